@@ -1,0 +1,275 @@
+//! The 64-byte work descriptor. Source: SPEC §8.1 and §8.3; field offsets are checked against UAPI `struct dsa_hw_desc`.
+
+use crate::{Flags, Opcode, OpFlags};
+
+/// 64 bytes that ask a device for one operation, as they travel to a portal or stand in a batch list.
+///
+/// Layout only: any bit pattern is a `Descriptor`, and what it may ask is decided by the device. Addresses are virtual
+/// addresses of the submitter, sizes are bytes.
+///
+/// ```
+/// use telpher_abi::{Descriptor, Flags, Opcode};
+/// let d = Descriptor::memory_move(0x1000, 0x2000, 64).with_record(0x3000);
+/// assert_eq!(d.opcode(), Opcode::MemoryMove);
+/// assert!(d.flags().contains(Flags::REQUEST_COMPLETION_RECORD));
+/// assert_eq!(d.to_bytes()[7], 0x03);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C, align(64))]
+pub struct Descriptor(/** The eight little-endian words. */ pub [u64; 8]);
+
+const _: () = assert!(size_of::<Descriptor>() == 64 && align_of::<Descriptor>() == 64);
+
+/// Bit numbers below count from bit 0 of byte 0: byte 16 is bits 128 to 135.
+impl Descriptor {
+    /// A descriptor of `opcode` with everything else zero.
+    #[must_use]
+    #[inline]
+    pub const fn new(opcode: Opcode) -> Self {
+        Descriptor([(opcode.code() as u64) << 56, 0, 0, 0, 0, 0, 0, 0])
+    }
+
+    /// The reading of 64 bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 64]) -> Self {
+        let mut words = [0; 8];
+        for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*chunk);
+        }
+        Descriptor(words)
+    }
+
+    /// The 64 bytes on the wire.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        for (word, chunk) in self.0.iter().zip(bytes.as_chunks_mut::<8>().0) {
+            *chunk = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// What is asked (byte 7).
+    #[must_use]
+    #[inline]
+    pub const fn opcode(&self) -> Opcode {
+        Opcode::from_code((self.0[0] >> 56) as u8)
+    }
+
+    /// The flags (bytes 4–6); unknown bits are kept.
+    #[must_use]
+    #[inline]
+    pub const fn flags(&self) -> Flags {
+        Flags::from_bits_retain((self.0[0] >> 32) as u32 & 0x00ff_ffff)
+    }
+
+    /// The same with other flags.
+    #[must_use]
+    #[inline]
+    pub const fn with_flags(mut self, flags: Flags) -> Self {
+        self.0[0] = self.0[0] & !(0x00ff_ffff << 32) | ((flags.bits() & 0x00ff_ffff) as u64) << 32;
+        self
+    }
+
+    /// The same with `flags` set besides those it has.
+    #[must_use]
+    #[inline]
+    pub const fn and_flags(self, flags: Flags) -> Self {
+        let all = self.flags().union(flags);
+        self.with_flags(all)
+    }
+
+    /// The same asking for a completion record at `address` (must be 32-byte aligned to be accepted).
+    #[must_use]
+    #[inline]
+    pub const fn with_record(self, address: u64) -> Self {
+        let mut d = self.and_flags(Flags::RECORD);
+        d.0[1] = address;
+        d
+    }
+}
+
+bit_fields!(Descriptor {
+    /// Byte 7 as it is.
+    opcode_code / with_opcode_code: u8 [56..63];
+    /// Process address space identifier (bits 19:0 of the trusted dword). Set by who submits, not by who asks.
+    pasid / with_pasid: u32 [0..19];
+    /// Bits 30:20 of the trusted dword; reserved.
+    trusted_reserved / with_trusted_reserved: u16 [20..30];
+    /// Supervisor privilege (bit 31 of the trusted dword).
+    privileged / with_privileged: bool [31..31];
+    /// Where the completion record goes; reserved if the address-valid flag is 0.
+    completion_address / with_completion_address: u64 [64..127];
+    /// Source, source 1, pattern, descriptor list or first readback address (byte 16).
+    src / with_src: u64 [128..191];
+    /// Destination, source 2, compare pattern or second readback address (byte 24).
+    dst / with_dst: u64 [192..255];
+    /// Transfer size in bytes, or descriptor count (byte 32).
+    size / with_size: u32 [256..287];
+    /// Completion interrupt handle (byte 36).
+    interrupt_handle / with_interrupt_handle: u16 [288..303];
+    /// Compare: expected result, bit 0 (byte 40).
+    expected_result / with_expected_result: u8 [320..327];
+    /// Fill: bytes 8–15 of a 16-byte pattern (byte 40).
+    pattern_upper / with_pattern_upper: u64 [320..383];
+    /// Create Delta: address of the delta record (byte 40).
+    delta_address / with_delta_address: u64 [320..383];
+    /// Create Delta: largest delta record in bytes (byte 48).
+    max_delta_size / with_max_delta_size: u32 [384..415];
+    /// Create Delta: expected result mask, bits 2:0 (byte 56).
+    expected_result_mask / with_expected_result_mask: u8 [448..455];
+    /// Apply Delta: delta record size in bytes (byte 40).
+    delta_record_size / with_delta_record_size: u32 [320..351];
+    /// Dualcast: second destination (byte 40).
+    dst2 / with_dst2: u64 [320..383];
+    /// CRC: 32-bit seed (byte 40).
+    crc_seed / with_crc_seed: u32 [320..351];
+    /// CRC64: 64-bit seed (byte 40).
+    crc64_seed / with_crc64_seed: u64 [320..383];
+    /// CRC: address of the seed (byte 48).
+    crc_seed_address / with_crc_seed_address: u64 [384..447];
+    /// DIF: source flags (byte 40).
+    source_dif_flags / with_source_dif_flags: u8 [320..327];
+    /// DIF: destination flags (byte 41).
+    dest_dif_flags / with_dest_dif_flags: u8 [328..335];
+    /// DIF: block size and guard flags (byte 42).
+    dif_flags / with_dif_flags: u8 [336..343];
+    /// DIF Check, Strip, Update: source reference tag seed (byte 48).
+    source_ref_tag / with_source_ref_tag: u32 [384..415];
+    /// DIF Check, Strip, Update: source application tag mask (byte 52).
+    source_app_tag_mask / with_source_app_tag_mask: u16 [416..431];
+    /// DIF Check, Strip, Update: source application tag seed (byte 54).
+    source_app_tag / with_source_app_tag: u16 [432..447];
+    /// DIF Insert, Update: destination reference tag seed (byte 56).
+    dest_ref_tag / with_dest_ref_tag: u32 [448..479];
+    /// DIF Insert, Update: destination application tag mask (byte 60).
+    dest_app_tag_mask / with_dest_app_tag_mask: u16 [480..495];
+    /// DIF Insert, Update: destination application tag seed (byte 62).
+    dest_app_tag / with_dest_app_tag: u16 [496..511];
+});
+
+/// One constructor an operation; completion record, cache hint and further flags are added by the `with_` and `and_`
+/// functions.
+impl Descriptor {
+    /// No operation.
+    #[must_use]
+    pub const fn nop() -> Self {
+        Self::new(Opcode::Nop)
+    }
+
+    const fn three(opcode: Opcode, src: u64, dst: u64, size: u32) -> Self {
+        let mut d = Self::new(opcode);
+        d.0[2] = src;
+        d.0[3] = dst;
+        d.0[4] = size as u64;
+        d
+    }
+
+    /// `count` descriptors at `list` (64-byte aligned).
+    #[must_use]
+    pub const fn batch(list: u64, count: u32) -> Self {
+        Self::three(Opcode::Batch, list, 0, count)
+    }
+
+    /// Completes when everything submitted before it to the same queue has.
+    #[must_use]
+    pub const fn drain() -> Self {
+        Self::new(Opcode::Drain)
+    }
+
+    /// Copies `size` bytes; the ranges may overlap.
+    #[must_use]
+    #[inline]
+    pub const fn memory_move(src: u64, dst: u64, size: u32) -> Self {
+        Self::three(Opcode::MemoryMove, src, dst, size)
+    }
+
+    /// Repeats the 8 bytes of `pattern` (byte 0 first) over `size` bytes at `dst`.
+    #[must_use]
+    pub const fn fill(pattern: u64, dst: u64, size: u32) -> Self {
+        Self::three(Opcode::Fill, pattern, dst, size)
+    }
+
+    /// Repeats 16 bytes, `pattern[0]` first, over `size` bytes at `dst`.
+    #[must_use]
+    pub const fn fill16(pattern: [u64; 2], dst: u64, size: u32) -> Self {
+        let mut d = Self::three(Opcode::Fill, pattern[0], dst, size).and_flags(OpFlags::FILL_16);
+        d.0[5] = pattern[1];
+        d
+    }
+
+    /// Compares two ranges of `size` bytes.
+    #[must_use]
+    pub const fn compare(src1: u64, src2: u64, size: u32) -> Self {
+        Self::three(Opcode::Compare, src1, src2, size)
+    }
+
+    /// Compares `size` bytes with a repeated 8-byte pattern.
+    #[must_use]
+    pub const fn compare_pattern(src: u64, pattern: u64, size: u32) -> Self {
+        Self::three(Opcode::ComparePattern, src, pattern, size)
+    }
+
+    /// Writes to `delta` (at most `max_delta` bytes) what to change in `src1` to get `src2`.
+    #[must_use]
+    pub const fn create_delta(src1: u64, src2: u64, size: u32, delta: u64, max_delta: u32) -> Self {
+        let mut d = Self::three(Opcode::CreateDelta, src1, src2, size);
+        d.0[5] = delta;
+        d.0[6] = max_delta as u64;
+        d
+    }
+
+    /// Applies the `delta_size` bytes of the record at `delta` to the `size` bytes at `dst`.
+    #[must_use]
+    pub const fn apply_delta(delta: u64, delta_size: u32, dst: u64, size: u32) -> Self {
+        let mut d = Self::three(Opcode::ApplyDelta, delta, dst, size);
+        d.0[5] = delta_size as u64;
+        d
+    }
+
+    /// Copies `size` bytes to two destinations, equal in their low 12 address bits.
+    #[must_use]
+    pub const fn dualcast(src: u64, dst1: u64, dst2: u64, size: u32) -> Self {
+        let mut d = Self::three(Opcode::Dualcast, src, dst1, size);
+        d.0[5] = dst2;
+        d
+    }
+
+    /// CRC32C of `size` bytes, continued from `seed` (0 for a fresh one).
+    #[must_use]
+    pub const fn crc_generation(src: u64, size: u32, seed: u32) -> Self {
+        let mut d = Self::three(Opcode::CrcGeneration, src, 0, size);
+        d.0[5] = seed as u64;
+        d
+    }
+
+    /// Copies and computes the CRC32C in one pass.
+    #[must_use]
+    pub const fn copy_crc(src: u64, dst: u64, size: u32, seed: u32) -> Self {
+        let mut d = Self::three(Opcode::CopyCrc, src, dst, size);
+        d.0[5] = seed as u64;
+        d
+    }
+
+    /// Flushes every cache line that `size` bytes at `address` touch.
+    #[must_use]
+    pub const fn cache_flush(address: u64, size: u32) -> Self {
+        Self::three(Opcode::CacheFlush, 0, address, size)
+    }
+
+    /// One of the DIF operations; flags and tags are added by the `with_` functions.
+    #[must_use]
+    pub const fn dif(opcode: Opcode, src: u64, dst: u64, size: u32) -> Self {
+        Self::three(opcode, src, dst, size)
+    }
+}
+
+impl core::fmt::Debug for Descriptor {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Descriptor({}, {:?}", self.opcode(), self.flags())?;
+        for word in &self.0[1..] {
+            write!(f, ", {word:#x}")?;
+        }
+        f.write_str(")")
+    }
+}

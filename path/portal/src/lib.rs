@@ -1,0 +1,88 @@
+//! The seam: offer one descriptor, hear `Taken` or `Retry`; later, look at its completion record.
+//!
+//! ```text
+//! mover ──offer(&Submission)──► Portal ──► hw      the real device
+//!       ◄──── Taken | Retry ───        └─► model   the modelled device
+//! mover ──RecordCell::status()── written by whoever executed
+//! ```
+//!
+//! Everything above the seam builds [`Descriptor`]s and reads [`CompletionRecord`]s; everything below executes them. A
+//! [`Portal`] is a capability to one work queue. What crosses it is a [`Submission`]: a descriptor whose addresses somebody
+//! has vouched for, because a device reads and writes them behind the compiler's back.
+//!
+//! [`Descriptor`]: telpher_abi::Descriptor
+//! [`CompletionRecord`]: telpher_abi::CompletionRecord
+#![deny(unsafe_code)]
+
+mod record;
+mod submission;
+mod sync;
+#[cfg(any(test, feature = "test-util"))]
+pub mod mock;
+
+pub use record::RecordCell;
+pub use submission::Submission;
+
+use std::fmt::Debug;
+use telpher_abi::registers::{GenCap, OpCap};
+
+/// What the queue said to one descriptor. `Retry` is an answer, not an error.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offer {
+    /// The queue owns it now.
+    Taken,
+    /// The queue is full, disabled, or draining; nothing was taken.
+    Retry,
+}
+
+/// How a queue takes descriptors. Source: SPEC §3.3.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum QueueMode {
+    /// One client, posted writes (MOVDIR64B). A descriptor written to a full queue is **lost** without an answer: the
+    /// client must never have more than [`QueueInfo::size`] descriptors uncompleted.
+    Dedicated,
+    /// Many clients, deferrable writes (ENQCMD). A full queue answers [`Offer::Retry`].
+    Shared,
+}
+
+/// What a client needs to know of a queue before it builds descriptors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueInfo {
+    /// The device's and queue's name, for example `wq0.1`.
+    pub name: String,
+    /// Dedicated or shared.
+    pub mode: QueueMode,
+    /// Descriptors a client may have uncompleted: entries of a dedicated queue, threshold of a shared one.
+    pub size: u32,
+    /// Largest transfer in bytes.
+    pub max_transfer: u64,
+    /// Largest batch in descriptors; 1 or less if batches are not offered.
+    pub max_batch: u32,
+    /// The queue accepts the Block On Fault flag.
+    pub block_on_fault: bool,
+    /// General capabilities of the device.
+    pub gen_cap: GenCap,
+    /// Operations this queue accepts.
+    pub operations: OpCap,
+    /// NUMA node of the device, if known.
+    pub numa_node: Option<u32>,
+}
+
+/// A client's way into one work queue.
+///
+/// Implementations: the real device, the modelled device (inline and threaded), and the [`mock`] of the other side.
+pub trait Portal: Send + Sync + Debug {
+    /// What this queue accepts; constant while the portal lives.
+    fn info(&self) -> &QueueInfo;
+
+    /// Submits one descriptor.
+    ///
+    /// `Taken` means what the instruction means: for a shared queue the device owns the descriptor; for a dedicated queue
+    /// the write was posted, and is lost if the queue was full or disabled.
+    fn offer(&self, submission: &Submission) -> Offer;
+
+    /// Gives an executor that has no thread of its own a chance to work; called by whoever waits for a record. Must
+    /// return soon. The default does nothing.
+    fn drive(&self) {}
+}

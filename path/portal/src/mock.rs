@@ -1,0 +1,87 @@
+//! The mock of the other side: a queue that does what a test tells it.
+
+use crate::{Offer, Portal, QueueInfo, QueueMode, Submission};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use telpher_abi::Descriptor;
+use telpher_abi::registers::{GenCap, OpCap};
+
+/// A queue that keeps what it is offered, and says `Retry` as often as told.
+#[derive(Debug)]
+pub struct MockPortal {
+    info: QueueInfo,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    retries: u64,
+    taken: VecDeque<Descriptor>,
+}
+
+impl MockPortal {
+    /// A queue of `size` entries that accepts every operation.
+    #[must_use]
+    pub fn new(mode: QueueMode, size: u32) -> Self {
+        let info = QueueInfo {
+            name: "mock0.0".into(),
+            mode,
+            size,
+            max_transfer: 1 << 31,
+            max_batch: 1024,
+            block_on_fault: true,
+            gen_cap: GenCap([0x0040_915f_0107]),
+            operations: OpCap([u64::MAX; 4]),
+            numa_node: None,
+        };
+        Self::with_info(info)
+    }
+
+    /// A queue with properties of one's own.
+    #[must_use]
+    pub fn with_info(info: QueueInfo) -> Self {
+        MockPortal { info, state: Mutex::default() }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers the next `times` offers with `Retry`.
+    pub fn retry_next(&self, times: u64) {
+        self.state().retries = times;
+    }
+
+    /// The oldest descriptor not yet taken out.
+    pub fn take(&self) -> Option<Descriptor> {
+        self.state().taken.pop_front()
+    }
+
+    /// Descriptors not yet taken out.
+    pub fn waiting(&self) -> usize {
+        self.state().taken.len()
+    }
+}
+
+impl Portal for MockPortal {
+    fn info(&self) -> &QueueInfo {
+        &self.info
+    }
+
+    fn offer(&self, submission: &Submission) -> Offer {
+        let mut state = self.state();
+        if state.retries > 0 {
+            state.retries -= 1;
+            return Offer::Retry;
+        }
+        if state.taken.len() >= self.info.size as usize {
+            return match self.info.mode {
+                QueueMode::Shared => Offer::Retry,
+                // Lost, as on the real thing.
+                QueueMode::Dedicated => Offer::Taken,
+            };
+        }
+        state.taken.push_back(*submission.descriptor());
+        Offer::Taken
+    }
+}
