@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# packages and toolchain components the checks need
+. "$(dirname "$0")/lib.sh"
+
+# A sentence each:
+packages=(
+    gcc            # links every Rust program, and compiles the probe of the kernel's header
+    libc6-dev      # what gcc needs to link
+    linux-libc-dev # linux/idxd.h, against which telpher-abi is checked
+    libisal2       # ISA-L, the competitor of the CRC in `telpher bench ops`
+)
+
+missing=()
+for package in "${packages[@]}"; do
+    if ! dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
+        missing+=("$package")
+    fi
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    if ! command -v apt-get >/dev/null; then
+        echo "not a Debian or Ubuntu system: what needs ${missing[*]} will skip"
+    else
+        as_root=()
+        if [ "$(id -u)" != 0 ]; then
+            as_root=(sudo)
+            [ -t 0 ] || as_root=(sudo -n)
+        fi
+        apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q)
+        if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; }; then
+            echo "could not install ${missing[*]}: what needs them will skip"
+        fi
+    fi
+fi
+
+for component in rustfmt clippy; do
+    if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 && command -v rustup >/dev/null; then
+        rustup component add "$component" || echo "could not add $component: its check will skip"
+    fi
+done
