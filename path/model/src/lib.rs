@@ -1,1 +1,50 @@
-//! To be written.
+//! The modelled Data Streaming Accelerator: a complete DSA 1.x as plain state and decisions.
+//!
+//! ```text
+//!  submit()                  pick()               step()                    runner
+//! portal ──► wq (ring) ──► group arbiter ──► engine: check, decide ──► Execute  ──► execute() on a Space
+//!                                                  ◄── Outcome ────────────┘
+//!                                                  ──► Record, Log, Interrupt ──► memory, events
+//! registers ◄──► config, command, errors, interrupt, perfmon
+//! ```
+//!
+//! The device has no clock and no threads; somebody drives it. Three things hold throughout:
+//!
+//! - *Deciding is apart from touching bytes*: an [`Engine`] yields what to do to which ranges; [`execute`](execute()) does
+//!   it, a simulator only accounts for it.
+//! - *What tenants share is plain*: a [`Device`] is words without pointers, safe to place in memory shared by processes.
+//! - *Unsafe is elsewhere*: memory is reached through [`telpher_mem::Space`] alone.
+#![forbid(unsafe_code)]
+
+mod action;
+mod capabilities;
+mod command;
+mod config;
+mod device;
+mod engine;
+mod errors;
+mod execute;
+mod group;
+mod interrupt;
+mod legality;
+mod mutation;
+mod perfmon;
+mod registers;
+mod run;
+mod submit;
+mod sync;
+mod wq;
+
+pub use action::{Action, Dif, DifKind, Range, Seed, overlaps};
+pub use capabilities::{Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WQS, Preset};
+pub use device::{Device, MAX_LANES, PciControl};
+pub use engine::{Engine, Outcome, Step};
+pub use execute::{Scratch, execute};
+pub use interrupt::Interrupt;
+pub use legality::Check;
+#[cfg(feature = "mutation")]
+pub use mutation::{Mutant, all_mutants, with_mutant};
+pub use registers::layout;
+pub use run::{Progress, Spaces, run};
+pub use submit::{Response, Write};
+pub use wq::Submitter;

@@ -1,0 +1,225 @@
+//! What a device can do, as data: the read-only registers, and the few facts of its PCI function that decide legality.
+
+use telpher_abi::Opcode;
+use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, VERSION_1, WqCap};
+
+/// Most queues a modelled device may have. Source: assumed; silicon has 8.
+pub const MAX_WQS: usize = 16;
+/// Most groups a modelled device may have. Source: assumed; silicon has 4.
+pub const MAX_GROUPS: usize = 16;
+/// Most engines a modelled device may have. Source: assumed; silicon has 4.
+pub const MAX_ENGINES: usize = 16;
+/// Most queue entries a modelled device may have. Source: assumed; silicon has 128.
+pub const MAX_ENTRIES: usize = 256;
+
+/// Everything a device announces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// VERSION: 0x100 for 1.x.
+    pub version: u32,
+    /// GENCAP.
+    pub gen_cap: GenCap,
+    /// WQCAP.
+    pub wq_cap: WqCap,
+    /// GRPCAP.
+    pub grp_cap: GrpCap,
+    /// ENGCAP.
+    pub eng_cap: EngCap,
+    /// OPCAP.
+    pub op_cap: OpCap,
+    /// CMDCAP, used if GENCAP says it is there: bit N is command N.
+    pub cmd_cap: u64,
+    /// Page requests in flight the function can have (PRSREQCAP); 0 if it has no page request service.
+    pub page_request_capacity: u32,
+    /// Entries of the MSI-X table; entry 0 is the device's own.
+    pub msix_entries: u16,
+    /// Performance counters.
+    pub counters: u8,
+    /// Traffic classes mapped to an enabled virtual channel, one bit each.
+    pub traffic_classes: u8,
+}
+
+/// Capability sets with a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Preset {
+    /// Sapphire Rapids, first firmware: the delta operations are there.
+    #[default]
+    Spr,
+    /// Sapphire Rapids, current firmware: no delta operations, no cache control for Cache Flush.
+    SprFw2,
+    /// Everything a 1.x device can have, event log included.
+    Full,
+}
+
+impl Preset {
+    /// All presets.
+    pub const ALL: [Preset; 3] = [Preset::Spr, Preset::SprFw2, Preset::Full];
+
+    /// The name users type.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preset::Spr => "spr",
+            Preset::SprFw2 => "spr-fw2",
+            Preset::Full => "full",
+        }
+    }
+
+    /// The preset of a name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|preset| preset.name() == name)
+    }
+
+    /// What it announces.
+    ///
+    /// `spr` and `spr-fw2`: GENCAP, OPCAP and the counts of groups, queues, engines, entries and read buffers are
+    /// published accel-config listings of Sapphire Rapids parts. In-progress limits, WQCFG size and the number of
+    /// performance counters are not published: *assumed*.
+    #[must_use]
+    pub fn capabilities(self) -> Capabilities {
+        let spr = Capabilities {
+            version: VERSION_1,
+            gen_cap: GenCap([0x40_915f_010f]),
+            wq_cap: WqCap::default()
+                .with_total_entries(128)
+                .with_queues(8)
+                .with_shared_mode(true)
+                .with_dedicated_mode(true)
+                .with_ats_disable(true)
+                .with_priority(true)
+                .with_occupancy(true)
+                .with_occupancy_interrupt(true),
+            grp_cap: GrpCap::default()
+                .with_groups(4)
+                .with_read_buffers(96)
+                .with_read_buffer_controls(true)
+                .with_global_read_buffer_limit(true),
+            eng_cap: EngCap::default().with_engines(4).with_work_descriptors(64).with_batch_descriptors(16),
+            op_cap: OpCap([0x1_003f_03ff, 0, 0, 0]),
+            cmd_cap: 0,
+            // Source: SPEC App. C, PRSREQCAP.
+            page_request_capacity: 0x200,
+            // Source: SPEC App. C, MSI-X control 0x0008: nine entries.
+            msix_entries: 9,
+            counters: 8,
+            traffic_classes: 0b11,
+        };
+        match self {
+            Preset::Spr => spr,
+            Preset::SprFw2 => Capabilities {
+                gen_cap: GenCap([0x40_915f_0107]),
+                op_cap: spr.op_cap.with(Opcode::CreateDelta, false).with(Opcode::ApplyDelta, false),
+                ..spr
+            },
+            Preset::Full => Capabilities {
+                gen_cap: spr
+                    .gen_cap
+                    .with_command_capability(true)
+                    .with_drain_readback(true)
+                    .with_fill_16(true)
+                    .with_fault_info(true)
+                    .with_event_log_size_code(1)
+                    .with_batch_continuation(true)
+                    .with_batch_1(true)
+                    .with_event_log_overflow(true),
+                wq_cap: spr.wq_cap.with_op_config(true).with_prs_disable(true).with_wqcfg_size_shift(1),
+                grp_cap: spr.grp_cap.with_progress_limits(true).with_bandwidth_limits(true),
+                // Commands 1 to 14: everything but the inter-domain ones, interrupt handles included.
+                cmd_cap: 0x7ffe,
+                ..spr
+            },
+        }
+    }
+}
+
+/// Why capabilities cannot be modelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CapabilityError {
+    /// A count is zero or beyond what the model holds.
+    #[error("{what}: {value} is not between 1 and {max}")]
+    Count {
+        /// Of what.
+        what: &'static str,
+        /// Asked for.
+        value: usize,
+        /// Most the model holds.
+        max: usize,
+    },
+    /// The version is not one this model speaks.
+    #[error("version {version:#x} is not modelled; 0x100 (DSA 1.x) is")]
+    Version {
+        /// Asked for.
+        version: u32,
+    },
+    /// An operation is announced that the model does not have.
+    #[error("operation {opcode} is announced but not modelled")]
+    Operation {
+        /// Which.
+        opcode: Opcode,
+    },
+}
+
+impl Capabilities {
+    /// Whether this model can be such a device.
+    ///
+    /// # Errors
+    /// The first count, version or operation that is beyond the model.
+    pub fn validate(&self) -> Result<(), CapabilityError> {
+        let count = |what, value: usize, max| {
+            if (1..=max).contains(&value) { Ok(()) } else { Err(CapabilityError::Count { what, value, max }) }
+        };
+        if self.version != VERSION_1 {
+            return Err(CapabilityError::Version { version: self.version });
+        }
+        count("work queues", self.wq_cap.queues().into(), MAX_WQS)?;
+        count("groups", self.grp_cap.groups().into(), MAX_GROUPS)?;
+        count("engines", self.eng_cap.engines().into(), MAX_ENGINES)?;
+        count("queue entries", self.wq_cap.total_entries().into(), MAX_ENTRIES)?;
+        count("MSI-X entries", self.msix_entries.into(), MAX_MSIX)?;
+        count("interrupt message storage entries", 1 + self.ims_entries(), 1 + MAX_IMS)?;
+        count("performance counters", self.counters.into(), MAX_COUNTERS)?;
+        for code in 0..=255 {
+            let opcode = Opcode::from_code(code);
+            if self.op_cap.contains(opcode) && crate::legality::row(opcode).is_none() {
+                return Err(CapabilityError::Operation { opcode });
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries of the interrupt message storage.
+    #[must_use]
+    pub fn ims_entries(&self) -> usize {
+        usize::from(self.gen_cap.ims_size()) * 256
+    }
+
+    /// Bytes of one event log entry; 0 without an event log.
+    #[must_use]
+    pub fn event_log_entry_bytes(&self) -> u64 {
+        match self.gen_cap.event_log_size_code() {
+            0 => 0,
+            code => 32 << code,
+        }
+    }
+
+    /// Largest transfer in bytes.
+    #[must_use]
+    pub fn max_transfer(&self) -> u64 {
+        1 << self.gen_cap.max_transfer_shift()
+    }
+
+    /// Largest batch in descriptors.
+    #[must_use]
+    pub fn max_batch(&self) -> u32 {
+        1 << self.gen_cap.max_batch_shift()
+    }
+}
+
+/// Most MSI-X entries the model holds.
+pub(crate) const MAX_MSIX: usize = 64;
+/// Most interrupt message storage entries the model holds. Source: published GENCAP of Sapphire Rapids.
+pub(crate) const MAX_IMS: usize = 2048;
+/// Most performance counters the model holds.
+pub(crate) const MAX_COUNTERS: usize = 16;

@@ -1,0 +1,267 @@
+//! Commands: what a write to CMD starts, and when it is done. Source: SPEC §3.15, §9.2.11, §9.2.12.
+//!
+//! The device has no thread: a command that must wait is advanced by whoever calls
+//! [`advance_command`](Device::advance_command), until `CMDSTATUS.Active` is 0.
+
+use crate::capabilities::{MAX_GROUPS, MAX_WQS};
+use crate::device::Device;
+use crate::errors::ErrorReport;
+use crate::group::bits;
+use crate::sync::{AtomicU64, Ordering, Turn, Word};
+use crate::wq::Submitter;
+use telpher_abi::DeviceError;
+use telpher_abi::registers::{CmdStatus, Command, CommandCode, CommandError, DeviceState, IntCause, WqState};
+
+/// The command in progress.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct CommandState {
+    /// 1 while a command is active.
+    active: AtomicU64,
+    turn: Turn,
+    command: Word,
+    status: Word,
+    /// Queues concerned, one bit each.
+    queues: Word,
+    /// Position before which descriptors are concerned, by queue.
+    ends: [Word; MAX_WQS],
+}
+
+impl Default for CommandState {
+    fn default() -> Self {
+        CommandState {
+            active: AtomicU64::new(0),
+            turn: Turn::default(),
+            command: Word::default(),
+            status: Word::default(),
+            queues: Word::default(),
+            ends: std::array::from_fn(|_| Word::default()),
+        }
+    }
+}
+
+/// What a started command still has to do.
+struct Wait {
+    /// Abandon what waits instead of executing it.
+    abort: bool,
+    /// Only this PASID.
+    pasid: Option<u32>,
+}
+
+impl Device {
+    /// CMDSTATUS as software reads it.
+    #[must_use]
+    pub fn cmd_status(&self) -> CmdStatus {
+        // Acquire: pairs with the Release in `finish`; without Active, the error and result are the command's.
+        let active = self.commands.active.load(Ordering::Acquire) != 0;
+        CmdStatus([self.commands.status.get()]).with_active(active)
+    }
+
+    /// Starts a command, as a write to CMD does. A write while another is active is discarded and reported as 0x52.
+    pub fn start_command(&self, command: Command) {
+        // AcqRel: the previous command's effects are seen.
+        if self.commands.active.swap(1, Ordering::AcqRel) != 0 {
+            self.report_device_error(&ErrorReport::of_device(DeviceError::CommandActive));
+            return;
+        }
+        self.commands.command.set(command.0[0]);
+        match self.begin(command) {
+            Ok(Some(result)) => self.finish(command, CommandError::None, result),
+            Ok(None) => self.advance_command(),
+            Err(error) => self.finish(command, error, 0),
+        }
+    }
+
+    /// Brings the active command on, if what it waits for has happened. Never blocks.
+    pub fn advance_command(&self) {
+        if self.commands.active.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        self.commands.turn.try_with(|| {
+            let command = Command([self.commands.command.get()]);
+            let wait = Wait::of(command);
+            if self.commands.active.load(Ordering::Acquire) != 0 && self.is_over(&wait) {
+                self.conclude(command);
+                self.finish(command, CommandError::None, 0);
+            }
+        });
+    }
+
+    fn finish(&self, command: Command, error: CommandError, result: u16) {
+        self.commands.status.set(CmdStatus::default().with_error_code(error.code()).with_result(result).0[0]);
+        // Release: pairs with the Acquire in `cmd_status`.
+        self.commands.active.store(0, Ordering::Release);
+        if command.interrupt() {
+            self.cause(IntCause::COMMAND, |_| true);
+        }
+    }
+
+    /// Checks a command and starts it. `Some(result)` if it is done at once.
+    fn begin(&self, command: Command) -> Result<Option<u16>, CommandError> {
+        let code = CommandCode::from_code(command.code());
+        if command.reserved() != 0 {
+            return Err(CommandError::NonZeroReserved);
+        }
+        if !self.is_known(code) {
+            return Err(CommandError::UnknownCommand);
+        }
+        if self.state() == DeviceState::Halted && code != CommandCode::ResetDevice {
+            return Err(CommandError::Halted);
+        }
+        match code {
+            CommandCode::EnableDevice => self.enable_device().map(|()| Some(0)),
+            CommandCode::EnableWq => self.enable_wq((command.operand() & 0xff) as usize).map(|()| Some(0)),
+            CommandCode::DisableDevice => {
+                if self.state() != DeviceState::Enabled {
+                    return Err(CommandError::DisableNotEnabled);
+                }
+                self.set_state(DeviceState::Draining);
+                self.concern(self.all_queues(), true);
+                Ok(None)
+            }
+            CommandCode::ResetDevice => {
+                self.set_state(DeviceState::Draining);
+                self.concern(self.all_queues(), true);
+                Ok(None)
+            }
+            CommandCode::DrainAll | CommandCode::AbortAll | CommandCode::DrainPasid | CommandCode::AbortPasid => {
+                self.concern(self.all_queues(), false);
+                Ok(None)
+            }
+            CommandCode::DisableWq | CommandCode::DrainWq | CommandCode::AbortWq => {
+                let queues = self.queues_of(command)?;
+                if bits(queues).any(|wq| self.wq_state(wq) != WqState::Enabled) {
+                    return Err(CommandError::WqNotEnabled);
+                }
+                self.concern(queues, code == CommandCode::DisableWq);
+                Ok(None)
+            }
+            CommandCode::ResetWq => {
+                self.concern(self.queues_of(command)?, true);
+                Ok(None)
+            }
+            CommandCode::RequestInterruptHandle | CommandCode::ReleaseInterruptHandle => {
+                self.handle_command(command, code == CommandCode::RequestInterruptHandle).map(Some)
+            }
+            _ => Err(CommandError::UnknownCommand),
+        }
+    }
+
+    /// Without CMDCAP commands 1 to 12 exist; with it, those it lists. Source: SPEC §9.2.13.
+    fn is_known(&self, code: CommandCode) -> bool {
+        let caps = &self.capabilities;
+        if caps.gen_cap.command_capability() {
+            caps.cmd_cap >> code.code() & 1 == 1
+        } else {
+            (1..=12).contains(&code.code())
+        }
+    }
+
+    fn all_queues(&self) -> u64 {
+        (1 << self.queues()) - 1
+    }
+
+    /// Queues a bitmap operand names: bits 15:0 within the bank of bits 19:16.
+    fn queues_of(&self, command: Command) -> Result<u64, CommandError> {
+        let operand = u64::from(command.operand());
+        let queues = (operand & 0xffff) << (16 * (operand >> 16)).min(48);
+        if operand >> 16 > 3 && operand & 0xffff != 0 || queues & !self.all_queues() != 0 {
+            return Err(CommandError::WqIndex);
+        }
+        Ok(queues)
+    }
+
+    /// Notes which descriptors a command waits for; `closing` also stops the queues from accepting more.
+    fn concern(&self, queues: u64, closing: bool) {
+        for wq in bits(queues) {
+            let ring = &self.wqs[wq].ring;
+            if closing && ring.state() == WqState::Enabled {
+                ring.set_state(WqState::Draining);
+            }
+            self.commands.ends[wq].set(ring.tail_position());
+        }
+        self.commands.queues.set(queues);
+    }
+
+    fn handle_command(&self, command: Command, request: bool) -> Result<u16, CommandError> {
+        let operand = command.operand();
+        let (index, ims) = ((operand & 0xffff) as usize, operand >> 16 & 1 == 1);
+        if operand >> 17 != 0 {
+            return Err(CommandError::NonZeroReserved);
+        }
+        let entries = if ims { self.capabilities.ims_entries() } else { self.capabilities.msix_entries.into() };
+        if index >= entries {
+            return Err(CommandError::InterruptIndex);
+        }
+        self.set_handle(ims, index, request);
+        Ok(if request { u16::try_from(index).unwrap_or_default() } else { 0 })
+    }
+
+    /// True if none of the concerned descriptors waits or is in progress any more.
+    fn is_over(&self, wait: &Wait) -> bool {
+        bits(self.commands.queues.get()).all(|wq| {
+            let queue = &self.wqs[wq];
+            let (slots, end) = (self.slots_of(queue), self.commands.ends[wq].get());
+            let chosen = |submitter: Submitter| wait.pasid.is_none_or(|pasid| pasid == submitter.pasid);
+            let group = usize::try_from(queue.rules.0.group.get()).unwrap_or(0) % MAX_GROUPS;
+            self.groups[group]
+                .0
+                .turn
+                .try_with(|| {
+                    if wait.abort {
+                        queue.ring.abandon(slots, end, chosen);
+                        queue.ring.discard_abandoned(slots);
+                    }
+                    !queue.ring.any_waiting(slots, end, chosen) && !self.in_progress(wq, end, wait.pasid, None)
+                })
+                .unwrap_or(false)
+        })
+    }
+
+    /// What follows once everything concerned is gone.
+    fn conclude(&self, command: Command) {
+        let queues = self.commands.queues.get();
+        match CommandCode::from_code(command.code()) {
+            CommandCode::DisableDevice => {
+                self.close(queues);
+                self.set_state(DeviceState::Disabled);
+            }
+            CommandCode::ResetDevice => {
+                self.close(queues);
+                self.reset_configuration();
+                self.reset_message_storage();
+                self.perfmon.reset(u32::MAX);
+            }
+            CommandCode::DisableWq => self.close(queues),
+            CommandCode::ResetWq => {
+                self.close(queues);
+                for wq in bits(queues) {
+                    self.reset_wq_cfg(wq, self.wq_cfg(wq).size());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn close(&self, queues: u64) {
+        for wq in bits(queues) {
+            self.wqs[wq].ring.set_state(WqState::Disabled);
+        }
+    }
+}
+
+impl Wait {
+    fn of(command: Command) -> Self {
+        let code = CommandCode::from_code(command.code());
+        let abort = matches!(
+            code,
+            CommandCode::AbortAll
+                | CommandCode::ResetDevice
+                | CommandCode::AbortWq
+                | CommandCode::ResetWq
+                | CommandCode::AbortPasid
+        );
+        let by_pasid = matches!(code, CommandCode::DrainPasid | CommandCode::AbortPasid);
+        Wait { abort, pasid: by_pasid.then(|| command.operand()) }
+    }
+}

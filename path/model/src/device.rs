@@ -1,0 +1,277 @@
+//! All state of one device: plain words in one place, without pointers, so that it can lie in private memory or in memory
+//! shared by a process tree. Every method takes `&self`; the protocols in `wq`, `group` and `sync` order the words.
+
+use crate::capabilities::{
+    Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_IMS, MAX_MSIX, MAX_WQS,
+};
+use crate::command::CommandState;
+use crate::engine::Lane;
+use crate::errors::ErrorState;
+use crate::group::Group;
+use crate::interrupt::InterruptCounts;
+use crate::perfmon::Perfmon;
+use crate::sync::{Line, Word, load};
+use crate::wq::{Ring, Slot};
+use telpher_abi::registers::{DeviceState, GenCfg, GrpCfg, WqCfg, WqState};
+
+/// Descriptors one engine may have in progress: one for each lane a runner drives. Source: assumed, twice the depth at
+/// which published single-engine throughput is flat.
+pub const MAX_LANES: usize = 32;
+
+/// Slots of all rings together: each queue's ring is its size rounded up to a power of two.
+const MAX_SLOTS: usize = 2 * MAX_ENTRIES;
+
+/// A modelled device: registers, queues, groups and the marks of what its engines have in progress.
+///
+/// It has no clock and no threads: submitters call [`submit`](Device::submit), software reads and writes registers, and a
+/// runner steps [`Engine`](crate::Engine)s.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Device {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) pci: PciWords,
+    pub(crate) general: General,
+    pub(crate) commands: CommandState,
+    pub(crate) errors: ErrorState,
+    pub(crate) perfmon: Perfmon,
+    pub(crate) wqcfg: [[Word; 8]; MAX_WQS],
+    pub(crate) grpcfg: [[Word; 8]; MAX_GROUPS],
+    pub(crate) msix_perm: [Word; MAX_MSIX],
+    pub(crate) msix_table: [[Word; 2]; MAX_MSIX],
+    pub(crate) msix_pending: Word,
+    pub(crate) ims: [[Word; 2]; MAX_IMS],
+    pub(crate) interrupts: InterruptCounts,
+    pub(crate) wqs: [Wq; MAX_WQS],
+    pub(crate) groups: [Line<Group>; MAX_GROUPS],
+    /// Group of each engine plus one; 0 if it has none. Set by Enable Device.
+    pub(crate) engine_group: [Word; MAX_ENGINES],
+    pub(crate) lanes: [[Line<Lane>; MAX_LANES]; MAX_ENGINES],
+    slots: [Slot; MAX_SLOTS],
+}
+
+/// Registers that belong to no table.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct General {
+    pub(crate) gencfg: Word,
+    pub(crate) genctrl: Word,
+    pub(crate) state: Word,
+    pub(crate) intcause: Word,
+    pub(crate) cmdparam: Word,
+    pub(crate) evlcfg: [Word; 2],
+}
+
+/// The bits of PCI configuration space that decide legality.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PciControl {
+    /// Bus mastering is on.
+    pub bus_master: bool,
+    /// PASIDs are used.
+    pub pasid: bool,
+    /// Address translation service is on.
+    pub ats: bool,
+    /// Page request service is on.
+    pub prs: bool,
+    /// Page requests allocated (PRSREQALLOC).
+    pub page_requests: u32,
+    /// Privileged Mode Enable.
+    pub privileged: bool,
+}
+
+impl PciControl {
+    /// As Linux leaves a device it gives to users: shared virtual addressing with recoverable faults. Source: SPEC
+    /// Table 9-2, first row.
+    pub const SHARED_VIRTUAL_MEMORY: PciControl =
+        PciControl { bus_master: true, pasid: true, ats: true, prs: true, page_requests: 0x200, privileged: false };
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct PciWords(Word);
+
+impl PciWords {
+    pub(crate) fn get(&self) -> PciControl {
+        let word = self.0.get();
+        PciControl {
+            bus_master: word & 1 != 0,
+            pasid: word & 2 != 0,
+            ats: word & 4 != 0,
+            prs: word & 8 != 0,
+            privileged: word & 16 != 0,
+            // Cannot lose bits: stored from a u32.
+            page_requests: u32::try_from(word >> 32).unwrap_or_default(),
+        }
+    }
+
+    fn set(&self, control: PciControl) {
+        let bits = [control.bus_master, control.pasid, control.ats, control.prs, control.privileged];
+        let flags = bits.iter().enumerate().fold(0, |word, (bit, on)| word | u64::from(*on) << bit);
+        self.0.set(flags | u64::from(control.page_requests) << 32);
+    }
+}
+
+/// One queue: its ring, and what Enable Device and Enable WQ worked out from its configuration.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Wq {
+    pub(crate) ring: Ring,
+    /// First slot of the ring.
+    base: Word,
+    /// Slots of the ring, a power of two.
+    capacity: Word,
+    /// What submitters and the decoder ask of the queue.
+    pub(crate) rules: Line<Rules>,
+}
+
+/// A queue's configuration in the form the hot path wants it; written by Enable WQ.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Rules {
+    /// Entries.
+    pub(crate) size: Word,
+    /// Bit 0: dedicated.
+    pub(crate) dedicated: Word,
+    /// Group index.
+    pub(crate) group: Word,
+    /// Flag bits that configuration and capabilities allow; an operation's own mask narrows them.
+    pub(crate) flags: Word,
+    /// Largest transfer in bytes.
+    pub(crate) max_transfer: Word,
+    /// Largest batch in descriptors.
+    pub(crate) max_batch: Word,
+    /// PASID, privilege and PASID enable of a dedicated queue, as bits 19:0, 32, 33.
+    pub(crate) identity: Word,
+    /// Bit 0: traffic class A is usable; bit 1: B is.
+    pub(crate) classes: Word,
+}
+
+impl Device {
+    /// A device just powered on: disabled, unconfigured, its PCI function as `pci` says.
+    ///
+    /// # Errors
+    /// If the capabilities are beyond the model.
+    pub fn new(capabilities: Capabilities, pci: PciControl) -> Result<Box<Self>, CapabilityError> {
+        capabilities.validate()?;
+        let device = Box::new(Device {
+            capabilities,
+            pci: PciWords::default(),
+            general: General::default(),
+            commands: CommandState::default(),
+            errors: ErrorState::default(),
+            perfmon: Perfmon::default(),
+            wqcfg: std::array::from_fn(|_| Default::default()),
+            grpcfg: std::array::from_fn(|_| Default::default()),
+            msix_perm: std::array::from_fn(|_| Word::default()),
+            msix_table: std::array::from_fn(|_| Default::default()),
+            msix_pending: Word::default(),
+            ims: std::array::from_fn(|_| Default::default()),
+            interrupts: InterruptCounts::default(),
+            wqs: std::array::from_fn(|_| Wq::default()),
+            groups: std::array::from_fn(|_| Line(Group::default())),
+            engine_group: std::array::from_fn(|_| Word::default()),
+            lanes: std::array::from_fn(|_| std::array::from_fn(|_| Line(Lane::default()))),
+            slots: std::array::from_fn(|_| Slot::default()),
+        });
+        device.pci.set(pci);
+        device.reset_configuration();
+        device.reset_interrupt_tables();
+        device.perfmon.reset(u32::MAX);
+        Ok(device)
+    }
+
+    /// What the device announces.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// The PCI function's settings.
+    #[must_use]
+    pub fn pci(&self) -> PciControl {
+        self.pci.get()
+    }
+
+    /// Changes the PCI function's settings. A change while the device is not disabled halts it (SPEC §9.1).
+    pub fn set_pci(&self, control: PciControl) {
+        let before = self.pci.get();
+        self.pci.set(control);
+        let differs = (before.bus_master, before.pasid, before.ats, before.prs)
+            != (control.bus_master, control.pasid, control.ats, control.prs);
+        if differs && self.state() != DeviceState::Disabled {
+            self.halt(telpher_abi::DeviceError::ConfigurationChange);
+        }
+    }
+
+    /// State of the device (GENSTS).
+    #[must_use]
+    #[inline]
+    pub fn state(&self) -> DeviceState {
+        DeviceState::from_code((self.general.state.get() & 3) as u8)
+    }
+
+    pub(crate) fn set_state(&self, state: DeviceState) {
+        self.general.state.set(state as u64);
+    }
+
+    /// State of a queue; `Disabled` for one that does not exist.
+    #[must_use]
+    pub fn wq_state(&self, wq: usize) -> WqState {
+        self.wqs.get(wq).map_or(WqState::Disabled, |wq| wq.ring.state())
+    }
+
+    /// Descriptors waiting in a queue.
+    #[must_use]
+    pub fn wq_occupancy(&self, wq: usize) -> u64 {
+        self.wqs.get(wq).map_or(0, |wq| wq.ring.occupancy())
+    }
+
+    /// A queue's configuration as written, with its state and occupancy.
+    #[must_use]
+    pub fn wq_cfg(&self, wq: usize) -> WqCfg {
+        let Some(words) = self.wqcfg.get(wq) else { return WqCfg::default() };
+        let occupancy = u16::try_from(self.wq_occupancy(wq)).unwrap_or(u16::MAX);
+        WqCfg(load(words)).with_occupancy(occupancy).with_state_code(self.wq_state(wq) as u8)
+    }
+
+    /// A group's configuration as written.
+    #[must_use]
+    pub fn grp_cfg(&self, group: usize) -> GrpCfg {
+        self.grpcfg.get(group).map_or_else(GrpCfg::default, |words| GrpCfg(load(words)))
+    }
+
+    pub(crate) fn gen_cfg(&self) -> GenCfg {
+        GenCfg([self.general.gencfg.get()])
+    }
+
+    /// Group an engine works for, once the device is enabled.
+    #[must_use]
+    pub fn group_of_engine(&self, engine: usize) -> Option<usize> {
+        usize::try_from(self.engine_group.get(engine)?.get()).ok()?.checked_sub(1)
+    }
+
+    pub(crate) fn queues(&self) -> usize {
+        self.capabilities.wq_cap.queues().into()
+    }
+
+    /// The ring slots of a queue.
+    #[inline]
+    pub(crate) fn slots_of(&self, wq: &Wq) -> &[Slot] {
+        // Cannot lose bits: both are below MAX_SLOTS.
+        #[allow(clippy::cast_possible_truncation, reason = "both words are set below, to values below MAX_SLOTS")]
+        let (base, capacity) = (wq.base.get() as usize, wq.capacity.get() as usize);
+        // A hostile writer of shared memory can cause a miss here, never a panic.
+        self.slots.get(base..base.saturating_add(capacity)).unwrap_or(&self.slots[..1])
+    }
+
+    /// Lays the rings out by the queues' sizes; called by Enable Device after the sizes were validated.
+    pub(crate) fn lay_out_rings(&self) {
+        let mut base = 0;
+        for wq in 0..self.queues() {
+            let capacity = u64::from(self.wq_cfg(wq).size()).next_power_of_two();
+            let queue = &self.wqs[wq];
+            queue.base.set(base);
+            queue.capacity.set(capacity);
+            queue.ring.relocate(self.slots_of(queue));
+            base += capacity;
+        }
+    }
+}

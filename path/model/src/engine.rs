@@ -1,0 +1,725 @@
+//! One engine: takes a descriptor from its group, decides what is to be done, and hears from its runner how it went.
+//!
+//! ```text
+//! step() ─► Idle | Again | Wait
+//!        ─► Fetch    a batch member          ─► fetched()
+//!        ─► Execute  action()                ─► executed()
+//!        ─► Record   the completion record   ─► recorded()
+//!        ─► Log      an event log entry      ─► logged()
+//!        ─► Interrupt                            (already counted)
+//! ```
+//!
+//! An engine never touches memory: the runner does, or, in simulated time, only accounts for it. Source: SPEC §3.5, §3.8,
+//! §3.9, §3.12, §5.4.
+
+use crate::action::Action;
+use crate::capabilities::MAX_ENGINES;
+use crate::device::{Device, MAX_LANES};
+use crate::errors::{Append, ErrorReport, ReportedDescriptor};
+use crate::group::Pick;
+use crate::interrupt::Interrupt;
+use crate::legality::{Origin, Refusal};
+use crate::sync::{AtomicU64, Ordering, Word};
+use crate::wq::{Entry, Submitter};
+use telpher_abi::perfmon::Event;
+use telpher_abi::registers::DeviceState;
+use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, OpFlags, Opcode, OperandId, Status, StatusByte};
+use telpher_mem::Fault;
+
+/// What an engine wants next.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Nothing waits for this engine.
+    Idle,
+    /// Somebody else is just asking the arbiter: step again at once.
+    Again,
+    /// The descriptor in hand waits for others: step again after they have moved.
+    Wait,
+    /// Read 64 bytes at this address, a batch member; answer with [`Engine::fetched`].
+    Fetch {
+        /// Where.
+        address: u64,
+    },
+    /// Execute [`Engine::action`]; answer with [`Engine::executed`].
+    Execute,
+    /// Write a completion record; answer with [`Engine::recorded`].
+    Record {
+        /// Where.
+        address: u64,
+        /// What.
+        record: CompletionRecord,
+    },
+    /// Write an event log entry, padded with zeros to `bytes`; answer with [`Engine::logged`].
+    Log {
+        /// Address space of the log; `None` for the device's own.
+        pasid: Option<u32>,
+        /// Where.
+        address: u64,
+        /// What.
+        entry: EventLogEntry,
+        /// Bytes of the device's entries.
+        bytes: u64,
+    },
+    /// A completion interrupt was delivered.
+    Interrupt(Interrupt),
+}
+
+/// How an action ended: what execution puts into the completion record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Status, result, bytes completed, fault address and the operation's own fields.
+    pub record: CompletionRecord,
+    /// Which operand faulted, if one did.
+    pub operand: OperandId,
+    /// Page requests that were granted.
+    pub pages_granted: u32,
+    /// Page requests that were refused.
+    pub pages_refused: u32,
+}
+
+impl Outcome {
+    /// An end with no more to say than its status.
+    #[must_use]
+    pub fn of(status: Status) -> Self {
+        Outcome {
+            record: CompletionRecord::new(StatusByte::new(status)),
+            operand: OperandId::Unknown,
+            pages_granted: 0,
+            pages_refused: 0,
+        }
+    }
+}
+
+/// The mark of a descriptor in progress, for those who wait for it: drains, disables, aborts.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Lane {
+    /// Bit 63 in use, bits 55:48 queue, bits 19:0 PASID.
+    key: AtomicU64,
+    position: Word,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Lane { key: AtomicU64::new(0), position: Word::default() }
+    }
+}
+
+impl Device {
+    /// True if a descriptor of the queue before `end` is in progress in any lane but `except`.
+    pub(crate) fn in_progress(&self, wq: usize, end: u64, pasid: Option<u32>, except: Option<usize>) -> bool {
+        self.lanes.as_flattened().iter().enumerate().any(|(index, lane)| {
+            // Acquire: pairs with the Release in `mark` and `unmark`; with the key goes its position.
+            let key = lane.0.key.load(Ordering::Acquire);
+            key >> 63 == 1
+                && except != Some(index)
+                && (key >> 48 & 0xff) as usize == wq
+                && lane.0.position.get() < end
+                && pasid.is_none_or(|pasid| key & 0xf_ffff == u64::from(pasid))
+        })
+    }
+}
+
+/// The descriptor in hand.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    descriptor: Descriptor,
+    origin: Origin,
+    position: u64,
+}
+
+/// The batch whose members are being executed.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    work: Work,
+    next: u32,
+    done: u32,
+    failed: bool,
+    /// A member's record went to the event log; then the Batch's does too.
+    logged: bool,
+    /// The list ended with a fault.
+    fault: Option<Fault>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Between descriptors (or between members of a batch).
+    Ready,
+    /// Waits for the runner's answer to `Fetch`.
+    Fetching,
+    /// A descriptor is in hand, not yet looked at.
+    Deciding,
+    /// A Drain in hand waits for what is before it.
+    Draining,
+    /// Waits for the runner's answer to `Execute`.
+    Executing,
+    /// The outcome is known; its record is to be written.
+    Recording(Outcome),
+    /// Waits for the runner's answer to `Record`.
+    Recorded(Outcome),
+    /// An entry is to be appended to the event log; then interrupt and end follow if `true`.
+    Logging(EventLogEntry, bool),
+    /// Waits for the runner's answer to `Log`.
+    Logged(bool),
+    /// Record and log are done; an interrupt may follow.
+    Notifying,
+    /// Clean up, and take the next.
+    Ending,
+}
+
+/// An engine of a device: private state of whoever steps it.
+#[derive(Debug)]
+pub struct Engine {
+    index: usize,
+    lane: usize,
+    phase: Phase,
+    work: Work,
+    action: Action,
+    batch: Option<Batch>,
+}
+
+impl Engine {
+    /// Engine `index`, in-progress place `lane`. Each pair may be stepped by one runner at a time.
+    ///
+    /// # Panics
+    /// If the model holds no such engine or lane.
+    #[must_use]
+    pub fn new(index: usize, lane: usize) -> Self {
+        assert!(index < MAX_ENGINES && lane < MAX_LANES, "engine {index} lane {lane} is beyond the model");
+        let origin = Origin { wq: 0, submitter: Submitter::default(), batch_index: None };
+        let work = Work { descriptor: Descriptor::nop(), origin, position: 0 };
+        Engine { index, lane, phase: Phase::Ready, work, action: Action::Nop, batch: None }
+    }
+
+    /// Number of the engine.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// True if no descriptor is in hand.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Ready) && self.batch.is_none()
+    }
+
+    /// What to execute, after [`Step::Execute`].
+    #[must_use]
+    pub fn action(&self) -> &Action {
+        &self.action
+    }
+
+    /// Address space of the descriptor in hand.
+    #[must_use]
+    pub fn submitter(&self) -> Submitter {
+        self.work.origin.submitter
+    }
+
+    /// The descriptor in hand asks the device to wait for pages of its buffers.
+    #[must_use]
+    pub fn blocks_on_fault(&self) -> bool {
+        self.work.descriptor.flags().contains(Flags::BLOCK_ON_FAULT)
+    }
+
+    /// The descriptor in hand, and its queue.
+    #[must_use]
+    pub fn descriptor(&self) -> (&Descriptor, usize) {
+        (&self.work.descriptor, self.work.origin.wq)
+    }
+
+    /// Completion records, descriptor lists and readbacks are waited for by page requests.
+    #[must_use]
+    pub fn has_page_requests(&self, device: &Device) -> bool {
+        let config = device.wq_cfg(self.work.origin.wq);
+        device.pci().prs && !config.prs_disable() && !config.ats_disable()
+    }
+
+    fn lane_index(&self) -> usize {
+        self.index * MAX_LANES + self.lane
+    }
+
+    /// What this engine wants next.
+    #[inline]
+    pub fn step(&mut self, device: &Device) -> Step {
+        loop {
+            match self.phase {
+                Phase::Ready => match self.batch {
+                    Some(batch) => {
+                        if let Some(step) = self.next_member(device, batch) {
+                            return step;
+                        }
+                    }
+                    None => {
+                        if let Some(step) = self.next_descriptor(device) {
+                            return step;
+                        }
+                    }
+                },
+                Phase::Deciding => {
+                    if let Some(step) = self.decide(device) {
+                        return step;
+                    }
+                }
+                Phase::Draining => {
+                    let Work { origin, position, .. } = self.work;
+                    let shared = device.wqs[origin.wq].rules.0.dedicated.get() == 0;
+                    let pasid = shared.then_some(origin.submitter.pasid);
+                    if device.in_progress(origin.wq, position, pasid, Some(self.lane_index())) {
+                        return Step::Wait;
+                    }
+                    self.phase = Phase::Executing;
+                    return Step::Execute;
+                }
+                Phase::Recording(outcome) => {
+                    if let Some(step) = self.record(device, outcome) {
+                        return step;
+                    }
+                }
+                Phase::Logging(entry, notify) => match device.begin_append(self.lane_index() as u64) {
+                    Append::Wait => return Step::Wait,
+                    Append::Dropped => self.phase = if notify { Phase::Notifying } else { Phase::Ending },
+                    Append::At(address) => {
+                        self.phase = Phase::Logged(notify);
+                        let config = device.evl_cfg();
+                        let pasid = config.pasid_enable().then_some(config.pasid());
+                        let bytes = device.capabilities.event_log_entry_bytes();
+                        return Step::Log { pasid, address, entry, bytes };
+                    }
+                },
+                Phase::Notifying => {
+                    self.phase = Phase::Ending;
+                    if let Some(interrupt) = self.notify(device) {
+                        return Step::Interrupt(interrupt);
+                    }
+                }
+                Phase::Ending => self.end(device),
+                // The runner owes an answer: say what it was asked.
+                Phase::Fetching | Phase::Executing | Phase::Recorded(_) | Phase::Logged(_) => return Step::Wait,
+            }
+        }
+    }
+
+    /// Takes the next descriptor of the group. `None` if the phase moved on.
+    #[inline]
+    fn next_descriptor(&mut self, device: &Device) -> Option<Step> {
+        if device.state() == DeviceState::Halted {
+            return Some(Step::Idle);
+        }
+        let Some(group) = device.group_of_engine(self.index) else { return Some(Step::Idle) };
+        let lane = &device.lanes[self.index][self.lane].0;
+        let mark = |wq: usize, entry: &Entry| {
+            lane.position.set(entry.position);
+            // Release: pairs with the Acquire in `in_progress`.
+            lane.key.store(1 << 63 | (wq as u64) << 48 | u64::from(entry.submitter.pasid), Ordering::Release);
+        };
+        let (wq, entry) = match device.pick(group, mark) {
+            Pick::Nothing => return Some(Step::Idle),
+            Pick::Again => return Some(Step::Again),
+            Pick::Entry(wq, entry) => (wq, entry),
+        };
+        device.occupancy_fell(wq);
+        let origin = Origin { wq, submitter: entry.submitter, batch_index: None };
+        self.work = Work { descriptor: entry.descriptor, origin, position: entry.position };
+        if entry.abandoned {
+            self.phase = Phase::Ending;
+            return None;
+        }
+        device.count(Event::FROM_WQ, 1, Some(wq), Some(self.index), None);
+        self.phase = Phase::Deciding;
+        self.decide(device)
+    }
+
+    /// Reads the next member of the batch, or ends it. `None` if the phase moved on.
+    fn next_member(&mut self, device: &Device, batch: Batch) -> Option<Step> {
+        if batch.fault.is_none() && batch.next < batch.work.descriptor.size() {
+            self.phase = Phase::Fetching;
+            let offset = u64::from(batch.next) * telpher_abi::DESCRIPTOR_BYTES;
+            return Some(Step::Fetch { address: batch.work.descriptor.src().wrapping_add(offset) });
+        }
+        self.end_batch(device, batch);
+        None
+    }
+
+    /// Every member that will be executed has been: the Batch itself completes.
+    fn end_batch(&mut self, device: &Device, batch: Batch) {
+        self.work = batch.work;
+        let status = match batch.fault {
+            Some(_) => StatusByte::fault(Status::BatchPageFault, false),
+            None if batch.failed => StatusByte::new(Status::BatchFail),
+            None => StatusByte::new(Status::Success),
+        };
+        let mut record = CompletionRecord::new(status).with_bytes_completed(batch.done);
+        if let Some(fault) = batch.fault {
+            record = record.with_fault_address(fault.address);
+        }
+        if device.capabilities.gen_cap.batch_continuation() {
+            record = record.with_result(batch.failed.into());
+        }
+        let operand = if batch.fault.is_some() { OperandId::Source1 } else { OperandId::Unknown };
+        let outcome = Outcome { record, operand, ..Outcome::of(Status::None) };
+        self.batch = None;
+        if batch.logged && self.wants_anything() {
+            // A member's record went to the log, so the Batch's must follow it there (SPEC §5.9).
+            let entry = self.log_entry_with_record(device, Status::BatchEventLog, &outcome.record, true);
+            self.phase = Phase::Logging(entry, false);
+        } else {
+            self.phase = Phase::Recording(outcome);
+        }
+    }
+
+    /// The runner's answer to [`Step::Fetch`].
+    pub fn fetched(&mut self, device: &Device, member: Result<Descriptor, Fault>) {
+        let (Phase::Fetching, Some(batch)) = (self.phase, self.batch.as_mut()) else { return };
+        self.phase = Phase::Ready;
+        match member {
+            Err(fault) => batch.fault = Some(fault),
+            Ok(descriptor) if descriptor.flags().contains(Flags::FENCE) && batch.failed => {
+                // Fence: this member and everything after it are abandoned (SPEC Table 8-3).
+                batch.next = batch.work.descriptor.size();
+            }
+            Ok(descriptor) => {
+                // Cannot lose bits: a batch has at most 2^15 members.
+                let batch_index = Some(u16::try_from(batch.next).unwrap_or(u16::MAX));
+                batch.next += 1;
+                let origin = Origin { batch_index, ..batch.work.origin };
+                self.work = Work { descriptor, origin, position: batch.work.position };
+                self.phase = Phase::Deciding;
+                device.count(Event::FROM_BATCH, 1, Some(origin.wq), Some(self.index), None);
+            }
+        }
+    }
+
+    /// Refuses the descriptor in hand, or turns it into an action. `None` if the phase moved on.
+    #[inline]
+    fn decide(&mut self, device: &Device) -> Option<Step> {
+        let Work { descriptor, origin, .. } = self.work;
+        let opcode = descriptor.opcode();
+        if device.perfmon.is_counting() {
+            self.count_dispatch(device);
+        }
+        if let Err(refusal) = device.check(&descriptor, origin) {
+            self.refuse(device, refusal);
+            return None;
+        }
+        match opcode {
+            Opcode::Batch => {
+                let continued = device.capabilities.gen_cap.batch_continuation()
+                    && descriptor.flags().contains(OpFlags::BATCH_ERROR);
+                self.batch =
+                    Some(Batch { work: self.work, next: 0, done: 0, failed: continued, logged: false, fault: None });
+                self.phase = Phase::Ready;
+                None
+            }
+            Opcode::Nop => {
+                self.phase = Phase::Recording(Outcome::of(Status::Success));
+                None
+            }
+            Opcode::Drain => {
+                self.action = Action::of(&descriptor);
+                self.phase = Phase::Draining;
+                None
+            }
+            _ => {
+                self.action = Action::of(&descriptor);
+                self.phase = Phase::Executing;
+                Some(Step::Execute)
+            }
+        }
+    }
+
+    /// Where a refused descriptor's status goes. Source: SPEC Table 5-6, last column.
+    #[cold]
+    fn refuse(&mut self, device: &Device, refusal: Refusal) {
+        let mut outcome = Outcome::of(refusal.status);
+        outcome.record = outcome.record.with_invalid_flags(refusal.flags);
+        let record_unusable = refusal.status == Status::TrafficClass && self.record_class_unusable(device);
+        match refusal.status {
+            Status::CompletionRecordAlignment | Status::PrivilegeBad => {
+                self.report(device, &outcome, None);
+            }
+            Status::TrafficClass if record_unusable => self.report(device, &outcome, None),
+            Status::InterruptHandle => {
+                let handle = Some(self.work.descriptor.interrupt_handle().into());
+                if self.wants_record(refusal.status) {
+                    // Told twice: the record, and the registers (SPEC Table 5-6, 0x19).
+                    if !device.event_log_enabled() {
+                        device.report_device_error(&self.report_of(&outcome, handle));
+                    }
+                    self.phase = Phase::Recording(outcome);
+                } else {
+                    self.report(device, &outcome, handle);
+                }
+            }
+            _ => self.phase = Phase::Recording(outcome),
+        }
+    }
+
+    fn record_class_unusable(&self, device: &Device) -> bool {
+        let flags = self.work.descriptor.flags();
+        let classes = device.wqs[self.work.origin.wq].rules.0.classes.get();
+        flags.contains(Flags::COMPLETION_RECORD_ADDRESS_VALID)
+            && classes >> u64::from(flags.contains(Flags::COMPLETION_RECORD_TC)) & 1 == 0
+    }
+
+    /// The runner's answer to [`Step::Execute`].
+    #[inline]
+    pub fn executed(&mut self, device: &Device, mut outcome: Outcome) {
+        if !matches!(self.phase, Phase::Executing) {
+            return;
+        }
+        if device.perfmon.is_counting() {
+            self.count_execution(device, &outcome);
+        }
+        if !device.capabilities.gen_cap.fault_info() {
+            outcome.operand = OperandId::Unknown;
+        }
+        self.phase = Phase::Recording(outcome);
+    }
+
+    fn wants_anything(&self) -> bool {
+        let wants = Flags::REQUEST_COMPLETION_RECORD.union(Flags::REQUEST_COMPLETION_INTERRUPT);
+        self.work.descriptor.flags().intersects(wants)
+    }
+
+    /// Whether a descriptor that ended with `status` gets a completion record. Source: SPEC §5.4.
+    #[inline]
+    fn wants_record(&self, status: Status) -> bool {
+        let flags = self.work.descriptor.flags();
+        let silent = matches!(status, Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
+        flags.contains(Flags::COMPLETION_RECORD_ADDRESS_VALID)
+            && (flags.contains(Flags::REQUEST_COMPLETION_RECORD) || !silent)
+    }
+
+    /// Decides where the outcome goes. `None` if the phase moved on.
+    #[inline]
+    fn record(&mut self, device: &Device, outcome: Outcome) -> Option<Step> {
+        let status = outcome.record.status();
+        if let Some(batch) = self.batch.as_mut() {
+            batch.done += 1;
+            // Also a predicate that is false counts as a failure (SPEC §3.9).
+            batch.failed |= status != Status::Success;
+        }
+        if device.perfmon.is_counting() {
+            self.count_completion(device, status);
+        }
+        if self.wants_record(status) {
+            if self.drains_to_log(device, status) {
+                let entry = self.log_entry_with_record(device, Status::DrainEventLog, &outcome.record, true);
+                self.phase = Phase::Logging(entry, false);
+                return None;
+            }
+            let mut record = outcome.record;
+            if device.capabilities.gen_cap.fault_info() && outcome.operand != OperandId::Unknown {
+                record = record.with_fault_operand(outcome.operand as u8);
+            }
+            self.phase = Phase::Recorded(Outcome { record, ..outcome });
+            return Some(Step::Record { address: self.work.descriptor.completion_address(), record });
+        }
+        let told = matches!(status, Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
+        if told {
+            self.phase = Phase::Notifying;
+        } else {
+            let information = match status {
+                Status::InvalidFlags => Some(outcome.record.invalid_flags()),
+                status if status.has_direction() => Some((outcome.operand as u32) << 29),
+                _ => None,
+            };
+            self.report(device, &outcome, information);
+        }
+        None
+    }
+
+    /// A Drain's success goes to the event log where completion records may fault (SPEC §3.12).
+    fn drains_to_log(&self, device: &Device, status: Status) -> bool {
+        self.work.descriptor.opcode() == Opcode::Drain
+            && status == Status::Success
+            && device.event_log_enabled()
+            && !self.has_page_requests(device)
+    }
+
+    /// The runner's answer to [`Step::Record`].
+    #[inline]
+    pub fn recorded(&mut self, device: &Device, written: Result<(), Fault>) {
+        let Phase::Recorded(outcome) = self.phase else { return };
+        match written {
+            Ok(()) => {
+                device.count(Event::RECORD_WRITTEN, 1, Some(self.work.origin.wq), Some(self.index), None);
+                self.phase = Phase::Notifying;
+            }
+            Err(fault) => self.record_faulted(device, &outcome, fault),
+        }
+    }
+
+    /// The completion record could not be written: status 0x1a tells the log, with the record, or SWERROR, without.
+    #[cold]
+    fn record_faulted(&mut self, device: &Device, outcome: &Outcome, fault: Fault) {
+        if device.event_log_enabled() {
+            let first = self.batch.as_ref().is_none_or(|batch| !batch.logged);
+            if let Some(batch) = self.batch.as_mut() {
+                batch.logged = true;
+            }
+            let entry = self
+                .log_entry_with_record(device, Status::CompletionRecordFault, &outcome.record, first)
+                .with_operand(OperandId::CompletionRecord as u8);
+            self.phase = Phase::Logging(entry, false);
+            return;
+        }
+        let mut report = self.report_of(outcome, Some((OperandId::CompletionRecord as u32) << 29));
+        report.code = Status::CompletionRecordFault.code();
+        report.write = true;
+        report.address = fault.address;
+        device.report_device_error(&report);
+        self.phase = Phase::Notifying;
+    }
+
+    /// An event log entry that carries the completion record software shall write.
+    fn log_entry_with_record(
+        &self,
+        device: &Device,
+        code: Status,
+        record: &CompletionRecord,
+        first: bool,
+    ) -> EventLogEntry {
+        let descriptor = &self.work.descriptor;
+        let flags = descriptor.flags();
+        let in_batch = self.work.origin.batch_index.is_some() || descriptor.opcode() == Opcode::Batch;
+        debug_assert!(device.event_log_enabled());
+        let mut report = self.report_of(&Outcome::of(code), Some(0));
+        report.write = true;
+        report.address = descriptor.completion_address();
+        report
+            .to_log_entry()
+            .with_batch_identifier(if in_batch { self.batch_identifier() } else { 0 })
+            .with_interrupt_handle(descriptor.interrupt_handle())
+            .with_interrupt_required(flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT))
+            .with_ims_portal(self.work.origin.submitter.ims)
+            .with_record_required(self.wants_record(record.status()))
+            .with_first_error_in_batch(in_batch && first)
+            .with_record(*record)
+    }
+
+    /// A number for the batch in this lane; two batches in progress never share one of the 256 while fewer lanes run.
+    fn batch_identifier(&self) -> u8 {
+        // Losing high bits is the field's width.
+        (self.lane_index() & 0xff) as u8
+    }
+
+    fn report_of(&self, outcome: &Outcome, information: Option<u32>) -> ErrorReport {
+        let Work { descriptor, origin, .. } = &self.work;
+        let byte = outcome.record.status_byte();
+        ErrorReport {
+            code: byte.status().code(),
+            wq: u8::try_from(origin.wq).ok(),
+            descriptor: Some(ReportedDescriptor {
+                operation: descriptor.opcode().code(),
+                submitter: origin.submitter,
+                batch_index: origin.batch_index,
+            }),
+            information,
+            write: byte.is_write(),
+            address: outcome.record.fault_address(),
+        }
+    }
+
+    /// Tells an error that no completion record tells: the event log if there is one, else SWERROR.
+    #[cold]
+    fn report(&mut self, device: &Device, outcome: &Outcome, information: Option<u32>) {
+        // Refused descriptors come here without passing `record`.
+        if matches!(self.phase, Phase::Deciding)
+            && let Some(batch) = self.batch.as_mut()
+        {
+            batch.done += 1;
+            batch.failed = true;
+        }
+        let report = self.report_of(outcome, information);
+        let notify = outcome.record.status() != Status::InterruptHandle;
+        if device.event_log_enabled() {
+            self.phase = Phase::Logging(report.to_log_entry(), notify);
+        } else {
+            device.report_device_error(&report);
+            self.phase = if notify { Phase::Notifying } else { Phase::Ending };
+        }
+    }
+
+    /// The runner's answer to [`Step::Log`].
+    pub fn logged(&mut self, device: &Device, written: Result<(), Fault>) {
+        let Phase::Logged(notify) = self.phase else { return };
+        device.finish_append(written.is_ok());
+        self.phase = if notify { Phase::Notifying } else { Phase::Ending };
+    }
+
+    /// Delivers the completion interrupt, if one was asked for.
+    #[inline]
+    fn notify(&mut self, device: &Device) -> Option<Interrupt> {
+        let Work { descriptor, origin, .. } = &self.work;
+        if !descriptor.flags().contains(Flags::REQUEST_COMPLETION_INTERRUPT) {
+            return None;
+        }
+        let pasid_enable = device.wq_cfg(origin.wq).pasid_enable();
+        // A handle that was refused, or revoked since, gets no interrupt.
+        let interrupt = device.interrupt_of_handle(descriptor.interrupt_handle(), pasid_enable, origin.submitter)?;
+        device.deliver(interrupt).then_some(interrupt)
+    }
+
+    #[inline]
+    fn end(&mut self, device: &Device) {
+        self.phase = Phase::Ready;
+        if self.batch.is_none() {
+            // Release: pairs with the Acquire in `in_progress`; whoever sees the lane free sees the work done.
+            device.lanes[self.index][self.lane].0.key.store(0, Ordering::Release);
+        }
+    }
+
+    #[cold]
+    fn count_dispatch(&self, device: &Device) {
+        let Work { descriptor, origin, .. } = &self.work;
+        if let Some(event) = Event::of_operation(descriptor.opcode()) {
+            device.count(event, 1, Some(origin.wq), Some(self.index), Some(descriptor.size().into()));
+        }
+    }
+
+    /// Data counts once an action was executed: bytes in units of 32, page requests, translations.
+    #[cold]
+    fn count_execution(&self, device: &Device, outcome: &Outcome) {
+        let (wq, engine) = (Some(self.work.origin.wq), Some(self.index));
+        let size = Some(u64::from(self.work.descriptor.size()));
+        let faulted = outcome.record.status().is_page_fault();
+        let share = |len: u64| if faulted { len.min(outcome.record.bytes_completed().into()) } else { len };
+        let (mut input, mut output) = (0, 0);
+        for range in self.action.ranges() {
+            let units = share(range.len).div_ceil(32);
+            if range.write {
+                output += units;
+            } else {
+                input += units;
+            }
+            let event = match range.operand {
+                OperandId::Source1 => Some(Event::READS_SOURCE_1),
+                OperandId::Destination1 => Some(Event::WRITES_DESTINATION_1),
+                _ => None,
+            };
+            if let Some(event) = event {
+                device.count(event, 1, wq, engine, size);
+            }
+            device.count(Event::TRANSLATED, 1, wq, engine, size);
+        }
+        device.count(Event::INPUT_32B, input, wq, engine, size);
+        device.count(Event::OUTPUT_32B, output, wq, engine, size);
+        device.count(Event::PAGE_REQUEST_OK, outcome.pages_granted.into(), wq, engine, size);
+        device.count(Event::PAGE_REQUEST_INVALID, outcome.pages_refused.into(), wq, engine, size);
+        if faulted {
+            device.count(Event::TRANSLATION_FAULT, 1, wq, engine, size);
+        }
+    }
+
+    #[cold]
+    fn count_completion(&self, device: &Device, status: Status) {
+        let event = match status {
+            Status::Success | Status::SuccessPredicateFalse => Event::SUCCESS,
+            Status::PageFault | Status::PageFaultRefused | Status::BatchPageFault => Event::PARTIAL,
+            _ => Event::ERROR,
+        };
+        device.count(event, 1, Some(self.work.origin.wq), Some(self.index), None);
+    }
+}

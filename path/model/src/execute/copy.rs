@@ -1,0 +1,140 @@
+//! Move, fill, compare, dualcast, flush. Source: SPEC §8.3.4 to §8.3.7, §8.3.10, §8.3.16.
+
+use super::{End, Ended, Pages, Scratch, Stop, count, index};
+use crate::action::overlaps;
+use telpher_abi::OperandId;
+use telpher_mem::{PAGE_BYTES, WriteHint};
+
+/// Source or destination, by the direction of the access that faulted.
+fn by_direction(stop: &Stop) -> OperandId {
+    if stop.fault.write { OperandId::Destination1 } else { OperandId::Source1 }
+}
+
+pub(super) fn memory_move(
+    pages: &mut Pages<'_>,
+    src: u64,
+    dst: u64,
+    len: u64,
+    backward: bool,
+    hint: WriteHint,
+) -> Ended {
+    if backward {
+        pages
+            .persist(|space, done| space.move_backward(dst, src, len - done, hint))
+            .map_err(|(done, stop)| stop.after(done, by_direction(&stop)).map_record(|record| record.with_result(1)))?;
+    } else {
+        pages
+            .persist(|space, done| space.move_forward(dst.wrapping_add(done), src.wrapping_add(done), len - done, hint))
+            .map_err(|(done, stop)| stop.after(done, by_direction(&stop)))?;
+    }
+    Ok(End::success())
+}
+
+pub(super) fn fill(pages: &mut Pages<'_>, dst: u64, pattern: [u64; 2], len: u64, hint: WriteHint) -> Ended {
+    pages
+        .persist(|space, done| space.fill(dst.wrapping_add(done), rotate(pattern, done), len - done, hint))
+        .map_err(|(done, stop)| stop.after(done, OperandId::Destination1))?;
+    Ok(End::success())
+}
+
+/// The pattern as it continues after `done` bytes.
+fn rotate(pattern: [u64; 2], done: u64) -> [u64; 2] {
+    let whole = u128::from(pattern[0]) | u128::from(pattern[1]) << 64;
+    // Cannot lose bits: below 128.
+    #[allow(clippy::cast_possible_truncation, reason = "below 128, and the halves of a u128")]
+    {
+        let turned = whole.rotate_right(8 * (done % 16) as u32);
+        [turned as u64, (turned >> 64) as u64]
+    }
+}
+
+/// The end of a comparison: the offset of the first difference, if any, and the result to check against.
+fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
+    let result = u8::from(difference.is_some());
+    End::checked(result, expected.is_none_or(|expected| expected == result))
+        .with_bytes_completed(difference.unwrap_or(0))
+}
+
+pub(super) fn compare(pages: &mut Pages<'_>, src1: u64, src2: u64, len: u64, expected: Option<u8>) -> Ended {
+    let mut difference = None;
+    pages
+        .persist(|space, done| {
+            let found = space.compare(src1.wrapping_add(done), src2.wrapping_add(done), len - done)?;
+            difference = found.map(|offset| done + offset);
+            Ok(())
+        })
+        .map_err(|(done, stop)| {
+            let first = overlaps(src1, len, stop.fault.address, 1);
+            stop.after(done, if first { OperandId::Source1 } else { OperandId::Source2 })
+        })?;
+    Ok(compared(difference, expected))
+}
+
+pub(super) fn compare_pattern(pages: &mut Pages<'_>, src: u64, pattern: u64, len: u64, expected: Option<u8>) -> Ended {
+    let mut difference = None;
+    pages
+        .persist(|space, done| {
+            #[allow(clippy::cast_possible_truncation, reason = "below 64")]
+            let turned = pattern.rotate_right(8 * (done % 8) as u32);
+            let found = space.compare_pattern(src.wrapping_add(done), turned, len - done)?;
+            difference = found.map(|offset| done + offset);
+            Ok(())
+        })
+        .map_err(|(done, stop)| stop.after(done, OperandId::Source1))?;
+    Ok(compared(difference, expected))
+}
+
+/// Both destinations hold the same bytes at every stop, so it goes page by page of the destinations (whose page offsets
+/// are equal), and looks whether the second can be written before it writes the first.
+pub(super) fn dualcast(
+    pages: &mut Pages<'_>,
+    scratch: &mut Scratch,
+    src: u64,
+    [dst1, dst2]: [u64; 2],
+    len: u64,
+    hint: WriteHint,
+) -> Ended {
+    let mut done = 0;
+    while done < len {
+        let rest_of_page = PAGE_BYTES - dst1.wrapping_add(done) % PAGE_BYTES;
+        let piece = &mut scratch.a[..index(rest_of_page.min(len - done))];
+        let (valid, source) = match pages.read(src.wrapping_add(done), piece) {
+            Ok(()) => (piece.len(), None),
+            Err((valid, stop)) => (valid, Some(stop)),
+        };
+        let piece = &piece[..valid];
+        if !piece.is_empty() {
+            let second = dst2.wrapping_add(done);
+            probe_write(pages, second).map_err(|stop| stop.after(done, OperandId::Destination2))?;
+            pages
+                .write(dst1.wrapping_add(done), piece, hint)
+                .map_err(|(_, stop)| stop.after(done, OperandId::Destination1))?;
+            pages.write(second, piece, hint).map_err(|(_, stop)| stop.after(done, OperandId::Destination2))?;
+        }
+        done += valid as u64;
+        if let Some(stop) = source {
+            return Err(stop.after(done, OperandId::Source1));
+        }
+    }
+    Ok(End::success())
+}
+
+/// Waits until a byte of a destination can be written. Writing back what was read is harmless: until the descriptor
+/// completes nobody else may touch its destinations.
+fn probe_write(pages: &mut Pages<'_>, address: u64) -> Result<(), Stop> {
+    pages
+        .persist(|space, _| {
+            let mut byte = [0];
+            let as_write = |fault: telpher_mem::Fault| telpher_mem::Fault { write: true, ..fault };
+            space.read(address, &mut byte).map_err(as_write)?;
+            space.write(address, &byte, WriteHint::Cache)
+        })
+        .map_err(|(_, stop)| stop)
+}
+
+pub(super) fn flush(pages: &mut Pages<'_>, address: u64, len: u64) -> Ended {
+    pages
+        .persist(|space, done| space.flush(address.wrapping_add(done), len - done))
+        .map_err(|(done, stop)| stop.after(u64::from(count(done)), OperandId::Destination1))?;
+    Ok(End::success())
+}

@@ -1,0 +1,211 @@
+//! Carrying an action out on memory: the only part of the model that touches bytes.
+//!
+//! Moves, fills and compares go straight to the space's guarded kernels. CRC, DIF and delta work on a small buffer of the
+//! runner that guarded reads filled, so no slice ever points at memory that others write. Source: SPEC §8.3; bytes
+//! completed and partial results: SPEC §8.3 as tabulated with each operation.
+
+mod copy;
+mod crc;
+mod delta;
+mod dif;
+
+use crate::action::Action;
+use crate::engine::Outcome;
+use telpher_abi::{CompletionRecord, OperandId, Status, StatusByte};
+use telpher_mem::{Fault, Space};
+
+/// Times the same page is requested before the device gives up. Source: *assumed*; the architecture says only "too many".
+const SAME_PAGE: u32 = 4;
+
+/// Bytes of each of a runner's two buffers: both fit a 48 KiB first-level cache beside the stack, and hold seven of the
+/// largest integrity blocks.
+const SCRATCH: usize = 16 << 10;
+
+/// Two buffers that a runner lends to execution; their contents mean nothing between calls.
+#[derive(Debug)]
+pub struct Scratch {
+    a: Box<[u8]>,
+    b: Box<[u8]>,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        // Updating integrity fields can need as much room for the result as for the source, never more than 1/64 extra.
+        Scratch { a: vec![0; SCRATCH].into(), b: vec![0; SCRATCH + SCRATCH / 32].into() }
+    }
+}
+
+/// Executes an action in an address space.
+///
+/// `block_on_fault` waits for pages of its buffers, `page_requests` for those of a drain's readbacks.
+#[inline]
+pub fn execute(
+    action: &Action,
+    space: &dyn Space,
+    block_on_fault: bool,
+    page_requests: bool,
+    scratch: &mut Scratch,
+) -> Outcome {
+    let mut pages = Pages { space, block: block_on_fault, granted: 0, refused: 0, last: (0, 0) };
+    let end = match action {
+        Action::Nop => Ok(End::success()),
+        Action::Move { src, dst, len, backward, hint } => {
+            copy::memory_move(&mut pages, *src, *dst, *len, *backward, *hint)
+        }
+        Action::Fill { dst, pattern, len, hint } => copy::fill(&mut pages, *dst, *pattern, *len, *hint),
+        Action::Compare { src1, src2, len, expected } => copy::compare(&mut pages, *src1, *src2, *len, *expected),
+        Action::ComparePattern { src, pattern, len, expected } => {
+            copy::compare_pattern(&mut pages, *src, *pattern, *len, *expected)
+        }
+        Action::Dualcast { src, dst1, dst2, len, hint } => {
+            copy::dualcast(&mut pages, scratch, *src, [*dst1, *dst2], *len, *hint)
+        }
+        Action::CreateDelta { src1, src2, len, record, room, expected_mask } => {
+            delta::create(&mut pages, scratch, [*src1, *src2], *len, (*record, *room), *expected_mask)
+        }
+        Action::ApplyDelta { record, record_len, dst, len } => {
+            delta::apply(&mut pages, scratch, (*record, *record_len), *dst, *len)
+        }
+        Action::Crc { .. } => crc::crc(&mut pages, scratch, action),
+        Action::Dif(dif) => dif::dif(&mut pages, scratch, dif),
+        Action::Flush { address, len } => copy::flush(&mut pages, *address, *len),
+        Action::Drain { readback } => {
+            pages.block = page_requests;
+            drain(&mut pages, *readback)
+        }
+    };
+    // Both arms are an end; `?` above only shortens the way to a fault's.
+    let End { record, operand } = end.unwrap_or_else(|end| end);
+    Outcome { record, operand, pages_granted: pages.granted, pages_refused: pages.refused }
+}
+
+/// How an execution ended; as an error it is a page fault's.
+#[derive(Debug)]
+struct End {
+    record: CompletionRecord,
+    operand: OperandId,
+}
+
+type Ended = Result<End, End>;
+
+impl End {
+    fn of(status: Status) -> Self {
+        End { record: CompletionRecord::new(StatusByte::new(status)), operand: OperandId::Unknown }
+    }
+
+    fn success() -> Self {
+        End::of(Status::Success)
+    }
+
+    /// Success, or the false predicate if a checked result is not the expected one.
+    fn checked(result: u8, as_expected: bool) -> Self {
+        let end = End::of(if as_expected { Status::Success } else { Status::SuccessPredicateFalse });
+        End { record: end.record.with_result(result), ..end }
+    }
+
+    fn with_bytes_completed(mut self, bytes: u64) -> Self {
+        self.record = self.record.with_bytes_completed(count(bytes));
+        self
+    }
+
+    fn map_record(mut self, change: impl FnOnce(CompletionRecord) -> CompletionRecord) -> Self {
+        self.record = change(self.record);
+        self
+    }
+}
+
+/// Byte counts of one descriptor fit its 32-bit size field.
+fn count(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// A page fault that ended the operation, before anybody said how far it had come.
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    status: Status,
+    fault: Fault,
+}
+
+impl Stop {
+    /// The partial completion after `bytes`.
+    fn after(self, bytes: u64, operand: OperandId) -> End {
+        let record = CompletionRecord::new(StatusByte::fault(self.status, self.fault.write))
+            .with_bytes_completed(count(bytes))
+            .with_fault_address(self.fault.address);
+        End { record, operand }
+    }
+}
+
+/// Access to memory with the descriptor's fault policy.
+struct Pages<'a> {
+    space: &'a dyn Space,
+    /// Wait for pages instead of stopping.
+    block: bool,
+    granted: u32,
+    refused: u32,
+    /// Page last requested, and how often in a row.
+    last: (u64, u32),
+}
+
+impl Pages<'_> {
+    /// What to do about a fault: `Ok` to try again, else why the operation stops.
+    #[cold]
+    fn fault(&mut self, fault: Fault) -> Result<(), Stop> {
+        if !self.block {
+            return Err(Stop { status: Status::PageFault, fault });
+        }
+        let page = fault.address / telpher_mem::PAGE_BYTES;
+        let times = if self.last.0 == page { self.last.1 + 1 } else { 1 };
+        self.last = (page, times);
+        if times <= SAME_PAGE && self.space.page_request(fault.address, fault.write) {
+            self.granted += 1;
+            return Ok(());
+        }
+        self.refused += 1;
+        Err(Stop { status: Status::PageFaultRefused, fault })
+    }
+
+    /// Repeats `access(done)` until it has done everything or a fault stops it; then tells how far it came.
+    #[inline]
+    fn persist(&mut self, mut access: impl FnMut(&dyn Space, u64) -> Result<(), Fault>) -> Result<(), (u64, Stop)> {
+        let mut done = 0;
+        loop {
+            match access(self.space, done) {
+                Ok(()) => return Ok(()),
+                Err(fault) => {
+                    done += fault.done;
+                    self.fault(fault).map_err(|stop| (done, stop))?;
+                }
+            }
+        }
+    }
+
+    /// Reads into a buffer; on a stop, how much of it is valid.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), (usize, Stop)> {
+        self.persist(|space, done| space.read(address.wrapping_add(done), &mut into[index(done)..]))
+            .map_err(|(done, stop)| (index(done), stop))
+    }
+
+    /// Writes a buffer; on a stop, how much of it was written.
+    fn write(&mut self, address: u64, from: &[u8], hint: telpher_mem::WriteHint) -> Result<(), (usize, Stop)> {
+        self.persist(|space, done| space.write(address.wrapping_add(done), &from[index(done)..], hint))
+            .map_err(|(done, stop)| (index(done), stop))
+    }
+}
+
+/// An offset in one of the buffers.
+fn index(done: u64) -> usize {
+    usize::try_from(done).expect("offsets in a buffer fit its index")
+}
+
+/// Readback of up to two addresses; a fault ends in its own status. Source: SPEC §8.3.3.
+fn drain(pages: &mut Pages<'_>, readback: [Option<u64>; 2]) -> Ended {
+    for (address, operand) in readback.into_iter().zip([OperandId::Source1, OperandId::Source2]) {
+        if let Some(address) = address {
+            pages
+                .read(address, &mut [0])
+                .map_err(|(_, stop)| Stop { status: Status::ReadbackFault, ..stop }.after(0, operand))?;
+        }
+    }
+    Ok(End::success())
+}

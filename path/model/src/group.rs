@@ -1,0 +1,166 @@
+//! The group arbiter: which queue's head an engine gets next. Source: SPEC §4.1; weighted round robin by credits.
+//!
+//! A queue's credit is its priority. One descriptor a queue and pass while it has credit; when every waiting queue is out
+//! of credit, all credits of the group are renewed. Empty queues cost nothing and keep their credit, so none starves: any
+//! waiting queue is served within one renewal, that is within the sum of the group's priorities.
+
+use crate::capabilities::MAX_WQS;
+use crate::device::Device;
+use crate::interrupt::Interrupt;
+use crate::sync::{Turn, Word};
+use crate::wq::Entry;
+use telpher_abi::registers::IntCause;
+
+/// One group's arbiter.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Group {
+    /// Who arbitrates, or removes waiting descriptors, right now.
+    pub(crate) turn: Turn,
+    /// Queues of the group, one bit each; set by Enable Device.
+    pub(crate) wqs: Word,
+    /// Queue to look at first.
+    cursor: Word,
+    /// Credit left, by queue.
+    credit: [Word; MAX_WQS],
+    /// Priority, by queue; set by Enable WQ.
+    pub(crate) priority: [Word; MAX_WQS],
+}
+
+impl Group {
+    /// Renews all credits; called when the configuration changes.
+    pub(crate) fn renew(&self) {
+        for (credit, priority) in self.credit.iter().zip(&self.priority) {
+            credit.set(priority.get());
+        }
+    }
+
+    fn only_or_choose(&self, ready: u64) -> usize {
+        if ready.is_power_of_two() { ready.trailing_zeros() as usize } else { self.choose(ready) }
+    }
+
+    /// The queue whose turn it is among the waiting ones (a bit each), and pays for it.
+    fn choose(&self, waiting: u64) -> usize {
+        let cursor = self.cursor.get();
+        for renewed in [false, true] {
+            if renewed {
+                self.renew();
+            }
+            // Rotating by the cursor makes trailing_zeros walk the queues round robin.
+            let mut candidates = waiting >> cursor | waiting << (MAX_WQS as u64 - cursor);
+            candidates &= (1 << MAX_WQS) - 1;
+            while candidates != 0 {
+                let wq = (u64::from(candidates.trailing_zeros()) + cursor) % MAX_WQS as u64;
+                #[allow(clippy::cast_possible_truncation, reason = "below MAX_WQS")]
+                let credit = &self.credit[wq as usize];
+                if credit.get() > 0 {
+                    credit.set(credit.get() - 1);
+                    self.cursor.set((wq + 1) % MAX_WQS as u64);
+                    #[allow(clippy::cast_possible_truncation, reason = "below MAX_WQS")]
+                    return wq as usize;
+                }
+                candidates &= candidates - 1;
+            }
+        }
+        // Unreachable with validated priorities (at least 1); a hostile writer of shared state gets plain order.
+        waiting.trailing_zeros() as usize
+    }
+}
+
+/// Indices of the bits that are set, below [`MAX_WQS`].
+#[inline]
+pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    set &= (1 << MAX_WQS) - 1;
+    std::iter::from_fn(move || {
+        let bit = set.trailing_zeros() as usize;
+        (set != 0).then(|| {
+            set &= set - 1;
+            bit
+        })
+    })
+}
+
+/// What an arbiter said to an engine that asked for work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pick {
+    /// A descriptor of this queue.
+    Entry(usize, Entry),
+    /// Nothing waits.
+    Nothing,
+    /// Another engine is asking, or a descriptor is just arriving: ask again.
+    Again,
+}
+
+impl Device {
+    /// Takes the next descriptor of a group for an engine; `mark` notes it as in progress before the turn ends, so that a
+    /// Drain popped next cannot overlook it.
+    #[inline]
+    pub(crate) fn pick(&self, group: usize, mark: impl FnOnce(usize, &Entry)) -> Pick {
+        let arbiter = &self.groups[group].0;
+        let members = arbiter.wqs.get();
+        if !self.any_occupied(members) {
+            return Pick::Nothing;
+        }
+        arbiter
+            .turn
+            .try_with(|| {
+                let mut ready = 0;
+                for wq in bits(members) {
+                    let queue = &self.wqs[wq];
+                    ready |= u64::from(queue.ring.is_ready(self.slots_of(queue))) << wq;
+                }
+                if ready == 0 {
+                    return Pick::Again;
+                }
+                // A group with one queue needs no choice: its credit only matters beside others.
+                let wq = if ready == members { arbiter.only_or_choose(ready) } else { arbiter.choose(ready) };
+                let queue = &self.wqs[wq];
+                match queue.ring.pop(self.slots_of(queue)) {
+                    Some(entry) => {
+                        mark(wq, &entry);
+                        Pick::Entry(wq, entry)
+                    }
+                    None => Pick::Again,
+                }
+            })
+            .unwrap_or(Pick::Again)
+    }
+
+    #[inline]
+    fn any_occupied(&self, members: u64) -> bool {
+        bits(members).any(|wq| self.wqs[wq].ring.occupancy() != 0)
+    }
+
+    /// Raises the occupancy interrupt if a queue that has it on has just fallen to its limit. Source: SPEC §9.2.22.
+    #[inline]
+    pub(crate) fn occupancy_fell(&self, wq: usize) {
+        let controls = self.wqcfg[wq][2].get();
+        // Interrupt enable is bit 176 of the configuration.
+        if controls >> (176 - 128) & 1 == 1 && self.wqs[wq].ring.occupancy() == controls >> (160 - 128) & 0xffff {
+            self.raise_occupancy(wq);
+        }
+    }
+
+    #[cold]
+    fn raise_occupancy(&self, wq: usize) {
+        // Interrupt generated is bit 208; a new one waits until software cleared the last.
+        if self.wqcfg[wq][3].or(1 << (208 - 192)) >> (208 - 192) & 1 == 1 {
+            return;
+        }
+        let config = self.wq_cfg(wq);
+        let (ims, index) = (config.occupancy_table(), config.occupancy_handle());
+        if !ims && index == 0 {
+            self.cause(IntCause::OCCUPANCY, |_| true);
+        } else {
+            self.deliver(Interrupt { ims, index });
+        }
+    }
+
+    /// True if a descriptor waits (or is arriving) for an engine of the group; ordered against submission, so that an
+    /// engine that sees `false` after announcing its sleep can sleep.
+    #[must_use]
+    pub fn group_has_work(&self, group: usize) -> bool {
+        let Some(group) = self.groups.get(group) else { return false };
+        bits(group.0.wqs.get()).any(|wq| self.wqs[wq].ring.has_work())
+    }
+}

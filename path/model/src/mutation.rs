@@ -1,0 +1,117 @@
+//! Switching single legality checks off, so that the conformance suite can be shown to notice each one's absence. Without
+//! the `mutation` feature everything here is the identity and costs nothing.
+
+#[cfg(not(feature = "mutation"))]
+mod switch {
+    use crate::legality::Check;
+    use telpher_abi::Opcode;
+
+    #[inline(always)]
+    pub(crate) fn is_off(_: Check) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(_: Opcode, mask: u32) -> u32 {
+        mask
+    }
+
+    #[inline(always)]
+    pub(crate) fn required(_: Opcode, mask: u32) -> u32 {
+        mask
+    }
+
+    #[inline(always)]
+    pub(crate) fn reserved(_: Opcode, mask: &[u64; 8]) -> [u64; 8] {
+        *mask
+    }
+}
+
+#[cfg(feature = "mutation")]
+mod switch {
+    use crate::legality::{Check, ROWS};
+    use std::cell::Cell;
+    use telpher_abi::Opcode;
+
+    /// One check to switch off.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    pub enum Mutant {
+        /// A [`Check`](crate::Check).
+        Check(Check),
+        /// An operation accepts a flag bit its row does not list.
+        Flag(u8, u8),
+        /// An operation refuses a flag bit its row lists.
+        RefusedFlag(u8, u8),
+        /// An operation does not insist on a flag bit its row requires.
+        Required(u8, u8),
+        /// An operation ignores a reserved byte.
+        Reserved(u8, u8),
+    }
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Runs `act` with one check of every device on this thread switched off.
+    pub fn with_mutant<R>(mutant: Mutant, act: impl FnOnce() -> R) -> R {
+        ACTIVE.set(Some(mutant));
+        let result = act();
+        ACTIVE.set(None);
+        result
+    }
+
+    /// Every mutant there is.
+    #[must_use]
+    pub fn all_mutants() -> Vec<Mutant> {
+        let mut mutants: Vec<Mutant> = Check::ALL.iter().copied().map(Mutant::Check).collect();
+        for row in ROWS {
+            let code = row.opcode.code();
+            for bit in 0..24 {
+                let listed = row.flag_mask() >> bit & 1 == 1;
+                mutants.push(if listed { Mutant::RefusedFlag(code, bit) } else { Mutant::Flag(code, bit) });
+                if row.required_mask() >> bit & 1 == 1 {
+                    mutants.push(Mutant::Required(code, bit));
+                }
+            }
+            for byte in 0..64_u8 {
+                if row.reserved_mask()[usize::from(byte / 8)] >> (8 * (byte % 8)) & 0xff != 0 {
+                    mutants.push(Mutant::Reserved(code, byte));
+                }
+            }
+        }
+        mutants
+    }
+
+    pub(crate) fn is_off(check: Check) -> bool {
+        ACTIVE.get() == Some(Mutant::Check(check))
+    }
+
+    pub(crate) fn flags(opcode: Opcode, mask: u32) -> u32 {
+        match ACTIVE.get() {
+            Some(Mutant::Flag(code, bit)) if code == opcode.code() => mask | 1 << bit,
+            Some(Mutant::RefusedFlag(code, bit)) if code == opcode.code() => mask & !(1 << bit),
+            _ => mask,
+        }
+    }
+
+    pub(crate) fn required(opcode: Opcode, mask: u32) -> u32 {
+        match ACTIVE.get() {
+            Some(Mutant::Required(code, bit)) if code == opcode.code() => mask & !(1 << bit),
+            _ => mask,
+        }
+    }
+
+    pub(crate) fn reserved(opcode: Opcode, mask: &[u64; 8]) -> [u64; 8] {
+        let mut mask = *mask;
+        if let Some(Mutant::Reserved(code, byte)) = ACTIVE.get()
+            && code == opcode.code()
+        {
+            mask[usize::from(byte / 8)] &= !(0xff << (8 * (byte % 8)));
+        }
+        mask
+    }
+}
+
+#[cfg(feature = "mutation")]
+pub use switch::{Mutant, all_mutants, with_mutant};
+pub(crate) use switch::{flags, is_off, required, reserved};

@@ -1,0 +1,232 @@
+//! Work queues: where descriptors wait. A bounded ring, many submitters, one consumer at a time (whoever has the group's
+//! turn). Algorithm: Vyukov's bounded queue with a sequence number a slot, its tail word also carrying the queue's state,
+//! so that no submission can slip in behind a disable.
+
+use crate::sync::{AtomicU64, Line, Ordering, Word};
+use telpher_abi::Descriptor;
+use telpher_abi::registers::WqState;
+
+/// Who submitted a descriptor, as the device knows it: PASID, privilege, and the kind of portal page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Submitter {
+    /// Process address space identifier (20 bits).
+    pub pasid: u32,
+    /// Supervisor privilege.
+    pub privileged: bool,
+    /// Submitted through an IMS portal: completion interrupts use that table.
+    pub ims: bool,
+}
+
+impl Submitter {
+    fn to_word(self) -> u64 {
+        u64::from(self.pasid) | u64::from(self.privileged) << 32 | u64::from(self.ims) << 33
+    }
+
+    fn from_word(word: u64) -> Self {
+        Submitter {
+            // Cannot lose bits: a PASID has 20.
+            pasid: u32::try_from(word & 0xf_ffff).unwrap_or_default(),
+            privileged: word >> 32 & 1 == 1,
+            ims: word >> 33 & 1 == 1,
+        }
+    }
+}
+
+/// Set in a slot's submitter word: the descriptor was abandoned while it waited.
+const ABANDONED: u64 = 1 << 63;
+
+/// One queue entry: 64 bytes of descriptor on a line of their own, and who brought them.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    words: [Word; 8],
+    sequence: AtomicU64,
+    submitter: Word,
+}
+
+/// A descriptor on its way to an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) submitter: Submitter,
+    /// Position in its queue, counted from the first descriptor ever accepted.
+    pub(crate) position: u64,
+    /// Abandoned by an abort: dispatch it to nobody.
+    pub(crate) abandoned: bool,
+}
+
+/// What a queue said to a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Push {
+    Taken,
+    Full,
+    NotEnabled,
+}
+
+/// The moving parts of a queue. The tail word is `position << 2 | state`.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Ring {
+    tail: Line<AtomicU64>,
+    head: Line<AtomicU64>,
+}
+
+const STATE_BITS: u32 = 2;
+
+impl Ring {
+    /// Puts a descriptor in, if the queue is enabled and fewer than `limit` wait. `slots.len()` is a power of two, at
+    /// least the queue's size.
+    #[inline]
+    pub(crate) fn push(&self, slots: &[Slot], limit: u64, descriptor: &Descriptor, submitter: Submitter) -> Push {
+        // Relaxed: only a proposal for the compare-exchange.
+        let mut tail = self.tail.0.load(Ordering::Relaxed);
+        let slot = loop {
+            if state_of(tail) != WqState::Enabled {
+                return Push::NotEnabled;
+            }
+            let position = tail >> STATE_BITS;
+            // Acquire: pairs with the Release in `pop`; a slot counted free is no longer being read.
+            if position.wrapping_sub(self.head.0.load(Ordering::Acquire)) >= limit {
+                return Push::Full;
+            }
+            // SeqCst: with the load in `has_work`, so that a consumer going to sleep and a submitter never both
+            // miss each other.
+            match self.tail.0.compare_exchange_weak(tail, tail + (1 << STATE_BITS), Ordering::SeqCst, Ordering::Relaxed)
+            {
+                Ok(_) => break slot_of(slots, position),
+                Err(now) => tail = now,
+            }
+        };
+        for (word, value) in slot.words.iter().zip(&descriptor.0) {
+            word.set(*value);
+        }
+        slot.submitter.set(submitter.to_word());
+        // Release: pairs with the Acquire in `peek`; whoever sees the sequence sees the descriptor.
+        slot.sequence.store((tail >> STATE_BITS) + 1, Ordering::Release);
+        Push::Taken
+    }
+
+    /// The oldest descriptor, if one has arrived completely. Caller has the group's turn.
+    #[inline]
+    pub(crate) fn pop(&self, slots: &[Slot]) -> Option<Entry> {
+        let position = self.head.0.load(Ordering::Relaxed);
+        let entry = peek(slots, position)?;
+        // Release: pairs with the Acquire in `push`; the slot has been read.
+        self.head.0.store(position + 1, Ordering::Release);
+        Some(entry)
+    }
+
+    /// True if the oldest descriptor has arrived completely. Caller has the group's turn.
+    #[inline]
+    pub(crate) fn is_ready(&self, slots: &[Slot]) -> bool {
+        let position = self.head.0.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `push`.
+        slot_of(slots, position).sequence.load(Ordering::Acquire) == position + 1
+    }
+
+    /// Descriptors waiting; may be stale at once.
+    #[inline]
+    pub(crate) fn occupancy(&self) -> u64 {
+        let head = self.head.0.load(Ordering::Relaxed);
+        (self.tail.0.load(Ordering::Relaxed) >> STATE_BITS).saturating_sub(head)
+    }
+
+    /// True if a descriptor waits or is arriving; ordered against `push` for consumers that are about to sleep.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        // SeqCst: pairs with the compare-exchange in `push`.
+        self.tail.0.load(Ordering::SeqCst) >> STATE_BITS != self.head.0.load(Ordering::Relaxed)
+    }
+
+    /// Position the next accepted descriptor gets.
+    pub(crate) fn tail_position(&self) -> u64 {
+        self.tail.0.load(Ordering::Acquire) >> STATE_BITS
+    }
+
+    /// Position of the oldest waiting descriptor.
+    pub(crate) fn head_position(&self) -> u64 {
+        self.head.0.load(Ordering::Acquire)
+    }
+
+    /// State of the queue.
+    #[inline]
+    pub(crate) fn state(&self) -> WqState {
+        state_of(self.tail.0.load(Ordering::Acquire))
+    }
+
+    /// Changes the state: from here on every submission sees it.
+    pub(crate) fn set_state(&self, state: WqState) {
+        // AcqRel: after this no `push` that began under the old state can still reserve a slot.
+        let mut tail = self.tail.0.load(Ordering::Relaxed);
+        while let Err(now) = self.tail.0.compare_exchange_weak(
+            tail,
+            tail >> STATE_BITS << STATE_BITS | state as u64,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            tail = now;
+        }
+    }
+
+    /// Marks waiting descriptors before `end` that `chosen` names as abandoned. Caller has the group's turn.
+    pub(crate) fn abandon(&self, slots: &[Slot], end: u64, chosen: impl Fn(Submitter) -> bool) {
+        for position in self.head_position()..end {
+            if let Some(entry) = peek(slots, position)
+                && chosen(entry.submitter)
+            {
+                slot_of(slots, position).submitter.or(ABANDONED);
+            }
+        }
+    }
+
+    /// Removes abandoned descriptors from the head. Caller has the group's turn.
+    pub(crate) fn discard_abandoned(&self, slots: &[Slot]) {
+        while peek(slots, self.head.0.load(Ordering::Relaxed)).is_some_and(|entry| entry.abandoned) {
+            self.pop(slots);
+        }
+    }
+
+    /// True if a descriptor before `end` waits (or is arriving) that `chosen` names. Caller has the group's turn.
+    pub(crate) fn any_waiting(&self, slots: &[Slot], end: u64, chosen: impl Fn(Submitter) -> bool) -> bool {
+        (self.head_position()..end).any(|position| {
+            // An arriving one counts: nobody knows yet whose it is.
+            peek(slots, position).is_none_or(|entry| !entry.abandoned && chosen(entry.submitter))
+        })
+    }
+
+    /// Readies the slots for a ring that continues at the present head; the queue must be disabled and empty.
+    pub(crate) fn relocate(&self, slots: &[Slot]) {
+        for slot in slots {
+            // Relaxed: published by the state change that enables the queue. Zero never equals a wanted sequence,
+            // since those start at 1.
+            slot.sequence.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+fn state_of(tail: u64) -> WqState {
+    WqState::from_code((tail & 3) as u8)
+}
+
+#[inline]
+fn slot_of(slots: &[Slot], position: u64) -> &Slot {
+    // Cannot lose bits that matter: the mask is below the slice's length, a power of two.
+    #[allow(clippy::cast_possible_truncation, reason = "masked to the slice's length")]
+    &slots[position as usize & (slots.len() - 1)]
+}
+
+#[inline]
+fn peek(slots: &[Slot], position: u64) -> Option<Entry> {
+    let slot = slot_of(slots, position);
+    // Acquire: pairs with the Release in `push`.
+    if slot.sequence.load(Ordering::Acquire) != position + 1 {
+        return None;
+    }
+    let submitter = slot.submitter.get();
+    Some(Entry {
+        descriptor: Descriptor(std::array::from_fn(|i| slot.words[i].get())),
+        submitter: Submitter::from_word(submitter),
+        position,
+        abandoned: submitter & ABANDONED != 0,
+    })
+}
