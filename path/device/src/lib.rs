@@ -1,1 +1,46 @@
-//! To be written.
+//! The door to devices: a name becomes portals.
+//!
+//! ```text
+//! "model:spr", "model:FILE" ──► DeviceName ──► ModelDevice ──► portal("wq0.0") ──► Portal
+//! accel-config JSON  ◄──► config ──► registers ──► Enable Device, Enable WQ
+//! runner: inline (the submitting thread executes) or threaded (engines on threads that spin, then park)
+//! ```
+//!
+//! Only doors choose a device; everything else takes the [`Portal`](telpher_portal::Portal)s that come out of here.
+//!
+//! ```
+//! use telpher_device::{ModelDevice, ModelOptions};
+//! use telpher_abi::Descriptor;
+//! use telpher_portal::{Portal, RecordCell};
+//! use telpher_portal::Submission;
+//!
+//! let device = ModelDevice::start(ModelOptions::default())?;
+//! let portal = device.portal("wq0.0")?;
+//! let record = RecordCell::new();
+//! // SAFETY: a No-op names no memory but its record, which outlives the loop below.
+//! let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
+//! let _ = portal.offer(&nop);
+//! while record.status().is_none() {
+//!     portal.drive();
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod apply;
+mod config;
+mod listing;
+mod model;
+mod name;
+mod own;
+mod runner;
+mod spaces;
+mod sync;
+
+pub use apply::ApplyError;
+pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMode};
+pub use listing::Listing;
+pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
+pub use name::{DeviceName, ModelSource, NameError, WqName};
+pub use runner::Runner;
+pub use telpher_model::{Capabilities, Preset};

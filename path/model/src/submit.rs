@@ -3,9 +3,10 @@
 use crate::device::Device;
 use crate::errors::ErrorReport;
 use crate::wq::{Push, Submitter};
+use telpher_abi::DeviceError;
 use telpher_abi::perfmon::Event;
 use telpher_abi::registers::PortalKind;
-use telpher_abi::{Descriptor, DeviceError};
+use telpher_portal::Submission;
 
 /// How the 64 bytes arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -34,7 +35,8 @@ impl Device {
     /// A shared queue takes PASID and privilege from the descriptor's first dword, where ENQCMD's emulation has put them;
     /// a dedicated queue takes them from its configuration.
     #[inline]
-    pub fn submit(&self, wq: usize, kind: PortalKind, write: Write, descriptor: &Descriptor) -> Response {
+    pub fn submit(&self, wq: usize, kind: PortalKind, write: Write, submission: &Submission) -> Response {
+        let descriptor = submission.descriptor();
         let refused = match write {
             Write::Posted => Response::Dropped,
             Write::Deferrable => Response::Retry,

@@ -14,11 +14,11 @@
 //! [`CompletionRecord`]: telpher_abi::CompletionRecord
 #![deny(unsafe_code)]
 
+#[cfg(any(test, feature = "test-util"))]
+pub mod mock;
 mod record;
 mod submission;
 mod sync;
-#[cfg(any(test, feature = "test-util"))]
-pub mod mock;
 
 pub use record::RecordCell;
 pub use submission::Submission;

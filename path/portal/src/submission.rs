@@ -26,6 +26,13 @@ impl Submission {
         Submission(descriptor)
     }
 
+    /// The same from another submitter: what ENQCMD puts into the first dword on the way. The addresses stay those that
+    /// were vouched for.
+    #[must_use]
+    pub fn with_identity(&self, pasid: u32, privileged: bool) -> Self {
+        Submission(self.0.with_pasid(pasid).with_trusted_reserved(0).with_privileged(privileged))
+    }
+
     /// The 64 bytes.
     #[must_use]
     pub const fn descriptor(&self) -> &Descriptor {

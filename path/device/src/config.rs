@@ -1,0 +1,270 @@
+//! Configurations in accel-config's own JSON. Source: accel-config `accfg/config.c` and its packaged example files.
+//!
+//! A file is an array of devices; every object begins with `dev`. Keys that cannot be set (capabilities, states, clients)
+//! may stand in a file, since saved ones have them, and are ignored.
+
+use serde::{Deserialize, Serialize};
+use telpher_model::Capabilities;
+
+/// One device: groups with their queues and engines.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Config {
+    /// `dsa0`.
+    pub dev: String,
+    /// Read buffers that groups with the global limit share; 0 for no limit.
+    #[serde(default, alias = "token_limit")]
+    pub read_buffer_limit: u32,
+    /// Entries of the event log; 0 for none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub event_log_size: u32,
+    /// Groups that have members.
+    #[serde(default)]
+    pub groups: Vec<GroupConfig>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+/// One group.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct GroupConfig {
+    /// `group0.0`.
+    pub dev: String,
+    /// Read buffers only this group may use.
+    #[serde(default, alias = "tokens_reserved")]
+    pub read_buffers_reserved: u32,
+    /// Obey the device's read buffer limit.
+    #[serde(default, alias = "use_token_limit")]
+    pub use_read_buffer_limit: u32,
+    /// Read buffers this group may use at most; all if absent.
+    #[serde(default, alias = "tokens_allowed", skip_serializing_if = "Option::is_none")]
+    pub read_buffers_allowed: Option<u32>,
+    /// Queues.
+    #[serde(default)]
+    pub grouped_workqueues: Vec<WqConfig>,
+    /// Engines.
+    #[serde(default)]
+    pub grouped_engines: Vec<EngineConfig>,
+}
+
+/// How a queue takes descriptors, by accel-config's words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WqMode {
+    /// One client; posted writes.
+    Dedicated,
+    /// Many clients; deferrable writes.
+    #[default]
+    Shared,
+}
+
+/// One queue.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WqConfig {
+    /// `wq0.0`.
+    pub dev: String,
+    /// Dedicated or shared.
+    #[serde(default)]
+    pub mode: WqMode,
+    /// Entries.
+    pub size: u32,
+    /// 1 to 15.
+    #[serde(default = "default_priority")]
+    pub priority: u32,
+    /// Descriptors may wait for pages.
+    #[serde(default)]
+    pub block_on_fault: u32,
+    /// Largest batch, in descriptors; rounded up to a power of two.
+    #[serde(default = "default_max_batch")]
+    pub max_batch_size: u32,
+    /// Largest transfer, in bytes; rounded up to a power of two.
+    #[serde(default = "default_max_transfer")]
+    pub max_transfer_size: u64,
+    /// Shared: entries that the portals of users may fill; the whole queue if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<u32>,
+    /// What the queue is for; the model takes `user` only.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// A name for people and programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// No address translation service.
+    #[serde(default)]
+    pub ats_disable: u32,
+    /// No page requests.
+    #[serde(default)]
+    pub prs_disable: u32,
+}
+
+// Defaults as the Linux driver sets them. Source: K612 `sysfs.c`: WQ maximum transfer 2 MiB, batch 32; priority 10 is that
+// of accel-config's packaged profiles.
+fn default_priority() -> u32 {
+    10
+}
+fn default_max_batch() -> u32 {
+    32
+}
+fn default_max_transfer() -> u64 {
+    2 << 20
+}
+
+/// One engine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EngineConfig {
+    /// `engine0.0`.
+    pub dev: String,
+}
+
+/// Why a file is no configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It could not be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// Which file.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not accel-config JSON.
+    #[error("{path} is not an accel-config configuration (a JSON array of devices, each with \"dev\" and \"groups\")")]
+    Parse {
+        /// Which file.
+        path: String,
+        /// Where it goes wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// It has no device.
+    #[error("{path} configures no device")]
+    Empty {
+        /// Which file.
+        path: String,
+    },
+}
+
+impl WqConfig {
+    /// A queue with the driver's defaults, open to large transfers and batches.
+    #[must_use]
+    pub fn new(queue: u32, mode: WqMode, size: u32) -> Self {
+        WqConfig {
+            dev: format!("wq0.{queue}"),
+            mode,
+            size,
+            priority: default_priority(),
+            block_on_fault: 1,
+            max_batch_size: 1024,
+            max_transfer_size: 1 << 31,
+            threshold: None,
+            kind: Some("user".into()),
+            name: Some(format!("telpher-{queue}")),
+            ats_disable: 0,
+            prs_disable: 0,
+        }
+    }
+}
+
+impl Config {
+    /// The model's default: every group has one engine and an equal share of the queues, first a dedicated one, then
+    /// shared ones, all of equal size.
+    #[must_use]
+    pub fn default_for(capabilities: &Capabilities) -> Self {
+        let groups = u32::from(capabilities.grp_cap.groups());
+        let engines = u32::from(capabilities.eng_cap.engines());
+        let queues = u32::from(capabilities.wq_cap.queues());
+        let used = groups.min(engines).min(queues);
+        let size = u32::from(capabilities.wq_cap.total_entries()) / queues;
+        let group = |group: u32| GroupConfig {
+            dev: format!("group0.{group}"),
+            grouped_workqueues: (group..queues)
+                .step_by(used as usize)
+                .map(|queue| {
+                    let mode = if queue < used { WqMode::Dedicated } else { WqMode::Shared };
+                    WqConfig::new(queue, mode, size)
+                })
+                .collect(),
+            grouped_engines: (group..engines).step_by(used as usize).map(engine).collect(),
+            ..GroupConfig::default()
+        };
+        Config::of_groups((0..used).map(group).collect())
+    }
+
+    /// One group with one queue and some engines.
+    #[must_use]
+    pub fn single(mode: WqMode, size: u32, engines: u32) -> Self {
+        Config::of_groups(vec![GroupConfig {
+            dev: "group0.0".into(),
+            grouped_workqueues: vec![WqConfig::new(0, mode, size)],
+            grouped_engines: (0..engines).map(engine).collect(),
+            ..GroupConfig::default()
+        }])
+    }
+
+    /// A device of these groups.
+    #[must_use]
+    pub fn of_groups(groups: Vec<GroupConfig>) -> Self {
+        Config { dev: "dsa0".into(), read_buffer_limit: 0, event_log_size: 0, groups }
+    }
+
+    /// The devices of a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, is not accel-config JSON, or has no device.
+    pub fn load(path: &std::path::Path) -> Result<Vec<Config>, ConfigError> {
+        let name = || path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: name(), source })?;
+        let devices: Vec<Config> =
+            serde_json::from_str(&text).map_err(|source| ConfigError::Parse { path: name(), source })?;
+        if devices.is_empty() {
+            return Err(ConfigError::Empty { path: name() });
+        }
+        Ok(devices)
+    }
+}
+
+fn engine(index: u32) -> EngineConfig {
+    EngineConfig { dev: format!("engine0.{index}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_model::Preset;
+
+    #[test]
+    fn the_default_is_four_groups_eight_queues_four_engines_and_128_entries() {
+        let config = Config::default_for(&Preset::Spr.capabilities());
+        let queues: Vec<_> = config.groups.iter().flat_map(|group| &group.grouped_workqueues).collect();
+        assert_eq!(config.groups.len(), 4);
+        assert_eq!(queues.len(), 8);
+        assert_eq!(queues.iter().map(|queue| queue.size).sum::<u32>(), 128);
+        assert!(config.groups.iter().all(|group| group.grouped_engines.len() == 1));
+    }
+
+    #[test]
+    fn a_saved_file_with_read_only_keys_loads() {
+        let text = r#"[{"dev":"dsa0","max_groups":4,"state":"enabled","read_buffer_limit":0,"groups":[
+            {"dev":"group0.0","traffic_class_a":1,"read_buffers_reserved":0,"use_read_buffer_limit":0,
+             "read_buffers_allowed":8,
+             "grouped_workqueues":[{"dev":"wq0.0","mode":"shared","size":16,"group_id":0,"priority":10,
+               "block_on_fault":1,"type":"user","driver_name":"user","name":"app1","threshold":15,"clients":0}],
+             "grouped_engines":[{"dev":"engine0.0","group_id":0},{"dev":"engine0.1","group_id":0}]}],
+            "ungrouped_workqueues":[],"ungrouped_engines":[{"dev":"engine0.2"}]}]"#;
+        let devices: Vec<Config> = serde_json::from_str(text).unwrap();
+        let queue = &devices[0].groups[0].grouped_workqueues[0];
+        assert_eq!((queue.size, queue.threshold, queue.mode), (16, Some(15), WqMode::Shared));
+        assert_eq!(devices[0].groups[0].read_buffers_allowed, Some(8));
+    }
+
+    #[test]
+    fn what_is_saved_loads_again() {
+        let config = Config::default_for(&Preset::Full.capabilities());
+        let text = serde_json::to_string(&[&config]).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Config>>(&text).unwrap(), [config]);
+    }
+}

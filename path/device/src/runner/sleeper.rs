@@ -1,0 +1,49 @@
+//! Going to sleep without missing a wake-up: a worker announces its sleep, looks once more, and only then parks; who
+//! brings work looks for the announcement after the work is visible. Dekker's pattern, all four accesses sequentially
+//! consistent.
+
+use crate::sync::{AtomicU32, Ordering};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// Whether a worker sleeps.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    state: AtomicU32,
+}
+
+impl Sleeper {
+    pub(crate) fn new() -> Self {
+        Sleeper { state: AtomicU32::new(AWAKE) }
+    }
+
+    /// Announces sleep, and parks unless there is work after all. `park` may return early.
+    pub(crate) fn sleep(&self, has_work: impl Fn() -> bool, park: impl Fn()) {
+        // SeqCst: before the look at the work; pairs with the load in `wake`.
+        self.state.store(ASLEEP, Ordering::SeqCst);
+        if !has_work() {
+            // Acquire: pairs with the Release of the swap in `wake`.
+            while self.state.load(Ordering::Acquire) == ASLEEP {
+                park();
+            }
+        }
+        self.state.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Wakes the worker if it sleeps; `unpark` makes its `park` return. The work must be visible (SeqCst) before.
+    #[inline]
+    pub(crate) fn wake(&self, unpark: impl FnOnce()) -> bool {
+        // SeqCst: after the work became visible; pairs with the store in `sleep`.
+        if self.state.load(Ordering::SeqCst) == ASLEEP && self.state.swap(AWAKE, Ordering::AcqRel) == ASLEEP {
+            unpark();
+            return true;
+        }
+        false
+    }
+
+    /// True while the worker sleeps or is about to.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == ASLEEP
+    }
+}

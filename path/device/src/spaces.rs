@@ -1,0 +1,86 @@
+//! Which memory a PASID names on a modelled device.
+
+use std::sync::OnceLock;
+use telpher_mem::{Fault, Space, WriteHint};
+use telpher_model::Spaces;
+
+/// Most address spaces one modelled device serves. Source: chosen; one process needs one.
+const MAX_SPACES: usize = 64;
+
+/// Address spaces by PASID; spaces are added, never taken away.
+#[derive(Debug)]
+pub(crate) struct SpaceTable {
+    spaces: [OnceLock<(u32, Box<dyn Space>)>; MAX_SPACES],
+}
+
+impl SpaceTable {
+    pub(crate) fn new() -> Self {
+        SpaceTable { spaces: [const { OnceLock::new() }; MAX_SPACES] }
+    }
+
+    /// Gives a PASID its memory; `false` if the table is full or the PASID has some.
+    pub(crate) fn add(&self, pasid: u32, space: Box<dyn Space>) -> bool {
+        let mut entry = (pasid, space);
+        for place in &self.spaces {
+            match place.set(entry) {
+                Ok(()) => return true,
+                Err(back) if place.get().is_some_and(|(taken, _)| *taken == back.0) => return false,
+                Err(back) => entry = back,
+            }
+        }
+        false
+    }
+}
+
+impl Spaces for SpaceTable {
+    #[inline]
+    fn space(&self, pasid: Option<u32>) -> &dyn Space {
+        // Requests without a PASID are the device's own; here they go to the memory of the first space's process.
+        self.spaces
+            .iter()
+            .map_while(OnceLock::get)
+            .find(|(known, _)| pasid.is_none_or(|pasid| pasid == *known))
+            .map_or(&Nowhere as &dyn Space, |(_, space)| space.as_ref())
+    }
+}
+
+/// The memory of a PASID nobody has: every access faults.
+#[derive(Debug)]
+struct Nowhere;
+
+fn fault(address: u64, write: bool) -> Result<(), Fault> {
+    Err(Fault { address, write, done: 0 })
+}
+
+impl Space for Nowhere {
+    fn read(&self, address: u64, _: &mut [u8]) -> Result<(), Fault> {
+        fault(address, false)
+    }
+    fn write(&self, address: u64, _: &[u8], _: WriteHint) -> Result<(), Fault> {
+        fault(address, true)
+    }
+    fn move_forward(&self, _: u64, src: u64, _: u64, _: WriteHint) -> Result<(), Fault> {
+        fault(src, false)
+    }
+    fn move_backward(&self, _: u64, src: u64, len: u64, _: WriteHint) -> Result<(), Fault> {
+        fault(src.wrapping_add(len).wrapping_sub(1), false)
+    }
+    fn fill(&self, dst: u64, _: [u64; 2], _: u64, _: WriteHint) -> Result<(), Fault> {
+        fault(dst, true)
+    }
+    fn compare(&self, a: u64, _: u64, _: u64) -> Result<Option<u64>, Fault> {
+        fault(a, false).map(|()| None)
+    }
+    fn compare_pattern(&self, a: u64, _: u64, _: u64) -> Result<Option<u64>, Fault> {
+        fault(a, false).map(|()| None)
+    }
+    fn flush(&self, address: u64, _: u64) -> Result<(), Fault> {
+        fault(address, false)
+    }
+    fn write_record(&self, address: u64, _: &[u64; 4]) -> Result<(), Fault> {
+        fault(address, true)
+    }
+    fn page_request(&self, _: u64, _: bool) -> bool {
+        false
+    }
+}
