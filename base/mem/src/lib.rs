@@ -1,1 +1,40 @@
-//! To be written.
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! Space ─┬─ Local    this process' memory: guarded assembly kernels, SIGSEGV and SIGBUS go on at a landing
+//!        ├─ Strict   the same, but pages that are not present are faults
+//!        └─ MockSpace (test-util)  sparse pages in safe Rust
+//! Fault             address, direction, bytes done: exact
+//! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
+//! Region            owned pages, 4 KiB or 2 MiB
+//! Pages (test-util) pages to protect, discard, truncate
+//! ```
+#![deny(unsafe_code)]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("telpher-mem is for x86-64 Linux: its kernels are assembly and its faults are signals");
+
+mod local;
+mod map;
+#[cfg(any(test, feature = "test-util"))]
+mod mock;
+#[cfg(any(test, feature = "test-util"))]
+mod pages;
+mod presence;
+mod region;
+mod space;
+mod stable;
+mod strict;
+
+pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
+pub use map::MapError;
+#[cfg(any(test, feature = "test-util"))]
+pub use mock::{MockSpace, PageRequest};
+#[cfg(any(test, feature = "test-util"))]
+pub use pages::{Pages, Protection};
+pub use region::{Backing, PageSize, Region};
+pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
+pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut};
+pub use strict::Strict;

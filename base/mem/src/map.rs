@@ -1,0 +1,138 @@
+//! Mappings of memory: the system calls, and what to tell when one fails.
+#![allow(unsafe_code, reason = "mmap, munmap, mprotect and madvise")]
+
+use std::io;
+use std::ptr::{self, NonNull};
+
+/// [`PAGE_BYTES`](crate::PAGE_BYTES) as a length.
+pub(crate) const SMALL_BYTES: usize = 4096;
+const _: () = assert!(SMALL_BYTES as u64 == crate::PAGE_BYTES);
+
+/// The system refused a mapping, or a change of one.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {attempt} {len} bytes; {advice}")]
+pub struct MapError {
+    /// What was attempted, as a verb phrase.
+    pub attempt: &'static str,
+    /// How many bytes it was about.
+    pub len: u64,
+    /// What to do next.
+    pub advice: &'static str,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+impl MapError {
+    fn last(attempt: &'static str, len: usize, advice: &'static str) -> MapError {
+        MapError { attempt, len: len as u64, advice, source: io::Error::last_os_error() }
+    }
+}
+
+/// An owned mapping; unmapped on drop. Gives no access to its bytes.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and this type reads and writes none of its bytes.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// New zeroed private memory; `len` is a positive multiple of the page size.
+    pub(crate) fn anonymous(len: usize, extra_flags: i32, attempt: &'static str) -> Result<Mapping, MapError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra_flags;
+        // SAFETY: without MAP_FIXED the system picks a range nobody uses.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(MapError::last(
+                attempt,
+                len,
+                "ask for less, or raise `ulimit -v` or the memory cgroup's limit",
+            ));
+        }
+        Ok(Mapping { base: NonNull::new(base.cast()).expect("mmap gives no null page without MAP_FIXED"), len })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Gives the pages of `offset..offset + len` back; they read as zero again. The range is of whole pages.
+    pub(crate) fn discard(&self, offset: usize, len: usize) -> Result<(), MapError> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "the range lies in the mapping");
+        // SAFETY: the range lies in our own private mapping, whose users hold no reference across this call: `Region`
+        // passes `&mut self`, and `Pages` never hands out references.
+        let failed = unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), len, libc::MADV_DONTNEED) };
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(MapError::last("discard", len, "name whole pages, and none that are locked in memory"))
+        }
+    }
+
+    /// Asks for transparent huge pages; without effect where the system has none.
+    pub(crate) fn advise_huge(&self) {
+        // SAFETY: our own mapping; the advice changes no byte. A refusal leaves small pages, which is the fallback.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
+    }
+
+    /// Changes what may be done with the pages of a range. Only for mappings to which no reference exists.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn protect(&self, offset: usize, len: usize, flags: i32) -> Result<(), MapError> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "the range lies in the mapping");
+        // SAFETY: the range lies in our own mapping; the only caller, `Pages`, never hands out references.
+        let failed = unsafe { libc::mprotect(self.base.as_ptr().add(offset).cast(), len, flags) };
+        if failed == 0 { Ok(()) } else { Err(MapError::last("protect", len, "name whole pages")) }
+    }
+
+    /// Shared memory of a file, read and write.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn file(file: &std::fs::File, len: usize) -> Result<Mapping, MapError> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: without MAP_FIXED the system picks a range nobody uses; the file is open.
+        let base = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(MapError::last("map a file of", len, "open it for reading and writing"));
+        }
+        Ok(Mapping { base: NonNull::new(base.cast()).expect("mmap gives no null page without MAP_FIXED"), len })
+    }
+
+    /// A new, empty file in memory of `len` zero bytes.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn memory_file(len: u64) -> Result<std::fs::File, MapError> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: the name is a terminated string; the descriptor is new and owned by the File.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"telpher-pages".as_ptr(), libc::MFD_CLOEXEC);
+            if fd < 0 {
+                return Err(MapError::last("create a memory file of", 0, "raise `ulimit -n`"));
+            }
+            std::fs::File::from_raw_fd(fd)
+        };
+        file.set_len(len).map_err(|source| MapError {
+            attempt: "size a memory file to",
+            len,
+            advice: "ask for less",
+            source,
+        })?;
+        Ok(file)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of which nothing remains after this.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

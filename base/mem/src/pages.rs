@@ -1,0 +1,117 @@
+//! Pages to be awkward with: protected, discarded, truncated. For tests.
+//!
+//! A [`Pages`] never gives a reference to its bytes, so that taking their permission away breaks no promise of Rust's; it
+//! reads and writes them by the guarded kernels only.
+#![allow(unsafe_code, reason = "names its own pages by address")]
+
+use crate::map::{MapError, Mapping, SMALL_BYTES};
+use crate::{Local, PAGE_BYTES, Space, WriteHint};
+use std::fs::File;
+use std::ops::Range;
+
+/// What may be done with a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Protection {
+    /// Nothing.
+    None,
+    /// Reading.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// Raw pages of this process; not present until touched first.
+#[derive(Debug)]
+pub struct Pages {
+    mapping: Mapping,
+    file: Option<File>,
+    local: Local,
+}
+
+impl Pages {
+    fn over(mapping: Mapping, file: Option<File>) -> Pages {
+        // SAFETY: only these pages are named through it, and nobody has references to them.
+        Pages { mapping, file, local: unsafe { Local::new() } }
+    }
+
+    /// Private, zeroed pages.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn new(count: usize) -> Result<Pages, MapError> {
+        Ok(Self::over(Mapping::anonymous(count * SMALL_BYTES, 0, "map")?, None))
+    }
+
+    /// Shared pages of a file in memory, which can be [truncated](Pages::truncate).
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn of_file(count: usize) -> Result<Pages, MapError> {
+        let len = count * SMALL_BYTES;
+        let file = Mapping::memory_file(len as u64)?;
+        Ok(Self::over(Mapping::file(&file, len)?, Some(file)))
+    }
+
+    /// Address of the first byte.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.mapping.as_ptr().expose_provenance() as u64
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// Changes what may be done with pages.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn protect(&self, pages: Range<usize>, protection: Protection) -> Result<(), MapError> {
+        let flags = match protection {
+            Protection::None => libc::PROT_NONE,
+            Protection::Read => libc::PROT_READ,
+            Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        self.mapping.protect(pages.start * SMALL_BYTES, pages.len() * SMALL_BYTES, flags)
+    }
+
+    /// Gives pages back: not present until touched; private ones are zero then.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn discard(&self, pages: Range<usize>) -> Result<(), MapError> {
+        self.mapping.discard(pages.start * SMALL_BYTES, pages.len() * SMALL_BYTES)
+    }
+
+    /// Cuts the file under the pages off after `count` of them; accesses behind raise SIGBUS.
+    ///
+    /// # Panics
+    /// If the pages are not of a file, or it cannot be cut.
+    pub fn truncate(&self, count: usize) {
+        let file = self.file.as_ref().expect("the pages are of a file");
+        file.set_len(count as u64 * PAGE_BYTES).expect("a memory file can be cut");
+    }
+
+    /// The bytes at an offset.
+    ///
+    /// # Panics
+    /// If they do not lie in the pages, or cannot be read now.
+    #[must_use]
+    pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
+        assert!(offset + len as u64 <= self.len_bytes(), "the range lies in the pages");
+        let mut bytes = vec![0; len];
+        self.local.read(self.address() + offset, &mut bytes).expect("the pages can be read");
+        bytes
+    }
+
+    /// Writes bytes at an offset.
+    ///
+    /// # Panics
+    /// If they do not lie in the pages, or cannot be written now.
+    pub fn poke(&self, offset: u64, bytes: &[u8]) {
+        assert!(offset + bytes.len() as u64 <= self.len_bytes(), "the range lies in the pages");
+        self.local.write(self.address() + offset, bytes, WriteHint::Cache).expect("the pages can be written");
+    }
+}

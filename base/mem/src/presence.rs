@@ -1,0 +1,134 @@
+//! Which pages of this process are present, as the kernel tells it.
+#![allow(unsafe_code, reason = "mincore")]
+
+use crate::PAGE_BYTES;
+use crate::map::SMALL_BYTES;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Pages asked about at once.
+pub(crate) const BATCH_PAGES: usize = 512;
+
+/// A page-table entry exists. Source: Linux Documentation/admin-guide/mm/pagemap.rst, as the next two.
+const PRESENT: u64 = 1 << 63;
+/// The page belongs to a file or to shared anonymous memory.
+const FILE_OR_SHARED: u64 = 1 << 61;
+/// Nobody else has the page mapped.
+const EXCLUSIVE: u64 = 1 << 56;
+
+/// Where the answer comes from.
+#[derive(Debug)]
+pub(crate) enum Presence {
+    /// /proc/self/pagemap, opened by the process with this id: a forked child's descriptor would tell of its parent.
+    Pagemap { file: File, process: u32 },
+    /// mincore(), which knows private anonymous memory only as "touched or not", for reads and writes alike.
+    Mincore,
+}
+
+impl Presence {
+    pub(crate) fn new() -> Presence {
+        match File::open("/proc/self/pagemap") {
+            Ok(file) => Presence::Pagemap { file, process: std::process::id() },
+            Err(_) => Presence::Mincore,
+        }
+    }
+
+    /// Tells for each page from page number `first` on whether an access would find it.
+    pub(crate) fn ask(&self, first: u64, write: bool, present: &mut [bool]) {
+        debug_assert!(present.len() <= BATCH_PAGES + 1);
+        if let Presence::Pagemap { file, process } = self
+            && *process == std::process::id()
+            && ask_pagemap(file, first, write, present).is_some()
+        {
+            return;
+        }
+        ask_mincore(first, present);
+    }
+}
+
+fn ask_pagemap(file: &File, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
+    let mut words = [0; (BATCH_PAGES + 1) * 8];
+    let bytes = &mut words[..present.len() * 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        // Page numbers have 52 bits, so the offset has 55. Past the user half the file ends: nothing is present there.
+        match file.read_at(&mut bytes[filled..], first * 8 + filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    bytes[filled..].fill(0);
+    for (present, word) in present.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        let word = u64::from_le_bytes(*word);
+        // The zero page, which a read of untouched memory maps, and pages shared after fork() have neither bit: a write
+        // must first make a copy, which a device without page requests cannot.
+        *present = word & PRESENT != 0 && (!write || word & (FILE_OR_SHARED | EXCLUSIVE) != 0);
+    }
+    Some(())
+}
+
+fn ask_mincore(first: u64, present: &mut [bool]) {
+    for (page, present) in (first..).zip(present) {
+        let mut answer = 0_u8;
+        let address = usize::try_from(page.wrapping_mul(PAGE_BYTES)).expect("addresses have 64 bits");
+        // SAFETY: mincore reads no memory of the range, only tables, and writes one byte for one page; it answers an
+        // address that is not mapped with an error.
+        let failed = unsafe { libc::mincore(std::ptr::without_provenance_mut(address), SMALL_BYTES, &raw mut answer) };
+        *present = failed == 0 && answer & 1 != 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::Pages;
+
+    fn answers(presence: &Presence, pages: &Pages, write: bool) -> Vec<bool> {
+        let mut present = vec![false; 4];
+        presence.ask(pages.address() / PAGE_BYTES, write, &mut present);
+        present
+    }
+
+    #[test]
+    fn touched_pages_are_present_and_others_are_not() {
+        for presence in [Presence::new(), Presence::Mincore] {
+            let pages = Pages::new(4).unwrap();
+            pages.poke(PAGE_BYTES, &[1]);
+            pages.poke(2 * PAGE_BYTES, &[1]);
+            assert_eq!(answers(&presence, &pages, true), [false, true, true, false], "{presence:?}");
+            pages.discard(1..2).unwrap();
+            assert_eq!(answers(&presence, &pages, false), [false, false, true, false], "{presence:?}");
+        }
+    }
+
+    #[test]
+    fn the_zero_page_is_present_for_reads_only() {
+        let presence = Presence::new();
+        assert!(matches!(presence, Presence::Pagemap { .. }), "this system shows /proc/self/pagemap");
+        let pages = Pages::new(4).unwrap();
+        assert_eq!(pages.peek(0, 1), [0]);
+        assert_eq!(answers(&presence, &pages, false), [true, false, false, false]);
+        assert_eq!(answers(&presence, &pages, true), [false; 4]);
+    }
+
+    #[test]
+    fn pages_of_a_shared_file_are_present_once_touched() {
+        let presence = Presence::new();
+        let pages = Pages::of_file(4).unwrap();
+        pages.poke(3 * PAGE_BYTES, &[1]);
+        assert_eq!(answers(&presence, &pages, true), [false, false, false, true]);
+    }
+
+    #[test]
+    fn nothing_is_present_outside_the_user_half() {
+        for presence in [Presence::new(), Presence::Mincore] {
+            for first in [0, 1 << 36, (1 << 51) - 1, (1 << 52) - 4] {
+                let mut present = [true; 3];
+                presence.ask(first, false, &mut present);
+                assert_eq!(present, [false; 3], "{first:#x} {presence:?}");
+            }
+        }
+    }
+}

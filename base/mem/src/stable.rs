@@ -1,0 +1,263 @@
+//! Buffers whose bytes stay where they are while the value is moved.
+//!
+//! Whoever executes an operation knows a buffer only by its address, so a buffer in flight must neither move, nor be
+//! freed, nor be touched through Rust references. [`StableBuf`] promises the first; owning the value ensures the others:
+//! the in-flight slot has it, and nobody else.
+//!
+//! **Aliasing.** `Box<[u8]>` and `&'static mut [u8]` promise the compiler that no other pointer reaches their bytes, and
+//! *moving* such a value renews the promise: an address taken before the move must not be used after it. Hence the order
+//! that users of these traits keep: put the value where it stays until the operation has ended (a slot, or a
+//! `MaybeUninit`, which renews nothing when it is moved itself), *then* take its address, and do not move, borrow or
+//! drop it until the operation has ended. For `Vec<u8>`, `Arc<[u8]>`, [`Region`] and `&'static [u8]` moving is harmless,
+//! but no user needs to know which kind it has. The address is taken with its provenance exposed, so that kernels and
+//! devices, which know numbers only, may use it.
+#![allow(unsafe_code, reason = "the traits are promises the compiler cannot check")]
+
+use crate::Region;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Owned bytes to read, at an address that moving the value does not change.
+///
+/// # Safety
+/// While the value is not dropped nor borrowed mutably, even if it is moved:
+/// - [`address`](StableBuf::address) and [`len`](StableBuf::len) return the same;
+/// - the `len` bytes from `address` stay mapped, initialised and readable, and nobody writes them.
+pub unsafe trait StableBuf: Send + 'static {
+    /// Address of the first byte, for reading; its provenance is exposed. Some aligned number if there are no bytes.
+    fn address(&self) -> u64;
+
+    /// How many bytes.
+    fn len(&self) -> usize;
+
+    /// True if there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Owned bytes to write.
+///
+/// # Safety
+/// As for [`StableBuf`], and the bytes may be written by address while the value is neither moved, borrowed nor dropped:
+/// nobody else reads or writes them. [`address_mut`](StableBufMut::address_mut) returns the same number as
+/// [`address`](StableBuf::address).
+pub unsafe trait StableBufMut: StableBuf {
+    /// Address of the first byte, for writing as well; its provenance is exposed.
+    fn address_mut(&mut self) -> u64;
+}
+
+fn exposed(pointer: *const u8) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+fn exposed_mut(pointer: *mut u8) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+// SAFETY: the heap block stays where it is until the Vec is grown, shrunk or dropped, which all need it mutably or by value
+// and change nothing if it is only moved; `len` bytes are initialised.
+unsafe impl StableBuf for Vec<u8> {
+    fn address(&self) -> u64 {
+        exposed(self.as_ptr())
+    }
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+}
+// SAFETY: a Vec owns its block alone.
+unsafe impl StableBufMut for Vec<u8> {
+    fn address_mut(&mut self) -> u64 {
+        exposed_mut(self.as_mut_ptr())
+    }
+}
+
+// SAFETY: as for Vec; the module's head says why the address is taken after the last move.
+unsafe impl StableBuf for Box<[u8]> {
+    fn address(&self) -> u64 {
+        exposed(self.as_ptr())
+    }
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+}
+// SAFETY: a Box owns its block alone.
+unsafe impl StableBufMut for Box<[u8]> {
+    fn address_mut(&mut self) -> u64 {
+        exposed_mut(self.as_mut_ptr())
+    }
+}
+
+// SAFETY: borrowed for ever and shared, so nobody moves or writes the bytes.
+unsafe impl StableBuf for &'static [u8] {
+    fn address(&self) -> u64 {
+        exposed(self.as_ptr())
+    }
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+}
+
+// SAFETY: borrowed for ever, so nobody moves or frees the bytes.
+unsafe impl StableBuf for &'static mut [u8] {
+    fn address(&self) -> u64 {
+        exposed(self.as_ptr())
+    }
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+}
+// SAFETY: borrowed for ever and exclusively.
+unsafe impl StableBufMut for &'static mut [u8] {
+    fn address_mut(&mut self) -> u64 {
+        exposed_mut(self.as_mut_ptr())
+    }
+}
+
+// SAFETY: this count keeps the block alive; other counts may read it, and none can write it while this one lives
+// (`Arc::get_mut` needs to be alone).
+unsafe impl StableBuf for Arc<[u8]> {
+    fn address(&self) -> u64 {
+        exposed(self.as_ptr())
+    }
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+}
+
+// SAFETY: the mapping stays where it is until the Region is dropped.
+unsafe impl StableBuf for Region {
+    fn address(&self) -> u64 {
+        exposed(self.as_ptr())
+    }
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+}
+// SAFETY: a Region owns its mapping alone.
+unsafe impl StableBufMut for Region {
+    fn address_mut(&mut self) -> u64 {
+        exposed_mut(self.as_mut_ptr())
+    }
+}
+
+/// A part of a buffer; itself a buffer.
+///
+/// ```
+/// use telpher_mem::{Slice, StableBuf};
+///
+/// let part = Slice::new(vec![0_u8; 100], 10..30).expect("in range");
+/// assert_eq!(part.len(), 20);
+/// assert_eq!(part.address(), part.whole().address() + 10);
+/// let whole: Vec<u8> = part.into_whole();
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slice<B> {
+    whole: B,
+    start: usize,
+    len: usize,
+}
+
+/// A range that does not lie in its buffer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("bytes {} to {} do not lie in a buffer of {len} bytes", range.start, range.end)]
+pub struct OutOfRange<B> {
+    /// The buffer, given back.
+    pub buffer: B,
+    /// The range asked for.
+    pub range: Range<usize>,
+    /// Bytes the buffer has.
+    pub len: usize,
+}
+
+impl<B: StableBuf> Slice<B> {
+    /// The bytes of `range`.
+    ///
+    /// # Errors
+    /// [`OutOfRange`], with the buffer, if the range is reversed or leaves it.
+    pub fn new(whole: B, range: Range<usize>) -> Result<Slice<B>, OutOfRange<B>> {
+        let len = whole.len();
+        if range.start > range.end || range.end > len {
+            return Err(OutOfRange { buffer: whole, range, len });
+        }
+        Ok(Slice { whole, start: range.start, len: range.end - range.start })
+    }
+
+    /// The whole buffer.
+    pub fn whole(&self) -> &B {
+        &self.whole
+    }
+
+    /// The whole buffer, back.
+    pub fn into_whole(self) -> B {
+        self.whole
+    }
+
+    /// Which bytes of the whole these are.
+    pub fn range(&self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
+}
+
+// SAFETY: a part of a buffer that is stable; `whole` changes by value only, so the range checked at birth still holds.
+unsafe impl<B: StableBuf> StableBuf for Slice<B> {
+    fn address(&self) -> u64 {
+        self.whole.address() + self.start as u64
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+// SAFETY: as above.
+unsafe impl<B: StableBufMut> StableBufMut for Slice<B> {
+    fn address_mut(&mut self) -> u64 {
+        self.whole.address_mut() + self.start as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PageSize;
+
+    fn stays<B: StableBufMut>(mut buf: B, len: usize) {
+        let (address, writable) = (buf.address(), buf.address_mut());
+        assert_eq!((address, len), (writable, StableBuf::len(&buf)));
+        let moved = Box::new(buf);
+        assert_eq!((moved.address(), StableBuf::len(&*moved)), (address, len));
+    }
+
+    #[test]
+    fn moving_the_value_leaves_the_bytes_where_they_are() {
+        stays(vec![1; 100], 100);
+        stays(vec![1; 100].into_boxed_slice(), 100);
+        let leaked: &'static mut [u8] = Box::leak(vec![1; 10].into_boxed_slice());
+        stays(leaked, 10);
+        stays(Region::new(5000, PageSize::Small).unwrap(), 5000);
+        stays(Slice::new(vec![1; 100], 5..25).unwrap(), 20);
+        let shared: Arc<[u8]> = Arc::from([1; 10]);
+        assert_eq!(shared.clone().address(), shared.address());
+    }
+
+    #[test]
+    fn a_range_outside_gives_the_buffer_back() {
+        #[allow(clippy::reversed_empty_ranges, reason = "a range that must be refused")]
+        for range in [0..11, 5..4, 11..11, usize::MAX..usize::MAX] {
+            let error = Slice::new(vec![7; 10], range).unwrap_err();
+            assert_eq!(error.buffer, [7; 10]);
+        }
+        assert_eq!(
+            Slice::new(vec![7; 10], 3..11).unwrap_err().to_string(),
+            "bytes 3 to 11 do not lie in a buffer of 10 bytes"
+        );
+        assert!(StableBuf::is_empty(&Slice::new(vec![7; 10], 10..10).unwrap()));
+    }
+
+    #[test]
+    fn slices_of_slices_add_up() {
+        let inner = Slice::new(vec![0; 100], 10..60).unwrap();
+        let outer = Slice::new(inner, 5..10).unwrap();
+        assert_eq!(outer.address(), outer.whole().whole().address() + 15);
+        assert_eq!(outer.range(), 5..10);
+    }
+}
