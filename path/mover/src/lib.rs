@@ -1,1 +1,72 @@
-//! To be written.
+//! Submit and complete for programs: jobs own their buffers; batches, fences, recovery and policies.
+//!
+//! ```text
+//!                 threshold: too small? ──► cpu ──► ops
+//!                     │
+//!  Mover::copy ──► Load ──► Flight ──route──► Lane ──credit──► portal.offer ──► a device
+//!  Batch::submit    │         │ ▲                                                 │
+//!  Scope::copy   buffers    Course (pieces, faults) ◄──────── record ◄────────────┘
+//!  Channel::copy  + ask       └──► cpu (what is left), touch, next piece
+//! ```
+//!
+//! | layer | for whom | what it promises |
+//! |---|---|---|
+//! | [`Channel`] | poll-mode programs | one thread, one queue; [`Ticket`]s; never blocks, never allocates |
+//! | [`Mover`] | everyone else | thread-safe; [`Job`]s are futures and can be waited for; [`Scope`]s borrow; [`Batch`]es with fences |
+//!
+//! **Nouns.** A *load* is buffers and what is asked of them; a *course* is an ask on its way through pieces and faults; a
+//! *flight* drives one course; a *leg* is one descriptor a device has; a *lane* is one queue. Policies are values:
+//! [`Threshold`] (whether), [`Route`] (where), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a [`Policy`].
+//!
+//! **What always holds.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
+//! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that are told
+//! the time by a [`Clock`]; nothing here starts a thread.
+//!
+//! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US.
+#![deny(unsafe_code)]
+
+mod ask;
+mod batch;
+mod channel;
+mod cpu;
+mod credit;
+mod error;
+mod freelist;
+mod inflight;
+mod job;
+mod mover;
+mod operation;
+mod outcome;
+mod policy;
+mod recover;
+mod route;
+mod scope;
+mod slot;
+mod sync;
+mod threshold;
+mod time;
+mod wait;
+
+pub use batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
+pub use channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
+pub use error::{ChannelError, Expired, JobError};
+pub use inflight::Buffers;
+pub use job::{Done, Job, Timed};
+pub use mover::Mover;
+pub use outcome::{Delta, Outcome, Tags, Via};
+pub use policy::{Hint, OnFault, Policy, Retry};
+pub use route::Route;
+pub use scope::{Scope, ScopedJob};
+pub use threshold::{DEFAULT_THRESHOLD, Threshold};
+pub use time::{Clock, ManualClock, Moment, Rest, SystemClock};
+pub use wait::{DEFAULT_PAUSES, Wait};
+
+pub use telpher_abi::Opcode;
+pub use telpher_mem::{StableBuf, StableBufMut};
+pub use telpher_ops::crc::CrcMode;
+pub use telpher_ops::dif::DifConfig;
+
+/// The README's example runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

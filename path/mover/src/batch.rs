@@ -1,0 +1,331 @@
+//! Several operations submitted together, with fences between them.
+
+use crate::error::{Expired, JobError};
+use crate::inflight::{ConvoyCargo, Load, Member, Shared, Unready, boxed, nop};
+use crate::job::Done;
+use crate::operation::operations;
+use crate::outcome::{Outcome, Via};
+use crate::time::Moment;
+use std::any::Any;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use telpher_mem::{StableBuf, StableBufMut};
+
+/// A list of operations, built up and then submitted as one job.
+///
+/// Members run in no particular order, except that a [`fence`](Batch::fence) holds back those after it. A queue's limit on
+/// batches does not matter: a longer list goes as several, one after the other.
+///
+/// ```
+/// use telpher_mover::{Mover, Outcome};
+///
+/// let mover = Mover::cpu();
+/// let mut batch = mover.batch();
+/// let copy = batch.copy(vec![7; 4096], vec![0; 4096]);
+/// let fill = batch.fence().fill(vec![0; 4096], 0);
+/// let mut done = batch.submit().wait();
+/// let (result, src, dst) = done.take(copy).into_parts();
+/// assert_eq!(result, Ok(Outcome::Done));
+/// assert_eq!(src, dst);
+/// assert_eq!(done.take(fill).result, Ok(Outcome::Done));
+/// ```
+#[must_use = "a batch does nothing until it is submitted"]
+pub struct Batch {
+    shared: Arc<Shared>,
+    members: Vec<Entry>,
+    /// The next member waits for all before it.
+    fence: bool,
+    /// Tells this batch's keys from others'.
+    id: u64,
+}
+
+/// A member to be.
+enum Entry {
+    Good(Load<Box<dyn Any + Send>>, bool),
+    /// Its buffers do not fit; fails when its turn comes.
+    Bad(JobError, Box<dyn Any + Send>, bool),
+}
+
+/// Which member of a batch; the type remembers its buffers.
+pub struct Key<B> {
+    batch: u64,
+    index: usize,
+    buffers: PhantomData<fn() -> B>,
+}
+
+impl<B> Key<B> {
+    /// The member's place in the batch, from 0; what [`JobError::Abandoned`] refers to.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let id = shared.next_batch();
+        Batch { shared, members: Vec::new(), fence: false, id }
+    }
+
+    /// Members so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The next member, and so everything after it, begins only when every member before has succeeded. If one did not
+    /// (a failure, a difference that [`compare_expecting`](Batch::compare_expecting) did not expect, a DIF mismatch), the
+    /// rest ends with [`JobError::Abandoned`].
+    pub fn fence(&mut self) -> &mut Self {
+        self.fence = true;
+        self
+    }
+
+    /// Adds a no-op; behind a fence it marks that everything before has succeeded.
+    pub fn nop(&mut self) -> Key<()> {
+        self.add(Ok(nop(Box::new(()))))
+    }
+
+    /// Adds a comparison whose unexpected outcome counts as a failure at the next fence: `difference` tells whether the
+    /// buffers are expected to differ. The member's result is its outcome all the same.
+    pub fn compare_expecting<R: StableBuf, R2: StableBuf>(
+        &mut self,
+        src: R,
+        src2: R2,
+        difference: bool,
+    ) -> Key<(R, R2)> {
+        self.add(boxed::compare(src, src2).map(|load| load.expecting(difference)))
+    }
+
+    fn add<B: Send + 'static>(&mut self, load: Result<Load<Box<B>>, Unready<Box<B>>>) -> Key<B> {
+        let fence = std::mem::take(&mut self.fence);
+        self.members.push(match load {
+            Ok(load) => Entry::Good(load.erased(), fence),
+            Err(Unready { error, payload }) => Entry::Bad(error, payload, fence),
+        });
+        Key { batch: self.id, index: self.members.len() - 1, buffers: PhantomData }
+    }
+
+    /// Submits the list. It goes to a device if one member alone is worth it, or the sum of all is worth it for the operation
+    /// with the lowest threshold among them; otherwise the CPU does it here.
+    pub fn submit(self) -> BatchJob {
+        let threshold = &self.shared.policy.threshold;
+        let weights = || {
+            self.members.iter().filter_map(|member| match member {
+                Entry::Good(load, _) => Some(load.weight()),
+                Entry::Bad(..) => None,
+            })
+        };
+        let total: u64 = weights().map(|(_, bytes)| bytes).sum();
+        let least = weights().map(|(op, _)| threshold.of(op)).min().unwrap_or(u64::MAX);
+        let worth = total >= least && !self.shared.lanes.all().is_empty();
+        let device = |load: &Load<_>| worth && threshold.of(load.weight().0) < u64::MAX;
+        let members = self.members.iter().map(|member| match member {
+            Entry::Good(load, _) => device(load),
+            Entry::Bad(..) => false,
+        });
+        let members: Vec<bool> = members.collect();
+        let members = self.members.into_iter().zip(members).map(|(member, device)| match member {
+            Entry::Good(load, fence) => Member::new(load, fence, device),
+            Entry::Bad(error, payload, fence) => Member::failed_before(error, payload, fence),
+        });
+        let mut cargo = ConvoyCargo::new(&self.shared, members.collect());
+        let state = match cargo.step() {
+            Poll::Ready(members) => State::Ready(BatchDone::new(members, self.id)),
+            Poll::Pending => State::Flying(cargo),
+        };
+        BatchJob { state, id: self.id }
+    }
+}
+
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident($($buf:ident: $T:ident [$bound:ident]),*)($($arg:ident: $A:ty),*);)*) => {
+        /// The operations, each added to the list.
+        impl Batch {
+            $($(#[$doc])*
+            pub fn $name<$($T: $bound),*>(&mut self, $($buf: $T,)* $($arg: $A),*) -> Key<($($T,)*)> {
+                self.add(boxed::$name($($buf,)* $($arg),*))
+            })*
+        }
+    };
+}
+operations!(methods);
+
+/// A submitted batch: a future, and something a thread can wait for. As with a [`Job`](crate::Job), whoever waits or polls
+/// drives it, and if it is dropped its buffers are freed after the device is done with them.
+#[must_use = "a batch makes no progress until it is awaited or waited for"]
+#[derive(Debug)]
+pub struct BatchJob {
+    state: State,
+    id: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Ready(BatchDone),
+    Flying(ConvoyCargo),
+    Spent,
+}
+
+impl BatchJob {
+    fn step(&mut self) -> Poll<BatchDone> {
+        if let State::Flying(cargo) = &mut self.state {
+            return cargo.step().map(|members| {
+                self.state = State::Spent;
+                BatchDone::new(members, self.id)
+            });
+        }
+        match std::mem::replace(&mut self.state, State::Spent) {
+            State::Ready(done) => Poll::Ready(done),
+            State::Flying(_) | State::Spent => panic!("a batch was polled after it had given its result"),
+        }
+    }
+
+    fn shared(&self) -> Option<Arc<Shared>> {
+        match &self.state {
+            State::Flying(cargo) => Some(Arc::clone(cargo.shared())),
+            State::Ready(_) | State::Spent => None,
+        }
+    }
+
+    /// Waits for every member on this thread.
+    pub fn wait(mut self) -> BatchDone {
+        match self.shared() {
+            Some(shared) => shared.wait(|| self.step()),
+            None => match self.step() {
+                Poll::Ready(done) => done,
+                Poll::Pending => unreachable!("a batch that is not under way is done"),
+            },
+        }
+    }
+
+    /// The same batch, given up when `after` has passed from now. All its buffers are quarantined then if a device has any.
+    pub fn deadline(self, after: Duration) -> TimedBatch {
+        let end = self.shared().map_or(Moment::default(), |shared| shared.clock.now().after(after));
+        TimedBatch { job: Some(self), end }
+    }
+}
+
+impl Future for BatchJob {
+    type Output = BatchDone;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<BatchDone> {
+        let done = self.step();
+        if done.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        done
+    }
+}
+
+/// A [`BatchJob`] with a deadline.
+#[must_use = "a batch makes no progress until it is awaited or waited for"]
+#[derive(Debug)]
+pub struct TimedBatch {
+    job: Option<BatchJob>,
+    end: Moment,
+}
+
+impl TimedBatch {
+    fn step(&mut self) -> Poll<Result<BatchDone, Expired<BatchDone>>> {
+        let mut job = self.job.take().expect("a batch was polled after it had given its result");
+        if let Poll::Ready(done) = job.step() {
+            return Poll::Ready(Ok(done));
+        }
+        if job.shared().is_some_and(|shared| shared.clock.now() >= self.end) {
+            let id = job.id;
+            let members = match std::mem::replace(&mut job.state, State::Spent) {
+                State::Flying(cargo) => cargo.expire(),
+                State::Ready(_) | State::Spent => None,
+            };
+            return Poll::Ready(Err(Expired { buffers: members.map(|members| BatchDone::new(members, id)) }));
+        }
+        self.job = Some(job);
+        Poll::Pending
+    }
+
+    /// Waits for every member or the deadline on this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Expired`] if the deadline passed first; members that had not ended then have
+    /// [`JobError::Deadline`](crate::JobError::Deadline) as their result.
+    pub fn wait(mut self) -> Result<BatchDone, Expired<BatchDone>> {
+        let shared = self.job.as_ref().and_then(BatchJob::shared);
+        match (shared, self.step()) {
+            (_, Poll::Ready(result)) => result,
+            (Some(shared), Poll::Pending) => shared.wait(|| self.step()),
+            (None, Poll::Pending) => unreachable!("a batch that is not under way is done"),
+        }
+    }
+}
+
+impl Future for TimedBatch {
+    type Output = Result<BatchDone, Expired<BatchDone>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = self.step();
+        if result.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        result
+    }
+}
+
+/// Every member's result and buffers.
+pub struct BatchDone {
+    members: Vec<Option<(Result<Outcome, JobError>, Via, Box<dyn Any + Send>)>>,
+    id: u64,
+}
+
+impl BatchDone {
+    fn new(members: Vec<Member>, id: u64) -> Self {
+        BatchDone { members: members.into_iter().map(|member| Some(member.into_parts())).collect(), id }
+    }
+
+    /// Members whose result was not taken, in order, by their index.
+    pub fn results(&self) -> impl Iterator<Item = (usize, &Result<Outcome, JobError>)> {
+        self.members.iter().enumerate().filter_map(|(i, member)| member.as_ref().map(|(result, ..)| (i, result)))
+    }
+
+    /// A member's result and buffers.
+    ///
+    /// # Panics
+    ///
+    /// If the key is of another batch.
+    pub fn take<B: Send + 'static>(&mut self, key: Key<B>) -> Done<B> {
+        assert_eq!(key.batch, self.id, "the key belongs to another batch");
+        // A key is not `Clone`, so nobody took this member before; and only `Batch::add` makes keys, with their type.
+        let (result, via, buffers) = self.members[key.index].take().expect("a key is used once");
+        let buffers = *buffers.downcast().expect("a key remembers its member's type");
+        Done { result, via, buffers }
+    }
+}
+
+impl std::fmt::Debug for BatchDone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.results()).finish()
+    }
+}
+
+impl<B> std::fmt::Debug for Key<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Key").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,301 @@
+//! The poll-mode layer: one thread, one queue, a fixed number of operations; nothing waits and nothing is allocated.
+
+use crate::error::{ChannelError, JobError};
+use crate::inflight::{Buffers, Ring, Unready, named, side};
+use crate::operation::operations;
+use crate::outcome::{Outcome, Via};
+use crate::policy::{Hint, OnFault};
+use crate::time::{Clock, SystemClock};
+use std::sync::Arc;
+use std::time::Duration;
+use telpher_abi::{CompletionRecord, Descriptor};
+use telpher_mem::{StableBuf, StableBufMut};
+use telpher_portal::Portal;
+
+/// In which order [`Channel::completed`] gives results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// As they were prepared; one that is late holds up those behind it.
+    #[default]
+    Submitted,
+    /// As they come.
+    Arrival,
+}
+
+/// What a channel decides by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChannelPolicy {
+    /// Where results land.
+    pub hint: Hint,
+    /// What happens on a page fault. The CPU's part is done within [`Channel::completed`].
+    pub on_fault: OnFault,
+    /// In which order results come.
+    pub order: Order,
+    /// Two or more waiting operations go as one Batch descriptor, if the queue takes batches.
+    pub bursts: bool,
+    /// How long after [`Channel::submit`] an operation is given up.
+    pub deadline: Option<Duration>,
+    /// How long the channel's drop waits for what is in flight, before its memory is given up for good.
+    pub linger: Duration,
+}
+
+impl Default for ChannelPolicy {
+    fn default() -> Self {
+        ChannelPolicy {
+            hint: Hint::default(),
+            on_fault: OnFault::default(),
+            order: Order::default(),
+            bursts: true,
+            deadline: None,
+            linger: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Which operation of a channel a result belongs to; counts up from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// The operation's number, from 0.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// An operation that has ended.
+#[derive(Debug)]
+pub struct Finished<S, D> {
+    /// Which one.
+    pub ticket: Ticket,
+    /// What it came to.
+    pub result: Result<Outcome, JobError>,
+    /// Who did it.
+    pub via: Via,
+    /// Its buffers; `None` if its deadline passed and the device may still write them, and for raw descriptors.
+    pub buffers: Option<Buffers<S, D>>,
+    /// The device's last record, if there is one.
+    pub record: Option<CompletionRecord>,
+}
+
+/// An operation a channel did not take, and its buffers.
+#[derive(Debug, thiserror::Error)]
+#[error("the operation was not taken")]
+pub struct Rejected<S, D> {
+    /// Why.
+    #[source]
+    pub reason: RejectReason,
+    /// The buffers, back.
+    pub buffers: Buffers<S, D>,
+}
+
+/// Why a channel did not take an operation.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RejectReason {
+    /// Every place is taken; fetch results first.
+    #[error("all {capacity} places of the channel are taken")]
+    Full {
+        /// Places of the channel.
+        capacity: usize,
+    },
+    /// The buffers do not fit the operation.
+    #[error("the buffers do not fit the operation")]
+    Buffers(#[source] JobError),
+}
+
+/// One thread's way to one queue.
+///
+/// Prepare operations (each gives a [`Ticket`]), [`submit`](Channel::submit) them, fetch results with
+/// [`completed`](Channel::completed). Nothing blocks, and nothing is allocated after construction as long as the vector
+/// given to `completed` has room. Sources are of one type, destinations of another; both are owned by the channel while the
+/// device may touch them. Places are given back in ring order, so a result not fetched keeps those after it from being
+/// reused when the ring has come around.
+///
+/// Dropping a channel with operations in flight waits for them, at most [`ChannelPolicy::linger`], and then leaks their
+/// buffers with a message on standard error.
+///
+/// ```
+/// use std::sync::Arc;
+/// use telpher_mover::{Channel, ChannelPolicy, Outcome};
+/// # use telpher_portal::{QueueInfo, QueueMode, Portal, mock::MockPortal};
+/// # let mock = MockPortal::new(QueueMode::Shared, 8);
+/// # let portal = Arc::new(MockPortal::with_info(QueueInfo { operations: Default::default(), ..mock.info().clone() }));
+///
+/// let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::new(portal, 32, ChannelPolicy::default())?;
+/// let ticket = channel.copy(vec![7; 4096], vec![0; 4096]).map_err(|rejected| rejected.reason)?;
+/// channel.fill(vec![0; 100], 0x0101_0101_0101_0101).map_err(|rejected| rejected.reason)?;
+/// assert_eq!(channel.submit(), 2);
+///
+/// let mut done = Vec::with_capacity(32);
+/// while done.len() < 2 {
+///     channel.completed(&mut done);
+/// }
+/// assert_eq!((done[0].ticket, &done[0].result), (ticket, &Ok(Outcome::Done)));
+/// let buffers = done[0].buffers.take().expect("no deadline passed");
+/// assert_eq!(buffers.src, buffers.dst);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Channel<S: StableBuf, D: StableBufMut> {
+    ring: Ring<S, D>,
+}
+
+/// The most places of a channel: what a ring of 64-byte descriptors with 64-byte records fills a gigabyte with.
+const MOST: u32 = 1 << 23;
+
+impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
+    /// A channel with so many places.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::Capacity`] for 0 or more than 2²³ places.
+    pub fn new(portal: Arc<dyn Portal>, capacity: u32, policy: ChannelPolicy) -> Result<Self, ChannelError> {
+        Self::with_clock(portal, capacity, policy, Arc::new(SystemClock::default()))
+    }
+
+    /// The same with a clock of one's own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Channel::new`].
+    pub fn with_clock(
+        portal: Arc<dyn Portal>,
+        capacity: u32,
+        policy: ChannelPolicy,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ChannelError> {
+        if capacity == 0 || capacity > MOST {
+            return Err(ChannelError::Capacity { asked: capacity, max: MOST });
+        }
+        Ok(Channel { ring: Ring::new(portal, capacity, policy, clock) })
+    }
+
+    /// Sends what was prepared, as far as the queue takes it: one Batch descriptor if there are two or more and the queue
+    /// takes batches, single descriptors otherwise. Returns how many operations left; the others stay for the next call.
+    /// What the queue cannot do at all is done by the CPU here.
+    pub fn submit(&mut self) -> usize {
+        self.ring.submit()
+    }
+
+    /// Appends the operations that have ended, in the policy's order, and returns how many. Lets an executor without a
+    /// thread work first, and sends again what came back unfinished.
+    pub fn completed(&mut self, out: &mut Vec<Finished<S, D>>) -> usize {
+        self.ring.poll();
+        let before = out.len();
+        while let Some(landed) = self.ring.fetch() {
+            out.push(Finished {
+                ticket: Ticket(landed.position),
+                result: landed.result,
+                via: landed.via,
+                buffers: landed.buffers,
+                record: landed.record,
+            });
+        }
+        out.len() - before
+    }
+
+    /// Operations prepared and not yet fetched.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.ring.pending()
+    }
+
+    /// Operations fetched as past their deadline, whose buffers are kept until the device has written its record.
+    #[must_use]
+    pub fn quarantined(&self) -> usize {
+        self.ring.quarantined()
+    }
+
+    /// The queue.
+    #[must_use]
+    pub fn portal(&self) -> &Arc<dyn Portal> {
+        self.ring.portal()
+    }
+
+    /// Prepares a no-op.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectReason::Full`].
+    pub fn nop(&mut self) -> Result<Ticket, Rejected<S, D>> {
+        self.put(|| Ok(crate::inflight::nop(Buffers::default())))
+    }
+
+    /// Prepares a drain: it ends when everything this queue took before it has.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectReason::Full`].
+    pub fn drain(&mut self) -> Result<Ticket, Rejected<S, D>> {
+        self.put(|| Ok(crate::inflight::drain(Buffers::default(), 1)))
+    }
+
+    fn put(
+        &mut self,
+        load: impl FnOnce() -> Result<crate::inflight::Load<Buffers<S, D>>, Unready<Buffers<S, D>>>,
+    ) -> Result<Ticket, Rejected<S, D>> {
+        match load() {
+            Ok(load) if self.ring.has_room() => Ok(Ticket(self.ring.put(load))),
+            Ok(load) => {
+                let reason = RejectReason::Full { capacity: self.ring.capacity() };
+                Err(Rejected { reason, buffers: load.back() })
+            }
+            Err(Unready { error, payload }) => Err(Rejected { reason: RejectReason::Buffers(error), buffers: payload }),
+        }
+    }
+}
+
+#[allow(unsafe_code, reason = "passes on a promise only the caller can make")]
+impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
+    /// Prepares a descriptor as it is; its completion record address and flags are replaced, and its addresses are the
+    /// caller's own. For programs whose buffers no type here describes (a guest's memory, a shared segment).
+    ///
+    /// The channel never touches that memory with the CPU: what the device leaves undone ends with
+    /// [`JobError::Fault`] (bytes done, address, direction) or [`JobError::Refused`], the record beside it.
+    ///
+    /// # Errors
+    ///
+    /// [`RejectReason::Full`].
+    ///
+    /// # Safety
+    ///
+    /// From now until the operation's [`Finished`] is fetched — if it is fetched with [`JobError::Deadline`], until
+    /// [`Channel::quarantined`] no longer counts it —
+    /// - every mapped byte of its source ranges may be read, and of its destination ranges written, at any time: no Rust
+    ///   reference to a destination exists, none to a source is exclusive, and others that touch them use atomics or
+    ///   volatile access that tolerates it;
+    /// - for a Batch the same holds for the list, its members' ranges, and their completion records;
+    /// - memory that belongs to others in this process is not named.
+    pub unsafe fn raw(&mut self, descriptor: Descriptor) -> Result<Ticket, Rejected<S, D>> {
+        if !self.ring.has_room() {
+            let reason = RejectReason::Full { capacity: self.ring.capacity() };
+            return Err(Rejected { reason, buffers: Buffers::default() });
+        }
+        // SAFETY: our caller's promise is the callee's.
+        Ok(Ticket(unsafe { self.ring.put_raw(descriptor) }))
+    }
+}
+
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident($($buf:ident: $T:ident [$bound:ident]),*)($($arg:ident: $A:ty),*);)*) => {
+        /// The operations. Each is prepared only; [`submit`](Channel::submit) sends it.
+        impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            ///
+            /// [`Rejected`] if every place is taken or the buffers do not fit.
+            pub fn $name(&mut self, $($buf: side!($bound, S, D),)* $($arg: $A),*) -> Result<Ticket, Rejected<S, D>> {
+                self.put(|| named::$name($($buf,)* $($arg),*))
+            })*
+        }
+    };
+}
+operations!(methods);
+
+impl<S: StableBuf, D: StableBufMut> std::fmt::Debug for Channel<S, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel").field("portal", self.ring.portal()).field("pending", &self.pending()).finish()
+    }
+}

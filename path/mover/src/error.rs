@@ -1,0 +1,123 @@
+//! Why something could not be done. One enum an action, one sentence a variant, values with units.
+
+use std::time::Duration;
+use telpher_abi::{Opcode, Status};
+
+/// Why a job ended without an outcome.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// Two buffers that must have the same length do not.
+    #[error("buffers of {first} and {second} bytes must be equally long")]
+    Lengths {
+        /// Bytes of the first buffer.
+        first: u64,
+        /// Bytes of the other one.
+        second: u64,
+    },
+    /// A buffer's length is not a multiple of the operation's unit.
+    #[error("{op} works on multiples of {unit} bytes, the buffer has {len} bytes")]
+    Unit {
+        /// The operation.
+        op: Opcode,
+        /// Bytes of the buffer.
+        len: u64,
+        /// Bytes of the unit.
+        unit: u64,
+    },
+    /// Longer than the operation can express.
+    #[error("{op} takes at most {max} bytes, the buffer has {len} bytes")]
+    TooLong {
+        /// The operation.
+        op: Opcode,
+        /// Bytes of the buffer.
+        len: u64,
+        /// The operation's limit in bytes.
+        max: u64,
+    },
+    /// A delta record that Create Delta Record cannot have written.
+    #[error("the delta record is not valid from byte {at} on: {status}")]
+    BadDelta {
+        /// Offset in the delta record, in bytes.
+        at: u64,
+        /// What is wrong with it.
+        status: Status,
+    },
+    /// A page went on faulting, or the memory is not the mover's to touch.
+    #[error("page fault on a {} at {address:#x} after {done} bytes", if *.write { "write" } else { "read" })]
+    Fault {
+        /// What the device reported; hardware may clear the low 12 bits.
+        address: u64,
+        /// True if the access was a write.
+        write: bool,
+        /// Bytes of the job completed before, by any path.
+        done: u64,
+    },
+    /// No queue had room within the retry policy, and the CPU may not do the work instead.
+    #[error("every queue stayed full through {offers} offers")]
+    QueueFull {
+        /// Offers made.
+        offers: u32,
+    },
+    /// The device refused or failed, and the CPU may not or cannot do the work instead.
+    #[error("the device ended {op} with: {status}")]
+    Refused {
+        /// The operation.
+        op: Opcode,
+        /// Its answer.
+        status: Status,
+    },
+    /// No queue offers the operation, and the CPU has no equivalent.
+    #[error("no queue offers {op}, and it has no equivalent on the CPU")]
+    Unsupported {
+        /// The operation.
+        op: Opcode,
+    },
+    /// The device's completion record contradicts its descriptor.
+    #[error("the completion record of {op} makes no sense: status {status}, {completed} bytes completed")]
+    Nonsense {
+        /// The operation.
+        op: Opcode,
+        /// The record's status.
+        status: Status,
+        /// The record's bytes completed.
+        completed: u32,
+    },
+    /// A batch member behind a fence, abandoned because an earlier member did not succeed.
+    #[error("abandoned at a fence because member {because} did not succeed")]
+    Abandoned {
+        /// Index of the first earlier member that did not succeed.
+        because: usize,
+    },
+    /// The deadline passed before the device answered (a channel's operation; jobs have [`Expired`]).
+    #[error("no answer within {after:?}; the buffers are kept until the device has written its record")]
+    Deadline {
+        /// The channel's limit.
+        after: Duration,
+    },
+}
+
+/// A job ended because its deadline passed.
+///
+/// Buffers that a device may still write are quarantined: the mover keeps them until the completion record appears, then
+/// frees them. Buffers no device has are given back.
+#[derive(Debug, thiserror::Error)]
+#[error("the deadline passed before the job was done; its buffers {}", if .buffers.is_some() { "are back" } else { "are quarantined" })]
+pub struct Expired<B> {
+    /// The buffers, if no device had them when the deadline passed.
+    pub buffers: Option<B>,
+}
+
+/// Why a channel could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// A capacity of 0, or one that cannot be addressed.
+    #[error("a channel holds between 1 and {max} operations, {asked} were asked for")]
+    Capacity {
+        /// Asked for.
+        asked: u32,
+        /// The limit.
+        max: u32,
+    },
+}

@@ -1,0 +1,381 @@
+//! A batch in flight: windows of members that one Batch descriptor carries, and single flights for what a window leaves.
+//!
+//! ```text
+//!   Choose ──two or more fit──► Window ──record──► Review ──► Choose …
+//!     │  └── room for none ──► Full                  │ a member faulted: finish it alone
+//!     └── one alone ──► Single ◄─────────────────────┘
+//! ```
+//!
+//! A fence means what it means to a device (SPEC §3.8), but over the whole batch: behind a fence nothing begins before
+//! every earlier member has succeeded, recovery included; if one did not, the rest is abandoned.
+
+use super::flight::Flight;
+use super::load::{Held, Load};
+use super::shared::Shared;
+use super::table::{Leg, Line};
+use crate::error::JobError;
+use crate::outcome::{Outcome, Via};
+use crate::recover::{Course, Next};
+use crate::time::Moment;
+use std::any::Any;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode};
+
+/// One member: its load, and what became of it.
+pub(crate) struct Member {
+    course: Course,
+    /// Waits for all earlier members.
+    fence: bool,
+    /// Policy lets a device do it.
+    device: bool,
+    /// Why it cannot be done at all.
+    bad: Option<JobError>,
+    result: Option<Result<Outcome, JobError>>,
+    payload: Held<Box<dyn Any + Send>>,
+}
+
+impl Member {
+    /// A member to be; `device` is false if policy keeps its operation on the CPU.
+    pub(crate) fn new(load: Load<Box<dyn Any + Send>>, fence: bool, device: bool) -> Self {
+        let (payload, ask) = load.into_parts();
+        Member { course: Course::new(ask), fence, device, bad: None, result: None, payload }
+    }
+
+    /// A member whose buffers do not fit its operation: it fails when its turn comes.
+    pub(crate) fn failed_before(error: JobError, payload: Box<dyn Any + Send>, fence: bool) -> Self {
+        let (payload, ask) = super::load::nop(payload).into_parts();
+        Member { course: Course::new(ask), fence, device: false, bad: Some(error), result: None, payload }
+    }
+
+    /// The result, who did it, and the buffers. A member that had not ended has the error of a deadline.
+    pub(crate) fn into_parts(self) -> (Result<Outcome, JobError>, Via, Box<dyn Any + Send>) {
+        let result = self.result.unwrap_or(Err(JobError::Deadline { after: Duration::ZERO }));
+        (result, self.course.via(), self.payload.into_inner())
+    }
+
+    /// What a device counts as a failure: every status but Success (SPEC §3.8).
+    fn failed(&self) -> bool {
+        let different = match self.result {
+            Some(Ok(Outcome::Different { .. })) => 1,
+            Some(Ok(Outcome::DifMismatch { .. }) | Err(_)) => return true,
+            _ => 0,
+        };
+        self.course.rest().expected().is_some_and(|expected| expected & 1 != different)
+    }
+}
+
+/// The state machine of a batch.
+pub(crate) struct Convoy {
+    members: Vec<Member>,
+    /// What a Batch descriptor points to; member `i` at `i`.
+    list: Vec<Descriptor>,
+    /// Member `i`'s record.
+    records: Vec<Line>,
+    stage: Stage,
+    /// The first member without a result.
+    next: usize,
+    /// The first member that did not succeed.
+    failed: Option<usize>,
+    lane: usize,
+    lanes_tried: usize,
+    offers: u32,
+    /// A Batch descriptor came to nothing; go on one by one.
+    singly: bool,
+    /// No queue had room; go on with the CPU.
+    on_cpu: bool,
+}
+
+/// Where a batch is.
+enum Stage {
+    Choose,
+    /// No room for a window; not before this moment again.
+    Full(Moment),
+    /// A device has members `from..to`.
+    Window {
+        leg: Leg,
+        from: usize,
+        to: usize,
+    },
+    /// The window's records are read, from `at` on.
+    Review {
+        at: usize,
+        to: usize,
+    },
+    /// One member alone; then `review` goes on, if it was one.
+    Single {
+        flight: Box<Flight>,
+        index: usize,
+        review: Option<usize>,
+    },
+    Over,
+}
+
+impl Convoy {
+    fn new(shared: &Shared, members: Vec<Member>) -> Self {
+        let n = members.len();
+        Convoy {
+            members,
+            list: vec![Descriptor::nop(); n],
+            records: (0..n).map(|_| Line::default()).collect(),
+            stage: Stage::Choose,
+            next: 0,
+            failed: None,
+            lane: shared.lanes.first(shared.policy.route),
+            lanes_tried: 0,
+            offers: 0,
+            singly: false,
+            on_cpu: shared.lanes.all().is_empty(),
+        }
+    }
+
+    /// One step: at most one record read or one descriptor offered; the CPU's share of a member is done in full.
+    fn step(&mut self, shared: &Shared, now: Moment) -> Poll<()> {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Choose => self.choose(shared, now),
+            Stage::Full(until) => {
+                if now < until {
+                    self.stage = Stage::Full(until);
+                    return Poll::Pending;
+                }
+                self.choose(shared, now)
+            }
+            Stage::Window { leg, from, to } => {
+                if !shared.has_landed(&leg) {
+                    self.stage = Stage::Window { leg, from, to };
+                    return Poll::Pending;
+                }
+                let record = shared.land(leg);
+                let any = (from..to).any(|i| self.records[i].0.status().is_some());
+                // Nothing came of it: do not try the same again.
+                self.singly |= !any || record.status().code() >= telpher_abi::Status::BadOpcode.code();
+                self.review(shared, now, from, to)
+            }
+            Stage::Review { at, to } => self.review(shared, now, at, to),
+            Stage::Single { mut flight, index, review } => match flight.step(shared, now) {
+                Poll::Pending => {
+                    self.stage = Stage::Single { flight, index, review };
+                    Poll::Pending
+                }
+                Poll::Ready(result) => {
+                    self.members[index].course = flight.into_course();
+                    self.ended(index, result);
+                    self.stage = match review {
+                        Some(to) => Stage::Review { at: index + 1, to },
+                        None => Stage::Choose,
+                    };
+                    self.over()
+                }
+            },
+            Stage::Over => Poll::Ready(()),
+        }
+    }
+
+    fn ended(&mut self, index: usize, result: Result<Outcome, JobError>) {
+        self.members[index].result = Some(result);
+        if self.members[index].failed() && self.failed.is_none_or(|first| index < first) {
+            self.failed = Some(index);
+        }
+    }
+
+    /// Ready if nothing is left to choose; otherwise the present stage goes on at the next step.
+    fn over(&mut self) -> Poll<()> {
+        while self.members.get(self.next).is_some_and(|member| member.result.is_some()) {
+            self.next += 1;
+        }
+        if self.next == self.members.len() {
+            self.stage = Stage::Over;
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+
+    fn choose(&mut self, shared: &Shared, now: Moment) -> Poll<()> {
+        self.stage = Stage::Choose;
+        if self.over().is_ready() {
+            return Poll::Ready(());
+        }
+        let from = self.next;
+        if let (true, Some(because)) = (self.members[from].fence, self.failed) {
+            for member in &mut self.members[from..] {
+                member.result = Some(Err(JobError::Abandoned { because }));
+            }
+            return self.over();
+        }
+        if let Some(error) = self.members[from].bad.take() {
+            self.ended(from, Err(error));
+            return self.choose(shared, now);
+        }
+        let to = self.window(shared, from);
+        if to - from < 2 {
+            return self.single(shared, now, from);
+        }
+        self.embark(shared, now, from, to)
+    }
+
+    /// Writes the list of the longest window from `from` on and returns its end.
+    fn window(&mut self, shared: &Shared, from: usize) -> usize {
+        let lanes = shared.lanes.all();
+        if self.singly || self.on_cpu || lanes.is_empty() {
+            return from;
+        }
+        let limits = &lanes[self.lane % lanes.len()].limits;
+        let end = self.members.len().min(from.saturating_add(limits.batch()));
+        for i in from..end {
+            let member = &mut self.members[i];
+            let barred = i > from && member.fence && self.failed.is_some();
+            if barred || !member.device || member.result.is_some() || member.course.rest().opcode() == Opcode::Drain {
+                return i;
+            }
+            let Some(d) = member.course.next(limits).filter(|_| member.course.is_in_one_piece()) else { return i };
+            let d = crate::route::with_policy_flags(d, limits, &shared.policy, member.course.rest().writes());
+            let fence = if member.fence && i > from { Flags::FENCE } else { Flags::empty() };
+            self.records[i].0.clear();
+            self.list[i] = d.and_flags(fence).with_record(self.records[i].0.address());
+        }
+        end
+    }
+
+    fn embark(&mut self, shared: &Shared, now: Moment, from: usize, to: usize) -> Poll<()> {
+        let lane = self.lane % shared.lanes.all().len();
+        let list = self.list[from..to].as_ptr().expose_provenance() as u64;
+        // A window is no longer than the queue's 32-bit limit.
+        let batch = Descriptor::batch(list, u32::try_from(to - from).unwrap_or(u32::MAX));
+        // SAFETY: the list and its records belong to `self` and stay put (`Vec`s that are not changed while a leg is aloft);
+        // each member names ranges of its own load's payload, held in `self` too; `ConvoyCargo` keeps all of it until the
+        // leg, kept in `self.stage`, lands or is parked with it. A Batch's record is written after its members' (SPEC
+        // §3.8), so the one record ends the promise for all.
+        if let Some(leg) = unsafe { shared.take_off(lane, batch) } {
+            (self.lanes_tried, self.offers) = (0, 0);
+            self.stage = Stage::Window { leg, from, to };
+            return Poll::Pending;
+        }
+        if self.offers < shared.policy.retry.attempts {
+            self.offers += 1;
+            self.stage = Stage::Full(now.after(shared.policy.retry.pause));
+            return Poll::Pending;
+        }
+        self.offers = 0;
+        self.lane += 1;
+        self.lanes_tried += 1;
+        self.on_cpu = self.lanes_tried >= shared.lanes.all().len();
+        self.stage = Stage::Choose;
+        Poll::Pending
+    }
+
+    fn single(&mut self, shared: &Shared, now: Moment, index: usize) -> Poll<()> {
+        let member = &self.members[index];
+        let on_cpu = self.on_cpu || !member.device;
+        // SAFETY: the member's payload is held in `self`, as `embark` explains; its flight is the only one.
+        let flight = unsafe { Flight::resumed(shared, member.course, on_cpu, None) };
+        self.stage = Stage::Single { flight: Box::new(flight), index, review: None };
+        self.step(shared, now)
+    }
+
+    /// Reads the window's records from `at` on, up to the first member that must go on alone.
+    fn review(&mut self, shared: &Shared, now: Moment, at: usize, to: usize) -> Poll<()> {
+        for i in at..to {
+            // Without a record the device abandoned it at a fence, or never came to it: it is chosen again.
+            let Some(record) = self.records[i].0.read() else { continue };
+            if let Some(outcome) = self.plain(shared, i, &record) {
+                self.ended(i, Ok(outcome));
+                continue;
+            }
+            // SAFETY: as in `single`; the window has landed.
+            let flight = unsafe { Flight::resumed(shared, self.members[i].course, self.on_cpu, Some(record)) };
+            self.stage = Stage::Single { flight: Box::new(flight), index: i, review: Some(to) };
+            return self.step(shared, now);
+        }
+        self.stage = Stage::Choose;
+        self.over()
+    }
+
+    /// The outcome of a member whose record leaves nothing to do.
+    fn plain(&mut self, shared: &Shared, index: usize, record: &CompletionRecord) -> Option<Outcome> {
+        let mut course = self.members[index].course;
+        match course.arrived(record, shared.policy.on_fault) {
+            Next::Finished(outcome) => {
+                self.members[index].course = course;
+                Some(outcome)
+            }
+            _ => None,
+        }
+    }
+
+    fn lane(&self) -> Option<usize> {
+        match &self.stage {
+            Stage::Window { leg, .. } => Some(leg.lane),
+            Stage::Full(_) => Some(self.lane),
+            Stage::Single { flight, .. } => flight.lane(),
+            Stage::Choose | Stage::Review { .. } | Stage::Over => None,
+        }
+    }
+
+    fn abort(&mut self) -> Option<Leg> {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Window { leg, .. } => Some(leg),
+            Stage::Single { mut flight, .. } => flight.abort(),
+            Stage::Choose | Stage::Full(_) | Stage::Review { .. } | Stage::Over => None,
+        }
+    }
+}
+
+/// A convoy together with everything its flights need; the counterpart of [`Cargo`](super::Cargo).
+pub(crate) struct ConvoyCargo {
+    /// There until it is over or parked.
+    convoy: Option<Box<Convoy>>,
+    shared: Arc<Shared>,
+}
+
+impl ConvoyCargo {
+    pub(crate) fn new(shared: &Arc<Shared>, members: Vec<Member>) -> Self {
+        ConvoyCargo { convoy: Some(Box::new(Convoy::new(shared, members))), shared: Arc::clone(shared) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Drives the lane it waits for, then takes one step; on arrival the members come back.
+    pub(crate) fn step(&mut self) -> Poll<Vec<Member>> {
+        let convoy = self.convoy.as_mut().expect("a convoy is there until it is over");
+        if let Some(lane) = convoy.lane() {
+            self.shared.drive_lane(Some(lane));
+        }
+        // Always the real time: a batch is long beside one look at the clock.
+        let now = self.shared.clock.now();
+        match convoy.step(&self.shared, now) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => Poll::Ready(self.convoy.take().map(|convoy| convoy.members).unwrap_or_default()),
+        }
+    }
+
+    /// The deadline passed: the members, with the ones not done marked so, if no device has any; otherwise quarantined.
+    pub(crate) fn expire(mut self) -> Option<Vec<Member>> {
+        self.leave(true)
+    }
+
+    fn leave(&mut self, expired: bool) -> Option<Vec<Member>> {
+        let mut convoy = self.convoy.take()?;
+        match convoy.abort() {
+            None => Some(convoy.members),
+            Some(leg) => {
+                self.shared.park(leg, convoy, expired);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for ConvoyCargo {
+    fn drop(&mut self) {
+        self.leave(false);
+    }
+}
+
+impl std::fmt::Debug for ConvoyCargo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConvoyCargo").finish_non_exhaustive()
+    }
+}

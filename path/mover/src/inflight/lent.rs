@@ -1,0 +1,68 @@
+//! A load of borrowed slices in flight: a scope keeps it until it is over.
+
+use super::flight::Flight;
+use super::load::{Held, Load};
+use super::shared::Shared;
+use crate::error::JobError;
+use crate::outcome::{Outcome, Via};
+use std::fmt::Debug;
+use std::task::Poll;
+
+/// A flight over memory that outlives it only because somebody waits.
+pub(crate) struct Lent {
+    flight: Flight,
+    /// Keeps nothing alive; holds what the slices were, so that nobody else derives pointers from them.
+    _payload: Box<dyn std::any::Any + Send>,
+}
+
+/// Lengthens a borrow for the time of a flight.
+///
+/// # Safety
+///
+/// Nothing made of the result outlives the borrow.
+pub(crate) unsafe fn lengthen<'a>(slice: &'a [u8]) -> &'static [u8] {
+    // SAFETY: the same slice; its lifetime is our caller's care.
+    unsafe { std::mem::transmute::<&'a [u8], &'static [u8]>(slice) }
+}
+
+/// Lengthens an exclusive borrow for the time of a flight.
+///
+/// # Safety
+///
+/// As for [`lengthen`].
+pub(crate) unsafe fn lengthen_mut<'a>(slice: &'a mut [u8]) -> &'static mut [u8] {
+    // SAFETY: as in `lengthen`.
+    unsafe { std::mem::transmute::<&'a mut [u8], &'static mut [u8]>(slice) }
+}
+
+impl Lent {
+    /// Puts a load on its way.
+    ///
+    /// # Safety
+    ///
+    /// Whoever owns the slices stays away from them until `step` was ready, and the result is neither dropped nor forgotten
+    /// before, unless nobody ever touches them again.
+    pub(crate) unsafe fn new<P: Send + 'static>(shared: &Shared, load: Load<P>) -> Self {
+        let (payload, ask) = load.into_parts();
+        // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from others.
+        Lent { flight: unsafe { Flight::new(shared, ask) }, _payload: Box::new(Kept(payload)) }
+    }
+
+    /// Drives the lane this flight waits for, then takes one step.
+    pub(crate) fn step(&mut self, shared: &Shared) -> Poll<(Result<Outcome, JobError>, Via)> {
+        if let Some(lane) = self.flight.lane() {
+            shared.drive_lane(Some(lane));
+        }
+        let now = shared.now_if(self.flight.needs_time());
+        self.flight.step(shared, now).map(|result| (result, self.flight.via()))
+    }
+}
+
+/// A payload nobody opens again.
+struct Kept<P>(#[allow(dead_code, reason = "held, not read")] Held<P>);
+
+impl Debug for Lent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lent").field("flight", &self.flight).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,193 @@
+//! Buffers and the ask that uses them, made together so that neither can be without the other.
+
+use super::memory;
+use crate::ask::Ask;
+use crate::error::JobError;
+use crate::operation::{self, operations};
+use crate::outcome::{Outcome, Via};
+use crate::policy::Hint;
+use crate::recover::Course;
+use std::any::Any;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use telpher_abi::{Descriptor, Flags, Opcode};
+use telpher_mem::{StableBuf, StableBufMut};
+
+/// A payload whose addresses have been taken: moving the holder makes no promise about the payload's pointers to the
+/// compiler (`telpher_mem::StableBuf`, *Aliasing*).
+pub(crate) struct Held<P>(MaybeUninit<P>);
+
+impl<P> Held<P> {
+    /// Puts it where it stays.
+    fn new(payload: P) -> Self {
+        Held(MaybeUninit::new(payload))
+    }
+
+    /// The payload back; its addresses must no longer be used.
+    pub(super) fn into_inner(self) -> P {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `new` initialised it, nothing takes it out but this and `drop`, and `this` is never dropped.
+        unsafe { this.0.assume_init_read() }
+    }
+}
+
+impl<P> Drop for Held<P> {
+    fn drop(&mut self) {
+        // SAFETY: `new` initialised it, and `into_inner` does not come by here.
+        unsafe { self.0.assume_init_drop() };
+    }
+}
+
+/// A payload and an ask all of whose ranges lie in the payload's buffers.
+pub(crate) struct Load<P> {
+    payload: Held<P>,
+    ask: Ask,
+}
+
+/// What cannot be asked, and the buffers back.
+pub(crate) struct Unready<P> {
+    pub(crate) error: JobError,
+    pub(crate) payload: P,
+}
+
+pub(crate) type Loaded<P> = Result<Load<P>, Unready<P>>;
+
+/// Holds a payload and asks. Private: whoever calls it makes `ask` of the payload's own buffers.
+fn load<P>(payload: P, ask: impl FnOnce(&mut P) -> Result<Ask, JobError>) -> Loaded<P> {
+    let mut payload = Held::new(payload);
+    // SAFETY: `new` initialised it.
+    match ask(unsafe { payload.0.assume_init_mut() }) {
+        Ok(ask) => Ok(Load { payload, ask }),
+        Err(error) => Err(Unready { error, payload: payload.into_inner() }),
+    }
+}
+
+impl<P> Load<P> {
+    pub(super) fn into_parts(self) -> (Held<P>, Ask) {
+        (self.payload, self.ask)
+    }
+
+    /// The buffers back, unused.
+    pub(crate) fn back(self) -> P {
+        self.payload.into_inner()
+    }
+
+    /// Operation and bytes, for a threshold.
+    #[inline]
+    pub(crate) fn weight(&self) -> (Opcode, u64) {
+        (self.ask.opcode(), self.ask.transfer())
+    }
+
+    /// Does it on the CPU, now.
+    pub(crate) fn run(self, hint: Hint) -> (Result<Outcome, JobError>, Via, P) {
+        let Load { payload, ask } = self;
+        if ask.opcode() == Opcode::Drain && ask.len() > 0 {
+            return (Err(JobError::Unsupported { op: Opcode::Drain }), Via::Cpu, payload.into_inner());
+        }
+        // SAFETY: the ranges lie in `payload`, which we hold throughout; different buffers of one payload are disjoint
+        // if one of them is written (`StableBufMut`), and two ranges of one buffer occur in a memory move only.
+        let outcome = unsafe { memory::finish(&Course::new(ask), hint) };
+        (outcome, Via::Cpu, payload.into_inner())
+    }
+
+    /// The same asking the device to report an outcome other than the expected one as a failure (compare only).
+    pub(crate) fn expecting(mut self, difference: bool) -> Self {
+        let d = self.ask.template().and_flags(Flags::CHECK_RESULT).with_expected_result(difference.into());
+        self.ask = Ask::new(d, self.ask.len());
+        self
+    }
+}
+
+impl<P: Send + 'static> Load<Box<P>> {
+    /// The same with a payload whose type is forgotten. The box alone moves; what it holds stays.
+    pub(crate) fn erased(self) -> Load<Box<dyn Any + Send>> {
+        let payload: Box<dyn Any + Send> = self.payload.into_inner();
+        Load { payload: Held::new(payload), ask: self.ask }
+    }
+}
+
+/// Copies on the CPU, now: the shortest way there is. The buffers are equally long.
+#[inline]
+pub(crate) fn copy_now<S: StableBuf, D: StableBufMut>(src: &S, dst: &mut D, hint: Hint) {
+    // SAFETY: both are borrowed for the call, readable and writable as their traits promise; the destination's bytes are
+    // its own, so the slices are disjoint.
+    let (src, dst) = unsafe {
+        (memory::bytes(src.address(), src.len() as u64), memory::bytes_mut(dst.address_mut(), dst.len() as u64))
+    };
+    telpher_ops::copy(src, dst, hint);
+}
+
+/// A no-op.
+pub(crate) fn nop<P>(payload: P) -> Load<P> {
+    Load { payload: Held::new(payload), ask: Ask::new(Descriptor::nop(), 0) }
+}
+
+/// A drain of so many lanes.
+pub(crate) fn drain<P>(payload: P, lanes: usize) -> Load<P> {
+    Load { payload: Held::new(payload), ask: Ask::new(Descriptor::drain(), lanes as u64) }
+}
+
+macro_rules! tuples {
+    ($($(#[$doc:meta])* $name:ident($($buf:ident: $T:ident [$bound:ident]),*)($($arg:ident: $A:ty),*);)*) => {
+        /// Loads whose payload is the tuple of their buffers.
+        pub(crate) mod tuple {
+            use super::*;
+            $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Loaded<($($T,)*)> {
+                load(($($buf,)*), |($($buf,)*)| operation::$name($($buf,)* $($arg),*))
+            })*
+        }
+        /// Loads whose payload is that tuple in a box.
+        pub(crate) mod boxed {
+            use super::*;
+            $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Loaded<Box<($($T,)*)>> {
+                load(Box::new(($($buf,)*)), |payload| {
+                    let ($($buf,)*) = &mut **payload;
+                    operation::$name($($buf,)* $($arg),*)
+                })
+            })*
+        }
+        /// Loads of all operations with one payload type.
+        pub(crate) mod named {
+            use super::*;
+            $(pub(crate) fn $name<S: StableBuf, D: StableBufMut>(
+                $($buf: side!($bound, S, D),)* $($arg: $A),*
+            ) -> Loaded<Buffers<S, D>> {
+                load(Buffers { $($buf: Some($buf),)* ..Buffers::default() }, |payload| {
+                    $(let $buf = payload.$buf.as_mut().expect("put there a line above");)*
+                    operation::$name($($buf,)* $($arg),*)
+                })
+            })*
+        }
+    };
+}
+
+/// The first type for a buffer that is read, the second for one that is written.
+macro_rules! side {
+    (StableBuf, $read:ty, $write:ty) => {
+        $read
+    };
+    (StableBufMut, $read:ty, $write:ty) => {
+        $write
+    };
+}
+pub(crate) use side;
+
+operations!(tuples);
+
+/// The buffers of one operation of a [`Channel`](crate::Channel); those the operation does not have are `None`.
+#[derive(Debug)]
+pub struct Buffers<S, D> {
+    /// The source, or the first of two; the delta record of apply delta; what is flushed.
+    pub src: Option<S>,
+    /// The second source.
+    pub src2: Option<S>,
+    /// The destination, or the first of two; the delta record of create delta.
+    pub dst: Option<D>,
+    /// The second destination.
+    pub dst2: Option<D>,
+}
+
+impl<S, D> Default for Buffers<S, D> {
+    fn default() -> Self {
+        Buffers { src: None, src2: None, dst: None, dst2: None }
+    }
+}

@@ -1,0 +1,144 @@
+//! From the addresses of an ask to slices for the CPU.
+
+use crate::ask::{Ask, Range};
+use crate::cpu;
+use crate::error::JobError;
+use crate::outcome::Outcome;
+use crate::policy::Hint;
+use crate::recover::Course;
+use telpher_abi::Opcode;
+
+/// # Safety
+///
+/// `[address, address + len)` is valid for reads for `'a` and nobody writes it meanwhile; with `len` 0 anything goes.
+pub(super) unsafe fn bytes<'a>(address: u64, len: u64) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: non-null because valid; validity and exclusiveness by our caller. Lengths of real memory fit `usize`, and
+    // addresses come from buffers whose provenance was exposed when their address was taken.
+    unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(size(address)), size(len)) }
+}
+
+/// # Safety
+///
+/// `[address, address + len)` is valid for reads and writes for `'a` and nobody else has it; with `len` 0 anything goes.
+pub(super) unsafe fn bytes_mut<'a>(address: u64, len: u64) -> &'a mut [u8] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: as in `bytes`, for writes too.
+    unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(size(address)), size(len)) }
+}
+
+fn size(value: u64) -> usize {
+    usize::try_from(value).expect("addresses and lengths of this process fit its pointers")
+}
+
+/// Does on the CPU what is left of a course.
+///
+/// # Safety
+///
+/// The ranges of the course's ask are valid for reads, its destinations for writes; nobody else, no device either, has them
+/// meanwhile. The ranges of one ask are disjoint, except for a memory move.
+pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobError> {
+    let ask = course.rest();
+    let (d, len, base, unit) = (ask.template(), ask.len(), course.base(), ask.unit());
+    // SAFETY (of every block below): the ranges are those of `Ask::ranges`, which our caller vouches for; a source and a
+    // destination of one ask are disjoint, so the exclusive slice is alone.
+    let outcome = match ask.opcode() {
+        Opcode::Nop | Opcode::Drain => Outcome::Done,
+        Opcode::MemoryMove => {
+            // SAFETY: as above; parts of the ask's ranges.
+            course.moves().iter().for_each(|part| unsafe { relocate(part, hint) });
+            Outcome::Done
+        }
+        // SAFETY: as above.
+        Opcode::Fill => cpu::fill(&d, unsafe { bytes_mut(d.dst(), len) }, hint),
+        // SAFETY: as above; two shared slices.
+        Opcode::Compare => {
+            cpu::compared(telpher_ops::compare(unsafe { bytes(d.src(), len) }, unsafe { bytes(d.dst(), len) }))
+        }
+        // SAFETY: as above.
+        Opcode::ComparePattern => cpu::compared(telpher_ops::compare_pattern(unsafe { bytes(d.src(), len) }, d.dst())),
+        Opcode::CreateDelta => {
+            // SAFETY: as above.
+            let record = unsafe { bytes_mut(d.delta_address(), u64::from(d.max_delta_size())) };
+            // SAFETY: as above.
+            cpu::create_delta(unsafe { bytes(d.src(), len) }, unsafe { bytes(d.dst(), len) }, record)
+        }
+        Opcode::ApplyDelta => {
+            // SAFETY: as above; the entry before belongs to the ask as it was, whose first `base` bytes are done.
+            let before = (base >= cpu::ENTRY).then(|| unsafe { bytes(d.src() - cpu::ENTRY, cpu::ENTRY) });
+            // SAFETY: as above.
+            let dst = unsafe { bytes_mut(d.dst(), u64::from(d.size())) };
+            // SAFETY: as above.
+            return cpu::apply_delta(unsafe { bytes(d.src(), len) }, dst, base, before);
+        }
+        Opcode::Dualcast => {
+            // SAFETY: as above; the two destinations are disjoint.
+            let (first, second) = unsafe { (bytes_mut(d.dst(), len), bytes_mut(d.dst2(), len)) };
+            // SAFETY: as above.
+            telpher_ops::dualcast(unsafe { bytes(d.src(), len) }, first, second, hint);
+            Outcome::Done
+        }
+        // SAFETY: as above.
+        Opcode::CrcGeneration => cpu::crc(&d, unsafe { bytes(d.src(), len) }),
+        // SAFETY: as above.
+        Opcode::CopyCrc => cpu::copy_crc(&d, unsafe { bytes(d.src(), len) }, unsafe { bytes_mut(d.dst(), len) }, hint),
+        // SAFETY: as above.
+        Opcode::DifCheck => cpu::dif_check(&d, unsafe { bytes(d.src(), len) }, unit),
+        // SAFETY: as above.
+        op @ (Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate) => {
+            // SAFETY: as above.
+            let (src, dst) = unsafe { (bytes(d.src(), len), bytes_mut(d.dst(), ask.dif_dest(len))) };
+            match op {
+                Opcode::DifInsert => cpu::dif_insert(&d, src, dst),
+                Opcode::DifStrip => cpu::dif_strip(&d, src, dst, unit),
+                _ => cpu::dif_update(&d, src, dst, unit),
+            }
+        }
+        Opcode::CacheFlush => {
+            // SAFETY: as above.
+            telpher_ops::flush::flush(unsafe { bytes(d.dst(), len) });
+            Outcome::Done
+        }
+        op => return Err(JobError::Unsupported { op }),
+    };
+    Ok(outcome.shifted(base))
+}
+
+/// One memory move.
+///
+/// # Safety
+///
+/// As for [`finish`]; source and destination may overlap.
+unsafe fn relocate(part: &Ask, hint: Hint) {
+    let (d, len) = (part.template(), part.len());
+    if len == 0 {
+        return;
+    }
+    if part.overlaps() {
+        let src: *const u8 = std::ptr::with_exposed_provenance(size(d.src()));
+        // SAFETY: both ranges are valid by our caller; `copy` allows them to overlap.
+        unsafe { std::ptr::copy(src, std::ptr::with_exposed_provenance_mut(size(d.dst())), size(len)) };
+    } else {
+        // SAFETY: both ranges are valid by our caller and disjoint.
+        telpher_ops::copy(unsafe { bytes(d.src(), len) }, unsafe { bytes_mut(d.dst(), len) }, hint);
+    }
+}
+
+/// Touches the first byte of a range, so that its page is present: with a write if the range is to be written.
+///
+/// # Safety
+///
+/// The range is not empty, is valid for that access, and nobody else has it.
+pub(super) unsafe fn touch(range: &Range) {
+    let address: *mut u8 = std::ptr::with_exposed_provenance_mut(size(range.address));
+    // SAFETY: valid by our caller; volatile, so that the access happens.
+    let byte = unsafe { address.read_volatile() };
+    if range.written {
+        // SAFETY: as above, for a write of what is already there.
+        unsafe { address.write_volatile(byte) };
+    }
+}

@@ -1,0 +1,548 @@
+//! The places of a channel: a ring of operations, their records, and the lists that bursts point to.
+//!
+//! Places are taken and given back in ring order, so a burst is a run of neighbours whose descriptors already stand side by
+//! side as a batch list. A place is free again when its result was fetched and its burst's record was seen: a device may
+//! read a batch list until then.
+
+use super::load::{Buffers, Held, Load};
+use super::memory;
+use crate::ask::Ask;
+use crate::channel::{ChannelPolicy, Order};
+use crate::error::JobError;
+use crate::outcome::{Outcome, Via};
+use crate::policy::Policy;
+use crate::recover::{Course, Next};
+use crate::route::{Entry, Lane};
+use crate::time::{Clock, Moment};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use telpher_abi::{CompletionRecord, Descriptor, Opcode};
+use telpher_portal::{Offer, Portal, RecordCell, Submission};
+
+/// The two records of a place, on a cache line of their own.
+#[repr(align(64))]
+#[derive(Default)]
+struct Records {
+    /// Of the operation.
+    own: RecordCell,
+    /// Of the batch that begins here.
+    batch: RecordCell,
+}
+
+/// What a queue owes an answer for.
+struct Burst {
+    /// Position of the first place.
+    first: u64,
+    /// Places; more than one if they went as a batch.
+    len: usize,
+    entry: Entry,
+}
+
+/// Where an operation is.
+enum Stage {
+    /// Nobody's.
+    Free,
+    /// Prepared, to be sent.
+    Waiting,
+    /// Sent.
+    Aloft,
+    /// Came back unfinished; the rest is to be sent again.
+    Again,
+    /// Ended, to be fetched.
+    Ended(Result<Outcome, JobError>, Option<CompletionRecord>),
+    /// Fetched without its buffers, because the deadline passed; the record is still to come.
+    Expired,
+    /// Fetched.
+    Fetched,
+}
+
+/// One place of the ring.
+struct Place<S, D> {
+    course: Course,
+    stage: Stage,
+    payload: Option<Held<Buffers<S, D>>>,
+    /// Its burst's record is still to come.
+    in_burst: bool,
+    /// The memory is the program's own word, not ours to touch.
+    raw: bool,
+    /// When it is given up.
+    deadline: Moment,
+}
+
+/// One operation fetched from the ring.
+pub(crate) struct Landed<S, D> {
+    pub(crate) position: u64,
+    pub(crate) result: Result<Outcome, JobError>,
+    pub(crate) via: Via,
+    pub(crate) buffers: Option<Buffers<S, D>>,
+    pub(crate) record: Option<CompletionRecord>,
+}
+
+/// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`).
+pub(crate) struct Ring<S, D> {
+    lane: Lane,
+    policy: ChannelPolicy,
+    /// What the state machines below ask for; made of `policy` once.
+    job_policy: Policy,
+    clock: Arc<dyn Clock>,
+    places: Vec<Place<S, D>>,
+    records: ManuallyDrop<Vec<Records>>,
+    list: ManuallyDrop<Vec<Descriptor>>,
+    /// Bursts whose record is to come, oldest first; never more than places.
+    bursts: std::collections::VecDeque<Burst>,
+    /// Oldest position not free.
+    head: u64,
+    /// Oldest position not yet looked at by an in-order fetch.
+    fetch: u64,
+    /// Oldest position waiting to be sent.
+    waiting: u64,
+    /// Next position to take.
+    tail: u64,
+    /// Operations that are to be sent again.
+    again: usize,
+    /// Operations given up whose record is to come.
+    expired: usize,
+}
+
+impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
+    pub(crate) fn new(portal: Arc<dyn Portal>, capacity: u32, policy: ChannelPolicy, clock: Arc<dyn Clock>) -> Self {
+        let n = capacity as usize;
+        let place = |_| Place {
+            course: Course::new(Ask::new(Descriptor::nop(), 0)),
+            stage: Stage::Free,
+            payload: None,
+            in_burst: false,
+            raw: false,
+            deadline: Moment::default(),
+        };
+        Ring {
+            lane: Lane::new(portal),
+            job_policy: Policy { hint: policy.hint, on_fault: policy.on_fault, ..Policy::default() },
+            policy,
+            clock,
+            places: (0..n).map(place).collect(),
+            records: ManuallyDrop::new((0..n).map(|_| Records::default()).collect()),
+            list: ManuallyDrop::new(vec![Descriptor::nop(); n]),
+            bursts: std::collections::VecDeque::with_capacity(n),
+            head: 0,
+            fetch: 0,
+            waiting: 0,
+            tail: 0,
+            again: 0,
+            expired: 0,
+        }
+    }
+
+    fn index(&self, position: u64) -> usize {
+        // Below the capacity, which is a `usize`.
+        usize::try_from(position % self.places.len() as u64).unwrap_or(0)
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.tail - self.head < self.places.len() as u64
+    }
+
+    /// Operations not yet fetched.
+    pub(crate) fn pending(&self) -> usize {
+        (self.head..self.tail)
+            .filter(|&p| !matches!(self.places[self.index(p)].stage, Stage::Fetched | Stage::Expired))
+            .count()
+    }
+
+    /// Operations given up whose buffers are kept.
+    pub(crate) fn quarantined(&self) -> usize {
+        self.expired
+    }
+
+    pub(crate) fn portal(&self) -> &Arc<dyn Portal> {
+        &self.lane.portal
+    }
+
+    /// Takes a place; there must be room.
+    pub(crate) fn put(&mut self, load: Load<Buffers<S, D>>) -> u64 {
+        let (payload, ask) = load.into_parts();
+        self.place(ask, Some(payload), false)
+    }
+
+    /// Takes a place for a descriptor as it is; there must be room.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Submission::vouch`], until the operation is fetched, or for ever if it is fetched as expired.
+    pub(crate) unsafe fn put_raw(&mut self, descriptor: Descriptor) -> u64 {
+        self.place(Ask::of(descriptor), None, true)
+    }
+
+    fn place(&mut self, ask: Ask, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
+        assert!(self.has_room(), "callers ask for room first");
+        let position = self.tail;
+        self.tail += 1;
+        let i = self.index(position);
+        self.places[i] = Place {
+            course: Course::new(ask),
+            stage: Stage::Waiting,
+            payload,
+            in_burst: false,
+            raw,
+            deadline: Moment::default(),
+        };
+        position
+    }
+
+    /// Sends what waits, as far as the queue takes it. Returns how many operations left.
+    pub(crate) fn submit(&mut self) -> usize {
+        let mut sent = self.resend();
+        if self.waiting == self.tail {
+            return sent;
+        }
+        let deadline = self.policy.deadline.map(|after| self.clock.now().after(after));
+        while self.waiting < self.tail {
+            let first = self.waiting;
+            let len = self.prepare(first);
+            if len == 0 {
+                // Not this queue's: the CPU does it now.
+                let i = self.index(first);
+                let result = self.on_cpu(i, JobError::Unsupported { op: self.places[i].course.rest().opcode() });
+                self.places[i].stage = Stage::Ended(result, None);
+            } else if !self.send(first, len) {
+                break;
+            }
+            for position in first..first + len.max(1) as u64 {
+                let i = self.index(position);
+                self.places[i].deadline = deadline.unwrap_or(Moment { nanos: u64::MAX });
+            }
+            self.waiting += len.max(1) as u64;
+            sent += len.max(1);
+        }
+        sent
+    }
+
+    /// Writes the descriptors of the longest run from `first` on that may go together; 0 if the first may not go at all.
+    fn prepare(&mut self, first: u64) -> usize {
+        let most = if self.policy.bursts { self.lane.limits.batch().max(1) } else { 1 };
+        // A list does not go around the end of the ring.
+        let room =
+            (self.places.len() - self.index(first)).min(usize::try_from(self.tail - first).unwrap_or(usize::MAX));
+        let most = most.min(room);
+        let mut len = 0;
+        while len < most {
+            let i = self.index(first) + len;
+            let op = self.places[i].course.rest().opcode();
+            // Not allowed in a batch (SPEC §3.8): goes alone.
+            let alone = matches!(op, Opcode::Drain | Opcode::Batch | Opcode::UpdateWindow);
+            if alone && len > 0 || !self.write(i) {
+                break;
+            }
+            len += 1;
+            if alone {
+                break;
+            }
+        }
+        len
+    }
+
+    /// Writes the next descriptor of a place into the list.
+    fn write(&mut self, i: usize) -> bool {
+        let Place { course, raw, .. } = &mut self.places[i];
+        let Some(d) = course.next_for(&self.lane.limits, *raw) else { return false };
+        let d = if *raw {
+            d
+        } else {
+            crate::route::with_policy_flags(d, &self.lane.limits, &self.job_policy, course.rest().writes())
+        };
+        self.records[i].own.clear();
+        self.list[i] = d.with_record(self.records[i].own.address());
+        true
+    }
+
+    /// Offers a prepared run.
+    fn send(&mut self, first: u64, len: usize) -> bool {
+        let Some(entry) = self.lane.enter() else { return false };
+        let i = self.index(first);
+        let descriptor = if len == 1 {
+            self.list[i]
+        } else {
+            self.records[i].batch.clear();
+            let list = self.list[i..].as_ptr().expose_provenance() as u64;
+            // No longer than the queue's 32-bit limit.
+            Descriptor::batch(list, u32::try_from(len).unwrap_or(u32::MAX)).with_record(self.records[i].batch.address())
+        };
+        // SAFETY: each descriptor names ranges of its place's payload, which stays in the place until the operation ended
+        // (`fetch`, `drop`), or a raw user's promise; list and records stay until the burst's record is seen (`head` does not
+        // pass it), and `drop` leaks all of it otherwise.
+        match self.lane.portal.offer(&unsafe { Submission::vouch(descriptor) }) {
+            Offer::Taken => {
+                self.bursts.push_back(Burst { first, len, entry });
+                for place in &mut self.places[i..i + len] {
+                    place.stage = Stage::Aloft;
+                    place.in_burst = true;
+                }
+                true
+            }
+            Offer::Retry => {
+                self.lane.leave(entry);
+                false
+            }
+        }
+    }
+
+    /// Sends again what came back unfinished.
+    fn resend(&mut self) -> usize {
+        let mut sent = 0;
+        if self.again == 0 {
+            return sent;
+        }
+        for position in self.head..self.waiting {
+            let i = self.index(position);
+            // A batch list must stay as it is until its record is there.
+            if !matches!(self.places[i].stage, Stage::Again) || self.places[i].in_burst {
+                continue;
+            }
+            if !self.write(i) {
+                let op = self.places[i].course.rest().opcode();
+                let result = self.on_cpu(i, JobError::Unsupported { op });
+                self.end(i, result, None);
+            } else if !self.send(position, 1) {
+                break;
+            }
+            self.again -= 1;
+            sent += 1;
+        }
+        sent
+    }
+
+    /// Lets the executor work, and reads what has been written.
+    pub(crate) fn poll(&mut self) {
+        self.lane.portal.drive();
+        self.read_records();
+        self.retire_bursts();
+        self.resend();
+        if self.policy.deadline.is_some() {
+            self.expire();
+        }
+    }
+
+    fn read_records(&mut self) {
+        for b in 0..self.bursts.len() {
+            let (first, len) = (self.bursts[b].first, self.bursts[b].len);
+            for position in first..first + len as u64 {
+                let i = self.index(position);
+                if !matches!(self.places[i].stage, Stage::Aloft) {
+                    continue;
+                }
+                match self.records[i].own.read() {
+                    Some(record) => self.arrived(i, &record),
+                    // What is behind cannot be fetched yet anyway: look at it when its turn has come.
+                    None if self.policy.order == Order::Submitted => return,
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Gives back the entries of bursts that are over.
+    fn retire_bursts(&mut self) {
+        let mut b = 0;
+        while b < self.bursts.len() {
+            let Burst { first, len, .. } = self.bursts[b];
+            let i = self.index(first);
+            let cell = if len == 1 { &self.records[i].own } else { &self.records[i].batch };
+            let Some(record) = cell.read() else {
+                // As in `read_records`; one that was given up may never come, and holds up nobody.
+                if self.policy.order == Order::Submitted && !matches!(self.places[i].stage, Stage::Expired) {
+                    break;
+                }
+                b += 1;
+                continue;
+            };
+            // Does not allocate: the deque only shrinks.
+            let burst = self.bursts.remove(b).expect("the index is below the length");
+            self.lane.leave(burst.entry);
+            if len > 1 {
+                self.orphans(first, len, &record);
+            }
+            for position in first..first + len as u64 {
+                let i = self.index(position);
+                self.places[i].in_burst = false;
+                if matches!(self.places[i].stage, Stage::Expired) {
+                    // Late, but here: now the buffers can go.
+                    self.places[i].payload = None;
+                    self.places[i].stage = Stage::Fetched;
+                    self.expired -= 1;
+                }
+            }
+        }
+        self.recycle();
+    }
+
+    /// Members of a finished batch whose record did not come before the batch's: those without any were never done.
+    fn orphans(&mut self, first: u64, len: usize, batch: &CompletionRecord) {
+        for position in first..first + len as u64 {
+            let i = self.index(position);
+            if !matches!(self.places[i].stage, Stage::Aloft) {
+                continue;
+            }
+            match self.records[i].own.read() {
+                Some(record) => self.arrived(i, &record),
+                None => {
+                    let op = self.places[i].course.rest().opcode();
+                    let result = self.on_cpu(i, JobError::Refused { op, status: batch.status() });
+                    self.end(i, result, Some(*batch));
+                }
+            }
+        }
+    }
+
+    fn arrived(&mut self, i: usize, record: &CompletionRecord) {
+        let raw = self.places[i].raw;
+        let next = self.places[i].course.arrived(record, self.policy.on_fault);
+        let result = match next {
+            Next::Finished(outcome) => Ok(outcome),
+            Next::Refine(outcome) if raw => Ok(outcome),
+            Next::More => return self.send_again(i),
+            Next::Touch(fault) if !raw => match self.places[i].course.touchable(&fault) {
+                Some(range) => {
+                    // SAFETY: the range lies in the payload in this place; its operation has just come back.
+                    unsafe { memory::touch(&range) };
+                    return self.send_again(i);
+                }
+                None => self.on_cpu(i, crate::recover::Failure::Fault(fault).into()),
+            },
+            Next::Touch(fault) => Err(crate::recover::Failure::Fault(fault).into()),
+            Next::OnCpu(status, fault) => {
+                let op = self.places[i].course.rest().opcode();
+                let otherwise = fault
+                    .map_or(JobError::Refused { op, status }, |fault| crate::recover::Failure::Fault(fault).into());
+                self.on_cpu(i, otherwise)
+            }
+            Next::Refine(outcome) => {
+                self.on_cpu(i, JobError::Unsupported { op: Opcode::ComparePattern }).or(Ok(outcome))
+            }
+            Next::Failed(failure) => Err(failure.into()),
+        };
+        self.end(i, result, Some(*record));
+    }
+
+    fn send_again(&mut self, i: usize) {
+        self.places[i].stage = Stage::Again;
+        self.again += 1;
+    }
+
+    /// The CPU does the rest, unless the memory is not ours to touch.
+    fn on_cpu(&mut self, i: usize, otherwise: JobError) -> Result<Outcome, JobError> {
+        let Place { course, raw, .. } = &mut self.places[i];
+        if *raw || course.rest().opcode() == Opcode::Drain {
+            return Err(otherwise);
+        }
+        // SAFETY: the course's ranges lie in the payload in this place, which no device has: it was never sent, or its
+        // record is here, or its batch's record is here and it was left out.
+        let outcome = unsafe { memory::finish(course, self.policy.hint) }?;
+        course.cpu_did_the_rest();
+        Ok(outcome)
+    }
+
+    fn end(&mut self, i: usize, result: Result<Outcome, JobError>, record: Option<CompletionRecord>) {
+        self.places[i].stage = Stage::Ended(result, record);
+    }
+
+    fn expire(&mut self) {
+        let now = self.clock.now();
+        for position in self.head..self.waiting {
+            let i = self.index(position);
+            let late = now >= self.places[i].deadline;
+            if late && matches!(self.places[i].stage, Stage::Again) {
+                // No device has it: it ends with its buffers.
+                self.again -= 1;
+                let after = self.policy.deadline.unwrap_or_default();
+                self.end(i, Err(JobError::Deadline { after }), None);
+            }
+        }
+    }
+
+    /// The next operation that has ended, in the channel's order.
+    pub(crate) fn fetch(&mut self) -> Option<Landed<S, D>> {
+        let now = self.policy.deadline.map(|_| self.clock.now());
+        let mut position = self.fetch.max(self.head);
+        while position < self.waiting {
+            let i = self.index(position);
+            match &self.places[i].stage {
+                Stage::Ended(..) => return Some(self.take(position, i)),
+                Stage::Aloft if now.is_some_and(|now| now >= self.places[i].deadline) => {
+                    self.places[i].stage = Stage::Expired;
+                    self.expired += 1;
+                    return Some(Landed {
+                        position,
+                        result: Err(JobError::Deadline { after: self.policy.deadline.unwrap_or_default() }),
+                        via: self.places[i].course.via(),
+                        buffers: None,
+                        record: None,
+                    });
+                }
+                Stage::Fetched | Stage::Expired if position == self.fetch => self.fetch += 1,
+                Stage::Fetched | Stage::Expired => {}
+                _ if self.policy.order == Order::Submitted => return None,
+                _ => {}
+            }
+            position += 1;
+        }
+        None
+    }
+
+    fn take(&mut self, position: u64, i: usize) -> Landed<S, D> {
+        let Stage::Ended(result, record) = std::mem::replace(&mut self.places[i].stage, Stage::Fetched) else {
+            unreachable!("callers looked at the stage")
+        };
+        let buffers = self.places[i].payload.take().map(Held::into_inner);
+        let via = self.places[i].course.via();
+        self.recycle();
+        Landed { position, result, via, buffers, record }
+    }
+
+    /// Frees the places at the head that nobody needs.
+    fn recycle(&mut self) {
+        while self.head < self.waiting {
+            let i = self.index(self.head);
+            if !matches!(self.places[i].stage, Stage::Fetched) || self.places[i].in_burst {
+                break;
+            }
+            self.places[i].stage = Stage::Free;
+            self.head += 1;
+        }
+        self.fetch = self.fetch.max(self.head);
+    }
+}
+
+impl<S, D> Drop for Ring<S, D> {
+    fn drop(&mut self) {
+        let end = self.clock.now().after(self.policy.linger);
+        let mut waiter = crate::wait::Waiter::new(self.job_policy.wait);
+        let over = |ring: &Self, burst: &Burst| {
+            let i = usize::try_from(burst.first % ring.places.len() as u64).unwrap_or(0);
+            let cell = if burst.len == 1 { &ring.records[i].own } else { &ring.records[i].batch };
+            cell.status().is_some()
+        };
+        while !self.bursts.iter().all(|burst| over(self, burst)) {
+            if self.clock.now() >= end {
+                eprintln!(
+                    "telpher: a channel to {} was dropped with operations in flight, which had no completion record {:?} \
+                     later; its buffers and records are leaked, because the device may still write them",
+                    self.lane.portal.info().name,
+                    self.policy.linger,
+                );
+                self.places.drain(..).for_each(std::mem::forget);
+                return;
+            }
+            self.lane.portal.drive();
+            self.clock.rest(waiter.rest());
+        }
+        // SAFETY: every burst's record is there, so no device has them; nothing uses them after this.
+        unsafe {
+            ManuallyDrop::drop(&mut self.records);
+            ManuallyDrop::drop(&mut self.list);
+        }
+    }
+}

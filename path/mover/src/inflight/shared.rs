@@ -1,0 +1,148 @@
+//! What all handles of one mover share, and the way in and out of the air.
+
+use super::table::{Leg, Table};
+use crate::policy::Policy;
+use crate::route::Lanes;
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::{Clock, Moment};
+use crate::wait::Waiter;
+use std::sync::Arc;
+use std::task::Poll;
+use telpher_abi::{CompletionRecord, Descriptor};
+use telpher_portal::{Offer, Portal, Submission};
+
+/// Queues, slots, policy and clock of one mover.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) lanes: Lanes,
+    table: Table,
+    pub(crate) policy: Policy,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Batches begun.
+    batches: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        portals: impl IntoIterator<Item = Arc<dyn Portal>>,
+        policy: Policy,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let lanes = Lanes::new(portals);
+        let capacity = if lanes.all().is_empty() { 0 } else { policy.capacity };
+        Shared { lanes, table: Table::new(capacity), policy, clock, batches: AtomicU64::new(0) }
+    }
+
+    /// Offers a descriptor to a lane, asking for a record in a slot. Nothing means no slot, no credit, or `Retry`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Submission::vouch`]; the promise ends when the leg is landed or swept.
+    pub(super) unsafe fn take_off(&self, lane: usize, descriptor: Descriptor) -> Option<Leg> {
+        let leg = self.table.board(&self.lanes, lane)?;
+        let descriptor = descriptor.with_record(self.table.record(&leg).address());
+        // SAFETY: buffers by our caller's promise; the record is the slot's own, which nobody uses until the leg lands,
+        // and which `Drop` leaks rather than frees while a slot is parked. A leg that is never landed belongs to a handle
+        // that holds an `Arc` to this table or to a scope that waits.
+        let submission = unsafe { Submission::vouch(descriptor) };
+        match self.lanes.all()[lane].portal.offer(&submission) {
+            Offer::Taken => Some(leg),
+            Offer::Retry => {
+                self.table.land(&self.lanes, leg);
+                None
+            }
+        }
+    }
+
+    /// True once the leg's record is written.
+    #[inline]
+    pub(super) fn has_landed(&self, leg: &Leg) -> bool {
+        self.table.record(leg).status().is_some()
+    }
+
+    /// Takes a written record and frees its slot.
+    pub(super) fn land(&self, leg: Leg) -> CompletionRecord {
+        let record = self.table.record(&leg).read().expect("a leg lands after its record was seen");
+        self.table.land(&self.lanes, leg);
+        record
+    }
+
+    /// Leaves `cargo` in the leg's slot until its record is written.
+    pub(super) fn park(&self, leg: Leg, cargo: Box<dyn Send>, expired: bool) {
+        self.table.park(leg, cargo, expired);
+    }
+
+    /// A number no other batch of this mover has.
+    pub(crate) fn next_batch(&self) -> u64 {
+        // Relaxed: only the number counts.
+        self.batches.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Jobs that were dropped, and jobs that expired, whose memory is still kept.
+    pub(crate) fn parked(&self) -> (u32, u32) {
+        self.table.parked()
+    }
+
+    /// Lets every executor without a thread work, and frees what parked jobs left.
+    pub(crate) fn drive(&self) {
+        for lane in self.lanes.all() {
+            lane.portal.drive();
+        }
+        self.table.sweep(&self.lanes);
+    }
+
+    /// Drives only the lane somebody waits for; sweeps as well.
+    pub(crate) fn drive_lane(&self, lane: Option<usize>) {
+        match lane.and_then(|lane| self.lanes.all().get(lane)) {
+            Some(lane) => {
+                lane.portal.drive();
+                self.table.sweep(&self.lanes);
+            }
+            None => self.drive(),
+        }
+    }
+
+    /// Looks again and again, resting as the policy says, until `look` has something.
+    pub(crate) fn wait<T>(&self, mut look: impl FnMut() -> Poll<T>) -> T {
+        let mut waiter = Waiter::new(self.policy.wait);
+        loop {
+            if let Poll::Ready(found) = look() {
+                return found;
+            }
+            self.clock.rest(waiter.rest());
+        }
+    }
+
+    fn settle(&self) -> (u32, u32) {
+        let end = self.clock.now().after(self.policy.linger);
+        self.wait(|| {
+            self.drive();
+            let parked = self.parked();
+            if parked == (0, 0) || self.clock.now() >= end { Poll::Ready(parked) } else { Poll::Pending }
+        })
+    }
+
+    /// The time, for those who need it; a moment nobody compares otherwise.
+    pub(crate) fn now_if(&self, needed: bool) -> Moment {
+        if needed { self.clock.now() } else { Moment::default() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.parked() == (0, 0) {
+            return;
+        }
+        let (dropped, expired) = self.settle();
+        if (dropped, expired) != (0, 0) {
+            self.table.leak();
+            eprintln!(
+                "telpher: {} jobs had no completion record {:?} after the last handle of their mover was dropped \
+                 ({dropped} dropped, {expired} past their deadline); their buffers and records are leaked, because the \
+                 device may still write them",
+                dropped + expired,
+                self.policy.linger,
+            );
+        }
+    }
+}

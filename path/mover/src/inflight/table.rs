@@ -1,0 +1,164 @@
+//! The slots: one completion record each, and room for what a job that nobody waits for leaves behind.
+
+use crate::freelist::FreeList;
+use crate::route::{Entry, Lanes};
+use crate::slot::SlotState;
+use crate::sync::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use telpher_portal::RecordCell;
+
+/// A completion record with a cache line of its own.
+#[repr(align(64))]
+#[derive(Debug, Default)]
+pub(super) struct Line(pub(super) RecordCell);
+
+/// One slot besides its record.
+#[derive(Debug)]
+struct Slot {
+    /// Whose turn it is.
+    state: SlotState,
+    /// What must stay until the record is written.
+    parked: Mutex<Option<Parked>>,
+}
+
+/// What an owner left in its slot.
+struct Parked {
+    /// Index of the lane the descriptor went to.
+    lane: usize,
+    /// The lane's entry.
+    entry: Entry,
+    /// True if a deadline passed, false if the job was dropped.
+    expired: bool,
+    /// The buffers, and whatever else the device may touch.
+    cargo: Box<dyn Send>,
+}
+
+impl std::fmt::Debug for Parked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parked").field("lane", &self.lane).field("expired", &self.expired).finish_non_exhaustive()
+    }
+}
+
+/// One descriptor taken by a queue: must be landed or parked.
+#[must_use = "a leg that is neither landed nor parked keeps its slot for ever"]
+#[derive(Debug)]
+pub(super) struct Leg {
+    slot: u32,
+    pub(super) lane: usize,
+    entry: Entry,
+}
+
+/// The in-flight table of one mover.
+#[derive(Debug)]
+pub(super) struct Table {
+    records: Box<[Line]>,
+    slots: Box<[Slot]>,
+    free: FreeList,
+    /// Where the next sweep begins.
+    cursor: AtomicU32,
+    /// Parked because the job was dropped.
+    dropped: AtomicU32,
+    /// Parked because a deadline passed.
+    expired: AtomicU32,
+}
+
+/// Slots one sweep looks at, so that a sweep is short however large the table is.
+const SWEEP: u32 = 16;
+
+impl Table {
+    pub(super) fn new(capacity: u32) -> Self {
+        let slot = |_| Slot { state: SlotState::new(), parked: Mutex::new(None) };
+        Table {
+            records: (0..capacity).map(|_| Line::default()).collect(),
+            slots: (0..capacity).map(slot).collect(),
+            free: FreeList::new(capacity),
+            cursor: AtomicU32::new(0),
+            dropped: AtomicU32::new(0),
+            expired: AtomicU32::new(0),
+        }
+    }
+
+    /// A slot for a descriptor to a lane; its record is empty.
+    pub(super) fn board(&self, lanes: &Lanes, lane: usize) -> Option<Leg> {
+        let slot = self.free.pop()?;
+        let Some(entry) = lanes.all()[lane].enter() else {
+            self.free.push(slot);
+            return None;
+        };
+        self.slots[slot as usize].state.board();
+        self.records[slot as usize].0.clear();
+        Some(Leg { slot, lane, entry })
+    }
+
+    /// The leg's record.
+    pub(super) fn record(&self, leg: &Leg) -> &RecordCell {
+        &self.records[leg.slot as usize].0
+    }
+
+    /// The owner saw the record, or the queue did not take the descriptor.
+    pub(super) fn land(&self, lanes: &Lanes, leg: Leg) {
+        self.slots[leg.slot as usize].state.land();
+        self.free.push(leg.slot);
+        lanes.all()[leg.lane].leave(leg.entry);
+    }
+
+    /// The owner leaves while the device may still touch `cargo`.
+    pub(super) fn park(&self, leg: Leg, cargo: Box<dyn Send>, expired: bool) {
+        let Leg { slot, lane, entry } = leg;
+        let slot = &self.slots[slot as usize];
+        // Relaxed: a count for people, and a hint for `sweep`.
+        self.count(expired).fetch_add(1, Ordering::Relaxed);
+        *slot.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Parked { lane, entry, expired, cargo });
+        slot.state.park();
+    }
+
+    fn count(&self, expired: bool) -> &AtomicU32 {
+        if expired { &self.expired } else { &self.dropped }
+    }
+
+    /// Parked slots: after a drop, after a deadline.
+    ///
+    /// **Staleness**: others park and sweep meanwhile.
+    pub(super) fn parked(&self) -> (u32, u32) {
+        // Relaxed: see `park`.
+        (self.dropped.load(Ordering::Relaxed), self.expired.load(Ordering::Relaxed))
+    }
+
+    /// Looks at some parked slots and frees those whose record has been written.
+    pub(super) fn sweep(&self, lanes: &Lanes) {
+        if self.parked() == (0, 0) {
+            return;
+        }
+        let len = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        // Relaxed: any start is a fair one.
+        let start = self.cursor.fetch_add(SWEEP, Ordering::Relaxed);
+        for i in 0..SWEEP.min(len) {
+            self.sweep_one(lanes, start.wrapping_add(i) % len);
+        }
+    }
+
+    fn sweep_one(&self, lanes: &Lanes, index: u32) {
+        let slot = &self.slots[index as usize];
+        if !slot.state.is_parked() || self.records[index as usize].0.status().is_none() || !slot.state.claim() {
+            return;
+        }
+        let parked = slot.parked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Parked { lane, entry, expired, cargo } = parked.expect("a parked slot holds what was parked");
+        slot.state.vacate();
+        self.free.push(index);
+        lanes.all()[lane].leave(entry);
+        // Relaxed: see `park`.
+        self.count(expired).fetch_sub(1, Ordering::Relaxed);
+        // Last: a payload's own drop may do anything, the slot is already in order.
+        drop(cargo);
+    }
+
+    /// Gives up every slot still parked: records and buffers stay where they are for ever.
+    pub(super) fn leak(&mut self) {
+        for slot in &mut self.slots {
+            let parked = slot.parked.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            std::mem::forget(parked);
+        }
+        Box::leak(std::mem::take(&mut self.records));
+    }
+}

@@ -1,0 +1,217 @@
+//! One operation under way: a future, and something a thread can wait for.
+
+use crate::error::{Expired, JobError};
+use crate::inflight::{Cargo, Load, Shared, Unready};
+use crate::outcome::{Outcome, Via};
+use crate::time::Moment;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// A job that has ended: what it came to, and its buffers, whether it failed or not.
+#[derive(Debug)]
+pub struct Done<B> {
+    /// What it came to.
+    pub result: Result<Outcome, JobError>,
+    /// Who did the work.
+    pub via: Via,
+    /// The buffers, as they were given: a tuple in the operation's order.
+    pub buffers: B,
+}
+
+macro_rules! into_parts {
+    ($($($T:ident $at:tt),+;)*) => {$(
+        impl<$($T),+> Done<($($T,)+)> {
+            /// The result and each buffer.
+            pub fn into_parts(self) -> (Result<Outcome, JobError>, $($T),+) {
+                (self.result, $(self.buffers.$at),+)
+            }
+        }
+    )*};
+}
+into_parts! {
+    A 0;
+    A 0, B 1;
+    A 0, B 1, C 2;
+}
+
+/// An operation under way. `.await` it, [`wait`](Job::wait) for it, or give it a [`deadline`](Job::deadline).
+///
+/// # Who drives it
+///
+/// A mover has no thread of its own: a job goes on when somebody looks. [`wait`](Job::wait) looks from the calling thread.
+/// A poll by an executor takes one step (it lets an inline device work, reads the record, resubmits) and, if the job is not
+/// done, wakes its own task at once. So an executor keeps polling, in turn with its other tasks: a poll never blocks and
+/// never loops, one job takes one step for each round of its executor, and no job can starve another. This costs the
+/// executor's thread its idleness while jobs are in flight; in return no record is looked at late and no thread must be
+/// woken, which for operations of microseconds is the better bargain. A program that wants idle executors waits for jobs
+/// on a thread of its own choice, with [`Wait::Sleep`](crate::Wait::Sleep).
+///
+/// # On drop
+///
+/// Dropping a job that is in flight does not stop it. Its buffers move to the mover and are freed after the device has
+/// written its completion record. Forgetting a job (`mem::forget`) leaks them.
+#[must_use = "a job does nothing until it is awaited or waited for"]
+#[derive(Debug)]
+pub struct Job<B: Send + 'static>(State<B>);
+
+#[derive(Debug)]
+enum State<B: Send + 'static> {
+    /// Done before anybody waited.
+    Ready(Done<B>),
+    /// Under way.
+    Flying(Cargo<B>),
+    /// Its result was taken.
+    Spent,
+}
+
+impl<B: Send + 'static> Job<B> {
+    #[inline]
+    pub(crate) fn ready(result: Result<Outcome, JobError>, via: Via, buffers: B) -> Self {
+        Job(State::Ready(Done { result, via, buffers }))
+    }
+
+    /// On the CPU at once if policy says so, or on its way: offered before this returns, if the queue has room.
+    pub(crate) fn launch(shared: &Arc<Shared>, load: Result<Load<B>, Unready<B>>) -> Self {
+        let load = match load {
+            Ok(load) => load,
+            Err(Unready { error, payload }) => return Self::ready(Err(error), Via::Cpu, payload),
+        };
+        let (op, bytes) = load.weight();
+        if shared.lanes.all().is_empty() || bytes < shared.policy.threshold.of(op) {
+            let (result, via, buffers) = load.run(shared.policy.hint);
+            return Self::ready(result, via, buffers);
+        }
+        let mut cargo = Cargo::new(shared, load);
+        match cargo.step() {
+            Poll::Ready((result, via, buffers)) => Self::ready(result, via, buffers),
+            Poll::Pending => Job(State::Flying(cargo)),
+        }
+    }
+
+    /// One step. Must not be called after it was ready.
+    fn step(&mut self) -> Poll<Done<B>> {
+        if let State::Flying(cargo) = &mut self.0 {
+            return match cargo.step() {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready((result, via, buffers)) => {
+                    self.0 = State::Spent;
+                    Poll::Ready(Done { result, via, buffers })
+                }
+            };
+        }
+        match std::mem::replace(&mut self.0, State::Spent) {
+            State::Ready(done) => Poll::Ready(done),
+            State::Flying(_) | State::Spent => panic!("a job was polled after it had given its result"),
+        }
+    }
+
+    fn shared(&self) -> Option<&Arc<Shared>> {
+        match &self.0 {
+            State::Flying(cargo) => Some(cargo.shared()),
+            State::Ready(_) | State::Spent => None,
+        }
+    }
+
+    /// True if the result is there; takes one step otherwise.
+    pub fn is_done(&mut self) -> bool {
+        if let State::Flying(_) = self.0 {
+            if let Poll::Ready(done) = self.step() {
+                self.0 = State::Ready(done);
+            }
+        }
+        matches!(self.0, State::Ready(_))
+    }
+
+    /// Waits for the result on this thread, as the mover's [`Wait`](crate::Wait) policy says.
+    ///
+    /// Without an end if the device never answers; see [`deadline`](Job::deadline).
+    #[inline]
+    pub fn wait(mut self) -> Done<B> {
+        if let State::Ready(done) = self.0 {
+            return done;
+        }
+        let shared = Arc::clone(self.shared().expect("a job that is not ready is under way"));
+        shared.wait(|| self.step())
+    }
+
+    /// The same job, given up when `after` has passed from now.
+    pub fn deadline(self, after: Duration) -> Timed<B> {
+        let end = self.shared().map_or(Moment::default(), |shared| shared.clock.now().after(after));
+        Timed { job: Some(self), end }
+    }
+}
+
+// A job never hands out a pinned reference to its buffers.
+impl<B: Send + 'static> Unpin for Job<B> {}
+
+impl<B: Send + 'static> Future for Job<B> {
+    type Output = Done<B>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Done<B>> {
+        let done = self.step();
+        if done.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        done
+    }
+}
+
+/// A [`Job`] with a deadline. Ends with the result, or with [`Expired`]; then buffers that a device may still write are
+/// quarantined in the mover until it has.
+#[must_use = "a job does nothing until it is awaited or waited for"]
+#[derive(Debug)]
+pub struct Timed<B: Send + 'static> {
+    /// There until the result was given.
+    job: Option<Job<B>>,
+    end: Moment,
+}
+
+impl<B: Send + 'static> Timed<B> {
+    fn step(&mut self) -> Poll<Result<Done<B>, Expired<B>>> {
+        let job = self.job.as_mut().expect("a job was polled after it had given its result");
+        if job.is_done() {
+            let done = self.job.take().map(Job::wait).expect("looked at two lines above");
+            return Poll::Ready(Ok(done));
+        }
+        // A job that is not done is under way, so it has a clock.
+        if job.shared().is_some_and(|shared| shared.clock.now() >= self.end) {
+            let buffers = match self.job.take().map(|job| job.0) {
+                Some(State::Flying(cargo)) => cargo.expire(),
+                _ => None,
+            };
+            return Poll::Ready(Err(Expired { buffers }));
+        }
+        Poll::Pending
+    }
+
+    /// Waits for the result or the deadline on this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Expired`] if the deadline passed first.
+    pub fn wait(mut self) -> Result<Done<B>, Expired<B>> {
+        let shared = self.job.as_ref().and_then(Job::shared).map(Arc::clone);
+        match (shared, self.step()) {
+            (_, Poll::Ready(result)) => result,
+            (Some(shared), Poll::Pending) => shared.wait(|| self.step()),
+            (None, Poll::Pending) => unreachable!("a job that is not done is under way"),
+        }
+    }
+}
+
+impl<B: Send + 'static> Unpin for Timed<B> {}
+
+impl<B: Send + 'static> Future for Timed<B> {
+    type Output = Result<Done<B>, Expired<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = self.step();
+        if result.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        result
+    }
+}

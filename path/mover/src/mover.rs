@@ -1,0 +1,187 @@
+//! The thread-safe layer: jobs that own their buffers, on the CPU or a device as policy says.
+
+use crate::batch::Batch;
+use crate::error::JobError;
+use crate::inflight::{Shared, copy_now, drain, nop, tuple};
+use crate::job::Job;
+use crate::operation::operations;
+use crate::outcome::{Outcome, Via};
+use crate::policy::Policy;
+use crate::scope::Scope;
+use crate::time::{Clock, SystemClock};
+use std::sync::Arc;
+use telpher_abi::Opcode;
+use telpher_mem::{StableBuf, StableBufMut};
+use telpher_portal::Portal;
+
+/// Moves and transforms memory, by devices where that is worth it and by the CPU elsewhere.
+///
+/// Cheap to clone; every clone uses the same queues. Jobs take their buffers by value and give them back:
+///
+/// ```
+/// use telpher_mover::{Mover, Outcome};
+///
+/// let mover = Mover::cpu();
+/// let (result, src, dst) = mover.copy(vec![7; 64], vec![0; 64]).wait().into_parts();
+/// assert_eq!(result, Ok(Outcome::Done));
+/// assert_eq!(src, dst);
+/// ```
+///
+/// A copy below the policy's threshold is a `memcpy` behind one compare: no allocation, no atomic operation, and the job is
+/// ready when it is returned.
+///
+/// # On drop
+///
+/// The last clone or job to go waits for jobs nobody waits for, at most [`Policy::linger`]; what has no completion record
+/// then is leaked with a message on standard error, because the device may still write it.
+#[derive(Clone, Debug)]
+pub struct Mover {
+    shared: Arc<Shared>,
+}
+
+impl Mover {
+    /// A mover over these queues; without any, the CPU does everything.
+    #[must_use]
+    pub fn new(portals: impl IntoIterator<Item = Arc<dyn Portal>>, policy: Policy) -> Self {
+        Self::with_clock(portals, policy, Arc::new(SystemClock::default()))
+    }
+
+    /// The same with a clock of one's own.
+    #[must_use]
+    pub fn with_clock(
+        portals: impl IntoIterator<Item = Arc<dyn Portal>>,
+        policy: Policy,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Mover { shared: Arc::new(Shared::new(portals, policy, clock)) }
+    }
+
+    /// A mover without a device.
+    #[must_use]
+    pub fn cpu() -> Self {
+        Self::new([], Policy::default())
+    }
+
+    /// What it decides by.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.shared.policy
+    }
+
+    /// Its queues.
+    pub fn portals(&self) -> impl Iterator<Item = &Arc<dyn Portal>> {
+        self.shared.lanes.all().iter().map(|lane| &lane.portal)
+    }
+
+    /// Copies `src` to `dst`, which is equally long. The outcome is [`Done`](Outcome::Done).
+    #[inline]
+    pub fn copy<R: StableBuf, W: StableBufMut>(&self, src: R, mut dst: W) -> Job<(R, W)> {
+        let len = src.len();
+        if self.is_small(Opcode::MemoryMove, len) && len == dst.len() {
+            copy_now(&src, &mut dst, self.shared.policy.hint);
+            return Job::ready(Ok(Outcome::Done), Via::Cpu, (src, dst));
+        }
+        Job::launch(&self.shared, tuple::copy(src, dst))
+    }
+
+    /// Copies between plain slices and waits. Below the threshold this is `memcpy` behind one compare.
+    ///
+    /// # Errors
+    ///
+    /// [`JobError`], if the lengths differ or a device failed in a way the CPU cannot make good.
+    #[inline]
+    pub fn copy_slices(&self, src: &[u8], dst: &mut [u8]) -> Result<Outcome, JobError> {
+        // By their own type: `StableBuf::len` would ask for slices borrowed for ever.
+        let (len, room) = (<[u8]>::len(src), <[u8]>::len(dst));
+        if self.is_small(Opcode::MemoryMove, len) && len == room {
+            telpher_ops::copy(src, dst, self.shared.policy.hint);
+            return Ok(Outcome::Done);
+        }
+        self.scope(|scope| scope.copy(src, dst).wait().result)
+    }
+
+    /// True if the CPU does an operation of so many bytes.
+    #[inline]
+    fn is_small(&self, op: Opcode, len: usize) -> bool {
+        (len as u64) < self.shared.policy.threshold.of(op) || self.shared.lanes.all().is_empty()
+    }
+
+    /// Does nothing, by way of a device if there is one. The outcome is [`Done`](Outcome::Done).
+    pub fn nop(&self) -> Job<()> {
+        Job::launch(&self.shared, Ok(nop(())))
+    }
+
+    /// Ends when everything the queues took before has ended, one Drain for each queue. The outcome is
+    /// [`Done`](Outcome::Done); if a queue has no Drain, the error is [`JobError::Unsupported`].
+    pub fn drain(&self) -> Job<()> {
+        Job::launch(&self.shared, Ok(drain((), self.shared.lanes.all().len())))
+    }
+
+    /// A list of operations that are submitted together.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new(Arc::clone(&self.shared))
+    }
+
+    /// Runs `f` with a scope in which operations borrow plain slices. Everything begun in it has ended when this returns,
+    /// also if `f` panics or forgets handles, like [`std::thread::scope`].
+    ///
+    /// A scope cannot give up: borrowed memory cannot be quarantined. If a device never answers, this never returns, and
+    /// says so on standard error after [`Policy::linger`].
+    ///
+    /// ```
+    /// use telpher_mover::Mover;
+    ///
+    /// let mover = Mover::cpu();
+    /// let (src, mut a, mut b) = ([7; 100], [0; 100], [0; 100]);
+    /// mover.scope(|scope| {
+    ///     scope.copy(&src, &mut a);
+    ///     scope.copy(&src, &mut b);
+    /// });
+    /// assert_eq!((a, b), (src, src));
+    /// ```
+    pub fn scope<'env, F, T>(&self, f: F) -> T
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+    {
+        crate::scope::run(&self.shared, f)
+    }
+
+    /// Lets executors without a thread work, and frees the buffers of jobs that were dropped or expired and have since got
+    /// their completion record. Waiting and polling do this too; a program that does neither may call it now and then.
+    pub fn drive(&self) {
+        self.shared.drive();
+    }
+
+    /// Jobs whose deadline passed and whose buffers are kept until the device has written its record.
+    ///
+    /// **Staleness**: other threads change it meanwhile.
+    #[must_use]
+    pub fn quarantined(&self) -> usize {
+        self.shared.parked().1 as usize
+    }
+
+    /// Jobs that were dropped and whose buffers are kept until the device has written its record.
+    ///
+    /// **Staleness**: other threads change it meanwhile.
+    #[must_use]
+    pub fn orphaned(&self) -> usize {
+        self.shared.parked().0 as usize
+    }
+}
+
+macro_rules! methods {
+    (
+        $(#[$first_doc:meta])* copy($($first_bufs:tt)*)();
+        $($(#[$doc:meta])* $name:ident($($buf:ident: $T:ident [$bound:ident]),*)($($arg:ident: $A:ty),*);)*
+    ) => {
+        /// The other operations.
+        impl Mover {
+            $($(#[$doc])*
+            pub fn $name<$($T: $bound),*>(&self, $($buf: $T,)* $($arg: $A),*) -> Job<($($T,)*)> {
+                Job::launch(&self.shared, tuple::$name($($buf,)* $($arg),*))
+            })*
+        }
+    };
+}
+operations!(methods);

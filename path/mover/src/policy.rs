@@ -1,0 +1,88 @@
+//! Policies are values: how to retry, what to do on a fault, where results go, and the rest in one [`Policy`].
+
+use crate::route::Route;
+use crate::threshold::Threshold;
+use crate::wait::Wait;
+use std::time::Duration;
+pub use telpher_ops::Hint;
+
+/// What to do while a queue has no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retry {
+    /// Offers to one queue after the first, before the next queue is tried.
+    pub attempts: u32,
+    /// Time between two offers; zero means at every look.
+    pub pause: Duration,
+}
+
+impl Default for Retry {
+    /// Source: assumed. 64 looks at once: a queue that is still full then is not short of a moment but of capacity.
+    fn default() -> Self {
+        Retry { attempts: 64, pause: Duration::ZERO }
+    }
+}
+
+/// What to do when a device reports a page fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnFault {
+    /// The CPU does what is left.
+    FinishOnCpu,
+    /// The CPU touches the page, and the rest goes to the device again. A page that faults more than `limit` times
+    /// ends the job with [`JobError::Fault`](crate::JobError::Fault).
+    TouchAndResubmit {
+        /// Touches of one page.
+        limit: u32,
+    },
+    /// The device waits for the page (Block On Fault), if the queue allows it. What the system refuses ends the job with
+    /// [`JobError::Fault`](crate::JobError::Fault); a queue that does not allow it is treated as by `FinishOnCpu`.
+    Block,
+}
+
+impl Default for OnFault {
+    /// Source: assumed. Four touches tell an unlucky page from a bad one.
+    fn default() -> Self {
+        OnFault::TouchAndResubmit { limit: 4 }
+    }
+}
+
+/// Everything a [`Mover`](crate::Mover) decides by.
+///
+/// ```
+/// use telpher_mover::{OnFault, Policy, Threshold};
+/// let policy = Policy { threshold: Threshold::all(64 << 10), on_fault: OnFault::FinishOnCpu, ..Policy::default() };
+/// assert_eq!(policy.capacity, 1024);
+/// ```
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Policy {
+    /// Whether an operation goes to a device.
+    pub threshold: Threshold,
+    /// Which queue is asked first.
+    pub route: Route,
+    /// How long a full queue is asked again.
+    pub retry: Retry,
+    /// What happens on a page fault.
+    pub on_fault: OnFault,
+    /// How threads wait.
+    pub wait: Wait,
+    /// Where results land: [`Hint::Cache`] sets Cache Control 1 where the device has it.
+    pub hint: Hint,
+    /// Descriptors in flight at most over all queues; one more counts as a full queue. 128 bytes each.
+    pub capacity: u32,
+    /// How long the last handle's drop waits for jobs nobody waits for, before their memory is given up for good.
+    pub linger: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            threshold: Threshold::default(),
+            route: Route::default(),
+            retry: Retry::default(),
+            on_fault: OnFault::default(),
+            wait: Wait::default(),
+            hint: Hint::default(),
+            capacity: 1024,
+            linger: Duration::from_secs(1),
+        }
+    }
+}

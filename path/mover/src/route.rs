@@ -1,0 +1,196 @@
+//! Where: the queues a mover has, and which of them is asked first.
+
+use crate::credit::{Credit, Credits};
+use crate::sync::{AtomicU32, Ordering};
+use std::sync::Arc;
+use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::{Descriptor, Opcode};
+use telpher_portal::{Portal, QueueInfo, QueueMode};
+
+/// Which queue is asked first; if it is full the others follow in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Route {
+    /// Always the first.
+    First,
+    /// Each descriptor the next one.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest descriptors of this mover in flight.
+    LeastLoaded,
+}
+
+/// What a queue and its device can do, as the state machines need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Largest transfer in bytes; fits the descriptor's 32-bit size.
+    pub(crate) max_transfer: u64,
+    /// Largest batch in descriptors.
+    pub(crate) max_batch: u32,
+    /// Block On Fault is accepted.
+    pub(crate) block_on_fault: bool,
+    /// General capabilities.
+    pub(crate) gen_cap: GenCap,
+    /// Operations.
+    pub(crate) operations: OpCap,
+}
+
+impl Limits {
+    pub(crate) fn of(info: &QueueInfo) -> Self {
+        Limits {
+            max_transfer: info.max_transfer.min(u64::from(u32::MAX)),
+            max_batch: info.max_batch,
+            block_on_fault: info.block_on_fault,
+            gen_cap: info.gen_cap,
+            operations: info.operations,
+        }
+    }
+
+    /// Members a burst may have as one batch; below 2 it has to be sent one by one.
+    pub(crate) fn batch(&self) -> usize {
+        if self.operations.contains(Opcode::Batch) { self.max_batch as usize } else { 1 }
+    }
+}
+
+/// One queue of a mover.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// The way in.
+    pub(crate) portal: Arc<dyn Portal>,
+    /// What it accepts.
+    pub(crate) limits: Limits,
+    /// Exact credits if the queue is dedicated.
+    credits: Option<Credits>,
+    /// Descriptors of this mover in flight.
+    load: AtomicU32,
+}
+
+/// The right to offer one descriptor to a lane; given back by [`Lane::leave`].
+#[must_use = "an entry that is not left is a queue entry lost for ever"]
+#[derive(Debug)]
+pub(crate) struct Entry(Option<Credit>);
+
+impl Lane {
+    pub(crate) fn new(portal: Arc<dyn Portal>) -> Self {
+        let info = portal.info();
+        let credits = (info.mode == QueueMode::Dedicated).then(|| Credits::new(info.size));
+        let limits = Limits::of(info);
+        Lane { limits, credits, load: AtomicU32::new(0), portal }
+    }
+
+    /// Room for one descriptor, if there is some as far as this side knows.
+    pub(crate) fn enter(&self) -> Option<Entry> {
+        let credit = match &self.credits {
+            Some(credits) => Some(credits.take()?),
+            None => None,
+        };
+        // Relaxed: a number for `LeastLoaded` only.
+        self.load.fetch_add(1, Ordering::Relaxed);
+        Some(Entry(credit))
+    }
+
+    /// The descriptor's record was seen, or it was not taken.
+    pub(crate) fn leave(&self, entry: Entry) {
+        // Relaxed: as in `enter`. Cannot underflow because every entry was counted there.
+        self.load.fetch_sub(1, Ordering::Relaxed);
+        if let (Some(credits), Some(credit)) = (&self.credits, entry.0) {
+            credits.give(credit);
+        }
+    }
+
+    /// Descriptors of this mover in flight here.
+    ///
+    /// **Staleness**: other threads enter and leave meanwhile.
+    pub(crate) fn load(&self) -> u32 {
+        // Relaxed: a hint.
+        self.load.load(Ordering::Relaxed)
+    }
+}
+
+/// The lanes and the turn of the round robin.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    lanes: Box<[Lane]>,
+    turn: AtomicU32,
+}
+
+impl Lanes {
+    pub(crate) fn new(portals: impl IntoIterator<Item = Arc<dyn Portal>>) -> Self {
+        Lanes { lanes: portals.into_iter().map(Lane::new).collect(), turn: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn all(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Index of the lane to ask first; 0 if there is none at all.
+    pub(crate) fn first(&self, route: Route) -> usize {
+        if self.lanes.len() < 2 {
+            return 0;
+        }
+        match route {
+            Route::First => 0,
+            // Relaxed: only the number counts, and any order of turns is a fair one.
+            Route::RoundRobin => self.turn.fetch_add(1, Ordering::Relaxed) as usize % self.lanes.len(),
+            Route::LeastLoaded => (0..self.lanes.len()).min_by_key(|&i| self.lanes[i].load()).unwrap_or(0),
+        }
+    }
+}
+
+/// Adds to a descriptor what the policy wants and the queue allows.
+pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &crate::Policy, writes: bool) -> Descriptor {
+    use crate::{Hint, OnFault};
+    use telpher_abi::Flags;
+    let mut flags = Flags::empty();
+    if writes && policy.hint == Hint::Cache && limits.gen_cap.cache_control() {
+        flags |= Flags::CACHE_CONTROL_1;
+    }
+    // Reserved for operations without buffers (SPEC Table 8-3).
+    let has_buffers = !matches!(d.opcode(), Opcode::Nop | Opcode::Drain | Opcode::Batch);
+    if has_buffers && policy.on_fault == OnFault::Block && limits.block_on_fault {
+        flags |= Flags::BLOCK_ON_FAULT;
+    }
+    d.and_flags(flags)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use telpher_portal::mock::MockPortal;
+
+    fn lanes(modes: &[QueueMode]) -> Lanes {
+        Lanes::new(modes.iter().map(|&mode| Arc::new(MockPortal::new(mode, 2)) as Arc<dyn Portal>))
+    }
+
+    #[test]
+    fn a_dedicated_lane_has_as_many_entries_as_its_queue() {
+        let lanes = lanes(&[QueueMode::Dedicated]);
+        let lane = &lanes.all()[0];
+        let (a, b) = (lane.enter().unwrap(), lane.enter().unwrap());
+        assert!(lane.enter().is_none());
+        lane.leave(a);
+        let c = lane.enter().unwrap();
+        assert_eq!(lane.load(), 2);
+        lane.leave(b);
+        lane.leave(c);
+    }
+
+    #[test]
+    fn a_shared_lane_leaves_the_answer_to_the_queue() {
+        let lanes = lanes(&[QueueMode::Shared]);
+        let entries: Vec<_> = (0..5).map(|_| lanes.all()[0].enter().unwrap()).collect();
+        assert_eq!(lanes.all()[0].load(), 5);
+        entries.into_iter().for_each(|entry| lanes.all()[0].leave(entry));
+    }
+
+    #[test]
+    fn round_robin_takes_turns_and_least_loaded_the_emptiest() {
+        let lanes = lanes(&[QueueMode::Shared, QueueMode::Shared, QueueMode::Shared]);
+        assert_eq!([0; 4].map(|_| lanes.first(Route::RoundRobin)), [0, 1, 2, 0]);
+        let held = [lanes.all()[0].enter().unwrap(), lanes.all()[2].enter().unwrap()];
+        assert_eq!(lanes.first(Route::LeastLoaded), 1);
+        assert_eq!(lanes.first(Route::First), 0);
+        let [a, b] = held;
+        lanes.all()[0].leave(a);
+        lanes.all()[2].leave(b);
+    }
+}
