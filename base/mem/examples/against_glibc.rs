@@ -73,7 +73,7 @@ fn main() {
                     size,
                     || theirs.fill(size),
                     || {
-                        local.fill(black_box(dst), black_box(pattern), n(), hint).expect("mapped");
+                        local.fill(black_box(dst), pattern, n(), hint).expect("mapped");
                     },
                 );
             }
@@ -85,10 +85,10 @@ fn main() {
                 size,
                 || theirs.fill(size),
                 || {
-                    local.fill(black_box(src), black_box(pattern), n(), WriteHint::Cache).expect("mapped");
+                    local.fill(black_box(src), pattern, n(), WriteHint::Cache).expect("mapped");
                 },
             );
-            a[..size].fill(1);
+            local.fill(src, [0x0101_0101_0101_0101; 2], n(), WriteHint::Cache).expect("mapped");
         }
         if wants("back") {
             row(

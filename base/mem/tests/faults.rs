@@ -4,6 +4,7 @@
 mod common;
 
 use common::{HINTS, PAGE, fault, grounds, noise};
+use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_mem::{Fault, Pages, Protection, STREAM_MOVE_BYTES, Space, Strict, WriteHint};
 
 const ROOM: usize = 8 * PAGE as usize;
@@ -244,6 +245,42 @@ fn page_requests_tell_what_would_succeed_and_change_nothing() {
         ground.protect(BAD, Protection::ReadWrite);
         assert_eq!(ground.peek(BAD_FROM, 1), [0x5a]);
     }
+}
+
+#[test]
+fn page_requests_do_not_disturb_those_who_write_meanwhile() {
+    const ADDS: u64 = 200_000;
+    let local = common::locals()[0];
+    let counter = AtomicU64::new(0);
+    let address = counter.as_ptr().expose_provenance() as u64;
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..ADDS).for_each(|_| _ = counter.fetch_add(1, Ordering::Relaxed)));
+        // The low byte, which every addition changes.
+        (0..ADDS).for_each(|_| assert!(local.page_request(address, true)));
+    });
+    assert_eq!(counter.into_inner(), ADDS);
+}
+
+#[test]
+fn whoever_sees_the_first_word_of_a_record_sees_the_others() {
+    const RECORDS: u64 = 100_000;
+    #[repr(align(32))]
+    struct Record([AtomicU64; 4]);
+    let local = common::locals()[0];
+    let record = Record([0; 4].map(AtomicU64::new));
+    let address = record.0[0].as_ptr().expose_provenance() as u64;
+    std::thread::scope(|scope| {
+        scope.spawn(|| (1..=RECORDS).for_each(|n| local.write_record(address, &[n; 4]).unwrap()));
+        let mut seen = 0;
+        while seen < RECORDS {
+            // Acquire: pairs with the order in which the record is stored.
+            seen = record.0[0].load(Ordering::Acquire);
+            for word in &record.0[1..] {
+                assert!(word.load(Ordering::Relaxed) >= seen);
+            }
+            std::hint::spin_loop();
+        }
+    });
 }
 
 #[test]

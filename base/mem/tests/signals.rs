@@ -161,6 +161,37 @@ fn a_one_shot_handler_is_called_once() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("survived the first"));
 }
 
+/// A sent signal that interrupts a kernel of ours is not a fault of it.
+#[test]
+fn signals_sent_into_running_operations_are_not_faults() {
+    if is_child("signals_sent_into_running_operations_are_not_faults") {
+        install(libc::SIGSEGV, count_call as *const () as usize, libc::SA_RESTART);
+        let (local, bytes) = (local(), 1 << 20);
+        let pages = raw_pages(bytes / PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: names this thread, which outlives the scope below.
+        let target = unsafe { libc::pthread_self() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for sent in 1..=200 {
+                    // SAFETY: the thread lives: it waits for this one at the end of the scope.
+                    unsafe { libc::pthread_kill(target, libc::SIGSEGV) };
+                    // Relaxed: a counter. One signal at a time, for pending ones merge.
+                    while CALLS.load(Ordering::Relaxed) < sent {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            while CALLS.load(Ordering::Relaxed) < 200 {
+                assert_eq!(local.fill(pages, [1, 2], bytes, WriteHint::Cache), Ok(()));
+                assert_eq!(local.compare(pages, pages + 16, bytes - 16), Ok(None));
+            }
+        });
+        exit(42);
+    }
+    let output = child("signals_sent_into_running_operations_are_not_faults");
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+}
+
 static DEPTH: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn raise_again(signal: i32) {

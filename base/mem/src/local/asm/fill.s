@@ -68,7 +68,7 @@
     sub rdx, r9
     cmp rdx, 4*\v
     jbe 3f
-    .p2align 6
+    .p2align 5
 2:
 .irp i, 0, 1, 2, 3
     guard .Lstart_\isa, 0, \st \a, [rdi+\i*\v]

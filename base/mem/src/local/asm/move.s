@@ -136,7 +136,7 @@
     sub rdx, 4*\v
     cmp rdx, 4*\v
     jb 3f
-    .p2align 6
+    .p2align 5
 2:
 .irp i, 0, 1, 2, 3
     guard .Lstart_\isa, 0, v_ld_\isa \i, [rsi+\i*\v]
@@ -165,7 +165,7 @@
     sub rdx, 4*\v
     cmp rdx, 4*\v
     jb 3f
-    .p2align 6
+    .p2align 5
 2:
 .irp i, 0, 1, 2, 3
     guard .Lstart_\isa, 0, v_ld_\isa \i, [rsi+rdx-(\i+1)*\v]
@@ -181,26 +181,18 @@
 function telpher_mem_move_\dir\()_\isa
     mov r8, rdx
 .Lladder_\dir\()_\isa:
+    cmp rdx, 2*\v
+    ja 2f
     cmp rdx, 16
     jb .Lbelow16_\dir\()_\isa
+.if \v > 16
     cmp rdx, 32
     ja 1f
+.endif
     ends1 \isa, \dir, x, 16
     finish_\isa
-.if \v == 16
-1:  cmp rdx, 64
-    ja 1f
-    ends2 \isa, \dir, x, 16
-    finish_\isa
-.endif
 .if \v == 32
-1:  cmp rdx, 64
-    ja 1f
-    ends1 \isa, \dir, v, 32
-    finish_\isa
-1:  cmp rdx, 128
-    ja 1f
-    ends2 \isa, \dir, v, 32
+1:  ends1 \isa, \dir, v, 32
     finish_\isa
 .endif
 .if \v == 64
@@ -208,16 +200,15 @@ function telpher_mem_move_\dir\()_\isa
     ja 1f
     ends1 \isa, \dir, y, 32
     finish_\isa
-1:  cmp rdx, 128
-    ja 1f
-    ends1 \isa, \dir, v, 64
-    finish_\isa
-1:  cmp rdx, 256
-    ja 1f
-    ends2 \isa, \dir, v, 64
+1:  ends1 \isa, \dir, v, 64
     finish_\isa
 .endif
-1:  cmp rdx, 8*\v
+    .p2align 4
+2:  cmp rdx, 4*\v
+    ja 2f
+    ends2 \isa, \dir, v, \v
+    finish_\isa
+2:  cmp rdx, 8*\v
     ja .Llong_\dir\()_\isa
     ends4 \isa, \dir, v, \v
     finish_\isa
