@@ -1,0 +1,13 @@
+//! Kernels with 32-byte vectors, the `crc32` instruction and 128-bit carry-less multiplies.
+
+pub(in crate::arch) mod bytes;
+pub(in crate::arch) mod crc32c;
+pub(in crate::arch) mod guard;
+
+/// Whether this CPU has every feature that a kernel of this level names.
+pub(in crate::arch) fn is_available() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("sse4.2")
+        && is_x86_feature_detected!("ssse3")
+        && is_x86_feature_detected!("pclmulqdq")
+}

@@ -1,0 +1,216 @@
+//! Move, fill and compare with 64-byte vectors.
+
+use crate::arch::x86::{rotated, rotated_word};
+use core::arch::x86_64::*;
+
+/// Bytes of a vector.
+const V: usize = 64;
+
+/// Lanes `0..n`, for `n` ≤ 64.
+#[inline]
+fn low_lanes(n: usize) -> __mmask64 {
+    if n == 0 { 0 } else { u64::MAX >> (V - n) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
+    let len = src.len().min(dst.len());
+    let lead = dst.as_ptr().align_offset(V).min(len);
+    let (head, body) = dst[..len].split_at_mut(lead);
+    head.copy_from_slice(&src[..lead]);
+    let vectors = body.len() / V * V;
+    let (body, tail) = body.split_at_mut(vectors);
+    let (from, to) = (src[lead..len].as_ptr(), body.as_mut_ptr());
+    let mut at = 0;
+    // Four vectors a round: enough loads in flight for the memory, few enough write-combining buffers for the stores.
+    while at + 4 * V <= vectors {
+        // SAFETY: `at + 256` ≤ `vectors` ≤ what is left of `src` after `lead`, so the four loads lie in `src`; a
+        // prefetch may name any address.
+        let v = unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + PREFETCH_BYTES).cast());
+            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + PREFETCH_BYTES + V).cast());
+            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + PREFETCH_BYTES + 2 * V).cast());
+            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + PREFETCH_BYTES + 3 * V).cast());
+            [0, 1, 2, 3].map(|i| _mm512_loadu_si512(from.add(at + i * V).cast()))
+        };
+        for (i, v) in v.into_iter().enumerate() {
+            // SAFETY: the same bound holds in `body`, whose start is 64-byte aligned because `lead` made it so.
+            unsafe { _mm512_stream_si512(to.add(at + i * V).cast(), v) }
+        }
+        at += 4 * V;
+    }
+    while at < vectors {
+        // SAFETY: `vectors` is a multiple of 64, so `at + 64` ≤ `vectors` bounds both; `to` is aligned as above.
+        unsafe { _mm512_stream_si512(to.add(at).cast(), _mm512_loadu_si512(from.add(at).cast())) }
+        at += V;
+    }
+    tail.copy_from_slice(&src[lead + vectors..len]);
+}
+
+/// How far ahead of the loads a streaming copy asks for its source.
+/// Source: measured (AMD EPYC of family 26; 256 to 2048 bytes are equal within noise).
+const PREFETCH_BYTES: usize = 1024;
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(in crate::arch) fn fill<const STREAM: bool>(dst: &mut [u8], pattern: [u64; 2]) {
+    let [low, high] = pattern;
+    if high != low {
+        let broadcast = |offset: usize| {
+            let (high, low) = rotated(pattern, offset);
+            _mm512_broadcast_i32x4(_mm_set_epi64x(high, low))
+        };
+        return fill_with::<STREAM>(dst, broadcast);
+    }
+    if !STREAM && dst.len() >= STRING_BYTES {
+        return super::super::fill_words(dst, low);
+    }
+    fill_with::<STREAM>(dst, |offset: usize| _mm512_set1_epi64(rotated_word(low, offset)))
+}
+
+/// From this many bytes on an 8-byte pattern is written by the string instruction, which need not read what it
+/// overwrites. Source: measured (AMD EPYC of family 26: at 4 KiB vectors gain 1.5 in the cache, at 16 KiB the string
+/// instruction gains 1.6 outside of it).
+const STRING_BYTES: usize = 8192;
+
+/// Fills with the vectors that `broadcast` makes of the pattern as it stands some bytes on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn fill_with<const STREAM: bool>(dst: &mut [u8], broadcast: impl Fn(usize) -> __m512i) {
+    let (to, len) = (dst.as_mut_ptr(), dst.len());
+    let first = broadcast(0);
+    if len <= V {
+        // SAFETY: the mask selects only bytes below `len`; the others are not touched.
+        unsafe { _mm512_mask_storeu_epi8(to.cast(), low_lanes(len), first) }
+        return;
+    }
+    // SAFETY: called only with `at + 64` ≤ `len`.
+    let store = |at: usize, vector| unsafe { _mm512_storeu_si512(to.add(at).cast(), vector) };
+    // Stores counted from the end overlap what is there already with the same bytes.
+    let last = broadcast(len);
+    store(0, first);
+    if len > 4 * V {
+        // Whole aligned vectors, which never straddle two lines.
+        let mut at = V - to.addr() % V;
+        let middle = broadcast(at);
+        while at + 4 * V < len {
+            for i in 0..4 {
+                // SAFETY: `at + 256` < `len`; `to + at` is 64-byte aligned by the choice of the first `at`.
+                unsafe {
+                    let to = to.add(at + i * V).cast();
+                    if STREAM { _mm512_stream_si512(to, middle) } else { _mm512_store_si512(to, middle) }
+                }
+            }
+            at += 4 * V;
+        }
+        store(len - 4 * V, last);
+        store(len - 3 * V, last);
+        store(len - 2 * V, last);
+    } else if len > 2 * V {
+        store(V, first);
+        store(len - 2 * V, last);
+    }
+    store(len - V, last);
+    if STREAM {
+        super::super::store_fence();
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(in crate::arch) fn mismatch(a: &[u8], b: &[u8]) -> Option<usize> {
+    let len = a.len().min(b.len());
+    let (a, b) = (a.as_ptr(), b.as_ptr());
+    if len < V {
+        let lanes = low_lanes(len);
+        // SAFETY: the mask selects only bytes below `len` of both; the others are not touched.
+        let differs = unsafe {
+            _mm512_mask_cmpneq_epi8_mask(
+                lanes,
+                _mm512_maskz_loadu_epi8(lanes, a.cast()),
+                _mm512_maskz_loadu_epi8(lanes, b.cast()),
+            )
+        };
+        return first_lane(differs, 0);
+    }
+    // SAFETY: called only with `at + 64` ≤ `len`, which bounds both loads.
+    let difference = |at: usize| unsafe {
+        _mm512_xor_si512(_mm512_loadu_si512(a.add(at).cast()), _mm512_loadu_si512(b.add(at).cast()))
+    };
+    let differs = |at: usize| {
+        let difference = difference(at);
+        _mm512_test_epi8_mask(difference, difference)
+    };
+    let any_differs = |at: [usize; 4]| {
+        let [d0, d1, d2, d3] = at.map(difference);
+        let any = _mm512_or_si512(_mm512_ternarylogic_epi64::<0xfe>(d0, d1, d2), d3);
+        _mm512_test_epi8_mask(any, any) != 0
+    };
+    let mut at = 0;
+    if len <= 2 * V {
+        let (first, last) = (difference(0), difference(len - V));
+        let any = _mm512_or_si512(first, last);
+        if _mm512_test_epi8_mask(any, any) == 0 {
+            return None;
+        }
+    } else if len <= 4 * V {
+        // From both ends: the vectors overlap, and one branch tells whether all is equal.
+        if !any_differs([0, V, len - 2 * V, len - V]) {
+            return None;
+        }
+    } else if len >= 16 * V {
+        // From the next line of `a` on, so that at least its loads never straddle two lines.
+        let mask = differs(0);
+        if mask != 0 {
+            return first_lane(mask, 0);
+        }
+        at = V - a.addr() % V;
+    }
+    while at + 4 * V <= len && !any_differs([at, at + V, at + 2 * V, at + 3 * V]) {
+        at += 4 * V;
+    }
+    while at + V <= len {
+        let mask = differs(at);
+        if mask != 0 {
+            return first_lane(mask, at);
+        }
+        at += V;
+    }
+    // The last vector overlaps bytes already known to be equal.
+    first_lane(differs(len - V), len - V)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(in crate::arch) fn mismatch_pattern(a: &[u8], pattern: u64) -> Option<usize> {
+    let len = a.len();
+    let start = a.as_ptr();
+    let expected = _mm512_set1_epi64(pattern.cast_signed());
+    let mut at = 0;
+    while at + 4 * V <= len {
+        // SAFETY: `at + 256` ≤ `len`.
+        let difference =
+            |i: usize| unsafe { _mm512_xor_si512(_mm512_loadu_si512(start.add(at + i * V).cast()), expected) };
+        let (d0, d1, d2, d3) = (difference(0), difference(1), difference(2), difference(3));
+        let any = _mm512_or_si512(_mm512_or_si512(d0, d1), _mm512_or_si512(d2, d3));
+        if _mm512_test_epi8_mask(any, any) != 0 {
+            break;
+        }
+        at += 4 * V;
+    }
+    while at < len {
+        let lanes = low_lanes((len - at).min(V));
+        // SAFETY: the mask selects only bytes below `len`; the others are not touched.
+        let bytes = unsafe { _mm512_maskz_loadu_epi8(lanes, start.add(at).cast()) };
+        // `at` is a multiple of 64, so the pattern stands in phase.
+        let mask = _mm512_mask_cmpneq_epi8_mask(lanes, bytes, expected);
+        if mask != 0 {
+            return first_lane(mask, at);
+        }
+        at += V;
+    }
+    None
+}
+
+/// The offset of the first set lane of the vector at `at`.
+#[inline]
+fn first_lane(mask: __mmask64, at: usize) -> Option<usize> {
+    (mask != 0).then(|| at + mask.trailing_zeros() as usize)
+}

@@ -1,0 +1,57 @@
+//! The `crc32` instruction of SSE4.2, and moving its register forward over bytes not yet seen.
+
+use crate::polynomial::crc32c_power;
+use core::arch::x86_64::*;
+
+/// Feeds eight bytes to the register.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+#[allow(clippy::cast_possible_truncation, reason = "the instruction leaves the upper half zero")]
+pub(super) fn word(state: u32, word: u64) -> u32 {
+    _mm_crc32_u64(u64::from(state), word) as u32
+}
+
+/// The word with the bits of each byte reversed, if asked for.
+#[inline]
+pub(super) fn reversed<const REVERSE: bool>(word: u64) -> u64 {
+    if REVERSE { word.reverse_bits().swap_bytes() } else { word }
+}
+
+/// Feeds a few bytes, one word after the other.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+pub(super) fn short<const REVERSE: bool>(mut state: u32, data: &[u8]) -> u32 {
+    let (words, rest) = data.as_chunks();
+    for bytes in words {
+        state = word(state, reversed::<REVERSE>(u64::from_le_bytes(*bytes)));
+    }
+    let (half, rest) = rest.as_chunks();
+    for bytes in half {
+        let bytes = if REVERSE { bytes.map(u8::reverse_bits) } else { *bytes };
+        state = _mm_crc32_u32(state, u32::from_le_bytes(bytes));
+    }
+    for byte in rest {
+        state = _mm_crc32_u8(state, if REVERSE { byte.reverse_bits() } else { *byte });
+    }
+    state
+}
+
+/// A power of x that moves a register forward.
+#[derive(Clone, Copy)]
+pub(super) struct Shift(u32);
+
+/// Moves by `bytes`, at least 5: the product of two reflected words is one power of x too low, and feeding it to the
+/// `crc32` instruction multiplies by x³², which leaves x to the 8·`bytes` − 33.
+pub(super) const fn shift(bytes: u64) -> Shift {
+    Shift(crc32c_power(8 * bytes - 33))
+}
+
+impl Shift {
+    /// The moved register, as a word still to be fed to an empty register. Sums of such words need one feeding only.
+    #[inline]
+    #[target_feature(enable = "sse2,pclmulqdq")]
+    pub(super) fn times(self, state: u32) -> u64 {
+        let [state, by] = [state, self.0].map(|half| _mm_cvtsi32_si128(half.cast_signed()));
+        _mm_cvtsi128_si64(_mm_clmulepi64_si128::<0x00>(state, by)).cast_unsigned()
+    }
+}

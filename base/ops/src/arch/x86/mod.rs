@@ -1,0 +1,47 @@
+//! Kernels for x86-64.
+
+pub(super) mod avx2;
+pub(super) mod avx512;
+mod crc;
+pub(super) mod flush;
+
+/// Orders earlier stores, streaming ones included, before everything that follows.
+pub(super) fn store_fence() {
+    // SAFETY: SFENCE belongs to SSE, which every x86-64 CPU has; it touches no memory.
+    unsafe { core::arch::x86_64::_mm_sfence() }
+}
+
+/// The 16 bytes of a pattern as they stand `offset` bytes into the repeated pattern, as the vector intrinsics want them:
+/// the high word first.
+#[allow(clippy::cast_possible_truncation, reason = "splits a word into its halves; a rotation is at most 120")]
+const fn rotated([low, high]: [u64; 2], offset: usize) -> (i64, i64) {
+    let pattern = ((high as u128) << 64 | low as u128).rotate_right((offset % 16 * 8) as u32);
+    (((pattern >> 64) as u64).cast_signed(), (pattern as u64).cast_signed())
+}
+
+/// The 8 bytes of a pattern as they stand `offset` bytes into the repeated pattern.
+#[allow(clippy::cast_possible_truncation, reason = "a rotation is at most 56")]
+const fn rotated_word(pattern: u64, offset: usize) -> i64 {
+    pattern.rotate_right((offset % 8 * 8) as u32).cast_signed()
+}
+
+/// Fills with an 8-byte pattern by the string instruction. `dst` has at least 8 bytes.
+///
+/// # Panics
+/// If it has fewer.
+fn fill_words(dst: &mut [u8], pattern: u64) {
+    // SAFETY: REP STOSQ writes `len / 8` words from the start of `dst`, which lie in it, upwards, since the direction
+    // flag is clear on entry to `asm!`; the three registers are named as changed.
+    unsafe {
+        core::arch::asm!(
+            "rep stosq",
+            inout("rdi") dst.as_mut_ptr() => _,
+            inout("rcx") dst.len() / 8 => _,
+            in("rax") pattern,
+            options(nostack, preserves_flags),
+        );
+    }
+    // The last word overlaps what is there already with the same bytes.
+    let last = rotated_word(pattern, dst.len());
+    *dst.last_chunk_mut().expect("at least one word") = last.to_le_bytes();
+}

@@ -1,0 +1,95 @@
+//! Powers of x modulo the two CRC generators, at compile time: where every folding constant comes from.
+//!
+//! A CRC is a remainder. Moving a piece of the message forward by `n` bits multiplies it by xⁿ, and since only the
+//! remainder counts, by xⁿ mod P, which is short: that is all the magic of the carry-less folding kernels.
+//! Source: Gopal et al., *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
+#![forbid(unsafe_code)]
+
+/// Castagnoli's generator without its x³² term, highest power in the top bit. Source: SPEC App. A; RFC 3720.
+pub(crate) const CRC32C: u32 = 0x1EDC_6F41;
+/// The T10-DIF generator without its x¹⁶ term, highest power in the top bit. Source: SPEC App. B (0x18BB7).
+pub(crate) const T10_DIF: u16 = 0x8BB7;
+
+/// xⁿ mod P for a generator of `width` (≤ 32) bits given without its top term; the highest power is the top bit.
+const fn power_of_x(n: u64, generator: u32, width: u32) -> u32 {
+    let mut result = 1;
+    let mut bit = u64::BITS - n.leading_zeros();
+    while bit > 0 {
+        bit -= 1;
+        result = multiply(result, result, generator, width);
+        if n >> bit & 1 == 1 {
+            result = times_x(result, generator, width);
+        }
+    }
+    result
+}
+
+const fn times_x(value: u32, generator: u32, width: u32) -> u32 {
+    let carry = value >> (width - 1) & 1;
+    let kept = if width == 32 { value << 1 } else { value << 1 & ((1 << width) - 1) };
+    if carry == 1 { kept ^ generator } else { kept }
+}
+
+const fn multiply(a: u32, b: u32, generator: u32, width: u32) -> u32 {
+    let mut result = 0;
+    let mut bit = width;
+    while bit > 0 {
+        bit -= 1;
+        result = times_x(result, generator, width);
+        if b >> bit & 1 == 1 {
+            result ^= a;
+        }
+    }
+    result
+}
+
+/// xⁿ mod P for CRC32C, bit-reflected: bit 0 is x³¹.
+pub(crate) const fn crc32c_power(n: u64) -> u32 {
+    power_of_x(n, CRC32C, 32).reverse_bits()
+}
+
+/// xⁿ mod P for T10-DIF, not reflected: bit 15 is x¹⁵.
+#[allow(clippy::cast_possible_truncation, reason = "the remainder has 16 bits")]
+pub(crate) const fn t10_power(n: u64) -> u16 {
+    power_of_x(n, T10_DIF as u32, 16) as u16
+}
+
+/// ⌊x⁶⁴ / P⌋ for T10-DIF, the 49-bit quotient of Barrett's reduction.
+pub(crate) const T10_QUOTIENT: u64 = {
+    let (mut remainder, mut quotient, mut step) = (1u32 << 16, 0u64, 0);
+    // Schoolbook division: the dividend is a one followed by 64 zeros, 17 bits of it are in `remainder` at the start.
+    while step <= 48 {
+        let take = remainder >> 16 & 1;
+        quotient = quotient << 1 | take as u64;
+        if take == 1 {
+            remainder ^= 1 << 16 | T10_DIF as u32;
+        }
+        remainder <<= 1;
+        step += 1;
+    }
+    quotient
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Remainder of xⁿ by shifting one bit at a time.
+    fn naive(n: u64, generator: u64, width: u32) -> u64 {
+        (0..n).fold(1, |value, _| if value >> (width - 1) & 1 == 1 { value << 1 ^ generator } else { value << 1 })
+    }
+
+    #[test]
+    fn powers_equal_shifting_one_bit_at_a_time() {
+        for n in (0..200).chain([511, 4096, 33_000]) {
+            assert_eq!(u64::from(crc32c_power(n).reverse_bits()), naive(n, 0x1_1EDC_6F41, 32), "x^{n} mod CRC32C");
+            assert_eq!(u64::from(t10_power(n)), naive(n, 0x1_8BB7, 16), "x^{n} mod T10-DIF");
+        }
+    }
+
+    #[test]
+    fn quotient_times_generator_misses_x64_by_less_than_the_generator() {
+        let product = (0..49).filter(|bit| T10_QUOTIENT >> bit & 1 == 1).fold(0u128, |sum, bit| sum ^ 0x1_8BB7 << bit);
+        assert!(product ^ 1 << 64 < 1 << 16, "{product:#x}");
+    }
+}
