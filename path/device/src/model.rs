@@ -267,7 +267,7 @@ impl ModelDevice {
 
     /// Lets engines without threads work, and the active command come to its end.
     pub fn advance(&self) {
-        self.inner.drive();
+        self.inner.drive(None);
         self.inner.core.device.advance_command();
     }
 
@@ -277,7 +277,7 @@ impl ModelDevice {
             CrewKind::Inline(inline) => {
                 inline.hold(held);
                 if !held {
-                    inline.pump(&self.inner.core);
+                    inline.pump(&self.inner.core, None);
                 }
             }
             CrewKind::Threaded(threaded) => threaded.hold(held),
@@ -325,9 +325,9 @@ fn unmask_interrupts(device: &Device) {
 
 impl Inner {
     #[inline]
-    fn drive(&self) {
+    fn drive(&self, group: Option<usize>) {
         if let CrewKind::Inline(inline) = &self.crew {
-            inline.pump(&self.core);
+            inline.pump(&self.core, group);
         }
     }
 }
@@ -361,7 +361,7 @@ impl Portal for ModelPortal {
         };
         if response == Response::Accepted {
             match &self.inner.crew {
-                CrewKind::Inline(inline) => inline.pump(core),
+                CrewKind::Inline(inline) => inline.pump(core, Some(core.device.group_of_wq(self.wq))),
                 CrewKind::Threaded(threaded) => threaded.notify(),
             }
         }
@@ -373,7 +373,7 @@ impl Portal for ModelPortal {
     }
 
     fn drive(&self) {
-        self.inner.drive();
+        self.inner.drive(Some(self.inner.core.device.group_of_wq(self.wq)));
     }
 }
 

@@ -3,7 +3,7 @@
 //! The device has no thread: a command that must wait is advanced by whoever calls
 //! [`advance_command`](Device::advance_command), until `CMDSTATUS.Active` is 0.
 
-use crate::capabilities::{MAX_GROUPS, MAX_WQS};
+use crate::capabilities::MAX_WQS;
 use crate::device::Device;
 use crate::errors::ErrorReport;
 use crate::group::bits;
@@ -203,7 +203,7 @@ impl Device {
             let queue = &self.wqs[wq];
             let (slots, end) = (self.slots_of(queue), self.commands.ends[wq].get());
             let chosen = |submitter: Submitter| wait.pasid.is_none_or(|pasid| pasid == submitter.pasid);
-            let group = usize::try_from(queue.rules.0.group.get()).unwrap_or(0) % MAX_GROUPS;
+            let group = self.group_of_wq(wq);
             self.groups[group]
                 .0
                 .turn

@@ -153,7 +153,7 @@ impl Device {
         let config = self.wq_cfg(wq);
         self.check_wq(&config)?;
         self.set_rules(wq, &config);
-        let group = &self.groups[usize::try_from(self.wqs[wq].rules.0.group.get()).unwrap_or(0) % MAX_GROUPS].0;
+        let group = &self.groups[self.group_of_wq(wq)].0;
         group.priority[wq].set(config.priority().into());
         group.renew();
         self.wqs[wq].ring.set_state(WqState::Enabled);

@@ -248,6 +248,13 @@ impl Device {
         usize::try_from(self.engine_group.get(engine)?.get()).ok()?.checked_sub(1)
     }
 
+    /// Group a queue belongs to; 0 until the device is enabled.
+    #[must_use]
+    #[inline]
+    pub fn group_of_wq(&self, wq: usize) -> usize {
+        self.wqs.get(wq).map_or(0, |wq| usize::try_from(wq.rules.0.group.get()).unwrap_or(0) % MAX_GROUPS)
+    }
+
     pub(crate) fn queues(&self) -> usize {
         self.capabilities.wq_cap.queues().into()
     }

@@ -4,8 +4,8 @@
 //! step() ─► Idle | Again | Wait
 //!        ─► Fetch    a batch member          ─► fetched()
 //!        ─► Execute  action()                ─► executed()
-//!        ─► Record   the completion record   ─► recorded()
-//!        ─► Log      an event log entry      ─► logged()
+//!        ─► Record   record()                ─► recorded()
+//!        ─► Log      log_entry()             ─► logged()
 //!        ─► Interrupt                            (already counted)
 //! ```
 //!
@@ -43,21 +43,17 @@ pub enum Step {
     },
     /// Execute [`Engine::action`]; answer with [`Engine::executed`].
     Execute,
-    /// Write a completion record; answer with [`Engine::recorded`].
+    /// Write [`Engine::record`]; answer with [`Engine::recorded`].
     Record {
         /// Where.
         address: u64,
-        /// What.
-        record: CompletionRecord,
     },
-    /// Write an event log entry, padded with zeros to `bytes`; answer with [`Engine::logged`].
+    /// Write [`Engine::log_entry`], padded with zeros to `bytes`; answer with [`Engine::logged`].
     Log {
         /// Address space of the log; `None` for the device's own.
         pasid: Option<u32>,
         /// Where.
         address: u64,
-        /// What.
-        entry: EventLogEntry,
         /// Bytes of the device's entries.
         bytes: u64,
     },
@@ -142,7 +138,7 @@ struct Batch {
     fault: Option<Fault>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// Between descriptors (or between members of a batch).
     Ready,
@@ -155,13 +151,13 @@ enum Phase {
     /// Waits for the runner's answer to `Execute`.
     Executing,
     /// The outcome is known; its record is to be written.
-    Recording(Outcome),
+    Recording,
     /// Waits for the runner's answer to `Record`.
-    Recorded(Outcome),
-    /// An entry is to be appended to the event log; then interrupt and end follow if `true`.
-    Logging(EventLogEntry, bool),
+    Recorded,
+    /// The entry is to be appended to the event log.
+    Logging,
     /// Waits for the runner's answer to `Log`.
-    Logged(bool),
+    Logged,
     /// Record and log are done; an interrupt may follow.
     Notifying,
     /// Clean up, and take the next.
@@ -176,6 +172,11 @@ pub struct Engine {
     phase: Phase,
     work: Work,
     action: Action,
+    /// How the descriptor in hand ended, from `Recording` on.
+    outcome: Outcome,
+    /// What to append to the event log, from `Logging` on; and whether an interrupt may follow.
+    entry: EventLogEntry,
+    notify_after_log: bool,
     batch: Option<Batch>,
 }
 
@@ -189,7 +190,17 @@ impl Engine {
         assert!(index < MAX_ENGINES && lane < MAX_LANES, "engine {index} lane {lane} is beyond the model");
         let origin = Origin { wq: 0, submitter: Submitter::default(), batch_index: None };
         let work = Work { descriptor: Descriptor::nop(), origin, position: 0 };
-        Engine { index, lane, phase: Phase::Ready, work, action: Action::Nop, batch: None }
+        Engine {
+            index,
+            lane,
+            phase: Phase::Ready,
+            work,
+            action: Action::Nop,
+            outcome: Outcome::of(Status::None),
+            entry: EventLogEntry::default(),
+            notify_after_log: false,
+            batch: None,
+        }
     }
 
     /// Number of the engine.
@@ -208,6 +219,18 @@ impl Engine {
     #[must_use]
     pub fn action(&self) -> &Action {
         &self.action
+    }
+
+    /// The completion record to write, after [`Step::Record`].
+    #[must_use]
+    pub fn record(&self) -> &CompletionRecord {
+        &self.outcome.record
+    }
+
+    /// The event log entry to write, after [`Step::Log`].
+    #[must_use]
+    pub fn log_entry(&self) -> &EventLogEntry {
+        &self.entry
     }
 
     /// Address space of the descriptor in hand.
@@ -271,20 +294,20 @@ impl Engine {
                     self.phase = Phase::Executing;
                     return Step::Execute;
                 }
-                Phase::Recording(outcome) => {
-                    if let Some(step) = self.record(device, outcome) {
+                Phase::Recording => {
+                    if let Some(step) = self.conclude(device) {
                         return step;
                     }
                 }
-                Phase::Logging(entry, notify) => match device.begin_append(self.lane_index() as u64) {
+                Phase::Logging => match device.begin_append(self.lane_index() as u64) {
                     Append::Wait => return Step::Wait,
-                    Append::Dropped => self.phase = if notify { Phase::Notifying } else { Phase::Ending },
+                    Append::Dropped => self.after_log(),
                     Append::At(address) => {
-                        self.phase = Phase::Logged(notify);
+                        self.phase = Phase::Logged;
                         let config = device.evl_cfg();
                         let pasid = config.pasid_enable().then_some(config.pasid());
                         let bytes = device.capabilities.event_log_entry_bytes();
-                        return Step::Log { pasid, address, entry, bytes };
+                        return Step::Log { pasid, address, bytes };
                     }
                 },
                 Phase::Notifying => {
@@ -295,7 +318,7 @@ impl Engine {
                 }
                 Phase::Ending => self.end(device),
                 // The runner owes an answer: say what it was asked.
-                Phase::Fetching | Phase::Executing | Phase::Recorded(_) | Phase::Logged(_) => return Step::Wait,
+                Phase::Fetching | Phase::Executing | Phase::Recorded | Phase::Logged => return Step::Wait,
             }
         }
     }
@@ -313,14 +336,14 @@ impl Engine {
             // Release: pairs with the Acquire in `in_progress`.
             lane.key.store(1 << 63 | (wq as u64) << 48 | u64::from(entry.submitter.pasid), Ordering::Release);
         };
-        let (wq, entry) = match device.pick(group, mark) {
+        let (wq, entry) = match device.pick(group, &mut self.work.descriptor, mark) {
             Pick::Nothing => return Some(Step::Idle),
             Pick::Again => return Some(Step::Again),
             Pick::Entry(wq, entry) => (wq, entry),
         };
         device.occupancy_fell(wq);
-        let origin = Origin { wq, submitter: entry.submitter, batch_index: None };
-        self.work = Work { descriptor: entry.descriptor, origin, position: entry.position };
+        self.work.origin = Origin { wq, submitter: entry.submitter, batch_index: None };
+        self.work.position = entry.position;
         if entry.abandoned {
             self.phase = Phase::Ending;
             return None;
@@ -362,9 +385,10 @@ impl Engine {
         if batch.logged && self.wants_anything() {
             // A member's record went to the log, so the Batch's must follow it there (SPEC §5.9).
             let entry = self.log_entry_with_record(device, Status::BatchEventLog, &outcome.record, true);
-            self.phase = Phase::Logging(entry, false);
+            self.log(entry, false);
         } else {
-            self.phase = Phase::Recording(outcome);
+            self.outcome = outcome;
+            self.phase = Phase::Recording;
         }
     }
 
@@ -382,10 +406,10 @@ impl Engine {
                 // Cannot lose bits: a batch has at most 2^15 members.
                 let batch_index = Some(u16::try_from(batch.next).unwrap_or(u16::MAX));
                 batch.next += 1;
-                let origin = Origin { batch_index, ..batch.work.origin };
-                self.work = Work { descriptor, origin, position: batch.work.position };
+                self.work.descriptor = descriptor;
+                self.work.origin.batch_index = batch_index;
                 self.phase = Phase::Deciding;
-                device.count(Event::FROM_BATCH, 1, Some(origin.wq), Some(self.index), None);
+                device.count(Event::FROM_BATCH, 1, Some(self.work.origin.wq), Some(self.index), None);
             }
         }
     }
@@ -393,12 +417,13 @@ impl Engine {
     /// Refuses the descriptor in hand, or turns it into an action. `None` if the phase moved on.
     #[inline]
     fn decide(&mut self, device: &Device) -> Option<Step> {
-        let Work { descriptor, origin, .. } = self.work;
-        let opcode = descriptor.opcode();
         if device.perfmon.is_counting() {
             self.count_dispatch(device);
         }
-        if let Err(refusal) = device.check(&descriptor, origin) {
+        // By reference throughout: copying 64 bytes that were just stored word by word costs more than checking them.
+        let descriptor = &self.work.descriptor;
+        let opcode = descriptor.opcode();
+        if let Err(refusal) = device.check(descriptor, self.work.origin) {
             self.refuse(device, refusal);
             return None;
         }
@@ -412,16 +437,17 @@ impl Engine {
                 None
             }
             Opcode::Nop => {
-                self.phase = Phase::Recording(Outcome::of(Status::Success));
+                self.outcome = Outcome::of(Status::Success);
+                self.phase = Phase::Recording;
                 None
             }
             Opcode::Drain => {
-                self.action = Action::of(&descriptor);
+                self.action = Action::of(descriptor);
                 self.phase = Phase::Draining;
                 None
             }
             _ => {
-                self.action = Action::of(&descriptor);
+                self.action = Action::of(descriptor);
                 self.phase = Phase::Executing;
                 Some(Step::Execute)
             }
@@ -446,12 +472,12 @@ impl Engine {
                     if !device.event_log_enabled() {
                         device.report_device_error(&self.report_of(&outcome, handle));
                     }
-                    self.phase = Phase::Recording(outcome);
+                    self.end_with(outcome);
                 } else {
                     self.report(device, &outcome, handle);
                 }
             }
-            _ => self.phase = Phase::Recording(outcome),
+            _ => self.end_with(outcome),
         }
     }
 
@@ -474,7 +500,22 @@ impl Engine {
         if !device.capabilities.gen_cap.fault_info() {
             outcome.operand = OperandId::Unknown;
         }
-        self.phase = Phase::Recording(outcome);
+        self.end_with(outcome);
+    }
+
+    fn end_with(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
+        self.phase = Phase::Recording;
+    }
+
+    fn log(&mut self, entry: EventLogEntry, notify: bool) {
+        self.entry = entry;
+        self.notify_after_log = notify;
+        self.phase = Phase::Logging;
+    }
+
+    fn after_log(&mut self) {
+        self.phase = if self.notify_after_log { Phase::Notifying } else { Phase::Ending };
     }
 
     fn wants_anything(&self) -> bool {
@@ -493,7 +534,8 @@ impl Engine {
 
     /// Decides where the outcome goes. `None` if the phase moved on.
     #[inline]
-    fn record(&mut self, device: &Device, outcome: Outcome) -> Option<Step> {
+    fn conclude(&mut self, device: &Device) -> Option<Step> {
+        let outcome = self.outcome;
         let status = outcome.record.status();
         if let Some(batch) = self.batch.as_mut() {
             batch.done += 1;
@@ -506,15 +548,14 @@ impl Engine {
         if self.wants_record(status) {
             if self.drains_to_log(device, status) {
                 let entry = self.log_entry_with_record(device, Status::DrainEventLog, &outcome.record, true);
-                self.phase = Phase::Logging(entry, false);
+                self.log(entry, false);
                 return None;
             }
-            let mut record = outcome.record;
-            if device.capabilities.gen_cap.fault_info() && outcome.operand != OperandId::Unknown {
-                record = record.with_fault_operand(outcome.operand as u8);
+            if outcome.operand != OperandId::Unknown && device.capabilities.gen_cap.fault_info() {
+                self.outcome.record = outcome.record.with_fault_operand(outcome.operand as u8);
             }
-            self.phase = Phase::Recorded(Outcome { record, ..outcome });
-            return Some(Step::Record { address: self.work.descriptor.completion_address(), record });
+            self.phase = Phase::Recorded;
+            return Some(Step::Record { address: self.work.descriptor.completion_address() });
         }
         let told = matches!(status, Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
         if told {
@@ -541,19 +582,22 @@ impl Engine {
     /// The runner's answer to [`Step::Record`].
     #[inline]
     pub fn recorded(&mut self, device: &Device, written: Result<(), Fault>) {
-        let Phase::Recorded(outcome) = self.phase else { return };
+        if self.phase != Phase::Recorded {
+            return;
+        }
         match written {
             Ok(()) => {
                 device.count(Event::RECORD_WRITTEN, 1, Some(self.work.origin.wq), Some(self.index), None);
                 self.phase = Phase::Notifying;
             }
-            Err(fault) => self.record_faulted(device, &outcome, fault),
+            Err(fault) => self.record_faulted(device, fault),
         }
     }
 
     /// The completion record could not be written: status 0x1a tells the log, with the record, or SWERROR, without.
     #[cold]
-    fn record_faulted(&mut self, device: &Device, outcome: &Outcome, fault: Fault) {
+    fn record_faulted(&mut self, device: &Device, fault: Fault) {
+        let outcome = self.outcome;
         if device.event_log_enabled() {
             let first = self.batch.as_ref().is_none_or(|batch| !batch.logged);
             if let Some(batch) = self.batch.as_mut() {
@@ -562,10 +606,10 @@ impl Engine {
             let entry = self
                 .log_entry_with_record(device, Status::CompletionRecordFault, &outcome.record, first)
                 .with_operand(OperandId::CompletionRecord as u8);
-            self.phase = Phase::Logging(entry, false);
+            self.log(entry, false);
             return;
         }
-        let mut report = self.report_of(outcome, Some((OperandId::CompletionRecord as u32) << 29));
+        let mut report = self.report_of(&outcome, Some((OperandId::CompletionRecord as u32) << 29));
         report.code = Status::CompletionRecordFault.code();
         report.write = true;
         report.address = fault.address;
@@ -601,8 +645,7 @@ impl Engine {
 
     /// A number for the batch in this lane; two batches in progress never share one of the 256 while fewer lanes run.
     fn batch_identifier(&self) -> u8 {
-        // Losing high bits is the field's width.
-        (self.lane_index() & 0xff) as u8
+        u8::try_from(self.lane_index() & 0xff).unwrap_or_default()
     }
 
     fn report_of(&self, outcome: &Outcome, information: Option<u32>) -> ErrorReport {
@@ -635,7 +678,7 @@ impl Engine {
         let report = self.report_of(outcome, information);
         let notify = outcome.record.status() != Status::InterruptHandle;
         if device.event_log_enabled() {
-            self.phase = Phase::Logging(report.to_log_entry(), notify);
+            self.log(report.to_log_entry(), notify);
         } else {
             device.report_device_error(&report);
             self.phase = if notify { Phase::Notifying } else { Phase::Ending };
@@ -644,9 +687,11 @@ impl Engine {
 
     /// The runner's answer to [`Step::Log`].
     pub fn logged(&mut self, device: &Device, written: Result<(), Fault>) {
-        let Phase::Logged(notify) = self.phase else { return };
+        if self.phase != Phase::Logged {
+            return;
+        }
         device.finish_append(written.is_ok());
-        self.phase = if notify { Phase::Notifying } else { Phase::Ending };
+        self.after_log();
     }
 
     /// Delivers the completion interrupt, if one was asked for.

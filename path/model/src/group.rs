@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::interrupt::Interrupt;
 use crate::sync::{Turn, Word};
 use crate::wq::Entry;
+use telpher_abi::Descriptor;
 use telpher_abi::registers::IntCause;
 
 /// One group's arbiter.
@@ -92,10 +93,10 @@ pub(crate) enum Pick {
 }
 
 impl Device {
-    /// Takes the next descriptor of a group for an engine; `mark` notes it as in progress before the turn ends, so that a
+    /// Takes the next descriptor of a group into an engine's hand; `mark` notes it as in progress before the turn ends, so that a
     /// Drain popped next cannot overlook it.
     #[inline]
-    pub(crate) fn pick(&self, group: usize, mark: impl FnOnce(usize, &Entry)) -> Pick {
+    pub(crate) fn pick(&self, group: usize, into: &mut Descriptor, mark: impl FnOnce(usize, &Entry)) -> Pick {
         let arbiter = &self.groups[group].0;
         let members = arbiter.wqs.get();
         if !self.any_occupied(members) {
@@ -115,7 +116,7 @@ impl Device {
                 // A group with one queue needs no choice: its credit only matters beside others.
                 let wq = if ready == members { arbiter.only_or_choose(ready) } else { arbiter.choose(ready) };
                 let queue = &self.wqs[wq];
-                match queue.ring.pop(self.slots_of(queue)) {
+                match queue.ring.pop(self.slots_of(queue), into) {
                     Some(entry) => {
                         mark(wq, &entry);
                         Pick::Entry(wq, entry)

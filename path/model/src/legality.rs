@@ -116,6 +116,7 @@ impl Row {
 }
 
 /// Index of each opcode's row plus one; 0 for none.
+#[allow(clippy::cast_possible_truncation, reason = "there are fewer than 256 rows")]
 const INDEX: [u8; 256] = {
     let mut index = [0; 256];
     let mut i = 0;

@@ -249,5 +249,5 @@ impl Device {
 
 /// True for an aligned access of a legal width inside BAR0.
 fn is_access(at: u64, bytes: u8) -> bool {
-    matches!(bytes, 1 | 2 | 4 | 8) && at % u64::from(bytes) == 0 && at < layout::BAR0_BYTES
+    matches!(bytes, 1 | 2 | 4 | 8) && at.is_multiple_of(u64::from(bytes)) && at < layout::BAR0_BYTES
 }

@@ -49,11 +49,11 @@ pub fn run(
                 execute(engine.action(), space, engine.blocks_on_fault(), engine.has_page_requests(device), scratch);
             engine.executed(device, outcome);
         }
-        Step::Record { address, record } => {
+        Step::Record { address } => {
             let space = spaces.space(Some(engine.submitter().pasid));
-            let mut written = space.write_record(address, &record.0);
+            let mut written = space.write_record(address, &engine.record().0);
             if written.is_err() && engine.has_page_requests(device) {
-                written = persist(written, space, || space.write_record(address, &record.0));
+                written = persist(written, space, || space.write_record(address, &engine.record().0));
             }
             engine.recorded(device, written);
         }
@@ -66,9 +66,9 @@ pub fn run(
             }
             engine.fetched(device, read.map(|()| Descriptor::from_bytes(&bytes)));
         }
-        Step::Log { pasid, address, entry, bytes } => {
+        Step::Log { pasid, address, bytes } => {
             let mut image = [0; 256];
-            image[..64].copy_from_slice(&entry.to_bytes());
+            image[..64].copy_from_slice(&engine.log_entry().to_bytes());
             let length = usize::try_from(bytes).unwrap_or(64).min(image.len());
             let written = spaces.space(pasid).write(address, &image[..length], WriteHint::Cache);
             engine.logged(device, written);

@@ -44,10 +44,9 @@ pub(crate) struct Slot {
     submitter: Word,
 }
 
-/// A descriptor on its way to an engine.
+/// What a queue knows of a waiting descriptor besides its 64 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    pub(crate) descriptor: Descriptor,
     pub(crate) submitter: Submitter,
     /// Position in its queue, counted from the first descriptor ever accepted.
     pub(crate) position: u64,
@@ -106,11 +105,15 @@ impl Ring {
         Push::Taken
     }
 
-    /// The oldest descriptor, if one has arrived completely. Caller has the group's turn.
+    /// Takes the oldest descriptor out, straight into its engine, if one has arrived completely. Caller has the group's
+    /// turn.
     #[inline]
-    pub(crate) fn pop(&self, slots: &[Slot]) -> Option<Entry> {
+    pub(crate) fn pop(&self, slots: &[Slot], into: &mut Descriptor) -> Option<Entry> {
         let position = self.head.0.load(Ordering::Relaxed);
         let entry = peek(slots, position)?;
+        for (to, from) in into.0.iter_mut().zip(&slot_of(slots, position).words) {
+            *to = from.get();
+        }
         // Release: pairs with the Acquire in `push`; the slot has been read.
         self.head.0.store(position + 1, Ordering::Release);
         Some(entry)
@@ -182,7 +185,8 @@ impl Ring {
     /// Removes abandoned descriptors from the head. Caller has the group's turn.
     pub(crate) fn discard_abandoned(&self, slots: &[Slot]) {
         while peek(slots, self.head.0.load(Ordering::Relaxed)).is_some_and(|entry| entry.abandoned) {
-            self.pop(slots);
+            // Release: pairs with the Acquire in `push`.
+            self.head.0.store(self.head.0.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
     }
 
@@ -223,10 +227,5 @@ fn peek(slots: &[Slot], position: u64) -> Option<Entry> {
         return None;
     }
     let submitter = slot.submitter.get();
-    Some(Entry {
-        descriptor: Descriptor(std::array::from_fn(|i| slot.words[i].get())),
-        submitter: Submitter::from_word(submitter),
-        position,
-        abandoned: submitter & ABANDONED != 0,
-    })
+    Some(Entry { submitter: Submitter::from_word(submitter), position, abandoned: submitter & ABANDONED != 0 })
 }

@@ -18,9 +18,9 @@ impl Inline {
         Inline { crew: Mutex::new(Crew::new(0..engines)), held: AtomicU32::new(0) }
     }
 
-    /// Steps all engines until none can go on.
+    /// Steps the engines of one group, or of all, until none can go on.
     #[inline]
-    pub(crate) fn pump(&self, core: &Core) {
+    pub(crate) fn pump(&self, core: &Core, group: Option<usize>) {
         if self.held.load(Ordering::Relaxed) != 0 {
             return;
         }
@@ -33,7 +33,7 @@ impl Inline {
             };
             let mut last = Progress::Worked;
             while last == Progress::Worked {
-                last = crew.step(core);
+                last = crew.step(core, group);
             }
             // A descriptor blocked on other work needs another turn only after somebody moved: its waiter will ask.
             let may_rest = last == Progress::Blocked;
@@ -41,16 +41,12 @@ impl Inline {
             let again = {
                 drop(crew);
                 fence(Ordering::SeqCst);
-                !may_rest && self.has_work(core)
+                !may_rest && has_work(core, group)
             };
             if !again {
                 return;
             }
         }
-    }
-
-    fn has_work(&self, core: &Core) -> bool {
-        (0..core.device.capabilities().grp_cap.groups()).any(|group| core.device.group_has_work(group.into()))
     }
 
     /// Stops, or restarts, taking work.
@@ -61,5 +57,12 @@ impl Inline {
     /// Steps one engine once, held or not.
     pub(crate) fn step_one(&self, core: &Core, engine: usize) -> Progress {
         self.crew.lock().unwrap_or_else(std::sync::PoisonError::into_inner).step_one(core, engine)
+    }
+}
+
+fn has_work(core: &Core, group: Option<usize>) -> bool {
+    match group {
+        Some(group) => core.device.group_has_work(group),
+        None => (0..core.device.capabilities().grp_cap.groups()).any(|group| core.device.group_has_work(group.into())),
     }
 }

@@ -20,6 +20,9 @@ pub enum Runner {
     Threaded,
 }
 
+/// Steps an engine is taken before the next one gets its turn: a batch of 32 fits.
+const STEPS: u32 = 128;
+
 /// A device and the memory it reaches.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -39,15 +42,25 @@ impl Crew {
         Crew { engines: engines.map(|index| Engine::new(index, 0)).collect(), scratch: Scratch::default() }
     }
 
-    /// Takes each engine one step on.
+    /// Steps each engine (of one group, or of all) as long as it makes progress, within a bound that lets others in.
     #[inline]
-    pub(crate) fn step(&mut self, core: &Core) -> Progress {
+    pub(crate) fn step(&mut self, core: &Core, group: Option<usize>) -> Progress {
         let mut all = Progress::Idle;
         for engine in &mut self.engines {
-            match run(engine, &core.device, &core.spaces, &mut self.scratch, |_| ()) {
-                Progress::Worked => all = Progress::Worked,
-                Progress::Blocked if all == Progress::Idle => all = Progress::Blocked,
-                Progress::Blocked | Progress::Idle => {}
+            if group.is_some() && core.device.group_of_engine(engine.index()) != group {
+                continue;
+            }
+            for _ in 0..STEPS {
+                match run(engine, &core.device, &core.spaces, &mut self.scratch, |_| ()) {
+                    Progress::Worked => all = Progress::Worked,
+                    Progress::Idle => break,
+                    Progress::Blocked => {
+                        if all == Progress::Idle {
+                            all = Progress::Blocked;
+                        }
+                        break;
+                    }
+                }
             }
         }
         all

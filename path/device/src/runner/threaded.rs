@@ -93,7 +93,7 @@ fn work(core: &Core, shared: &Shared, worker: usize, mut crew: Crew) {
             return;
         }
         if order == RUN {
-            match crew.step(core) {
+            match crew.step(core, None) {
                 Progress::Worked => idle = 0,
                 Progress::Idle => idle += 1,
                 // Waits for software or for another worker: those need the core more.
