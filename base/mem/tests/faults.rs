@@ -142,9 +142,11 @@ fn overlapping_moves_that_fault_have_moved_the_rest_rightly() {
     for ground in grounds() {
         let (base, space) = (ground.base(), ground.space());
         let before = noise(ROOM, 9);
-        for len in [16, 20, 33, 48, 64, 100, 130, 200, 257, 400, 520, 600, 1000, 3000] {
+        for len in [3, 5, 7, 9, 12, 15, 16, 20, 33, 48, 64, 100, 130, 200, 257, 400, 520, 600, 1000, 3000] {
             for distance in [1, 3, 8, 17, 40, 64, 90, 200, 700] {
-                for cut in [0, 1, 9, 16, 31, 63, 64, 65, 100, 127, 128, 150, 256, 300, 333, 500, 514, 640, 2500] {
+                for cut in
+                    [0, 1, 2, 4, 6, 8, 9, 16, 31, 63, 64, 65, 100, 127, 128, 150, 256, 300, 333, 500, 514, 640, 2500]
+                {
                     if cut >= len {
                         continue;
                     }

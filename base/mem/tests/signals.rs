@@ -6,6 +6,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, exit};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 use telpher_mem::{Fault, Local, PAGE_BYTES, Space, WriteHint};
 
 const CASE: &str = "TELPHER_MEM_TEST_CASE";
@@ -172,11 +173,16 @@ fn signals_sent_into_running_operations_are_not_faults() {
         let target = unsafe { libc::pthread_self() };
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                let start = Instant::now();
                 for sent in 1..=200 {
                     // SAFETY: the thread lives: it waits for this one at the end of the scope.
                     unsafe { libc::pthread_kill(target, libc::SIGSEGV) };
                     // Relaxed: a counter. One signal at a time, for pending ones merge.
                     while CALLS.load(Ordering::Relaxed) < sent {
+                        if start.elapsed().as_secs() > 10 {
+                            eprintln!("signal {sent} did not arrive");
+                            exit(1);
+                        }
                         std::thread::yield_now();
                     }
                 }
