@@ -406,6 +406,15 @@ fn strict_faults_on_pages_that_are_not_present_until_they_are_requested() {
     let down = fault(at(541) - 1, false, 59 * PAGE - 40);
     assert_eq!(strict.move_backward(base + 20, base, len - 40, HINTS[0]), Err(down));
 
+    // The same beyond the first batch of pages that are looked at.
+    assert!(strict.page_request(at(540), true));
+    pages.discard(5..6).unwrap();
+    let down = fault(at(6) - 1, false, len - 40 - 6 * PAGE);
+    assert_eq!(strict.move_backward(base + 20, base, len - 40, HINTS[0]), Err(down));
+    assert!(strict.page_request(at(5), true));
+    assert_eq!(strict.move_backward(base + 20, base, len - 40, HINTS[0]), Ok(()));
+    pages.discard(540..541).unwrap();
+
     // A page that was only read is there for reads and not for writes.
     assert!(strict.page_request(at(540), false));
     assert_eq!(strict.read(at(539) + 5, &mut [0; 9000]), Ok(()));
