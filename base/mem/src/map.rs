@@ -61,6 +61,7 @@ impl Mapping {
         self.base.as_ptr()
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
