@@ -35,8 +35,8 @@ impl Chance {
         match self.below(20) {
             0 => self.next(),
             1 => u64::MAX - self.below(64),
-            2..=9 => hostile::BASE + (self.below(hostile::PAGES * 4096 + 4096) & !63),
-            _ => hostile::BASE - 64 + self.below(hostile::PAGES * 4096 + 128),
+            2..=9 => hostile::BASE + (self.below(hostile::BYTES + 4096) & !63),
+            _ => hostile::BASE - 64 + self.below(hostile::BYTES + 128),
         }
     }
 
@@ -50,35 +50,57 @@ impl Chance {
         }
     }
 
-    /// 64 bytes that often get past the first checks.
-    fn descriptor(&mut self) -> [u8; 64] {
-        let opcodes = [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20];
-        let opcode = if self.once_in(16) {
-            self.byte().into()
-        } else {
-            opcodes[usize::try_from(self.below(opcodes.len() as u64)).expect("small")]
-        };
-        // A record where it can be written, and a few other flags.
+    /// 64 bytes that often get past the checks, as a member of a batch or not.
+    fn descriptor(&mut self, member: bool) -> [u8; 64] {
+        let opcodes = [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20_u64];
+        let opcode = opcodes[usize::try_from(self.below(opcodes.len() as u64)).expect("small")];
+        // Flags that may be legal here, beside a record: SPEC Table 5-3.
         let mut flags = 0x0c;
-        for (flag, rarity) in [(0x01, 8), (0x02, 4), (0x10, 16), (0x80, 6), (0x100, 6), (0x4000, 12), (1 << 18, 8)] {
-            flags |= if self.once_in(rarity) { flag } else { 0 };
-        }
-        if self.once_in(16) {
-            flags = self.next() & 0xff_ffff;
-        }
-        let mut words = [u64::from(opcode) << 56 | flags << 32, self.address() & !31, 0, 0, 0, 0, 0, 0];
-        (words[2], words[3], words[4]) = (self.address(), self.address(), self.size());
-        if opcode == 1 {
-            (words[2], words[4]) = (words[2] & !63, self.below(70));
-        }
-        for word in &mut words[3..] {
-            if self.once_in(6) {
-                *word = self.next();
+        let legal = match opcode {
+            0 => 0,
+            1 | 2 => 0x200,
+            4 => 0x4_0502,
+            5 | 6 => 0x0282,
+            7 => 0x4f82,
+            0x10 => 0x7_0202,
+            0x11 => 0x7_4702,
+            0x12 => 0x0202,
+            _ => 0x4702,
+        };
+        flags |= legal & if self.once_in(2) { 2 } else { self.next() & self.next() };
+        flags |= u64::from(member && self.once_in(4));
+        let mut words = [0, self.address() & !31, self.address(), self.address(), self.size(), 0, 0, 0];
+        match opcode {
+            0 | 2 => words[2..].fill(0),
+            1 => (words[2], words[3], words[4]) = (words[2] & !63, 0, self.below(70)),
+            4 => words[5] = if flags & 0x4_0000 != 0 { self.next() } else { 0 },
+            5 | 6 => words[5] = self.below(2),
+            7 => (words[5], words[6], words[4]) = (self.address() & !7, 80 + self.below(40) * 10, words[4] & !7),
+            8 => (words[5], words[4]) = (self.below(40) * 10, words[4] & !7),
+            9 => words[5] = self.address() & !0xfff | words[3] & 0xfff,
+            0x10 | 0x11 => {
+                words[3] = if opcode == 0x10 { 0 } else { words[3] };
+                (words[5], words[6]) =
+                    if flags & 0x1_0000 != 0 { (0, self.address() & !7) } else { (self.next() >> 32, 0) };
             }
+            0x12..=0x15 => {
+                words[4] = [512, 520, 520, 528, 1040, 4096, 4104, 8208][usize::try_from(self.below(8)).expect("small")];
+                (words[5], words[6], words[7]) = (self.next() & 0x0f_f8ff, self.next(), self.next());
+                if opcode == 0x13 {
+                    (words[5], words[6]) = (words[5] & !0xff, 0);
+                } else if opcode != 0x15 {
+                    (words[5], words[7]) = (words[5] & !0xff00, 0);
+                    words[3] = if opcode == 0x12 { 0 } else { words[3] };
+                }
+            }
+            0x20 => words[2] = 0,
+            _ => {}
         }
-        if self.once_in(2) {
-            words[5] = self.address();
-            words[6] = self.size();
+        words[0] = opcode << 56 | flags << 32;
+        // Now and then anything: an opcode, a flag, a reserved byte.
+        if self.once_in(6) {
+            let word = usize::try_from(self.below(8)).expect("small");
+            words[word] ^= if self.once_in(4) { self.next() } else { 1 << self.below(64) };
         }
         let mut bytes = [0; 64];
         for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -94,17 +116,17 @@ impl Chance {
             match self.below(16) {
                 0..=5 => {
                     input.push(0);
-                    input.extend(self.descriptor());
+                    input.extend(self.descriptor(false));
                 }
                 6..=8 => input.extend([4, self.byte()]),
                 9 => input.extend([5, self.byte()]),
                 10 => input.extend([6, self.byte(), self.byte() & 7]),
                 _ => {
                     // A member of some batch list.
-                    let at = u16::try_from(self.below(hostile::PAGES * 64) * 64).expect("an island has 64 KiB");
+                    let at = u16::try_from(self.below(hostile::BYTES / 64) * 64).expect("an island has 64 KiB");
                     input.push(7);
                     input.extend(at.to_le_bytes());
-                    input.extend(self.descriptor());
+                    input.extend(self.descriptor(true));
                 }
             }
         }
