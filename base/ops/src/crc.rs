@@ -1,4 +1,4 @@
-//! CRC Generation and Copy with CRC. Source of the meaning: SPEC §8.3.12, §8.3.13, Appendix A.
+//! CRC Generation and Copy with CRC. Source of the meaning: SPEC §8.3.12, Appendix A.
 #![forbid(unsafe_code)]
 
 use crate::dispatch::Kernels;

@@ -43,6 +43,7 @@ impl Kernels {
     ///
     /// # Panics
     /// As there.
+    #[inline]
     pub fn create_delta(self, src1: &[u8], src2: &[u8], base: u32, record: &mut [u8]) -> Created {
         assert_eq!(src1.len(), src2.len(), "both sources have the same length");
         assert!(
@@ -53,14 +54,20 @@ impl Kernels {
             src1.len() <= MAX_DELTA_TRANSFER as usize && base as usize <= MAX_DELTA_TRANSFER as usize - src1.len(),
             "a delta transfer has at most {MAX_DELTA_TRANSFER} bytes"
         );
+        match self.mismatch(src1, src2) {
+            None => Created { record_bytes: 0, bytes_compared: src1.len(), overflow: false },
+            Some(first) => self.record_differences(first / WORD, (src1, src2), base, record),
+        }
+    }
+
+    /// The record of two sources that differ first in word `at`.
+    fn record_differences(self, mut at: usize, (src1, src2): (&[u8], &[u8]), base: u32, record: &mut [u8]) -> Created {
         let (words1, words2) = (src1.as_chunks::<WORD>().0, src2.as_chunks::<WORD>().0);
         let mut entries = record.as_chunks_mut::<ENTRY>().0.iter_mut();
         let mut written = 0;
-        let mut at = 0;
         // The kernel skips what is equal; where it stops, the differences are taken word by word until a whole line is
         // equal again, since differences come in clusters and a call for each word would cost more than the word.
-        while let Some(skipped) = self.mismatch(&src1[at * WORD..], &src2[at * WORD..]) {
-            at += skipped / WORD;
+        loop {
             let mut equal_words = 0;
             while at < words1.len() && equal_words < 8 {
                 if words1[at] == words2[at] {
@@ -77,6 +84,10 @@ impl Kernels {
                     equal_words = 0;
                 }
                 at += 1;
+            }
+            match self.mismatch(&src1[at * WORD..], &src2[at * WORD..]) {
+                Some(skipped) => at += skipped / WORD,
+                None => break,
             }
         }
         Created { record_bytes: written * ENTRY, bytes_compared: src1.len(), overflow: false }

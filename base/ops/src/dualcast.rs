@@ -4,9 +4,9 @@
 use crate::dispatch::Kernels;
 use crate::hint::Hint;
 
-/// Bytes copied to the first destination before the second has its turn: they are still in the first-level cache then,
+/// Bytes copied to the first destination before the second has its turn: they are still in the second-level cache then,
 /// so the source is read from memory once.
-const CHUNK: usize = 8 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// Copies `src` to `dst1` and to `dst2`.
 ///

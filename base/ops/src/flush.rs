@@ -1,4 +1,4 @@
-//! Cache Flush: lines out of the cache. Source of the meaning: SPEC §8.3.17 (1.x: §8.3.16).
+//! Cache Flush: lines out of the cache. Source of the meaning: SPEC §8.3.
 //!
 //! Only x86-64 lets programs do this in user mode; on other targets both functions do nothing.
 #![forbid(unsafe_code)]

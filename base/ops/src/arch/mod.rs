@@ -94,7 +94,8 @@ impl Kernels {
         run!(self, bytes::stream_copy(src, dst));
     }
 
-    /// Writes `pattern`, little-endian and its first word first, again and again; with `STREAM` the stores pass by the cache and are fenced.
+    /// Writes `pattern`, little-endian and its first word first, again and again; with `STREAM` the stores pass by the
+    /// cache and are fenced.
     #[inline]
     pub(crate) fn fill_pattern<const STREAM: bool>(self, dst: &mut [u8], pattern: [u64; 2]) {
         run!(self, bytes::fill::<STREAM>(dst, pattern));
@@ -144,7 +145,7 @@ impl Kernels {
     /// If a block does not lie in `src`.
     #[inline]
     pub(crate) fn guards(self, block: DifBlock, seed: u16, src: &[u8], stride: usize, guards: &mut [u16]) {
-        assert!(blocks_fit(block, guards.len(), stride, src.len()), "every block lies in the source");
+        debug_assert!(blocks_fit(block, guards.len(), stride, src.len()), "every block lies in the source");
         run!(self, guard::guards(block, seed, src, stride, guards));
     }
 
@@ -161,8 +162,8 @@ impl Kernels {
         (dst, dst_stride): (&mut [u8], usize),
         guards: &mut [u16],
     ) {
-        assert!(blocks_fit(block, guards.len(), stride, src.len()), "every block lies in the source");
-        assert!(blocks_fit(block, guards.len(), dst_stride, dst.len()), "every block lies in the destination");
+        debug_assert!(blocks_fit(block, guards.len(), stride, src.len()), "every block lies in the source");
+        debug_assert!(blocks_fit(block, guards.len(), dst_stride, dst.len()), "every block lies in the destination");
         run!(self, guard::guards_copy(block, seed, (src, stride), (dst, dst_stride), guards));
     }
 

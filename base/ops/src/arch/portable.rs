@@ -58,11 +58,16 @@ pub(super) mod crc32c {
         tables
     };
 
+    /// The word with the bits of each byte reversed, if asked for.
+    #[inline]
+    pub(in crate::arch) fn reversed<const REVERSE: bool>(word: u64) -> u64 {
+        if REVERSE { word.reverse_bits().swap_bytes() } else { word }
+    }
+
     pub(in crate::arch) fn feed<const REVERSE: bool>(mut state: u32, data: &[u8]) -> u32 {
         let (words, rest) = data.as_chunks();
         for word in words {
-            let word = u64::from_le_bytes(if REVERSE { word.map(u8::reverse_bits) } else { *word });
-            let bytes = (word ^ u64::from(state)).to_le_bytes();
+            let bytes = (reversed::<REVERSE>(u64::from_le_bytes(*word)) ^ u64::from(state)).to_le_bytes();
             state = (0..8).fold(0, |sum, at| sum ^ TABLES[7 - at][usize::from(bytes[at])]);
         }
         for byte in rest {

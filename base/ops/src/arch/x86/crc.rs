@@ -1,5 +1,6 @@
 //! The `crc32` instruction of SSE4.2, and moving its register forward over bytes not yet seen.
 
+use crate::arch::portable::crc32c::reversed;
 use crate::polynomial::crc32c_power;
 use core::arch::x86_64::*;
 
@@ -9,12 +10,6 @@ use core::arch::x86_64::*;
 #[allow(clippy::cast_possible_truncation, reason = "the instruction leaves the upper half zero")]
 pub(super) fn word(state: u32, word: u64) -> u32 {
     _mm_crc32_u64(u64::from(state), word) as u32
-}
-
-/// The word with the bits of each byte reversed, if asked for.
-#[inline]
-pub(super) fn reversed<const REVERSE: bool>(word: u64) -> u64 {
-    if REVERSE { word.reverse_bits().swap_bytes() } else { word }
 }
 
 /// Feeds a few bytes, one word after the other.

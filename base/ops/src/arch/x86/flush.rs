@@ -18,7 +18,9 @@ fn features() -> Features {
     static FEATURES: OnceLock<Features> = OnceLock::new();
     *FEATURES.get_or_init(|| {
         // Leaf 7 exists where leaf 0 names a highest leaf of at least 7.
-        let ebx = if __cpuid_count(0, 0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
+        #[allow(unused_unsafe, reason = "newer compilers call CPUID safe")]
+        // SAFETY: every x86-64 CPU has CPUID.
+        let ebx = unsafe { if __cpuid_count(0, 0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 } };
         Features { clflushopt: ebx >> 23 & 1 == 1, clwb: ebx >> 24 & 1 == 1 }
     })
 }

@@ -1,7 +1,8 @@
 //! CRC32C by three interleaved streams of the `crc32` instruction, joined by carry-less multiplies. Source: Gopal et al.,
 //! *Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction*, Intel, 2011.
 
-use super::super::crc::{self, Shift, reversed, shift};
+use super::super::crc::{self, Shift, shift};
+use crate::arch::portable::crc32c::reversed;
 
 /// Bytes of each of the three streams: large ones keep the joins few, small ones serve short messages.
 const STREAMS: [usize; 3] = [1360, 336, 80];

@@ -11,7 +11,8 @@
 //!
 //! Bytes that are no whole vector come first, behind zeros, which an empty register does not notice.
 
-use super::super::crc::{self, reversed, shift};
+use super::super::crc::{self, shift};
+use crate::arch::portable::crc32c::reversed;
 use crate::polynomial::crc32c_power;
 use core::arch::x86_64::*;
 
@@ -78,13 +79,13 @@ fn sum_to_state(sum: __m512i, last: __m512i) -> u32 {
     crc::word(crc::word(0, low), high)
 }
 
-/// Where the bytes come from and, in a copy, go to.
+/// Where the bytes come from and, in a copy, go to: `left` bytes are readable and writable there as long as it lives.
 #[derive(Clone, Copy)]
 struct Cursor<const REVERSE: bool, const COPY: bool> {
     src: *const u8,
     /// Of no meaning unless `COPY`.
     dst: *mut u8,
-    /// Readable at `src` and, in a copy, writable at `dst`.
+    /// Bytes still to go.
     left: usize,
 }
 
@@ -139,46 +140,48 @@ impl<const REVERSE: bool, const COPY: bool> Cursor<REVERSE, COPY> {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(self.src.wrapping_add(at).cast()) }
     }
 
-    /// Goes on by `bytes`, at most `self.left`.
+    /// Goes on by `bytes`.
+    ///
+    /// # Panics
+    /// If fewer are left.
     #[inline]
     fn skip(&mut self, bytes: usize) {
         self.src = self.src.wrapping_add(bytes);
         if COPY {
             self.dst = self.dst.wrapping_add(bytes);
         }
-        self.left -= bytes;
+        self.left = self.left.checked_sub(bytes).expect("the cursor stays in its buffers");
     }
 }
 
-pub(in crate::arch) use entry::{feed, feed_copy};
-
-mod entry {
-    use super::*;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
-    pub(in crate::arch) fn feed<const REVERSE: bool>(state: u32, data: &[u8]) -> u32 {
-        if data.len() < V {
-            return crc::short::<REVERSE>(state, data);
-        }
-        let (src, dst) = (data.as_ptr(), core::ptr::null_mut());
-        run(state, Cursor::<REVERSE, false> { src, dst, left: data.len() })
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
+pub(in crate::arch) fn feed<const REVERSE: bool>(state: u32, data: &[u8]) -> u32 {
+    if data.len() < V {
+        return crc::short::<REVERSE>(state, data);
     }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
-    pub(in crate::arch) fn feed_copy<const REVERSE: bool>(state: u32, src: &[u8], dst: &mut [u8]) -> u32 {
-        let left = src.len().min(dst.len());
-        if left < V {
-            dst[..left].copy_from_slice(&src[..left]);
-            return crc::short::<REVERSE>(state, &src[..left]);
-        }
-        run(state, Cursor::<REVERSE, true> { src: src.as_ptr(), dst: dst.as_mut_ptr(), left })
-    }
+    let (src, dst) = (data.as_ptr(), core::ptr::null_mut());
+    // SAFETY: `data` has at least 64 bytes, and without `COPY` nothing is written.
+    unsafe { run(state, Cursor::<REVERSE, false> { src, dst, left: data.len() }) }
 }
 
-/// The register after the cursor's bytes, of which there are at least 64.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
+pub(in crate::arch) fn feed_copy<const REVERSE: bool>(state: u32, src: &[u8], dst: &mut [u8]) -> u32 {
+    let left = src.len().min(dst.len());
+    if left < V {
+        dst[..left].copy_from_slice(&src[..left]);
+        return crc::short::<REVERSE>(state, &src[..left]);
+    }
+    // SAFETY: both slices have at least `left` bytes, at least 64.
+    unsafe { run(state, Cursor::<REVERSE, true> { src: src.as_ptr(), dst: dst.as_mut_ptr(), left }) }
+}
+
+/// The register after the cursor's bytes.
+///
+/// # Safety
+/// There are at least 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
-fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<REVERSE, COPY>) -> u32 {
+unsafe fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<REVERSE, COPY>) -> u32 {
     // What the register holds is added to the first four bytes of the message.
     let register = |state: u32| _mm512_zextsi128_si512(_mm_cvtsi32_si128(state.cast_signed()));
     let lead = at.left % V;
@@ -194,15 +197,21 @@ fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<REVERSE
         fold(behind_zeros, const { Multipliers::all(64) }.load(), register(rest))
     };
     if at.left < 8 * V {
-        return short_message(first, at);
+        // SAFETY: of at least 64 bytes the lead took none or left whole vectors, at least one.
+        unsafe { short_message(first, at) }
+    } else {
+        // SAFETY: eight vectors are more than four.
+        unsafe { long_message(first, at) }
     }
-    long_message(first, at)
 }
 
 /// One to seven vectors: one multiply each, no chain.
+///
+/// # Safety
+/// There is at least one vector.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
-fn short_message<const REVERSE: bool, const COPY: bool>(first: __m512i, at: Cursor<REVERSE, COPY>) -> u32 {
+unsafe fn short_message<const REVERSE: bool, const COPY: bool>(first: __m512i, at: Cursor<REVERSE, COPY>) -> u32 {
     let behind = at.left / V - 1;
     // SAFETY: there is at least one vector.
     let mut last = _mm512_xor_si512(unsafe { at.vector(0) }, first);
@@ -216,10 +225,13 @@ fn short_message<const REVERSE: bool, const COPY: bool>(first: __m512i, at: Curs
 }
 
 /// Eight vectors and more.
+///
+/// # Safety
+/// There are at least four vectors.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
-fn long_message<const REVERSE: bool, const COPY: bool>(first: __m512i, mut at: Cursor<REVERSE, COPY>) -> u32 {
-    // SAFETY: there are at least eight vectors.
+unsafe fn long_message<const REVERSE: bool, const COPY: bool>(first: __m512i, mut at: Cursor<REVERSE, COPY>) -> u32 {
+    // SAFETY: there are at least four vectors.
     let mut lanes = unsafe { [at.vector(0), at.vector(V), at.vector(2 * V), at.vector(3 * V)] };
     lanes[0] = _mm512_xor_si512(lanes[0], first);
     at.skip(4 * V);
@@ -265,10 +277,10 @@ fn fused<const ROUNDS: usize, const WORDS: usize, const REVERSE: bool, const COP
     let leap = const { Multipliers::all((4 * V + 3 * 8 * WORDS) as u64) }.load();
     let vectors = const { ROUNDS * 4 * V };
     let stream = const { 8 * WORDS };
-    let lines = const { (ROUNDS * 4 * V + 3 * 8 * WORDS + 4 * V).div_ceil(V * ROUNDS) };
     let block = const { ROUNDS * 4 * V + 3 * 8 * WORDS + 4 * V };
+    let lines = const { (ROUNDS * 4 * V + 3 * 8 * WORDS + 4 * V).div_ceil(V * ROUNDS) };
     while at.left >= block {
-        // Never beyond the end, where nobody will look.
+        // Not beyond the end, but for a line or two: nobody will look there.
         let ahead = PREFETCH_BYTES.min(at.left - block);
         let mut crc = [0; 3];
         for round in 0..ROUNDS {

@@ -6,6 +6,7 @@
 //! blocks' 80 bits fill one vector, so the long chain of the reduction is walked once for four blocks; and since blocks
 //! know nothing of each other, the chain hides behind the next four blocks' multiplies.
 
+use crate::arch::blocks_fit;
 use crate::polynomial::{T10_QUOTIENT, t10_power};
 use core::arch::x86_64::*;
 use telpher_abi::DifBlock;
@@ -53,7 +54,8 @@ static TO_END: [Multipliers; 8] = {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
 pub(in crate::arch) fn guards(block: DifBlock, seed: u16, src: &[u8], stride: usize, guards: &mut [u16]) {
-    // SAFETY: `Kernels::guards` checked that every block lies in `src`, and nothing is written.
+    assert!(blocks_fit(block, guards.len(), stride, src.len()), "every block lies in the source");
+    // SAFETY: every block lies in `src`, and without `COPY` nothing is written.
     unsafe { run::<false>(block, seed, (src.as_ptr(), stride), (core::ptr::null_mut(), 0), guards) }
 }
 
@@ -65,7 +67,9 @@ pub(in crate::arch) fn guards_copy(
     (dst, dst_stride): (&mut [u8], usize),
     guards: &mut [u16],
 ) {
-    // SAFETY: `Kernels::guards_copy` checked that every block lies in `src` and in `dst`.
+    assert!(blocks_fit(block, guards.len(), stride, src.len()), "every block lies in the source");
+    assert!(blocks_fit(block, guards.len(), dst_stride, dst.len()), "every block lies in the destination");
+    // SAFETY: every block lies in `src` and in `dst`.
     unsafe { run::<true>(block, seed, (src.as_ptr(), stride), (dst.as_mut_ptr(), dst_stride), guards) }
 }
 
