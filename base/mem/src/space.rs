@@ -42,7 +42,9 @@ pub trait Space: Send + Sync + Debug {
     /// Copies ascending; correct when the ranges are disjoint or `dst < src`.
     fn move_forward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault>;
 
-    /// Copies descending from the end; correct when `src < dst`. `done` counts from the end.
+    /// Copies descending from the end; correct when `src < dst`. `done` counts from the end. A range that reaches the end of
+    /// the address space or wraps faults at once, at address `u64::MAX` with nothing done, the source's fault before the
+    /// destination's.
     fn move_backward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault>;
 
     /// Repeats the 16 bytes of `pattern` (`pattern[0]` low byte first), byte 0 of the pattern at `dst`.
