@@ -1,8 +1,8 @@
 //! Create Delta Record and Apply Delta Record: differences as 10-byte entries. Source of the meaning: SPEC §8.3.8,
 //! §8.3.9.
 //!
-//! An entry is a 16-bit offset in units of 8 bytes, little-endian, then the 8 bytes of the second source. Entries ascend
-//! by offset, so a transfer has at most [`MAX_DELTA_TRANSFER`] bytes.
+//! An entry is a 16-bit offset in units of 8 bytes, little-endian, then the 8 bytes of the second source. Entries
+//! ascend by offset. A transfer has at most [`MAX_DELTA_TRANSFER`] bytes, since the offset has 16 bits.
 #![forbid(unsafe_code)]
 
 use crate::dispatch::Kernels;

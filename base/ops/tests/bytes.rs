@@ -134,7 +134,9 @@ fn comparing_slices_of_different_lengths_panics() {
 
 proptest! {
     #[test]
-    fn copy_within_moves_as_if_through_a_temporary(len in 0usize..5000, from: prop::sample::Index, to: prop::sample::Index) {
+    fn copy_within_moves_as_if_through_a_temporary(
+        len in 0usize..5000, from: prop::sample::Index, to: prop::sample::Index,
+    ) {
         let (from, to) = (from.index(len + 1), to.index(len + 1));
         let size = len - from.max(to);
         let mut buf = oracle::noise(7, len);

@@ -102,7 +102,8 @@ proptest! {
         for kernels in Kernels::available() {
             let mut record = vec![0xEE; expected.len() + 5];
             let created = kernels.create_delta(&src1, &src2, base, &mut record);
-            prop_assert_eq!(created, Created { record_bytes: expected.len(), bytes_compared: src1.len(), overflow: false });
+            let everything = Created { record_bytes: expected.len(), bytes_compared: src1.len(), overflow: false };
+            prop_assert_eq!(created, everything);
             prop_assert_eq!(&record[..expected.len()], &expected[..]);
             let mut dst = vec![0; base as usize + src1.len()];
             dst[base as usize..].copy_from_slice(&src1);

@@ -76,8 +76,8 @@ impl Tuple {
         block[data..][..TUPLE].copy_from_slice(&word.to_be_bytes());
     }
 
-    /// What does not match the computed guard and the expected tags; nothing, if the block is good or one of the enabled
-    /// all-ones marks exempts it.
+    /// What does not match the computed guard and the expected tags; nothing, if the block is good or one of the
+    /// enabled all-ones marks exempts it.
     pub(super) fn check(self, flags: SourceDifFlags, guard: u16, tags: &Tags) -> DifStatus {
         let app_f = self.app_tag == u16::MAX;
         let app_ref_f = app_f && self.ref_tag == u32::MAX;

@@ -1,29 +1,11 @@
 //! Cache-line flushes: CLFLUSHOPT and CLWB where CPUID shows them, CLFLUSH elsewhere.
 
+use super::cpuid::facts;
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid_count, _mm_clflush, _mm_mfence};
-use std::sync::OnceLock;
+use core::arch::x86_64::{_mm_clflush, _mm_mfence};
 
 /// Bytes of a cache line on every x86-64 CPU so far.
 const LINE: usize = 64;
-
-/// What CPUID leaf 7 says about the instructions that `std` does not detect.
-#[derive(Clone, Copy)]
-struct Features {
-    clflushopt: bool,
-    clwb: bool,
-}
-
-fn features() -> Features {
-    static FEATURES: OnceLock<Features> = OnceLock::new();
-    *FEATURES.get_or_init(|| {
-        // Leaf 7 exists where leaf 0 names a highest leaf of at least 7.
-        #[allow(unused_unsafe, reason = "newer compilers call CPUID safe")]
-        // SAFETY: every x86-64 CPU has CPUID.
-        let ebx = unsafe { if __cpuid_count(0, 0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 } };
-        Features { clflushopt: ebx >> 23 & 1 == 1, clwb: ebx >> 24 & 1 == 1 }
-    })
-}
 
 /// Calls `each` with an address in every line that `buf` touches.
 fn for_each_line(buf: &[u8], mut each: impl FnMut(*const u8)) {
@@ -36,7 +18,7 @@ fn for_each_line(buf: &[u8], mut each: impl FnMut(*const u8)) {
 }
 
 pub(in crate::arch) fn flush(buf: &[u8]) {
-    if features().clflushopt {
+    if facts().clflushopt {
         // SAFETY: the CPU has CLFLUSHOPT; the address lies in `buf`, and a flush changes no byte.
         for_each_line(buf, |line| unsafe { asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)) });
     } else {
@@ -48,7 +30,7 @@ pub(in crate::arch) fn flush(buf: &[u8]) {
 }
 
 pub(in crate::arch) fn write_back(buf: &[u8]) {
-    if !features().clwb {
+    if !facts().clwb {
         return flush(buf);
     }
     // SAFETY: the CPU has CLWB; the address lies in `buf`, and a write-back changes no byte.

@@ -2,6 +2,7 @@
 
 pub(super) mod avx2;
 pub(super) mod avx512;
+mod cpuid;
 mod crc;
 pub(super) mod flush;
 
@@ -11,8 +12,8 @@ pub(super) fn store_fence() {
     unsafe { core::arch::x86_64::_mm_sfence() }
 }
 
-/// The 16 bytes of a pattern as they stand `offset` bytes into the repeated pattern, as the vector intrinsics want them:
-/// the high word first.
+/// The 16 bytes of a pattern as they stand `offset` bytes into the repeated pattern; the high word first, as the vector
+/// intrinsics want them.
 #[allow(clippy::cast_possible_truncation, reason = "splits a word into its halves; a rotation is at most 120")]
 const fn rotated([low, high]: [u64; 2], offset: usize) -> (i64, i64) {
     let pattern = ((high as u128) << 64 | low as u128).rotate_right((offset % 16 * 8) as u32);

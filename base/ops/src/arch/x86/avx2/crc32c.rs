@@ -1,5 +1,5 @@
-//! CRC32C by three interleaved streams of the `crc32` instruction, joined by carry-less multiplies. Source: Gopal et al.,
-//! *Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction*, Intel, 2011.
+//! CRC32C by three interleaved streams of the `crc32` instruction, joined by carry-less multiplies. Source: Gopal et
+//! al., *Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction*, Intel, 2011.
 
 use super::super::crc::{self, Shift, shift};
 use crate::arch::portable::crc32c::reversed;

@@ -1,16 +1,17 @@
-//! CRC32C by folding with 512-bit carry-less multiplies, fused with the `crc32` instruction. Source of folding: Gopal et
-//! al., *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
+//! CRC32C by folding with 512-bit carry-less multiplies, fused with the `crc32` instruction. Source of folding: Gopal
+//! et al., *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
 //!
 //! A message of whole vectors is a sum; moving a vector to the end of the message multiplies each of its 64-bit halves
 //! by a power of x ([`TO_END`]). So up to seven vectors need one multiply each and no chain. Longer messages keep four
 //! vectors that are moved 256 bytes at a time, and end in the same way.
 //!
-//! The multiplier is the limit, and the `crc32` instruction runs elsewhere in the core. Long messages therefore go in
-//! blocks ([`fused`]): the vectors take the block's first part while three `crc32` streams take the rest, and at the end
-//! of the block the vectors *leap* over the streams' part by one multiply with a larger power.
+//! Where the multiplier is the limit, the `crc32` instruction beside it gains, since it runs elsewhere in the core.
+//! Long messages then go in blocks ([`fused`]): the vectors take the block's first part while three `crc32` streams take
+//! the rest, and at the end of the block the vectors *leap* over the streams' part by one multiply with a larger power.
 //!
 //! Bytes that are no whole vector come first, behind zeros, which an empty register does not notice.
 
+use super::super::cpuid;
 use super::super::crc::{self, shift};
 use crate::arch::portable::crc32c::reversed;
 use crate::polynomial::crc32c_power;
@@ -161,7 +162,7 @@ pub(in crate::arch) fn feed<const REVERSE: bool>(state: u32, data: &[u8]) -> u32
     }
     let (src, dst) = (data.as_ptr(), core::ptr::null_mut());
     // SAFETY: `data` has at least 64 bytes, and without `COPY` nothing is written.
-    unsafe { run(state, Cursor::<REVERSE, false> { src, dst, left: data.len() }) }
+    unsafe { run(state, Cursor::<REVERSE, false> { src, dst, left: data.len() }, fuse(data.len())) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
@@ -172,16 +173,23 @@ pub(in crate::arch) fn feed_copy<const REVERSE: bool>(state: u32, src: &[u8], ds
         return crc::short::<REVERSE>(state, &src[..left]);
     }
     // SAFETY: both slices have at least `left` bytes, at least 64.
-    unsafe { run(state, Cursor::<REVERSE, true> { src: src.as_ptr(), dst: dst.as_mut_ptr(), left }) }
+    unsafe { run(state, Cursor::<REVERSE, true> { src: src.as_ptr(), dst: dst.as_mut_ptr(), left }, fuse(left)) }
 }
 
-/// The register after the cursor's bytes.
+/// Whether to put the `crc32` instruction beside the multiplies.
+#[inline]
+fn fuse(len: usize) -> bool {
+    // Messages without a whole block have no use for the answer.
+    len >= 1600 && cpuid::facts().slow_multiply
+}
+
+/// The register after the cursor's bytes; with `fuse` the `crc32` instruction takes its part of long messages.
 ///
 /// # Safety
 /// There are at least 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
-unsafe fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<REVERSE, COPY>) -> u32 {
+unsafe fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<REVERSE, COPY>, fuse: bool) -> u32 {
     // What the register holds is added to the first four bytes of the message.
     let register = |state: u32| _mm512_zextsi128_si512(_mm_cvtsi32_si128(state.cast_signed()));
     let lead = at.left % V;
@@ -201,7 +209,7 @@ unsafe fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<
         unsafe { short_message(first, at) }
     } else {
         // SAFETY: eight vectors are more than four.
-        unsafe { long_message(first, at) }
+        unsafe { long_message(first, at, fuse) }
     }
 }
 
@@ -224,21 +232,25 @@ unsafe fn short_message<const REVERSE: bool, const COPY: bool>(first: __m512i, a
     sum_to_state(sum, last)
 }
 
-/// Eight vectors and more.
+/// Eight vectors and more; with `fuse` the `crc32` instruction takes its part.
 ///
 /// # Safety
 /// There are at least four vectors.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
-unsafe fn long_message<const REVERSE: bool, const COPY: bool>(first: __m512i, mut at: Cursor<REVERSE, COPY>) -> u32 {
+unsafe fn long_message<const REVERSE: bool, const COPY: bool>(
+    first: __m512i,
+    mut at: Cursor<REVERSE, COPY>,
+    fuse: bool,
+) -> u32 {
     // SAFETY: there are at least four vectors.
     let mut lanes = unsafe { [at.vector(0), at.vector(V), at.vector(2 * V), at.vector(3 * V)] };
     lanes[0] = _mm512_xor_si512(lanes[0], first);
     at.skip(4 * V);
     // Reversed words are dear outside of vectors: those messages stay with the multiplier.
-    if !REVERSE {
-        // 12 + 4 vectors cost 32 multiplies of two cycles each and three streams of 24 words 72 `crc32` of one cycle each,
-        // so both units are nearly always busy; and a block of 1600 bytes stays close to one place for the prefetchers.
+    if fuse && !REVERSE {
+        // 12 + 4 vectors cost 32 multiplies of two cycles each, three streams of 24 words 72 `crc32` of one cycle each,
+        // so both units are nearly always busy; and a block of 1600 bytes keeps to one place for the prefetchers.
         lanes = fused::<3, 24, REVERSE, COPY>(lanes, &mut at);
     }
     let by = const { Multipliers::all(4 * V as u64) }.load();
@@ -264,8 +276,8 @@ unsafe fn long_message<const REVERSE: bool, const COPY: bool>(first: __m512i, mu
     sum_to_state(sum, last)
 }
 
-/// As many blocks of `ROUNDS` times 256 bytes and three streams of `WORDS` words as there are, the vectors and the `crc32`
-/// instruction side by side.
+/// As many blocks of `ROUNDS` times 256 bytes and three streams of `WORDS` words as there are, the vectors and the
+/// `crc32` instruction side by side.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
 fn fused<const ROUNDS: usize, const WORDS: usize, const REVERSE: bool, const COPY: bool>(
@@ -339,4 +351,28 @@ unsafe fn streams<const WORDS: usize, const REVERSE: bool, const COPY: bool>(
     // SAFETY: in bounds by the contract.
     let words = unsafe { [0, 1, 2].map(|i| at.word(start + 8 * (i * WORDS + word))) };
     [crc::word(a, words[0]), crc::word(b, words[1]), crc::word(c, words[2])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_through_long_messages_equal_the_portable_kernel() {
+        if !super::super::is_available() {
+            return eprintln!("skipped: no AVX-512");
+        }
+        let data: Vec<u8> = (0..20_000u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+        let mut copy = vec![0; data.len()];
+        for len in (64..2600).chain((2600..data.len()).step_by(97)) {
+            let expected = crate::arch::portable::crc32c::feed::<false>(7, &data[..len]);
+            for fuse in [false, true] {
+                let cursor = Cursor::<false, true> { src: data.as_ptr(), dst: copy.as_mut_ptr(), left: len };
+                // SAFETY: the CPU has the features, and both buffers have `len` bytes, at least 64.
+                assert_eq!(unsafe { run(7, cursor, fuse) }, expected, "{len} bytes, fuse {fuse}");
+                assert_eq!(copy[..len], data[..len]);
+                copy[..len].fill(0);
+            }
+        }
+    }
 }
