@@ -7,7 +7,7 @@
 //!
 //! Where the multiplier is the limit, the `crc32` instruction beside it gains, since it runs elsewhere in the core.
 //! Long messages then go in blocks ([`fused`]): the vectors take the block's first part while three `crc32` streams take
-//! the rest, and at the end of the block the vectors *leap* over the streams' part by one multiply with a larger power.
+//! the rest, and at the end of the block the vectors *leap* over the streams' part: one multiply with a larger power.
 //!
 //! Bytes that are no whole vector come first, behind zeros, which an empty register does not notice.
 
