@@ -1,2 +1,5 @@
 //! The only file that names an atomic.
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+#[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, Ordering, fence};

@@ -10,7 +10,7 @@ use crate::interrupt::Interrupt;
 use crate::sync::{Turn, Word};
 use crate::wq::Entry;
 use telpher_abi::Descriptor;
-use telpher_abi::registers::IntCause;
+use telpher_abi::registers::{DeviceState, IntCause};
 
 /// One group's arbiter.
 #[derive(Debug, Default)]
@@ -157,11 +157,11 @@ impl Device {
         }
     }
 
-    /// True if a descriptor waits (or is arriving) for an engine of the group; ordered against submission, so that an
-    /// engine that sees `false` after announcing its sleep can sleep.
+    /// True if a descriptor waits (or is arriving) for an engine of the group. A consumer that is about to sleep puts a
+    /// sequentially consistent fence before this look, and a submitter one behind its submission.
     #[must_use]
     pub fn group_has_work(&self, group: usize) -> bool {
-        let Some(group) = self.groups.get(group) else { return false };
-        bits(group.0.wqs.get()).any(|wq| self.wqs[wq].ring.has_work())
+        self.state() != DeviceState::Halted
+            && self.groups.get(group).is_some_and(|group| self.any_occupied(group.0.wqs.get()))
     }
 }

@@ -79,9 +79,7 @@ impl Turn {
     #[inline]
     pub(crate) fn try_with<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
         // Acquire: pairs with the Release below; what the previous holder wrote is seen.
-        if self.0.swap(1, Ordering::Acquire) != 0 {
-            return None;
-        }
+        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let result = act();
         // Release: pairs with the Acquire above.
         self.0.store(0, Ordering::Release);

@@ -84,12 +84,13 @@ impl Ring {
                 return Push::NotEnabled;
             }
             let position = tail >> STATE_BITS;
-            // Acquire: pairs with the Release in `pop`; a slot counted free is no longer being read.
-            if position.wrapping_sub(self.head.0.load(Ordering::Acquire)) >= limit {
+            // Acquire: pairs with the Release in `pop`; a slot counted free is no longer being read. Saturating: a tail read
+            // too long ago may lie behind the head, which the compare-exchange will notice.
+            if position.saturating_sub(self.head.0.load(Ordering::Acquire)) >= limit {
                 return Push::Full;
             }
-            // SeqCst: with the load in `has_work`, so that a consumer going to sleep and a submitter never both
-            // miss each other.
+            // Relaxed: the reservation itself; the slot was freed before (Acquire above), and its content is published by
+            // the sequence below.
             match self.tail.0.compare_exchange_weak(tail, tail + (1 << STATE_BITS), Ordering::SeqCst, Ordering::Relaxed)
             {
                 Ok(_) => break slot_of(slots, position),
@@ -132,13 +133,6 @@ impl Ring {
     pub(crate) fn occupancy(&self) -> u64 {
         let head = self.head.0.load(Ordering::Relaxed);
         (self.tail.0.load(Ordering::Relaxed) >> STATE_BITS).saturating_sub(head)
-    }
-
-    /// True if a descriptor waits or is arriving; ordered against `push` for consumers that are about to sleep.
-    #[inline]
-    pub(crate) fn has_work(&self) -> bool {
-        // SeqCst: pairs with the compare-exchange in `push`.
-        self.tail.0.load(Ordering::SeqCst) >> STATE_BITS != self.head.0.load(Ordering::Relaxed)
     }
 
     /// Position the next accepted descriptor gets.

@@ -37,7 +37,8 @@ impl Inline {
             }
             // A descriptor blocked on other work needs another turn only after somebody moved: its waiter will ask.
             let may_rest = last == Progress::Blocked;
-            // SeqCst: between leaving and looking. Whoever submitted while we held the lock is seen here, or sees it free.
+            // SeqCst: between leaving and looking, so that what was submitted while we held the lock is seen here, or its
+            // submitter finds the lock free. Whoever waits for a record drives, so a missed hand-over delays, never loses.
             let again = {
                 drop(crew);
                 fence(Ordering::SeqCst);

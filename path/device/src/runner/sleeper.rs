@@ -1,8 +1,8 @@
 //! Going to sleep without missing a wake-up: a worker announces its sleep, looks once more, and only then parks; who
-//! brings work looks for the announcement after the work is visible. Dekker's pattern, all four accesses sequentially
-//! consistent.
+//! brings work looks for the announcement after the work is visible. Dekker's pattern with a sequentially consistent fence
+//! on either side.
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, fence};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -20,8 +20,9 @@ impl Sleeper {
 
     /// Announces sleep, and parks unless there is work after all. `park` may return early.
     pub(crate) fn sleep(&self, has_work: impl Fn() -> bool, park: impl Fn()) {
-        // SeqCst: before the look at the work; pairs with the load in `wake`.
-        self.state.store(ASLEEP, Ordering::SeqCst);
+        self.state.store(ASLEEP, Ordering::Relaxed);
+        // SeqCst: the announcement before the look at the work; pairs with the fence in `wake`.
+        fence(Ordering::SeqCst);
         if !has_work() {
             // Acquire: pairs with the Release of the swap in `wake`.
             while self.state.load(Ordering::Acquire) == ASLEEP {
@@ -31,11 +32,12 @@ impl Sleeper {
         self.state.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Wakes the worker if it sleeps; `unpark` makes its `park` return. The work must be visible (SeqCst) before.
+    /// Wakes the worker if it sleeps; `unpark` makes its `park` return. The work must have been stored before.
     #[inline]
     pub(crate) fn wake(&self, unpark: impl FnOnce()) -> bool {
-        // SeqCst: after the work became visible; pairs with the store in `sleep`.
-        if self.state.load(Ordering::SeqCst) == ASLEEP && self.state.swap(AWAKE, Ordering::AcqRel) == ASLEEP {
+        // SeqCst: the work before the look at the announcement; pairs with the fence in `sleep`.
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Relaxed) == ASLEEP && self.state.swap(AWAKE, Ordering::AcqRel) == ASLEEP {
             unpark();
             return true;
         }
@@ -44,6 +46,6 @@ impl Sleeper {
 
     /// True while the worker sleeps or is about to.
     pub(crate) fn is_asleep(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == ASLEEP
+        self.state.load(Ordering::Acquire) == ASLEEP
     }
 }
