@@ -44,3 +44,8 @@ pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency
 pub use name::{DeviceName, ModelSource, NameError, WqName};
 pub use runner::Runner;
 pub use telpher_model::{Capabilities, Preset};
+
+/// The README's examples, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

@@ -153,6 +153,9 @@ pub enum CapabilityError {
         /// Asked for.
         version: u32,
     },
+    /// GENCAP[31] is 0: the tables would be fixed, and nothing says to what.
+    #[error("a device whose configuration is fixed (GENCAP bit 31 clear) is not modelled")]
+    FixedConfiguration,
     /// An operation is announced that the model does not have.
     #[error("operation {opcode} is announced but not modelled")]
     Operation {
@@ -172,6 +175,9 @@ impl Capabilities {
         };
         if self.version != VERSION_1 {
             return Err(CapabilityError::Version { version: self.version });
+        }
+        if !self.gen_cap.configurable() {
+            return Err(CapabilityError::FixedConfiguration);
         }
         count("work queues", self.wq_cap.queues().into(), MAX_WQS)?;
         count("groups", self.grp_cap.groups().into(), MAX_GROUPS)?;

@@ -48,3 +48,8 @@ pub use registers::layout;
 pub use run::{Progress, Spaces, run};
 pub use submit::{Response, Write};
 pub use wq::Submitter;
+
+/// The README's examples, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;
