@@ -1,0 +1,113 @@
+//! What every file and every crate must bring.
+
+use crate::metadata::members;
+use crate::{files, none, relative, root, rust_files, text};
+
+/// Lines a file of product code may have; past a third of it ask which second reason moved in.
+const LONGEST: usize = 900;
+
+#[test]
+fn no_file_of_product_code_is_too_long() {
+    let mut findings = Vec::new();
+    for (path, text) in rust_files() {
+        // Tests below the code do not count.
+        let lines = text.lines().take_while(|line| *line != "mod tests {").count();
+        if path.contains("/src/") && !path.ends_with("/tests.rs") && lines > LONGEST {
+            findings.push(format!("{path}: {lines} lines"));
+        }
+    }
+    none(&format!("longer than {LONGEST} lines"), &findings);
+}
+
+#[test]
+fn nothing_is_left_to_do_without_an_issue() {
+    // In two halves, so that this file does not find itself.
+    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+    let macros = [concat!("todo", "!("), concat!("unimplemented", "!(")];
+    let mut findings = Vec::new();
+    for path in files() {
+        let Some(text) = text(&path) else { continue };
+        for (number, line) in (1..).zip(text.lines()) {
+            let word = line.split(|c: char| !c.is_alphanumeric()).any(|word| words.contains(&word));
+            // An issue makes it a promise: `(#12)`.
+            if (word || macros.iter().any(|name| line.contains(name))) && !line.contains("(#") {
+                findings.push(format!("{}:{number}: {}", relative(&path), line.trim()));
+            }
+        }
+    }
+    none("left to do, without an issue", &findings);
+}
+
+#[test]
+fn every_crate_introduces_itself() {
+    let mut findings = Vec::new();
+    for (room, package) in members() {
+        if package.description.as_deref().is_none_or(|description| description.len() < 20) {
+            findings.push(format!("{room} has no description"));
+        }
+        let folder = root().join(&package.folder);
+        let Ok(readme) = std::fs::read_to_string(folder.join("README.md")) else {
+            findings.push(format!("{}/README.md is missing", package.folder));
+            continue;
+        };
+        if !readme.starts_with(&format!("# {}\n", package.name)) {
+            findings.push(format!("{}/README.md does not begin with `# {}`", package.folder, package.name));
+        }
+        if !readme.contains("\n## Assumptions\n") {
+            findings.push(format!("{}/README.md has no Assumptions", package.folder));
+        }
+        let lib = std::fs::read_to_string(folder.join("src/lib.rs")).unwrap_or_default();
+        if readme.contains("```rust\n") && !lib.contains("include_str!(\"../README.md\")") {
+            findings.push(format!("{}/README.md: its example is not compiled as a documentation test", package.folder));
+        }
+    }
+    none("crates that do not introduce themselves", &findings);
+}
+
+#[test]
+fn the_changelog_has_a_place_for_the_next_change() {
+    let changelog = std::fs::read_to_string(root().join("CHANGELOG.md")).expect("CHANGELOG.md");
+    let (_, unreleased) = changelog.split_once("\n## Unreleased\n").expect("a section `## Unreleased`");
+    let section = unreleased.split("\n## ").next().expect("the first part");
+    assert!(["### Added", "### Changed", "### Fixed"].iter().any(|heading| section.contains(heading)));
+}
+
+#[test]
+fn the_readme_opens_with_the_two_commands() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("README.md");
+    let head: Vec<&str> = readme.lines().take(30).collect();
+    for command in ["cargo run --release -- bench", "./test"] {
+        assert!(head.iter().any(|line| line.starts_with(command)), "README.md does not open with `{command}`");
+    }
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut findings = Vec::new();
+    for path in files().iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+        let text = text(path).expect("UTF-8");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().expect("the first part");
+            let outside = link.contains("://") || file.is_empty();
+            if !outside && !path.parent().expect("a folder").join(file).exists() {
+                findings.push(format!("{}: {link}", relative(path)));
+            }
+        }
+    }
+    none("links that lead nowhere", &findings);
+}
+
+/// A registry's or this machine's name in the tree would work here and nowhere else.
+#[test]
+fn no_file_names_a_registry_or_a_home() {
+    let marks =
+        [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("index.", "crates"), concat!("[source", ".crates-io]")];
+    let mut findings = Vec::new();
+    for path in files() {
+        let Some(text) = text(&path) else { continue };
+        for mark in marks.iter().filter(|mark| text.contains(**mark)) {
+            findings.push(format!("{}: {mark}", relative(&path)));
+        }
+    }
+    none("names of one machine", &findings);
+}
