@@ -7,6 +7,8 @@ use crate::hint::Hint;
 /// Bytes copied to the first destination before the second has its turn: they are still in the second-level cache then,
 /// so the source is read from memory once.
 const CHUNK: usize = 64 << 10;
+/// The same for streaming copies, which keep their source out of the second-level cache.
+const STREAM_CHUNK: usize = 8 << 10;
 
 /// Copies `src` to `dst1` and to `dst2`.
 ///
@@ -27,7 +29,8 @@ impl Kernels {
     pub fn dualcast(self, src: &[u8], dst1: &mut [u8], dst2: &mut [u8], hint: Hint) {
         assert_eq!((dst1.len(), dst2.len()), (src.len(), src.len()), "all three slices have the same length");
         let streams = hint.streams(src.len());
-        for ((src, dst1), dst2) in src.chunks(CHUNK).zip(dst1.chunks_mut(CHUNK)).zip(dst2.chunks_mut(CHUNK)) {
+        let chunk = if streams { STREAM_CHUNK } else { CHUNK };
+        for ((src, dst1), dst2) in src.chunks(chunk).zip(dst1.chunks_mut(chunk)).zip(dst2.chunks_mut(chunk)) {
             if streams {
                 self.stream_copy(src, dst1);
                 self.stream_copy(src, dst2);

@@ -14,7 +14,7 @@ pub enum Hint {
 
 /// From this many bytes on [`Hint::Memory`] uses non-temporal stores.
 /// Source: measured (AMD EPYC of family 26, 1 MiB of second-level cache, `copy` against `memcpy`): from cold buffers
-/// streaming gains 1.05 to 1.08 at 64 to 256 KiB and 1.4 at 1 MiB, from cached ones it loses 3 below 1 MiB, 1.3 there.
+/// streaming gains 1.05 to 1.08 at 64 to 256 KiB and 1.3 from 1 MiB on; from cached ones it loses 3 below 1 MiB, 1.3 there.
 pub const STREAM_BYTES: usize = 1 << 20;
 
 impl Hint {

@@ -27,10 +27,10 @@ pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
         // SAFETY: `at + 256` ≤ `vectors` ≤ what is left of `src` after `lead`, so the four loads lie in `src`; a
         // prefetch may name any address.
         let v = unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + PREFETCH_BYTES).cast());
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + PREFETCH_BYTES + V).cast());
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + PREFETCH_BYTES + 2 * V).cast());
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + PREFETCH_BYTES + 3 * V).cast());
+            _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + PREFETCH_BYTES).cast());
+            _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + PREFETCH_BYTES + V).cast());
+            _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + PREFETCH_BYTES + 2 * V).cast());
+            _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + PREFETCH_BYTES + 3 * V).cast());
             [0, 1, 2, 3].map(|i| _mm512_loadu_si512(from.add(at + i * V).cast()))
         };
         for (i, v) in v.into_iter().enumerate() {
@@ -48,8 +48,9 @@ pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
 }
 
 /// How far ahead of the loads a streaming copy asks for its source.
-/// Source: measured (AMD EPYC of family 26; 256 to 2048 bytes are equal within noise).
-const PREFETCH_BYTES: usize = 1024;
+/// Source: measured (AMD EPYC of family 26, 1 to 64 MiB from memory: 1.28 to 1.40 of `memcpy`, steadier than without and
+/// than with a distance of 1 KiB).
+const PREFETCH_BYTES: usize = 4096;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub(in crate::arch) fn fill<const STREAM: bool>(dst: &mut [u8], pattern: [u64; 2]) {
