@@ -1,0 +1,125 @@
+//! The list of cases, a file a subject.
+
+mod batch;
+mod bounds;
+mod commands;
+mod delta;
+mod dif;
+mod enable;
+mod events;
+mod faults;
+mod interrupts;
+mod legality;
+mod operations;
+mod order;
+mod perfmon;
+mod queues;
+mod records;
+mod registers;
+mod resume;
+
+use crate::arena::Arena;
+use crate::case::{Case, Section, Verdict};
+use crate::stand::Stand;
+use crate::subject::{Capabilities, DeviceWish, PortalWish, QueueWish, Subject};
+use crate::table::{OPERATIONS, OpRow};
+use crate::want::Expect;
+use telpher_abi::registers::GenCap;
+use telpher_abi::{Descriptor, Opcode};
+
+/// Collects cases.
+pub(crate) struct List<'a> {
+    pub(crate) arena: &'a Arena,
+    pub(crate) capabilities: Capabilities,
+    cases: Vec<Case>,
+}
+
+impl List<'_> {
+    /// A script on a device that others with the same wish may have used.
+    pub(crate) fn script(
+        &mut self,
+        section: Section,
+        name: impl Into<String>,
+        wish: &DeviceWish,
+        body: impl Fn(&Stand) -> Verdict + 'static,
+    ) {
+        self.cases.push(Case::new(section, name, wish, body));
+    }
+
+    /// A script on a device of its own.
+    pub(crate) fn fresh(
+        &mut self,
+        section: Section,
+        name: impl Into<String>,
+        wish: &DeviceWish,
+        body: impl Fn(&Stand) -> Verdict + 'static,
+    ) {
+        self.cases.push(Case::new(section, name, wish, body).fresh());
+    }
+
+    /// One descriptor to queue 0 and what it must lead to.
+    pub(crate) fn one(
+        &mut self,
+        section: Section,
+        name: impl Into<String>,
+        wish: &DeviceWish,
+        d: Descriptor,
+        member: bool,
+        expect: impl Into<Expect>,
+    ) {
+        let expect = expect.into();
+        self.script(section, name, wish, move |stand| stand.one(PortalWish::of(0), &d, member, &expect));
+    }
+
+    /// The operations this device has.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = &'static OpRow> + use<> {
+        let op_cap = self.capabilities.op_cap;
+        OPERATIONS.iter().filter(move |row| op_cap.contains(Opcode::from_code(row.code)))
+    }
+
+    /// True if the device has the operation.
+    pub(crate) fn has(&self, opcode: Opcode) -> bool {
+        self.capabilities.op_cap.contains(opcode)
+    }
+
+    /// The wish for a device with one bit of GENCAP the other way.
+    pub(crate) fn with_capability(&self, wish: &DeviceWish, bit: u32, set: bool) -> DeviceWish {
+        let mut capabilities = self.capabilities;
+        let raw = capabilities.gen_cap.0[0];
+        capabilities.gen_cap = GenCap([if set { raw | 1 << bit } else { raw & !(1 << bit) }]);
+        if capabilities == self.capabilities {
+            return wish.clone();
+        }
+        DeviceWish { capabilities: Some(capabilities), ..wish.clone() }
+    }
+}
+
+/// A dedicated queue that takes every flag: Block On Fault and user interrupts are on.
+pub(crate) fn liberal(capabilities: &Capabilities) -> DeviceWish {
+    let block_on_fault = capabilities.gen_cap.block_on_fault();
+    DeviceWish { user_interrupts: true, ..DeviceWish::default() }
+        .queue(QueueWish { block_on_fault, ..QueueWish::default() })
+}
+
+/// Every case there is for a subject.
+pub(crate) fn all(subject: &dyn Subject, arena: &Arena) -> Vec<Case> {
+    let mut list = List { arena, capabilities: subject.capabilities(), cases: Vec::new() };
+    legality::add(&mut list);
+    bounds::add(&mut list);
+    order::add(&mut list);
+    records::add(&mut list);
+    interrupts::add(&mut list);
+    operations::add(&mut list);
+    delta::add(&mut list);
+    dif::add(&mut list);
+    faults::add(&mut list);
+    resume::add(&mut list);
+    batch::add(&mut list);
+    queues::add(&mut list);
+    enable::add(&mut list);
+    commands::add(&mut list);
+    registers::add(&mut list);
+    events::add(&mut list);
+    perfmon::add(&mut list);
+    list.cases
+}

@@ -1,0 +1,204 @@
+//! The event log: entries, records that could not be written, a full log.
+
+use super::List;
+use crate::arena::{Access, PAGE, place};
+use crate::case::{Verdict, holds, same, section};
+use crate::specimen;
+use crate::stand::Stand;
+use crate::subject::{DeviceWish, HERE, Interrupt, PortalWish, QueueWish};
+use crate::want::Want;
+use telpher_abi::registers::{EvlStatus, IntCause, offset};
+use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, Opcode};
+use telpher_portal::Offer;
+
+const ENTRIES: u16 = 64;
+
+fn status(stand: &Stand) -> Result<EvlStatus, crate::case::Trouble> {
+    Ok(EvlStatus([stand.registers()?.read(offset::EVLSTATUS, 8)]))
+}
+
+fn entry(stand: &Stand, index: u64) -> EventLogEntry {
+    let bytes = 32u64 << stand.capabilities.gen_cap.event_log_size_code();
+    let raw = stand.arena.read(stand.at(place::EVENT_LOG) + bytes * index, 64);
+    let mut image = [0; 64];
+    image.copy_from_slice(&raw);
+    EventLogEntry(Descriptor::from_bytes(&image).0)
+}
+
+fn send(stand: &Stand, d: &Descriptor) -> Verdict {
+    stand.submit(&*stand.portal(PortalWish::of(0))?, d)?;
+    stand.device.settle();
+    Ok(())
+}
+
+/// An entry's identity: code, queue, operation, PASID, member, index.
+fn who(e: &EventLogEntry) -> (u8, bool, u8, bool, u8, u32, bool, u16) {
+    (
+        e.error_code(),
+        e.wq_index_valid(),
+        e.wq_index(),
+        e.descriptor_valid(),
+        e.operation(),
+        e.pasid(),
+        e.batch_member(),
+        e.batch_index(),
+    )
+}
+
+pub(super) fn add(list: &mut List) {
+    if list.capabilities.gen_cap.event_log_size_code() == 0 {
+        return;
+    }
+    let base = list.arena.at(place::EVENT_LOG);
+    let wish = DeviceWish { event_log: Some((base, ENTRIES)), user_interrupts: true, ..DeviceWish::default() };
+    let bad_size = Descriptor::memory_move(0, 0, 0);
+    list.fresh(section::EVENT_LOG, "an error without a record is logged, not put to SWERROR", &wish, move |stand| {
+        same("head and tail", (0, 0), (status(stand)?.head(), status(stand)?.tail()))?;
+        send(stand, &bad_size)?;
+        same("tail", 1, status(stand)?.tail())?;
+        same("the entry", (0x13, true, 0, true, 0x03, HERE, false, 0), who(&entry(stand, 0)))?;
+        stand.no_sw_error()
+    });
+    let flags = Descriptor::nop().and_flags(Flags::from_bits_retain(0x60_8000));
+    list.fresh(section::EVENT_LOG, "an entry tells the invalid flags", &wish, move |stand| {
+        send(stand, &flags)?;
+        let e = entry(stand, 0);
+        same("the entry", (0x11, true, 0x60_8000), (e.error_code(), e.error_information_valid(), e.error_information()))
+    });
+    let hole = list.arena.at(place::LANES);
+    let fault = Descriptor::memory_move(hole + 8, list.arena.at(place::OUT1), 64);
+    list.fresh(section::EVENT_LOG, "an entry tells a page fault", &wish, move |stand| {
+        stand.arena.protect(place::LANES, PAGE, Access::None);
+        send(stand, &fault)?;
+        let e = entry(stand, 0);
+        same("code, write, page", (0x03, false, hole >> 12), (e.error_code(), e.write(), e.address() >> 12))
+    });
+    let record = hole + 64;
+    let nop = Descriptor::nop().with_record(record);
+    list.fresh(section::EVENT_LOG, "a record that cannot be written is kept in the log", &wish, move |stand| {
+        stand.arena.protect(place::LANES, PAGE, Access::Read);
+        send(stand, &nop)?;
+        let e = entry(stand, 0);
+        same("the entry", (0x1a, true, 0, true, 0x00, HERE, false, 0), who(&e))?;
+        same("address", record, e.address())?;
+        same("record required, operand", (true, 5), (e.record_required(), e.operand()))?;
+        same::<CompletionRecord>("the record's image", CompletionRecord([1, 0, 0, 0]), e.record())?;
+        stand.no_sw_error()
+    });
+    let list_at = list.arena.at(place::LISTS + 0x8000);
+    let batch_record = list.arena.at(specimen::RECORD);
+    list.fresh(section::EVENT_LOG, "a batch follows its member into the log", &wish, move |stand| {
+        stand.arena.protect(place::LANES, PAGE, Access::Read);
+        stand.arena.write_list(list_at, &[Descriptor::nop(), nop, Descriptor::nop()]);
+        stand.arena.clear_record(batch_record);
+        send(stand, &Descriptor::batch(list_at, 3).with_record(batch_record))?;
+        same("tail", 2, status(stand)?.tail())?;
+        let (member, batch) = (entry(stand, 0), entry(stand, 1));
+        same("the member", (0x1a, true, 0, true, 0x00, HERE, true, 1), who(&member))?;
+        same("first error in batch", true, member.first_error_in_batch())?;
+        same("the batch", (0x27, 0x01, batch_record), (batch.error_code(), batch.operation(), batch.address()))?;
+        same("identifiers", member.batch_identifier(), batch.batch_identifier())?;
+        holds("an image of the batch's record", batch.record_required() && batch.record().status_code() != 0, || {
+            format!("{batch:x?}")
+        })
+    });
+    list.fresh(section::EVENT_LOG, "an overrun goes to SWERROR even so", &wish, |stand| {
+        let portal = stand.portal(PortalWish::of(0))?;
+        stand.hold()?;
+        for _ in 0..17 {
+            same("the offer", Offer::Taken, stand.arena.offer(&*portal, &Descriptor::nop()))?;
+        }
+        let error = stand.sw_error();
+        stand.release();
+        stand.device.settle();
+        same("SWERROR", Some((true, 0x53)), error.map(|e| (e.valid(), e.error_code())))?;
+        same("tail", 0, status(stand)?.tail())
+    });
+    list.fresh(section::EVENT_LOG, "the log interrupts once until it is acknowledged", &wish, move |stand| {
+        let registers = stand.registers()?;
+        stand.interrupts()?;
+        registers.write(offset::GENCTRL, 4, 1 << 2);
+        send(stand, &bad_size)?;
+        send(stand, &bad_size)?;
+        same("interrupts", vec![Interrupt::Msix(0)], stand.interrupts()?)?;
+        same("pending", true, status(stand)?.interrupt_pending())?;
+        let bit = u64::from(IntCause::EVENT_LOG.bits());
+        same("INTCAUSE", bit, registers.read(offset::INTCAUSE, 4) & bit)?;
+        registers.write(offset::INTCAUSE, 4, bit);
+        registers.write(offset::EVLSTATUS, 8, 1 << 62 | 2);
+        same("pending", false, status(stand)?.interrupt_pending())?;
+        send(stand, &bad_size)?;
+        same("interrupts", vec![Interrupt::Msix(0)], stand.interrupts()?)
+    });
+    list.fresh(section::EVENT_LOG, "the log wraps", &wish, move |stand| {
+        let registers = stand.registers()?;
+        for i in 0..100u64 {
+            send(stand, &bad_size)?;
+            same("tail", (i + 1) % u64::from(ENTRIES), status(stand)?.tail().into())?;
+            registers.write(offset::EVLSTATUS, 4, (i + 1) % u64::from(ENTRIES));
+            same("head", (i + 1) % u64::from(ENTRIES), status(stand)?.head().into())?;
+        }
+        stand.no_sw_error()
+    });
+    list.fresh(section::EVENT_LOG, "Enable Device empties the log", &wish, move |stand| {
+        let registers = stand.registers()?;
+        send(stand, &bad_size)?;
+        for code in
+            [telpher_abi::registers::CommandCode::DisableDevice, telpher_abi::registers::CommandCode::EnableDevice]
+        {
+            if let Err(error) = crate::bring_up::command(registers, code, 0) {
+                return crate::case::fail("the command succeeds", error);
+            }
+        }
+        same("head and tail", (0, 0), (status(stand)?.head(), status(stand)?.tail()))
+    });
+    let overflow = list.with_capability(&wish, 32, true);
+    list.fresh(section::EVENT_LOG, "a full log drops and says 0x54, GENCAP[32] = 1", &overflow, move |stand| {
+        for i in 1..ENTRIES {
+            send(stand, &bad_size)?;
+            same("tail", i, status(stand)?.tail())?;
+        }
+        stand.no_sw_error()?;
+        send(stand, &bad_size)?;
+        same("tail", ENTRIES - 1, status(stand)?.tail())?;
+        let error = stand.sw_error().expect("registers are there");
+        same("SWERROR", (true, 0x54), (error.valid(), error.error_code()))?;
+        stand.registers()?.write(offset::EVLSTATUS, 4, 10);
+        send(stand, &bad_size)?;
+        same("tail", 0, status(stand)?.tail())
+    });
+    if list.capabilities.wq_cap.prs_disable() {
+        let queue = QueueWish { prs_disable: true, ..QueueWish::default() };
+        let quiet = wish.clone().queue(queue);
+        list.fresh(
+            section::EVENT_LOG,
+            "with page requests off a faulting record is logged with its image",
+            &quiet,
+            move |stand| {
+                stand.arena.protect(place::LANES, PAGE, Access::Read);
+                send(stand, &nop)?;
+                let e = entry(stand, 0);
+                same("code, address, image", (0x1a, record, 1), (e.error_code(), e.address(), e.record().status_code()))
+            },
+        );
+        let drain = Descriptor::drain().with_record(list.arena.at(specimen::RECORD));
+        list.fresh(
+            section::EVENT_LOG,
+            "with page requests off a drain reports through the log",
+            &quiet,
+            move |stand| {
+                stand.arena.clear_record(drain.completion_address());
+                send(stand, &drain)?;
+                same("the record", 0, stand.arena.status_word(drain.completion_address()))?;
+                let e = entry(stand, 0);
+                same("code, operation", (0x26, 0x02), (e.error_code(), e.operation()))?;
+                same("address, image", (drain.completion_address(), 1), (e.address(), e.record().status_code()))
+            },
+        );
+    }
+    let unknown = Descriptor::new(Opcode::from_code(0x0b)).with_record(list.arena.at(specimen::RECORD));
+    list.fresh(section::EVENT_LOG, "an error with a record is not logged", &wish, move |stand| {
+        stand.expect(&unknown, &Want::status(0x10))?;
+        same("tail", 0, status(stand)?.tail())
+    });
+}

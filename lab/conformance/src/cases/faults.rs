@@ -1,0 +1,530 @@
+//! Page faults: every operation, every operand, at every kind of place.
+
+use super::{List, liberal};
+use crate::arena::{Access, PAGE, place};
+use crate::case::{Verdict, holds, same, same_bytes, section};
+use crate::oracle::{self, Tags};
+use crate::specimen;
+use crate::stand::Stand;
+use crate::subject::{DeviceWish, QueueWish, Residency};
+use crate::want::Want;
+use std::rc::Rc;
+use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
+
+/// Where in a lane the page begins that cases take away.
+const BOUNDARY: u64 = 0x1_1000;
+/// Bytes of the plain operations: four pages and a bit, if they begin before the boundary.
+const SIZE: u32 = 12_400;
+const BLOCKS: u32 = 24;
+
+/// One buffer of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operand {
+    pub(super) lane: u64,
+    pub(super) bytes: u32,
+    pub(super) write: bool,
+    /// Number in fault information; 0 if the specification does not name this one.
+    id: u8,
+}
+
+/// What a record says after a fault.
+struct Partial {
+    completed: u32,
+    result: u8,
+    /// Words 2 and 3; `None` if they are undefined.
+    specific: Option<(u64, u64)>,
+}
+
+/// Output bytes for bytes completed, and whether not one byte more may be written.
+type Prefix = (fn(u32) -> u32, bool);
+
+/// An operation whose buffers all begin `k` bytes before a page boundary.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub(super) name: &'static str,
+    pub(super) descriptor: Descriptor,
+    pub(super) operands: Vec<Operand>,
+    /// Contents of what is read, by lane.
+    inputs: Rc<Vec<(u64, Vec<u8>)>>,
+    /// Contents in the end, by lane.
+    pub(super) outputs: Rc<Vec<(u64, Vec<u8>)>>,
+    /// What the last record says.
+    pub(super) last: Want,
+    partial: Rc<dyn Fn(Operand, u32) -> Partial>,
+    /// How much of the outputs is there after a fault; `None` if that says nothing.
+    prefix: Option<Prefix>,
+}
+
+const LANES: [u64; 3] = [place::LANES, place::LANES + place::LANE, place::LANES + 2 * place::LANE];
+
+impl Job {
+    /// Where an operand begins.
+    pub(super) fn start(lane: u64, k: u32) -> u64 {
+        lane + BOUNDARY - u64::from(k)
+    }
+
+    /// Writes all inputs and clears all outputs.
+    pub(super) fn prepare(&self, stand: &Stand, k: u32) {
+        for (lane, bytes) in self.inputs.iter() {
+            stand.arena.write(stand.at(Job::start(*lane, k)), bytes);
+        }
+        for (lane, bytes) in self.outputs.iter().filter(|(lane, _)| self.inputs.iter().all(|(l, _)| l != lane)) {
+            stand.arena.set(stand.at(Job::start(*lane, k)), bytes.len() as u64, 0xee);
+        }
+    }
+}
+
+/// The operations a device has, with buffers that begin `k` bytes before the boundary.
+pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
+    let at = |lane: u64| list.arena.at(Job::start(lane, k));
+    let (a, b, c) = (at(LANES[0]), at(LANES[1]), at(LANES[2]));
+    let size = SIZE as usize;
+    let data = oracle::noise(42, size);
+    let pattern = 0x0807_0605_0403_0201u64;
+    let repeated: Vec<u8> = (1..=8).cycle().take(size).collect();
+    let input = |lane: usize, bytes: &Vec<u8>| (LANES[lane], bytes.clone());
+    let operand = |lane: usize, bytes: u32, write, id| Operand { lane: LANES[lane], bytes, write, id };
+    let plain = |_: Operand, k: u32| Partial { completed: k, result: 0, specific: Some((0, 0)) };
+    let exact: Option<Prefix> = Some((|n| n, true));
+    let job = |name, descriptor: Descriptor| Job {
+        name,
+        descriptor: descriptor.with_record(list.arena.at(specimen::RECORD)),
+        operands: Vec::new(),
+        inputs: Rc::default(),
+        outputs: Rc::default(),
+        last: Want::success(),
+        partial: Rc::new(plain),
+        prefix: None,
+    };
+    let mut jobs = vec![
+        Job {
+            operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, true, 3)],
+            inputs: Rc::new(vec![input(0, &data)]),
+            outputs: Rc::new(vec![input(1, &data)]),
+            prefix: exact,
+            ..job("move", Descriptor::memory_move(a, b, SIZE))
+        },
+        Job {
+            operands: vec![operand(1, SIZE, true, 3)],
+            outputs: Rc::new(vec![input(1, &repeated)]),
+            prefix: exact,
+            ..job("fill", Descriptor::fill(pattern, b, SIZE))
+        },
+        Job {
+            operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, false, 2)],
+            inputs: Rc::new(vec![input(0, &data), input(1, &data)]),
+            last: Want::success().result(0),
+            ..job("compare", Descriptor::compare(a, b, SIZE))
+        },
+        Job {
+            operands: vec![operand(0, SIZE, false, 1)],
+            inputs: Rc::new(vec![input(0, &repeated)]),
+            last: Want::success().result(0),
+            ..job("compare pattern", Descriptor::compare_pattern(a, pattern, SIZE))
+        },
+        Job {
+            operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, true, 3), operand(2, SIZE, true, 4)],
+            inputs: Rc::new(vec![input(0, &data)]),
+            outputs: Rc::new(vec![input(1, &data), input(2, &data)]),
+            prefix: exact,
+            ..job("dualcast", Descriptor::dualcast(a, b, c, SIZE))
+        },
+        Job {
+            operands: vec![operand(1, SIZE, false, 0)],
+            inputs: Rc::new(vec![input(1, &data)]),
+            outputs: Rc::new(vec![input(1, &data)]),
+            ..job("cache flush", Descriptor::cache_flush(b, SIZE))
+        },
+    ];
+    if list.capabilities.gen_cap.fill_16() {
+        let repeated: Vec<u8> = (1..=16).cycle().take(size).collect();
+        jobs.push(Job {
+            operands: vec![operand(1, SIZE, true, 3)],
+            outputs: Rc::new(vec![input(1, &repeated)]),
+            prefix: exact,
+            ..job("fill with 16 bytes", Descriptor::fill16([pattern, 0x100f_0e0d_0c0b_0a09], b, SIZE))
+        });
+    }
+    let crc_of = |n: usize| u64::from(oracle::crc32(0x77, false, false, &data[..n]));
+    let whole = crc_of(size);
+    let crc_data = data.clone();
+    let crc = Rc::new(move |_: Operand, k: u32| Partial {
+        completed: k,
+        result: 0,
+        specific: (k > 0).then(|| (u64::from(oracle::crc32(0x77, false, false, &crc_data[..k as usize])), 0)),
+    });
+    jobs.push(Job {
+        operands: vec![operand(0, SIZE, false, 1)],
+        inputs: Rc::new(vec![input(0, &data)]),
+        last: Want::success().specific(whole, 0),
+        partial: crc.clone(),
+        ..job("crc", Descriptor::crc_generation(a, SIZE, 0x77))
+    });
+    jobs.push(Job {
+        operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, true, 3)],
+        inputs: Rc::new(vec![input(0, &data)]),
+        outputs: Rc::new(vec![input(1, &data)]),
+        last: Want::success().specific(whole, 0),
+        partial: crc,
+        prefix: exact,
+        ..job("copy with crc", Descriptor::copy_crc(a, b, SIZE, 0x77))
+    });
+    if k.is_multiple_of(8) {
+        jobs.extend(delta_jobs([a, b, c], &data, job));
+    }
+    jobs.extend(dif_jobs([a, b], job));
+    jobs.retain(|job| list.has(job.descriptor.opcode()));
+    jobs
+}
+
+/// Every third word differs.
+fn delta_jobs([a, b, c]: [u64; 3], data: &[u8], job: impl Fn(&'static str, Descriptor) -> Job) -> Vec<Job> {
+    let mut new = data.to_vec();
+    for word in (0..data.len() / 8).step_by(3) {
+        new[8 * word + 2] ^= 0xff;
+    }
+    let (record, ..) = oracle::delta(data, &new, usize::MAX);
+    let length = u32::try_from(record.len()).expect("short");
+    // So much that even a continuation near the end has the 80 bytes it must offer.
+    let room = length + 200;
+    // Words 0, 3, 6 …: of the first n, so many differ.
+    let differing = |bytes: u32| (bytes / 8).div_ceil(3);
+    let operand = |lane: usize, bytes, write, id| Operand { lane: LANES[lane], bytes, write, id };
+    let create = move |operand: Operand, k: u32| {
+        // A fault on the record: the first entry that does not fit ends it, at its word.
+        let (completed, entries) = if operand.write { (k / 10 * 24, k / 10) } else { (k, differing(k)) };
+        Partial { completed, result: u8::from(entries > 0), specific: Some((u64::from(10 * entries), 0)) }
+    };
+    let apply = move |operand: Operand, k: u32| {
+        let entries = if operand.write { differing(k) } else { k / 10 };
+        Partial { completed: 10 * entries, result: 0, specific: Some((0, 0)) }
+    };
+    vec![
+        Job {
+            operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, false, 2), operand(2, length, true, 3)],
+            inputs: Rc::new(vec![(LANES[0], data.to_vec()), (LANES[1], new.clone())]),
+            outputs: Rc::new(vec![(LANES[2], record.clone())]),
+            last: Want::success().result(1).specific(length.into(), 0),
+            partial: Rc::new(create),
+            ..job("create delta", Descriptor::create_delta(a, b, SIZE, c, room))
+        },
+        Job {
+            operands: vec![operand(0, length, false, 1), operand(1, SIZE, true, 3)],
+            inputs: Rc::new(vec![(LANES[0], record), (LANES[1], data.to_vec())]),
+            outputs: Rc::new(vec![(LANES[1], new)]),
+            partial: Rc::new(apply),
+            ..job("apply delta", Descriptor::apply_delta(a, length, b, SIZE))
+        },
+    ]
+}
+
+fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> Vec<Job> {
+    let from = Tags { reference: 5, mask: 0, app: 9, reference_fixed: false, app_counts: true };
+    let to = Tags { reference: 0x1_0000, mask: 0, app: 3, reference_fixed: false, app_counts: true };
+    let plain = oracle::noise(8, 512 * BLOCKS as usize);
+    let long = oracle::protect(512, false, false, from, &plain);
+    let other = oracle::protect(512, false, false, to, &plain);
+    let word = |tags: Tags, blocks| {
+        let (app, reference) = tags.raw(blocks);
+        u64::from(reference) | u64::from(app) << 48
+    };
+    let source = |d: Descriptor| d.with_source_dif_flags(1 << 4).with_source_ref_tag(5).with_source_app_tag(9);
+    let dest = |d: Descriptor| d.with_dest_dif_flags(1 << 4).with_dest_ref_tag(0x1_0000).with_dest_app_tag(3);
+    let operand = |lane: usize, block: u32, write, id| Operand { lane: LANES[lane], bytes: block * BLOCKS, write, id };
+    // Whole blocks before the boundary, by the buffer that faults; bytes completed count the source.
+    let partial = move |src: u32, dst: u32, source: bool, dest: bool| {
+        Rc::new(move |operand: Operand, k: u32| {
+            let blocks = k / if operand.write { dst } else { src };
+            let low = if source { word(from, blocks) } else { 0 };
+            let high = if dest { word(to, blocks) } else { 0 };
+            Partial { completed: blocks * src, result: 0, specific: Some((low, high)) }
+        })
+    };
+    let d = |opcode, dst, size| Descriptor::dif(opcode, a, dst, size * BLOCKS);
+    vec![
+        Job {
+            operands: vec![operand(0, 520, false, 1)],
+            inputs: Rc::new(vec![(LANES[0], long.clone())]),
+            last: Want::success().specific(word(from, BLOCKS), 0),
+            partial: partial(520, 1, true, false),
+            ..job("dif check", source(d(Opcode::DifCheck, 0, 520)))
+        },
+        Job {
+            operands: vec![operand(0, 512, false, 1), operand(1, 520, true, 3)],
+            inputs: Rc::new(vec![(LANES[0], plain.clone())]),
+            outputs: Rc::new(vec![(LANES[1], other.clone())]),
+            last: Want::success().specific(0, word(to, BLOCKS)),
+            partial: partial(512, 520, false, true),
+            prefix: Some((|n| n / 512 * 520, false)),
+            ..job("dif insert", dest(d(Opcode::DifInsert, b, 512)))
+        },
+        Job {
+            operands: vec![operand(0, 520, false, 1), operand(1, 512, true, 3)],
+            inputs: Rc::new(vec![(LANES[0], long.clone())]),
+            outputs: Rc::new(vec![(LANES[1], plain)]),
+            last: Want::success().specific(word(from, BLOCKS), 0),
+            partial: partial(520, 512, true, false),
+            prefix: Some((|n| n / 520 * 512, false)),
+            ..job("dif strip", source(d(Opcode::DifStrip, b, 520)))
+        },
+        Job {
+            operands: vec![operand(0, 520, false, 1), operand(1, 520, true, 3)],
+            inputs: Rc::new(vec![(LANES[0], long)]),
+            outputs: Rc::new(vec![(LANES[1], other)]),
+            last: Want::success().specific(word(from, BLOCKS), word(to, BLOCKS)),
+            partial: partial(520, 520, true, true),
+            prefix: Some((|n| n, false)),
+            ..job("dif update", dest(source(d(Opcode::DifUpdate, b, 520))))
+        },
+    ]
+}
+
+/// Compares a partial record; a device that does not promise exact faults may stop earlier.
+fn compare_partial(stand: &Stand, job: &Job, operand: Operand, k: u32, code: u8) -> Verdict {
+    let got = stand.run(&*stand.portal(crate::subject::PortalWish::of(0))?, &job.descriptor)?;
+    let partial = (job.partial)(operand, k);
+    let want = Want::fault(code, operand.write, stand.at(operand.lane + BOUNDARY));
+    let want = if operand.id == 0 { want.open_info() } else { want.operand(stand.operand(operand.id)) };
+    let want = want.result(partial.result).bytes_completed(partial.completed);
+    let want = match partial.specific {
+        Some((low, high)) => want.specific(low, high),
+        None => want.any_specific(),
+    };
+    if stand.promises.exact_faults {
+        return stand.compare(&want, &got);
+    }
+    stand.compare(&want.any_result().any_bytes_completed().any_specific(), &got)?;
+    let done = got.bytes_completed();
+    holds(format!("at most {} bytes completed", partial.completed), done <= partial.completed, || format!("{done}"))
+}
+
+fn take_away(stand: &Stand, operand: Operand, access: Access) {
+    let pages = u64::from(operand.bytes).next_multiple_of(PAGE) + PAGE;
+    stand.arena.protect(operand.lane + BOUNDARY, pages, access);
+}
+
+fn boundaries(list: &mut List, wish: &DeviceWish) {
+    for k in [0u32, 1, 8, 60, 64, 512, 520, 1040, 4088, 4096, 8192, 10_000] {
+        for job in jobs(list, k) {
+            for operand in job.operands.clone() {
+                if k >= operand.bytes {
+                    continue;
+                }
+                let kinds: &[Access] = if operand.write { &[Access::None, Access::Read] } else { &[Access::None] };
+                for access in kinds.iter().copied() {
+                    for block in [false, true] {
+                        if block && !list.capabilities.gen_cap.block_on_fault() {
+                            continue;
+                        }
+                        let mut job = job.clone();
+                        if block {
+                            job.descriptor = job.descriptor.and_flags(Flags::BLOCK_ON_FAULT);
+                        }
+                        let code = if block { 0x04 } else { 0x03 };
+                        let name = format!(
+                            "{} with operand {} {access:?} after {k} bytes gives {code:#04x}",
+                            job.name, operand.id
+                        );
+                        list.script(section::FAULTS, name, wish, move |stand| {
+                            job.prepare(stand, k);
+                            take_away(stand, operand, access);
+                            compare_partial(stand, &job, operand, k, code)?;
+                            stand.arena.restore();
+                            check_prefix(stand, &job, k)
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What was written before the fault is right, and nothing else was written.
+fn check_prefix(stand: &Stand, job: &Job, k: u32) -> Verdict {
+    let Some((bytes_out, nothing_more)) = job.prefix else { return Ok(()) };
+    let completed = stand.arena.record(job.descriptor.completion_address()).bytes_completed();
+    for (lane, expected) in job.outputs.iter() {
+        let n = (bytes_out(completed) as usize).min(expected.len());
+        let got = stand.arena.read(stand.at(Job::start(*lane, k)), expected.len() as u64);
+        same_bytes("what is completed", &expected[..n], &got[..n])?;
+        if nothing_more && stand.promises.exact_faults {
+            same_bytes("what is not", &vec![0xee; expected.len() - n], &got[n..])?;
+        }
+    }
+    Ok(())
+}
+
+/// Bad addresses of every kind, for the plainest reader and writer.
+fn wild(list: &mut List, wish: &DeviceWish) {
+    let (record, good) = (list.arena.at(specimen::RECORD), list.arena.at(place::OUT1));
+    for (what, bad) in [
+        ("0", 0u64),
+        ("8", 8),
+        ("unmapped memory", list.arena.unmapped()),
+        ("the end of user space", 0x8000_0000_0000),
+        ("a non-canonical address", 0x8000_0000_0000_0000),
+        ("the end of the address space", u64::MAX - 63),
+    ] {
+        for (write, d) in [
+            (false, Descriptor::memory_move(bad, good, 64)),
+            (true, Descriptor::memory_move(good, bad, 64)),
+            (true, Descriptor::fill(0, bad, 64)),
+            (false, Descriptor::compare(bad, good, 64)),
+            (false, Descriptor::crc_generation(bad, 64, 0)),
+        ] {
+            let d = d.with_record(record);
+            let name = format!("{} of {what} is a page fault, write: {write}", d.opcode());
+            let want = Want::fault(0x03, write, bad).bytes_completed(0).any_specific();
+            list.script(section::FAULTS, name, wish, move |stand| stand.expect(&d, &want.open_info()));
+        }
+    }
+    // A range that runs past the end of the address space ends there.
+    let d = Descriptor::memory_move(u64::MAX - 15, good, 64).with_record(record);
+    list.script(section::FAULTS, "a range past the end of the address space is a page fault", wish, move |stand| {
+        let want = Want::fault(0x03, false, u64::MAX - 15).bytes_completed(0);
+        stand.expect(&d, &want.open_info())
+    });
+    // The last byte before a hole can be used.
+    let end = list.arena.end();
+    let d = Descriptor::memory_move(end - 100, good, 100).with_record(record);
+    list.script(section::FAULTS, "a source may end where mapped memory ends", wish, move |stand| {
+        stand.expect(&d, &Want::success())
+    });
+    let d = Descriptor::fill(0, end - 100, 101).with_record(record);
+    list.script(section::FAULTS, "a fill one byte too long faults at the last byte", wish, move |stand| {
+        stand.expect(&d, &Want::fault(0x03, true, end).bytes_completed(100).open_info())
+    });
+}
+
+/// A difference found before the fault is the result.
+fn difference_first(list: &mut List, wish: &DeviceWish) {
+    let k = 200u32;
+    let (a, b) = (list.arena.at(Job::start(LANES[0], k)), list.arena.at(Job::start(LANES[1], k)));
+    let record = list.arena.at(specimen::RECORD);
+    for (what, d) in
+        [("compare", Descriptor::compare(a, b, SIZE)), ("compare pattern", Descriptor::compare_pattern(a, 0, SIZE))]
+    {
+        let d = d.with_record(record);
+        let exact = d.opcode() == Opcode::Compare;
+        list.script(section::FAULTS, format!("{what}: a difference before the fault wins"), wish, move |stand| {
+            for at in [a, b] {
+                stand.arena.set(at, SIZE.into(), 0);
+            }
+            stand.arena.write(a + 144, &[1]);
+            stand.arena.protect(LANES[0] + BOUNDARY, 4 * PAGE, Access::None);
+            let want = Want::success().result(1).bytes_completed(144);
+            stand.expect(&d, &if exact { want } else { want.any_bytes_completed() })
+        });
+    }
+}
+
+/// Fault at the CRC's seed, before anything else.
+fn seed(list: &mut List, wish: &DeviceWish) {
+    let bad = list.arena.at(LANES[0] + BOUNDARY + 64);
+    for opcode in [Opcode::CrcGeneration, Opcode::CopyCrc] {
+        let dst = if opcode == Opcode::CopyCrc { list.arena.at(place::OUT1) } else { 0 };
+        let d = Descriptor::dif(opcode, list.arena.at(specimen::COUNT), dst, 64)
+            .and_flags(OpFlags::READ_SEED)
+            .with_crc_seed_address(bad)
+            .with_record(list.arena.at(specimen::RECORD));
+        list.script(section::FAULTS, format!("{opcode} whose seed is in a hole"), wish, move |stand| {
+            stand.arena.protect(LANES[0] + BOUNDARY, PAGE, Access::None);
+            let want = Want::fault(0x03, false, bad).operand(stand.operand(2)).bytes_completed(0).any_specific();
+            stand.expect(&d, &want)
+        });
+    }
+}
+
+/// A move that must go backward faults from its end.
+fn backward(list: &mut List, wish: &DeviceWish) {
+    if !list.capabilities.gen_cap.overlapping_copy() {
+        return;
+    }
+    let record = list.arena.at(specimen::RECORD);
+    let lane = LANES[2];
+    // Source [S, S+0x3000), destination 0x800 higher; the page at BOUNDARY is the one that is missing.
+    for (what, start, write, access, address, completed, result) in [
+        // The missing page is the source's first: everything behind it was copied.
+        ("first source page", BOUNDARY, false, Access::None, BOUNDARY + 0x1000 - 1, 0x2000u32, 1u8),
+        // The destination's last page is missing: nothing was copied.
+        ("last destination page", BOUNDARY - 0x3000, true, Access::Read, BOUNDARY + 0x800 - 1, 0, 1),
+        // Read-only in the middle: written down to the end of that page.
+        ("middle destination page", BOUNDARY - 0x1000, true, Access::Read, BOUNDARY + 0x1000 - 1, 0x1800, 1),
+    ] {
+        let (src, dst) = (list.arena.at(lane + start), list.arena.at(lane + start + 0x800));
+        let d = Descriptor::memory_move(src, dst, 0x3000).with_record(record);
+        let missing = list.arena.at(lane + address);
+        list.script(section::FAULTS, format!("a backward move with its {what} missing"), wish, move |stand| {
+            let data = oracle::noise(77, 0x3000);
+            stand.arena.write(src, &data);
+            stand.arena.protect(lane + BOUNDARY, PAGE, access);
+            let want = Want::fault(0x03, write, missing).operand(stand.operand(if write { 3 } else { 1 }));
+            let want = want.result(result).bytes_completed(completed);
+            // With nothing copied either direction is true.
+            stand.expect(&d, &if completed == 0 { want.any_result() } else { want })?;
+            stand.arena.restore();
+            let n = u64::from(completed);
+            same_bytes(
+                "what is completed",
+                &data[0x3000 - completed as usize..],
+                &stand.arena.read(dst + 0x3000 - n, n),
+            )
+        });
+    }
+}
+
+/// Pages that are mapped but were never touched.
+fn cold(list: &mut List, block_allowed: bool) {
+    let record = list.arena.at(specimen::RECORD);
+    let (at, good) = (list.arena.at(place::COLD), list.arena.at(place::OUT1));
+    let jobs = [
+        ("read", false, Descriptor::memory_move(at, good, 8192)),
+        ("write", true, Descriptor::memory_move(good, at, 8192)),
+        ("fill", true, Descriptor::fill(0, at, 8192)),
+    ];
+    for (what, write, d) in jobs {
+        for residency in [Residency::Lenient, Residency::Strict] {
+            for block in [false, true] {
+                if block && !block_allowed {
+                    continue;
+                }
+                let flags = if block { Flags::BLOCK_ON_FAULT } else { Flags::empty() };
+                let d = d.and_flags(flags).with_record(record);
+                let wish = DeviceWish { residency, ..liberal(&list.capabilities) };
+                let fault = residency == Residency::Strict && !block;
+                let name = format!("{what} of untouched pages, {residency:?}, block on fault: {block}");
+                list.script(section::FAULTS, name, &wish, move |stand| {
+                    stand.arena.forget(place::COLD, 0x4000);
+                    stand.arena.set(good, 8192, 0);
+                    let want = if fault {
+                        Want::fault(0x03, write, at).bytes_completed(0).open_info()
+                    } else {
+                        Want::success()
+                    };
+                    stand.expect(&d, &want)
+                });
+            }
+        }
+    }
+    // While page requests are on, record and list are always waited for.
+    let wish = DeviceWish { residency: Residency::Strict, ..DeviceWish::default() };
+    let d = Descriptor::nop().with_record(at);
+    list.script(section::FAULTS, "an untouched record page is waited for", &wish, move |stand| {
+        stand.arena.forget(place::COLD, 0x4000);
+        let portal = stand.portal(crate::subject::PortalWish::of(0))?;
+        stand.submit(&*portal, &d)?;
+        stand.device.settle();
+        same("status", 1, stand.arena.status_word(at) & 0xff)
+    });
+}
+
+pub(super) fn add(list: &mut List) {
+    let wish = liberal(&list.capabilities);
+    boundaries(list, &wish);
+    let plain = DeviceWish::default().queue(QueueWish { max_transfer_shift: 20, ..QueueWish::default() });
+    wild(list, &plain);
+    difference_first(list, &plain);
+    seed(list, &plain);
+    backward(list, &plain);
+    cold(list, list.capabilities.gen_cap.block_on_fault());
+}

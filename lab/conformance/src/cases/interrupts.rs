@@ -1,0 +1,155 @@
+//! Completion interrupts: handles, tables, permission, and that they follow errors too.
+
+use super::{List, liberal};
+use crate::bring_up::{Map, open_interrupt};
+use crate::case::{Verdict, same, section, skip};
+use crate::specimen;
+use crate::stand::Stand;
+use crate::subject::{DeviceWish, HANDLE, HERE, Interrupt, PortalWish, QueueWish, STRANGER};
+use crate::want::{Expect, Information, Want};
+use telpher_abi::registers::{MsixPerm, PortalKind};
+use telpher_abi::{Descriptor, Flags};
+
+fn nop(list: &List, handle: u16) -> Descriptor {
+    let d = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
+    d.and_flags(Flags::REQUEST_COMPLETION_INTERRUPT).with_interrupt_handle(handle)
+}
+
+/// Runs `d` and compares the interrupts it leads to.
+fn sends(stand: &Stand, portal: PortalWish, d: &Descriptor, want: &Want, interrupts: &[Interrupt]) -> Verdict {
+    stand.interrupts()?;
+    let portal = stand.portal(portal)?;
+    let record = stand.run(&*portal, d)?;
+    stand.compare(want, &record)?;
+    stand.device.settle();
+    same("interrupts", interrupts, &stand.interrupts()?[..])
+}
+
+fn delivery(list: &mut List, wish: &DeviceWish) {
+    let (d, ims) = (nop(list, HANDLE), list.capabilities.gen_cap.ims_size() > 0);
+    for (kind, interrupt) in [
+        (PortalKind::UnlimitedMsix, Interrupt::Msix(HANDLE)),
+        (PortalKind::LimitedMsix, Interrupt::Msix(HANDLE)),
+        (PortalKind::UnlimitedIms, Interrupt::Ims(HANDLE)),
+        (PortalKind::LimitedIms, Interrupt::Ims(HANDLE)),
+    ] {
+        if kind.is_ims() && !ims {
+            continue;
+        }
+        list.script(
+            section::HANDLES,
+            format!("a completion through {kind:?} sends {interrupt:?}"),
+            wish,
+            move |stand| sends(stand, PortalWish::of(0).kind(kind), &d, &Want::success(), &[interrupt]),
+        );
+        list.script(section::HANDLES, format!("a member through {kind:?} sends {interrupt:?}"), wish, move |stand| {
+            let at = stand.at(specimen::SURROUND);
+            stand.arena.write_list(at, &[d, Descriptor::nop()]);
+            let batch = Descriptor::batch(at, 2).with_record(stand.at(specimen::BATCH_RECORD));
+            let want = Want::success().bytes_completed(2);
+            sends(stand, PortalWish::of(0).kind(kind), &batch, &want, &[interrupt])
+        });
+    }
+    let plain = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
+    list.script(section::HANDLES, "no request, no interrupt", wish, move |stand| {
+        sends(stand, PortalWish::of(0), &plain, &Want::success(), &[])
+    });
+    let refused = specimen::with_byte(&d, 40, 1);
+    list.script(section::HANDLES, "a refused descriptor sends its interrupt", wish, move |stand| {
+        sends(stand, PortalWish::of(0), &refused, &Want::status(0x12), &[Interrupt::Msix(HANDLE)])
+    });
+    list.script(section::HANDLES, "an interrupt needs no record", wish, move |stand| {
+        stand.interrupts()?;
+        let bare = Descriptor::nop().with_flags(Flags::REQUEST_COMPLETION_INTERRUPT).with_interrupt_handle(HANDLE);
+        let portal = stand.portal(PortalWish::of(0))?;
+        stand.submit(&*portal, &bare)?;
+        stand.device.settle();
+        same("interrupts", vec![Interrupt::Msix(HANDLE)], stand.interrupts()?)
+    });
+    list.script(section::HANDLES, "a drain may be heard of by its interrupt alone", wish, move |stand| {
+        stand.interrupts()?;
+        let drain = Descriptor::drain().with_flags(Flags::REQUEST_COMPLETION_INTERRUPT).with_interrupt_handle(HANDLE);
+        let portal = stand.portal(PortalWish::of(0))?;
+        stand.submit(&*portal, &drain)?;
+        stand.device.settle();
+        stand.no_sw_error()?;
+        same("interrupts", vec![Interrupt::Msix(HANDLE)], stand.interrupts()?)
+    });
+}
+
+fn permission(list: &mut List, wish: &DeviceWish) {
+    for handle in [HANDLE + 1, 0x7fff, 0xffff] {
+        let d = nop(list, handle);
+        for member in [false, true] {
+            let name = format!("handle {handle:#x}, which is not open, gives 0x19, member: {member}");
+            list.one(section::HANDLES, name, wish, d, member, Expect::RecordAndLog(Want::status(0x19)));
+        }
+        list.script(section::HANDLES, format!("handle {handle:#x} sends nothing"), wish, move |stand| {
+            sends(stand, PortalWish::of(0), &d, &Want::status(0x19), &[])
+        });
+        list.script(section::SWERROR, format!("SWERROR names handle {handle:#x}"), wish, move |stand| {
+            if !stand.promises.handle_logged {
+                return skip("invalid handles are not promised to be logged");
+            }
+            stand.registers()?;
+            stand.clear_sw_error();
+            stand.expect(&d, &Want::status(0x19))?;
+            let error = stand.sw_error().expect("registers are there");
+            same("code", 0x19, error.error_code())?;
+            same("handle", u32::from(handle), error.error_information() & 0xffff)
+        });
+    }
+    // The table entry's PASID must be the descriptor's, both ways.
+    let entries = [
+        ("another PASID", true, STRANGER, 0x19),
+        ("no PASID", false, 0, 0x19),
+        ("the descriptor's PASID", true, HERE, 0x01),
+    ];
+    for (what, enable, pasid, status) in entries {
+        let d = nop(list, HANDLE);
+        let name = format!("an entry with {what} gives {status:#04x}");
+        list.fresh(section::HANDLES, name, wish, move |stand| {
+            open_interrupt(stand.registers()?, HANDLE, enable, pasid);
+            stand.expect(&d, &Want::status(status))
+        });
+    }
+    let d = nop(list, HANDLE);
+    list.fresh(section::HANDLES, "an entry that ignores drops the interrupt", wish, move |stand| {
+        let registers = stand.registers()?;
+        let entry = MsixPerm::default().with_pasid_enable(true).with_pasid(HERE).with_ignore(true);
+        registers.write(Map::of(registers).msix_perm + 8 * u64::from(HANDLE), 4, entry.0[0]);
+        sends(stand, PortalWish::of(0), &d, &Want::success(), &[])
+    });
+    // Without a PASID the entry must have none either.
+    let plain = DeviceWish { user_interrupts: true, ..DeviceWish::default() }
+        .queue(QueueWish { pasid_enable: false, ..QueueWish::default() });
+    list.one(section::HANDLES, "a queue without PASID uses an entry without one", &plain, d, false, Want::success());
+    list.fresh(section::HANDLES, "a queue without PASID is refused an entry with one", &plain, move |stand| {
+        open_interrupt(stand.registers()?, HANDLE, true, HERE);
+        stand.expect(&d, &Want::status(0x19))
+    });
+}
+
+/// GENCFG User-mode Interrupts Enable.
+fn user_mode(list: &mut List) {
+    let d = nop(list, HANDLE);
+    let off = DeviceWish::default();
+    let flag = Want::invalid_flags(1 << 4, 0);
+    list.one(section::HANDLES, "users get no interrupts while GENCFG[12] = 0", &off, d, false, flag);
+    list.one(section::HANDLES, "members get no interrupts while GENCFG[12] = 0", &off, d, true, flag);
+    let bare = Descriptor::nop().with_flags(Flags::REQUEST_COMPLETION_INTERRUPT).with_interrupt_handle(HANDLE);
+    let logged = Expect::Logged(0x11, Some(Information { value: 1 << 4, open: 0 }));
+    list.one(section::HANDLES, "a refused interrupt flag is logged", &off, bare, false, logged);
+    let mut privileged = off.clone().queue(QueueWish { privileged: true, ..QueueWish::default() });
+    privileged.pci.privileged_mode = true;
+    list.one(section::HANDLES, "a privileged queue needs no GENCFG[12]", &privileged, d, false, Want::success());
+    let plain = off.queue(QueueWish { pasid_enable: false, ..QueueWish::default() });
+    list.one(section::HANDLES, "a queue without PASID needs no GENCFG[12]", &plain, d, false, Want::success());
+}
+
+pub(super) fn add(list: &mut List) {
+    let wish = liberal(&list.capabilities);
+    delivery(list, &wish);
+    permission(list, &wish);
+    user_mode(list);
+}

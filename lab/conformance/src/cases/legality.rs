@@ -1,0 +1,219 @@
+//! Opcodes, flags and reserved fields: every operation against every bit.
+
+use super::{List, liberal};
+use crate::case::section;
+use crate::specimen;
+use crate::stand::context;
+use crate::subject::{DeviceWish, QueueWish};
+use crate::table::{LATER_OPERATIONS, OPERATIONS, OpRow, flag};
+use crate::want::{Expect, Information, Want};
+use std::collections::BTreeSet;
+use telpher_abi::registers::OpCap;
+use telpher_abi::{Descriptor, Flags, Opcode};
+
+/// What a legal specimen with these flags leads to.
+fn success(row: &OpRow, flags: u32) -> Expect {
+    if flags & flag::RCR == 0 {
+        return Expect::Silence;
+    }
+    // Batch Error says that something failed before: the Batch ends as failed, with Result 1.
+    let want = if row.code == 0x01 && flags & flag::OP0 != 0 { Want::status(0x05) } else { Want::success() };
+    // Values are checked elsewhere; here it matters that the operation ran.
+    let want = if row.code == 0x01 { want.bytes_completed(2) } else { want };
+    want.any_result().any_specific().into()
+}
+
+/// What a descriptor that fails a check leads to: its record, or SWERROR if it has none.
+pub(super) fn refused(flags: u32, want: Want) -> Expect {
+    if flags & flag::CRAV == 0 { Expect::Logged(want.code(), None) } else { want.into() }
+}
+
+/// What a specimen with these flags leads to on queue 0 of `wish`.
+fn verdict(list: &List, wish: &DeviceWish, row: &OpRow, flags: u32, member: bool) -> Expect {
+    if member && matches!(row.code, 0x01 | 0x02) {
+        return refused(flags, Want::status(0x10));
+    }
+    let capabilities = wish.capabilities.as_ref().unwrap_or(&list.capabilities);
+    match row.judge(&context(wish, capabilities, member), flags) {
+        None => success(row, flags),
+        Some(fault) if flags & flag::CRAV == 0 => {
+            let open = fault.unsettled;
+            Expect::Logged(0x11, Some(Information { value: fault.offending, open }))
+        }
+        Some(fault) => Want::invalid_flags(fault.offending, fault.unsettled).into(),
+    }
+}
+
+fn place_name(member: bool) -> &'static str {
+    if member { " in a batch" } else { "" }
+}
+
+fn sweep(list: &mut List, label: &str, wish: &DeviceWish, pairs: bool) {
+    for row in list.operations() {
+        let base = specimen::of(row, list.arena);
+        let base_flags = base.flags().bits();
+        for member in [false, true] {
+            let mut sets = vec![base_flags, base_flags & !(flag::CRAV | flag::RCR), 0x00ff_ffff];
+            for a in 0..24 {
+                sets.push(base_flags ^ 1 << a);
+                if pairs {
+                    sets.extend((a + 1..24).map(|b| base_flags ^ 1 << a ^ 1 << b));
+                }
+            }
+            for flags in BTreeSet::from_iter(sets) {
+                let d = specimen::with_flags(row, &base, flags, list.arena);
+                let expect = verdict(list, wish, row, flags, member);
+                let name = format!("{} with flags {flags:#08x}{}, {label}", row.name, place_name(member));
+                list.one(section::FLAGS, name, wish, d, member, expect);
+            }
+        }
+    }
+}
+
+fn opcodes(list: &mut List) {
+    let wish = liberal(&list.capabilities);
+    for code in 0..=255u8 {
+        let opcode = Opcode::from_code(code);
+        let known = OPERATIONS.iter().any(|row| row.code == code);
+        // A device that has a later operation is judged by another edition of this list.
+        if list.has(opcode) && (known || LATER_OPERATIONS.contains(&code)) {
+            continue;
+        }
+        for member in [false, true] {
+            let record = list.arena.at(specimen::RECORD);
+            let bare = Descriptor::new(opcode).with_record(record);
+            let name = format!("opcode {code:#04x} is refused{}", place_name(member));
+            list.one(section::OPCODES, name, &wish, bare, member, Want::status(0x10));
+            for bit in (0..24).filter(|bit| 1 << bit & (flag::CRAV | flag::RCR | flag::RCI) == 0) {
+                let d = bare.and_flags(Flags::from_bits_retain(1 << bit));
+                let name = format!("opcode {code:#04x} is refused before flag {bit}{}", place_name(member));
+                list.one(section::OPCODES, name, &wish, d, member, Expect::Record(Want::status(0x10), vec![0x11]));
+            }
+        }
+        let name = format!("opcode {code:#04x} without a record is logged");
+        list.one(section::OPCODES, name, &wish, Descriptor::new(opcode), false, Expect::Logged(0x10, None));
+    }
+    // OPCFG takes away one operation at a time, and leaves the others.
+    if list.capabilities.wq_cap.op_config() {
+        for row in list.operations() {
+            let opcode = Opcode::from_code(row.code);
+            let d = specimen::of(row, list.arena);
+            let without = list.capabilities.op_cap.with(opcode, false);
+            let wish = DeviceWish::default().queue(QueueWish { operations: Some(without), ..QueueWish::default() });
+            let name = format!("{} is refused where OPCFG leaves it out", row.name);
+            list.one(section::OPCODES, name, &wish, d, false, Want::status(0x10));
+            // A no-operation is also what surrounds a member here.
+            if !matches!(row.code, 0x00..=0x02) && list.has(Opcode::Batch) {
+                let name = format!("{} in a batch is refused where OPCFG leaves it out", row.name);
+                list.one(section::OPCODES, name, &wish, d, true, Want::status(0x10));
+            }
+            let only = OpCap::default().with(opcode, true);
+            let wish = DeviceWish::default().queue(QueueWish { operations: Some(only), ..QueueWish::default() });
+            let name = format!("{} is taken where OPCFG has nothing else", row.name);
+            if row.code != 0x01 {
+                list.one(section::OPCODES, name, &wish, d, false, success(row, d.flags().bits()));
+            }
+        }
+    }
+}
+
+fn reserved(list: &mut List, wish: &DeviceWish) {
+    for row in list.operations() {
+        let base = specimen::of(row, list.arena);
+        let base_flags = base.flags().bits();
+        let context = context(wish, &list.capabilities, false);
+        // The plain specimen, and one with each flag that opens or closes a field.
+        let mut sets = vec![base_flags, base_flags | flag::RCI];
+        if !row.record_required && row.code != 0x02 {
+            sets.push(0);
+        }
+        sets.extend(row.reserved_if.iter().map(|(bit, ..)| base_flags | bit));
+        sets.retain(|flags| row.judge(&context, *flags).is_none());
+        sets.dedup();
+        for flags in sets {
+            let d = specimen::with_flags(row, &base, flags, list.arena);
+            let whole = row.reserved_bytes(flags).flat_map(|byte| (0..8).map(move |bit| (byte, 1u8 << bit)));
+            let parts = row.reserved_bits.iter().flat_map(|(byte, mask)| {
+                (0..8).map(|bit| 1u8 << bit).filter(move |bit| mask & bit != 0).map(move |bit| (*byte, bit))
+            });
+            for (byte, bit) in whole.chain(parts) {
+                let bad = specimen::with_byte(&d, byte, d.to_bytes()[usize::from(byte)] | bit);
+                for member in [false, true] {
+                    if member && matches!(row.code, 0x01 | 0x02) {
+                        continue;
+                    }
+                    let place = place_name(member);
+                    let name = format!("{} with flags {flags:#x} refuses byte {byte} = {bit:#04x}{place}", row.name);
+                    let expect = refused(flags, Want::status(0x12));
+                    list.script(section::RESERVED, name, wish, move |stand| {
+                        if !stand.promises.reserved_checked {
+                            return crate::case::skip("reserved fields are not all checked");
+                        }
+                        stand.one(crate::subject::PortalWish::of(0), &bad, member, &expect)
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The trusted double word is not the submitter's to fill in.
+fn trusted_dword(list: &mut List) {
+    let d = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
+    let garbage = Descriptor([d.0[0] | 0xffff_ffff, d.0[1], 0, 0, 0, 0, 0, 0]);
+    let wish = DeviceWish::default();
+    let name = "a dedicated queue ignores the descriptor's PASID and privilege";
+    list.one(section::RESERVED, name, &wish, garbage, false, Want::success());
+    let name = "a member's PASID and privilege are ignored";
+    list.one(section::RESERVED, name, &wish, garbage, true, Want::success());
+    let shared = DeviceWish::default().queue(QueueWish::shared());
+    let name = "the CPU replaces the PASID and privilege of a shared submission";
+    list.one(section::RESERVED, name, &shared, garbage, false, Want::success());
+}
+
+/// Every selector of every operation, while TC-B is not mapped to a virtual channel.
+fn traffic_classes(list: &mut List) {
+    let mut wish = liberal(&list.capabilities);
+    wish.groups[0].tc_b = 7;
+    for row in list.operations() {
+        let base = specimen::of(row, list.arena);
+        for member in [false, true] {
+            if member && matches!(row.code, 0x01 | 0x02) {
+                continue;
+            }
+            let context = context(&wish, &list.capabilities, member);
+            for extra in [0, flag::OP0, flag::OP1] {
+                for bit in [flag::TC1, flag::TC2, flag::TC3, flag::CR_TC] {
+                    let flags = base.flags().bits() | bit | extra;
+                    if row.judge(&context, flags).is_some() || row.code == 0x01 && extra != 0 {
+                        continue;
+                    }
+                    let d = specimen::with_flags(row, &base, flags, list.arena);
+                    let expect =
+                        if bit == flag::CR_TC { Expect::Logged(0x1e, None) } else { Want::status(0x1e).into() };
+                    let name =
+                        format!("{} with flags {flags:#x} on a dead traffic class{}", row.name, place_name(member));
+                    list.one(section::TRAFFIC, name, &wish, d, member, expect);
+                }
+            }
+            let name = format!("{} without selectors beside a dead traffic class{}", row.name, place_name(member));
+            list.one(section::TRAFFIC, name, &wish, base, member, success(row, base.flags().bits()));
+        }
+    }
+}
+
+pub(super) fn add(list: &mut List) {
+    let dedicated = liberal(&list.capabilities);
+    sweep(list, "dedicated queue", &dedicated, true);
+    let shared = DeviceWish::default().queue(QueueWish::shared());
+    sweep(list, "shared queue without block on fault and interrupts", &shared, false);
+    for bit in [2, 3, 8, 9, 10, 11, 15] {
+        let set = list.capabilities.gen_cap.0[0] >> bit & 1 == 0;
+        let wish = list.with_capability(&dedicated, bit, set);
+        sweep(list, &format!("GENCAP[{bit}] = {}", u8::from(set)), &wish, false);
+    }
+    opcodes(list);
+    reserved(list, &dedicated);
+    trusted_dword(list);
+    traffic_classes(list);
+}

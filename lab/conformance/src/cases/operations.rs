@@ -1,0 +1,350 @@
+//! What the operations do to bytes: move, fill, compare, dualcast, CRC, cache flush.
+
+use super::List;
+use crate::arena::place;
+use crate::case::{Verdict, same_bytes, section};
+use crate::oracle;
+use crate::specimen::{self, NOISE};
+use crate::stand::Stand;
+use crate::subject::DeviceWish;
+use crate::want::Want;
+use std::collections::BTreeSet;
+use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
+
+/// Sizes around every width an implementation may have.
+pub(super) const SIZES: [u32; 22] =
+    [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 255, 257, 1000, 4095, 4097, 65_537, 300_001];
+/// Bytes around a destination that must not change.
+const MARGIN: u64 = 64;
+
+/// Runs `d` and checks that exactly `expected` appears at `dst`, with the margins untouched.
+pub(super) fn writes(stand: &Stand, d: &Descriptor, want: &Want, dst: u64, expected: &[u8]) -> Verdict {
+    stand.arena.set(dst - MARGIN, expected.len() as u64 + 2 * MARGIN, 0xee);
+    stand.expect(d, want)?;
+    written(stand, dst, expected)
+}
+
+/// Checks `expected` at `dst`, with the margins untouched.
+pub(super) fn written(stand: &Stand, dst: u64, expected: &[u8]) -> Verdict {
+    let margin = [0xee; 64];
+    same_bytes("destination", expected, &stand.arena.read(dst, expected.len() as u64))?;
+    same_bytes("bytes before the destination", &margin, &stand.arena.read(dst - MARGIN, MARGIN))?;
+    same_bytes("bytes behind the destination", &margin, &stand.arena.read(dst + expected.len() as u64, MARGIN))
+}
+
+fn moves(list: &mut List, wish: &DeviceWish) {
+    let record = list.arena.at(specimen::RECORD);
+    for size in SIZES {
+        for (from, to) in [(0, 0), (1, 0), (0, 1), (5, 3), (63, 64)] {
+            let (src, dst) = (list.arena.at(NOISE) + from, list.arena.at(place::OUT1) + 4096 + to);
+            let d = Descriptor::memory_move(src, dst, size).with_record(record);
+            list.script(section::MOVE, format!("a move of {size} bytes from +{from} to +{to}"), wish, move |stand| {
+                let expected = stand.arena.read(src, size.into());
+                writes(stand, &d, &Want::success(), dst, &expected)
+            });
+            let d = d.and_flags(Flags::CACHE_CONTROL_1);
+            if size > 4096 && list.capabilities.gen_cap.cache_control() {
+                list.script(
+                    section::MOVE,
+                    format!("a move of {size} bytes from +{from} to +{to}, to cache"),
+                    wish,
+                    move |stand| {
+                        let expected = stand.arena.read(src, size.into());
+                        writes(stand, &d, &Want::success(), dst, &expected)
+                    },
+                );
+            }
+        }
+    }
+    // As if through a temporary, at every distance near a width and far.
+    for size in [1u32, 16, 63, 64, 200, 4096, 10_000, 70_000] {
+        for distance in [-9_999i64, -4096, -65, -64, -63, -8, -1, 0, 1, 7, 8, 31, 64, 65, 100, 4096, 9_999] {
+            if distance.unsigned_abs() > size.into() || !list.capabilities.gen_cap.overlapping_copy() {
+                continue;
+            }
+            let base = list.arena.at(place::OUT1) + 0x1_0000;
+            let dst = base.checked_add_signed(distance).expect("in the arena");
+            let d = Descriptor::memory_move(base, dst, size).with_record(record);
+            list.script(
+                section::MOVE,
+                format!("an overlapping move of {size} bytes by {distance}"),
+                wish,
+                move |stand| {
+                    let data = oracle::noise(size.into(), size as usize);
+                    stand.arena.write(base, &data);
+                    stand.expect(&d, &Want::success())?;
+                    same_bytes("destination", &data, &stand.arena.read(dst, size.into()))
+                },
+            );
+        }
+    }
+}
+
+fn fills(list: &mut List, wish: &DeviceWish) {
+    let record = list.arena.at(specimen::RECORD);
+    let low = 0x0807_0605_0403_0201u64;
+    let high = 0x100f_0e0d_0c0b_0a09u64;
+    for size in SIZES {
+        for to in [0, 1, 7, 13] {
+            let dst = list.arena.at(place::OUT1) + 4096 + to;
+            let d = Descriptor::fill(low, dst, size).with_record(record);
+            list.script(
+                section::MOVE,
+                format!("a fill of {size} bytes at +{to} begins with the pattern's byte 0"),
+                wish,
+                move |stand| {
+                    let expected: Vec<u8> = (1..=8).cycle().take(size as usize).collect();
+                    writes(stand, &d, &Want::success(), dst, &expected)
+                },
+            );
+            if !list.capabilities.gen_cap.fill_16() {
+                continue;
+            }
+            let d = Descriptor::fill16([low, high], dst, size).with_record(record);
+            list.script(section::MOVE, format!("a fill of {size} bytes at +{to} with 16 bytes"), wish, move |stand| {
+                let expected: Vec<u8> = (1..=16).cycle().take(size as usize).collect();
+                writes(stand, &d, &Want::success(), dst, &expected)
+            });
+        }
+    }
+}
+
+/// Compare: a difference at `at` (if any) out of `size`, against every expected result.
+fn compares(list: &mut List, wish: &DeviceWish) {
+    let record = list.arena.at(specimen::RECORD);
+    let (a, b) = (list.arena.at(NOISE) + 3, list.arena.at(place::OUT1) + 4096 + 1);
+    for size in [1u32, 8, 63, 64, 65, 1000, 4097, 70_000] {
+        let places = [None, Some(0), Some(size / 2), Some(size - 1)];
+        for at in BTreeSet::from(places) {
+            for (check, expected) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+                let result = u8::from(at.is_some());
+                let status = if check && result != expected { 0x02 } else { 0x01 };
+                let flags = if check { Flags::CHECK_RESULT } else { Flags::empty() };
+                let offset = at.unwrap_or(0);
+                let d =
+                    Descriptor::compare(a, b, size).with_expected_result(expected).and_flags(flags).with_record(record);
+                let want = Want::status(status).result(result).bytes_completed(offset);
+                let name =
+                    format!("compare of {size} bytes that differ at {at:?}, check: {check}, expected {expected}");
+                list.script(section::COMPARE, name, wish, move |stand| {
+                    let mut data = stand.arena.read(a, size.into());
+                    if let Some(at) = at {
+                        // Several differences: the first one counts.
+                        for i in [at, size - 1] {
+                            data[i as usize] = !stand.arena.read(a + u64::from(i), 1)[0];
+                        }
+                    }
+                    stand.arena.write(b, &data);
+                    stand.expect(&d, &want)
+                });
+                let d = Descriptor::compare_pattern(b, 0x0807_0605_0403_0201, size)
+                    .with_expected_result(expected)
+                    .and_flags(flags)
+                    .with_record(record);
+                let want = Want::status(status).result(result);
+                // With a difference the offset may be rounded down.
+                let want = if at.is_some() { want.any_bytes_completed() } else { want.bytes_completed(0) };
+                let name = format!(
+                    "compare pattern of {size} bytes that differ at {at:?}, check: {check}, expected {expected}"
+                );
+                list.script(section::COMPARE, name, wish, move |stand| {
+                    let mut data: Vec<u8> = (1..=8).cycle().take(size as usize).collect();
+                    if let Some(at) = at {
+                        data[at as usize] ^= 0x80;
+                    }
+                    stand.arena.write(b, &data);
+                    stand.expect(&d, &want)?;
+                    let done = stand.arena.record(record).bytes_completed();
+                    crate::case::holds(format!("an offset of at most {offset}"), done <= offset, || format!("{done}"))
+                });
+            }
+        }
+    }
+}
+
+fn dualcasts(list: &mut List, wish: &DeviceWish) {
+    let record = list.arena.at(specimen::RECORD);
+    for size in SIZES {
+        for off in [0, 1, 100] {
+            let src = list.arena.at(NOISE) + 2;
+            let (dst1, dst2) = (list.arena.at(place::OUT1) + 4096 + off, list.arena.at(place::OUT2) + 4096 + off);
+            let d = Descriptor::dualcast(src, dst1, dst2, size).with_record(record);
+            list.script(section::DUALCAST, format!("a dualcast of {size} bytes to +{off}"), wish, move |stand| {
+                let expected = stand.arena.read(src, size.into());
+                stand.arena.set(dst2 - MARGIN, u64::from(size) + 2 * MARGIN, 0xee);
+                writes(stand, &d, &Want::success(), dst1, &expected)?;
+                written(stand, dst2, &expected)
+            });
+        }
+    }
+}
+
+/// Published values: input, then CRC32 without bypass. Source: RFC 3720 B.4.
+const VECTORS: [(&str, u32); 5] = [
+    ("123456789", 0xe306_9283),
+    ("32 zeros", 0x8a91_36aa),
+    ("32 ones", 0x62a8_ab43),
+    ("0 to 31", 0x46dd_794e),
+    ("4096 zeros", 0x98f9_4189),
+];
+/// "123456789" in the four modes: flags, CRC32, CRC64. Source: SPEC App. A, worked out by hand.
+const MODES: [(u32, u32, u64); 4] = [
+    (0, 0xe306_9283, 0xae8b_1486_0a79_9888),
+    (1 << 18, 0xa8f0_22a0, 0xa9af_4cb7_cb02_c703),
+    (1 << 17, 0x045f_c71a, 0x21ec_152b_2603_001e),
+    (1 << 17 | 1 << 18, 0xc052_a8c8, 0xf016_cba8_aa19_24fe),
+];
+
+fn vector(name: &str) -> Vec<u8> {
+    match name {
+        "123456789" => name.into(),
+        "32 zeros" => vec![0; 32],
+        "32 ones" => vec![0xff; 32],
+        "0 to 31" => (0..32).collect(),
+        _ => vec![0; 4096],
+    }
+}
+
+fn crc_descriptor(opcode: Opcode, src: u64, dst: u64, size: u32, flags: u32) -> Descriptor {
+    let d = Descriptor::dif(opcode, src, if opcode == Opcode::CopyCrc { dst } else { 0 }, size);
+    d.and_flags(Flags::from_bits_retain(flags))
+}
+
+/// Runs a CRC over `data` at +1, and checks value and copy.
+fn crc_case(stand: &Stand, opcode: Opcode, d: &Descriptor, data: &[u8], value: u64) -> Verdict {
+    stand.arena.write(d.src(), data);
+    let want = Want::success().specific(value, 0);
+    if opcode == Opcode::CopyCrc { writes(stand, d, &want, d.dst(), data) } else { stand.expect(d, &want) }
+}
+
+fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
+    let what = if opcode == Opcode::CopyCrc { "copy with crc" } else { "crc" };
+    let (record, seed_at) = (list.arena.at(specimen::RECORD), list.arena.at(place::AUX + 0x3000));
+    let (src, dst) = (list.arena.at(place::OUT2) + 1, list.arena.at(place::OUT1) + 4096 + 3);
+    let long = list.capabilities.gen_cap.crc64();
+    for (name, value) in VECTORS {
+        let data = vector(name);
+        let size = u32::try_from(data.len()).expect("short");
+        let d = crc_descriptor(opcode, src, dst, size, 0).with_record(record);
+        list.script(section::CRC, format!("{what} of {name}"), wish, move |stand| {
+            crc_case(stand, opcode, &d, &data, value.into())
+        });
+    }
+    for (flags, short_value, long_value) in MODES {
+        for (wide, value) in [(0, u64::from(short_value)), (1 << 19, long_value)] {
+            if wide != 0 && !long {
+                continue;
+            }
+            let d = crc_descriptor(opcode, src, dst, 9, flags | wide).with_record(record);
+            list.script(
+                section::CRC,
+                format!("{what} of 123456789 with flags {:#x}", flags | wide),
+                wish,
+                move |stand| crc_case(stand, opcode, &d, b"123456789", value),
+            );
+        }
+    }
+    for size in SIZES {
+        for (flags, ..) in MODES {
+            for wide in [0, 1 << 19] {
+                if wide != 0 && (!long || size > 5000) {
+                    continue;
+                }
+                let (plain_value, plain_data) = (flags & 1 << 17 != 0, flags & 1 << 18 != 0);
+                let value = move |seed: u64, data: &[u8]| {
+                    if wide == 0 {
+                        let seed = u32::try_from(seed & 0xffff_ffff).expect("masked");
+                        oracle::crc32(seed, plain_value, plain_data, data).into()
+                    } else {
+                        oracle::crc64(seed, plain_value, plain_data, data)
+                    }
+                };
+                let seed = if wide == 0 { 0x89ab_cdef } else { 0x0123_4567_89ab_cdef };
+                let all = flags | wide;
+                let d = crc_descriptor(opcode, src, dst, size, all).with_crc64_seed(seed).with_record(record);
+                list.script(
+                    section::CRC,
+                    format!("{what} of {size} bytes, flags {all:#x}, with a seed"),
+                    wish,
+                    move |stand| {
+                        let data = oracle::noise(size.into(), size as usize);
+                        crc_case(stand, opcode, &d, &data, value(seed, &data))
+                    },
+                );
+                if size > 300 {
+                    continue;
+                }
+                let d = crc_descriptor(opcode, src, dst, size, all).and_flags(OpFlags::READ_SEED);
+                let d = d.with_crc_seed_address(seed_at).with_record(record);
+                list.script(
+                    section::CRC,
+                    format!("{what} of {size} bytes, flags {all:#x}, seed from memory"),
+                    wish,
+                    move |stand| {
+                        let data = oracle::noise(size.into(), size as usize);
+                        // The bytes behind a 32-bit seed must not matter.
+                        stand
+                            .arena
+                            .write(seed_at, &if wide == 0 { seed | 0x5555_5555 << 32 } else { seed }.to_le_bytes());
+                        crc_case(stand, opcode, &d, &data, value(seed, &data))
+                    },
+                );
+            }
+        }
+    }
+    for cut in [1u32, 7, 64, 999] {
+        let first = crc_descriptor(opcode, src, dst, cut, 0).with_record(record);
+        let rest = crc_descriptor(opcode, src + u64::from(cut), dst, 1000 - cut, 0).with_record(record);
+        list.script(section::CRC, format!("{what} goes on after {cut} bytes from its own value"), wish, move |stand| {
+            let data = oracle::noise(1000, 1000);
+            stand.arena.write(src, &data);
+            stand.expect(
+                &first,
+                &Want::success().specific(oracle::crc32(0, false, false, &data[..cut as usize]).into(), 0),
+            )?;
+            let value = stand.arena.record(record).crc();
+            let want = Want::success().specific(oracle::crc32(0, false, false, &data).into(), 0);
+            stand.expect(&rest.with_crc_seed(value), &want)
+        });
+    }
+}
+
+fn flushes(list: &mut List, wish: &DeviceWish) {
+    let record = list.arena.at(specimen::RECORD);
+    for size in [1u32, 63, 64, 65, 4096, 100_000] {
+        for off in [0, 1, 63] {
+            let at = list.arena.at(place::OUT1) + off;
+            let d = Descriptor::cache_flush(at, size).with_record(record);
+            list.script(
+                section::FLUSH,
+                format!("a flush of {size} bytes at +{off} changes nothing"),
+                wish,
+                move |stand| {
+                    let data = oracle::noise(9, size as usize);
+                    stand.arena.write(at, &data);
+                    stand.expect(&d, &Want::success())?;
+                    same_bytes("contents", &data, &stand.arena.read(at, size.into()))
+                },
+            );
+        }
+    }
+}
+
+pub(super) fn add(list: &mut List) {
+    let wish = DeviceWish::default();
+    type Adder = fn(&mut List, &DeviceWish);
+    let adders: [(Opcode, Adder); 7] = [
+        (Opcode::MemoryMove, moves),
+        (Opcode::Fill, fills),
+        (Opcode::Compare, compares),
+        (Opcode::Dualcast, dualcasts),
+        (Opcode::CrcGeneration, |list, wish| crcs(list, wish, Opcode::CrcGeneration)),
+        (Opcode::CopyCrc, |list, wish| crcs(list, wish, Opcode::CopyCrc)),
+        (Opcode::CacheFlush, flushes),
+    ];
+    for (opcode, adder) in adders {
+        if list.has(opcode) {
+            adder(list, &wish);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Performance counters: plain counts of what was submitted, done and completed.
+
+use super::List;
+use crate::bring_up::Map;
+use crate::case::{holds, same, section, skip};
+use crate::specimen;
+use crate::stand::Stand;
+use crate::subject::{DeviceWish, PortalWish, QueueWish};
+use telpher_abi::perfmon::{CntrCfg, PerfCap, offset};
+use telpher_abi::{Descriptor, Opcode};
+
+/// Category, event bit, what it counts, and the least and most it may count in the programme below.
+const EVENTS: [(u8, u32, &str, u64, u64); 14] = [
+    (0, 0x10, "dedicated submissions", 13, 13),
+    // The list of a batch may count as input: four units.
+    (1, 0x01, "units of 32 bytes read", 8, 12),
+    (1, 0x02, "units of 32 bytes written", 24, 24),
+    (1, 0x10, "descriptors from batches", 2, 2),
+    (1, 0x20, "descriptors from queues", 13, 13),
+    (3, 0x01, "no-operations", 5, 5),
+    (3, 0x02, "batches", 1, 1),
+    (3, 0x04, "drains", 1, 1),
+    (3, 0x08, "moves", 3, 3),
+    (3, 0x10, "fills", 2, 2),
+    (4, 0x04, "partial completions", 1, 1),
+    (4, 0x08, "errors", 1, 1),
+    (4, 0x10, "successes", 13, 13),
+    (4, 0x20, "records written", 11, 11),
+];
+
+/// 13 submissions: 3 no-operations, 2 moves of 128 bytes and one that faults at once, an unknown opcode, 2 fills of 256
+/// bytes, a batch of two no-operations without records, a drain, and 2 flushes without records.
+fn programme(stand: &Stand) -> crate::case::Verdict {
+    let at = |offset| stand.at(offset);
+    let (src, out) = (at(specimen::COUNT), at(crate::arena::place::OUT1));
+    let portal = stand.portal(PortalWish::of(0))?;
+    let list = [
+        Descriptor::nop(),
+        Descriptor::nop(),
+        Descriptor::nop(),
+        Descriptor::memory_move(src, out, 128),
+        Descriptor::memory_move(src, out, 128),
+        Descriptor::new(Opcode::from_code(0x0b)),
+        Descriptor::memory_move(stand.arena.unmapped(), out, 64),
+        Descriptor::fill(0, out, 256),
+        Descriptor::fill(0, out, 256),
+        Descriptor::batch(at(specimen::NOPS), 2),
+        Descriptor::drain(),
+    ];
+    for d in list {
+        let _ = stand.run(&*portal, &d.with_record(at(specimen::RECORD)))?;
+    }
+    // Two without a record.
+    for _ in 0..2 {
+        stand.submit(&*portal, &Descriptor::cache_flush(out, 64))?;
+    }
+    stand.device.settle();
+    Ok(())
+}
+
+pub(super) fn add(list: &mut List) {
+    let wish = DeviceWish::default();
+    for (category, bit, what, least, most) in EVENTS {
+        list.fresh(section::PERFMON, format!("a counter counts {what}: {least} to {most}"), &wish, move |stand| {
+            let registers = stand.registers()?;
+            let block = Map::of(registers).perfmon;
+            if block == 0 || PerfCap([registers.read(block + offset::PERFCAP, 8)]).counters() == 0 {
+                return skip("there are no counters");
+            }
+            if registers.read(block + offset::EVNTCAP + 8 * u64::from(category), 8) & u64::from(bit) == 0 {
+                return skip(format!("event {category}/{bit:#x} is not counted"));
+            }
+            let config = CntrCfg::default().with_enable(true).with_category(category).with_events(bit);
+            registers.write(block + offset::CNTRCFG, 8, config.0[0]);
+            programme(stand)?;
+            let count = registers.read(block + offset::CNTRDATA, 8);
+            holds(format!("a count of {least} to {most}"), (least..=most).contains(&count), || format!("{count}"))
+        });
+    }
+    list.fresh(section::PERFMON, "a counter that is off counts nothing", &wish, |stand| {
+        let registers = stand.registers()?;
+        let block = Map::of(registers).perfmon;
+        if block == 0 || PerfCap([registers.read(block + offset::PERFCAP, 8)]).counters() == 0 {
+            return skip("there are no counters");
+        }
+        programme(stand)?;
+        same("the count", 0, registers.read(block + offset::CNTRDATA, 8))
+    });
+    let shared = DeviceWish::default().queue(QueueWish { size: 8, threshold: 4, ..QueueWish::shared() });
+    for (bit, what, times) in [
+        (0x01u32, "accepted through the limited portal", 4),
+        (0x02, "Retry through the limited portal", 2),
+        (0x04, "accepted through the unlimited portal", 4),
+        (0x08, "Retry through the unlimited portal", 3),
+    ] {
+        list.fresh(section::PERFMON, format!("a counter counts what a shared queue {what}"), &shared, move |stand| {
+            let registers = stand.registers()?;
+            let block = Map::of(registers).perfmon;
+            if block == 0 || registers.read(block + offset::EVNTCAP, 8) & u64::from(bit) == 0 {
+                return skip(format!("event 0/{bit:#x} is not counted"));
+            }
+            let config = CntrCfg::default().with_enable(true).with_events(bit);
+            registers.write(block + offset::CNTRCFG, 8, config.0[0]);
+            let limited = stand.portal(PortalWish::of(0).kind(telpher_abi::registers::PortalKind::LimitedMsix))?;
+            let unlimited = stand.portal(PortalWish::of(0))?;
+            stand.hold()?;
+            for (portal, offers) in [(&limited, 6), (&unlimited, 7)] {
+                for _ in 0..offers {
+                    let _ = stand.arena.offer(&**portal, &Descriptor::nop());
+                }
+            }
+            stand.release();
+            stand.device.settle();
+            same("the count", times, registers.read(block + offset::CNTRDATA, 8))
+        });
+    }
+}

@@ -1,0 +1,495 @@
+//! Queues and portals: what is taken, what is told to come back, what is lost, and who is served when.
+
+use super::List;
+use crate::arena::place;
+use crate::bring_up::{Map, command};
+use crate::case::{Trouble, Verdict, fail, holds, same, same_bytes, section};
+use crate::specimen;
+use crate::stand::Stand;
+use crate::subject::{DeviceWish, GroupWish, Instruction, PortalWish, QueueWish, STRANGER};
+use crate::want::Want;
+use telpher_abi::registers::{CommandCode, PortalKind};
+use telpher_abi::{Descriptor, Flags, Opcode};
+use telpher_portal::{Offer, Portal, QueueMode};
+
+/// Records of the descriptors offered here.
+const RECORDS: u64 = place::RECORDS + 0x2000;
+/// Batch lists of the dispatch log.
+const LISTS: u64 = place::LISTS + 0x1_0000;
+
+fn record(stand: &Stand, i: usize) -> u64 {
+    stand.at(RECORDS + 32 * i as u64)
+}
+
+fn nop(stand: &Stand, i: usize) -> Descriptor {
+    stand.arena.clear_record(record(stand, i));
+    Descriptor::nop().with_record(record(stand, i))
+}
+
+/// Offers no-operations `range` until one is not taken; returns how many were.
+fn offer_until_retry(stand: &Stand, portal: &dyn Portal, from: usize, most: usize) -> usize {
+    (0..most)
+        .take_while(|i| {
+            let d = nop(stand, from + i);
+            stand.arena.offer(portal, &d) == Offer::Taken
+        })
+        .count()
+}
+
+/// After release: exactly the descriptors `0..done` have succeeded, `done..all` have no record.
+fn finished(stand: &Stand, portal: &dyn Portal, done: usize, all: usize) -> Verdict {
+    stand.release();
+    for i in 0..done {
+        let got = stand.wait(portal, record(stand, i)).map(|r| r.status_code());
+        same(&format!("status of descriptor {i}"), Some(1), got)?;
+    }
+    stand.device.settle();
+    for i in done..all {
+        same(&format!("record of descriptor {i}"), 0, stand.arena.status_word(record(stand, i)))?;
+    }
+    Ok(())
+}
+
+fn shared(list: &mut List) {
+    for (size, threshold) in [(16u16, 8u16), (16, 1), (16, 15), (16, 16), (16, 40), (8, 0), (1, 1), (32, 20)] {
+        let wish = DeviceWish::default().queue(QueueWish { size, threshold, ..QueueWish::shared() });
+        let (limit, all) = (usize::from(threshold.min(size)), usize::from(size));
+        list.fresh(
+            section::QUEUES,
+            format!("a shared queue of {size} says Retry above threshold {threshold}"),
+            &wish,
+            move |stand| {
+                for i in 0..all + 2 {
+                    stand.arena.clear_record(record(stand, i));
+                }
+                let limited = stand.portal(PortalWish::of(0).kind(PortalKind::LimitedMsix))?;
+                let unlimited = stand.portal(PortalWish::of(0))?;
+                stand.hold()?;
+                same("taken by the limited portal", limit, offer_until_retry(stand, &*limited, 0, all + 2))?;
+                let more = offer_until_retry(stand, &*unlimited, limit, all + 2);
+                same("taken more by the unlimited portal", all - limit, more)?;
+                same("the limited portal", Offer::Retry, stand.arena.offer(&*limited, &Descriptor::nop()))?;
+                finished(stand, &*unlimited, all, all + 2)?;
+                stand.no_sw_error()?;
+                // Empty again.
+                stand.hold()?;
+                same("taken again", limit, offer_until_retry(stand, &*limited, 0, all + 2))?;
+                finished(stand, &*limited, limit, limit)
+            },
+        );
+    }
+    let wish = DeviceWish::default().queue(QueueWish { size: 16, threshold: 4, ..QueueWish::shared() });
+    list.fresh(section::QUEUES, "a threshold may change while the queue is enabled", &wish, |stand| {
+        let registers = stand.registers()?;
+        let limited = stand.portal(PortalWish::of(0).kind(PortalKind::LimitedMsix))?;
+        let map = Map::of(registers);
+        registers.write(map.wqcfg(0) + 4, 4, 9);
+        stand.hold()?;
+        same("taken", 9, offer_until_retry(stand, &*limited, 0, 20))?;
+        finished(stand, &*limited, 9, 9)
+    });
+}
+
+fn dedicated(list: &mut List) {
+    for size in [1u16, 4, 16, 64] {
+        for kind in [PortalKind::UnlimitedMsix, PortalKind::LimitedMsix] {
+            let wish = DeviceWish::default().queue(QueueWish { size, threshold: 1, ..QueueWish::default() });
+            list.fresh(
+                section::QUEUES,
+                format!("a dedicated queue of {size} loses what comes when it is full, {kind:?}"),
+                &wish,
+                move |stand| {
+                    let all = usize::from(size);
+                    let portal = stand.portal(PortalWish::of(0).kind(kind))?;
+                    stand.hold()?;
+                    same("taken", all, offer_until_retry(stand, &*portal, 0, all))?;
+                    stand.no_sw_error()?;
+                    let late = nop(stand, all);
+                    same("one too many", Offer::Taken, stand.arena.offer(&*portal, &late))?;
+                    if let Some(error) = stand.sw_error() {
+                        same("SWERROR valid, overflow", (true, false), (error.valid(), error.overflow()))?;
+                        same("SWERROR's code", 0x53, error.error_code())?;
+                        same("SWERROR's queue", (true, 0), (error.wq_index_valid(), error.wq_index()))?;
+                    }
+                    let later = nop(stand, all + 1);
+                    same("two too many", Offer::Taken, stand.arena.offer(&*portal, &later))?;
+                    if let Some(error) = stand.sw_error() {
+                        same("SWERROR valid, overflow", (true, true), (error.valid(), error.overflow()))?;
+                    }
+                    finished(stand, &*portal, all, all + 2)
+                },
+            );
+        }
+    }
+}
+
+fn instructions(list: &mut List) {
+    let shared = DeviceWish::default().queue(QueueWish::shared());
+    list.script(section::QUEUES, "a posted write to a shared queue is ignored", &shared, |stand| {
+        stand.clear_sw_error();
+        let portal = stand.portal(PortalWish::of(0).by(Instruction::Posted))?;
+        let d = nop(stand, 0);
+        same("the write", Offer::Taken, stand.arena.offer(&*portal, &d))?;
+        finished(stand, &*portal, 0, 1)?;
+        stand.no_sw_error()
+    });
+    list.script(
+        section::QUEUES,
+        "a deferrable write to a dedicated queue is told Retry",
+        &DeviceWish::default(),
+        |stand| {
+            stand.clear_sw_error();
+            let portal = stand.portal(PortalWish::of(0).by(Instruction::Deferrable))?;
+            let d = nop(stand, 0);
+            same("the write", Offer::Retry, stand.arena.offer(&*portal, &d))?;
+            finished(stand, &*portal, 0, 1)?;
+            stand.no_sw_error()
+        },
+    );
+    // Supervisor privilege through ENQCMDS.
+    for allowed in [false, true] {
+        let mut wish = shared.clone();
+        wish.pci.privileged_mode = allowed;
+        list.script(
+            section::QUEUES,
+            format!("a privileged shared submission, Privileged Mode Enable = {allowed}"),
+            &wish,
+            move |stand| {
+                stand.clear_sw_error();
+                let portal = stand.portal(PortalWish::of(0).by(Instruction::DeferrableSupervisor))?;
+                let d = nop(stand, 0);
+                stand.submit(&*portal, &d)?;
+                let done = finished(stand, &*portal, allowed.into(), 1);
+                match stand.sw_error() {
+                    Some(error) if !allowed => {
+                        same("SWERROR's code", (true, 0x1d), (error.valid(), error.error_code()))?;
+                        same("SWERROR's privilege", true, error.privileged())?;
+                    }
+                    _ => stand.no_sw_error()?,
+                }
+                done
+            },
+        );
+    }
+}
+
+fn disabled(list: &mut List) {
+    for (mode, queue) in [(QueueMode::Shared, QueueWish::shared()), (QueueMode::Dedicated, QueueWish::default())] {
+        for (what, code, operand) in [
+            ("a disabled queue", CommandCode::DisableWq, 1),
+            ("a reset queue", CommandCode::ResetWq, 1),
+            ("a disabled device", CommandCode::DisableDevice, 0),
+        ] {
+            let wish = DeviceWish::default().queue(queue.clone());
+            let answer = if mode == QueueMode::Shared { Offer::Retry } else { Offer::Taken };
+            list.fresh(
+                section::QUEUES,
+                format!("{what} that was {mode:?} answers {answer:?} and does nothing"),
+                &wish,
+                move |stand| {
+                    let portal = stand.portal(PortalWish::of(0))?;
+                    if let Err(error) = command(stand.registers()?, code, operand) {
+                        return fail("the command succeeds", error);
+                    }
+                    let d = nop(stand, 0);
+                    same("the write", answer, stand.arena.offer(&*portal, &d))?;
+                    finished(stand, &*portal, 0, 1)?;
+                    stand.no_sw_error()
+                },
+            );
+        }
+        // No interrupt message storage: its portals are those of no queue.
+        let wish = DeviceWish::default().queue(queue);
+        let mut without = list.capabilities;
+        without.gen_cap = without.gen_cap.with_ims_size(0);
+        let wish = DeviceWish { capabilities: (without != list.capabilities).then_some(without), ..wish };
+        list.script(
+            section::QUEUES,
+            format!("without message storage the IMS portals of a {mode:?} queue are dead"),
+            &wish,
+            move |stand| {
+                let portal = stand.portal(PortalWish::of(0).kind(PortalKind::UnlimitedIms))?;
+                let d = nop(stand, 0);
+                let answer = if mode == QueueMode::Shared { Offer::Retry } else { Offer::Taken };
+                same("the write", answer, stand.arena.offer(&*portal, &d))?;
+                finished(stand, &*portal, 0, 1)
+            },
+        );
+    }
+}
+
+/// WQCFG's occupancy field counts what waits.
+fn occupancy(list: &mut List) {
+    if !list.capabilities.wq_cap.occupancy() {
+        return;
+    }
+    for queue in [QueueWish::shared(), QueueWish::default()] {
+        let wish = DeviceWish::default().queue(queue.clone());
+        list.fresh(
+            section::QUEUES,
+            format!("occupancy of a {:?} queue counts what waits", queue.mode),
+            &wish,
+            |stand| {
+                let registers = stand.registers()?;
+                let portal = stand.portal(PortalWish::of(0))?;
+                let map = Map::of(registers);
+                stand.hold()?;
+                for i in 0..7usize {
+                    same("occupancy", i, map.read_wqcfg(registers, 0).occupancy().into())?;
+                    let d = nop(stand, i);
+                    same("the write", Offer::Taken, stand.arena.offer(&*portal, &d))?;
+                }
+                finished(stand, &*portal, 7, 7)?;
+                same("occupancy", 0, map.read_wqcfg(registers, 0).occupancy())
+            },
+        );
+    }
+}
+
+/// One client never reaches another's memory.
+fn strangers(list: &mut List) {
+    let wish = DeviceWish::default().queue(QueueWish::shared());
+    let (src, out) = (list.arena.at(specimen::COUNT), list.arena.at(place::OUT1));
+    let nowhere = |d: Descriptor| d;
+    for (what, d) in [
+        ("read", nowhere(Descriptor::crc_generation(src, 64, 0)).and_flags(Flags::RECORD)),
+        ("write", Descriptor::fill(0xffff_ffff, out, 64)),
+        ("copy", Descriptor::memory_move(src, out, 64)),
+    ] {
+        list.script(section::PASID, format!("a stranger's {what} does not reach this process"), &wish, move |stand| {
+            stand.clear_sw_error();
+            stand.arena.set(out, 64, 0x33);
+            let at = record(stand, 0);
+            let _ = nop(stand, 0);
+            let stranger = stand.portal(PortalWish::of(0).pasid(STRANGER))?;
+            stand.submit(&*stranger, &d.with_record(at))?;
+            stand.device.settle();
+            same_bytes("destination", &[0x33; 64], &stand.arena.read(out, 64))?;
+            same("the record", 0, stand.arena.status_word(at))?;
+            let Some(error) = stand.sw_error() else { return Ok(()) };
+            same("SWERROR", (true, 0x1a, STRANGER), (error.valid(), error.error_code(), error.pasid()))
+        });
+    }
+    list.script(section::PASID, "two clients of one queue do not disturb each other", &wish, move |stand| {
+        let (here, stranger) = (stand.portal(PortalWish::of(0))?, stand.portal(PortalWish::of(0).pasid(STRANGER))?);
+        stand.arena.set(out, 0x1000, 0x33);
+        for i in 0..12u64 {
+            let d = nop(stand, usize::try_from(i).expect("small"));
+            let mine = Descriptor::memory_move(src, out + 128 * i, 64).with_record(d.completion_address());
+            stand.submit(&*here, &mine)?;
+            stand.submit(&*stranger, &Descriptor::fill(0, out + 128 * i, 128))?;
+        }
+        finished(stand, &*here, 12, 12)?;
+        let mine: Vec<u8> = (0..64).collect();
+        for i in 0..12 {
+            same_bytes("what was copied here", &mine, &stand.arena.read(out + 128 * i, 64))?;
+            same_bytes("what lies behind", &[0x33; 64], &stand.arena.read(out + 128 * i + 64, 64))?;
+        }
+        Ok(())
+    });
+    list.script(section::PASID, "a batch's list is read in its submitter's memory", &wish, move |stand| {
+        stand.clear_sw_error();
+        let stranger = stand.portal(PortalWish::of(0).pasid(STRANGER))?;
+        let at = stand.at(LISTS);
+        stand.arena.write_list(at, &[Descriptor::fill(0, out, 64), Descriptor::fill(0, out, 64)]);
+        stand.arena.set(out, 64, 0x33);
+        stand.submit(&*stranger, &Descriptor::batch(at, 2))?;
+        stand.device.settle();
+        same_bytes("destination", &[0x33; 64], &stand.arena.read(out, 64))?;
+        let Some(error) = stand.sw_error() else { return Ok(()) };
+        same("SWERROR", (true, 0x06, STRANGER), (error.valid(), error.error_code(), error.pasid()))
+    });
+}
+
+/// Lets a held device work off `counts[q]` batches of every queue `q`, and returns the queues in the order of dispatch.
+///
+/// A batch moves the log up by one and writes its queue's number in front: in a group with one engine the log is the order
+/// of dispatch, newest first. A Batch counts as one dispatch.
+fn dispatch_log(stand: &Stand, counts: &[usize], round_robin: bool) -> Result<Vec<u8>, Trouble> {
+    let total: usize = counts.iter().sum();
+    let log = stand.at(place::OUT1);
+    stand.arena.set(log, total as u64 + 1, 0xff);
+    let mut plan: Vec<usize> = Vec::new();
+    if round_robin {
+        for i in 0..counts.iter().copied().max().unwrap_or(0) {
+            plan.extend((0..counts.len()).filter(|q| i < counts[*q]));
+        }
+    } else {
+        plan.extend(counts.iter().enumerate().flat_map(|(q, n)| std::iter::repeat_n(q, *n)));
+    }
+    let length = u32::try_from(total).expect("short");
+    stand.hold()?;
+    for (i, queue) in plan.iter().enumerate() {
+        let list = stand.at(LISTS + 128 * i as u64);
+        let number = Descriptor::fill(*queue as u64, log, 1).and_flags(Flags::FENCE);
+        stand.arena.write_list(list, &[Descriptor::memory_move(log, log + 1, length), number]);
+        let _ = nop(stand, i);
+        let batch = Descriptor::batch(list, 2).with_record(record(stand, i));
+        same("the offer", Offer::Taken, stand.arena.offer(&*stand.portal(PortalWish::of(*queue))?, &batch))?;
+    }
+    let portal = stand.portal(PortalWish::of(0))?;
+    stand.release();
+    for i in 0..total {
+        let got = stand.wait(&*portal, record(stand, i)).map(|r| r.status_code());
+        same(&format!("status of batch {i}"), Some(1), got)?;
+    }
+    let mut order = stand.arena.read(log, total as u64);
+    order.reverse();
+    Ok(order)
+}
+
+/// Weighted shares under saturation: every round of sum(priorities) dispatches holds each queue's priority, plus or minus
+/// one, and never none.
+fn priorities(list: &mut List) {
+    let has = |opcode| list.has(opcode);
+    if !(has(Opcode::Batch) && has(Opcode::Fill) && list.capabilities.gen_cap.overlapping_copy()) {
+        return;
+    }
+    let mixes: [&'static [u8]; 9] =
+        [&[6, 2], &[2, 6], &[1, 1], &[15, 1], &[1, 15], &[8, 8], &[4, 2, 1], &[3, 9], &[1, 2, 3, 4]];
+    for priorities in mixes {
+        for mode in [QueueMode::Dedicated, QueueMode::Shared] {
+            for round_robin in [false, true] {
+                let round: usize = priorities.iter().map(|p| usize::from(*p)).sum();
+                let rounds = (120 / round).min(8);
+                let counts: Vec<usize> = priorities.iter().map(|p| usize::from(*p) * rounds).collect();
+                let queues = priorities
+                    .iter()
+                    .zip(&counts)
+                    .map(|(priority, size)| {
+                        let size = u16::try_from(*size).expect("short");
+                        QueueWish { mode, size, threshold: size, priority: *priority, ..QueueWish::default() }
+                    })
+                    .collect();
+                let wish = DeviceWish::default().queues(queues);
+                let how = if round_robin { "offered in turn" } else { "offered queue by queue" };
+                list.fresh(
+                    section::PRIORITY,
+                    format!("priorities {priorities:?} share dispatches so, {mode:?}, {how}"),
+                    &wish,
+                    move |stand| {
+                        let order = dispatch_log(stand, &counts, round_robin)?;
+                        for (n, window) in order.chunks(round).enumerate() {
+                            for (q, priority) in priorities.iter().enumerate() {
+                                let got = window.iter().filter(|x| usize::from(**x) == q).count();
+                                let so_far = order[..(n + 1) * round].iter().filter(|x| usize::from(**x) == q).count();
+                                let fair = |got: usize, want: usize| got.abs_diff(want) <= 1;
+                                holds(
+                                    format!(
+                                        "queue {q} is served {priority} times in round {n}, and in proportion so far"
+                                    ),
+                                    got > 0
+                                        && fair(got, (*priority).into())
+                                        && fair(so_far, usize::from(*priority) * (n + 1)),
+                                    || format!("{got} times, {so_far} so far; order {order:?}"),
+                                )?;
+                            }
+                        }
+                        Ok(())
+                    },
+                );
+            }
+        }
+    }
+    // A queue alone gets everything, whatever its priority.
+    let wish = DeviceWish::default().queues(vec![
+        QueueWish { priority: 1, size: 40, ..QueueWish::default() },
+        QueueWish { priority: 15, size: 40, ..QueueWish::default() },
+    ]);
+    list.fresh(section::PRIORITY, "an idle queue of high priority costs nothing", &wish, |stand| {
+        same("order", vec![0; 40], dispatch_log(stand, &[40, 0], false)?)
+    });
+    list.fresh(section::PRIORITY, "what runs out of one queue is followed by the other", &wish, |stand| {
+        let order = dispatch_log(stand, &[30, 3], false)?;
+        let last = order.iter().rposition(|q| *q == 1).unwrap_or(usize::MAX);
+        holds("the three of the high queue within the first six dispatches", last < 6, || format!("{order:?}"))
+    });
+}
+
+/// One queue of one engine: writes land in the order of submission.
+fn order(list: &mut List) {
+    for queue in [QueueWish::default(), QueueWish::shared()] {
+        let wish = DeviceWish::default().queue(queue.clone());
+        let out = list.arena.at(place::OUT1);
+        list.script(
+            section::FENCE,
+            format!("the last of many writes through a {:?} queue wins", queue.mode),
+            &wish,
+            move |stand| {
+                let portal = stand.portal(PortalWish::of(0))?;
+                for i in 0..16u64 {
+                    let d = nop(stand, usize::try_from(i).expect("small"));
+                    let fill =
+                        Descriptor::fill(i * 0x0101_0101_0101_0101, out, 4096).with_record(d.completion_address());
+                    stand.submit(&*portal, &fill)?;
+                }
+                finished(stand, &*portal, 16, 16)?;
+                same_bytes("destination", &[15; 4096], &stand.arena.read(out, 4096))
+            },
+        );
+    }
+    // Four engines, two groups: nothing is lost and nothing is done twice.
+    let (engines, groups) = (list.capabilities.eng_cap.engines(), list.capabilities.grp_cap.groups());
+    if engines >= 4 && groups >= 2 {
+        let queues = vec![QueueWish::default(), QueueWish::shared()];
+        let group = |engines| GroupWish { engines, queues: queues.clone(), tc_b: 0 };
+        let wish = DeviceWish { groups: vec![group(3), group(1)], ..DeviceWish::default() };
+        let (src, out) = (list.arena.at(specimen::NOISE), list.arena.at(place::OUT1));
+        list.script(section::QUEUES, "four queues in two groups each do their own work", &wish, move |stand| {
+            stand.arena.set(out, 64 * 1024, 0);
+            for i in 0..64usize {
+                let d = nop(stand, i);
+                let at = 1024 * i as u64;
+                let d = Descriptor::memory_move(src + at, out + at, 1000).with_record(d.completion_address());
+                stand.submit(&*stand.portal(PortalWish::of(i % 4))?, &d)?;
+                if i % 16 == 15 {
+                    stand.device.settle();
+                }
+            }
+            finished(stand, &*stand.portal(PortalWish::of(0))?, 64, 64)?;
+            for i in 0..64u64 {
+                let expected = stand.arena.read(src + 1024 * i, 1000);
+                same_bytes("destination", &expected, &stand.arena.read(out + 1024 * i, 1000))?;
+                same_bytes("gap", &[0; 24], &stand.arena.read(out + 1024 * i + 1000, 24))?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// The queue's own index stands in SWERROR.
+fn indices(list: &mut List) {
+    let wish = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::shared(), QueueWish::default()]);
+    for queue in 0..3usize {
+        list.script(section::SWERROR, format!("SWERROR names queue {queue}"), &wish, move |stand| {
+            stand.registers()?;
+            stand.clear_sw_error();
+            stand.submit(&*stand.portal(PortalWish::of(queue))?, &Descriptor::memory_move(0, 0, 0))?;
+            stand.device.settle();
+            let error = stand.sw_error().expect("registers are there");
+            same("code and queue", (0x13, queue), (error.error_code(), error.wq_index().into()))
+        });
+    }
+    let d = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
+    list.script(section::QUEUES, "every portal page of a queue leads to it", &wish, move |stand| {
+        for kind in [PortalKind::UnlimitedMsix, PortalKind::LimitedMsix] {
+            for queue in 0..3 {
+                let got = stand.run(&*stand.portal(PortalWish::of(queue).kind(kind))?, &d)?;
+                stand.compare(&Want::success(), &got)?;
+            }
+        }
+        Ok(())
+    });
+}
+
+pub(super) fn add(list: &mut List) {
+    shared(list);
+    dedicated(list);
+    instructions(list);
+    disabled(list);
+    occupancy(list);
+    strangers(list);
+    priorities(list);
+    order(list);
+    indices(list);
+}

@@ -1,0 +1,225 @@
+//! After a page fault: touch the page, submit the continuation of SPEC §8.3, and get the same bytes as without a fault.
+
+use super::faults::{Job, jobs};
+use super::{List, liberal};
+use crate::arena::{Access, PAGE, place};
+use crate::case::{Trouble, Verdict, fail, same_bytes, section};
+use crate::oracle;
+use crate::specimen;
+use crate::stand::Stand;
+use crate::subject::{DeviceWish, PortalWish, Residency};
+use crate::want::line;
+use telpher_abi::{CompletionRecord, Descriptor, OpFlags, Opcode};
+
+/// Faults after which a resume loop counts as stuck.
+const ROUNDS: u32 = 64;
+
+/// The descriptor that does what `record` left undone. Source: SPEC §8.3, the Bytes Completed paragraphs.
+fn continuation(d: &Descriptor, record: &CompletionRecord) -> Descriptor {
+    let done = record.bytes_completed();
+    let n = u64::from(done);
+    let (src, dst) = (d.src() + n, d.dst() + n);
+    let rest = |d: Descriptor| d.with_size(d.size() - done);
+    match d.opcode() {
+        Opcode::MemoryMove if record.result() == 1 => rest(*d),
+        Opcode::MemoryMove | Opcode::Compare => rest(d.with_src(src).with_dst(dst)),
+        Opcode::Fill => {
+            let d = d.with_dst(dst);
+            rest(if d.flags().contains(OpFlags::FILL_16) {
+                let pattern = u128::from(d.src()) | u128::from(d.pattern_upper()) << 64;
+                let turned = pattern.rotate_right(8 * (done % 16));
+                let half = |shift: u32| u64::try_from(turned >> shift & u128::from(u64::MAX)).expect("64 bits");
+                d.with_src(half(0)).with_pattern_upper(half(64))
+            } else {
+                d.with_src(d.src().rotate_right(8 * (done % 8)))
+            })
+        }
+        Opcode::ComparePattern => rest(d.with_src(src).with_dst(d.dst().rotate_right(8 * (done % 8)))),
+        Opcode::CreateDelta => {
+            let written = record.delta_record_size();
+            rest(d.with_src(src).with_dst(dst))
+                .with_delta_address(d.delta_address() + u64::from(written))
+                .with_max_delta_size(d.max_delta_size() - written)
+        }
+        Opcode::ApplyDelta => d.with_src(src).with_delta_record_size(d.delta_record_size() - done),
+        Opcode::Dualcast => rest(d.with_src(src).with_dst(dst).with_dst2(d.dst2() + n)),
+        Opcode::CrcGeneration | Opcode::CopyCrc => {
+            let d = if d.opcode() == Opcode::CopyCrc { d.with_dst(dst) } else { *d };
+            // Nothing done: the value is undefined, the seed stays.
+            rest(if done == 0 { d } else { d.with_src(src).with_crc_seed(record.crc()) })
+        }
+        Opcode::DifCheck => rest(source_tags(d.with_src(src), record)),
+        Opcode::DifStrip => rest(source_tags(d.with_src(src), record).with_dst(d.dst() + n / 520 * 512)),
+        Opcode::DifInsert => rest(dest_tags(d.with_src(src), record).with_dst(d.dst() + n / 512 * 520)),
+        Opcode::DifUpdate => rest(dest_tags(source_tags(d.with_src(src).with_dst(dst), record), record)),
+        Opcode::CacheFlush => rest(d.with_dst(dst)),
+        other => unreachable!("no continuation of {other}"),
+    }
+}
+
+fn source_tags(d: Descriptor, record: &CompletionRecord) -> Descriptor {
+    d.with_source_ref_tag(record.source_ref_tag())
+        .with_source_app_tag_mask(record.source_app_tag_mask())
+        .with_source_app_tag(record.source_app_tag())
+}
+
+fn dest_tags(d: Descriptor, record: &CompletionRecord) -> Descriptor {
+    d.with_dest_ref_tag(record.dest_ref_tag())
+        .with_dest_app_tag_mask(record.dest_app_tag_mask())
+        .with_dest_app_tag(record.dest_app_tag())
+}
+
+/// What came of a resumed operation: its last record, and every delta record on the way (bytes compared before, address,
+/// bytes).
+struct Resumed {
+    last: CompletionRecord,
+    deltas: Vec<(u64, u64, u64)>,
+    faults: u32,
+}
+
+/// Submits `d`, and after each fault `mend`s the page and submits the rest.
+fn resume(stand: &Stand, d: &Descriptor, mend: impl Fn(u64)) -> Result<Resumed, Trouble> {
+    let portal = stand.portal(PortalWish::of(0))?;
+    let (mut d, mut compared, mut deltas) = (*d, 0, Vec::new());
+    for faults in 0..ROUNDS {
+        let record = stand.run(&*portal, &d)?;
+        if d.opcode() == Opcode::CreateDelta {
+            deltas.push((compared, d.delta_address(), u64::from(record.delta_record_size())));
+        }
+        if !matches!(record.status_code() & 0x3f, 0x03 | 0x04) {
+            return Ok(Resumed { last: record, deltas, faults });
+        }
+        if u64::from(record.bytes_completed()) >= u64::from(u32::MAX).min(d.size().max(d.delta_record_size()).into()) {
+            return fail("fewer bytes completed than asked for", line(&record));
+        }
+        compared += u64::from(record.bytes_completed());
+        mend(record.fault_address() & !(PAGE - 1));
+        d = continuation(&d, &record);
+    }
+    fail("an end of the faults", format!("{ROUNDS} of them"))
+}
+
+/// Delta records of the parts as one, their offsets moved to the whole's.
+fn joined(stand: &Stand, deltas: &[(u64, u64, u64)]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (compared, address, bytes) in deltas {
+        for entry in stand.arena.read(*address, *bytes).chunks_exact(10) {
+            let offset = u64::from(u16::from_le_bytes([entry[0], entry[1]])) + compared / 8;
+            all.extend(u16::try_from(offset).expect("short").to_le_bytes());
+            all.extend_from_slice(&entry[2..]);
+        }
+    }
+    all
+}
+
+fn check(stand: &Stand, job: &Job, k: u32, resumed: &Resumed) -> Verdict {
+    if resumed.faults == 0 {
+        return fail("a page fault", "none");
+    }
+    if job.descriptor.opcode() == Opcode::CreateDelta {
+        if resumed.last.status_code() != 0x01 {
+            return fail("status 0x01", line(&resumed.last));
+        }
+        return same_bytes("joined delta records", &job.outputs[0].1, &joined(stand, &resumed.deltas));
+    }
+    stand.compare(&job.last, &resumed.last)?;
+    for (lane, expected) in job.outputs.iter() {
+        let got = stand.arena.read(stand.at(Job::start(*lane, k)), expected.len() as u64);
+        same_bytes("destination", expected, &got)?;
+    }
+    Ok(())
+}
+
+fn restore_page(stand: &Stand, page: u64) {
+    let lanes = stand.at(place::LANES)..stand.at(place::LANES + 4 * place::LANE);
+    // Elsewhere nothing is missing: the loop ends at its limit and the case fails.
+    if lanes.contains(&page) {
+        stand.arena.protect(page - stand.at(0), PAGE, Access::All);
+    }
+}
+
+pub(super) fn add(list: &mut List) {
+    let wish = liberal(&list.capabilities);
+    for k in [1u32, 8, 100, 1304, 4088] {
+        for job in jobs(list, k) {
+            // Each operand alone, then all at once.
+            for chosen in 0..=job.operands.len() {
+                let job = job.clone();
+                let operands: Vec<_> = match job.operands.get(chosen) {
+                    Some(operand) => vec![*operand],
+                    None => job.operands.clone(),
+                };
+                let which = if operands.len() == 1 { format!("operand {chosen}") } else { "every operand".into() };
+                let name = format!("{} resumed page by page of {which}, {k} bytes before the first", job.name);
+                list.script(section::RESUME, name, &wish, move |stand| {
+                    job.prepare(stand, k);
+                    for operand in &operands {
+                        let end = (u64::from(operand.bytes - k)).next_multiple_of(PAGE);
+                        let access = if operand.write && chosen % 2 == 1 { Access::Read } else { Access::None };
+                        stand.arena.protect(Job::start(operand.lane, 0), end, access);
+                    }
+                    let resumed = resume(stand, &job.descriptor, |page| restore_page(stand, page))?;
+                    stand.arena.restore();
+                    check(stand, &job, k, &resumed)
+                });
+            }
+        }
+    }
+    overlapping(list, &wish);
+    cold(list);
+}
+
+/// Overlapping moves, in both directions, with every page missing at first.
+fn overlapping(list: &mut List, wish: &DeviceWish) {
+    if !list.capabilities.gen_cap.overlapping_copy() {
+        return;
+    }
+    for (distance, size) in
+        [(1i64, 20_000u32), (100, 20_000), (4096, 30_000), (5000, 9000), (-1, 20_000), (-777, 20_000), (-4096, 30_000)]
+    {
+        for from in [0u64, 1, 4095] {
+            let src = list.arena.at(place::LANES + 0x2_0000 + from);
+            let dst = src.checked_add_signed(distance).expect("in the arena");
+            let d = Descriptor::memory_move(src, dst, size).with_record(list.arena.at(specimen::RECORD));
+            for access in [Access::None, Access::Read] {
+                let name = format!(
+                    "an overlapping move of {size} bytes by {distance} from +{from}, pages {access:?}, resumed"
+                );
+                list.script(section::RESUME, name, wish, move |stand| {
+                    let data = oracle::noise(size.into(), size as usize);
+                    stand.arena.write(src, &data);
+                    stand.arena.protect(place::LANES + 0x1_0000, 0x2_0000, access);
+                    let resumed = resume(stand, &d, |page| restore_page(stand, page))?;
+                    stand.arena.restore();
+                    if resumed.last.status_code() != 0x01 || resumed.faults == 0 {
+                        return fail("status 0x01 after page faults", line(&resumed.last));
+                    }
+                    same_bytes("destination", &data, &stand.arena.read(dst, size.into()))
+                });
+            }
+        }
+    }
+}
+
+/// Pages that are not present: touched by the CPU, as software does.
+fn cold(list: &mut List) {
+    let wish = DeviceWish { residency: Residency::Strict, ..DeviceWish::default() };
+    let at = list.arena.at(place::COLD + 50);
+    let record = list.arena.at(specimen::RECORD);
+    let fill = Descriptor::fill(0x0807_0605_0403_0201, at, 20_000).with_record(record);
+    list.script(section::RESUME, "a fill of untouched pages, touched one by one", &wish, move |stand| {
+        stand.arena.forget(place::COLD, 0x8000);
+        let (low, high) = (stand.at(place::COLD), stand.at(place::COLD + 0x8000));
+        let touch = |page: u64| {
+            if (low..high).contains(&page) {
+                stand.arena.write(page, &stand.arena.read(page, 1));
+            }
+        };
+        let resumed = resume(stand, &fill, touch)?;
+        if resumed.last.status_code() != 0x01 || resumed.faults == 0 {
+            return fail("status 0x01 after page faults", line(&resumed.last));
+        }
+        let expected: Vec<u8> = (1..=8).cycle().take(20_000).collect();
+        same_bytes("destination", &expected, &stand.arena.read(at, 20_000))
+    });
+}

@@ -1,0 +1,106 @@
+//! A legal descriptor of each operation, small and always successful, from which the cases are bred.
+
+use crate::arena::{Arena, place};
+use crate::oracle;
+use crate::subject::HANDLE;
+use crate::table::{OpRow, flag};
+use telpher_abi::{Descriptor, Opcode};
+
+/// Bytes of the plain specimens.
+pub(crate) const SIZE: u32 = 64;
+/// Where the first record of a case goes.
+pub(crate) const RECORD: u64 = place::RECORDS;
+/// The record of a Batch that surrounds a specimen.
+pub(crate) const BATCH_RECORD: u64 = place::RECORDS + 0x40;
+/// Input that is bytes 0, 1, 2, …, 255, 0, … over 64 KiB.
+pub(crate) const COUNT: u64 = place::INPUT;
+/// The same again.
+pub(crate) const COUNT2: u64 = place::INPUT + 0x1_0000;
+/// Eight protected blocks of 512 bytes: data as in [`COUNT`], application tag 0, reference tags from 0.
+pub(crate) const DIF: u64 = place::INPUT + 0x2_0000;
+/// 64 KiB of 0xa5.
+pub(crate) const SAME: u64 = place::INPUT + 0x3_0000;
+/// 1 MiB that looks random.
+pub(crate) const NOISE: u64 = place::INPUT + 0x10_0000;
+/// A delta record with one entry: offset 0, eight bytes of 0x77.
+pub(crate) const DELTA: u64 = place::AUX;
+/// A seed of zero.
+pub(crate) const SEED: u64 = place::AUX + 0x1000;
+/// Where readbacks may go.
+pub(crate) const READBACK: u64 = place::AUX + 0x2000;
+/// Where Create Delta may write.
+pub(crate) const DELTA_OUT: u64 = place::AUX + 0x4_0000;
+/// Two no-operations without records.
+pub(crate) const NOPS: u64 = place::LISTS;
+/// The list that surrounds a specimen.
+pub(crate) const SURROUND: u64 = place::LISTS + 0x1000;
+
+/// Writes what the specimens read.
+pub(crate) fn lay_out(arena: &Arena) {
+    let count: Vec<u8> = (0..0x1_0000u32).map(|i| (i & 0xff) as u8).collect();
+    arena.write(arena.at(COUNT), &count);
+    arena.write(arena.at(COUNT2), &count);
+    let block: Vec<u8> = count[..512].to_vec();
+    for k in 0..8u32 {
+        let at = arena.at(DIF) + 520 * u64::from(k);
+        arena.write(at, &block);
+        // Guard of 512 counting bytes: SPEC App. B.
+        arena.write(at + 512, &[0x4f, 0x10, 0, 0]);
+        arena.write(at + 516, &k.to_be_bytes());
+    }
+    arena.set(arena.at(SAME), 0x1_0000, 0xa5);
+    arena.write(arena.at(NOISE), &oracle::noise(0x5eed, 0x10_0000));
+    arena.write(arena.at(DELTA), &[0, 0, 0x77, 0x77, 0x77, 0x77, 0x77, 0x77, 0x77, 0x77]);
+    arena.write(arena.at(SEED), &[0; 8]);
+    arena.write_list(arena.at(NOPS), &[Descriptor::nop(); 2]);
+}
+
+/// The legal descriptor of an operation, its record at [`RECORD`].
+pub(crate) fn of(row: &OpRow, arena: &Arena) -> Descriptor {
+    let at = |offset| arena.at(offset);
+    let (src, dst) = (at(COUNT), at(place::OUT1));
+    let d = match row.code {
+        0x00 => Descriptor::nop(),
+        0x01 => Descriptor::batch(at(NOPS), 2),
+        0x02 => Descriptor::drain(),
+        0x03 => Descriptor::memory_move(src, dst, SIZE),
+        0x04 => Descriptor::fill(0x0807_0605_0403_0201, dst, SIZE),
+        0x05 => Descriptor::compare(src, at(COUNT2), SIZE),
+        0x06 => Descriptor::compare_pattern(at(SAME), 0xa5a5_a5a5_a5a5_a5a5, SIZE),
+        // All three outcomes satisfy Check Result.
+        0x07 => Descriptor::create_delta(src, at(COUNT2), SIZE, at(DELTA_OUT), 80).with_expected_result_mask(7),
+        0x08 => Descriptor::apply_delta(at(DELTA), 10, dst, SIZE),
+        0x09 => Descriptor::dualcast(src, dst, at(place::OUT2), SIZE),
+        0x10 => Descriptor::crc_generation(src, SIZE, 0),
+        0x11 => Descriptor::copy_crc(src, dst, SIZE, 0),
+        0x12 => Descriptor::dif(Opcode::DifCheck, at(DIF), 0, 520),
+        0x13 => Descriptor::dif(Opcode::DifInsert, src, dst, 512),
+        0x14 => Descriptor::dif(Opcode::DifStrip, at(DIF), dst, 520),
+        0x15 => Descriptor::dif(Opcode::DifUpdate, at(DIF), dst, 520),
+        0x20 => Descriptor::cache_flush(dst, SIZE),
+        other => unreachable!("no specimen of opcode {other:#x}"),
+    };
+    d.with_record(at(RECORD))
+}
+
+/// The descriptor with these flags, and the fields filled or emptied that the flags declare valid or reserved.
+pub(crate) fn with_flags(row: &OpRow, d: &Descriptor, flags: u32, arena: &Arena) -> Descriptor {
+    let mut d = d.with_flags(telpher_abi::Flags::from_bits_retain(flags));
+    d = d.with_completion_address(if flags & flag::CRAV == 0 { 0 } else { arena.at(RECORD) });
+    d = d.with_interrupt_handle(if flags & flag::RCI == 0 { 0 } else { HANDLE });
+    match row.code {
+        0x02 => {
+            let target = |bit| if flags & bit == 0 { 0 } else { arena.at(READBACK) };
+            d.with_src(target(flag::OP0)).with_dst(target(flag::OP1))
+        }
+        0x10 | 0x11 if flags & flag::OP0 != 0 => d.with_crc64_seed(0).with_crc_seed_address(arena.at(SEED)),
+        _ => d,
+    }
+}
+
+/// Replaces bytes of a descriptor.
+pub(crate) fn with_byte(d: &Descriptor, index: u8, value: u8) -> Descriptor {
+    let mut bytes = d.to_bytes();
+    bytes[usize::from(index)] = value;
+    Descriptor::from_bytes(&bytes)
+}

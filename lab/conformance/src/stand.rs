@@ -1,0 +1,241 @@
+//! The place where cases are put to one device: submitting, waiting, comparing.
+
+use crate::arena::{Arena, place};
+use crate::case::{Trouble, Verdict, fail, holds, skip};
+use crate::specimen::{BATCH_RECORD, SURROUND};
+use crate::subject::{Capabilities, Device, DeviceWish, Interrupt, PortalWish, Promises, Refusal, Registers, Subject};
+use crate::table::{Context, flag};
+use crate::want::{Expect, Want, line};
+use std::cell::RefCell;
+use std::sync::Arc;
+use telpher_abi::registers::offset;
+use telpher_abi::{CompletionRecord, Descriptor, SwError};
+use telpher_portal::{Offer, Portal};
+
+/// Looks at a record before the device is asked to settle.
+const LOOKS: u32 = 64;
+/// Times a full shared queue is offered a descriptor again, settling in between.
+const OFFERS: u32 = 8;
+
+/// One device and the arena.
+pub(crate) struct Stand<'a> {
+    pub(crate) arena: &'a Arena,
+    pub(crate) wish: DeviceWish,
+    pub(crate) device: Box<dyn Device>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) promises: Promises,
+    portals: RefCell<Vec<(PortalWish, Arc<dyn Portal>)>>,
+}
+
+impl<'a> Stand<'a> {
+    pub(crate) fn new(subject: &dyn Subject, arena: &'a Arena, wish: &DeviceWish) -> Result<Self, Trouble> {
+        let device = match subject.device(wish) {
+            Ok(device) => device,
+            Err(Refusal::Cannot(reason)) => return skip(reason),
+            Err(Refusal::BringUp(error)) => return fail("the device comes up", error),
+        };
+        Ok(Stand {
+            arena,
+            wish: wish.clone(),
+            device,
+            capabilities: wish.capabilities.unwrap_or_else(|| subject.capabilities()),
+            promises: subject.promises(),
+            portals: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn at(&self, offset: u64) -> u64 {
+        self.arena.at(offset)
+    }
+
+    pub(crate) fn portal(&self, wish: PortalWish) -> Result<Arc<dyn Portal>, Trouble> {
+        if let Some((_, portal)) = self.portals.borrow().iter().find(|(known, _)| *known == wish) {
+            return Ok(portal.clone());
+        }
+        let Some(portal) = self.device.portal(&wish) else {
+            return skip(format!("no portal {:?} of PASID {:#x} by {:?}", wish.kind, wish.pasid, wish.instruction));
+        };
+        self.portals.borrow_mut().push((wish, portal.clone()));
+        Ok(portal)
+    }
+
+    pub(crate) fn registers(&self) -> Result<&dyn Registers, Trouble> {
+        self.device.registers().map_or_else(|| skip("registers cannot be reached"), Ok)
+    }
+
+    pub(crate) fn hold(&self) -> Verdict {
+        if self.device.hold(true) { Ok(()) } else { skip("engines cannot be stopped") }
+    }
+
+    pub(crate) fn release(&self) {
+        self.device.hold(false);
+    }
+
+    /// Interrupts since the last call.
+    pub(crate) fn interrupts(&self) -> Result<Vec<Interrupt>, Trouble> {
+        self.device.interrupts().map_or_else(|| skip("interrupts cannot be seen"), Ok)
+    }
+
+    /// The operand a fault should name, or nothing if the device does not tell.
+    pub(crate) fn operand(&self, id: u8) -> Option<u8> {
+        self.capabilities.gen_cap.fault_info().then_some(id)
+    }
+
+    pub(crate) fn sw_error(&self) -> Option<SwError> {
+        let registers = self.device.registers()?;
+        Some(SwError([0, 1, 2, 3].map(|i| registers.read(offset::SWERROR + 8 * i, 8))))
+    }
+
+    pub(crate) fn clear_sw_error(&self) {
+        if let Some(registers) = self.device.registers() {
+            registers.write(offset::SWERROR, 8, 3);
+        }
+    }
+
+    /// Submits; a shared queue that says Retry is asked again a few times.
+    pub(crate) fn submit(&self, portal: &dyn Portal, d: &Descriptor) -> Verdict {
+        for _ in 0..OFFERS {
+            if self.arena.offer(portal, d) == Offer::Taken {
+                return Ok(());
+            }
+            self.device.settle();
+        }
+        fail("an idle queue takes the descriptor", "Retry")
+    }
+
+    /// Waits for the record at `address`.
+    pub(crate) fn wait(&self, portal: &dyn Portal, address: u64) -> Option<CompletionRecord> {
+        for _ in 0..LOOKS {
+            if self.arena.status_word(address) & 0xff != 0 {
+                return Some(self.arena.record(address));
+            }
+            portal.drive();
+        }
+        self.device.settle();
+        (self.arena.status_word(address) & 0xff != 0).then(|| self.arena.record(address))
+    }
+
+    /// Submits one descriptor and waits for its record.
+    pub(crate) fn run(&self, portal: &dyn Portal, d: &Descriptor) -> Result<CompletionRecord, Trouble> {
+        self.arena.clear_record(d.completion_address());
+        self.submit(portal, d)?;
+        match self.wait(portal, d.completion_address()) {
+            Some(record) => Ok(record),
+            None => fail("a completion record", format!("nothing; {}", self.errors())),
+        }
+    }
+
+    /// Submits one descriptor to queue 0, and compares its record.
+    pub(crate) fn expect(&self, d: &Descriptor, want: &Want) -> Verdict {
+        let portal = self.portal(PortalWish::of(0))?;
+        let record = self.run(&*portal, d)?;
+        self.compare(want, &record)
+    }
+
+    pub(crate) fn compare(&self, want: &Want, record: &CompletionRecord) -> Verdict {
+        holds(want.to_string(), want.matches(record, self.promises.zero_unused), || line(record))
+    }
+
+    fn errors(&self) -> String {
+        match self.sw_error() {
+            Some(e) if e.valid() => {
+                format!("SWERROR {:#04x}, information {:#x}", e.error_code(), e.error_information())
+            }
+            Some(_) => "SWERROR is clear".into(),
+            None => "SWERROR cannot be reached".into(),
+        }
+    }
+
+    /// Puts one descriptor to queue 0, alone or as first of a batch of two, and compares everything it may leave behind.
+    pub(crate) fn one(&self, portal: PortalWish, d: &Descriptor, member: bool, expect: &Expect) -> Verdict {
+        let portal = self.portal(portal)?;
+        let (address, batch_address) = (d.completion_address(), self.at(BATCH_RECORD));
+        let has_record = d.flags().bits() & flag::CRAV != 0;
+        self.clear_sw_error();
+        // A misaligned record address must not be written around either: the whole page of records is cleared and looked at.
+        let page = self.at(place::RECORDS);
+        let whole = !address.is_multiple_of(32);
+        if whole {
+            self.arena.set(page, 4096, 0);
+        } else {
+            self.arena.clear_record(page);
+        }
+        self.arena.clear_record(batch_address);
+        if member {
+            let list = self.at(SURROUND);
+            self.arena.write_list(list, &[*d, Descriptor::nop()]);
+            self.submit(&*portal, &Descriptor::batch(list, 2).with_record(batch_address))?;
+            let Some(batch) = self.wait(&*portal, batch_address) else {
+                return fail("a record of the surrounding batch", format!("nothing; {}", self.errors()));
+            };
+            let good = match expect {
+                Expect::Record(want, others) => want.code() == 0x01 && others.is_empty(),
+                Expect::Silence => true,
+                Expect::Logged(..) | Expect::RecordAndLog(_) => false,
+            };
+            let failed = !good && self.capabilities.gen_cap.batch_continuation();
+            let want = Want::status(if good { 0x01 } else { 0x05 }).bytes_completed(2).result(failed.into());
+            self.compare(&want, &batch)?;
+        } else {
+            self.submit(&*portal, d)?;
+            if matches!(expect, Expect::Silence | Expect::Logged(..)) {
+                self.device.settle();
+            }
+        }
+        let got = if has_record && !whole { self.wait(&*portal, address) } else { None };
+        let nothing = got.is_none() && (!whole || self.arena.read(page, 64).iter().all(|b| *b == 0));
+        match (expect, got) {
+            (Expect::Record(want, others), Some(got)) => {
+                if !others.contains(&got.status_code()) || self.promises.check_order {
+                    self.compare(want, &got)?;
+                }
+                self.no_sw_error()
+            }
+            (Expect::RecordAndLog(want), Some(got)) => {
+                self.compare(want, &got)?;
+                if self.promises.handle_logged { self.logged(want.code(), None) } else { Ok(()) }
+            }
+            (Expect::Silence, None) if nothing => self.no_sw_error(),
+            (Expect::Logged(code, information), None) if nothing => self.logged(*code, *information),
+            (Expect::Record(want, _) | Expect::RecordAndLog(want), None) => {
+                fail(want.to_string(), format!("no record; {}", self.errors()))
+            }
+            (Expect::Silence, got) => fail("no record", got.map_or("something beside the record".into(), |r| line(&r))),
+            (Expect::Logged(code, _), got) => fail(
+                format!("no record, SWERROR {code:#04x}"),
+                got.map_or("something beside the record".into(), |r| line(&r)),
+            ),
+        }
+    }
+
+    /// Fails if SWERROR is valid.
+    pub(crate) fn no_sw_error(&self) -> Verdict {
+        match self.sw_error() {
+            Some(e) if e.valid() => fail("SWERROR stays clear", self.errors()),
+            _ => Ok(()),
+        }
+    }
+
+    fn logged(&self, code: u8, information: Option<crate::want::Information>) -> Verdict {
+        let Some(error) = self.sw_error() else { return skip("registers cannot be reached") };
+        holds(format!("SWERROR {code:#04x}"), error.valid() && error.error_code() == code, || self.errors())?;
+        let Some(want) = information else { return Ok(()) };
+        let wrong = (want.value ^ error.error_information()) & !want.open;
+        holds(
+            format!("SWERROR {code:#04x}, information {:#x}", want.value),
+            wrong == 0 && error.error_information_valid(),
+            || self.errors(),
+        )
+    }
+}
+
+/// Legality of flags on queue 0 of a device.
+pub(crate) fn context(wish: &DeviceWish, capabilities: &Capabilities, member: bool) -> Context {
+    let queue = wish.all_queues().next().expect("a wish with a queue");
+    Context {
+        gen_cap: capabilities.gen_cap,
+        member,
+        block_on_fault: queue.block_on_fault,
+        interrupts: wish.user_interrupts || queue.privileged || !queue.pasid_enable,
+    }
+}

@@ -1,0 +1,363 @@
+//! What the judge needs from a device under test.
+//!
+//! A [`Subject`] makes fresh [`Device`]s. The judge says in a [`DeviceWish`] what it wants; a subject that cannot do it
+//! says so, and the case is counted as skipped. A subject that offers [`Registers`] need not configure anything itself:
+//! [`bring_up`](crate::bring_up) does it through the registers, as a driver would.
+
+use std::sync::Arc;
+use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, PortalKind, WqCap};
+use telpher_portal::{Portal, QueueMode};
+
+/// PASID of the address space that is this process' memory.
+pub const HERE: u32 = 0x1_2345;
+/// PASID of an address space in which nothing is mapped.
+pub const STRANGER: u32 = 0x5_4321;
+/// The interrupt table entry that bring-up opens for [`HERE`] in both tables.
+pub const HANDLE: u16 = 1;
+
+/// A kind of device to be judged.
+pub trait Subject {
+    /// For the report, for example `model:spr inline`.
+    fn name(&self) -> String;
+
+    /// What its devices can do unless a wish says otherwise.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Which freedoms of the specification it gives up.
+    fn promises(&self) -> Promises {
+        Promises::default()
+    }
+
+    /// A fresh device as wished.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Cannot`] skips the case; [`Refusal::BringUp`] fails it.
+    fn device(&self, wish: &DeviceWish) -> Result<Box<dyn Device>, Refusal>;
+}
+
+/// One device, from bring-up until it is dropped.
+pub trait Device {
+    /// A client's way into a queue; `None` if this subject cannot make that kind of client.
+    fn portal(&self, wish: &PortalWish) -> Option<Arc<dyn Portal>>;
+
+    /// The control registers, if they can be reached.
+    fn registers(&self) -> Option<&dyn Registers> {
+        None
+    }
+
+    /// Stops (`true`) or resumes (`false`) taking descriptors out of queues. False if it cannot.
+    fn hold(&self, stop: bool) -> bool {
+        let _ = stop;
+        false
+    }
+
+    /// Returns when every descriptor taken so far has ended or can never end. Must return in bounded time. Not called
+    /// while held.
+    fn settle(&self);
+
+    /// Interrupts sent since the last call, oldest first; `None` if they cannot be seen.
+    fn interrupts(&self) -> Option<Vec<Interrupt>> {
+        None
+    }
+}
+
+/// BAR0 of a device.
+pub trait Registers {
+    /// Reads 4 or 8 bytes at a naturally aligned offset.
+    fn read(&self, offset: u64, bytes: u32) -> u64;
+
+    /// Writes 4 or 8 bytes at a naturally aligned offset.
+    fn write(&self, offset: u64, bytes: u32, value: u64);
+
+    /// Lets a command make progress; called while CMDSTATUS shows it active.
+    fn advance(&self) {}
+}
+
+/// The capability registers of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// VERSION.
+    pub version: u32,
+    /// GENCAP.
+    pub gen_cap: GenCap,
+    /// WQCAP.
+    pub wq_cap: WqCap,
+    /// GRPCAP.
+    pub grp_cap: GrpCap,
+    /// ENGCAP.
+    pub eng_cap: EngCap,
+    /// OPCAP.
+    pub op_cap: OpCap,
+}
+
+/// Freedoms of the specification that a subject does not use. Hardware promises nothing; a model should promise all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Promises {
+    /// Of several violations the one that comes first in the usual order is reported.
+    pub check_order: bool,
+    /// Unused bytes of a completion record are zero.
+    pub zero_unused: bool,
+    /// Bytes Completed reaches exactly to the faulting page, and nothing is written beyond.
+    pub exact_faults: bool,
+    /// Every reserved field is checked.
+    pub reserved_checked: bool,
+    /// An invalid interrupt handle is also reported to SWERROR or the event log.
+    pub handle_logged: bool,
+    /// A DIF transfer that is not a number of whole blocks is refused with 0x13. Otherwise its whole blocks may be worked on.
+    pub whole_dif_blocks: bool,
+}
+
+impl Promises {
+    /// Everything.
+    pub const ALL: Promises = Promises {
+        check_order: true,
+        zero_unused: true,
+        exact_faults: true,
+        reserved_checked: true,
+        handle_logged: true,
+        whole_dif_blocks: true,
+    };
+}
+
+/// Why there is no device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// This subject cannot be configured so. The reason stands in the report.
+    Cannot(String),
+    /// It should have worked and did not.
+    BringUp(String),
+}
+
+/// A device to be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceWish {
+    /// Other capabilities than the subject's own.
+    pub capabilities: Option<Capabilities>,
+    /// PCI configuration.
+    pub pci: Pci,
+    /// What happens on an access to memory that is mapped but not yet backed by a page.
+    pub residency: Residency,
+    /// Leave the device as it is after reset: no configuration, disabled.
+    pub bare: bool,
+    /// GENCFG User-mode Interrupts Enable.
+    pub user_interrupts: bool,
+    /// Event log at this address with so many entries.
+    pub event_log: Option<(u64, u16)>,
+    /// Groups, from group 0; engines and queues are numbered through.
+    pub groups: Vec<GroupWish>,
+}
+
+impl Default for DeviceWish {
+    /// One group with one engine and one dedicated queue.
+    fn default() -> Self {
+        DeviceWish {
+            capabilities: None,
+            pci: Pci::default(),
+            residency: Residency::Lenient,
+            bare: false,
+            user_interrupts: false,
+            event_log: None,
+            groups: vec![GroupWish::default()],
+        }
+    }
+}
+
+impl DeviceWish {
+    /// The same with this one queue.
+    #[must_use]
+    pub fn queue(mut self, queue: QueueWish) -> Self {
+        self.groups = vec![GroupWish { queues: vec![queue], ..GroupWish::default() }];
+        self
+    }
+
+    /// The same with these queues in one group with one engine.
+    #[must_use]
+    pub fn queues(mut self, queues: Vec<QueueWish>) -> Self {
+        self.groups = vec![GroupWish { queues, ..GroupWish::default() }];
+        self
+    }
+
+    /// All queues by index.
+    pub fn all_queues(&self) -> impl Iterator<Item = &QueueWish> {
+        self.groups.iter().flat_map(|g| &g.queues)
+    }
+}
+
+/// A group to be configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupWish {
+    /// How many engines.
+    pub engines: u32,
+    /// Its queues.
+    pub queues: Vec<QueueWish>,
+    /// GRPFLAGS TC-B; TC-A is 0.
+    pub tc_b: u8,
+}
+
+impl Default for GroupWish {
+    fn default() -> Self {
+        GroupWish { engines: 1, queues: vec![QueueWish::default()], tc_b: 0 }
+    }
+}
+
+/// A queue to be configured and enabled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueWish {
+    /// Dedicated or shared.
+    pub mode: QueueMode,
+    /// Entries.
+    pub size: u16,
+    /// Entries that limited portals may fill (shared mode).
+    pub threshold: u16,
+    /// 1 to 15.
+    pub priority: u8,
+    /// The Block On Fault flag is allowed.
+    pub block_on_fault: bool,
+    /// Requests carry a PASID.
+    pub pasid_enable: bool,
+    /// Supervisor privilege (dedicated mode).
+    pub privileged: bool,
+    /// Page requests are off for this queue.
+    pub prs_disable: bool,
+    /// Largest transfer, 2^n bytes.
+    pub max_transfer_shift: u8,
+    /// Largest batch, 2^n descriptors.
+    pub max_batch_shift: u8,
+    /// Operations allowed, if not all.
+    pub operations: Option<OpCap>,
+}
+
+impl Default for QueueWish {
+    /// A dedicated queue of 16 entries, transfers to 1 MiB, batches to 32.
+    fn default() -> Self {
+        QueueWish {
+            mode: QueueMode::Dedicated,
+            size: 16,
+            threshold: 0,
+            priority: 8,
+            block_on_fault: false,
+            pasid_enable: true,
+            privileged: false,
+            prs_disable: false,
+            max_transfer_shift: 20,
+            max_batch_shift: 5,
+            operations: None,
+        }
+    }
+}
+
+impl QueueWish {
+    /// A shared queue of 16 entries, all of them below the threshold.
+    #[must_use]
+    pub fn shared() -> Self {
+        QueueWish { mode: QueueMode::Shared, threshold: 16, ..QueueWish::default() }
+    }
+}
+
+/// What PCI configuration space says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pci {
+    /// Bus Master Enable.
+    pub bus_master: bool,
+    /// PASID enabled.
+    pub pasid: bool,
+    /// Privileged Mode Enable.
+    pub privileged_mode: bool,
+    /// Address translation services enabled.
+    pub ats: bool,
+    /// Page request services enabled.
+    pub prs: bool,
+    /// PRSREQALLOC.
+    pub page_requests: u32,
+    /// Traffic classes that are mapped to an enabled virtual channel, one bit each.
+    pub traffic_classes: u8,
+}
+
+impl Default for Pci {
+    /// Everything on but Privileged Mode; traffic classes 0 and 1.
+    fn default() -> Self {
+        Pci {
+            bus_master: true,
+            pasid: true,
+            privileged_mode: false,
+            ats: true,
+            prs: true,
+            page_requests: 0x20,
+            traffic_classes: 0b11,
+        }
+    }
+}
+
+/// What an access finds where memory is mapped but no page has been touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Residency {
+    /// A page, as the CPU would.
+    Lenient,
+    /// A page fault, as the device would.
+    Strict,
+}
+
+/// A portal to be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortalWish {
+    /// Index of the queue.
+    pub queue: usize,
+    /// Which of its pages.
+    pub kind: PortalKind,
+    /// PASID that a shared submission carries: [`HERE`] or [`STRANGER`].
+    pub pasid: u32,
+    /// Which instruction submits.
+    pub instruction: Instruction,
+}
+
+impl PortalWish {
+    /// The unlimited portal of a queue, with the instruction that fits its mode.
+    #[must_use]
+    pub const fn of(queue: usize) -> Self {
+        PortalWish { queue, kind: PortalKind::UnlimitedMsix, pasid: HERE, instruction: Instruction::Fitting }
+    }
+
+    /// The same through another page.
+    #[must_use]
+    pub const fn kind(mut self, kind: PortalKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// The same for another client.
+    #[must_use]
+    pub const fn pasid(mut self, pasid: u32) -> Self {
+        self.pasid = pasid;
+        self
+    }
+
+    /// The same with another instruction.
+    #[must_use]
+    pub const fn by(mut self, instruction: Instruction) -> Self {
+        self.instruction = instruction;
+        self
+    }
+}
+
+/// How 64 bytes reach a portal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Instruction {
+    /// As the queue's mode demands: MOVDIR64B or ENQCMD.
+    Fitting,
+    /// MOVDIR64B: a posted write.
+    Posted,
+    /// ENQCMD: a deferrable write with the client's PASID, user privilege.
+    Deferrable,
+    /// ENQCMDS: a deferrable write with the client's PASID, supervisor privilege.
+    DeferrableSupervisor,
+}
+
+/// An interrupt that was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupt {
+    /// Entry of the MSI-X table.
+    Msix(u16),
+    /// Entry of the interrupt message storage.
+    Ims(u16),
+}

@@ -1,0 +1,347 @@
+//! The legality matrix of DSA 1.x, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3; where the
+//! tables contradict the text (CRC seeds), the text (SPEC §8.3.12) and UAPI are followed.
+
+use telpher_abi::registers::GenCap;
+
+/// Flag bits under short names; numbers as in SPEC Table 8-3.
+pub(crate) mod flag {
+    pub(crate) const FENCE: u32 = 1 << 0;
+    pub(crate) const BOF: u32 = 1 << 1;
+    pub(crate) const CRAV: u32 = 1 << 2;
+    pub(crate) const RCR: u32 = 1 << 3;
+    pub(crate) const RCI: u32 = 1 << 4;
+    pub(crate) const CC1: u32 = 1 << 8;
+    pub(crate) const TC1: u32 = 1 << 9;
+    pub(crate) const TC2: u32 = 1 << 10;
+    pub(crate) const TC3: u32 = 1 << 11;
+    pub(crate) const CR_TC: u32 = 1 << 12;
+    pub(crate) const READBACK: u32 = 1 << 14;
+    pub(crate) const OP0: u32 = 1 << 16;
+    pub(crate) const OP1: u32 = 1 << 17;
+    pub(crate) const OP2: u32 = 1 << 18;
+    pub(crate) const OP3: u32 = 1 << 19;
+}
+
+/// One operation's row.
+#[derive(Debug)]
+pub struct OpRow {
+    /// Opcode.
+    pub code: u8,
+    /// Name in the report.
+    pub name: &'static str,
+    /// Every flag bit that can ever be legal.
+    pub mask: u32,
+    /// The completion record must be asked for.
+    pub record_required: bool,
+    /// Bytes that must be zero, both ends included.
+    pub reserved: &'static [(u8, u8)],
+    /// Bits that must be zero inside bytes with other bits in use.
+    pub reserved_bits: &'static [(u8, u8)],
+    /// Bytes that must be zero depending on a flag: (flag, reserved when it is set, first, last).
+    pub reserved_if: &'static [(u32, bool, u8, u8)],
+    /// Flag bits that need something.
+    pub gates: &'static [(u32, Gate)],
+}
+
+/// What a flag bit needs besides standing in the mask.
+#[derive(Clone, Copy, Debug)]
+pub enum Gate {
+    /// A bit of GENCAP.
+    Capability(u32),
+    /// Another flag.
+    Flag(u32),
+}
+
+use Gate::{Capability, Flag};
+use flag::{CRAV, OP0, OP1, OP2, OP3, RCI, RCR, TC1, TC2, TC3};
+
+const PLAIN: OpRow = OpRow {
+    code: 0,
+    name: "",
+    mask: 0,
+    record_required: false,
+    reserved: &[],
+    reserved_bits: &[],
+    reserved_if: &[],
+    gates: &[],
+};
+
+/// DIF Flags bits 7:4 (byte 42). Source: SPEC §8.3.17.
+const DIF_BITS: &[(u8, u8)] = &[(42, 0xf0)];
+/// With the destination's flags bits 2:0 (byte 41).
+const DIF_DEST_BITS: &[(u8, u8)] = &[(42, 0xf0), (41, 0x07)];
+const CRC_GATES: &[(u32, Gate)] = &[(OP3, Capability(11)), (TC3, Flag(OP0))];
+const CRC_RESERVED_IF: &[(u32, bool, u8, u8)] = &[(OP0, true, 40, 47), (OP3, false, 44, 47), (OP0, false, 48, 55)];
+
+/// The operations of DSA 1.x.
+pub const OPERATIONS: [OpRow; 17] = [
+    OpRow { code: 0x00, name: "nop", mask: 0x00_101d, reserved: &[(16, 35), (38, 63)], ..PLAIN },
+    OpRow {
+        code: 0x01,
+        name: "batch",
+        mask: 0x01_121c,
+        reserved: &[(24, 31), (38, 63)],
+        gates: &[(OP0, Capability(15))],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x02,
+        name: "drain",
+        mask: 0x0f_161c,
+        reserved: &[(32, 35), (38, 63)],
+        reserved_if: &[(OP0, false, 16, 23), (OP1, false, 24, 31)],
+        gates: &[(OP0, Capability(9)), (OP1, Capability(9)), (TC1, Flag(OP0)), (TC2, Flag(OP1))],
+        ..PLAIN
+    },
+    OpRow { code: 0x03, name: "memory move", mask: 0x00_771f, reserved: &[(38, 63)], ..PLAIN },
+    OpRow {
+        code: 0x04,
+        name: "fill",
+        mask: 0x04_751f,
+        reserved: &[(38, 39), (48, 63)],
+        reserved_if: &[(OP2, false, 40, 47)],
+        gates: &[(OP2, Capability(10))],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x05,
+        name: "compare",
+        mask: 0x00_169f,
+        record_required: true,
+        reserved: &[(38, 39), (41, 63)],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x06,
+        name: "compare pattern",
+        mask: 0x00_129f,
+        record_required: true,
+        reserved: &[(38, 39), (41, 63)],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x07,
+        name: "create delta",
+        mask: 0x00_7f9f,
+        record_required: true,
+        reserved: &[(38, 39), (52, 55), (57, 63)],
+        ..PLAIN
+    },
+    OpRow { code: 0x08, name: "apply delta", mask: 0x00_771f, reserved: &[(38, 39), (44, 63)], ..PLAIN },
+    OpRow { code: 0x09, name: "dualcast", mask: 0x00_7f1f, reserved: &[(38, 39), (48, 63)], ..PLAIN },
+    OpRow {
+        code: 0x10,
+        name: "crc generation",
+        mask: 0x0f_1a1f,
+        record_required: true,
+        reserved: &[(24, 31), (38, 39), (56, 63)],
+        reserved_if: CRC_RESERVED_IF,
+        gates: CRC_GATES,
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x11,
+        name: "copy crc",
+        mask: 0x0f_7f1f,
+        record_required: true,
+        reserved: &[(38, 39), (56, 63)],
+        reserved_if: CRC_RESERVED_IF,
+        gates: CRC_GATES,
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x12,
+        name: "dif check",
+        mask: 0x00_121f,
+        record_required: true,
+        reserved: &[(24, 31), (38, 39), (41, 41), (43, 47), (56, 63)],
+        reserved_bits: DIF_BITS,
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x13,
+        name: "dif insert",
+        mask: 0x00_771f,
+        reserved: &[(38, 40), (43, 55)],
+        reserved_bits: DIF_DEST_BITS,
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x14,
+        name: "dif strip",
+        mask: 0x00_771f,
+        reserved: &[(38, 39), (41, 41), (43, 47), (56, 63)],
+        reserved_bits: DIF_BITS,
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x15,
+        name: "dif update",
+        mask: 0x00_771f,
+        reserved: &[(38, 39), (43, 47)],
+        reserved_bits: DIF_DEST_BITS,
+        ..PLAIN
+    },
+    OpRow { code: 0x20, name: "cache flush", mask: 0x00_741f, reserved: &[(16, 23), (38, 63)], ..PLAIN },
+];
+
+/// Opcodes that exist only from 2.x or 3.0 on. A 1.x device has none of them.
+pub const LATER_OPERATIONS: [u8; 14] =
+    [0x0a, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x21, 0x23, 0x24, 0x25, 0x26];
+
+/// Where a descriptor stands, as far as its flags' legality depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// The device's general capabilities.
+    pub gen_cap: GenCap,
+    /// In a batch.
+    pub member: bool,
+    /// The queue allows Block On Fault.
+    pub block_on_fault: bool,
+    /// Completion interrupts are allowed: GENCFG says so, or the descriptor is privileged or has no PASID.
+    pub interrupts: bool,
+}
+
+/// What is wrong with a set of flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Bits set that must not be: the Invalid Flags mask.
+    pub offending: u32,
+    /// Bits of the mask the specification does not settle (missing required flags, conditions on a flag that is itself
+    /// illegal).
+    pub unsettled: u32,
+}
+
+impl OpRow {
+    /// What is wrong with `flags`; `None` if they are legal.
+    #[must_use]
+    pub fn judge(&self, context: &Context, flags: u32) -> Option<Fault> {
+        let legal = self.legal(context, flags);
+        let offending = flags & !legal;
+        let mut missing = 0;
+        if self.record_required {
+            missing |= (CRAV | RCR) & !flags;
+        }
+        // A Drain has to be heard of somehow.
+        if self.code == 0x02 && flags & (RCR | RCI) == 0 {
+            missing |= RCR | RCI;
+        }
+        let unsettled = self.gates.iter().fold(missing, |all, (bit, gate)| match gate {
+            Flag(condition) if flags & condition != 0 && legal & condition == 0 => all | bit,
+            _ => all,
+        });
+        (offending | missing != 0).then_some(Fault { offending, unsettled })
+    }
+
+    fn legal(&self, context: &Context, flags: u32) -> u32 {
+        let has = |bit: u32| context.gen_cap.0[0] >> bit & 1 == 1;
+        let mut legal = self.mask;
+        let mut forbid = |bits: u32, unless: bool| {
+            if !unless {
+                legal &= !bits;
+            }
+        };
+        forbid(flag::FENCE, context.member);
+        forbid(flag::BOF, context.block_on_fault);
+        forbid(RCR | flag::CR_TC, flags & CRAV != 0);
+        forbid(RCI, context.interrupts);
+        forbid(flag::CC1, has(2));
+        forbid(flag::READBACK, has(8));
+        for (bit, gate) in self.gates {
+            forbid(
+                *bit,
+                match gate {
+                    Capability(cap) => has(*cap),
+                    Flag(condition) => flags & condition != 0,
+                },
+            );
+        }
+        // 1.x: GENCAP[3] allows Cache Flush to write back without invalidating.
+        if self.code == 0x20 && has(3) {
+            legal |= flag::CC1;
+        }
+        legal
+    }
+
+    /// Bytes that must be zero with these flags.
+    pub fn reserved_bytes(&self, flags: u32) -> impl Iterator<Item = u8> {
+        let everywhere = [(CRAV, false, 8, 15), (RCI, false, 36, 37)];
+        self.reserved
+            .iter()
+            .copied()
+            .chain(
+                self.reserved_if
+                    .iter()
+                    .copied()
+                    .chain(everywhere)
+                    .filter(move |(flag, set, ..)| (flags & flag != 0) == *set)
+                    .map(|(.., first, last)| (first, last)),
+            )
+            .flat_map(|(first, last)| first..=last)
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+    }
+}
+
+/// The row of an opcode.
+#[must_use]
+pub fn row(code: u8) -> &'static OpRow {
+    OPERATIONS.iter().find(|row| row.code == code).expect("an operation of DSA 1.x")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_operation_ever_allows_the_reserved_flags() {
+        for row in &OPERATIONS {
+            assert_eq!(row.mask & 0x8060, 0, "{}: bits 5, 6 and 15", row.name);
+            assert_eq!(row.mask >> 20, 0, "{}: no 1.x operation uses bits 23 to 20", row.name);
+        }
+    }
+
+    #[test]
+    fn operations_that_write_no_data_take_no_write_hints() {
+        for code in [0x00, 0x01, 0x02, 0x05, 0x06, 0x10, 0x12] {
+            assert_eq!(row(code).mask & 0x6100, 0, "{}", row(code).name);
+        }
+    }
+
+    #[test]
+    fn operations_with_a_result_require_the_record() {
+        let required: Vec<u8> = OPERATIONS.iter().filter(|r| r.record_required).map(|r| r.code).collect();
+        assert_eq!(required, [0x05, 0x06, 0x07, 0x10, 0x11, 0x12]);
+    }
+
+    #[test]
+    fn block_on_fault_and_fence_are_refused_where_there_is_no_data() {
+        for code in [0x00, 0x01, 0x02] {
+            assert_eq!(row(code).mask & flag::BOF, 0);
+        }
+        for code in [0x01, 0x02] {
+            assert_eq!(row(code).mask & flag::FENCE, 0);
+        }
+    }
+
+    #[test]
+    fn a_plain_fill_reserves_its_upper_pattern_and_a_long_one_does_not() {
+        let count = |flags| row(0x04).reserved_bytes(flags | CRAV | RCI).count();
+        assert_eq!(count(0), 2 + 16 + 8);
+        assert_eq!(count(OP2), 2 + 16);
+    }
+
+    #[test]
+    fn record_flags_without_an_address_are_offending() {
+        let context =
+            Context { gen_cap: GenCap([0x40_915f_0107]), member: false, block_on_fault: true, interrupts: true };
+        let judge = |code, flags| row(code).judge(&context, flags);
+        assert_eq!(judge(0x03, RCR), Some(Fault { offending: RCR, unsettled: 0 }));
+        assert_eq!(judge(0x03, CRAV | RCR), None);
+        assert_eq!(judge(0x03, CRAV | RCR | flag::FENCE), Some(Fault { offending: 1, unsettled: 0 }));
+        assert_eq!(judge(0x05, CRAV), Some(Fault { offending: 0, unsettled: RCR }));
+        assert_eq!(judge(0x02, CRAV), Some(Fault { offending: 0, unsettled: RCR | RCI }));
+        assert_eq!(judge(0x10, CRAV | RCR | TC3), Some(Fault { offending: TC3, unsettled: 0 }));
+        assert_eq!(judge(0x10, CRAV | RCR | TC3 | OP0), None);
+    }
+}

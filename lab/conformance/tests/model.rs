@@ -1,0 +1,47 @@
+//! The modelled device passes every case, under both runners and with every preset.
+
+#[path = "subjects/model.rs"]
+mod model;
+
+use model::Model;
+use telpher_conformance::{Filter, Report, run};
+use telpher_device::{Preset, Runner};
+
+fn judge(preset: Preset, runner: Runner) -> Report {
+    let mut filter = Filter::all();
+    if let Ok(text) = std::env::var("TELPHER_CONFORMANCE") {
+        filter = filter.containing(&text);
+    }
+    let report = run(&Model { preset, runner }, &filter);
+    println!("{report}");
+    report
+}
+
+fn assert_green(report: &Report) {
+    assert!(report.is_green(), "{} cases failed; the report is above", report.failed.len());
+}
+
+#[test]
+fn the_inline_model_of_a_sapphire_rapids_conforms() {
+    assert_green(&judge(Preset::Spr, Runner::Inline));
+}
+
+#[test]
+fn the_inline_model_of_current_firmware_conforms() {
+    assert_green(&judge(Preset::SprFw2, Runner::Inline));
+}
+
+#[test]
+fn the_inline_model_of_everything_conforms() {
+    assert_green(&judge(Preset::Full, Runner::Inline));
+}
+
+#[test]
+fn the_threaded_model_of_a_sapphire_rapids_conforms() {
+    assert_green(&judge(Preset::Spr, Runner::Threaded));
+}
+
+#[test]
+fn the_threaded_model_of_everything_conforms() {
+    assert_green(&judge(Preset::Full, Runner::Threaded));
+}

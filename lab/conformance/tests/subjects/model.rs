@@ -1,0 +1,218 @@
+//! The modelled device as a subject, under either of its runners.
+#![allow(unsafe_code, reason = "the judge writes the device's registers and submits as a supervisor")]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telpher_abi::registers::{Command, CommandCode, PortalKind, offset};
+use telpher_conformance::{
+    Capabilities, Device, DeviceWish, HERE, Instruction, Interrupt, PortalWish, Promises, Refusal, Registers,
+    Residency, Subject, bring_up,
+};
+use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_model::{PciControl, Write, layout};
+use telpher_portal::{Offer, Portal, QueueInfo, Submission};
+
+/// Longest wait for a device with threads to end its work.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Entries of the interrupt message storage that are looked at.
+const IMS_SEEN: u16 = 4;
+
+/// A preset under a runner.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) preset: Preset,
+    pub(crate) runner: Runner,
+}
+
+impl Subject for Model {
+    fn name(&self) -> String {
+        format!("model:{} {:?}", self.preset.name(), self.runner)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let c = self.preset.capabilities();
+        Capabilities {
+            version: c.version,
+            gen_cap: c.gen_cap,
+            wq_cap: c.wq_cap,
+            grp_cap: c.grp_cap,
+            eng_cap: c.eng_cap,
+            op_cap: c.op_cap,
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises::ALL
+    }
+
+    fn device(&self, wish: &DeviceWish) -> Result<Box<dyn Device>, Refusal> {
+        let mut options = ModelOptions::of(self.preset).with_runner(self.runner);
+        if let Some(c) = wish.capabilities {
+            options.capabilities = telpher_model::Capabilities {
+                version: c.version,
+                gen_cap: c.gen_cap,
+                wq_cap: c.wq_cap,
+                grp_cap: c.grp_cap,
+                eng_cap: c.eng_cap,
+                op_cap: c.op_cap,
+                ..options.capabilities
+            };
+        }
+        options.capabilities.traffic_classes = wish.pci.traffic_classes;
+        options.residency = match wish.residency {
+            Residency::Lenient => telpher_device::Residency::Lenient,
+            Residency::Strict => telpher_device::Residency::Strict,
+        };
+        let pci = wish.pci;
+        options.pci = PciControl {
+            bus_master: pci.bus_master,
+            pasid: pci.pasid,
+            ats: pci.ats,
+            prs: pci.prs,
+            page_requests: pci.page_requests,
+            privileged: pci.privileged_mode,
+        };
+        let model = ModelDevice::power_on(options).map_err(|e| Refusal::Cannot(e.to_string()))?;
+        assert!(model.add_pasid(HERE), "a fresh device has room for a PASID");
+        let device = Live { registers: Bar(model.clone()), model, seen: RefCell::default() };
+        device.unmask_interrupts();
+        bring_up(&device.registers, wish).map_err(Refusal::BringUp)?;
+        let _ = device.interrupts();
+        Ok(Box::new(device))
+    }
+}
+
+/// One modelled device.
+#[derive(Debug)]
+struct Live {
+    model: ModelDevice,
+    registers: Bar,
+    /// Deliveries already told, by entry: MSI-X, then IMS.
+    seen: RefCell<Vec<u64>>,
+}
+
+/// Its registers.
+#[derive(Debug)]
+struct Bar(ModelDevice);
+
+impl Bar {
+    fn device(&self) -> &telpher_model::Device {
+        // SAFETY: the judge puts event logs into its arena only, whose memory nobody else uses and whose addresses are never
+        // given back, so the device may write there at any time.
+        unsafe { self.0.device() }
+    }
+}
+
+impl Registers for Bar {
+    fn read(&self, offset: u64, bytes: u32) -> u64 {
+        self.device().read_register(offset, u8::try_from(bytes).expect("4 or 8"))
+    }
+
+    fn write(&self, offset: u64, bytes: u32, value: u64) {
+        self.device().write_register(offset, u8::try_from(bytes).expect("4 or 8"), value);
+    }
+
+    fn advance(&self) {
+        self.0.advance();
+        std::thread::yield_now();
+    }
+}
+
+impl Live {
+    fn unmask_interrupts(&self) {
+        for entry in 0..u64::from(self.model.capabilities().msix_entries) {
+            self.registers.write(layout::MSIX_TABLE + 16 * entry + 12, 4, 0);
+        }
+    }
+}
+
+impl Device for Live {
+    fn portal(&self, wish: &PortalWish) -> Option<Arc<dyn Portal>> {
+        let queue = u32::try_from(wish.queue).ok()?;
+        let write = match wish.instruction {
+            Instruction::Fitting => None,
+            Instruction::Posted => Some(Write::Posted),
+            Instruction::Deferrable => Some(Write::Deferrable),
+            Instruction::DeferrableSupervisor => {
+                let info = self.model.portal_as(queue, wish.kind, None, wish.pasid).info().clone();
+                let (wq, kind, pasid) = (wish.queue, wish.kind, wish.pasid);
+                return Some(Arc::new(Supervisor { bar: Bar(self.model.clone()), info, wq, kind, pasid }));
+            }
+        };
+        Some(self.model.portal_as(queue, wish.kind, write, wish.pasid))
+    }
+
+    fn registers(&self) -> Option<&dyn Registers> {
+        Some(&self.registers)
+    }
+
+    fn hold(&self, stop: bool) -> bool {
+        self.model.hold(stop);
+        true
+    }
+
+    fn settle(&self) {
+        let device = self.registers.device();
+        self.model.advance();
+        // Drain All ends when everything before it has; it leaves CMDSTATUS alone if another command is under way or the
+        // device is off.
+        if self.registers.read(offset::GENSTS, 4) & 3 == 1 && !device.cmd_status().active() {
+            let before = device.cmd_status();
+            device.start_command(Command::new(CommandCode::DrainAll, 0));
+            let end = Instant::now() + PATIENCE;
+            while device.cmd_status().active() && Instant::now() < end {
+                self.registers.advance();
+            }
+            let _ = before;
+        }
+    }
+
+    fn interrupts(&self) -> Option<Vec<Interrupt>> {
+        let device = self.registers.device();
+        let msix = (0..self.model.capabilities().msix_entries).map(Interrupt::Msix);
+        let all: Vec<Interrupt> = msix.chain((0..IMS_SEEN).map(Interrupt::Ims)).collect();
+        let mut seen = self.seen.borrow_mut();
+        seen.resize(all.len(), 0);
+        let mut new = Vec::new();
+        for (interrupt, told) in all.into_iter().zip(seen.iter_mut()) {
+            let (ims, index) = match interrupt {
+                Interrupt::Msix(index) => (false, index),
+                Interrupt::Ims(index) => (true, index),
+            };
+            let count = device.interrupts_delivered(telpher_model::Interrupt { ims, index });
+            new.extend((*told..count).map(|_| interrupt));
+            *told = count;
+        }
+        Some(new)
+    }
+}
+
+/// ENQCMDS: the kernel's submission, with supervisor privilege.
+#[derive(Debug)]
+struct Supervisor {
+    bar: Bar,
+    info: QueueInfo,
+    wq: usize,
+    kind: PortalKind,
+    pasid: u32,
+}
+
+impl Portal for Supervisor {
+    fn info(&self) -> &QueueInfo {
+        &self.info
+    }
+
+    fn offer(&self, submission: &Submission) -> Offer {
+        let stamped = submission.with_identity(self.pasid, true);
+        let response = self.bar.device().submit(self.wq, self.kind, Write::Deferrable, &stamped);
+        // Wakes engines with threads too.
+        self.bar.0.hold(false);
+        self.bar.0.advance();
+        if response == telpher_model::Response::Retry { Offer::Retry } else { Offer::Taken }
+    }
+
+    fn drive(&self) {
+        self.bar.0.advance();
+    }
+}
