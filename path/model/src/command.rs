@@ -202,7 +202,7 @@ impl Device {
         bits(self.commands.queues.get()).all(|wq| {
             let queue = &self.wqs[wq];
             let (slots, end) = (self.slots_of(queue), self.commands.ends[wq].get());
-            let chosen = |submitter: Submitter| wait.pasid.is_none_or(|pasid| pasid == submitter.pasid);
+            let chosen = |submitter: Submitter| wait.pasid.is_none_or(|pasid| submitter.pasid == Some(pasid));
             let group = self.group_of_wq(wq);
             self.groups[group]
                 .0

@@ -163,7 +163,6 @@ impl Device {
     fn check_wq(&self, config: &WqCfg) -> Result<(), CommandError> {
         let caps = &self.capabilities;
         let (cap, gen_cap, pci) = (caps.wq_cap, caps.gen_cap, self.pci());
-        let page_requests = pci.prs && !config.prs_disable() && !config.ats_disable();
         let mode_supported = if config.dedicated() { cap.dedicated_mode() } else { cap.shared_mode() };
         let pasid_wrong = (!config.dedicated() && !config.pasid_enable()) || (config.pasid_enable() && !pci.pasid);
         let batch = config.max_batch_shift();
@@ -179,7 +178,7 @@ impl Device {
             (config.size() == 0, CommandError::WqSizeZero),
             (config.priority() == 0 && cap.priority(), CommandError::WqPriorityZero),
             (!mode_supported, CommandError::WqMode),
-            (config.block_on_fault() && !(gen_cap.block_on_fault() && page_requests), CommandError::WqBlockOnFault),
+            (config.block_on_fault() && !(gen_cap.block_on_fault() && pci.prs), CommandError::WqBlockOnFault),
             (pasid_wrong, CommandError::WqPasid),
             ((batch == 0 && !gen_cap.batch_1()) || batch > gen_cap.max_batch_shift(), CommandError::WqMaxBatch),
             (config.max_transfer_shift() > gen_cap.max_transfer_shift(), CommandError::WqMaxTransfer),

@@ -91,10 +91,13 @@ impl Outcome {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Lane {
-    /// Bit 63 in use, bits 55:48 queue, bits 19:0 PASID.
+    /// Bit 63 in use, bits 55:48 queue, bit 34 PASID valid, bits 19:0 PASID.
     key: AtomicU64,
     position: Word,
 }
+
+/// A submitter word's PASID and its valid bit.
+const PASID_BITS: u64 = 1 << 34 | 0xf_ffff;
 
 impl Default for Lane {
     fn default() -> Self {
@@ -112,7 +115,7 @@ impl Device {
                 && except != Some(index)
                 && (key >> 48 & 0xff) as usize == wq
                 && lane.0.position.get() < end
-                && pasid.is_none_or(|pasid| key & 0xf_ffff == u64::from(pasid))
+                && pasid.is_none_or(|pasid| key & PASID_BITS == 1 << 34 | u64::from(pasid))
         })
     }
 }
@@ -287,7 +290,7 @@ impl Engine {
                 Phase::Draining => {
                     let Work { origin, position, .. } = self.work;
                     let shared = device.wqs[origin.wq].rules.0.dedicated.get() == 0;
-                    let pasid = shared.then_some(origin.submitter.pasid);
+                    let pasid = if shared { origin.submitter.pasid } else { None };
                     if device.in_progress(origin.wq, position, pasid, Some(self.lane_index())) {
                         return Step::Wait;
                     }
@@ -334,7 +337,7 @@ impl Engine {
         let mark = |wq: usize, entry: &Entry| {
             lane.position.set(entry.position);
             // Release: pairs with the Acquire in `in_progress`.
-            lane.key.store(1 << 63 | (wq as u64) << 48 | u64::from(entry.submitter.pasid), Ordering::Release);
+            lane.key.store(1 << 63 | (wq as u64) << 48 | entry.submitter.to_word() & PASID_BITS, Ordering::Release);
         };
         let (wq, entry) = match device.pick(group, &mut self.work.descriptor, mark) {
             Pick::Nothing => return Some(Step::Idle),
@@ -701,9 +704,8 @@ impl Engine {
         if !descriptor.flags().contains(Flags::REQUEST_COMPLETION_INTERRUPT) {
             return None;
         }
-        let pasid_enable = device.wq_cfg(origin.wq).pasid_enable();
         // A handle that was refused, or revoked since, gets no interrupt.
-        let interrupt = device.interrupt_of_handle(descriptor.interrupt_handle(), pasid_enable, origin.submitter)?;
+        let interrupt = device.interrupt_of_handle(descriptor.interrupt_handle(), origin.submitter)?;
         device.deliver(interrupt).then_some(interrupt)
     }
 

@@ -70,7 +70,7 @@ impl ErrorReport {
                 .with_batch_index(descriptor.batch_index.unwrap_or_default())
                 .with_operation(descriptor.operation)
                 .with_privileged(descriptor.submitter.privileged)
-                .with_pasid(descriptor.submitter.pasid);
+                .with_pasid(descriptor.submitter.pasid_or_zero());
         }
         error
     }
@@ -91,7 +91,7 @@ impl ErrorReport {
                 .with_batch_index(descriptor.batch_index.unwrap_or_default())
                 .with_operation(descriptor.operation)
                 .with_privileged(descriptor.submitter.privileged)
-                .with_pasid(descriptor.submitter.pasid);
+                .with_pasid(descriptor.submitter.pasid_or_zero());
         }
         entry
     }

@@ -76,12 +76,7 @@ impl Device {
     }
 
     /// The table entry a descriptor's handle names, if its submitter may use it. `None` is status 0x19.
-    pub(crate) fn interrupt_of_handle(
-        &self,
-        handle: u16,
-        wq_pasid_enable: bool,
-        submitter: Submitter,
-    ) -> Option<Interrupt> {
+    pub(crate) fn interrupt_of_handle(&self, handle: u16, submitter: Submitter) -> Option<Interrupt> {
         let index = usize::from(handle);
         let (in_range, pasid_enable, pasid) = if submitter.ims {
             let entry = ImsEntry(load(self.ims.get(index)?));
@@ -91,7 +86,7 @@ impl Device {
             (index < usize::from(self.capabilities.msix_entries), entry.pasid_enable(), entry.pasid())
         };
         let issued = !self.needs_handles() || self.handle_issued(submitter.ims, index);
-        let allowed = pasid_enable == wq_pasid_enable && (!pasid_enable || pasid == submitter.pasid);
+        let allowed = submitter.pasid == pasid_enable.then_some(pasid);
         // Entry 0 of the MSI-X table is the device's own (SPEC §3.7: never for completions).
         let completions = submitter.ims || index != 0;
         (in_range && issued && allowed && completions).then_some(Interrupt { ims: submitter.ims, index: handle })

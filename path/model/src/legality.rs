@@ -306,8 +306,7 @@ impl Device {
         self.check_reserved(d, row)?;
         let interrupt = flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT);
         if interrupt {
-            let pasid_enable = self.wq_cfg(origin.wq).pasid_enable();
-            let found = self.interrupt_of_handle(d.interrupt_handle(), pasid_enable, origin.submitter);
+            let found = self.interrupt_of_handle(d.interrupt_handle(), origin.submitter);
             if fails(Check::InterruptHandle, found.is_none()) {
                 return Err(Status::InterruptHandle.into());
             }
@@ -357,9 +356,8 @@ impl Device {
         forbid(Check::QueueFlags, true, Flags::all().difference(allowed));
         if flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT) {
             // Source: SPEC Table 8-3, Request Completion Interrupt.
-            let denied = !self.gen_cfg().user_interrupts()
-                && !origin.submitter.privileged
-                && self.wq_cfg(origin.wq).pasid_enable();
+            let denied =
+                !self.gen_cfg().user_interrupts() && !origin.submitter.privileged && origin.submitter.pasid.is_some();
             forbid(Check::UserInterrupt, denied, Flags::REQUEST_COMPLETION_INTERRUPT);
         }
         for (flag, capability) in row.gates {

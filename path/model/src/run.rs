@@ -44,13 +44,13 @@ pub fn run(
         Step::Again => {}
         Step::Wait => return Progress::Blocked,
         Step::Execute => {
-            let space = spaces.space(Some(engine.submitter().pasid));
+            let space = spaces.space(engine.submitter().pasid);
             let outcome =
                 execute(engine.action(), space, engine.blocks_on_fault(), engine.has_page_requests(device), scratch);
             engine.executed(device, outcome);
         }
         Step::Record { address } => {
-            let space = spaces.space(Some(engine.submitter().pasid));
+            let space = spaces.space(engine.submitter().pasid);
             let mut written = space.write_record(address, &engine.record().0);
             if written.is_err() && engine.has_page_requests(device) {
                 written = persist(written, space, || space.write_record(address, &engine.record().0));
@@ -58,7 +58,7 @@ pub fn run(
             engine.recorded(device, written);
         }
         Step::Fetch { address } => {
-            let space = spaces.space(Some(engine.submitter().pasid));
+            let space = spaces.space(engine.submitter().pasid);
             let mut bytes = [0; 64];
             let mut read = space.read(address, &mut bytes);
             if read.is_err() && engine.has_page_requests(device) {

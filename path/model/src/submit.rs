@@ -53,12 +53,16 @@ impl Device {
                 let identity = rules.identity.get();
                 // Cannot lose bits: masked to 20.
                 let pasid = u32::try_from(identity & 0xf_ffff).unwrap_or_default();
+                let pasid = (identity >> 33 & 1 == 1).then_some(pasid);
                 (size, Submitter { pasid, privileged: identity >> 32 & 1 == 1, ims: kind.is_ims() })
             }
             (Write::Deferrable, false) => {
                 let limit = if kind.is_limited() { size.min(self.wqcfg[wq][0].get() >> 32 & 0xffff) } else { size };
-                let submitter =
-                    Submitter { pasid: descriptor.pasid(), privileged: descriptor.privileged(), ims: kind.is_ims() };
+                let submitter = Submitter {
+                    pasid: Some(descriptor.pasid()),
+                    privileged: descriptor.privileged(),
+                    ims: kind.is_ims(),
+                };
                 (limit, submitter)
             }
             _ => return refused,

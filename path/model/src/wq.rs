@@ -9,8 +9,9 @@ use telpher_abi::registers::WqState;
 /// Who submitted a descriptor, as the device knows it: PASID, privilege, and the kind of portal page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Submitter {
-    /// Process address space identifier (20 bits).
-    pub pasid: u32,
+    /// Process address space identifier (20 bits); `None` for a queue without PASID, whose requests carry the function's
+    /// own identity.
+    pub pasid: Option<u32>,
     /// Supervisor privilege.
     pub privileged: bool,
     /// Submitted through an IMS portal: completion interrupts use that table.
@@ -18,14 +19,23 @@ pub struct Submitter {
 }
 
 impl Submitter {
-    fn to_word(self) -> u64 {
-        u64::from(self.pasid) | u64::from(self.privileged) << 32 | u64::from(self.ims) << 33
+    /// The PASID as registers and log entries show it.
+    #[must_use]
+    pub fn pasid_or_zero(self) -> u32 {
+        self.pasid.unwrap_or(0)
+    }
+
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.pasid_or_zero())
+            | u64::from(self.privileged) << 32
+            | u64::from(self.ims) << 33
+            | u64::from(self.pasid.is_some()) << 34
     }
 
     fn from_word(word: u64) -> Self {
         Submitter {
             // Cannot lose bits: a PASID has 20.
-            pasid: u32::try_from(word & 0xf_ffff).unwrap_or_default(),
+            pasid: (word >> 34 & 1 == 1).then(|| u32::try_from(word & 0xf_ffff).unwrap_or_default()),
             privileged: word >> 32 & 1 == 1,
             ims: word >> 33 & 1 == 1,
         }
