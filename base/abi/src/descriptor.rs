@@ -1,6 +1,6 @@
 //! The 64-byte work descriptor. Source: SPEC §8.1 and §8.3; field offsets are checked against UAPI `struct dsa_hw_desc`.
 
-use crate::{Flags, Opcode, OpFlags};
+use crate::{Flags, OpFlags, Opcode};
 
 /// 64 bytes that ask a device for one operation, as they travel to a portal or stand in a batch list.
 ///

@@ -40,7 +40,7 @@ register! {
 }
 
 register! {
-    /// One 64-byte event log entry (GENCAP[14:13] = 1). Larger entries are this, padded with zeros.
+    /// One 64-byte event log entry (`GENCAP[14:13]` = 1). Larger entries are this, padded with zeros.
     EventLogEntry [8] {
         /// Batch member, operation, batch index, privilege and PASID are valid.
         descriptor_valid / with_descriptor_valid: bool [2..2];

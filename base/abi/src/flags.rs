@@ -52,17 +52,17 @@ impl Flags {
 pub struct OpFlags;
 
 impl OpFlags {
-    /// Batch: this continues a batch in which something already failed (needs GENCAP[15]).
+    /// Batch: this continues a batch in which something already failed (needs `GENCAP[15]`).
     pub const BATCH_ERROR: Flags = Flags::from_bits_retain(1 << 16);
-    /// Drain: readback address 1 is valid (needs GENCAP[9]).
+    /// Drain: readback address 1 is valid (needs `GENCAP[9]`).
     pub const READBACK_1: Flags = Flags::from_bits_retain(1 << 16);
-    /// Drain: readback address 2 is valid (needs GENCAP[9]).
+    /// Drain: readback address 2 is valid (needs `GENCAP[9]`).
     pub const READBACK_2: Flags = Flags::from_bits_retain(1 << 17);
     /// Drain: no implicit readback on traffic class A.
     pub const SUPPRESS_TC_A_READBACK: Flags = Flags::from_bits_retain(1 << 18);
     /// Drain: no implicit readback on traffic class B.
     pub const SUPPRESS_TC_B_READBACK: Flags = Flags::from_bits_retain(1 << 19);
-    /// Fill: the pattern has 16 bytes (needs GENCAP[10]).
+    /// Fill: the pattern has 16 bytes (needs `GENCAP[10]`).
     pub const FILL_16: Flags = Flags::from_bits_retain(1 << 18);
     /// CRC: read the seed from memory.
     pub const READ_SEED: Flags = Flags::from_bits_retain(1 << 16);
@@ -70,6 +70,6 @@ impl OpFlags {
     pub const BYPASS_INVERT_REFLECT: Flags = Flags::from_bits_retain(1 << 17);
     /// CRC: do not reflect data bytes.
     pub const BYPASS_DATA_REFLECT: Flags = Flags::from_bits_retain(1 << 18);
-    /// CRC: 64-bit CRC (2.x, needs GENCAP[11]).
+    /// CRC: 64-bit CRC (2.x, needs `GENCAP[11]`).
     pub const CRC64: Flags = Flags::from_bits_retain(1 << 19);
 }

@@ -25,13 +25,13 @@ mod dif;
 mod event_log;
 mod flags;
 mod opcode;
-mod record;
 pub mod perfmon;
+mod record;
 pub mod registers;
 mod status;
 
 pub use descriptor::Descriptor;
-pub use dif::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags, DIF_TUPLE_BYTES};
+pub use dif::{DIF_TUPLE_BYTES, DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
 pub use event_log::{EventLogEntry, SwError};
 pub use flags::{Flags, OpFlags};
 pub use opcode::Opcode;
@@ -48,3 +48,7 @@ pub const MIN_MAX_DELTA_RECORD: u32 = 80;
 pub const DESCRIPTOR_BYTES: u64 = 64;
 /// Bytes a completion record occupies; also its alignment. Source: SPEC §8.2.
 pub const COMPLETION_RECORD_BYTES: u64 = 32;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

@@ -57,9 +57,9 @@ bit_fields!(CompletionRecord {
     status_code / with_status_code: u8 [0..7];
     /// Result of compare, delta, batch; for a partial Memory Move 0 = forward, 1 = backward; DIF Status for DIF (byte 1).
     result / with_result: u8 [8..15];
-    /// Fault info: the address is masked (byte 2, bit 0; needs GENCAP[12]).
+    /// Fault info: the address is masked (byte 2, bit 0; needs `GENCAP[12]`).
     fault_address_masked / with_fault_address_masked: bool [16..16];
-    /// Fault info: which operand faulted, an [`OperandId`] code (byte 2, bits 3:1; needs GENCAP[12]).
+    /// Fault info: which operand faulted, an [`OperandId`] code (byte 2, bits 3:1; needs `GENCAP[12]`).
     fault_operand / with_fault_operand: u8 [17..19];
     /// Bytes completed; descriptors completed for a Batch (byte 4).
     bytes_completed / with_bytes_completed: u32 [32..63];

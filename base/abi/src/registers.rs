@@ -251,7 +251,7 @@ register! {
     }
 }
 
-/// State of the device (GENSTS[1:0]).
+/// State of the device (`GENSTS[1:0]`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum DeviceState {
     /// Takes no descriptors; can be configured.
@@ -336,7 +336,7 @@ register! {
 use crate::status::codes;
 
 codes! {
-    /// Command codes (CMD[24:20]). Source: SPEC §9.2.11.
+    /// Command codes (`CMD[24:20]`). Source: SPEC §9.2.11.
     CommandCode {
         /// Enable the device.
         EnableDevice = 1, "enable device";
@@ -376,7 +376,7 @@ codes! {
 }
 
 codes! {
-    /// Why a command failed (CMDSTATUS[7:0]). Source: SPEC §9.2.12.
+    /// Why a command failed (`CMDSTATUS[7:0]`). Source: SPEC §9.2.12.
     CommandError {
         /// It did not fail.
         None = 0x00, "ok";

@@ -86,3 +86,7 @@ pub trait Portal: Send + Sync + Debug {
     /// return soon. The default does nothing.
     fn drive(&self) {}
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;
