@@ -85,7 +85,8 @@ impl fmt::Display for Report {
             }
         }
         for (reason, count) in self.reasons() {
-            writeln!(f, "  skipped {count}: {reason}")?;
+            let first = self.skipped.iter().find(|(_, r)| r == reason).map_or("", |(name, _)| name);
+            writeln!(f, "  skipped {count}, {reason}: {first}{}", if count > 1 { ", and more" } else { "" })?;
         }
         Ok(())
     }

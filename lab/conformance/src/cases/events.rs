@@ -167,6 +167,28 @@ pub(super) fn add(list: &mut List) {
         send(stand, &bad_size)?;
         same("tail", 0, status(stand)?.tail())
     });
+    let blocking = list.with_capability(&wish, 32, false);
+    let behind = list.arena.at(specimen::RECORD);
+    list.fresh(section::EVENT_LOG, "a full log blocks until there is room, GENCAP[32] = 0", &blocking, move |stand| {
+        for _ in 1..ENTRIES {
+            send(stand, &bad_size)?;
+        }
+        let portal = stand.portal(PortalWish::of(0))?;
+        let nop = Descriptor::nop().with_record(behind);
+        stand.arena.clear_record(behind);
+        stand.submit(&*portal, &bad_size)?;
+        stand.submit(&*portal, &nop)?;
+        for _ in 0..10_000 {
+            portal.drive();
+        }
+        same("tail", ENTRIES - 1, status(stand)?.tail())?;
+        stand.registers()?.write(offset::EVLSTATUS, 4, 5);
+        let got = stand.wait(&*portal, behind).map(|r| r.status_code());
+        same("status of what came behind", Some(1), got)?;
+        stand.device.settle();
+        same("tail", 0, status(stand)?.tail())?;
+        stand.no_sw_error()
+    });
     if list.capabilities.wq_cap.prs_disable() {
         let queue = QueueWish { prs_disable: true, ..QueueWish::default() };
         let quiet = wish.clone().queue(queue);

@@ -1,13 +1,13 @@
 //! Completion interrupts: handles, tables, permission, and that they follow errors too.
 
 use super::{List, liberal};
-use crate::bring_up::{Map, open_interrupt};
+use crate::bring_up::{Map, command, open_interrupt};
 use crate::case::{Verdict, same, section, skip};
 use crate::specimen;
 use crate::stand::Stand;
 use crate::subject::{DeviceWish, HANDLE, HERE, Interrupt, PortalWish, QueueWish, STRANGER};
 use crate::want::{Expect, Information, Want};
-use telpher_abi::registers::{MsixPerm, PortalKind};
+use telpher_abi::registers::{CommandCode, MsixPerm, PortalKind, offset};
 use telpher_abi::{Descriptor, Flags};
 
 fn nop(list: &List, handle: u16) -> Descriptor {
@@ -130,6 +130,62 @@ fn permission(list: &mut List, wish: &DeviceWish) {
     });
 }
 
+/// A masked entry keeps the interrupt until it is unmasked.
+fn masked(list: &mut List, wish: &DeviceWish) {
+    if list.capabilities.gen_cap.ims_size() == 0 {
+        return;
+    }
+    let d = nop(list, HANDLE);
+    list.fresh(
+        section::HANDLES,
+        "a masked entry of the message storage delivers when it is unmasked",
+        wish,
+        move |stand| {
+            let registers = stand.registers()?;
+            let control = Map::of(registers).ims + 16 * u64::from(HANDLE) + 12;
+            let open = registers.read(control, 4);
+            registers.write(control, 4, open | 1);
+            sends(stand, PortalWish::of(0).kind(PortalKind::UnlimitedIms), &d, &Want::success(), &[])?;
+            same("mask and pending", 3, registers.read(control, 4) & 3)?;
+            registers.write(control, 4, open);
+            same("interrupts", vec![Interrupt::Ims(HANDLE)], stand.interrupts()?)?;
+            same("mask and pending", 0, registers.read(control, 4) & 3)
+        },
+    );
+    list.fresh(section::HANDLES, "a message address outside 0xFEE is ignored", wish, |stand| {
+        let registers = stand.registers()?;
+        let at = Map::of(registers).ims + 16 * u64::from(HANDLE);
+        for bad in [0xfed0_0000, 0x1_fee0_0000, 0] {
+            registers.write(at, 8, bad);
+            same("the address", 0xfee0_0000, registers.read(at, 8))?;
+        }
+        Ok(())
+    });
+}
+
+/// Where handles are requested, they can be given back.
+fn handles(list: &mut List, wish: &DeviceWish) {
+    if !list.capabilities.gen_cap.command_capability() {
+        return;
+    }
+    let d = nop(list, HANDLE);
+    list.fresh(section::HANDLES, "a released handle is invalid, and valid again when requested", wish, move |stand| {
+        let registers = stand.registers()?;
+        if registers.read(offset::CMDCAP, 8) >> 13 & 3 != 3 {
+            return skip("handles are not requested here");
+        }
+        for (code, status) in [(CommandCode::ReleaseInterruptHandle, 0x19), (CommandCode::RequestInterruptHandle, 0x01)]
+        {
+            if let Err(error) = command(registers, code, HANDLE.into()) {
+                return crate::case::fail("the command succeeds", error);
+            }
+            stand.clear_sw_error();
+            stand.expect(&d, &Want::status(status))?;
+        }
+        Ok(())
+    });
+}
+
 /// GENCFG User-mode Interrupts Enable.
 fn user_mode(list: &mut List) {
     let d = nop(list, HANDLE);
@@ -152,4 +208,6 @@ pub(super) fn add(list: &mut List) {
     delivery(list, &wish);
     permission(list, &wish);
     user_mode(list);
+    masked(list, &wish);
+    handles(list, &wish);
 }

@@ -207,7 +207,7 @@ pub(super) fn add(list: &mut List) {
     sweep(list, "dedicated queue", &dedicated, true);
     let shared = DeviceWish::default().queue(QueueWish::shared());
     sweep(list, "shared queue without block on fault and interrupts", &shared, false);
-    for bit in [2, 3, 8, 9, 10, 11, 15] {
+    for bit in [2, 3, 8, 9, 10, 15] {
         let set = list.capabilities.gen_cap.0[0] >> bit & 1 == 0;
         let wish = list.with_capability(&dedicated, bit, set);
         sweep(list, &format!("GENCAP[{bit}] = {}", u8::from(set)), &wish, false);

@@ -217,11 +217,42 @@ fn crc_case(stand: &Stand, opcode: Opcode, d: &Descriptor, data: &[u8], value: u
     if opcode == Opcode::CopyCrc { writes(stand, d, &want, d.dst(), data) } else { stand.expect(d, &want) }
 }
 
+/// The 64-bit CRC, on a device that has it: 2.x, as a rule.
+fn long_crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
+    if !list.capabilities.gen_cap.crc64() {
+        return;
+    }
+    let (src, dst) = (list.arena.at(place::OUT2) + 1, list.arena.at(place::OUT1) + 4096 + 3);
+    let (record, seed_at) = (list.arena.at(specimen::RECORD), list.arena.at(place::AUX + 0x3000));
+    for (flags, _, value) in MODES {
+        let flags = flags | 1 << 19;
+        let d = crc_descriptor(opcode, src, dst, 9, flags).with_record(record);
+        list.script(section::CRC, format!("{opcode} of 64 bits, 123456789, flags {flags:#x}"), wish, move |stand| {
+            crc_case(stand, opcode, &d, b"123456789", value)
+        });
+        let (plain_value, plain_data) = (flags & 1 << 17 != 0, flags & 1 << 18 != 0);
+        for size in SIZES.into_iter().filter(|size| *size < 5000) {
+            let seed = 0x0123_4567_89ab_cdef;
+            let value = move |data: &[u8]| oracle::crc64(seed, plain_value, plain_data, data);
+            let d = crc_descriptor(opcode, src, dst, size, flags).with_record(record);
+            let given = d.with_crc64_seed(seed);
+            let read = d.and_flags(OpFlags::READ_SEED).with_crc_seed_address(seed_at);
+            for (how, d) in [("given", given), ("from memory", read)] {
+                let name = format!("{opcode} of 64 bits, {size} bytes, flags {flags:#x}, seed {how}");
+                list.script(section::CRC, name, wish, move |stand| {
+                    let data = oracle::noise(size.into(), size as usize);
+                    stand.arena.write(seed_at, &seed.to_le_bytes());
+                    crc_case(stand, opcode, &d, &data, value(&data))
+                });
+            }
+        }
+    }
+}
+
 fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
     let what = if opcode == Opcode::CopyCrc { "copy with crc" } else { "crc" };
     let (record, seed_at) = (list.arena.at(specimen::RECORD), list.arena.at(place::AUX + 0x3000));
     let (src, dst) = (list.arena.at(place::OUT2) + 1, list.arena.at(place::OUT1) + 4096 + 3);
-    let long = list.capabilities.gen_cap.crc64();
     for (name, value) in VECTORS {
         let data = vector(name);
         let size = u32::try_from(data.len()).expect("short");
@@ -230,66 +261,35 @@ fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
             crc_case(stand, opcode, &d, &data, value.into())
         });
     }
-    for (flags, short_value, long_value) in MODES {
-        for (wide, value) in [(0, u64::from(short_value)), (1 << 19, long_value)] {
-            if wide != 0 && !long {
-                continue;
-            }
-            let d = crc_descriptor(opcode, src, dst, 9, flags | wide).with_record(record);
-            list.script(
-                section::CRC,
-                format!("{what} of 123456789 with flags {:#x}", flags | wide),
-                wish,
-                move |stand| crc_case(stand, opcode, &d, b"123456789", value),
-            );
-        }
+    for (flags, value, _) in MODES {
+        let d = crc_descriptor(opcode, src, dst, 9, flags).with_record(record);
+        list.script(section::CRC, format!("{what} of 123456789 with flags {flags:#x}"), wish, move |stand| {
+            crc_case(stand, opcode, &d, b"123456789", value.into())
+        });
     }
     for size in SIZES {
         for (flags, ..) in MODES {
-            for wide in [0, 1 << 19] {
-                if wide != 0 && (!long || size > 5000) {
-                    continue;
-                }
-                let (plain_value, plain_data) = (flags & 1 << 17 != 0, flags & 1 << 18 != 0);
-                let value = move |seed: u64, data: &[u8]| {
-                    if wide == 0 {
-                        let seed = u32::try_from(seed & 0xffff_ffff).expect("masked");
-                        oracle::crc32(seed, plain_value, plain_data, data).into()
-                    } else {
-                        oracle::crc64(seed, plain_value, plain_data, data)
-                    }
-                };
-                let seed = if wide == 0 { 0x89ab_cdef } else { 0x0123_4567_89ab_cdef };
-                let all = flags | wide;
-                let d = crc_descriptor(opcode, src, dst, size, all).with_crc64_seed(seed).with_record(record);
-                list.script(
-                    section::CRC,
-                    format!("{what} of {size} bytes, flags {all:#x}, with a seed"),
-                    wish,
-                    move |stand| {
-                        let data = oracle::noise(size.into(), size as usize);
-                        crc_case(stand, opcode, &d, &data, value(seed, &data))
-                    },
-                );
-                if size > 300 {
-                    continue;
-                }
-                let d = crc_descriptor(opcode, src, dst, size, all).and_flags(OpFlags::READ_SEED);
-                let d = d.with_crc_seed_address(seed_at).with_record(record);
-                list.script(
-                    section::CRC,
-                    format!("{what} of {size} bytes, flags {all:#x}, seed from memory"),
-                    wish,
-                    move |stand| {
-                        let data = oracle::noise(size.into(), size as usize);
-                        // The bytes behind a 32-bit seed must not matter.
-                        stand
-                            .arena
-                            .write(seed_at, &if wide == 0 { seed | 0x5555_5555 << 32 } else { seed }.to_le_bytes());
-                        crc_case(stand, opcode, &d, &data, value(seed, &data))
-                    },
-                );
+            let (plain_value, plain_data) = (flags & 1 << 17 != 0, flags & 1 << 18 != 0);
+            let seed = 0x89ab_cdef;
+            let value = move |data: &[u8]| u64::from(oracle::crc32(seed, plain_value, plain_data, data));
+            let d = crc_descriptor(opcode, src, dst, size, flags).with_crc_seed(seed).with_record(record);
+            let name = format!("{what} of {size} bytes, flags {flags:#x}, with a seed");
+            list.script(section::CRC, name, wish, move |stand| {
+                let data = oracle::noise(size.into(), size as usize);
+                crc_case(stand, opcode, &d, &data, value(&data))
+            });
+            if size > 300 {
+                continue;
             }
+            let d = crc_descriptor(opcode, src, dst, size, flags).and_flags(OpFlags::READ_SEED);
+            let d = d.with_crc_seed_address(seed_at).with_record(record);
+            let name = format!("{what} of {size} bytes, flags {flags:#x}, seed from memory");
+            list.script(section::CRC, name, wish, move |stand| {
+                let data = oracle::noise(size.into(), size as usize);
+                // The bytes behind a 32-bit seed must not matter.
+                stand.arena.write(seed_at, &(u64::from(seed) | 0x5555_5555 << 32).to_le_bytes());
+                crc_case(stand, opcode, &d, &data, value(&data))
+            });
         }
     }
     for cut in [1u32, 7, 64, 999] {
@@ -333,13 +333,15 @@ fn flushes(list: &mut List, wish: &DeviceWish) {
 pub(super) fn add(list: &mut List) {
     let wish = DeviceWish::default();
     type Adder = fn(&mut List, &DeviceWish);
-    let adders: [(Opcode, Adder); 7] = [
+    let adders: [(Opcode, Adder); 9] = [
         (Opcode::MemoryMove, moves),
         (Opcode::Fill, fills),
         (Opcode::Compare, compares),
         (Opcode::Dualcast, dualcasts),
         (Opcode::CrcGeneration, |list, wish| crcs(list, wish, Opcode::CrcGeneration)),
+        (Opcode::CrcGeneration, |list, wish| long_crcs(list, wish, Opcode::CrcGeneration)),
         (Opcode::CopyCrc, |list, wish| crcs(list, wish, Opcode::CopyCrc)),
+        (Opcode::CopyCrc, |list, wish| long_crcs(list, wish, Opcode::CopyCrc)),
         (Opcode::CacheFlush, flushes),
     ];
     for (opcode, adder) in adders {

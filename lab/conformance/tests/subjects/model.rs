@@ -73,7 +73,7 @@ impl Subject for Model {
             page_requests: pci.page_requests,
             privileged: pci.privileged_mode,
         };
-        let model = ModelDevice::power_on(options).map_err(|e| Refusal::Cannot(e.to_string()))?;
+        let model = ModelDevice::power_on(options).map_err(|e| Refusal::Cannot(sentence(&e)))?;
         assert!(model.add_pasid(HERE), "a fresh device has room for a PASID");
         let device = Live { registers: Bar(model.clone()), model, seen: RefCell::default() };
         device.unmask_interrupts();
@@ -81,6 +81,11 @@ impl Subject for Model {
         let _ = device.interrupts();
         Ok(Box::new(device))
     }
+}
+
+/// An error with its cause.
+fn sentence(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// One modelled device.
