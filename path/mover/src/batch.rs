@@ -282,9 +282,13 @@ impl Future for TimedBatch {
     }
 }
 
+/// A member's result, who did it, its buffers.
+type Ended = (Result<Outcome, JobError>, Via, Box<dyn Any + Send>);
+
 /// Every member's result and buffers.
 pub struct BatchDone {
-    members: Vec<Option<(Result<Outcome, JobError>, Via, Box<dyn Any + Send>)>>,
+    /// `None` once taken.
+    members: Vec<Option<Ended>>,
     id: u64,
 }
 

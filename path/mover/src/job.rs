@@ -117,10 +117,10 @@ impl<B: Send + 'static> Job<B> {
 
     /// True if the result is there; takes one step otherwise.
     pub fn is_done(&mut self) -> bool {
-        if let State::Flying(_) = self.0 {
-            if let Poll::Ready(done) = self.step() {
-                self.0 = State::Ready(done);
-            }
+        if let State::Flying(_) = self.0
+            && let Poll::Ready(done) = self.step()
+        {
+            self.0 = State::Ready(done);
         }
         matches!(self.0, State::Ready(_))
     }

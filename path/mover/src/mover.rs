@@ -118,7 +118,6 @@ impl Mover {
     }
 
     /// A list of operations that are submitted together.
-    #[must_use]
     pub fn batch(&self) -> Batch {
         Batch::new(Arc::clone(&self.shared))
     }

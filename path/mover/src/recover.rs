@@ -105,11 +105,6 @@ impl Course {
         self.base
     }
 
-    /// Bytes done so far.
-    pub(crate) fn done(&self) -> u64 {
-        self.done
-    }
-
     /// The CPU did the rest.
     pub(crate) fn cpu_did_the_rest(&mut self) {
         self.cpu = true;

@@ -27,17 +27,17 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// One operation of a scope.
 #[derive(Debug)]
 enum Begun {
-    Flying(Lent),
+    Flying(Box<Lent>),
     Ended(Result<Outcome, JobError>, Via),
 }
 
 impl Begun {
     /// One step; true if it has ended.
     fn step(&mut self, shared: &Shared) -> bool {
-        if let Begun::Flying(flight) = self {
-            if let Poll::Ready((result, via)) = flight.step(shared) {
-                *self = Begun::Ended(result, via);
-            }
+        if let Begun::Flying(flight) = self
+            && let Poll::Ready((result, via)) = flight.step(shared)
+        {
+            *self = Begun::Ended(result, via);
         }
         matches!(self, Begun::Ended(..))
     }
@@ -145,7 +145,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 } else {
                     // SAFETY: the slices are borrowed for `'scope`, which ends after `run` has waited for every flight in
                     // `begun`; only there are flights dropped, when they are over.
-                    Begun::Flying(unsafe { Lent::new(shared, load) })
+                    Begun::Flying(Box::new(unsafe { Lent::new(shared, load) }))
                 }
             }
         };

@@ -55,9 +55,10 @@ pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobE
         }
         // SAFETY: as above.
         Opcode::Fill => cpu::fill(&d, unsafe { bytes_mut(d.dst(), len) }, hint),
-        // SAFETY: as above; two shared slices.
         Opcode::Compare => {
-            cpu::compared(telpher_ops::compare(unsafe { bytes(d.src(), len) }, unsafe { bytes(d.dst(), len) }))
+            // SAFETY: as above; two shared slices.
+            let (a, b) = unsafe { (bytes(d.src(), len), bytes(d.dst(), len)) };
+            cpu::compared(telpher_ops::compare(a, b))
         }
         // SAFETY: as above.
         Opcode::ComparePattern => cpu::compared(telpher_ops::compare_pattern(unsafe { bytes(d.src(), len) }, d.dst())),

@@ -1,0 +1,106 @@
+//! The other side for tests: a device that executes, faults and lies as told.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
+
+pub(crate) mod device;
+pub(crate) mod naive;
+
+use device::TestDevice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use telpher_mover::{ManualClock, Mover, Policy, Threshold};
+use telpher_portal::Portal;
+
+/// A seeded stream of numbers (xorshift64*).
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub(crate) fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Everything goes to the device.
+pub(crate) fn policy() -> Policy {
+    Policy { threshold: Threshold::DEVICE, ..Policy::default() }
+}
+
+/// A clock that moves a microsecond at each rest.
+pub(crate) fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(std::time::Duration::from_micros(1)))
+}
+
+pub(crate) fn mover(device: &Arc<TestDevice>, policy: Policy) -> Mover {
+    movers(&[device], policy)
+}
+
+pub(crate) fn movers(devices: &[&Arc<TestDevice>], policy: Policy) -> Mover {
+    let portals = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Portal>);
+    Mover::with_clock(portals.collect::<Vec<_>>(), policy, clock())
+}
+
+/// Runs a future on this thread, polling at most `polls` times.
+pub(crate) fn block_on<F: Future + Unpin>(mut future: F, polls: usize) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    (0..polls).find_map(|_| match std::pin::Pin::new(&mut future).poll(&mut context) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    })
+}
+
+/// A buffer that tells when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    bytes: Vec<u8>,
+    dropped: Arc<AtomicBool>,
+}
+
+impl Watched {
+    pub(crate) fn new(bytes: Vec<u8>) -> (Self, Arc<AtomicBool>) {
+        let dropped = Arc::new(AtomicBool::new(false));
+        (Watched { bytes, dropped: Arc::clone(&dropped) }, dropped)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::SeqCst);
+    }
+}
+
+#[allow(unsafe_code, reason = "the traits are promises; a Vec keeps them")]
+mod watched {
+    use super::Watched;
+    use telpher_mover::{StableBuf, StableBufMut};
+
+    // SAFETY: a Vec's block stays where it is.
+    unsafe impl StableBuf for Watched {
+        fn address(&self) -> u64 {
+            self.bytes.address()
+        }
+        fn len(&self) -> usize {
+            self.bytes.len()
+        }
+    }
+    // SAFETY: as above.
+    unsafe impl StableBufMut for Watched {
+        fn address_mut(&mut self) -> u64 {
+            self.bytes.address_mut()
+        }
+    }
+}
