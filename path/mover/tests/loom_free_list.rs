@@ -3,7 +3,7 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_free_list`.
 //!
 //! **Seen to fail**: `push` with `Relaxed` instead of `Release` (causality violation on the slot); a head whose counter
-//! does not count (two holders of one number, by ABA).
+//! does not count (a number lost, by ABA).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]

@@ -3,7 +3,7 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_slot`.
 //!
 //! **Seen to fail**: `park` with `Relaxed` instead of `Release` (causality violation on the buffer); `claim` with a load
-//! and a store instead of the exchange (freed twice).
+//! and a store instead of the exchange (two sweepers in one slot).
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "loom's cells are opened with raw pointers")]
 

@@ -58,7 +58,9 @@ fn a_forgotten_handle_is_waited_for() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, policy());
     let (src, mut dst) = (vec![7; 100], vec![0; 100]);
-    mover.scope(|scope| std::mem::forget(scope.copy(&src, &mut dst)));
+    mover.scope(|scope| {
+        let _forgotten = std::mem::ManuallyDrop::new(scope.copy(&src, &mut dst));
+    });
     assert_eq!(dst, src);
 }
 

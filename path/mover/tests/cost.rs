@@ -1,0 +1,82 @@
+//! What must cost nothing: allocations are counted.
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "a counting allocator")]
+
+mod common;
+
+use common::device::TestDevice;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use telpher_mover::{Channel, ChannelPolicy, Mover, OnFault, Order, Outcome, Policy};
+use telpher_portal::Portal;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: our caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: our caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations<T>(f: impl FnOnce() -> T) -> (usize, T) {
+    let before = COUNT.with(Cell::get);
+    let value = f();
+    (COUNT.with(Cell::get) - before, value)
+}
+
+#[test]
+fn a_small_copy_allocates_nothing() {
+    let device: Arc<dyn Portal> = Arc::new(TestDevice::with(|_| {}));
+    let mover = Mover::new([device], Policy::default());
+    let (src, dst) = (vec![7; 1000], vec![0; 1000]);
+    let (count, done) = allocations(|| mover.copy(src, dst).wait());
+    assert_eq!((count, done.result), (0, Ok(Outcome::Done)));
+    let (count, done) = allocations(|| mover.fill(done.buffers.1, 0).wait());
+    assert_eq!((count, done.result), (0, Ok(Outcome::Done)));
+}
+
+#[test]
+fn a_channel_allocates_nothing_after_construction() {
+    let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
+    // The test device's own queue and list have their room from the start.
+    for round in 0..2 {
+        for order in [Order::Submitted, Order::Arrival] {
+            let policy = ChannelPolicy { order, on_fault: OnFault::FinishOnCpu, ..ChannelPolicy::default() };
+            let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::new(Arc::clone(&device) as _, 16, policy).unwrap();
+            let buffers: Vec<_> = (0..64).map(|_| (vec![7; 5000], vec![0; 5000])).collect();
+            let mut out = Vec::with_capacity(64);
+            device.state().taken = Vec::with_capacity(1000);
+            let mut buffers = buffers.into_iter();
+            let (count, ()) = allocations(|| {
+                while out.len() < 64 {
+                    for _ in 0..5 {
+                        if channel.pending() == 16 {
+                            break;
+                        }
+                        let Some((src, dst)) = buffers.next() else { break };
+                        channel.copy(src, dst).unwrap();
+                    }
+                    channel.submit();
+                    channel.completed(&mut out);
+                }
+            });
+            assert!(round == 0 || count == 0, "{order:?}: {count} allocations");
+            assert!(out.iter().all(|finished| finished.result == Ok(Outcome::Done)));
+        }
+    }
+}
