@@ -24,7 +24,7 @@ fn sections(mutant: &Mutant) -> &'static [&'static str] {
 #[test]
 fn every_legality_check_is_noticed_when_it_is_missing() {
     // What one preset lacks another has: each mutant must be noticed on one of them.
-    let subjects = [Preset::Full, Preset::Spr].map(|preset| Model { preset, runner: Runner::Inline });
+    let subjects = [Preset::Full, Preset::Spr].map(|preset| Model::new(preset, Runner::Inline));
     let suites = subjects.each_ref().map(|subject| Suite::of(subject));
     // Cases that fail anyway notice nothing.
     let plain: Vec<Filter> = suites

@@ -228,8 +228,7 @@ fn overlap(b: &mut Bounds) {
     let out = b.at(place::OUT1 + 0x2_0000);
     let record = b.at(specimen::RECORD);
     // Source bytes, destination bytes, size field: touching is legal, one byte over is not, from both sides.
-    let dif = |code, size| (code, size);
-    for (code, size) in [(0x11, 100), dif(0x13, 1024), dif(0x14, 1040), dif(0x15, 1040)] {
+    for (code, size) in [(0x11, 100), (0x13, 1024), (0x14, 1040), (0x15, 1040)] {
         let (src_bytes, dst_bytes) = match code {
             0x13 => (1024u64, 1040u64),
             0x14 => (1040, 1024),

@@ -23,6 +23,14 @@ const IMS_SEEN: u16 = 4;
 pub(crate) struct Model {
     pub(crate) preset: Preset,
     pub(crate) runner: Runner,
+    pub(crate) promises: Promises,
+}
+
+impl Model {
+    /// With every promise.
+    pub(crate) fn new(preset: Preset, runner: Runner) -> Self {
+        Model { preset, runner, promises: Promises::ALL }
+    }
 }
 
 impl Subject for Model {
@@ -43,7 +51,7 @@ impl Subject for Model {
     }
 
     fn promises(&self) -> Promises {
-        Promises::ALL
+        self.promises
     }
 
     fn device(&self, wish: &DeviceWish) -> Result<Box<dyn Device>, Refusal> {
@@ -160,16 +168,13 @@ impl Device for Live {
     fn settle(&self) {
         let device = self.registers.device();
         self.model.advance();
-        // Drain All ends when everything before it has; it leaves CMDSTATUS alone if another command is under way or the
-        // device is off.
+        // Drain All ends when everything before it has. Not while another command is under way, or the device is off.
         if self.registers.read(offset::GENSTS, 4) & 3 == 1 && !device.cmd_status().active() {
-            let before = device.cmd_status();
             device.start_command(Command::new(CommandCode::DrainAll, 0));
             let end = Instant::now() + PATIENCE;
             while device.cmd_status().active() && Instant::now() < end {
                 self.registers.advance();
             }
-            let _ = before;
         }
     }
 
