@@ -1,5 +1,6 @@
 //! Batches: fences, splits, recovery, results for each member.
 #![cfg(not(loom))]
+#![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! The poll-mode layer: order, room, bursts, faults, deadlines, raw descriptors, no allocation.
 #![cfg(not(loom))]
+#![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
 mod common;
 

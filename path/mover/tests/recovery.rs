@@ -1,5 +1,6 @@
 //! Partial completion resumes exactly: every operation, a fault at every page of every operand, every policy.
 #![cfg(not(loom))]
+#![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
 mod common;
 
