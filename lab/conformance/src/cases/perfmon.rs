@@ -2,11 +2,12 @@
 
 use super::List;
 use crate::bring_up::Map;
-use crate::case::{holds, same, section, skip};
+use crate::case::{Trouble, Verdict, holds, same, section, skip};
 use crate::specimen;
 use crate::stand::Stand;
-use crate::subject::{DeviceWish, PortalWish, QueueWish};
+use crate::subject::{DeviceWish, Interrupt, PortalWish, QueueWish, Registers};
 use telpher_abi::perfmon::{CntrCfg, PerfCap, offset};
+use telpher_abi::registers::{self, IntCause};
 use telpher_abi::{Descriptor, Opcode};
 
 /// Category, event bit, what it counts, and the least and most it may count in the programme below.
@@ -30,7 +31,7 @@ const EVENTS: [(u8, u32, &str, u64, u64); 14] = [
 
 /// 13 submissions: 3 no-operations, 2 moves of 128 bytes and one that faults at once, an unknown opcode, 2 fills of 256
 /// bytes, a batch of two no-operations without records, a drain, and 2 flushes without records.
-fn programme(stand: &Stand) -> crate::case::Verdict {
+fn programme(stand: &Stand) -> Verdict {
     let at = |offset| stand.at(offset);
     let (src, out) = (at(specimen::COUNT), at(crate::arena::place::OUT1));
     let portal = stand.portal(PortalWish::of(0))?;
@@ -58,15 +59,109 @@ fn programme(stand: &Stand) -> crate::case::Verdict {
     Ok(())
 }
 
+/// Where the block lies, if the device has counters.
+fn block<'s>(stand: &'s Stand<'_>) -> Result<(&'s dyn Registers, u64, PerfCap), Trouble> {
+    let registers = stand.registers()?;
+    let block = Map::of(registers).perfmon;
+    let capability =
+        if block == 0 { PerfCap::default() } else { PerfCap([registers.read(block + offset::PERFCAP, 8)]) };
+    if capability.counters() == 0 {
+        return skip("there are no counters");
+    }
+    Ok((registers, block, capability))
+}
+
+/// Counts no-operations in counter 0.
+fn count_nops(registers: &dyn Registers, block: u64, interrupt: bool) {
+    let config = CntrCfg::default().with_enable(true).with_category(3).with_events(1).with_interrupt(interrupt);
+    registers.write(block + offset::CNTRCFG, 8, config.0[0]);
+}
+
+fn run_nops(stand: &Stand, queue: usize, count: u32) -> Verdict {
+    let portal = stand.portal(PortalWish::of(queue))?;
+    for _ in 0..count {
+        let _ = stand.run(&*portal, &Descriptor::nop().with_record(stand.at(specimen::RECORD)))?;
+    }
+    stand.device.settle();
+    Ok(())
+}
+
+/// Freezing, resetting, filtering and overflowing.
+fn controls(list: &mut List) {
+    let two = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::default()]);
+    list.fresh(section::PERFMON, "a frozen counter stands still", &two, |stand| {
+        let (registers, block, capability) = block(stand)?;
+        if !capability.freeze() {
+            return skip("counters cannot be frozen");
+        }
+        count_nops(registers, block, false);
+        for (freeze, count) in [(0, 3), (1, 3), (0, 6)] {
+            registers.write(block + offset::PERFFRZ, 4, freeze);
+            run_nops(stand, 0, 3)?;
+            same("the count", count, registers.read(block + offset::CNTRDATA, 8))?;
+        }
+        Ok(())
+    });
+    list.fresh(section::PERFMON, "PERFRST clears counters and their configuration", &two, |stand| {
+        let (registers, block, _) = block(stand)?;
+        count_nops(registers, block, false);
+        run_nops(stand, 0, 3)?;
+        registers.write(block + offset::PERFRST, 4, 2);
+        same("the count", 0, registers.read(block + offset::CNTRDATA, 8))?;
+        registers.write(block + offset::PERFRST, 4, 1);
+        same("the configuration", 0, registers.read(block + offset::CNTRCFG, 8))?;
+        run_nops(stand, 0, 3)?;
+        same("the count", 0, registers.read(block + offset::CNTRDATA, 8))
+    });
+    list.fresh(section::PERFMON, "a queue filter counts the queues it names", &two, |stand| {
+        let (registers, block, capability) = block(stand)?;
+        if capability.filters() & 1 == 0 {
+            return skip("counters have no queue filter");
+        }
+        same("the filter after reset", 0xffff_ffff, registers.read(block + offset::FLTCFG, 4))?;
+        registers.write(block + offset::FLTCFG, 4, 2);
+        count_nops(registers, block, false);
+        run_nops(stand, 0, 3)?;
+        run_nops(stand, 1, 2)?;
+        same("the count", 2, registers.read(block + offset::CNTRDATA, 8))
+    });
+    list.fresh(section::PERFMON, "a counter wraps, says so, and interrupts", &two, |stand| {
+        let (registers, block, capability) = block(stand)?;
+        let _ = stand.device.interrupts();
+        let width = capability.counter_width();
+        let last = u64::MAX >> (64 - u32::from(width));
+        registers.write(block + offset::CNTRDATA, 8, last - 1);
+        count_nops(registers, block, capability.overflow_interrupt());
+        run_nops(stand, 0, 1)?;
+        same(
+            "count, overflow",
+            (last, 0),
+            (registers.read(block + offset::CNTRDATA, 8), registers.read(block + offset::OVFSTATUS, 4)),
+        )?;
+        run_nops(stand, 0, 2)?;
+        same(
+            "count, overflow",
+            (1, 1),
+            (registers.read(block + offset::CNTRDATA, 8), registers.read(block + offset::OVFSTATUS, 4)),
+        )?;
+        if capability.overflow_interrupt() {
+            let bit = u64::from(IntCause::PERFMON.bits());
+            same("INTCAUSE", bit, registers.read(registers::offset::INTCAUSE, 4) & bit)?;
+            if let Some(interrupts) = stand.device.interrupts() {
+                same("interrupts", vec![Interrupt::Msix(0)], interrupts)?;
+            }
+        }
+        registers.write(block + offset::OVFSTATUS, 4, 1);
+        same("overflow after writing 1", 0, registers.read(block + offset::OVFSTATUS, 4))
+    });
+}
+
 pub(super) fn add(list: &mut List) {
+    controls(list);
     let wish = DeviceWish::default();
     for (category, bit, what, least, most) in EVENTS {
         list.fresh(section::PERFMON, format!("a counter counts {what}: {least} to {most}"), &wish, move |stand| {
-            let registers = stand.registers()?;
-            let block = Map::of(registers).perfmon;
-            if block == 0 || PerfCap([registers.read(block + offset::PERFCAP, 8)]).counters() == 0 {
-                return skip("there are no counters");
-            }
+            let (registers, block, _) = block(stand)?;
             if registers.read(block + offset::EVNTCAP + 8 * u64::from(category), 8) & u64::from(bit) == 0 {
                 return skip(format!("event {category}/{bit:#x} is not counted"));
             }
@@ -78,11 +173,7 @@ pub(super) fn add(list: &mut List) {
         });
     }
     list.fresh(section::PERFMON, "a counter that is off counts nothing", &wish, |stand| {
-        let registers = stand.registers()?;
-        let block = Map::of(registers).perfmon;
-        if block == 0 || PerfCap([registers.read(block + offset::PERFCAP, 8)]).counters() == 0 {
-            return skip("there are no counters");
-        }
+        let (registers, block, _) = block(stand)?;
         programme(stand)?;
         same("the count", 0, registers.read(block + offset::CNTRDATA, 8))
     });
@@ -94,9 +185,8 @@ pub(super) fn add(list: &mut List) {
         (0x08, "Retry through the unlimited portal", 3),
     ] {
         list.fresh(section::PERFMON, format!("a counter counts what a shared queue {what}"), &shared, move |stand| {
-            let registers = stand.registers()?;
-            let block = Map::of(registers).perfmon;
-            if block == 0 || registers.read(block + offset::EVNTCAP, 8) & u64::from(bit) == 0 {
+            let (registers, block, _) = block(stand)?;
+            if registers.read(block + offset::EVNTCAP, 8) & u64::from(bit) == 0 {
                 return skip(format!("event 0/{bit:#x} is not counted"));
             }
             let config = CntrCfg::default().with_enable(true).with_events(bit);
