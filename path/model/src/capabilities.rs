@@ -153,9 +153,12 @@ pub enum CapabilityError {
         /// Asked for.
         version: u32,
     },
-    /// GENCAP[31] is 0: the tables would be fixed, and nothing says to what.
+    /// `GENCAP[31]` is 0: the tables would be fixed, and nothing says to what.
     #[error("a device whose configuration is fixed (GENCAP bit 31 clear) is not modelled")]
     FixedConfiguration,
+    /// 64-bit CRCs belong to 2.x.
+    #[error("64-bit CRCs (GENCAP bit 11) are not modelled")]
+    Crc64,
     /// An operation is announced that the model does not have.
     #[error("operation {opcode} is announced but not modelled")]
     Operation {
@@ -178,6 +181,9 @@ impl Capabilities {
         }
         if !self.gen_cap.configurable() {
             return Err(CapabilityError::FixedConfiguration);
+        }
+        if self.gen_cap.crc64() {
+            return Err(CapabilityError::Crc64);
         }
         count("work queues", self.wq_cap.queues().into(), MAX_WQS)?;
         count("groups", self.grp_cap.groups().into(), MAX_GROUPS)?;
