@@ -4,6 +4,7 @@ use crate::error::{Expired, JobError};
 use crate::inflight::{Cargo, Load, Shared, Unready};
 use crate::outcome::{Outcome, Via};
 use crate::time::Moment;
+use crate::wait::Waiter;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ macro_rules! into_parts {
     ($($($T:ident $at:tt),+;)*) => {$(
         impl<$($T),+> Done<($($T,)+)> {
             /// The result and each buffer.
+            #[inline]
             pub fn into_parts(self) -> (Result<Outcome, JobError>, $($T),+) {
                 (self.result, $(self.buffers.$at),+)
             }
@@ -59,6 +61,9 @@ pub struct Job<B: Send + 'static>(State<B>);
 
 #[derive(Debug)]
 enum State<B: Send + 'static> {
+    /// Done by the CPU with the outcome `Done`. A case of its own, because moving a whole result through memory costs more
+    /// than a small copy.
+    Small(B),
     /// Done before anybody waited.
     Ready(Done<B>),
     /// Under way.
@@ -68,12 +73,19 @@ enum State<B: Send + 'static> {
 }
 
 impl<B: Send + 'static> Job<B> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ready(result: Result<Outcome, JobError>, via: Via, buffers: B) -> Self {
         Job(State::Ready(Done { result, via, buffers }))
     }
 
+    /// A job that the CPU did at once, with the outcome [`Done`](Outcome::Done).
+    #[inline(always)]
+    pub(crate) fn small(buffers: B) -> Self {
+        Job(State::Small(buffers))
+    }
+
     /// On the CPU at once if policy says so, or on its way: offered before this returns, if the queue has room.
+    #[inline(never)]
     pub(crate) fn launch(shared: &Arc<Shared>, load: Result<Load<B>, Unready<B>>) -> Self {
         let load = match load {
             Ok(load) => load,
@@ -103,6 +115,7 @@ impl<B: Send + 'static> Job<B> {
             };
         }
         match std::mem::replace(&mut self.0, State::Spent) {
+            State::Small(buffers) => Poll::Ready(Done { result: Ok(Outcome::Done), via: Via::Cpu, buffers }),
             State::Ready(done) => Poll::Ready(done),
             State::Flying(_) | State::Spent => panic!("a job was polled after it had given its result"),
         }
@@ -111,7 +124,7 @@ impl<B: Send + 'static> Job<B> {
     fn shared(&self) -> Option<&Arc<Shared>> {
         match &self.0 {
             State::Flying(cargo) => Some(cargo.shared()),
-            State::Ready(_) | State::Spent => None,
+            State::Small(_) | State::Ready(_) | State::Spent => None,
         }
     }
 
@@ -122,19 +135,32 @@ impl<B: Send + 'static> Job<B> {
         {
             self.0 = State::Ready(done);
         }
-        matches!(self.0, State::Ready(_))
+        matches!(self.0, State::Small(_) | State::Ready(_))
     }
 
     /// Waits for the result on this thread, as the mover's [`Wait`](crate::Wait) policy says.
     ///
     /// Without an end if the device never answers; see [`deadline`](Job::deadline).
-    #[inline]
-    pub fn wait(mut self) -> Done<B> {
-        if let State::Ready(done) = self.0 {
-            return done;
+    #[inline(always)]
+    pub fn wait(self) -> Done<B> {
+        match self.0 {
+            State::Small(buffers) => Done { result: Ok(Outcome::Done), via: Via::Cpu, buffers },
+            State::Ready(done) => done,
+            under_way => Job(under_way).wait_in_flight(),
         }
-        let shared = Arc::clone(self.shared().expect("a job that is not ready is under way"));
-        shared.wait(|| self.step())
+    }
+
+    /// Out of the way of jobs that are ready at once.
+    #[inline(never)]
+    fn wait_in_flight(mut self) -> Done<B> {
+        let mut waiter = None;
+        loop {
+            if let Poll::Ready(done) = self.step() {
+                return done;
+            }
+            let shared = self.shared().expect("a job that is not done is under way");
+            shared.clock.rest(waiter.get_or_insert_with(|| Waiter::new(shared.policy.wait)).rest());
+        }
     }
 
     /// The same job, given up when `after` has passed from now.

@@ -5,7 +5,7 @@ use crate::error::JobError;
 use crate::inflight::{Shared, copy_now, drain, nop, tuple};
 use crate::job::Job;
 use crate::operation::operations;
-use crate::outcome::{Outcome, Via};
+use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::scope::Scope;
 use crate::time::{Clock, SystemClock};
@@ -74,12 +74,12 @@ impl Mover {
     }
 
     /// Copies `src` to `dst`, which is equally long. The outcome is [`Done`](Outcome::Done).
-    #[inline]
+    #[inline(always)]
     pub fn copy<R: StableBuf, W: StableBufMut>(&self, src: R, mut dst: W) -> Job<(R, W)> {
         let len = src.len();
         if self.is_small(Opcode::MemoryMove, len) && len == dst.len() {
             copy_now(&src, &mut dst, self.shared.policy.hint);
-            return Job::ready(Ok(Outcome::Done), Via::Cpu, (src, dst));
+            return Job::small((src, dst));
         }
         Job::launch(&self.shared, tuple::copy(src, dst))
     }

@@ -106,7 +106,7 @@ impl<P: Send + 'static> Load<Box<P>> {
 }
 
 /// Copies on the CPU, now: the shortest way there is. The buffers are equally long.
-#[inline]
+#[inline(always)]
 pub(crate) fn copy_now<S: StableBuf, D: StableBufMut>(src: &S, dst: &mut D, hint: Hint) {
     // SAFETY: both are borrowed for the call, readable and writable as their traits promise; the destination's bytes are
     // its own, so the slices are disjoint.

@@ -11,6 +11,7 @@ use telpher_abi::Opcode;
 /// # Safety
 ///
 /// `[address, address + len)` is valid for reads for `'a` and nobody writes it meanwhile; with `len` 0 anything goes.
+#[inline(always)]
 pub(super) unsafe fn bytes<'a>(address: u64, len: u64) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -23,6 +24,7 @@ pub(super) unsafe fn bytes<'a>(address: u64, len: u64) -> &'a [u8] {
 /// # Safety
 ///
 /// `[address, address + len)` is valid for reads and writes for `'a` and nobody else has it; with `len` 0 anything goes.
+#[inline(always)]
 pub(super) unsafe fn bytes_mut<'a>(address: u64, len: u64) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
@@ -31,6 +33,7 @@ pub(super) unsafe fn bytes_mut<'a>(address: u64, len: u64) -> &'a mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(size(address)), size(len)) }
 }
 
+#[inline(always)]
 fn size(value: u64) -> usize {
     usize::try_from(value).expect("addresses and lengths of this process fit its pointers")
 }

@@ -81,6 +81,8 @@ pub(crate) struct Landed<S, D> {
 /// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`).
 pub(crate) struct Ring<S, D> {
     lane: Lane,
+    /// Operations it holds; the places are the next power of two, so that a position becomes an index by a mask.
+    capacity: usize,
     policy: ChannelPolicy,
     /// What the state machines below ask for; made of `policy` once.
     job_policy: Policy,
@@ -106,7 +108,8 @@ pub(crate) struct Ring<S, D> {
 
 impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     pub(crate) fn new(portal: Arc<dyn Portal>, capacity: u32, policy: ChannelPolicy, clock: Arc<dyn Clock>) -> Self {
-        let n = capacity as usize;
+        let capacity = capacity as usize;
+        let n = capacity.next_power_of_two();
         let place = |_| Place {
             course: Course::new(Ask::new(Descriptor::nop(), 0)),
             stage: Stage::Free,
@@ -117,6 +120,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         };
         Ring {
             lane: Lane::new(portal),
+            capacity,
             job_policy: Policy { hint: policy.hint, on_fault: policy.on_fault, ..Policy::default() },
             policy,
             clock,
@@ -134,16 +138,16 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     fn index(&self, position: u64) -> usize {
-        // Below the capacity, which is a `usize`.
-        usize::try_from(position % self.places.len() as u64).unwrap_or(0)
+        // Masked to the number of places, which is a `usize`.
+        usize::try_from(position & (self.places.len() as u64 - 1)).unwrap_or(0)
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.places.len()
+        self.capacity
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.tail - self.head < self.places.len() as u64
+        self.tail - self.head < self.capacity as u64
     }
 
     /// Operations not yet fetched.
@@ -521,7 +525,7 @@ impl<S, D> Drop for Ring<S, D> {
         let end = self.clock.now().after(self.policy.linger);
         let mut waiter = crate::wait::Waiter::new(self.job_policy.wait);
         let over = |ring: &Self, burst: &Burst| {
-            let i = usize::try_from(burst.first % ring.places.len() as u64).unwrap_or(0);
+            let i = usize::try_from(burst.first & (ring.places.len() as u64 - 1)).unwrap_or(0);
             let cell = if burst.len == 1 { &ring.records[i].own } else { &ring.records[i].batch };
             cell.status().is_some()
         };
