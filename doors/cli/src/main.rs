@@ -1,2 +1,57 @@
-//! To be written.
-fn main() {}
+//! The one binary: `telpher bench` measures, `telpher list` shows what is there.
+//!
+//! ```text
+//! args ──► bench ──► sweep | ops | pollution ──► measure, distance, crossover
+//!            └─► report ──► table | json | csv on standard output, one HTML file
+//!      ──► list
+//! ```
+//!
+//! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed.
+#![deny(unsafe_code)]
+
+mod args;
+mod bench;
+mod ffi;
+mod list;
+mod report;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    let cli = match args::Cli::try_parse_from(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => {
+            return match args::sentence(&error, &words) {
+                Some(sentence) => fail(&sentence),
+                None => {
+                    // Printing help to a closed pipe is nobody's failure.
+                    let _ = error.print();
+                    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+                }
+            };
+        }
+    };
+    let outcome: Result<(), Box<dyn std::error::Error>> = match cli.command {
+        args::Command::Bench(bench) => bench::run(&bench).map_err(Into::into),
+        args::Command::List(list) => list::run(&list).map_err(Into::into),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut text = error.to_string();
+            let mut source = error.source();
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            fail(&text)
+        }
+    }
+}
+
+fn fail(sentence: &str) -> ExitCode {
+    eprintln!("telpher: {sentence}");
+    ExitCode::FAILURE
+}

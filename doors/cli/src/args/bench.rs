@@ -1,0 +1,202 @@
+//! Options of `telpher bench` and its two companions.
+
+use super::operation::Ops;
+use super::values::{Counts, Placement, Sizes, parse_seconds};
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Measure operations on the CPU and on the modelled device.
+///
+/// Sweeps operation x transfer size x mode (one at a time, queue depth, batch) on the CPU path and on the modelled device,
+/// executed inline by the submitting thread and by an engine thread of its own. Prints throughput, latency percentiles, the
+/// submitting thread's CPU time, where latency is spent, and the size from which the device wins; writes one HTML file
+/// with charts. Every result's bytes are checked.
+///
+/// The device here is a software model: its numbers are the speed of the model on this CPU, not of DSA hardware.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Sizes are bytes with k, m, g for KiB, MiB, GiB. Lists take commas and ranges: 64..64m is each four times the one
+before, 1k..8k*2 each twice.
+
+Examples:
+  telpher bench                                     everything, in about 25 seconds
+  telpher bench --op move,crc --size 4k..1m*2       two operations, finer sizes
+  telpher bench --depth 1..64 --batch 1,32          how queue depth and batches change throughput
+  telpher bench --queue shared --threads 2          two submitters on one shared queue
+  telpher bench --format csv --no-html > out.csv    for a spreadsheet"
+)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    pub(crate) kind: Option<BenchKind>,
+    #[command(flatten)]
+    pub(crate) sweep: Sweep,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchKind {
+    Ops(OpsBench),
+    Pollution(PollutionBench),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Sweep {
+    /// Operations: move, fill, compare, compare-pattern, create-delta, apply-delta, dualcast, crc, copy-crc, dif-check,
+    /// dif-insert, dif-strip, dif-update, cache-flush, or all.
+    #[arg(long, value_name = "OPS", default_value = "move,fill,compare,crc,copy-crc")]
+    pub(crate) op: Ops,
+    /// Transfer sizes.
+    #[arg(long, value_name = "SIZES", default_value = "64..64m")]
+    pub(crate) size: Sizes,
+    /// Descriptors (or batches) in flight; 1 waits for each before the next. Without --depth and --batch: one at a time,
+    /// 32 in flight, and two batches of 32 in flight.
+    #[arg(long, value_name = "COUNTS")]
+    pub(crate) depth: Option<Counts>,
+    /// Descriptors a batch carries; 1 submits each by itself.
+    #[arg(long, value_name = "COUNTS")]
+    pub(crate) batch: Option<Counts>,
+    /// Submitting threads, each pinned to a core.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) threads: u32,
+    /// Kind of work queue: dedicated has one client, so each thread gets a queue of its own; shared has many [default:
+    /// dedicated].
+    #[arg(long, value_enum)]
+    pub(crate) queue: Option<Queue>,
+    /// Entries of a work queue [default: the device's 128, divided among its queues].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub(crate) wq_size: Option<u32>,
+    /// Engines behind the queues [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub(crate) engines: Option<u32>,
+    /// NUMA nodes of source and destination buffers, such as 0,1. Default: wherever the system puts them.
+    #[arg(long, value_name = "SRC,DST")]
+    pub(crate) placement: Option<Placement>,
+    /// Pages of the buffers: 4k, or 2m (transparent huge pages).
+    #[arg(long, value_enum, default_value_t = Pages::Small)]
+    pub(crate) pages: Pages,
+    /// Where the device shall leave results: in the cache, or in memory (DSA's cache-control flag).
+    #[arg(long, value_enum, default_value_t = Hint::Cache)]
+    pub(crate) hint: Hint,
+    /// Where work goes: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), or all (the CPU and
+    /// model:spr). The CPU is always measured beside a device, as its baseline.
+    #[arg(long, value_name = "DEV", default_value = "all")]
+    pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Measuring time in all.
+    #[arg(long, value_name = "S", default_value = "25", value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
+}
+
+/// Compare each operation with the best alternative on this machine, in the same run.
+///
+/// glibc's memcpy, memmove, memset and memcmp; ISA-L's CRC32C and T10-DIF CRC when libisal2 is installed (apt install
+/// libisal2); the crc-fast crate; and copy-then-CRC in two passes against one. The two sides run in turns of a few
+/// milliseconds, and the ratio is the median over the turns: above 1 telpher is faster. Then the costs around a
+/// descriptor: submission to record, descriptors per second, the overhead on small copies, CPU time per byte, memory
+/// of an idle device.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Warm: the same buffers again and again, in the cache where they fit. Cold: rotating through more memory than the
+last-level cache holds. Ratios below 0.9 are marked with '<'.
+
+Examples:
+  telpher bench ops
+  telpher bench ops --op move --size 256..64m*2 --seconds 60
+  telpher bench ops --format json --no-html")]
+pub(crate) struct OpsBench {
+    /// Operations to compare, by default every one that has an alternative: move, fill, compare, crc, copy-crc,
+    /// dif-insert, dif-check, create-delta.
+    #[arg(
+        long,
+        value_name = "OPS",
+        default_value = "move,fill,compare,crc,copy-crc,dif-insert,dif-check,create-delta"
+    )]
+    pub(crate) op: Ops,
+    /// Transfer sizes.
+    #[arg(long, value_name = "SIZES", default_value = "256..64m")]
+    pub(crate) size: Sizes,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Measuring time in all.
+    #[arg(long, value_name = "S", default_value = "40", value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
+}
+
+/// What copying does to the memory latency of neighbours.
+///
+/// The cache pollution experiment of the DSA analysis at ASPLOS 2024, section 4.5, on the machine at hand: pinned
+/// co-runners chase pointers at random through working sets and measure their own access latency, while another core
+/// copies by memcpy, by non-temporal CPU copies, through the modelled device, or not at all.
+///
+/// A modelled engine is a thread, so its copies go through a core's caches; a hardware engine's reads allocate in no
+/// cache and its writes only in a part of the last level. The hardware's advantage cannot show here; what shows is how
+/// much each way of copying costs the neighbours on this machine.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher bench pollution
+  telpher bench pollution --working-set 1m..32m*2 --size 1m --seconds 60")]
+pub(crate) struct PollutionBench {
+    /// Working sets of the co-runners.
+    #[arg(long, value_name = "SIZES", default_value = "512k,4m,16m,32m")]
+    pub(crate) working_set: Sizes,
+    /// Transfer size of the copies; the first of a list is taken.
+    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
+    pub(crate) size: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Measuring time in all.
+    #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Output {
+    /// What goes to standard output.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// Where the report goes [default: telpher-bench.html, telpher-bench-ops.html or telpher-bench-pollution.html].
+    #[arg(long, value_name = "FILE", conflicts_with = "no_html")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write no report.
+    #[arg(long)]
+    pub(crate) no_html: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// Columns for people.
+    Table,
+    /// One JSON object.
+    Json,
+    /// One line a result, first line the names.
+    Csv,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Queue {
+    /// One client, posted writes; never answers that it is full.
+    Dedicated,
+    /// Many clients; answers Retry when full.
+    Shared,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Pages {
+    /// 4 KiB pages.
+    #[value(name = "4k")]
+    Small,
+    /// 2 MiB pages, asked for with madvise.
+    #[value(name = "2m")]
+    Huge,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Hint {
+    /// In the cache: somebody reads them soon.
+    Cache,
+    /// In memory: they are large or cold.
+    Memory,
+}

@@ -1,0 +1,126 @@
+//! What the parser refused, as one sentence that says what is accepted.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, Error};
+
+/// One sentence for a usage error; `None` if the "error" is a help or version text to be printed as it is.
+pub(crate) fn sentence(error: &Error, args: &[String]) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(s)) => s.clone(),
+        Some(ContextValue::Strings(s)) => s.join(", "),
+        Some(ContextValue::StyledStr(s)) => s.to_string(),
+        _ => String::new(),
+    };
+    // clap names an option with its value, `--size <SIZES>`; people type the first word.
+    let option = || text(ContextKind::InvalidArg).split_whitespace().next().unwrap_or("the argument").to_owned();
+    Some(match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::DisplayVersion => {
+            return None;
+        }
+        ErrorKind::UnknownArgument => {
+            let command = innermost(args);
+            format!("unknown option '{}'; `{}` takes {}", option(), command.0, options(&command.1))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let command = innermost(args);
+            let names: Vec<&str> = command.1.get_subcommands().map(Command::get_name).collect();
+            format!("unknown command '{}'; `{}` has {}", text(ContextKind::InvalidSubcommand), command.0, join(&names))
+        }
+        ErrorKind::InvalidValue if text(ContextKind::InvalidValue).is_empty() => {
+            format!("{} needs a value", option())
+        }
+        ErrorKind::InvalidValue => {
+            let valid = text(ContextKind::ValidValue);
+            format!("{} takes {}, not '{}'", option(), valid.replace(", ", " or "), text(ContextKind::InvalidValue))
+        }
+        ErrorKind::ValueValidation => match std::error::Error::source(error) {
+            Some(source) => format!("{}: {source}", option()),
+            None => format!("{} does not take '{}'", option(), text(ContextKind::InvalidValue)),
+        },
+        ErrorKind::ArgumentConflict => {
+            format!("{} cannot be used together with {}", option(), text(ContextKind::PriorArg))
+        }
+        // The rest keeps clap's own first line.
+        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
+    })
+}
+
+/// The command that the words lead to, with its full name.
+fn innermost(args: &[String]) -> (String, Command) {
+    let mut command = super::Cli::command();
+    let mut name = String::from("telpher");
+    for word in args.iter().skip(1) {
+        if let Some(next) = command.find_subcommand(word) {
+            name = format!("{name} {word}");
+            command = next.clone();
+        }
+    }
+    (name, command)
+}
+
+/// `--op, --size … and --seconds`.
+fn options(command: &Command) -> String {
+    let names: Vec<String> = command.get_opts().filter_map(|o| o.get_long().map(|l| format!("--{l}"))).collect();
+    let flags = command.get_arguments().filter(|a| !a.get_action().takes_values()).filter_map(|a| a.get_long());
+    let mut all: Vec<String> = names;
+    all.extend(flags.map(|l| format!("--{l}")));
+    all.push("--help".into());
+    all.dedup();
+    join(&all.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn join(words: &[&str]) -> String {
+    match words {
+        [] => "none".into(),
+        [one] => (*one).into(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn said(args: &[&str]) -> String {
+        let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
+        sentence(&super::super::Cli::try_parse_from(&args).unwrap_err(), &args).unwrap()
+    }
+
+    #[test]
+    fn an_unknown_option_is_answered_with_the_options_there_are() {
+        let text = said(&["telpher", "bench", "--sice", "4k"]);
+        assert!(text.starts_with("unknown option '--sice'; `telpher bench` takes --op, --size,"), "{text}");
+        assert!(!text.contains('\n'), "{text}");
+    }
+
+    #[test]
+    fn a_bad_size_says_what_a_size_is() {
+        let text = said(&["telpher", "bench", "--size", "4x"]);
+        assert!(text.starts_with("--size: '4x' is not a size; a size is"), "{text}");
+    }
+
+    #[test]
+    fn a_bad_choice_names_the_choices() {
+        assert_eq!(said(&["telpher", "bench", "--queue", "x"]), "--queue takes dedicated or shared, not 'x'");
+        assert_eq!(said(&["telpher", "bench", "--pages", "1g"]), "--pages takes 4k or 2m, not '1g'");
+    }
+
+    #[test]
+    fn an_unknown_command_names_the_commands() {
+        let text = said(&["telpher", "bnch"]);
+        assert!(text.starts_with("unknown command 'bnch'; `telpher` has bench"), "{text}");
+    }
+
+    #[test]
+    fn conflicting_options_are_named() {
+        let text = said(&["telpher", "bench", "--html", "x.html", "--no-html"]);
+        assert_eq!(text, "--html cannot be used together with --no-html");
+    }
+
+    #[test]
+    fn help_is_not_an_error() {
+        let args = ["telpher", "--help"].map(String::from);
+        assert!(sentence(&super::super::Cli::try_parse_from(&args).unwrap_err(), &args).is_none());
+    }
+}

@@ -1,0 +1,66 @@
+//! The command line: commands, options and their help.
+
+mod bench;
+mod error;
+pub(crate) mod operation;
+pub(crate) mod values;
+
+pub(crate) use bench::{Bench, BenchKind, Format, Hint, OpsBench, Output, Pages, PollutionBench, Queue, Sweep};
+pub(crate) use error::sentence;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Move memory without the CPU: tools for the Data Streaming Accelerator and its software model.
+///
+/// telpher speaks the language of Intel's Data Streaming Accelerator (DSA): 64-byte descriptors in, 32-byte completion
+/// records out. On a machine without one, a complete software model of the device executes them, so every command here
+/// works anywhere. Speeds of the model are the speed of software on this CPU, not of DSA hardware.
+#[derive(Debug, Parser)]
+#[command(
+    name = "telpher",
+    version,
+    about,
+    max_term_width = 110,
+    after_help = "\
+Examples:
+  telpher bench                         sweep sizes on the CPU and the modelled device, write telpher-bench.html
+  telpher bench ops                     compare each operation with glibc and ISA-L on this machine
+  telpher list --format json            what devices there are, in accel-config's JSON shape"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Bench(Box<Bench>),
+    List(List),
+}
+
+/// Show devices, groups, queues, engines and what they can do.
+///
+/// Without options this is the model's default device: first-firmware Sapphire Rapids, with 4 groups, 8 work queues,
+/// 4 engines and 128 queue entries.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher list
+  telpher list --device model:full
+  telpher list --format json > dsa.json    a file that `--device model:dsa.json` reads back")]
+pub(crate) struct List {
+    /// Which device: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), cpu, or all.
+    #[arg(long, value_name = "DEV", default_value = "all")]
+    pub(crate) device: String,
+    /// Output: text for people, or accel-config's JSON.
+    #[arg(long, value_enum, default_value_t = ListFormat::Text)]
+    pub(crate) format: ListFormat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum ListFormat {
+    /// Indented text.
+    Text,
+    /// accel-config's JSON shape.
+    Json,
+}

@@ -1,0 +1,86 @@
+//! Names of operations as a user types them.
+
+use super::values::ValueError;
+use std::str::FromStr;
+use telpher_abi::Opcode;
+
+/// The operations a bench can run, with the short name beside the specification's.
+const NAMES: &[(&str, Opcode)] = &[
+    ("move", Opcode::MemoryMove),
+    ("fill", Opcode::Fill),
+    ("compare", Opcode::Compare),
+    ("compare-pattern", Opcode::ComparePattern),
+    ("create-delta", Opcode::CreateDelta),
+    ("apply-delta", Opcode::ApplyDelta),
+    ("dualcast", Opcode::Dualcast),
+    ("crc", Opcode::CrcGeneration),
+    ("copy-crc", Opcode::CopyCrc),
+    ("dif-check", Opcode::DifCheck),
+    ("dif-insert", Opcode::DifInsert),
+    ("dif-strip", Opcode::DifStrip),
+    ("dif-update", Opcode::DifUpdate),
+    ("cache-flush", Opcode::CacheFlush),
+];
+
+/// The short name of an operation in options, tables and files.
+pub(crate) fn name(op: Opcode) -> &'static str {
+    NAMES.iter().find(|(_, o)| *o == op).map_or(op.name(), |(name, _)| name)
+}
+
+/// Operations in the order they were asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Ops(pub(crate) Vec<Opcode>);
+
+impl FromStr for Ops {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let mut ops = Vec::new();
+        for part in text.split(',').map(|p| p.trim().to_ascii_lowercase()) {
+            match part.as_str() {
+                "all" => ops.extend(NAMES.iter().map(|(_, op)| *op)),
+                "copy" => ops.push(Opcode::MemoryMove),
+                _ => match NAMES.iter().find(|(name, op)| *name == part || op.name() == part) {
+                    Some((_, op)) => ops.push(*op),
+                    None => {
+                        let all: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+                        return Err(ValueError(format!(
+                            "'{part}' is not an operation; there are {} and all",
+                            all.join(", ")
+                        )));
+                    }
+                },
+            }
+        }
+        let mut seen = Vec::new();
+        ops.retain(|op| {
+            !seen.contains(op) && {
+                seen.push(*op);
+                true
+            }
+        });
+        Ok(Ops(ops))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_specification_names_mean_the_same() {
+        assert_eq!("move".parse::<Ops>(), "memory-move".parse());
+        assert_eq!("copy,crc".parse::<Ops>(), "memory-move,crc-generation".parse());
+    }
+
+    #[test]
+    fn all_is_every_operation_once() {
+        assert_eq!("fill,all".parse::<Ops>().unwrap().0.len(), NAMES.len());
+    }
+
+    #[test]
+    fn an_unknown_operation_is_answered_with_the_known() {
+        let said = "mvoe".parse::<Ops>().unwrap_err().to_string();
+        assert!(said.starts_with("'mvoe' is not an operation; there are move, fill,"), "{said}");
+    }
+}

@@ -1,0 +1,185 @@
+//! What a user may write for sizes, counts, operations and places, and the one sentence said when it is something else.
+
+use std::str::FromStr;
+
+/// Why a value was not understood: one sentence that says what is accepted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ValueError(pub(crate) String);
+
+const SIZE_SENTENCE: &str =
+    "a size is a number of bytes with an optional k, m or g (KiB, MiB, GiB), such as 64, 4k or 1m";
+const RANGE_SENTENCE: &str =
+    "a list is values with commas and ranges such as 64..64m (each four times the one before) or 1k..8k*2 (each twice)";
+
+/// Largest transfer a descriptor can ask for: its size field has 32 bits, and no 1.x device takes more than 2 GiB.
+pub(crate) const MAX_SIZE: u64 = 1 << 31;
+
+/// Bytes, written `64`, `4k`, `1m` or `2g`.
+pub(crate) fn parse_size(text: &str) -> Result<u64, ValueError> {
+    let error = || ValueError(format!("'{text}' is not a size; {SIZE_SENTENCE}"));
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &lower[digits.len()..] {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        _ => return Err(error()),
+    };
+    let number: u64 = digits.parse().map_err(|_| error())?;
+    let bytes = number.checked_mul(1 << shift).ok_or_else(error)?;
+    if bytes == 0 || bytes > MAX_SIZE {
+        return Err(ValueError(format!("'{text}' is out of range; sizes go from 1 byte to 2g")));
+    }
+    Ok(bytes)
+}
+
+/// A positive whole number no larger than `max`.
+fn parse_count(text: &str, what: &str, max: u64) -> Result<u64, ValueError> {
+    match text.trim().parse() {
+        Ok(n) if n >= 1 && n <= max => Ok(n),
+        _ => Err(ValueError(format!("'{text}' is not a {what}; it is a whole number from 1 to {max}"))),
+    }
+}
+
+/// Values with commas, and ranges that multiply.
+fn parse_list(text: &str, one: impl Fn(&str) -> Result<u64, ValueError>) -> Result<Vec<u64>, ValueError> {
+    let mut values = Vec::new();
+    for part in text.split(',') {
+        let Some((from, rest)) = part.split_once("..") else {
+            values.push(one(part)?);
+            continue;
+        };
+        let bad = || ValueError(format!("'{part}' is not a range; {RANGE_SENTENCE}"));
+        let (to, factor) = match rest.split_once('*') {
+            Some((to, factor)) => (to, factor.trim().parse::<u64>().map_err(|_| bad())?),
+            None => (rest, 4),
+        };
+        let (from, to) = (one(from)?, one(to)?);
+        if from > to || factor < 2 {
+            return Err(bad());
+        }
+        let mut value = from;
+        while value < to {
+            values.push(value);
+            // Cannot overflow the loop's purpose: past u64::MAX means past `to`.
+            value = value.saturating_mul(factor);
+        }
+        values.push(to);
+    }
+    values.sort_unstable();
+    values.dedup();
+    Ok(values)
+}
+
+/// Transfer sizes in bytes, ascending.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sizes(pub(crate) Vec<u64>);
+
+impl FromStr for Sizes {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        parse_list(text, parse_size).map(Sizes)
+    }
+}
+
+/// Queue depths or batch sizes, ascending.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Counts(pub(crate) Vec<u32>);
+
+impl FromStr for Counts {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let list = parse_list(text, |t| parse_count(t, "count", 1024))?;
+        Ok(Counts(list.into_iter().map(|n| u32::try_from(n).expect("checked against 1024")).collect()))
+    }
+}
+
+/// Measuring time in seconds.
+pub(crate) fn parse_seconds(text: &str) -> Result<f64, ValueError> {
+    match text.trim().trim_end_matches('s').parse::<f64>() {
+        Ok(s) if (0.05..=86_400.0).contains(&s) => Ok(s),
+        _ => Err(ValueError(format!("'{text}' is not a time; give seconds from 0.05 to 86400, such as 0.2 or 30"))),
+    }
+}
+
+/// NUMA nodes of the source and the destination buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub(crate) struct Placement {
+    /// Node of the source buffers.
+    pub(crate) src: u32,
+    /// Node of the destination buffers.
+    pub(crate) dst: u32,
+}
+
+impl FromStr for Placement {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let parse = |t: &str| t.trim().parse::<u32>().ok();
+        text.split_once(',')
+            .and_then(|(s, d)| Some(Placement { src: parse(s)?, dst: parse(d)? }))
+            .ok_or_else(|| ValueError(format!("'{text}' is not a placement; give two NUMA nodes SRC,DST such as 0,1")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_count_in_kib() {
+        for (text, bytes) in [("64", 64), ("4k", 4096), ("4K", 4096), ("1m", 1 << 20), ("2g", 1 << 31), ("4KiB", 4096)]
+        {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_size_is_answered_with_what_is() {
+        for text in ["", "k", "3x", "-1", "1.5k", "4kk", "99999999999999999999", "k4"] {
+            let said = parse_size(text).unwrap_err().to_string();
+            assert!(said.contains("64, 4k or 1m"), "{text}: {said}");
+        }
+        for text in ["0", "3g"] {
+            assert!(parse_size(text).unwrap_err().to_string().contains("from 1 byte to 2g"), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_multiply_by_four_or_by_what_follows_the_star() {
+        assert_eq!("64..4k".parse::<Sizes>().unwrap().0, [64, 256, 1024, 4096]);
+        assert_eq!("1k..8k*2".parse::<Sizes>().unwrap().0, [1024, 2048, 4096, 8192]);
+        assert_eq!("64..100".parse::<Sizes>().unwrap().0, [64, 100]);
+        assert_eq!("4k,64,4k".parse::<Sizes>().unwrap().0, [64, 4096]);
+        assert_eq!("1..64*8,3".parse::<Counts>().unwrap().0, [1, 3, 8, 64]);
+    }
+
+    #[test]
+    fn bad_ranges_are_refused() {
+        for text in ["4k..64", "1..8*1", "1..8*x", "..", "1.."] {
+            assert!(text.parse::<Sizes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_have_a_limit() {
+        assert!("0".parse::<Counts>().is_err());
+        assert!("1025".parse::<Counts>().unwrap_err().to_string().contains("from 1 to 1024"));
+    }
+
+    #[test]
+    fn placement_names_two_nodes() {
+        assert_eq!("0,1".parse(), Ok(Placement { src: 0, dst: 1 }));
+        assert!("0".parse::<Placement>().is_err());
+        assert!("0,a".parse::<Placement>().is_err());
+    }
+
+    #[test]
+    fn seconds_are_bounded() {
+        assert_eq!(parse_seconds("0.2"), Ok(0.2));
+        assert_eq!(parse_seconds("3s"), Ok(3.0));
+        assert!(parse_seconds("0").is_err());
+        assert!(parse_seconds("nan").is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! Measuring: what runs, how long, and what is done with the numbers.
+
+pub(crate) mod buffers;
+mod chase;
+mod contests;
+pub(crate) mod costs;
+pub(crate) mod crossover;
+pub(crate) mod devices;
+pub(crate) mod distance;
+mod duel;
+mod lane;
+pub(crate) mod machine;
+pub(crate) mod measure;
+pub(crate) mod ops;
+pub(crate) mod pollution;
+mod progress;
+mod protection;
+pub(crate) mod results;
+mod sweep;
+mod work;
+
+use crate::args::{Bench, BenchKind, Format, Output};
+use crate::report;
+use machine::Machine;
+use measure::Implausible;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Why a bench ended without results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum BenchError {
+    /// A result's bytes are wrong.
+    #[error("wrong result of {op} ({route}) at a size of {size} bytes: first wrong byte at offset {offset}")]
+    Mismatch {
+        /// The operation.
+        op: String,
+        /// How it was done.
+        route: String,
+        /// Bytes of the transfer.
+        size: u64,
+        /// Of the first wrong byte.
+        offset: u64,
+    },
+    /// A result that is not bytes is wrong: a checksum, an outcome.
+    #[error("wrong result of {op} ({route})")]
+    Wrong {
+        /// The operation.
+        op: String,
+        /// How it was done.
+        route: String,
+    },
+    /// An operation failed.
+    #[error("{op} ({route}) failed")]
+    Job {
+        /// The operation.
+        op: String,
+        /// How it was done.
+        route: String,
+        /// Why.
+        source: telpher_mover::JobError,
+    },
+    /// The device is silent.
+    #[error("no answer to {op} ({route}) within {} seconds; this is a bug in the device or its runner", lane::PATIENCE.as_secs())]
+    NoAnswer {
+        /// The operation.
+        op: String,
+        /// How it was done.
+        route: String,
+    },
+    /// A channel did not take an operation.
+    #[error("{op} ({route}) was not taken")]
+    Rejected {
+        /// The operation.
+        op: String,
+        /// How it was done.
+        route: String,
+        /// Why.
+        source: telpher_mover::RejectReason,
+    },
+    /// The CPU did what the device should have.
+    #[error("{op} ({route}) was not done by the device alone, so its numbers would not be the device's")]
+    NotByDevice {
+        /// The operation.
+        op: String,
+        /// How it was done.
+        route: String,
+    },
+    /// No such device.
+    #[error(transparent)]
+    Name(#[from] telpher_device::NameError),
+    /// A file is no configuration.
+    #[error(transparent)]
+    Config(#[from] telpher_device::ConfigError),
+    /// A device does not start.
+    #[error("cannot start {name}")]
+    Start {
+        /// The device.
+        name: String,
+        /// Why.
+        source: telpher_device::StartError,
+    },
+    /// No way into a queue.
+    #[error(transparent)]
+    Portal(#[from] telpher_device::PortalError),
+    /// No channel.
+    #[error(transparent)]
+    Channel(#[from] telpher_mover::ChannelError),
+    /// Memory cannot be put on a node.
+    #[error("cannot place buffers on the NUMA node asked for")]
+    Placement {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A number that cannot be.
+    #[error("the measurement of {what} is refused as implausible")]
+    Implausible {
+        /// What was measured.
+        what: String,
+        /// Why it cannot be.
+        source: Implausible,
+    },
+    /// No memory for the buffers.
+    #[error("no memory for the bench's buffers")]
+    Memory(#[from] telpher_mem::MapError),
+    /// What was asked for does not exist here.
+    #[error("{0}")]
+    NotHere(String),
+    /// The report could not be written.
+    #[error("cannot write the report to {}; name another file with --html, or use --no-html", path.display())]
+    Html {
+        /// Where to.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Standard output is gone.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
+    let machine = Machine::read();
+    match &args.kind {
+        None => {
+            writable(&args.sweep.output, SWEEP_HTML)?;
+            let result = sweep::run(&args.sweep, machine)?;
+            let (text, csv) = (|| report::sweep::text(&result), || report::sweep::csv(&result));
+            deliver(&args.sweep.output, SWEEP_HTML, &result, text, csv, || report::sweep::html(&result))
+        }
+        Some(BenchKind::Ops(ops)) => {
+            writable(&ops.output, OPS_HTML)?;
+            let result = ops::run(ops, machine)?;
+            let (text, csv) = (|| report::ops::text(&result), || report::ops::csv(&result));
+            deliver(&ops.output, OPS_HTML, &result, text, csv, || report::ops::html(&result))
+        }
+        Some(BenchKind::Pollution(pollution)) => {
+            writable(&pollution.output, POLLUTION_HTML)?;
+            let result = pollution::run(pollution, machine)?;
+            let (text, csv) = (|| report::pollution::text(&result), || report::pollution::csv(&result));
+            deliver(&pollution.output, POLLUTION_HTML, &result, text, csv, || report::pollution::html(&result))
+        }
+    }
+}
+
+const SWEEP_HTML: &str = "telpher-bench.html";
+const OPS_HTML: &str = "telpher-bench-ops.html";
+const POLLUTION_HTML: &str = "telpher-bench-pollution.html";
+
+/// Where the report goes, if there is to be one.
+fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
+    (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
+}
+
+/// Finds out before measuring whether the report can be written afterwards.
+fn writable(output: &Output, default: &str) -> Result<(), BenchError> {
+    let Some(path) = report_path(output, default) else { return Ok(()) };
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|source| BenchError::Html { path: path.into(), source })
+}
+
+/// Prints the result in the format asked for and writes the report.
+fn deliver<T: Serialize>(
+    output: &Output,
+    default: &str,
+    result: &T,
+    text: impl FnOnce() -> String,
+    csv: impl FnOnce() -> String,
+    html: impl FnOnce() -> String,
+) -> Result<(), BenchError> {
+    let mut printed = match output.format {
+        Format::Table => text(),
+        Format::Csv => csv(),
+        Format::Json => serde_json::to_string_pretty(result).expect("results are plain data with string keys"),
+    };
+    if !printed.ends_with('\n') {
+        printed.push('\n');
+    }
+    match io::stdout().lock().write_all(printed.as_bytes()) {
+        // Whoever reads the head of a table may leave.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other.map_err(BenchError::Output)?,
+    }
+    if let Some(path) = report_path(output, default) {
+        std::fs::write(path, html()).map_err(|source| BenchError::Html { path: path.into(), source })?;
+        eprintln!("Report: {}", path.display());
+    }
+    Ok(())
+}

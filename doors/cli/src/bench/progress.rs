@@ -1,0 +1,79 @@
+//! How far a bench has come, on standard error; nothing when that is not a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// Total time of a bench and the share each of its steps gets.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    bar: ProgressBar,
+    start: Instant,
+    total: Duration,
+    weight: f64,
+    done: f64,
+}
+
+/// Steps of the bar.
+const PARTS: u64 = 100;
+
+/// What a step with transfers of `bytes` costs, where 1 is that of small ones: a handful of the largest take longer than
+/// any window.
+pub(crate) fn weight(bytes: u64) -> f64 {
+    1.0 + bytes as f64 / (16 << 20) as f64
+}
+
+impl Budget {
+    /// Steps that weigh `weight` together, in `total`.
+    pub(crate) fn new(total: Duration, weight: f64) -> Self {
+        // `ProgressBar::new` draws to standard error and hides itself when that is not a terminal.
+        let bar = ProgressBar::new(PARTS);
+        let style = ProgressStyle::with_template(" {bar:36} {percent:>3} %  {elapsed}  {msg}");
+        bar.set_style(style.expect("the template is legal").progress_chars("━╸─"));
+        Budget { bar, start: Instant::now(), total, weight: weight.max(f64::MIN_POSITIVE), done: 0.0 }
+    }
+
+    /// Says what is being measured, and how long it may take: what is left of the time, divided among what is left to do, so
+    /// that steps which took too long are made up for by the others.
+    pub(crate) fn step(&mut self, what: &str, weight: f64) -> Duration {
+        self.bar.set_message(what.to_owned());
+        let part = self.done / self.weight;
+        // As far as the parts of the bar that are done.
+        let position = (0..PARTS).take_while(|p| (*p as f64) < part * PARTS as f64).count();
+        self.bar.set_position(position as u64);
+        self.bar.tick();
+        let left = self.total.saturating_sub(self.start.elapsed());
+        let share = weight / (self.weight - self.done).max(weight);
+        self.done += weight;
+        left.mul_f64(share)
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_gets_its_share_and_none_more_than_is_left() {
+        let mut budget = Budget::new(Duration::from_secs(10), 10.0);
+        let first = budget.step("a", 1.0);
+        assert!(first <= Duration::from_secs(1) && first > Duration::from_millis(900), "{first:?}");
+        assert!(budget.step("heavy", 8.0) > Duration::from_secs(8));
+        assert!(budget.step("last", 1.0) > Duration::from_secs(9));
+        assert!(budget.step("one too many", 1.0) <= Duration::from_secs(10));
+    }
+
+    #[test]
+    fn time_that_is_up_leaves_nothing() {
+        assert_eq!(Budget::new(Duration::ZERO, 5.0).step("a", 1.0), Duration::ZERO);
+    }
+
+    #[test]
+    fn large_transfers_weigh_more() {
+        assert!(weight(64) < 1.001 && weight(64 << 20) > 4.9);
+    }
+}

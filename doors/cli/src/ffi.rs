@@ -1,0 +1,239 @@
+//! The few calls into the C library and the processor that a fair measurement needs, each behind a safe function.
+//!
+//! glibc's memory functions are called as the symbols they are, so that what is measured is the library and not what the
+//! compiler makes of a slice copy. ISA-L is opened at run time, because it may not be installed.
+#![allow(
+    unsafe_code,
+    reason = "calls into libc and ISA-L, thread pinning, the time stamp counter, and vouching for a No-op"
+)]
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::io;
+use std::time::Duration;
+use telpher_abi::Descriptor;
+use telpher_portal::{RecordCell, Submission};
+
+/// glibc's `memcpy` over the shorter of the two lengths.
+#[inline]
+pub(crate) fn memcpy(dst: &mut [u8], src: &[u8]) {
+    let len = dst.len().min(src.len());
+    // SAFETY: both ranges are valid for `len` bytes, and a `&mut` and a `&` never overlap.
+    unsafe { libc::memcpy(dst.as_mut_ptr().cast(), src.as_ptr().cast(), len) };
+}
+
+/// glibc's `memmove` within one buffer: `len` bytes from `from` to `to`.
+#[inline]
+pub(crate) fn memmove_within(buffer: &mut [u8], from: usize, to: usize, len: usize) {
+    assert!(from.checked_add(len).is_some_and(|end| end <= buffer.len()), "source lies in the buffer");
+    assert!(to.checked_add(len).is_some_and(|end| end <= buffer.len()), "destination lies in the buffer");
+    let base = buffer.as_mut_ptr();
+    // SAFETY: both ranges lie in the buffer (asserted above), which is borrowed mutably; memmove allows overlap.
+    unsafe { libc::memmove(base.add(to).cast(), base.add(from).cast(), len) };
+}
+
+/// glibc's `memset`.
+#[inline]
+pub(crate) fn memset(dst: &mut [u8], byte: u8) {
+    // SAFETY: the range is valid for writes of its length.
+    unsafe { libc::memset(dst.as_mut_ptr().cast(), c_int::from(byte), dst.len()) };
+}
+
+/// True if glibc's `memcmp` finds the two equal over the shorter length.
+#[inline]
+pub(crate) fn memcmp_equal(a: &[u8], b: &[u8]) -> bool {
+    let len = a.len().min(b.len());
+    // SAFETY: both ranges are valid for reads of `len` bytes.
+    unsafe { libc::memcmp(a.as_ptr().cast(), b.as_ptr().cast(), len) == 0 }
+}
+
+/// Copies with non-temporal stores, whatever the length: past the caches. The lengths are equal.
+pub(crate) fn copy_past_caches(dst: &mut [u8], src: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    assert_eq!(dst.len(), src.len(), "the lengths are equal");
+    // SAFETY: any 16 bytes are an `__m128i`, and any `__m128i` is 16 bytes.
+    let (head, middle, tail) = unsafe { dst.align_to_mut::<__m128i>() };
+    let (first, rest) = src.split_at(head.len());
+    let (aligned, last) = rest.split_at(16 * middle.len());
+    head.copy_from_slice(first);
+    tail.copy_from_slice(last);
+    for (to, from) in middle.iter_mut().zip(aligned.chunks_exact(16)) {
+        // SAFETY: `from` has 16 bytes to read, `to` is 16 aligned bytes to write; SSE2 is part of x86-64.
+        unsafe { _mm_stream_si128(to, _mm_loadu_si128(from.as_ptr().cast())) };
+    }
+    // SAFETY: SSE is part of x86-64.
+    unsafe { _mm_sfence() };
+}
+
+/// CPU time the calling thread has used. A system call: call it around a run, not inside one.
+pub(crate) fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for one timespec; the clock always exists on Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The processors this thread may run on.
+pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
+    // SAFETY: an all-zero cpu_set_t is a valid, empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid for writes of its own size; pid 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let bits = 8 * size_of::<libc::cpu_set_t>();
+    // SAFETY: CPU_ISSET reads within the set for every number below its bit count.
+    Ok((0..bits).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
+}
+
+/// Lets the calling thread, and threads it starts from now on, run on `cpus` only.
+pub(crate) fn pin(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is a valid, empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < 8 * size_of::<libc::cpu_set_t>()) {
+        // SAFETY: the filter keeps `cpu` within the set's bits.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    // SAFETY: `set` is valid for reads of its own size; pid 0 is the calling thread.
+    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets pages that this thread touches for the first time come from `node` only; `None` goes back to the default.
+pub(crate) fn place_new_pages(node: Option<u32>) -> io::Result<()> {
+    let (mode, mask) = match node {
+        Some(n) if n < 64 => (libc::MPOL_BIND, 1u64 << n),
+        Some(_) => return Err(io::Error::from(io::ErrorKind::InvalidInput)),
+        None => (libc::MPOL_DEFAULT, 0),
+    };
+    let (nodes, bits) = if node.is_some() { (&raw const mask, 65u64) } else { (std::ptr::null(), 0) };
+    // SAFETY: set_mempolicy reads at most `bits - 1` = 64 bits from `nodes`, which points at a live u64 or is null with 0.
+    match unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(mode), nodes, bits) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets the calling thread's sleeps end when they should, instead of up to 50 µs later with others'.
+pub(crate) fn wake_exactly() {
+    // SAFETY: changes nothing but the calling thread's timer slack; one nanosecond is the smallest.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+}
+
+/// Bytes that the C library's allocator has handed out and not got back.
+pub(crate) fn allocated_bytes() -> usize {
+    // SAFETY: mallinfo2 has no preconditions.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+/// The processor's time stamp counter.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// A No-op that may be offered: it names no memory but its record.
+pub(crate) fn nop(record: &'static RecordCell) -> Submission {
+    // SAFETY: a No-op has no ranges; its record lives for ever and is touched through its atomics only.
+    unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) }
+}
+
+/// ISA-L's checksum functions, if the library is installed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Isal {
+    crc32_iscsi: unsafe extern "C" fn(*const u8, c_int, c_uint) -> c_uint,
+    crc16_t10dif: unsafe extern "C" fn(u16, *const u8, u64) -> u16,
+}
+
+/// Name under which distributions install ISA-L 2.x.
+pub(crate) const ISAL_LIBRARY: &CStr = c"libisal.so.2";
+
+impl Isal {
+    /// Opens the library; `None` if it is not installed or lacks a function.
+    pub(crate) fn open() -> Option<Isal> {
+        // SAFETY: the name ends with NUL, and ISA-L's initialisers only look at the processor's features.
+        let library = unsafe { libc::dlopen(ISAL_LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if library.is_null() {
+            return None;
+        }
+        let symbol = |name: &CStr| {
+            // SAFETY: `library` is an open handle that is never closed, and the name ends with NUL.
+            let address: *mut c_void = unsafe { libc::dlsym(library, name.as_ptr()) };
+            (!address.is_null()).then_some(address)
+        };
+        let (crc32, crc16) = (symbol(c"crc32_iscsi")?, symbol(c"crc16_t10dif")?);
+        // SAFETY: `isa-l/crc.h` declares `unsigned int crc32_iscsi(unsigned char *buffer, int len, unsigned int init_crc)`.
+        let crc32_iscsi = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(_, _, _) -> _>(crc32) };
+        // SAFETY: `isa-l/crc.h` declares `uint16_t crc16_t10dif(uint16_t init_crc, const unsigned char *buf, uint64_t len)`.
+        let crc16_t10dif = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(_, _, _) -> _>(crc16) };
+        Some(Isal { crc32_iscsi, crc16_t10dif })
+    }
+
+    /// CRC32C as iSCSI and DSA define it.
+    #[inline]
+    pub(crate) fn crc32c(&self, data: &[u8]) -> u32 {
+        let len = c_int::try_from(data.len()).expect("benches stay below 2 GiB");
+        // SAFETY: the range is valid for reads of `len` bytes; the function does not write to it.
+        !unsafe { (self.crc32_iscsi)(data.as_ptr(), len, u32::MAX) }
+    }
+
+    /// T10-DIF guard of one block.
+    #[inline]
+    pub(crate) fn crc16(&self, data: &[u8]) -> u16 {
+        // SAFETY: the range is valid for reads of its length.
+        unsafe { (self.crc16_t10dif)(0, data.as_ptr(), data.len() as u64) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_c_functions_do_what_they_are_named_for() {
+        let src: Vec<u8> = (0..=255).collect();
+        let mut dst = vec![0; 256];
+        memcpy(&mut dst, &src);
+        assert_eq!(dst, src);
+        assert!(memcmp_equal(&dst, &src));
+        dst[255] = 0;
+        assert!(!memcmp_equal(&dst, &src));
+        memmove_within(&mut dst, 0, 1, 100);
+        assert_eq!(&dst[1..101], &src[..100]);
+        memset(&mut dst, 7);
+        assert_eq!(dst, [7; 256]);
+        copy_past_caches(&mut dst[3..250], &src[1..248]);
+        assert_eq!((&dst[..3], &dst[3..250], &dst[250..]), (&[7; 3][..], &src[1..248], &[7; 6][..]));
+    }
+
+    #[test]
+    fn a_thread_can_be_pinned_to_each_allowed_processor() {
+        let cpus = allowed_cpus().unwrap();
+        for &cpu in &cpus {
+            pin(&[cpu]).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), [cpu]);
+        }
+        pin(&cpus).unwrap();
+    }
+
+    #[test]
+    fn thread_time_advances_with_work() {
+        let start = thread_cpu();
+        while thread_cpu() <= start {}
+    }
+
+    #[test]
+    fn isal_computes_the_check_values_when_installed() {
+        match Isal::open() {
+            Some(isal) => {
+                // Check values of the CRC catalogue: CRC-32/ISCSI and CRC-16/T10-DIF of "123456789".
+                assert_eq!(isal.crc32c(b"123456789"), 0xe306_9283);
+                assert_eq!(isal.crc16(b"123456789"), 0xd0db);
+            }
+            None => eprintln!("skipped: libisal2 is not installed"),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One self-contained page: no script, no external resource, readable in light and dark.
+
+use crate::bench::machine::Machine;
+use crate::report::{chart::STYLES, units};
+use std::fmt::Write as _;
+
+/// Text as it may stand in HTML.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A chart with what stands above it.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure<'a> {
+    /// What it shows.
+    pub(crate) caption: String,
+    /// The drawing; a figure without one is left out.
+    pub(crate) svg: String,
+    /// Its own legend; empty if the section has one for all.
+    pub(crate) legend: Vec<(usize, &'a str)>,
+}
+
+/// A page being written.
+#[derive(Debug)]
+pub(crate) struct Page {
+    html: String,
+}
+
+impl Page {
+    /// Head, title, an opening paragraph and the machine.
+    pub(crate) fn new(title: &str, opening: &str, machine: &Machine, remarks: &[String]) -> Self {
+        let mut page = Page { html: String::new() };
+        let _ = write!(
+            page.html,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+             <body>\n<main>\n<h1>{title}</h1>\n<p class=\"opening\">{opening}</p>\n",
+            title = escape(title),
+            opening = escape(opening),
+        );
+        for remark in remarks {
+            let _ = writeln!(page.html, "<p class=\"remark\">{}</p>", escape(remark));
+        }
+        page.machine(machine);
+        page
+    }
+
+    fn machine(&mut self, m: &Machine) {
+        let cache = |bytes: Option<u64>| bytes.map_or("not told".into(), units::size);
+        let place = if m.virtual_machine { ", virtual machine" } else { "" };
+        let facts = [
+            ("Processor", format!("{}{place}", m.cpu)),
+            ("Cores used", format!("{} (numbers {:?})", m.cores.len(), m.cores)),
+            ("Cache", format!("L2 {} a core, last level {}", cache(m.l2_bytes), cache(m.llc_bytes))),
+            ("NUMA nodes", format!("{:?}", m.nodes)),
+            ("Kernel", m.kernel.clone()),
+            ("Date", m.date.clone()),
+            ("Command", m.command.clone()),
+            ("Version", format!("telpher {}", m.version)),
+        ];
+        self.html.push_str("<dl class=\"machine\">\n");
+        for (name, value) in facts {
+            let _ = writeln!(self.html, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value));
+        }
+        self.html.push_str("</dl>\n");
+    }
+
+    /// A heading and the paragraph that says what is shown and how it was measured.
+    pub(crate) fn section(&mut self, heading: &str, paragraph: &str) {
+        let _ = writeln!(self.html, "<h2>{}</h2>\n<p>{}</p>", escape(heading), escape(paragraph));
+    }
+
+    /// Colours and what they stand for.
+    pub(crate) fn legend<'a>(&mut self, entries: impl IntoIterator<Item = (usize, &'a str)>) {
+        self.html.push_str("<ul class=\"legend\">\n");
+        for (style, name) in entries {
+            let _ = writeln!(
+                self.html,
+                "<li><span style=\"background:var(--s{})\"></span>{}</li>",
+                style % STYLES,
+                escape(name)
+            );
+        }
+        self.html.push_str("</ul>\n");
+    }
+
+    /// Charts side by side as far as the window allows.
+    pub(crate) fn charts<'a>(&mut self, charts: impl IntoIterator<Item = Figure<'a>>) {
+        self.html.push_str("<div class=\"charts\">\n");
+        for figure in charts.into_iter().filter(|f| !f.svg.is_empty()) {
+            let caption = escape(&figure.caption);
+            let _ = writeln!(self.html, "<figure>\n<figcaption>{caption}</figcaption>");
+            if !figure.legend.is_empty() {
+                self.legend(figure.legend);
+            }
+            let svg = figure.svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{caption}\" "), 1);
+            let _ = writeln!(self.html, "{svg}</figure>");
+        }
+        self.html.push_str("</div>\n");
+    }
+
+    /// A table; the first column holds words, the others numbers.
+    pub(crate) fn table(&mut self, header: &[String], rows: impl IntoIterator<Item = Vec<String>>) {
+        self.html.push_str("<div class=\"table\"><table>\n<thead><tr>");
+        for name in header {
+            let _ = write!(self.html, "<th>{}</th>", escape(name));
+        }
+        self.html.push_str("</tr></thead>\n<tbody>\n");
+        for row in rows {
+            self.html.push_str("<tr>");
+            for cell in row {
+                let _ = write!(self.html, "<td>{}</td>", escape(&cell));
+            }
+            self.html.push_str("</tr>\n");
+        }
+        self.html.push_str("</tbody></table></div>\n");
+    }
+
+    /// A part that is closed at first.
+    pub(crate) fn details(&mut self, summary: &str, inner: impl FnOnce(&mut Page)) {
+        let _ = writeln!(self.html, "<details><summary>{}</summary>", escape(summary));
+        inner(self);
+        self.html.push_str("</details>\n");
+    }
+
+    /// The whole page.
+    pub(crate) fn finish(mut self) -> String {
+        self.html.push_str("</main>\n</body>\n</html>\n");
+        self.html
+    }
+}
+
+const STYLE: &str = "\
+:root { --ink:#1d2329; --soft:#56616c; --grid:#dfe4e8; --page:#fdfdfc; --card:#ffffff; --edge:#e3e7ea; --note:#fff4d6;
+  --s0:#30363d; --s1:#d9730d; --s2:#b35900; --s3:#1769aa; --s4:#0a8f7b; --s5:#8a3fb0; --s6:#c2255c; --s7:#6b7f00; }
+@media (prefers-color-scheme: dark) {
+:root { --ink:#e3e8ec; --soft:#9aa7b2; --grid:#343c44; --page:#14181c; --card:#1a2025; --edge:#2b333a; --note:#3a3116;
+  --s0:#d5dbe0; --s1:#ffa04d; --s2:#d98e4f; --s3:#5db3f5; --s4:#3fd1b8; --s5:#cf8df0; --s6:#ff7fab; --s7:#bfd13f; } }
+* { box-sizing:border-box }
+body { margin:0; background:var(--page); color:var(--ink); font:16px/1.55 system-ui,-apple-system,'Segoe UI',sans-serif }
+main { max-width:1180px; margin:0 auto; padding:2rem 1.25rem 4rem }
+h1 { font-size:1.9rem; line-height:1.2; margin:0 0 .6rem } h2 { font-size:1.3rem; margin:2.6rem 0 .4rem }
+p { max-width:76ch; margin:.4rem 0 } .opening { font-size:1.08rem }
+.remark { background:var(--note); padding:.45rem .75rem; border-radius:6px }
+.machine { display:grid; grid-template-columns:repeat(auto-fit,minmax(300px,1fr)); gap:.15rem 2rem; margin:1.2rem 0; font-size:.92rem }
+.machine div { display:flex; gap:.75rem } .machine dt { color:var(--soft); flex:0 0 6.5rem } .machine dd { margin:0; overflow-wrap:anywhere }
+.legend { list-style:none; display:flex; flex-wrap:wrap; gap:.3rem 1.3rem; padding:0; margin:.8rem 0 .4rem; font-size:.92rem }
+.legend span { display:inline-block; width:1.5em; height:.32em; margin-right:.5em; vertical-align:middle; border-radius:2px }
+.charts { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr)); gap:1rem; margin:.8rem 0 }
+figure { margin:0; padding:.7rem .7rem .3rem; background:var(--card); border:1px solid var(--edge); border-radius:8px }
+figcaption { font-weight:600; font-size:.95rem; padding:0 .3rem } svg { width:100%; height:auto; display:block }
+svg text { font-family:system-ui,-apple-system,'Segoe UI',sans-serif }
+.table { overflow-x:auto; margin:.8rem 0 } table { border-collapse:collapse; font-size:.88rem; font-variant-numeric:tabular-nums }
+th,td { padding:.22rem .7rem; text-align:right; border-bottom:1px solid var(--edge); white-space:nowrap }
+th { color:var(--soft); font-weight:600 } th:first-child,td:first-child { text-align:left }
+details { margin:1rem 0 } summary { cursor:pointer; color:var(--soft) }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        Page::new("A <title>", "Opening.", &Machine::read(), &["Mind & this.".into()])
+    }
+
+    #[test]
+    fn strangers_text_is_escaped() {
+        let html = page().finish();
+        assert!(html.contains("A &lt;title&gt;") && html.contains("Mind &amp; this."));
+        assert!(!html.contains("A <title>"));
+    }
+
+    #[test]
+    fn nothing_is_fetched_from_elsewhere() {
+        let mut page = page();
+        page.charts([Figure { caption: "c".into(), svg: "<svg width=\"1\"></svg>".into(), legend: vec![(0, "l")] }]);
+        page.table(&["a".into()], [vec!["1".into()]]);
+        let html = page.finish();
+        for word in ["src=", "href=", "url(", "@import", "<script", "<link"] {
+            assert!(!html.contains(word), "{word}");
+        }
+        assert!(html.contains("aria-label=\"c\""));
+    }
+}

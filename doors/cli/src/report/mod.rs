@@ -1,0 +1,22 @@
+//! Results as tables, JSON, CSV and one HTML page.
+
+pub(crate) mod chart;
+pub(crate) mod html;
+pub(crate) mod ops;
+pub(crate) mod pollution;
+pub(crate) mod sweep;
+pub(crate) mod table;
+pub(crate) mod units;
+
+use crate::bench::machine::Machine;
+
+/// What stands above the tables in a terminal.
+fn heading(m: &Machine, remarks: &[String]) -> String {
+    let place = if m.virtual_machine { " (virtual machine)" } else { "" };
+    let mut out = format!("{}{place} · {} cores · Linux {} · {}\n", m.cpu, m.cores.len(), m.kernel, m.date);
+    for remark in remarks {
+        out.push_str(remark);
+        out.push('\n');
+    }
+    out
+}

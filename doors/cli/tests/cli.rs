@@ -1,0 +1,194 @@
+//! The binary as a user meets it: help, refusals in one sentence, formats, the report.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn telpher(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    command.args(args).current_dir(room()).output().expect("the binary runs")
+}
+
+/// Where tests may leave files.
+fn room() -> PathBuf {
+    let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
+    std::fs::create_dir_all(&room).expect("a folder for what the tests write");
+    room
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// The sentence of a command that must fail.
+fn refusal(args: &[&str]) -> String {
+    let output = telpher(args);
+    assert!(!output.status.success(), "{args:?} succeeded");
+    assert!(output.stdout.is_empty(), "{args:?} printed to standard output");
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(text.trim_end().lines().count(), 1, "{args:?} said more than a sentence: {text}");
+    assert!(text.starts_with("telpher: "), "{text}");
+    text
+}
+
+fn success(args: &[&str]) -> String {
+    let output = telpher(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?} failed: {errors}");
+    stdout(&output)
+}
+
+const SMALL: [&str; 6] = ["bench", "--seconds", "0.2", "--size", "64,4k", "--no-html"];
+
+#[test]
+fn help_and_version_end_well_and_carry_examples() {
+    for args in [&["--help"][..], &["bench", "--help"], &["bench", "ops", "--help"], &["bench", "pollution", "--help"]]
+    {
+        let text = success(args);
+        assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
+    }
+    assert!(success(&["list", "--help"]).contains("accel-config"));
+    assert_eq!(success(&["--version"]), format!("telpher {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn what_is_not_understood_is_answered_with_what_is() {
+    let cases: [(&[&str], &str); 13] = [
+        (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
+        (&["bench", "--size", "4k..64"], "is not a range"),
+        (&["bench", "--op", "mvoe"], "there are move, fill"),
+        (&["bench", "--queue", "both"], "dedicated or shared"),
+        (&["bench", "--sice", "4k"], "takes --op, --size"),
+        (&["bench", "--device", "gpu"], "accepted: cpu, model:spr"),
+        (&["bench", "--device", "hw:wq0.0"], "does not drive yet"),
+        (&["bench", "--device", "model:nowhere.json"], "cannot read nowhere.json"),
+        (&["bench", "--placement", "0,63"], "NUMA node 63 does not exist; this machine has"),
+        (&["bench", "--threads", "2", "--wq-size", "100"], "128 entries"),
+        (&["bench", "--seconds", "no"], "seconds from 0.05"),
+        (&["list", "--format", "csv"], "text or json"),
+        (&["bnech"], "`telpher` has bench"),
+    ];
+    for (args, words) in cases {
+        let said = refusal(args);
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_measuring() {
+    let said = refusal(&["bench", "--html", "no/such/folder/r.html"]);
+    assert!(said.contains("no/such/folder/r.html") && said.contains("--no-html"), "{said}");
+}
+
+#[test]
+fn json_has_every_point_with_its_distance_and_the_crossovers() {
+    let args = [&SMALL[..], &["--op", "move,crc", "--format", "json"]].concat();
+    let result: Value = serde_json::from_str(&success(&args)).expect("valid JSON");
+    let points = result["points"].as_array().expect("points");
+    assert!(points.len() >= 2 * 2 * 4, "{} points", points.len());
+    for point in points {
+        assert!(point["bytes_per_s"].as_f64().expect("a number") > 0.0, "{point}");
+        assert!(point["p999_ns"].as_f64() >= point["p50_ns"].as_f64(), "{point}");
+    }
+    let threaded = points.iter().find(|p| p["runner"] == "threaded").expect("a threaded point");
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {
+        assert!(threaded["distance"]["round_trip_ns"].as_f64().expect("a distance") > 0.0);
+    }
+    assert!(!result["crossovers"].as_array().expect("crossovers").is_empty());
+    assert!(result["remarks"][0].as_str().expect("a remark").contains("not the speed of DSA hardware"));
+}
+
+#[test]
+fn csv_is_a_rectangle() {
+    let text = success(&[&SMALL[..], &["--op", "fill", "--format", "csv"]].concat());
+    let fields: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
+    assert!(fields.len() > 8 && fields.iter().all(|n| *n == fields[0]), "{text}");
+    assert!(text.starts_with("op,size_bytes,device,runner,"));
+}
+
+#[test]
+fn the_table_and_the_report_are_for_people() {
+    let html = room().join("report.html");
+    let path = html.to_str().expect("a path in UTF-8");
+    let text = success(&["bench", "--seconds", "0.2", "--size", "64,4k", "--op", "move", "--html", path]);
+    for words in ["throughput, GB/s", "p50 / p99 / p99.9", "4 KiB", "Crossover", "not the speed of DSA hardware"] {
+        assert!(text.contains(words), "{words} is missing in\n{text}");
+    }
+    let page = std::fs::read_to_string(&html).expect("the report was written");
+    for words in ["<svg", "throughput, GB/s", "transfer size", "64 B", "not the speed of DSA hardware", "telpher bench"]
+    {
+        assert!(page.contains(words), "{words} is missing in the report");
+    }
+    for word in ["<script", "src=", "href="] {
+        assert!(!page.contains(word), "the report is not self-contained: {word}");
+    }
+}
+
+#[test]
+fn every_operation_runs_on_every_route_and_is_checked() {
+    let args = ["bench", "--op", "all", "--size", "4k,64k", "--seconds", "0.3", "--device", "model:full", "--no-html"];
+    let text = success(&[&args[..], &["--format", "csv"]].concat());
+    for op in ["move", "create-delta", "apply-delta", "dualcast", "copy-crc", "dif-update", "cache-flush"] {
+        for route in [",cpu,", ",inline,", ",threaded,"] {
+            let found = text.lines().any(|line| line.starts_with(&format!("{op},")) && line.contains(route));
+            assert!(found, "{op} on {route} is missing in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn options_shape_the_queue_and_the_buffers() {
+    let small = ["bench", "--op", "move", "--size", "4k", "--seconds", "0.1", "--no-html", "--format", "csv"];
+    for options in [
+        &["--queue", "shared", "--threads", "2", "--engines", "2"][..],
+        &["--threads", "2", "--wq-size", "8", "--depth", "1,4", "--batch", "1,8"],
+        &["--pages", "2m", "--hint", "memory", "--placement", "0,0"],
+        &["--device", "cpu"],
+    ] {
+        let text = success(&[&small[..], options].concat());
+        assert!(text.lines().count() >= 2, "{options:?}: {text}");
+    }
+}
+
+#[test]
+fn the_comparison_with_alternatives_has_ratios_and_costs() {
+    let text = success(&["bench", "ops", "--op", "move,crc", "--size", "4k", "--seconds", "0.3", "--no-html"]);
+    for words in ["memcpy", "crc-fast", "ratio", "Median over all sizes", "no-op", "idle device"] {
+        assert!(text.contains(words), "{words} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_pollution_experiment_runs_where_there_are_two_cores() {
+    let args = ["bench", "pollution", "--working-set", "64k", "--seconds", "0.5", "--no-html", "--format", "json"];
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {
+        let result: Value = serde_json::from_str(&success(&args)).expect("valid JSON");
+        assert_eq!(result["rows"].as_array().expect("rows").len(), 4);
+    } else {
+        assert!(refusal(&args).contains("needs two cores"));
+    }
+}
+
+#[test]
+fn the_listing_is_accel_config_s_shape_and_reads_back_as_a_device() {
+    let text = success(&["list", "--format", "json"]);
+    let listing: Value = serde_json::from_str(&text).expect("valid JSON");
+    let groups = listing[0]["groups"].as_array().expect("groups");
+    assert_eq!((listing[0]["dev"].as_str(), groups.len()), (Some("dsa0"), 4));
+    assert!(groups[0]["grouped_workqueues"][0]["size"].as_u64().expect("a size") > 0);
+    let file = room().join("saved.json");
+    std::fs::write(&file, &text).expect("the listing is saved");
+    let name = format!("model:{}", file.display());
+    assert!(success(&["list", "--device", &name]).contains("wq0.7"));
+    let args = ["bench", "--device", &name, "--op", "move", "--size", "4k", "--seconds", "0.1", "--no-html"];
+    assert!(success(&args).contains("threaded"));
+    assert!(refusal(&[&args[..], &["--engines", "2"]].concat()).contains("says itself what queues and engines"));
+}
+
+#[test]
+fn the_human_listing_names_queues_engines_and_operations() {
+    let text = success(&["list"]);
+    for words in ["dsa0 (model:spr)", "8 of 8 work queues", "128 queue entries", "memory-move", "engine0.3", "cpu:"] {
+        assert!(text.contains(words), "{words} is missing in\n{text}");
+    }
+}
