@@ -1,0 +1,85 @@
+//! The mover over the modelled device: every preset, both runners.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Chance, naive};
+use std::sync::Arc;
+use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_mover::{Channel, ChannelPolicy, CrcMode, Mover, Outcome, Policy, Threshold, Via};
+use telpher_portal::Portal;
+
+/// Every device, and a portal to each of its queues.
+fn devices(mut test: impl FnMut(&ModelDevice, Vec<Arc<dyn Portal>>)) {
+    for preset in [Preset::Spr, Preset::SprFw2, Preset::Full] {
+        for runner in [Runner::Inline, Runner::Threaded] {
+            let device = ModelDevice::start(ModelOptions::of(preset).with_runner(runner)).unwrap();
+            let portals = device.enabled_queues().into_iter().map(|n| device.portal(&format!("wq0.{n}")).unwrap());
+            let portals = portals.collect();
+            test(&device, portals);
+        }
+    }
+}
+
+#[test]
+fn jobs_batches_and_scopes_give_the_naive_bytes_on_the_model() {
+    devices(|_, portals| {
+        let mover = Mover::new(portals, Policy { threshold: Threshold::DEVICE, ..Policy::default() });
+        let source = Chance::new(11).bytes(100_000);
+        let done = mover.copy(source.clone(), vec![0; 100_000]).wait();
+        assert_eq!((done.result, done.via), (Ok(Outcome::Done), Via::Device));
+        let (src, dst) = done.buffers;
+        assert!(dst == source);
+        let crc = naive::crc32c(0, &source, CrcMode::default());
+        assert_eq!(mover.crc(src, 0, CrcMode::default()).wait().result, Ok(Outcome::Crc(crc)));
+
+        let mut batch = mover.batch();
+        let keys: Vec<_> = (0..100)
+            .map(|i| {
+                if i % 10 == 0 {
+                    batch.fence();
+                }
+                batch.copy(source[i * 1000..(i + 1) * 1000].to_vec(), vec![0; 1000])
+            })
+            .collect();
+        let mut done = batch.submit().wait();
+        for key in keys {
+            let (result, src, dst) = done.take(key).into_parts();
+            assert_eq!(result, Ok(Outcome::Done));
+            assert!(src == dst);
+        }
+
+        let mut there = vec![0; 100_000];
+        mover.scope(|scope| {
+            for (src, dst) in source.chunks(3000).zip(there.chunks_mut(3000)) {
+                scope.copy(src, dst);
+            }
+        });
+        assert!(there == source);
+        assert_eq!(mover.drain().wait().result, Ok(Outcome::Done));
+    });
+}
+
+#[test]
+fn a_channel_gives_the_naive_bytes_on_the_model() {
+    devices(|_, portals| {
+        let portal = portals.into_iter().next().expect("a device has a queue");
+        let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::new(portal, 64, ChannelPolicy::default()).unwrap();
+        let mut chance = Chance::new(12);
+        let (mut sent, mut got, mut out) = (0, 0, Vec::with_capacity(64));
+        while got < 2000 {
+            for _ in 0..chance.below(40) {
+                let src = chance.bytes(64);
+                sent += u64::from(sent < 2000 && channel.copy(src, vec![0; 64]).is_ok());
+            }
+            channel.submit();
+            channel.completed(&mut out);
+            for finished in out.drain(..) {
+                let buffers = finished.buffers.unwrap();
+                assert_eq!((finished.result, finished.ticket.number()), (Ok(Outcome::Done), got));
+                assert!(buffers.src == buffers.dst);
+                got += 1;
+            }
+        }
+    });
+}
