@@ -1,25 +1,24 @@
 //! The costs around a descriptor: submitting, waiting, staying out of the way of small copies, and keeping a device.
 
 use super::BenchError;
-use super::buffers::{Arena, Temperature, fill_known};
+use super::buffers::{Arena, Temperature, fill_known, first_difference};
 use super::devices::{self, Shape};
 use super::distance::{self, Class, Distance, PING_PONG};
 use super::duel::duel;
-use super::lane::{DeviceLane, Lane};
+use super::lane::PATIENCE;
 use super::machine::Machine;
 use super::measure::{Implausible, median, window};
-use super::results::{Route, Runner};
-use super::work::{Ground, Work};
+use super::results::Runner;
 use crate::ffi;
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use telpher_abi::Opcode;
 use telpher_device::{ModelDevice, ModelOptions, ModelSource, Preset};
-use telpher_mem::PageSize;
-use telpher_mover::{Hint, Mover, Policy, Threshold};
-use telpher_portal::{Offer, RecordCell};
+use telpher_mover::{Channel, ChannelPolicy, Finished, Hint, Mover, Policy, Threshold};
+use telpher_portal::{Offer, Portal, RecordCell};
 
 /// One cost and what it may be.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -53,7 +52,8 @@ const ROUNDS: u32 = 7;
 const SMALL: usize = 256;
 /// Transfers of the CPU time measurement, in bytes and in flight.
 const BULK: usize = 64 << 10;
-const BULK_DEPTH: u32 = 32;
+const BULK_DEPTH: u32 = 8;
+const BULK_BATCH: u32 = 32;
 /// Devices started to weigh one.
 const IDLE_DEVICES: u32 = 8;
 
@@ -128,18 +128,14 @@ fn nop(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
 /// Copies of 64 bytes kept in flight on one engine thread.
 fn small_copies(machine: &Machine, time: Duration, depth: u32, batch: u32) -> Result<Cost, BenchError> {
     let device = start(machine, Runner::Threaded)?;
-    let route = Route { device: device.name, runner: Some(Runner::Threaded), depth, batch, threads: 1 };
-    let mut lane = Lane::Device(Box::new(DeviceLane::new(device.portals[0].clone(), &route, Hint::Cache)?));
-    let ground = Ground { pages: PageSize::Small, placement: None };
-    let mut work = Work::new(Opcode::MemoryMove, 64, (depth * batch) as usize, ground)?;
     let distance = apart(machine);
     let mut seen = pinned(machine, || -> Result<Vec<f64>, BenchError> {
-        lane.verify(Opcode::MemoryMove, &mut work, "threaded")?;
-        (0..ROUNDS)
-            .map(|_| Ok(1e3 / lane.throughput(Opcode::MemoryMove, &mut work, time / ROUNDS)?.ns_per_op()))
-            .collect()
+        let mut stream = Stream::new(device.portals[0].clone(), 64, depth * batch, depth * batch, batch)?;
+        let rates = (0..ROUNDS).map(|_| Ok(1e3 / window(time / ROUNDS, || stream.step())?.ns_per_op()));
+        let rates: Result<Vec<f64>, BenchError> = rates.collect();
+        stream.check()?;
+        rates
     })?;
-    work.check("threaded")?;
     let near = distance.is_none_or(|d| d.class == Class::Near);
     let one_by_one = if near { 4.0 } else { 2.0 };
     Ok(Cost {
@@ -151,6 +147,82 @@ fn small_copies(machine: &Machine, time: Duration, depth: u32, batch: u32) -> Re
         how: format!("through a channel, {} in flight", depth * batch),
         distance,
     })
+}
+
+/// Copies through a channel with as little around it as a program can have.
+struct Stream {
+    channel: Channel<Vec<u8>, Vec<u8>>,
+    /// Pairs of buffers that no device has; those idle for longest are used first.
+    idle: VecDeque<(Vec<u8>, Vec<u8>)>,
+    done: Vec<Finished<Vec<u8>, Vec<u8>>>,
+    aloft: usize,
+    in_flight: usize,
+    batch: usize,
+    pairs: usize,
+    bytes: u64,
+}
+
+impl Stream {
+    /// `pairs` pairs of `bytes`, of which `in_flight` are under way at a time, sent `batch` at a time.
+    fn new(portal: Arc<dyn Portal>, bytes: usize, pairs: u32, in_flight: u32, batch: u32) -> Result<Self, BenchError> {
+        let policy = ChannelPolicy { bursts: batch > 1, hint: Hint::Cache, ..ChannelPolicy::default() };
+        let channel = Channel::new(portal, 2 * in_flight, policy)?;
+        let pair = |seed| {
+            let mut src = vec![0; bytes];
+            fill_known(&mut src, u64::from(seed) + 1);
+            (src, vec![1; bytes])
+        };
+        let idle: VecDeque<_> = (0..pairs).map(pair).collect();
+        let (pairs, in_flight, batch) = (idle.len(), in_flight as usize, batch as usize);
+        let done = Vec::with_capacity(in_flight);
+        Ok(Stream { channel, idle, done, aloft: 0, in_flight, batch, pairs, bytes: bytes as u64 })
+    }
+
+    /// Sends what there is room for, fetches what has ended; how many.
+    #[inline]
+    fn step(&mut self) -> Result<u64, BenchError> {
+        let (op, route) = (|| "move".to_owned(), || "threaded".to_owned());
+        while self.aloft + self.batch <= self.in_flight {
+            for (src, dst) in self.idle.drain(..self.batch) {
+                if let Err(rejected) = self.channel.copy(src, dst) {
+                    return Err(BenchError::Rejected { op: op(), route: route(), source: rejected.reason });
+                }
+            }
+            self.aloft += self.batch;
+            self.channel.submit();
+        }
+        let ended = self.channel.completed(&mut self.done);
+        self.aloft -= ended;
+        for finished in self.done.drain(..) {
+            finished.result.map_err(|source| BenchError::Job { op: op(), route: route(), source })?;
+            let buffers = finished.buffers.expect("channels without deadlines give buffers back");
+            self.idle.extend(buffers.src.zip(buffers.dst));
+        }
+        Ok(ended as u64)
+    }
+
+    /// Waits for the rest and compares all bytes.
+    fn check(&mut self) -> Result<(), BenchError> {
+        let begin = Instant::now();
+        // Nothing more is sent.
+        self.in_flight = 0;
+        while self.aloft > 0 {
+            self.step()?;
+            if begin.elapsed() > PATIENCE {
+                return Err(BenchError::NoAnswer { op: "move".into(), route: "threaded".into() });
+            }
+        }
+        assert_eq!(self.idle.len(), self.pairs, "every pair of buffers came back");
+        // The pairs used last; others may not have had their turn.
+        let used = self.idle.iter().rev().take(self.pairs.min(64));
+        match used.filter(|(src, dst)| !ffi::memcmp_equal(src, dst)).find_map(|(s, d)| first_difference(s, d)) {
+            None => Ok(()),
+            Some(offset) => {
+                let (op, route, size) = ("move".into(), "threaded".into(), self.bytes);
+                Err(BenchError::Mismatch { op, route, size, offset: offset as u64 })
+            }
+        }
+    }
 }
 
 /// What the mover adds to a copy that the CPU does anyway.
@@ -171,8 +243,10 @@ fn below_threshold(machine: &Machine, time: Duration) -> Result<Vec<Cost>, Bench
                 *both = Some(std::hint::black_box(mover.copy(src, dst).wait()).buffers);
             },
             |both| {
-                let (src, dst) = both.as_mut().expect("the buffers came back");
-                ffi::memcpy(std::hint::black_box(dst), src);
+                // The same moves of the same buffers, so that only the mover differs.
+                let (src, mut dst) = both.take().expect("the buffers came back");
+                ffi::memcpy(std::hint::black_box(&mut dst), &src);
+                *both = Some(std::hint::black_box((src, dst)));
             },
         )?;
         Ok(result.ours_ns - result.theirs_ns)
@@ -203,31 +277,39 @@ fn below_threshold(machine: &Machine, time: Duration) -> Result<Vec<Cost>, Bench
 /// The submitting thread's CPU time for bulk copies from cold buffers, by that of memcpy.
 fn cpu_time(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
     let device = start(machine, Runner::Threaded)?;
-    let route = Route { device: device.name, runner: Some(Runner::Threaded), depth: BULK_DEPTH, batch: 1, threads: 1 };
-    let mut lane = Lane::Device(Box::new(DeviceLane::new(device.portals[0].clone(), &route, Hint::Cache)?));
     let bytes = usize::try_from(machine.cold_bytes()).unwrap_or(usize::MAX);
-    let ground = Ground { pages: PageSize::Small, placement: None };
-    let mut work = Work::new(Opcode::MemoryMove, BULK, bytes / BULK, ground)?;
+    let in_flight = BULK_DEPTH * BULK_BATCH;
+    // Enough pairs that those under way are not the ones cached.
+    let pairs = u32::try_from(bytes / BULK).unwrap_or(u32::MAX).max(2 * in_flight);
+    let mut stream = Stream::new(device.portals[0].clone(), BULK, pairs, in_flight, BULK_BATCH)?;
     let mut arena = Arena::new(bytes)?;
     let mut places = arena.places(BULK, BULK, Temperature::Cold);
     let distance = apart(machine);
     let (mut ratios, mut memcpy_ns) = pinned(machine, || -> Result<(Vec<f64>, Vec<f64>), BenchError> {
-        lane.verify(Opcode::MemoryMove, &mut work, "threaded")?;
         let (mut ratios, mut alone) = (Vec::new(), Vec::new());
         let begin = Instant::now();
         while ratios.len() < 3 || begin.elapsed() < time {
-            let device = lane.throughput(Opcode::MemoryMove, &mut work, time / (2 * ROUNDS))?;
-            let Ok(memcpy) = window(time / (2 * ROUNDS), || -> Result<u64, Infallible> {
+            let slice = time / (2 * ROUNDS);
+            let Ok(memcpy) = window(slice, || -> Result<u64, Infallible> {
                 let (src, dst) = arena.next(&mut places);
                 ffi::memcpy(dst, src);
                 Ok(1)
             });
+            // The engine copies about as fast as memcpy does: most of what is in flight can be slept through.
+            let nap = Duration::from_secs_f64(0.75 * memcpy.ns_per_op() * f64::from(in_flight) / 1e9);
+            let device = window(slice, || {
+                let ended = stream.step()?;
+                if ended == 0 {
+                    thread::sleep(nap);
+                }
+                Ok::<u64, BenchError>(ended)
+            })?;
             ratios.push(100.0 * device.cpu_ns_per_op() / memcpy.cpu_ns_per_op());
             alone.push(memcpy.cpu_ns_per_op());
         }
+        stream.check()?;
         Ok((ratios, alone))
     })?;
-    work.check("threaded")?;
     Ok(Cost {
         what: "submitting thread's CPU time, 64 KiB cold, by memcpy's",
         measured: median(&mut ratios),
@@ -235,7 +317,7 @@ fn cpu_time(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
         goal: 10.0,
         at_least: false,
         how: format!(
-            "{BULK_DEPTH} in flight, sleeping while waiting; memcpy takes {:.1} µs",
+            "{BULK_DEPTH} batches of {BULK_BATCH} in flight, asleep while waiting; memcpy takes {:.1} µs",
             median(&mut memcpy_ns) / 1e3
         ),
         distance,

@@ -61,7 +61,7 @@ pub(crate) struct Row {
     pub(crate) copies: Copies,
     /// Nanoseconds per access of a co-runner, median.
     pub(crate) latency_ns: f64,
-    /// The same by that without copies.
+    /// The same by that without copies in the same round, median over the rounds.
     pub(crate) against_none: f64,
     /// Bytes copied a second beside them.
     pub(crate) copied_per_s: f64,
@@ -121,18 +121,12 @@ pub(crate) fn run(args: &PollutionBench, machine: Machine) -> Result<PollutionRe
                 seen[i].1.push(copied);
             }
         }
-        let quiet = median(&mut seen[0].0);
+        let quiet = seen[0].0.clone();
         for (copies, (mut ns, mut copied)) in Copies::ALL.into_iter().zip(seen) {
-            let latency_ns = median(&mut ns);
-            let copied_per_s = median(&mut copied);
-            rows.push(Row {
-                working_set,
-                copies,
-                latency_ns,
-                against_none: latency_ns / quiet,
-                copied_per_s,
-                distance,
-            });
+            // Against the quiet window of the same round: what changes slowly changes both.
+            let against_none = median(&mut ns.iter().zip(&quiet).map(|(ns, quiet)| ns / quiet).collect::<Vec<_>>());
+            let (latency_ns, copied_per_s) = (median(&mut ns), median(&mut copied));
+            rows.push(Row { working_set, copies, latency_ns, against_none, copied_per_s, distance });
         }
     }
     budget.finish();
@@ -171,8 +165,8 @@ struct Copier {
     work: Work,
 }
 
-/// Copies that the device has in flight.
-const DEPTH: u32 = 16;
+/// Copies that the device has in flight: enough for the submitting thread to sleep while the engine has the core.
+const DEPTH: u32 = 64;
 
 impl Copier {
     fn new(core: usize, size: usize, bytes: usize) -> Result<Self, BenchError> {
@@ -211,7 +205,7 @@ impl Copier {
             Copies::NonTemporal => on_cpu(|src, dst| ffi::copy_past_caches(dst, src)),
             Copies::Device => {
                 while going() {
-                    count += self.lane.throughput(Opcode::MemoryMove, &mut self.work, Duration::from_millis(2))?.ops;
+                    count += self.lane.throughput(Opcode::MemoryMove, &mut self.work, Duration::from_millis(10))?.ops;
                 }
                 self.work.check(copies.name())?;
                 return Ok(count as f64 * self.size as f64 / start.elapsed().as_secs_f64());

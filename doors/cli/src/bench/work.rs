@@ -157,10 +157,13 @@ impl Work {
     pub(crate) fn give_back(&mut self, place: usize, buffers: Buffers<Region, Region>, outcome: Outcome) -> bool {
         let slot = &mut self.slots[place];
         let Buffers { src, src2, dst, dst2 } = buffers;
-        slot.src = src.or(slot.src.take());
-        slot.src2 = src2.or(slot.src2.take());
-        slot.dst = dst.or(slot.dst.take());
-        slot.dst2 = dst2.or(slot.dst2.take());
+        for (place, back) in
+            [(&mut slot.src, src), (&mut slot.src2, src2), (&mut slot.dst, dst), (&mut slot.dst2, dst2)]
+        {
+            if back.is_some() {
+                *place = back;
+            }
+        }
         match slot.expected {
             Some(expected) => expected == outcome,
             // Mismatches of integrity fields have a variant of their own.

@@ -161,11 +161,11 @@ fn draw(
         let x_axis = Axis { range: log2(first) - 0.8..log2(last) + 0.8, ticks };
         let built = ChartBuilder::on(&root)
             .margin(8)
-            .x_label_area_size(46)
-            .y_label_area_size(64)
+            .x_label_area_size(50)
+            .y_label_area_size(72)
             .build_cartesian_2d(x_axis, y_axis);
         if let Ok(mut chart) = built {
-            let text = ("sans-serif", 13).into_font().color(&INK);
+            let text = ("sans-serif", 15).into_font().color(&INK);
             let _ = chart
                 .configure_mesh()
                 .light_line_style(TRANSPARENT)

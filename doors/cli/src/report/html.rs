@@ -51,9 +51,9 @@ impl Page {
         let place = if m.virtual_machine { ", virtual machine" } else { "" };
         let facts = [
             ("Processor", format!("{}{place}", m.cpu)),
-            ("Cores used", format!("{} (numbers {:?})", m.cores.len(), m.cores)),
+            ("Cores used", format!("{} (numbers {})", m.cores.len(), listed(&m.cores))),
             ("Cache", format!("L2 {} a core, last level {}", cache(m.l2_bytes), cache(m.llc_bytes))),
-            ("NUMA nodes", format!("{:?}", m.nodes)),
+            ("NUMA nodes", listed(&m.nodes)),
             ("Kernel", m.kernel.clone()),
             ("Date", m.date.clone()),
             ("Command", m.command.clone()),
@@ -131,12 +131,17 @@ impl Page {
     }
 }
 
+/// `0, 1, 2`.
+fn listed(numbers: &[impl ToString]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 const STYLE: &str = "\
 :root { --ink:#1d2329; --soft:#56616c; --grid:#dfe4e8; --page:#fdfdfc; --card:#ffffff; --edge:#e3e7ea; --note:#fff4d6;
-  --s0:#30363d; --s1:#d9730d; --s2:#b35900; --s3:#1769aa; --s4:#0a8f7b; --s5:#8a3fb0; --s6:#c2255c; --s7:#6b7f00; }
+  --s0:#30363d; --s1:#d9730d; --s2:#a08900; --s3:#1769aa; --s4:#0a8f7b; --s5:#8a3fb0; --s6:#c2255c; --s7:#6b7f00; }
 @media (prefers-color-scheme: dark) {
 :root { --ink:#e3e8ec; --soft:#9aa7b2; --grid:#343c44; --page:#14181c; --card:#1a2025; --edge:#2b333a; --note:#3a3116;
-  --s0:#d5dbe0; --s1:#ffa04d; --s2:#d98e4f; --s3:#5db3f5; --s4:#3fd1b8; --s5:#cf8df0; --s6:#ff7fab; --s7:#bfd13f; } }
+  --s0:#d5dbe0; --s1:#ffa04d; --s2:#e6d24a; --s3:#5db3f5; --s4:#3fd1b8; --s5:#cf8df0; --s6:#ff7fab; --s7:#bfd13f; } }
 * { box-sizing:border-box }
 body { margin:0; background:var(--page); color:var(--ink); font:16px/1.55 system-ui,-apple-system,'Segoe UI',sans-serif }
 main { max-width:1180px; margin:0 auto; padding:2rem 1.25rem 4rem }

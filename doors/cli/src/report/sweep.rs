@@ -184,7 +184,7 @@ pub(crate) fn html(result: &SweepResult) -> String {
 
     page.section(
         "Throughput",
-        "Transfer size times operations per second; 1 GB is 10^9 bytes. Each point is the median of several short windows in \
+        "Transfer size times operations per second; 1 GB is 10⁹ bytes. Each point is the median of several short windows in \
          which only operations run and no clock is read. The routes take turns, so that a slow moment of the machine meets \
          them all. Inline, the submitting thread executes; threaded, an engine thread does. Plain is one at a time, ×32 keeps \
          32 descriptors in flight, 2×b32 two batches of 32.",

@@ -50,7 +50,7 @@ pub(crate) fn three(value: f64) -> String {
 
 /// The shortest text for a tick mark: no trailing zeros.
 pub(crate) fn trimmed(value: f64) -> String {
-    let text = format!("{value:.6}");
+    let text = if value.abs() < 0.01 { format!("{value:.6}") } else { format!("{value:.3}") };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -74,6 +74,11 @@ mod tests {
             assert_eq!(time(ns), text);
         }
         assert_eq!(time(f64::NAN), "–");
+    }
+
+    #[test]
+    fn tick_marks_have_no_needless_zeros() {
+        assert_eq!([0.0, 0.0001, 0.5, 20.0, 97.65625].map(trimmed), ["0", "0.0001", "0.5", "20", "97.656"]);
     }
 
     #[test]
