@@ -85,7 +85,7 @@ pub(crate) struct Sweep {
     #[command(flatten)]
     pub(crate) output: Output,
     /// Measuring time in all.
-    #[arg(long, value_name = "S", default_value = "25", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "22", value_parser = parse_seconds)]
     pub(crate) seconds: f64,
 }
 

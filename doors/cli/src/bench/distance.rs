@@ -3,7 +3,7 @@
 //! Virtual processors wander over a host's dies, and the distance changes what every multi-thread result means. So it is
 //! measured right before such a result and printed beside it.
 
-use super::measure::{median, to_ns};
+use super::measure::to_ns;
 use crate::ffi;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,11 @@ pub(crate) const PING_PONG: Duration = Duration::from_millis(20);
 /// Source: assumed; cores of one die answer in 40 to 120 ns, cores of two dies or sockets in 200 ns and more.
 const NEAR_NS: f64 = 150.0;
 
-/// Median round trip between two cores.
+/// Round trips from this many nanoseconds on say nothing of the distance: other work held a core.
+/// Source: assumed; ten times the longest trip between sockets.
+const BUSY_NS: f64 = 5_000.0;
+
+/// Round trip between two cores.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub(crate) struct Distance {
     /// First core.
@@ -26,7 +30,7 @@ pub(crate) struct Distance {
     pub(crate) to: usize,
     /// There and back, in nanoseconds.
     pub(crate) round_trip_ns: f64,
-    /// `near` or `far`.
+    /// `near`, `far` or `busy`.
     pub(crate) class: Class,
 }
 
@@ -38,6 +42,8 @@ pub(crate) enum Class {
     Near,
     /// 150 ns or more.
     Far,
+    /// Not to be told: the cores did other work meanwhile.
+    Busy,
 }
 
 impl fmt::Display for Distance {
@@ -45,6 +51,7 @@ impl fmt::Display for Distance {
         let class = match self.class {
             Class::Near => "near",
             Class::Far => "far",
+            Class::Busy => return f.write_str("cores busy"),
         };
         write!(f, "{class} {:.0} ns", self.round_trip_ns)
     }
@@ -89,23 +96,36 @@ pub(crate) fn measure(from: usize, to: usize, time: Duration) -> Option<Distance
                 }
             };
             let (start, mut ball, mut samples) = (Instant::now(), 0, Vec::new());
-            // Warms up, then a sample is the mean of 64 rallies.
+            // A sample is the mean of 16 rallies: short, so that many meet no other work.
             while start.elapsed() < time {
                 let sample = Instant::now();
-                for _ in 0..64 {
+                for _ in 0..RALLIES {
                     ball += 1;
                     rally(ball);
                 }
-                samples.push(to_ns(sample.elapsed()) / 64.0);
+                samples.push(to_ns(sample.elapsed()) / f64::from(RALLIES));
             }
             rally(STOP);
-            pinned.then(|| median(&mut samples))
+            pinned.then(|| undisturbed(&mut samples))
         });
-        let median = server.join().ok().flatten();
-        echo.join().ok().filter(|&pinned| pinned).and(median)
+        let trip = server.join().ok().flatten();
+        echo.join().ok().filter(|&pinned| pinned).and(trip)
     })?;
-    let class = if round_trip_ns < NEAR_NS { Class::Near } else { Class::Far };
+    let class = match round_trip_ns {
+        ns if ns < NEAR_NS => Class::Near,
+        ns if ns < BUSY_NS => Class::Far,
+        _ => Class::Busy,
+    };
     Some(Distance { from, to, round_trip_ns, class })
+}
+
+/// Round trips of one sample.
+const RALLIES: u32 = 16;
+
+/// The lower quartile: other work on the cores only ever adds.
+fn undisturbed(samples: &mut [f64]) -> f64 {
+    samples.sort_unstable_by(f64::total_cmp);
+    samples.get(samples.len() / 4).copied().unwrap_or(f64::INFINITY)
 }
 
 #[cfg(test)]
@@ -128,5 +148,11 @@ mod tests {
     fn it_reads_as_class_and_time() {
         let d = Distance { from: 0, to: 1, round_trip_ns: 61.4, class: Class::Near };
         assert_eq!(d.to_string(), "near 61 ns");
+        assert_eq!(Distance { class: Class::Busy, ..d }.to_string(), "cores busy");
+    }
+
+    #[test]
+    fn disturbed_samples_do_not_count() {
+        assert_eq!(undisturbed(&mut [9e6, 60.0, 61.0, 4e6, 62.0, 63.0]), 61.0);
     }
 }

@@ -161,6 +161,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 struct Patience {
     looks: u32,
     since: Option<Instant>,
+    /// The last rest was a sleep.
+    slept: bool,
 }
 
 impl Patience {
@@ -262,13 +264,23 @@ impl DeviceLane {
         let expected = self.pace_ns * self.flight.len() as f64;
         if self.sleeps && expected > WORTH_A_SLEEP_NS {
             thread::sleep(Duration::from_secs_f64(SLEPT_PART * expected / 1e9));
+            patience.slept = true;
         } else {
+            patience.slept = false;
             std::hint::spin_loop();
         }
         if patience.is_at_an_end() {
             Err(BenchError::NoAnswer { op: operation::name(op).into(), route: self.label.clone() })
         } else {
             Ok(())
+        }
+    }
+
+    /// Something has ended. If it was everything, and the last rest was a sleep, that sleep was too long.
+    #[inline]
+    fn woke(&mut self, patience: &Patience) {
+        if patience.slept && self.flight.is_empty() {
+            self.pace_ns /= 2.0;
         }
     }
 
@@ -303,6 +315,7 @@ impl DeviceLane {
                 self.channel.submit();
                 self.rest(op, &mut patience)?;
             } else {
+                self.woke(&patience);
                 patience = Patience::default();
             }
         }
@@ -330,7 +343,9 @@ impl DeviceLane {
             |_| (),
         )?;
         let wall = start.elapsed();
-        self.pace_ns = to_ns(wall) / ops.max(1) as f64;
+        let pace_ns = to_ns(wall) / ops.max(1) as f64;
+        // Grows slowly: a window that overslept must not make the next one sleep longer.
+        self.pace_ns = if self.pace_ns > 0.0 { pace_ns.min(1.5 * self.pace_ns) } else { pace_ns };
         Ok(Window { ops, wall, cpu: ffi::thread_cpu().saturating_sub(cpu) })
     }
 
@@ -358,6 +373,7 @@ impl DeviceLane {
                 self.rest(op, &mut patience)?;
             }
             let waited = clock.since(from_wait);
+            self.woke(&patience);
             total.record(prepared + submitted + waited);
             parts.iter_mut().zip([prepared, submitted, waited]).for_each(|(l, t)| l.record(t));
             looks += 1;
