@@ -83,3 +83,24 @@ fn a_channel_gives_the_naive_bytes_on_the_model() {
         }
     });
 }
+
+/// A record that appeared between two looks of one `completed` was taken for its burst's alone, and its operation never
+/// ended: seen as a benchmark that hung on the threaded runner.
+#[test]
+fn a_record_that_appears_in_the_middle_of_a_look_ends_its_operation() {
+    let device = ModelDevice::start(ModelOptions::default().with_runner(Runner::Threaded)).unwrap();
+    let mut channel: Channel<Vec<u8>, Vec<u8>> =
+        Channel::new(device.portal("wq0.0").unwrap(), 2, ChannelPolicy::default()).unwrap();
+    let (mut done, mut buffers) = (Vec::with_capacity(1), Some((vec![1; 64], vec![0; 64])));
+    for round in 0..20_000 {
+        let (src, dst) = buffers.take().unwrap();
+        channel.copy(src, dst).unwrap();
+        assert_eq!(channel.submit(), 1);
+        let begin = std::time::Instant::now();
+        while channel.completed(&mut done) == 0 {
+            assert!(begin.elapsed().as_secs() < 5, "round {round} has not ended");
+        }
+        let back = done.pop().unwrap().buffers.unwrap();
+        buffers = back.src.zip(back.dst);
+    }
+}

@@ -366,9 +366,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             // Does not allocate: the deque only shrinks.
             let burst = self.bursts.remove(b).expect("the index is below the length");
             self.lane.leave(burst.entry);
-            if len > 1 {
-                self.orphans(first, len, &record);
-            }
+            self.orphans(first, len, &record);
             for position in first..first + len as u64 {
                 let i = self.index(position);
                 self.places[i].in_burst = false;
@@ -383,7 +381,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.recycle();
     }
 
-    /// Members of a finished batch whose record did not come before the batch's: those without any were never done.
+    /// Operations of a finished burst that were not looked at since: a record may have come after `read_records` looked, and
+    /// members of a batch without any were never done.
     fn orphans(&mut self, first: u64, len: usize, batch: &CompletionRecord) {
         for position in first..first + len as u64 {
             let i = self.index(position);
