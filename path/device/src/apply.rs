@@ -154,7 +154,11 @@ fn wq_cfg(wq: &WqConfig, capabilities: &Capabilities) -> Result<WqCfg, ApplyErro
     }
     let entries = u64::from(capabilities.wq_cap.total_entries());
     let size = within(&wq.dev, "size", wq.size.into(), 1, entries)?;
-    let threshold = within(&wq.dev, "threshold", wq.threshold.map_or(size, u64::from), 1, size)?;
+    // accel-config skips the threshold of a dedicated queue, and its listings print 0 there.
+    let threshold = match wq.threshold {
+        Some(threshold) if wq.mode == WqMode::Shared => within(&wq.dev, "threshold", threshold.into(), 1, size)?,
+        _ => size,
+    };
     let priority = within(&wq.dev, "priority", wq.priority.into(), 1, 15)?;
     let max_batch = within(&wq.dev, "max_batch_size", wq.max_batch_size.into(), 1, capabilities.max_batch().into())?;
     let max_transfer = within(&wq.dev, "max_transfer_size", wq.max_transfer_size, 1, capabilities.max_transfer())?;

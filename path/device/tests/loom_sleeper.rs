@@ -3,7 +3,7 @@
 //! Seen to fail: with either fence left out (or with sequentially consistent accesses in their place, which loom does not
 //! order), loom reports a deadlock.
 #![cfg(loom)]
-#![allow(dead_code, unused_imports, reason = "the files are included as they are")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
 
 #[path = "../src/runner/sleeper.rs"]
 mod sleeper;

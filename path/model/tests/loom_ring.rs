@@ -8,7 +8,7 @@
 //! Not proved: that the Release of the head in `pop` is needed. It keeps the reads of a slot in front of its reuse, and
 //! loom does not let a later store overtake an earlier load.
 #![cfg(loom)]
-#![allow(dead_code, reason = "the ring is included as it is; each test uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "the ring is included as it is; each test uses its part")]
 
 #[path = "../src/sync.rs"]
 mod sync;

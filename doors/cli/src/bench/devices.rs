@@ -93,10 +93,7 @@ pub(crate) fn options(source: &ModelSource) -> Result<ModelOptions, BenchError> 
     match source {
         ModelSource::Preset(preset) => Ok(ModelOptions::of(*preset)),
         ModelSource::File(path) => {
-            let mut first = Config::load(path)?.into_iter().next().expect("a loaded file has a device");
-            // Listings show a threshold of 0 for dedicated queues, which have none.
-            let queues = first.groups.iter_mut().flat_map(|group| &mut group.grouped_workqueues);
-            queues.filter(|queue| queue.mode == WqMode::Dedicated).for_each(|queue| queue.threshold = None);
+            let first = Config::load(path)?.into_iter().next().expect("a loaded file has a device");
             Ok(ModelOptions::default().with_config(first))
         }
     }

@@ -18,6 +18,7 @@ const ROOMS: &[&str] = &[
     "path/portal/src/submission.rs",
     "path/device/src/own.rs",
     "path/mover/src/inflight/mod.rs",
+    "path/mover/src/scope.rs",
     "lab/conformance/src/arena.rs",
     "doors/cli/src/ffi.rs",
 ];
