@@ -2,10 +2,7 @@
 //!
 //! glibc's memory functions are called as the symbols they are, so that what is measured is the library and not what the
 //! compiler makes of a slice copy. ISA-L is opened at run time, because it may not be installed.
-#![allow(
-    unsafe_code,
-    reason = "calls into libc and ISA-L, thread pinning, the time stamp counter, and vouching for a No-op"
-)]
+#![allow(unsafe_code, reason = "calls libc and ISA-L, pins threads, reads the time stamp counter, vouches for a No-op")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io;

@@ -9,10 +9,7 @@
 //! Every kernel is a safe `#[target_feature]` function over slices: its own body proves its loads and stores in bounds.
 //! What is left to prove here is one thing, that the CPU has the features: a [`Kernels`] of a level exists only where
 //! the level is available.
-#![allow(
-    unsafe_code,
-    reason = "kernels are made of vector intrinsics; each block proves its bounds or its CPU features"
-)]
+#![allow(unsafe_code, reason = "kernels are vector intrinsics; each block proves its bounds or its CPU features")]
 
 mod portable;
 #[cfg(target_arch = "x86_64")]
