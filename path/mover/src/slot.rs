@@ -5,11 +5,13 @@
 //!   Free ───────────► Aloft ──────────────────────────────────► Free
 //!                       │ park()  owner dropped the job, or its deadline passed; buffers lie in the slot
 //!                       ▼
-//!                     Parked ──claim()──► Claimed ──vacate()──► Free
-//!                               one sweeper, record seen
+//!                     Parked ──claim_if()──► Claimed ──vacate()──► Free
+//!                       ▲     record seen       │  one sweeper
+//!                       └───────────────────────┘
+//!                        not this owner's record
 //! ```
 //!
-//! The owner and any number of sweepers meet here. The record itself is the third party: nobody lands or claims before it
+//! The owner and any number of sweepers meet here. The record itself is the third party: nobody lands or vacates before it
 //! is written. The slot's number returns to the free list only after `land` or `vacate`.
 
 use crate::sync::{AtomicU8, Ordering};
@@ -42,22 +44,31 @@ impl SlotState {
 
     /// The owner has put the buffers into the slot and leaves.
     pub(crate) fn park(&self) {
-        // Release: pairs with the Acquire in `claim`; the sweeper finds the buffers.
+        // Release: pairs with the Acquire in `claim_if`; the sweeper finds the buffers.
         self.0.store(PARKED, Ordering::Release);
     }
 
-    /// True if somebody should look at the record.
+    /// One sweeper gets a parked slot whose record is written; `written` looks at the record.
     ///
-    /// **Staleness**: another sweeper may claim it, or its owner park it, right after; `claim` decides.
-    pub(crate) fn is_parked(&self) -> bool {
-        // Relaxed: a hint.
-        self.0.load(Ordering::Relaxed) == PARKED
-    }
-
-    /// One sweeper gets a parked slot; it has seen the record written.
-    pub(crate) fn claim(&self) -> bool {
-        // Acquire: pairs with the Release in `park`. One exchange, so that only one sweeper wins.
-        self.0.compare_exchange(PARKED, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    /// Between a look and the exchange another sweeper may free the slot and a new owner park in it: what was seen then is
+    /// the record of a job that is over. So the record is looked at again behind the exchange, where nobody else can free
+    /// the slot; if it is not there, the new owner's buffers stay.
+    pub(crate) fn claim_if(&self, written: impl Fn() -> bool) -> bool {
+        // Relaxed: a hint, so that slots which are not parked cost one load.
+        if self.0.load(Ordering::Relaxed) != PARKED || !written() {
+            return false;
+        }
+        // Acquire: pairs with the Release in `park`; the sweeper finds the buffers, and the record as their owner cleared
+        // it. One exchange, so that only one sweeper wins.
+        if self.0.compare_exchange(PARKED, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        if written() {
+            return true;
+        }
+        // The owner's own state again, published once more for the next sweeper.
+        self.park();
+        false
     }
 
     /// The sweeper freed the buffers.

@@ -2,8 +2,9 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_slot`.
 //!
-//! **Seen to fail**: `park` with `Relaxed` instead of `Release` (causality violation on the buffer); `claim` with a load
-//! and a store instead of the exchange (two sweepers in one slot).
+//! **Seen to fail**: `park` with `Relaxed` instead of `Release` (causality violation on the buffer); `claim_if` with a load
+//! and a store instead of the exchange (two sweepers in one slot);
+//! `claim_if` without its second look (the second job's buffer freed without a record).
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "loom's cells are opened with raw pointers")]
 
@@ -24,21 +25,47 @@ struct Slot {
     state: SlotState,
     /// Stands for the completion record: written by the device, once.
     record: AtomicBool,
-    /// What lies in the slot; 1 is a buffer.
+    /// What lies in the slot; 0 is nothing.
     buffer: UnsafeCell<u32>,
-    /// Buffers freed.
+    /// Sum of the buffers freed.
     freed: AtomicU32,
 }
 
 impl Slot {
-    fn sweep(&self) {
+    fn new() -> Arc<Self> {
+        Arc::new(Slot {
+            state: SlotState::new(),
+            record: AtomicBool::new(false),
+            buffer: UnsafeCell::new(0),
+            freed: AtomicU32::new(0),
+        })
+    }
+
+    /// A job in the slot whose owner drops it in flight.
+    fn board_and_park(&self, buffer: u32) {
+        self.state.board();
+        // Relaxed: as `RecordCell::clear`.
+        self.record.store(false, Ordering::Relaxed);
+        self.park(buffer);
+    }
+
+    fn park(&self, buffer: u32) {
+        // SAFETY: loom checks it.
+        self.buffer.with_mut(|slot| unsafe { *slot = buffer });
+        self.state.park();
+    }
+
+    /// What `Table::sweep_one` does; true if it freed the slot.
+    fn sweep(&self) -> bool {
         // Acquire: as `RecordCell::status`.
-        if self.state.is_parked() && self.record.load(Ordering::Acquire) && self.state.claim() {
-            // SAFETY: loom checks it.
-            let taken = self.buffer.with_mut(|buffer| unsafe { std::mem::take(&mut *buffer) });
-            self.freed.fetch_add(taken, Ordering::Relaxed);
-            self.state.vacate();
+        if !self.state.claim_if(|| self.record.load(Ordering::Acquire)) {
+            return false;
         }
+        // SAFETY: loom checks it.
+        let taken = self.buffer.with_mut(|buffer| unsafe { std::mem::take(&mut *buffer) });
+        self.freed.fetch_add(taken, Ordering::Relaxed);
+        self.state.vacate();
+        true
     }
 }
 
@@ -47,12 +74,7 @@ fn a_parked_buffer_is_freed_once_and_after_its_record() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
-        let slot = Arc::new(Slot {
-            state: SlotState::new(),
-            record: AtomicBool::new(false),
-            buffer: UnsafeCell::new(0),
-            freed: AtomicU32::new(0),
-        });
+        let slot = Slot::new();
         slot.state.board();
         let device = {
             let slot = Arc::clone(&slot);
@@ -66,14 +88,37 @@ fn a_parked_buffer_is_freed_once_and_after_its_record() {
             })
         };
         // The owner is dropped: its buffer goes to the slot.
-        // SAFETY: loom checks it.
-        slot.buffer.with_mut(|buffer| unsafe { *buffer = 1 });
-        slot.state.park();
+        slot.park(1);
         slot.sweep();
         device.join().unwrap();
         sweeper.join().unwrap();
         slot.sweep();
         assert_eq!(slot.freed.load(Ordering::Relaxed), 1, "freed once, and not for ever kept");
         slot.state.board();
+    });
+}
+
+#[test]
+fn a_slot_used_again_is_not_freed_by_the_record_of_its_last_user() {
+    loom::model(|| {
+        let slot = Slot::new();
+        slot.board_and_park(1);
+        slot.record.store(true, Ordering::Release);
+        let sweeper = {
+            let slot = Arc::clone(&slot);
+            loom::thread::spawn(move || slot.sweep())
+        };
+        // Whoever frees the slot may have it again: a second job, dropped in flight, whose record is still to come.
+        let again = slot.sweep();
+        if again {
+            slot.board_and_park(16);
+        }
+        assert_ne!(sweeper.join().unwrap(), again, "one of them freed the first job, and nobody the second");
+        assert_eq!(slot.freed.load(Ordering::Relaxed), 1);
+        if again {
+            slot.record.store(true, Ordering::Release);
+            assert!(slot.sweep(), "left parked for its own record");
+            assert_eq!(slot.freed.load(Ordering::Relaxed), 17);
+        }
     });
 }

@@ -139,7 +139,7 @@ impl Table {
 
     fn sweep_one(&self, lanes: &Lanes, index: u32) {
         let slot = &self.slots[index as usize];
-        if !slot.state.is_parked() || self.records[index as usize].0.status().is_none() || !slot.state.claim() {
+        if !slot.state.claim_if(|| self.records[index as usize].0.status().is_some()) {
             return;
         }
         let parked = slot.parked.lock().unwrap_or_else(PoisonError::into_inner).take();
