@@ -94,13 +94,18 @@ impl Pages {
         file.set_len(count as u64 * PAGE_BYTES).expect("a memory file can be cut");
     }
 
+    fn assert_inside(&self, offset: u64, len: usize) {
+        let end = offset.checked_add(len as u64);
+        assert!(end.is_some_and(|end| end <= self.len_bytes()), "the range lies in the pages");
+    }
+
     /// The bytes at an offset.
     ///
     /// # Panics
     /// If they do not lie in the pages, or cannot be read now.
     #[must_use]
     pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
-        assert!(offset + len as u64 <= self.len_bytes(), "the range lies in the pages");
+        self.assert_inside(offset, len);
         let mut bytes = vec![0; len];
         self.local.read(self.address() + offset, &mut bytes).expect("the pages can be read");
         bytes
@@ -111,7 +116,7 @@ impl Pages {
     /// # Panics
     /// If they do not lie in the pages, or cannot be written now.
     pub fn poke(&self, offset: u64, bytes: &[u8]) {
-        assert!(offset + bytes.len() as u64 <= self.len_bytes(), "the range lies in the pages");
+        self.assert_inside(offset, bytes.len());
         self.local.write(self.address() + offset, bytes, WriteHint::Cache).expect("the pages can be written");
     }
 }

@@ -67,7 +67,8 @@ struct Answer {
     info: QueueInfo,
 }
 
-impl Portal for Answer {
+// SAFETY: it writes the record within `offer` and keeps nothing.
+unsafe impl Portal for Answer {
     fn info(&self) -> &QueueInfo {
         &self.info
     }

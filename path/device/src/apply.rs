@@ -38,6 +38,12 @@ pub enum ApplyError {
         /// Largest accepted.
         most: u64,
     },
+    /// An event log, which needs memory that nobody has given.
+    #[error("{name}: event_log_size must be 0; an event log is set up through the registers, with memory of its owner")]
+    EventLog {
+        /// Which device.
+        name: String,
+    },
     /// A queue type the model does not serve.
     #[error("{name}: type '{kind}' is for kernel drivers; the model serves type 'user'")]
     Kind {
@@ -77,6 +83,9 @@ pub(crate) struct Image {
 impl Image {
     pub(crate) fn of(config: &Config, capabilities: &Capabilities) -> Result<Self, ApplyError> {
         let buffers = u64::from(capabilities.grp_cap.read_buffers());
+        if config.event_log_size != 0 {
+            return Err(ApplyError::EventLog { name: config.dev.clone() });
+        }
         let limit = within(&config.dev, "read_buffer_limit", config.read_buffer_limit.into(), 0, buffers)?;
         let mut image = Image {
             groups: Vec::new(),

@@ -33,6 +33,7 @@ mod listing;
 mod model;
 mod name;
 mod own;
+mod portal;
 mod runner;
 mod spaces;
 mod sync;

@@ -5,13 +5,14 @@ use crate::config::{Config, WqMode};
 use crate::listing::Listing;
 use crate::name::WqName;
 use crate::own::own_memory;
+use crate::portal::ModelPortal;
 use crate::runner::{Core, Inline, Runner, Threaded};
 use crate::spaces::SpaceTable;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
-use telpher_model::{Capabilities, CapabilityError, Device, PciControl, Preset, Progress, Response, Write, layout};
-use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, Submission};
+use telpher_model::{Capabilities, CapabilityError, Device, Identity, PciControl, Preset, Progress, Write, layout};
+use telpher_portal::{Portal, QueueInfo, QueueMode};
 
 /// Whether the model takes pages as present that only the kernel's fault handler would bring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -131,16 +132,18 @@ pub struct ModelDevice {
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     /// Ended before the core goes, since fields drop in order.
-    crew: CrewKind,
-    core: Arc<Core>,
+    pub(crate) crew: CrewKind,
+    pub(crate) core: Arc<Core>,
     residency: Residency,
     config: Config,
+    /// One command at a time.
+    commanding: Mutex<()>,
 }
 
 #[derive(Debug)]
-enum CrewKind {
+pub(crate) enum CrewKind {
     Inline(Inline),
     Threaded(Threaded),
 }
@@ -151,6 +154,7 @@ impl ModelDevice {
     /// # Errors
     /// If capabilities or configuration are beyond the model, or the device refuses them.
     pub fn start(options: ModelOptions) -> Result<Self, StartError> {
+        options.capabilities.validate()?;
         let config = options.config.clone().unwrap_or_else(|| Config::default_for(&options.capabilities));
         let image = Image::of(&config, &options.capabilities)?;
         let device = Self::power_on(ModelOptions { config: Some(config), ..options })?;
@@ -176,7 +180,8 @@ impl ModelDevice {
             Runner::Threaded => CrewKind::Threaded(Threaded::start(&core, engines).map_err(StartError::Thread)?),
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
-        Ok(ModelDevice { inner: Arc::new(Inner { crew, core, residency: options.residency, config }) })
+        let inner = Inner { crew, core, residency: options.residency, config, commanding: Mutex::new(()) };
+        Ok(ModelDevice { inner: Arc::new(inner) })
     }
 
     /// A portal to a queue by name: the limited portal that Linux maps for users, for this process.
@@ -193,7 +198,7 @@ impl ModelDevice {
         Ok(self.portal_as(queue.queue, PortalKind::LimitedMsix, None, OWN_PASID))
     }
 
-    /// A portal of any kind to any queue, for any address space, with the queue's own kind of write or another.
+    /// A portal of any kind to any queue, with the queue's own kind of write (for a shared queue with this PASID) or another.
     #[must_use]
     pub fn portal_as(&self, queue: u32, kind: PortalKind, write: Option<Write>, pasid: u32) -> Arc<dyn Portal> {
         let device = &self.inner.core.device;
@@ -218,9 +223,10 @@ impl ModelDevice {
         };
         let write = write.unwrap_or(match mode {
             QueueMode::Dedicated => Write::Posted,
-            QueueMode::Shared => Write::Deferrable,
+            // ENQCMD: the CPU puts the process's PASID in front, and user privilege.
+            QueueMode::Shared => Write::Deferrable(Identity { pasid, privileged: false }),
         });
-        Arc::new(ModelPortal { inner: Arc::clone(&self.inner), info, wq, kind, write, pasid })
+        Arc::new(ModelPortal::new(Arc::clone(&self.inner), info, wq, kind, write))
     }
 
     /// Numbers of the queues that are enabled.
@@ -243,13 +249,19 @@ impl ModelDevice {
         self.inner.core.spaces.add(pasid, space)
     }
 
-    /// Runs a command and waits for its end.
+    /// Runs a command and waits for its end; commands of several threads take turns. A command that waits for descriptors
+    /// does not return while the engines are [held](ModelDevice::hold).
     ///
     /// # Errors
     /// What the device says.
     pub fn command(&self, command: Command) -> Result<u16, CommandFailed> {
         let device = &self.inner.core.device;
-        device.start_command(command);
+        let _one_at_a_time = self.inner.commanding.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was written to the register directly may still be active.
+        while device.cmd_status().active() || !device.start_command(command) {
+            self.advance();
+            std::thread::yield_now();
+        }
         while device.cmd_status().active() {
             self.advance();
             std::thread::yield_now();
@@ -325,55 +337,10 @@ fn unmask_interrupts(device: &Device) {
 
 impl Inner {
     #[inline]
-    fn drive(&self, group: Option<usize>) {
+    pub(crate) fn drive(&self, group: Option<usize>) {
         if let CrewKind::Inline(inline) = &self.crew {
             inline.pump(&self.core, group);
         }
-    }
-}
-
-/// A client's way into one queue of a modelled device.
-#[derive(Debug)]
-struct ModelPortal {
-    inner: Arc<Inner>,
-    info: QueueInfo,
-    wq: usize,
-    kind: PortalKind,
-    write: Write,
-    pasid: u32,
-}
-
-impl Portal for ModelPortal {
-    fn info(&self) -> &QueueInfo {
-        &self.info
-    }
-
-    #[inline]
-    fn offer(&self, submission: &Submission) -> Offer {
-        let core = &self.inner.core;
-        let response = match self.write {
-            Write::Posted => core.device.submit(self.wq, self.kind, Write::Posted, submission),
-            // ENQCMD: the CPU puts the process's PASID in front, and user privilege.
-            Write::Deferrable => {
-                let stamped = submission.with_identity(self.pasid, false);
-                core.device.submit(self.wq, self.kind, Write::Deferrable, &stamped)
-            }
-        };
-        if response == Response::Accepted {
-            match &self.inner.crew {
-                CrewKind::Inline(inline) => inline.pump(core, Some(core.device.group_of_wq(self.wq))),
-                CrewKind::Threaded(threaded) => threaded.notify(),
-            }
-        }
-        match response {
-            Response::Retry => Offer::Retry,
-            // A posted write is taken from the submitter's point of view even if the device drops it.
-            Response::Accepted | Response::Dropped => Offer::Taken,
-        }
-    }
-
-    fn drive(&self) {
-        self.inner.drive(Some(self.inner.core.device.group_of_wq(self.wq)));
     }
 }
 

@@ -159,6 +159,14 @@ pub enum CapabilityError {
     /// 64-bit CRCs belong to 2.x.
     #[error("64-bit CRCs (GENCAP bit 11) are not modelled")]
     Crc64,
+    /// WQCFG entries of 32 bytes, or of 64 with OPCFG in the second half, are modelled.
+    #[error(
+        "WQCFG size code {shift} is not modelled: 0 (32 bytes) or 1 (64 bytes, needed for per-queue operations) is"
+    )]
+    WqCfgSize {
+        /// `WQCAP[27:24]`.
+        shift: u8,
+    },
     /// An operation is announced that the model does not have.
     #[error("operation {opcode} is announced but not modelled")]
     Operation {
@@ -184,6 +192,10 @@ impl Capabilities {
         }
         if self.gen_cap.crc64() {
             return Err(CapabilityError::Crc64);
+        }
+        let stride_shift = self.wq_cap.wqcfg_size_shift();
+        if stride_shift > 1 || (self.wq_cap.op_config() && stride_shift == 0) {
+            return Err(CapabilityError::WqCfgSize { shift: stride_shift });
         }
         count("work queues", self.wq_cap.queues().into(), MAX_WQS)?;
         count("groups", self.grp_cap.groups().into(), MAX_GROUPS)?;

@@ -12,11 +12,18 @@ use crate::wq::Submitter;
 use telpher_abi::DeviceError;
 use telpher_abi::registers::{CmdStatus, Command, CommandCode, CommandError, DeviceState, IntCause, WqState};
 
+/// No command is active.
+const IDLE: u64 = 0;
+/// One is being checked and begun by who wrote it; nobody else may look at it.
+const STARTING: u64 = 1;
+/// One has begun and waits for descriptors; anybody may bring it on.
+const RUNNING: u64 = 2;
+
 /// The command in progress.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct CommandState {
-    /// 1 while a command is active.
+    /// [`IDLE`], [`STARTING`] or [`RUNNING`].
     active: AtomicU64,
     turn: Turn,
     command: Word,
@@ -30,7 +37,7 @@ pub(crate) struct CommandState {
 impl Default for CommandState {
     fn default() -> Self {
         CommandState {
-            active: AtomicU64::new(0),
+            active: AtomicU64::new(IDLE),
             turn: Turn::default(),
             command: Word::default(),
             status: Word::default(),
@@ -40,8 +47,8 @@ impl Default for CommandState {
     }
 }
 
-/// What a started command still has to do.
-struct Wait {
+/// Which descriptors a command is about, and what becomes of them.
+struct Concern {
     /// Abandon what waits instead of executing it.
     abort: bool,
     /// Only this PASID.
@@ -53,34 +60,47 @@ impl Device {
     #[must_use]
     pub fn cmd_status(&self) -> CmdStatus {
         // Acquire: pairs with the Release in `finish`; without Active, the error and result are the command's.
-        let active = self.commands.active.load(Ordering::Acquire) != 0;
+        let active = self.commands.active.load(Ordering::Acquire) != IDLE;
         CmdStatus([self.commands.status.get()]).with_active(active)
     }
 
-    /// Starts a command, as a write to CMD does. A write while another is active is discarded and reported as 0x52.
-    pub fn start_command(&self, command: Command) {
-        // AcqRel: the previous command's effects are seen.
-        if self.commands.active.swap(1, Ordering::AcqRel) != 0 {
+    /// Starts a command, as a write to CMD does. A write while another is active is discarded, reported as 0x52, and
+    /// answered `false`.
+    pub fn start_command(&self, command: Command) -> bool {
+        // Acquire: the previous command's effects are seen.
+        if self.commands.active.compare_exchange(IDLE, STARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.report_device_error(&ErrorReport::of_device(DeviceError::CommandActive));
-            return;
+            return false;
         }
         self.commands.command.set(command.0[0]);
         match self.begin(command) {
             Ok(Some(result)) => self.finish(command, CommandError::None, result),
-            Ok(None) => self.advance_command(),
+            Ok(None) => {
+                // Release: pairs with the Acquire in `advance_command`; with the state go the command's words.
+                self.commands.active.store(RUNNING, Ordering::Release);
+                self.advance_command();
+            }
             Err(error) => self.finish(command, error, 0),
         }
+        true
     }
 
     /// Brings the active command on, if what it waits for has happened. Never blocks.
     pub fn advance_command(&self) {
-        if self.commands.active.load(Ordering::Acquire) == 0 {
+        let is_running = || self.commands.active.load(Ordering::Acquire) == RUNNING;
+        if !is_running() {
             return;
         }
         self.commands.turn.try_with(|| {
+            // Looked at again under the turn, and before the command's words: it may be another one by now.
+            if !is_running() {
+                return;
+            }
             let command = Command([self.commands.command.get()]);
-            let wait = Wait::of(command);
-            if self.commands.active.load(Ordering::Acquire) != 0 && self.is_over(&wait) {
+            if self.state() == DeviceState::Halted {
+                // Engines do not work any more, so waiting for them is over; the halt stays.
+                self.finish(command, CommandError::Halted, 0);
+            } else if self.is_over(&Concern::of(command)) {
                 self.conclude(command);
                 self.finish(command, CommandError::None, 0);
             }
@@ -90,7 +110,7 @@ impl Device {
     fn finish(&self, command: Command, error: CommandError, result: u16) {
         self.commands.status.set(CmdStatus::default().with_error_code(error.code()).with_result(result).0[0]);
         // Release: pairs with the Acquire in `cmd_status`.
-        self.commands.active.store(0, Ordering::Release);
+        self.commands.active.store(IDLE, Ordering::Release);
         if command.interrupt() {
             self.cause(IntCause::COMMAND, |_| true);
         }
@@ -198,7 +218,7 @@ impl Device {
     }
 
     /// True if none of the concerned descriptors waits or is in progress any more.
-    fn is_over(&self, wait: &Wait) -> bool {
+    fn is_over(&self, wait: &Concern) -> bool {
         bits(self.commands.queues.get()).all(|wq| {
             let queue = &self.wqs[wq];
             let (slots, end) = (self.slots_of(queue), self.commands.ends[wq].get());
@@ -210,8 +230,9 @@ impl Device {
                 .try_with(|| {
                     if wait.abort {
                         queue.ring.abandon(slots, end, chosen);
-                        queue.ring.discard_abandoned(slots);
                     }
+                    // Also what an earlier abort left behind others, so that a queue that is disabled is empty.
+                    queue.ring.discard_abandoned(slots);
                     !queue.ring.any_waiting(slots, end, chosen) && !self.in_progress(wq, end, wait.pasid, None)
                 })
                 .unwrap_or(false)
@@ -250,7 +271,7 @@ impl Device {
     }
 }
 
-impl Wait {
+impl Concern {
     fn of(command: Command) -> Self {
         let code = CommandCode::from_code(command.code());
         let abort = matches!(
@@ -262,6 +283,6 @@ impl Wait {
                 | CommandCode::AbortPasid
         );
         let by_pasid = matches!(code, CommandCode::DrainPasid | CommandCode::AbortPasid);
-        Wait { abort, pasid: by_pasid.then(|| command.operand()) }
+        Concern { abort, pasid: by_pasid.then(|| command.operand()) }
     }
 }

@@ -154,9 +154,10 @@ impl Device {
         self.check_wq(&config)?;
         self.set_rules(wq, &config);
         let group = &self.groups[self.group_of_wq(wq)].0;
-        group.priority[wq].set(config.priority().into());
+        // A device without priorities takes any value; the arbiter needs a credit.
+        group.priority[wq].set(u64::from(config.priority()).max(1));
         group.renew();
-        self.wqs[wq].ring.set_state(WqState::Enabled);
+        self.wqs[wq].ring.reopen();
         Ok(())
     }
 
@@ -178,7 +179,10 @@ impl Device {
             (config.size() == 0, CommandError::WqSizeZero),
             (config.priority() == 0 && cap.priority(), CommandError::WqPriorityZero),
             (!mode_supported, CommandError::WqMode),
-            (config.block_on_fault() && !(gen_cap.block_on_fault() && pci.prs), CommandError::WqBlockOnFault),
+            (
+                config.block_on_fault() && !(gen_cap.block_on_fault() && pci.prs && pci.ats),
+                CommandError::WqBlockOnFault,
+            ),
             (pasid_wrong, CommandError::WqPasid),
             ((batch == 0 && !gen_cap.batch_1()) || batch > gen_cap.max_batch_shift(), CommandError::WqMaxBatch),
             (config.max_transfer_shift() > gen_cap.max_transfer_shift(), CommandError::WqMaxTransfer),

@@ -224,6 +224,12 @@ impl Device {
         self.wqs.get(wq).map_or(0, |wq| wq.ring.occupancy())
     }
 
+    /// Descriptors accepted by all queues so far; grows with every submission, and by one with every Enable WQ.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.wqs[..self.queues()].iter().fold(0, |sum, wq| sum.wrapping_add(wq.ring.tail_position()))
+    }
+
     /// A queue's configuration as written, with its state and occupancy.
     #[must_use]
     pub fn wq_cfg(&self, wq: usize) -> WqCfg {
@@ -245,7 +251,8 @@ impl Device {
     /// Group an engine works for, once the device is enabled.
     #[must_use]
     pub fn group_of_engine(&self, engine: usize) -> Option<usize> {
-        usize::try_from(self.engine_group.get(engine)?.get()).ok()?.checked_sub(1)
+        let group = usize::try_from(self.engine_group.get(engine)?.get()).ok()?.checked_sub(1)?;
+        (group < MAX_GROUPS).then_some(group)
     }
 
     /// Group a queue belongs to; 0 until the device is enabled.
@@ -266,7 +273,9 @@ impl Device {
         #[allow(clippy::cast_possible_truncation, reason = "both words are set below, to values below MAX_SLOTS")]
         let (base, capacity) = (wq.base.get() as usize, wq.capacity.get() as usize);
         // A hostile writer of shared memory can cause a miss here, never a panic.
-        self.slots.get(base..base.saturating_add(capacity)).unwrap_or(&self.slots[..1])
+        let slots = self.slots.get(base..base.saturating_add(capacity));
+        // A queue of a device never enabled has none; one slot will do for what is never waiting.
+        slots.filter(|slots| slots.len().is_power_of_two()).unwrap_or(&self.slots[..1])
     }
 
     /// Lays the rings out by the queues' sizes; called by Enable Device after the sizes were validated.

@@ -36,6 +36,8 @@ pub enum Step {
     Again,
     /// The descriptor in hand waits for others: step again after they have moved.
     Wait,
+    /// A descriptor ended without telling anybody: step again.
+    Ended,
     /// Read 64 bytes at this address, a batch member; answer with [`Engine::fetched`].
     Fetch {
         /// Where.
@@ -109,7 +111,7 @@ impl Device {
     /// True if a descriptor of the queue before `end` is in progress in any lane but `except`.
     pub(crate) fn in_progress(&self, wq: usize, end: u64, pasid: Option<u32>, except: Option<usize>) -> bool {
         self.lanes.as_flattened().iter().enumerate().any(|(index, lane)| {
-            // Acquire: pairs with the Release in `mark` and `unmark`; with the key goes its position.
+            // Acquire: pairs with the Release in `next_descriptor` and `end`; with the key goes its position.
             let key = lane.0.key.load(Ordering::Acquire);
             key >> 63 == 1
                 && except != Some(index)
@@ -180,6 +182,8 @@ pub struct Engine {
     /// What to append to the event log, from `Logging` on; and whether an interrupt may follow.
     entry: EventLogEntry,
     notify_after_log: bool,
+    /// An entry that follows the completion record.
+    owed_entry: Option<EventLogEntry>,
     batch: Option<Batch>,
 }
 
@@ -202,6 +206,7 @@ impl Engine {
             outcome: Outcome::of(Status::None),
             entry: EventLogEntry::default(),
             notify_after_log: false,
+            owed_entry: None,
             batch: None,
         }
     }
@@ -258,7 +263,8 @@ impl Engine {
     #[must_use]
     pub fn has_page_requests(&self, device: &Device) -> bool {
         let config = device.wq_cfg(self.work.origin.wq);
-        device.pci().prs && !config.prs_disable() && !config.ats_disable()
+        let pci = device.pci();
+        pci.prs && pci.ats && !config.prs_disable() && !config.ats_disable()
     }
 
     fn lane_index(&self) -> usize {
@@ -319,7 +325,13 @@ impl Engine {
                         return Step::Interrupt(interrupt);
                     }
                 }
-                Phase::Ending => self.end(device),
+                Phase::Ending => {
+                    self.end(device);
+                    // Each step ends within a bounded time, however many descriptors want no record.
+                    if self.batch.is_none() && !self.wants_record(self.outcome.record.status()) {
+                        return Step::Ended;
+                    }
+                }
                 // The runner owes an answer: say what it was asked.
                 Phase::Fetching | Phase::Executing | Phase::Recorded | Phase::Logged => return Step::Wait,
             }
@@ -335,6 +347,7 @@ impl Engine {
         let Some(group) = device.group_of_engine(self.index) else { return Some(Step::Idle) };
         let lane = &device.lanes[self.index][self.lane].0;
         let mark = |wq: usize, entry: &Entry| {
+            device.occupancy_fell(wq, entry);
             lane.position.set(entry.position);
             // Release: pairs with the Acquire in `in_progress`.
             lane.key.store(1 << 63 | (wq as u64) << 48 | entry.submitter.to_word() & PASID_BITS, Ordering::Release);
@@ -344,7 +357,6 @@ impl Engine {
             Pick::Again => return Some(Step::Again),
             Pick::Entry(wq, entry) => (wq, entry),
         };
-        device.occupancy_fell(wq);
         self.work.origin = Origin { wq, submitter: entry.submitter, batch_index: None };
         self.work.position = entry.position;
         if entry.abandoned {
@@ -469,15 +481,23 @@ impl Engine {
             }
             Status::TrafficClass if record_unusable => self.report(device, &outcome, None),
             Status::InterruptHandle => {
+                // Told twice: in the record, and in the event log or SWERROR (SPEC Table 5-6, 0x19).
                 let handle = Some(self.work.descriptor.interrupt_handle().into());
+                let entry = device.event_log_enabled().then(|| {
+                    let record = &outcome.record;
+                    self.log_entry_with_record(device, refusal.status, record, false).with_address(0).with_write(false)
+                });
                 if self.wants_record(refusal.status) {
-                    // Told twice: the record, and the registers (SPEC Table 5-6, 0x19).
-                    if !device.event_log_enabled() {
-                        device.report_device_error(&self.report_of(&outcome, handle));
+                    match entry {
+                        Some(entry) => self.owed_entry = Some(entry),
+                        None => device.report_device_error(&self.report_of(&outcome, handle)),
                     }
                     self.end_with(outcome);
                 } else {
                     self.report(device, &outcome, handle);
+                    if let Some(entry) = entry {
+                        self.log(entry, false);
+                    }
                 }
             }
             _ => self.end_with(outcome),
@@ -591,7 +611,10 @@ impl Engine {
         match written {
             Ok(()) => {
                 device.count(Event::RECORD_WRITTEN, 1, Some(self.work.origin.wq), Some(self.index), None);
-                self.phase = Phase::Notifying;
+                match self.owed_entry.take() {
+                    Some(entry) => self.log(entry, false),
+                    None => self.phase = Phase::Notifying,
+                }
             }
             Err(fault) => self.record_faulted(device, fault),
         }
@@ -600,6 +623,8 @@ impl Engine {
     /// The completion record could not be written: status 0x1a tells the log, with the record, or SWERROR, without.
     #[cold]
     fn record_faulted(&mut self, device: &Device, fault: Fault) {
+        // The entry that would have followed says less than the one that replaces the record.
+        self.owed_entry = None;
         let outcome = self.outcome;
         if device.event_log_enabled() {
             let first = self.batch.as_ref().is_none_or(|batch| !batch.logged);
@@ -646,9 +671,9 @@ impl Engine {
             .with_record(*record)
     }
 
-    /// A number for the batch in this lane; two batches in progress never share one of the 256 while fewer lanes run.
+    /// A number for the batch in this lane; the first 16 lanes of every engine have numbers of their own.
     fn batch_identifier(&self) -> u8 {
-        u8::try_from(self.lane_index() & 0xff).unwrap_or_default()
+        u8::try_from((self.index + self.lane * MAX_ENGINES) & 0xff).unwrap_or_default()
     }
 
     fn report_of(&self, outcome: &Outcome, information: Option<u32>) -> ErrorReport {
@@ -672,11 +697,12 @@ impl Engine {
     #[cold]
     fn report(&mut self, device: &Device, outcome: &Outcome, information: Option<u32>) {
         // Refused descriptors come here without passing `record`.
-        if matches!(self.phase, Phase::Deciding)
-            && let Some(batch) = self.batch.as_mut()
-        {
-            batch.done += 1;
-            batch.failed = true;
+        if matches!(self.phase, Phase::Deciding) {
+            if let Some(batch) = self.batch.as_mut() {
+                batch.done += 1;
+                batch.failed = true;
+            }
+            self.count_completion(device, outcome.record.status());
         }
         let report = self.report_of(outcome, information);
         let notify = outcome.record.status() != Status::InterruptHandle;
@@ -706,7 +732,11 @@ impl Engine {
         }
         // A handle that was refused, or revoked since, gets no interrupt.
         let interrupt = device.interrupt_of_handle(descriptor.interrupt_handle(), origin.submitter)?;
-        device.deliver(interrupt).then_some(interrupt)
+        device.deliver(interrupt).then(|| {
+            let event = if interrupt.ims { Event::IMS } else { Event::MSIX };
+            device.count(event, 1, Some(origin.wq), Some(self.index), None);
+            interrupt
+        })
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Where errors go that no completion record tells: SWERROR, and the event log's registers. Source: SPEC §5.9, §9.2.14.
 
 use crate::device::Device;
-use crate::sync::{AtomicU64, Ordering, Word, load};
+use crate::sync::{AtomicU64, Ordering, Word, fence, load};
 use crate::wq::Submitter;
 use telpher_abi::registers::{EvlCfg, EvlStatus, GenCtrl, IntCause};
 use telpher_abi::{DeviceError, EventLogEntry, SwError};
@@ -171,7 +171,7 @@ impl Device {
         #[allow(clippy::cast_possible_truncation, reason = "both words are kept below the entry count, a u16")]
         EvlStatus::default()
             .with_head(self.errors.log_head.get() as u16)
-            .with_tail(self.errors.log_tail.get() as u16)
+            .with_tail(self.errors.log_tail.observe() as u16)
             .with_interrupt_pending(self.errors.log_pending.get() != 0)
     }
 
@@ -185,7 +185,7 @@ impl Device {
         let config = self.evl_cfg();
         let entries = u64::from(config.entries().max(1));
         let tail = self.errors.log_tail.get() % entries;
-        if (tail + 1) % entries == self.errors.log_head.get() % entries {
+        if (tail + 1) % entries == self.errors.log_head.observe() % entries {
             if !self.capabilities.gen_cap.event_log_overflow() {
                 return Append::Wait;
             }
@@ -200,7 +200,9 @@ impl Device {
     pub(crate) fn finish_append(&self, written: bool) {
         if written {
             let entries = u64::from(self.evl_cfg().entries().max(1));
-            self.errors.log_tail.set((self.errors.log_tail.get() + 1) % entries);
+            self.errors.log_tail.publish(self.errors.log_tail.get().wrapping_add(1) % entries);
+            // SeqCst: the tail before the look at the pending bit; pairs with the clearing in `write_fixed`.
+            fence(Ordering::SeqCst);
             if self.errors.log_pending.swap(1) == 0 {
                 self.cause(IntCause::EVENT_LOG, |control| control.event_log_interrupt());
             }

@@ -42,7 +42,7 @@ impl Group {
 
     /// The queue whose turn it is among the waiting ones (a bit each), and pays for it.
     fn choose(&self, waiting: u64) -> usize {
-        let cursor = self.cursor.get();
+        let cursor = self.cursor.get() % MAX_WQS as u64;
         for renewed in [false, true] {
             if renewed {
                 self.renew();
@@ -132,13 +132,17 @@ impl Device {
         bits(members).any(|wq| self.wqs[wq].ring.occupancy() != 0)
     }
 
-    /// Raises the occupancy interrupt if a queue that has it on has just fallen to its limit. Source: SPEC §9.2.22.
+    /// Raises the occupancy interrupt if a queue that has it on falls to its limit by losing this entry. Caller has the
+    /// group's turn, so no two engines pass the limit together. Source: SPEC §9.2.22.
     #[inline]
-    pub(crate) fn occupancy_fell(&self, wq: usize) {
+    pub(crate) fn occupancy_fell(&self, wq: usize, entry: &Entry) {
         let controls = self.wqcfg[wq][2].get();
-        // Interrupt enable is bit 176 of the configuration.
-        if controls >> (176 - 128) & 1 == 1 && self.wqs[wq].ring.occupancy() == controls >> (160 - 128) & 0xffff {
-            self.raise_occupancy(wq);
+        // Interrupt enable is bit 176 of the configuration, the limit bits 175:160.
+        if controls >> (176 - 128) & 1 == 1 {
+            let left = self.wqs[wq].ring.tail_position().saturating_sub(entry.position.saturating_add(1));
+            if left == controls >> (160 - 128) & 0xffff {
+                self.raise_occupancy(wq);
+            }
         }
     }
 

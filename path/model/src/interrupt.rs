@@ -5,9 +5,8 @@
 
 use crate::capabilities::{MAX_IMS, MAX_MSIX};
 use crate::device::Device;
-use crate::sync::{Word, load};
+use crate::sync::{Ordering, Word, fence, load};
 use crate::wq::Submitter;
-use telpher_abi::perfmon::Event;
 use telpher_abi::registers::{ImsEntry, MsixPerm};
 
 /// An interrupt table entry.
@@ -43,6 +42,8 @@ impl Default for InterruptCounts {
 
 /// Mask bit of an MSI-X table entry (vector control, bit 0 of the entry's last dword).
 const MSIX_MASK: u64 = 1 << 32;
+/// Pending bit of a message storage entry, in its second word.
+const IMS_PENDING: u64 = 1 << (97 - 64);
 /// Upper 44 bits of an interrupt message's address. Source: SPEC §9.2.20.
 const MESSAGE_ADDRESS: u64 = 0x0000_0000_fee0_0000;
 
@@ -51,18 +52,39 @@ impl InterruptCounts {
         let (Some(count), Some(entry)) = (self.msix.get(index), device.msix_table.get(index)) else { return };
         if entry[1].get() & MSIX_MASK != 0 {
             device.msix_pending.or(1 << index);
+            // Unmasked meanwhile? Then whoever takes the pending bit back delivers.
+            fence(Ordering::SeqCst);
+            self.release_msix(device, index);
         } else {
             count.add(1);
         }
     }
 
+    /// Delivers what was held back for an MSI-X entry, if it is unmasked.
+    fn release_msix(&self, device: &Device, index: usize) {
+        let unmasked = device.msix_table[index][1].get() & MSIX_MASK == 0;
+        if unmasked && device.msix_pending.and(!(1 << index)) >> index & 1 == 1 {
+            self.msix[index].add(1);
+        }
+    }
+
     fn deliver_ims(&self, device: &Device, index: usize) {
         let (Some(count), Some(words)) = (self.ims.get(index), device.ims.get(index)) else { return };
-        let entry = ImsEntry(load(words));
-        if entry.mask() {
-            words[1].set(entry.with_pending(true).0[1]);
+        if ImsEntry(load(words)).mask() {
+            words[1].or(IMS_PENDING);
+            fence(Ordering::SeqCst);
+            self.release_ims(device, index);
         } else {
             count.add(1);
+        }
+    }
+
+    /// Delivers what was held back for a message storage entry, if it is unmasked.
+    fn release_ims(&self, device: &Device, index: usize) {
+        let words = &device.ims[index];
+        let entry = ImsEntry(load(words));
+        if !entry.mask() && words[1].and(!IMS_PENDING) & IMS_PENDING != 0 && !entry.ignore() {
+            self.ims[index].add(1);
         }
     }
 }
@@ -92,7 +114,7 @@ impl Device {
         (in_range && issued && allowed && completions).then_some(Interrupt { ims: submitter.ims, index: handle })
     }
 
-    /// Delivers a completion interrupt; `false` if its entry ignores interrupts.
+    /// Delivers an interrupt; `false` if its entry ignores interrupts.
     pub(crate) fn deliver(&self, interrupt: Interrupt) -> bool {
         let index = usize::from(interrupt.index);
         if interrupt.ims {
@@ -100,13 +122,11 @@ impl Device {
                 return false;
             }
             self.interrupts.deliver_ims(self, index);
-            self.count(Event::IMS, 1, None, None, None);
         } else {
             if self.msix_perm.get(index).is_some_and(|word| MsixPerm([word.get()]).ignore()) {
                 return false;
             }
             self.interrupts.deliver_msix(self, index);
-            self.count(Event::MSIX, 1, None, None, None);
         }
         true
     }
@@ -140,9 +160,8 @@ impl Device {
     pub(crate) fn write_msix_entry(&self, index: usize, half: usize, value: u64) {
         let Some(entry) = self.msix_table.get(index) else { return };
         entry[half].set(if half == 1 { value & (MSIX_MASK | 0xffff_ffff) } else { value });
-        if entry[1].get() & MSIX_MASK == 0 && self.msix_pending.and(!(1 << index)) >> index & 1 == 1 {
-            self.interrupts.msix[index].add(1);
-        }
+        fence(Ordering::SeqCst);
+        self.interrupts.release_msix(self, index);
     }
 
     /// Writes one half of a message storage entry; unmasking delivers what was held back.
@@ -155,13 +174,10 @@ impl Device {
             }
             return;
         }
-        let before = ImsEntry(load(words));
-        let entry = ImsEntry([before.0[0], value]);
-        let deliver = before.pending() && !entry.mask();
-        words[1].set(entry.with_pending(before.pending() && entry.mask()).0[1]);
-        if deliver && !entry.ignore() {
-            self.interrupts.ims[index].add(1);
-        }
+        // The pending bit is the device's.
+        words[1].update(|word| value & !IMS_PENDING | word & IMS_PENDING);
+        fence(Ordering::SeqCst);
+        self.interrupts.release_ims(self, index);
     }
 
     /// Power-on values of the interrupt tables. Source: SPEC Table 9-3.

@@ -46,7 +46,7 @@ pub use legality::Check;
 pub use mutation::{Mutant, all_mutants, with_mutant};
 pub use registers::layout;
 pub use run::{Progress, Spaces, run};
-pub use submit::{Response, Write};
+pub use submit::{Identity, Response, Write};
 pub use wq::Submitter;
 
 /// The README's examples, compiled and run.

@@ -109,7 +109,7 @@ impl Device {
                 continue;
             }
             let before = perfmon.data[counter].add(amount);
-            if (before + amount) >> WIDTH != 0 {
+            if before.wrapping_add(amount) >> WIDTH != 0 {
                 perfmon.data[counter].and((1 << WIDTH) - 1);
                 self.counter_overflowed(counter, config);
             }
@@ -140,7 +140,8 @@ impl Device {
                     .with_counter_width(WIDTH)
                     .with_categories(5)
                     .with_global_categories(0b1_1111)
-                    .with_filters(0b11_1111)
+                    // Queue, transfer size, engine: what the model knows of an event.
+                    .with_filters(0b01_1001)
                     .with_writable(true)
                     .with_freeze(true)
                     .with_overflow_interrupt(true)

@@ -5,6 +5,7 @@
 
 use crate::capabilities::{MAX_GROUPS, MAX_IMS, MAX_MSIX, MAX_WQS};
 use crate::device::Device;
+use crate::sync::{Ordering, fence};
 use telpher_abi::registers::{Command, DeviceState, GenSts, Offsets, WqCfg, WqState, offset};
 
 /// Where this model puts its tables in BAR0. Source: SPEC §9.2 lets a device choose; MSI-X table and pending bits lie where
@@ -183,7 +184,11 @@ impl Device {
                 }
             }
             Place::Queue(wq, word) => self.write_wq_cfg(wq, word, value, mask),
-            Place::Perfmon(at) => self.write_perfmon(at, merge(self.read_perfmon(at))),
+            Place::Perfmon(at) => {
+                // Write-1-to-clear: bytes not written clear nothing.
+                let rw1c = at == telpher_abi::perfmon::offset::OVFSTATUS;
+                self.write_perfmon(at, if rw1c { value } else { merge(self.read_perfmon(at)) });
+            }
             Place::Msix(index, half) => {
                 self.write_msix_entry(index, half, merge(self.msix_table[index][half].get()));
             }
@@ -203,16 +208,20 @@ impl Device {
                 general.intcause.and(!value);
             }
             // A command is one 4-byte write; anything narrower would start half of one.
-            offset::CMD if mask & 0xffff_ffff == 0xffff_ffff => self.start_command(Command([value & 0xffff_ffff])),
+            offset::CMD if mask & 0xffff_ffff == 0xffff_ffff => {
+                self.start_command(Command([value & 0xffff_ffff]));
+            }
             offset::SWERROR => self.clear_sw_error(value & mask),
             offset::EVLCFG if device_disabled => general.evlcfg[0].set(merge(general.evlcfg[0].get()) & !0xffc),
             0xe8 if device_disabled => general.evlcfg[1].set(merge(general.evlcfg[1].get()) & 0xf_ffff_ffff),
             offset::EVLSTATUS => {
                 if mask & 0xffff != 0 {
-                    self.errors.log_head.set(merge(self.errors.log_head.get()) & 0xffff);
+                    self.errors.log_head.publish(merge(self.errors.log_head.get()) & 0xffff);
                 }
                 if value >> 62 & 1 == 1 {
                     self.errors.log_pending.set(0);
+                    // SeqCst: the clearing before software's next look at the tail; pairs with `finish_append`.
+                    fence(Ordering::SeqCst);
                 }
             }
             offset::CMDPARAM => general.cmdparam.set(merge(general.cmdparam.get())),

@@ -41,8 +41,9 @@ pub fn run(
 ) -> Progress {
     match engine.step(device) {
         Step::Idle => return Progress::Idle,
-        Step::Again => {}
-        Step::Wait => return Progress::Blocked,
+        // Whoever has the turn, or is just arriving, needs the time more than another try at once.
+        Step::Again | Step::Wait => return Progress::Blocked,
+        Step::Ended => {}
         Step::Execute => {
             let space = spaces.space(engine.submitter().pasid);
             let outcome =

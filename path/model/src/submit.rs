@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::errors::ErrorReport;
-use crate::wq::{Push, Submitter};
+use crate::wq::{Admission, Push, Submitter};
 use telpher_abi::DeviceError;
 use telpher_abi::perfmon::Event;
 use telpher_abi::registers::PortalKind;
@@ -13,8 +13,18 @@ use telpher_portal::Submission;
 pub enum Write {
     /// A 64-byte posted write (MOVDIR64B): no answer exists.
     Posted,
-    /// A 64-byte deferrable write (ENQCMD, ENQCMDS): answered by success or Retry.
-    Deferrable,
+    /// A 64-byte deferrable write (ENQCMD, ENQCMDS): answered by success or Retry, and stamped with who sends it.
+    Deferrable(Identity),
+}
+
+/// What the CPU puts into the first dword of a deferrable write: the process's PASID for ENQCMD, what the kernel asks for
+/// with ENQCMDS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Identity {
+    /// Process address space identifier.
+    pub pasid: u32,
+    /// Supervisor privilege; only ENQCMDS can set it.
+    pub privileged: bool,
 }
 
 /// What became of them. A posted write's submitter never learns it.
@@ -32,53 +42,50 @@ pub enum Response {
 impl Device {
     /// Brings a descriptor to a queue's portal.
     ///
-    /// A shared queue takes PASID and privilege from the descriptor's first dword, where ENQCMD's emulation has put them;
-    /// a dedicated queue takes them from its configuration.
+    /// A shared queue takes PASID and privilege from the write, a dedicated queue from its configuration; what the
+    /// descriptor's own first dword says does not count.
     #[inline]
     pub fn submit(&self, wq: usize, kind: PortalKind, write: Write, submission: &Submission) -> Response {
-        let descriptor = submission.descriptor();
         let refused = match write {
             Write::Posted => Response::Dropped,
-            Write::Deferrable => Response::Retry,
+            Write::Deferrable(_) => Response::Retry,
         };
         if wq >= self.queues() || (kind.is_ims() && self.capabilities.gen_cap.ims_size() == 0) {
             return refused;
         }
         let queue = &self.wqs[wq];
-        let rules = &queue.rules.0;
-        let size = rules.size.get();
-        let dedicated = rules.dedicated.get() != 0;
-        let (limit, submitter) = match (write, dedicated) {
-            (Write::Posted, true) => {
-                let identity = rules.identity.get();
-                // Cannot lose bits: masked to 20.
-                let pasid = u32::try_from(identity & 0xf_ffff).unwrap_or_default();
-                let pasid = (identity >> 33 & 1 == 1).then_some(pasid);
-                (size, Submitter { pasid, privileged: identity >> 32 & 1 == 1, ims: kind.is_ims() })
+        let dedicated = matches!(write, Write::Posted);
+        let admit = || {
+            let rules = &queue.rules.0;
+            let size = rules.size.get();
+            // The kind of write must be the queue's.
+            if (rules.dedicated.get() != 0) != dedicated {
+                return None;
             }
-            (Write::Deferrable, false) => {
-                let limit = if kind.is_limited() { size.min(self.wqcfg[wq][0].get() >> 32 & 0xffff) } else { size };
-                let submitter = Submitter {
-                    pasid: Some(descriptor.pasid()),
-                    privileged: descriptor.privileged(),
-                    ims: kind.is_ims(),
-                };
-                (limit, submitter)
-            }
-            _ => return refused,
+            let (limit, pasid, privileged) = match write {
+                Write::Posted => {
+                    let identity = rules.identity.get();
+                    // Cannot lose bits: masked to 20.
+                    let pasid = u32::try_from(identity & 0xf_ffff).unwrap_or_default();
+                    (size, (identity >> 33 & 1 == 1).then_some(pasid), identity >> 32 & 1 == 1)
+                }
+                Write::Deferrable(Identity { pasid, privileged }) => {
+                    let threshold = self.wqcfg[wq][0].get() >> 32 & 0xffff;
+                    let limit = if kind.is_limited() { size.min(threshold) } else { size };
+                    (limit, Some(pasid & 0xf_ffff), privileged)
+                }
+            };
+            let submitter = Submitter { pasid, privileged, ims: kind.is_ims() };
+            Some(Admission { slots: self.slots_of(queue), limit, submitter })
         };
-        match queue.ring.push(self.slots_of(queue), limit, descriptor, submitter) {
-            Push::Taken => {
-                if self.perfmon.is_counting() {
-                    self.count_submission(wq, dedicated, kind, true);
-                }
-                Response::Accepted
-            }
-            Push::NotEnabled => refused,
+        let pushed = queue.ring.push(submission.descriptor(), admit);
+        if self.perfmon.is_counting() && matches!(pushed, Push::Taken | Push::Full) {
+            self.count_submission(wq, dedicated, kind, pushed == Push::Taken);
+        }
+        match pushed {
+            Push::Taken => Response::Accepted,
+            Push::NotEnabled | Push::NotAdmitted => refused,
             Push::Full => {
-                if self.perfmon.is_counting() {
-                    self.count_submission(wq, dedicated, kind, false);
-                }
                 if dedicated {
                     self.report_device_error(&ErrorReport::of_queue(DeviceError::QueueOverflow.code(), wq));
                 }

@@ -1,8 +1,8 @@
 //! The only file that names an atomic.
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A word that is read and written whole, without ordering anything else: configuration, counters, statistics.
 #[derive(Debug)]
@@ -26,6 +26,23 @@ impl Word {
     #[inline]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Reads what a [`publish`](Word::publish) wrote, and sees everything before it.
+    pub(crate) fn observe(&self) -> u64 {
+        // Acquire: pairs with the Release in `publish`.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Writes behind everything written before.
+    pub(crate) fn publish(&self, value: u64) {
+        // Release: pairs with the Acquire in `observe`.
+        self.0.store(value, Ordering::Release);
+    }
+
+    /// Replaces the word by what `change` makes of it, as one step.
+    pub(crate) fn update(&self, change: impl Fn(u64) -> u64) {
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(change(word)));
     }
 
     pub(crate) fn add(&self, value: u64) -> u64 {
@@ -80,9 +97,17 @@ impl Turn {
     pub(crate) fn try_with<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
         // Acquire: pairs with the Release below; what the previous holder wrote is seen.
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        let result = act();
-        // Release: pairs with the Acquire above.
-        self.0.store(0, Ordering::Release);
-        Some(result)
+        let _held = Held(self);
+        Some(act())
+    }
+}
+
+/// Ends a turn, also when what was done under it panics.
+struct Held<'a>(&'a Turn);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `try_with`.
+        self.0.0.store(0, Ordering::Release);
     }
 }

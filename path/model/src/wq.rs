@@ -70,6 +70,15 @@ pub(crate) enum Push {
     Taken,
     Full,
     NotEnabled,
+    NotAdmitted,
+}
+
+/// On what terms a descriptor may enter: the ring's slots (a power of two of them), how many may wait, and for whom it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admission<'a> {
+    pub(crate) slots: &'a [Slot],
+    pub(crate) limit: u64,
+    pub(crate) submitter: Submitter,
 }
 
 /// The moving parts of a queue. The tail word is `position << 2 | state`.
@@ -83,16 +92,19 @@ pub(crate) struct Ring {
 const STATE_BITS: u32 = 2;
 
 impl Ring {
-    /// Puts a descriptor in, if the queue is enabled and fewer than `limit` wait. `slots.len()` is a power of two, at
-    /// least the queue's size.
+    /// Puts a descriptor in, if the queue is enabled and has room for whom `admit` lets in.
+    ///
+    /// `admit` reads the queue's configuration; it is asked after the queue was seen enabled, and what it said counts only
+    /// if the queue has not been enabled anew since (see [`reopen`](Ring::reopen)).
     #[inline]
-    pub(crate) fn push(&self, slots: &[Slot], limit: u64, descriptor: &Descriptor, submitter: Submitter) -> Push {
-        // Relaxed: only a proposal for the compare-exchange.
-        let mut tail = self.tail.0.load(Ordering::Relaxed);
-        let slot = loop {
+    pub(crate) fn push<'a>(&self, descriptor: &Descriptor, admit: impl Fn() -> Option<Admission<'a>>) -> Push {
+        // Acquire: pairs with the state change that enabled the queue; its configuration is seen.
+        let mut tail = self.tail.0.load(Ordering::Acquire);
+        let (slot, submitter) = loop {
             if state_of(tail) != WqState::Enabled {
                 return Push::NotEnabled;
             }
+            let Some(Admission { slots, limit, submitter }) = admit() else { return Push::NotAdmitted };
             let position = tail >> STATE_BITS;
             // Acquire: pairs with the Release in `pop`; a slot counted free is no longer being read. Saturating: a tail read
             // too long ago may lie behind the head, which the compare-exchange will notice.
@@ -101,9 +113,10 @@ impl Ring {
             }
             // Relaxed: the reservation itself; the slot was freed before (Acquire above), and its content is published by
             // the sequence below.
-            match self.tail.0.compare_exchange_weak(tail, tail + (1 << STATE_BITS), Ordering::SeqCst, Ordering::Relaxed)
-            {
-                Ok(_) => break slot_of(slots, position),
+            // Acquire on failure: as for the load above.
+            let next = tail.wrapping_add(1 << STATE_BITS);
+            match self.tail.0.compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Acquire) {
+                Ok(_) => break (slot_of(slots, position), submitter),
                 Err(now) => tail = now,
             }
         };
@@ -112,7 +125,7 @@ impl Ring {
         }
         slot.submitter.set(submitter.to_word());
         // Release: pairs with the Acquire in `peek`; whoever sees the sequence sees the descriptor.
-        slot.sequence.store((tail >> STATE_BITS) + 1, Ordering::Release);
+        slot.sequence.store((tail >> STATE_BITS).wrapping_add(1), Ordering::Release);
         Push::Taken
     }
 
@@ -126,7 +139,7 @@ impl Ring {
             *to = from.get();
         }
         // Release: pairs with the Acquire in `push`; the slot has been read.
-        self.head.0.store(position + 1, Ordering::Release);
+        self.head.0.store(position.wrapping_add(1), Ordering::Release);
         Some(entry)
     }
 
@@ -135,7 +148,7 @@ impl Ring {
     pub(crate) fn is_ready(&self, slots: &[Slot]) -> bool {
         let position = self.head.0.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `push`.
-        slot_of(slots, position).sequence.load(Ordering::Acquire) == position + 1
+        slot_of(slots, position).sequence.load(Ordering::Acquire) == position.wrapping_add(1)
     }
 
     /// Descriptors waiting; may be stale at once.
@@ -175,9 +188,24 @@ impl Ring {
         }
     }
 
+    /// Enables the queue, which must be disabled and empty, at a position no submitter has seen before: one that read the
+    /// tail, and the configuration, before the queue was last disabled finds its compare-exchange failing.
+    pub(crate) fn reopen(&self) {
+        let position = self.head.0.load(Ordering::Relaxed).wrapping_add(1);
+        // Release both: pairs with the Acquire loads in `push`.
+        self.head.0.store(position, Ordering::Release);
+        self.tail.0.store(position << STATE_BITS | WqState::Enabled as u64, Ordering::Release);
+    }
+
+    /// Positions waiting before `end`; never more than there are slots, whatever the words say.
+    fn waiting_before(&self, slots: &[Slot], end: u64) -> std::ops::Range<u64> {
+        let head = self.head_position();
+        head..end.min(head.saturating_add(slots.len() as u64))
+    }
+
     /// Marks waiting descriptors before `end` that `chosen` names as abandoned. Caller has the group's turn.
     pub(crate) fn abandon(&self, slots: &[Slot], end: u64, chosen: impl Fn(Submitter) -> bool) {
-        for position in self.head_position()..end {
+        for position in self.waiting_before(slots, end) {
             if let Some(entry) = peek(slots, position)
                 && chosen(entry.submitter)
             {
@@ -190,13 +218,13 @@ impl Ring {
     pub(crate) fn discard_abandoned(&self, slots: &[Slot]) {
         while peek(slots, self.head.0.load(Ordering::Relaxed)).is_some_and(|entry| entry.abandoned) {
             // Release: pairs with the Acquire in `push`.
-            self.head.0.store(self.head.0.load(Ordering::Relaxed) + 1, Ordering::Release);
+            self.head.0.store(self.head.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         }
     }
 
     /// True if a descriptor before `end` waits (or is arriving) that `chosen` names. Caller has the group's turn.
     pub(crate) fn any_waiting(&self, slots: &[Slot], end: u64, chosen: impl Fn(Submitter) -> bool) -> bool {
-        (self.head_position()..end).any(|position| {
+        self.waiting_before(slots, end).any(|position| {
             // An arriving one counts: nobody knows yet whose it is.
             peek(slots, position).is_none_or(|entry| !entry.abandoned && chosen(entry.submitter))
         })
@@ -205,7 +233,7 @@ impl Ring {
     /// Readies the slots for a ring that continues at the present head; the queue must be disabled and empty.
     pub(crate) fn relocate(&self, slots: &[Slot]) {
         for slot in slots {
-            // Relaxed: published by the state change that enables the queue. Zero never equals a wanted sequence,
+            // Relaxed: published by `reopen`. Zero never equals a wanted sequence,
             // since those start at 1.
             slot.sequence.store(0, Ordering::Relaxed);
         }
@@ -227,7 +255,7 @@ fn slot_of(slots: &[Slot], position: u64) -> &Slot {
 fn peek(slots: &[Slot], position: u64) -> Option<Entry> {
     let slot = slot_of(slots, position);
     // Acquire: pairs with the Release in `push`.
-    if slot.sequence.load(Ordering::Acquire) != position + 1 {
+    if slot.sequence.load(Ordering::Acquire) != position.wrapping_add(1) {
         return None;
     }
     let submitter = slot.submitter.get();

@@ -2,7 +2,7 @@
 //!
 //! Seen to fail: with the Release of the store that ends a turn weakened to `Relaxed`, loom finds a lost increment.
 #![cfg(loom)]
-#![allow(dead_code, unreachable_pub, reason = "the file is included as it is")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "the file is included as it is")]
 
 #[path = "../src/sync.rs"]
 mod sync;

@@ -71,8 +71,17 @@ pub struct QueueInfo {
 
 /// A client's way into one work queue.
 ///
-/// Implementations: the real device, the modelled device (inline and threaded), and the [`mock`] of the other side.
-pub trait Portal: Send + Sync + Debug {
+/// Implementations: the real device, the modelled device (inline and threaded), and the mock of the other side.
+///
+/// # Safety
+///
+/// Whoever vouched for a [`Submission`] relies on its executor. An implementation promises that
+/// - a submission is executed at most once, and not at all after [`Offer::Retry`] was answered;
+/// - its ranges are not touched any more once its completion record is written (or its queue has drained);
+/// - nothing of it is kept, handed on or offered again beyond that;
+/// - `offer` does not unwind once it has taken a submission.
+#[allow(unsafe_code, reason = "implementations make the promise above")]
+pub unsafe trait Portal: Send + Sync + Debug {
     /// What this queue accepts; constant while the portal lives.
     fn info(&self) -> &QueueInfo;
 

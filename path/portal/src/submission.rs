@@ -4,7 +4,7 @@
 use telpher_abi::Descriptor;
 
 /// A descriptor whose addresses somebody has vouched for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 #[repr(transparent)]
 pub struct Submission(Descriptor);
 
@@ -13,7 +13,7 @@ impl Submission {
     ///
     /// # Safety
     ///
-    /// From the moment the submission is offered and taken until its completion record (or, without one, a later Drain or
+    /// In every address space it is offered to: from the moment the submission is offered and taken until its completion record (or, without one, a later Drain or
     /// Batch record) is seen written, whoever executes it may at any time
     /// - read every byte of its source ranges, its descriptor list and the members' ranges, and
     /// - write every byte of its destination ranges and its completion record,
@@ -24,13 +24,6 @@ impl Submission {
     #[must_use]
     pub const unsafe fn vouch(descriptor: Descriptor) -> Self {
         Submission(descriptor)
-    }
-
-    /// The same from another submitter: what ENQCMD puts into the first dword on the way. The addresses stay those that
-    /// were vouched for.
-    #[must_use]
-    pub fn with_identity(&self, pasid: u32, privileged: bool) -> Self {
-        Submission(self.0.with_pasid(pasid).with_trusted_reserved(0).with_privileged(privileged))
     }
 
     /// The 64 bytes.

@@ -4,14 +4,14 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use telpher_abi::registers::{Command, CommandCode, PortalKind, offset};
+use telpher_abi::registers::{Command, CommandCode, offset};
 use telpher_conformance::{
     Capabilities, Device, DeviceWish, HERE, Instruction, Interrupt, PortalWish, Promises, Refusal, Registers,
     Residency, Subject, bring_up,
 };
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
-use telpher_model::{PciControl, Write, layout};
-use telpher_portal::{Offer, Portal, QueueInfo, Submission};
+use telpher_model::{Identity, PciControl, Write, layout};
+use telpher_portal::Portal;
 
 /// Longest wait for a device with threads to end its work.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -143,15 +143,12 @@ impl Live {
 impl Device for Live {
     fn portal(&self, wish: &PortalWish) -> Option<Arc<dyn Portal>> {
         let queue = u32::try_from(wish.queue).ok()?;
+        let deferrable = |privileged| Some(Write::Deferrable(Identity { pasid: wish.pasid, privileged }));
         let write = match wish.instruction {
             Instruction::Fitting => None,
             Instruction::Posted => Some(Write::Posted),
-            Instruction::Deferrable => Some(Write::Deferrable),
-            Instruction::DeferrableSupervisor => {
-                let info = self.model.portal_as(queue, wish.kind, None, wish.pasid).info().clone();
-                let (wq, kind, pasid) = (wish.queue, wish.kind, wish.pasid);
-                return Some(Arc::new(Supervisor { bar: Bar(self.model.clone()), info, wq, kind, pasid }));
-            }
+            Instruction::Deferrable => deferrable(false),
+            Instruction::DeferrableSupervisor => deferrable(true),
         };
         Some(self.model.portal_as(queue, wish.kind, write, wish.pasid))
     }
@@ -195,34 +192,5 @@ impl Device for Live {
             *told = count;
         }
         Some(new)
-    }
-}
-
-/// ENQCMDS: the kernel's submission, with supervisor privilege.
-#[derive(Debug)]
-struct Supervisor {
-    bar: Bar,
-    info: QueueInfo,
-    wq: usize,
-    kind: PortalKind,
-    pasid: u32,
-}
-
-impl Portal for Supervisor {
-    fn info(&self) -> &QueueInfo {
-        &self.info
-    }
-
-    fn offer(&self, submission: &Submission) -> Offer {
-        let stamped = submission.with_identity(self.pasid, true);
-        let response = self.bar.device().submit(self.wq, self.kind, Write::Deferrable, &stamped);
-        // Wakes engines with threads too.
-        self.bar.0.hold(false);
-        self.bar.0.advance();
-        if response == telpher_model::Response::Retry { Offer::Retry } else { Offer::Taken }
-    }
-
-    fn drive(&self) {
-        self.bar.0.advance();
     }
 }

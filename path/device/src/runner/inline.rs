@@ -21,10 +21,9 @@ impl Inline {
     /// Steps the engines of one group, or of all, until none can go on.
     #[inline]
     pub(crate) fn pump(&self, core: &Core, group: Option<usize>) {
-        if self.held.load(Ordering::Relaxed) != 0 {
-            return;
-        }
+        let mut group = group;
         loop {
+            let accepted = core.device.accepted();
             let mut crew = match self.crew.try_lock() {
                 Ok(crew) => crew,
                 // A panic in the model is a bug, but a poisoned lock must not turn it into a hang.
@@ -32,27 +31,35 @@ impl Inline {
                 Err(TryLockError::WouldBlock) => return,
             };
             let mut last = Progress::Worked;
-            while last == Progress::Worked {
+            // Acquire: pairs with the Release in `hold`.
+            while last == Progress::Worked && self.held.load(Ordering::Acquire) == 0 {
                 last = crew.step(core, group);
             }
-            // A descriptor blocked on other work needs another turn only after somebody moved: its waiter will ask.
-            let may_rest = last == Progress::Blocked;
+            if self.held.load(Ordering::Acquire) != 0 {
+                return;
+            }
             // SeqCst: between leaving and looking, so that what was submitted while we held the lock is seen here, or its
             // submitter finds the lock free. Whoever waits for a record drives, so a missed hand-over delays, never loses.
-            let again = {
-                drop(crew);
-                fence(Ordering::SeqCst);
-                !may_rest && has_work(core, group)
-            };
+            drop(crew);
+            fence(Ordering::SeqCst);
+            // A descriptor blocked on other work needs another turn only after somebody brought more: its waiter will ask.
+            let again = if last == Progress::Blocked { core.device.accepted() != accepted } else { has_work(core) };
             if !again {
                 return;
             }
+            // What others left to the holder may be any group's.
+            group = None;
         }
     }
 
-    /// Stops, or restarts, taking work.
+    /// Stops, or restarts, taking work. When it returns with `held`, nobody steps an engine.
     pub(crate) fn hold(&self, held: bool) {
-        self.held.store(held.into(), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `pump`.
+        self.held.store(held.into(), Ordering::Release);
+        if held {
+            // Whoever was pumping has seen it by the time it lets go.
+            drop(self.crew.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        }
     }
 
     /// Steps one engine once, held or not.
@@ -61,9 +68,6 @@ impl Inline {
     }
 }
 
-fn has_work(core: &Core, group: Option<usize>) -> bool {
-    match group {
-        Some(group) => core.device.group_has_work(group),
-        None => (0..core.device.capabilities().grp_cap.groups()).any(|group| core.device.group_has_work(group.into())),
-    }
+fn has_work(core: &Core) -> bool {
+    (0..core.device.capabilities().grp_cap.groups()).any(|group| core.device.group_has_work(group.into()))
 }

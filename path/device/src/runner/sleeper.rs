@@ -30,6 +30,8 @@ impl Sleeper {
             }
         }
         self.state.store(AWAKE, Ordering::Relaxed);
+        // SeqCst: being awake before whatever the worker looks at next, so that who holds workers sees the one or the other.
+        fence(Ordering::SeqCst);
     }
 
     /// Wakes the worker if it sleeps; `unpark` makes its `park` return. The work must have been stored before.

@@ -1,6 +1,6 @@
 //! Move, fill, compare, dualcast, flush. Source: SPEC §8.3.4 to §8.3.7, §8.3.10, §8.3.16.
 
-use super::{End, Ended, Pages, Scratch, Stop, count, index};
+use super::{End, Ended, Pages, Scratch, Stop, index};
 use crate::action::overlaps;
 use telpher_abi::OperandId;
 use telpher_mem::{PAGE_BYTES, WriteHint};
@@ -135,6 +135,6 @@ fn probe_write(pages: &mut Pages<'_>, address: u64) -> Result<(), Stop> {
 pub(super) fn flush(pages: &mut Pages<'_>, address: u64, len: u64) -> Ended {
     pages
         .persist(|space, done| space.flush(address.wrapping_add(done), len - done))
-        .map_err(|(done, stop)| stop.after(u64::from(count(done)), OperandId::Destination1))?;
+        .map_err(|(done, stop)| stop.after(done, OperandId::Destination1))?;
     Ok(End::success())
 }

@@ -14,8 +14,9 @@ use crate::engine::Outcome;
 use telpher_abi::{CompletionRecord, OperandId, Status, StatusByte};
 use telpher_mem::{Fault, Space};
 
-/// Times the same page is requested before the device gives up. Source: *assumed*; the architecture says only "too many".
-const SAME_PAGE: u32 = 4;
+/// Page requests without a byte of progress before the device gives up. Source: *assumed*; the architecture says only "too
+/// many". An access touches two pages at most before it makes progress.
+const TRIES: u32 = 4;
 
 /// Bytes of each of a runner's two buffers: both fit a 48 KiB first-level cache beside the stack, and hold seven of the
 /// largest integrity blocks.
@@ -46,7 +47,7 @@ pub fn execute(
     page_requests: bool,
     scratch: &mut Scratch,
 ) -> Outcome {
-    let mut pages = Pages { space, block: block_on_fault, granted: 0, refused: 0, last: (0, 0) };
+    let mut pages = Pages { space, block: block_on_fault, granted: 0, refused: 0 };
     let end = match action {
         Action::Nop => Ok(End::success()),
         Action::Move { src, dst, len, backward, hint } => {
@@ -143,21 +144,16 @@ struct Pages<'a> {
     block: bool,
     granted: u32,
     refused: u32,
-    /// Page last requested, and how often in a row.
-    last: (u64, u32),
 }
 
 impl Pages<'_> {
     /// What to do about a fault: `Ok` to try again, else why the operation stops.
     #[cold]
-    fn fault(&mut self, fault: Fault) -> Result<(), Stop> {
+    fn fault(&mut self, fault: Fault, tries: u32) -> Result<(), Stop> {
         if !self.block {
             return Err(Stop { status: Status::PageFault, fault });
         }
-        let page = fault.address / telpher_mem::PAGE_BYTES;
-        let times = if self.last.0 == page { self.last.1 + 1 } else { 1 };
-        self.last = (page, times);
-        if times <= SAME_PAGE && self.space.page_request(fault.address, fault.write) {
+        if tries <= TRIES && self.space.page_request(fault.address, fault.write) {
             self.granted += 1;
             return Ok(());
         }
@@ -168,13 +164,14 @@ impl Pages<'_> {
     /// Repeats `access(done)` until it has done everything or a fault stops it; then tells how far it came.
     #[inline]
     fn persist(&mut self, mut access: impl FnMut(&dyn Space, u64) -> Result<(), Fault>) -> Result<(), (u64, Stop)> {
-        let mut done = 0;
+        let (mut done, mut tries) = (0, 0);
         loop {
             match access(self.space, done) {
                 Ok(()) => return Ok(()),
                 Err(fault) => {
                     done += fault.done;
-                    self.fault(fault).map_err(|stop| (done, stop))?;
+                    tries = if fault.done > 0 { 1 } else { tries + 1 };
+                    self.fault(fault, tries).map_err(|stop| (done, stop))?;
                 }
             }
         }
@@ -182,12 +179,19 @@ impl Pages<'_> {
 
     /// Reads into a buffer; on a stop, how much of it is valid.
     fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), (usize, Stop)> {
+        if into.is_empty() {
+            return Ok(());
+        }
         self.persist(|space, done| space.read(address.wrapping_add(done), &mut into[index(done)..]))
             .map_err(|(done, stop)| (index(done), stop))
     }
 
     /// Writes a buffer; on a stop, how much of it was written.
     fn write(&mut self, address: u64, from: &[u8], hint: telpher_mem::WriteHint) -> Result<(), (usize, Stop)> {
+        // Nothing to write touches nothing, whatever the space says of the address.
+        if from.is_empty() {
+            return Ok(());
+        }
         self.persist(|space, done| space.write(address.wrapping_add(done), &from[index(done)..], hint))
             .map_err(|(done, stop)| (index(done), stop))
     }

@@ -1,0 +1,54 @@
+//! The portal of a modelled device: what the submit instructions do, and whoever must hear of it.
+#![allow(unsafe_code, reason = "the promise of an executor; nothing in here is unsafe")]
+
+use crate::model::{CrewKind, Inner};
+use std::sync::Arc;
+use telpher_abi::registers::PortalKind;
+use telpher_model::{Response, Write};
+use telpher_portal::{Offer, Portal, QueueInfo, Submission};
+
+/// A client's way into one queue of a modelled device.
+#[derive(Debug)]
+pub(crate) struct ModelPortal {
+    inner: Arc<Inner>,
+    info: QueueInfo,
+    wq: usize,
+    kind: PortalKind,
+    write: Write,
+}
+
+impl ModelPortal {
+    pub(crate) fn new(inner: Arc<Inner>, info: QueueInfo, wq: usize, kind: PortalKind, write: Write) -> Self {
+        ModelPortal { inner, info, wq, kind, write }
+    }
+}
+
+// SAFETY: the model executes what its queues accept once, keeps nothing beyond the record, and does not unwind: hostile
+// values are its ordinary input.
+unsafe impl Portal for ModelPortal {
+    fn info(&self) -> &QueueInfo {
+        &self.info
+    }
+
+    #[inline]
+    fn offer(&self, submission: &Submission) -> Offer {
+        let core = &self.inner.core;
+        let response = core.device.submit(self.wq, self.kind, self.write, submission);
+
+        if response == Response::Accepted {
+            match &self.inner.crew {
+                CrewKind::Inline(inline) => inline.pump(core, Some(core.device.group_of_wq(self.wq))),
+                CrewKind::Threaded(threaded) => threaded.notify(),
+            }
+        }
+        match response {
+            Response::Retry => Offer::Retry,
+            // A posted write is taken from the submitter's point of view even if the device drops it.
+            Response::Accepted | Response::Dropped => Offer::Taken,
+        }
+    }
+
+    fn drive(&self) {
+        self.inner.drive(Some(self.inner.core.device.group_of_wq(self.wq)));
+    }
+}
