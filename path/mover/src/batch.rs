@@ -39,7 +39,7 @@ pub struct Batch {
     members: Vec<Entry>,
     /// The next member waits for all before it.
     fence: bool,
-    /// Tells this batch's keys from others'.
+    /// Tells this batch's keys from all others' of the process.
     id: u64,
 }
 
@@ -67,8 +67,7 @@ impl<B> Key<B> {
 
 impl Batch {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let id = shared.next_batch();
-        Batch { shared, members: Vec::new(), fence: false, id }
+        Batch { shared, members: Vec::new(), fence: false, id: crate::sync::unique() }
     }
 
     /// Members so far.
@@ -140,7 +139,7 @@ impl Batch {
             Entry::Bad(error, payload, fence) => Member::failed_before(error, payload, fence),
         });
         let mut cargo = ConvoyCargo::new(&self.shared, members.collect());
-        let state = match cargo.step() {
+        let state = match cargo.launch() {
             Poll::Ready(members) => State::Ready(BatchDone::new(members, self.id)),
             Poll::Pending => State::Flying(cargo),
         };

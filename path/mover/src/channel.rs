@@ -147,6 +147,10 @@ const MOST: u32 = 1 << 23;
 impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     /// A channel with so many places.
     ///
+    /// A dedicated queue has **one** client (SPEC §3.3): a full one drops descriptors without an answer, and the count that
+    /// prevents it is this channel's own. Two movers or channels over the same dedicated queue overfill it, and operations that
+    /// got lost never end by themselves. A shared queue may have any number.
+    ///
     /// # Errors
     ///
     /// [`ChannelError::Capacity`] for 0 or more than 2²³ places.

@@ -39,6 +39,7 @@ mod operation;
 mod outcome;
 mod policy;
 mod recover;
+mod report;
 mod route;
 mod scope;
 mod slot;

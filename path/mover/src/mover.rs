@@ -40,7 +40,11 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// A mover over these queues; without any, the CPU does everything.
+    /// A mover over these queues; without any, the CPU does everything. A portal given twice counts once.
+    ///
+    /// A dedicated queue has **one** client (SPEC §3.3): a full one drops descriptors without an answer, and the count that
+    /// prevents it is this mover's own. Two movers or channels over the same dedicated queue overfill it, and operations that
+    /// got lost never end by themselves. A shared queue may have any number.
     #[must_use]
     pub fn new(portals: impl IntoIterator<Item = Arc<dyn Portal>>, policy: Policy) -> Self {
         Self::with_clock(portals, policy, Arc::new(SystemClock::default()))

@@ -1,11 +1,12 @@
 //! Where: the queues a mover has, and which of them is asked first.
 
 use crate::credit::{Credit, Credits};
+use crate::report::Bomb;
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{Descriptor, Opcode};
-use telpher_portal::{Portal, QueueInfo, QueueMode};
+use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, Submission};
 
 /// Which queue is asked first; if it is full the others follow in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,6 +89,18 @@ impl Lane {
         Some(Entry(credit))
     }
 
+    /// Offers a descriptor whose entry the caller has.
+    ///
+    /// A portal that unwinds here may have taken it (which [`Portal`] forbids), and then memory would be given back while
+    /// a device has it: the process ends instead.
+    #[inline]
+    pub(crate) fn offer(&self, submission: &Submission) -> Offer {
+        let bomb = Bomb("a portal panicked while it was offered a descriptor, which it may have taken");
+        let answer = self.portal.offer(submission);
+        bomb.defuse();
+        answer
+    }
+
     /// The descriptor's record was seen, or it was not taken.
     pub(crate) fn leave(&self, entry: Entry) {
         // Relaxed: as in `enter`. Cannot underflow because every entry was counted there.
@@ -114,8 +127,16 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
+    /// One lane for each portal; one that comes twice has one lane, whose credits are all there are.
     pub(crate) fn new(portals: impl IntoIterator<Item = Arc<dyn Portal>>) -> Self {
-        Lanes { lanes: portals.into_iter().map(Lane::new).collect(), turn: AtomicU32::new(0) }
+        let mut lanes: Vec<Lane> = Vec::new();
+        for portal in portals {
+            // By address alone: the same portal may come with two vtables.
+            if !lanes.iter().any(|lane| std::ptr::addr_eq(Arc::as_ptr(&lane.portal), Arc::as_ptr(&portal))) {
+                lanes.push(Lane::new(portal));
+            }
+        }
+        Lanes { lanes: lanes.into(), turn: AtomicU32::new(0) }
     }
 
     pub(crate) fn all(&self) -> &[Lane] {
@@ -172,6 +193,16 @@ mod tests {
         assert_eq!(lane.load(), 2);
         lane.leave(b);
         lane.leave(c);
+    }
+
+    #[test]
+    fn a_portal_given_twice_is_one_lane_with_the_credits_of_one_queue() {
+        let portal: Arc<dyn Portal> = Arc::new(MockPortal::new(QueueMode::Dedicated, 1));
+        let lanes = Lanes::new([Arc::clone(&portal), Arc::new(MockPortal::new(QueueMode::Dedicated, 1)), portal]);
+        assert_eq!(lanes.all().len(), 2);
+        let entry = lanes.all()[0].enter().unwrap();
+        assert!(lanes.all()[0].enter().is_none());
+        lanes.all()[0].leave(entry);
     }
 
     #[test]

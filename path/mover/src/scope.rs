@@ -6,6 +6,7 @@ use crate::inflight::{Lent, Load, Shared, Unready, lengthen, lengthen_mut, side,
 use crate::job::Done;
 use crate::operation::operations;
 use crate::outcome::{Outcome, Via};
+use crate::report::{Bomb, say};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -95,16 +96,9 @@ where
 fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
     // If waiting itself panicked (a portal's or clock's bug), memory that a device may write would come back to its owner:
     // there is no way on from that.
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            eprintln!("telpher: a panic while a scope waited for its operations; borrowed memory may still be written");
-            std::process::abort();
-        }
-    }
     let mut begun = lock(begun);
     let Some(first) = begun.iter().position(|begun| matches!(begun, Begun::Flying(_))) else { return };
-    let bomb = Bomb;
+    let bomb = Bomb("a panic while a scope waited for its operations; borrowed memory may still be written");
     let late = shared.clock.now().after(shared.policy.linger);
     let mut warned = false;
     let mut next = first;
@@ -121,15 +115,15 @@ fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
         }
         if !warned && shared.clock.now() >= late {
             warned = true;
-            eprintln!(
-                "telpher: a scope still waits for a device after {:?}; it cannot return, because the device may write \
-                 borrowed memory",
+            say(format_args!(
+                "a scope still waits for a device after {:?}; it cannot return, because the device may write borrowed \
+                 memory",
                 shared.policy.linger
-            );
+            ));
         }
         Poll::Pending
     });
-    std::mem::forget(bomb);
+    bomb.defuse();
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {

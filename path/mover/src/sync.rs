@@ -3,3 +3,10 @@
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// A number nobody else in this process has. Not modelled: nothing but the number itself comes of it.
+pub(crate) fn unique() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    // Relaxed: only the number counts.
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}

@@ -210,3 +210,39 @@ fn a_key_of_another_batch_is_refused() {
 fn an_empty_batch_is_done() {
     assert_eq!(Mover::cpu().batch().submit().wait().results().count(), 0);
 }
+
+#[test]
+fn a_batch_the_cpu_does_is_done_when_it_is_submitted() {
+    let mover = Mover::cpu();
+    let mut batch = mover.batch();
+    for _ in 0..3 {
+        batch.fill(vec![0; 64], 1);
+    }
+    batch.fence().nop();
+    assert!(block_on(batch.submit(), 1).is_some(), "ready at the first poll");
+}
+
+#[test]
+fn a_long_list_of_members_that_do_not_fit_needs_no_long_stack() {
+    const MEMBERS: usize = 100_000;
+    let small = std::thread::Builder::new().stack_size(256 << 10);
+    let test = small.spawn(|| {
+        let mover = Mover::cpu();
+        let mut batch = mover.batch();
+        for _ in 0..MEMBERS {
+            batch.copy([0; 1].to_vec(), [0; 2].to_vec());
+        }
+        let done = batch.submit().wait();
+        assert_eq!(done.results().filter(|(_, result)| result.is_err()).count(), MEMBERS);
+    });
+    test.unwrap().join().unwrap();
+}
+
+#[test]
+#[should_panic(expected = "another batch")]
+fn a_key_of_another_movers_batch_opens_nothing() {
+    let (mut first, mut second) = (Mover::cpu().batch(), Mover::cpu().batch());
+    let key = first.fill(vec![1; 8], 1);
+    second.fill(vec![2; 8], 2);
+    second.submit().wait().take(key);
+}

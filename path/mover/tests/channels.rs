@@ -216,3 +216,51 @@ fn a_raw_descriptor_reports_its_fault_and_is_not_touched() {
     assert!(matches!(done[2].result, Err(JobError::Refused { .. })));
     assert!(dst[usize::try_from(page - to).unwrap()..].iter().all(|&byte| byte == 0));
 }
+
+#[test]
+fn a_result_that_is_here_is_not_given_up_with_a_late_one_before_it() {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    device.state().manual = true;
+    let deadline = Some(Duration::from_millis(1));
+    let policy = ChannelPolicy { bursts: false, deadline, ..ChannelPolicy::default() };
+    let (mut channel, clock) = channel(&device, 4, policy);
+    channel.fill(vec![0; 8], 1).unwrap();
+    channel.fill(vec![0; 8], u64::from_le_bytes([2; 8])).unwrap();
+    channel.submit();
+    let stuck = device.take_front();
+    device.run(1);
+    let mut out = Vec::new();
+    assert_eq!(channel.completed(&mut out), 0, "in order");
+    clock.advance(Duration::from_millis(2));
+    assert_eq!(channel.completed(&mut out), 2);
+    assert!(matches!(out[0].result, Err(JobError::Deadline { .. })) && out[0].buffers.is_none());
+    assert_eq!(out[1].result, Ok(Outcome::Done));
+    assert_eq!(out[1].buffers.take().and_then(|buffers| buffers.dst), Some(vec![2; 8]));
+    device.put_back(stuck);
+    device.run(1);
+    channel.completed(&mut out);
+    assert_eq!(channel.quarantined(), 0);
+}
+
+#[test]
+fn a_batch_lost_halfway_does_not_hold_up_the_credits_of_those_behind_it() {
+    let device = Arc::new(TestDevice::new(QueueMode::Dedicated, 3));
+    device.state().manual = true;
+    let policy =
+        ChannelPolicy { deadline: Some(Duration::from_millis(1)), linger: Duration::ZERO, ..ChannelPolicy::default() };
+    let (mut channel, clock) = channel(&device, 64, policy);
+    channel.fill(vec![0; 8], 1).unwrap();
+    channel.fill(vec![0; 8], 2).unwrap();
+    channel.submit();
+    device.lose_after_first_member();
+    clock.advance(Duration::from_millis(2));
+    let mut out = Vec::new();
+    assert_eq!(channel.completed(&mut out), 2);
+    assert!(out[0].result.is_ok() && out[1].result.is_err());
+    for n in 0..10 {
+        channel.fill(vec![0; 8], 3).unwrap();
+        assert_eq!(channel.submit(), 1, "operation {n}");
+        device.run(1);
+        channel.completed(&mut out);
+    }
+}

@@ -205,3 +205,27 @@ fn dropped_jobs_return_their_credits_under_threads() {
 fn shared_queues_lose_nothing_under_threads() {
     stress(QueueMode::Shared, 4, true);
 }
+
+#[test]
+fn a_queue_found_full_by_the_second_piece_is_given_its_pause_too() {
+    let device = Arc::new(TestDevice::with(|info| info.max_transfer = 64));
+    device.state().manual = true;
+    let clock = common::clock();
+    clock.advance(Duration::from_secs(1));
+    let retry = Retry { attempts: 10, pause: Duration::from_millis(1) };
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let mover = Mover::with_clock([portal], Policy { retry, ..policy() }, clock.clone());
+    let mut job = mover.fill(vec![0; 128], 7);
+    device.run(1);
+    device.state().retries = 5;
+    for _ in 0..3 {
+        assert!(!job.is_done());
+        assert_eq!(device.state().retries, 4, "asked once, then not before the pause is over");
+    }
+    clock.advance(Duration::from_millis(1));
+    assert!(!job.is_done());
+    assert_eq!(device.state().retries, 3);
+    device.state().retries = 0;
+    device.state().manual = false;
+    assert_eq!(job.wait().result, Ok(Outcome::Done));
+}

@@ -193,20 +193,22 @@ impl Convoy {
 
     fn choose(&mut self, shared: &Shared, now: Moment) -> Poll<()> {
         self.stage = Stage::Choose;
-        if self.over().is_ready() {
-            return Poll::Ready(());
-        }
-        let from = self.next;
-        if let (true, Some(because)) = (self.members[from].fence, self.failed) {
-            for member in &mut self.members[from..] {
-                member.result = Some(Err(JobError::Abandoned { because }));
+        let from = loop {
+            if self.over().is_ready() {
+                return Poll::Ready(());
             }
-            return self.over();
-        }
-        if let Some(error) = self.members[from].bad.take() {
-            self.ended(from, Err(error));
-            return self.choose(shared, now);
-        }
+            let from = self.next;
+            if let (true, Some(because)) = (self.members[from].fence, self.failed) {
+                for member in &mut self.members[from..] {
+                    member.result = Some(Err(JobError::Abandoned { because }));
+                }
+                return self.over();
+            }
+            match self.members[from].bad.take() {
+                Some(error) => self.ended(from, Err(error)),
+                None => break from,
+            }
+        };
         let to = self.window(shared, from);
         if to - from < 2 {
             return self.single(shared, now, from);
@@ -335,6 +337,16 @@ impl ConvoyCargo {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Steps until it waits for a device or a queue, or is over: the CPU's share comes first.
+    pub(crate) fn launch(&mut self) -> Poll<Vec<Member>> {
+        loop {
+            let step = self.step();
+            if step.is_ready() || self.convoy.as_ref().is_some_and(|convoy| convoy.lane().is_some()) {
+                return step;
+            }
+        }
     }
 
     /// Drives the lane it waits for, then takes one step; on arrival the members come back.

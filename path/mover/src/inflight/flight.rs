@@ -96,7 +96,7 @@ impl Flight {
 
     /// True if `step` compares the time it is told.
     pub(super) fn needs_time(&self) -> bool {
-        !matches!(self.stage, Stage::Aloft(_))
+        matches!(self.stage, Stage::Ready | Stage::Full(_))
     }
 
     /// Who has done the work so far.
@@ -124,9 +124,9 @@ impl Flight {
             Stage::Full(_) => self.offer(shared, now),
             Stage::Aloft(leg) if shared.has_landed(&leg) => {
                 let record = shared.land(leg);
-                self.onward(shared, now, &record)
+                self.onward(shared, &record)
             }
-            Stage::Landed(record) => self.onward(shared, now, &record),
+            Stage::Landed(record) => self.onward(shared, &record),
             Stage::Aloft(leg) => {
                 self.stage = Stage::Aloft(leg);
                 Poll::Pending
@@ -179,9 +179,10 @@ impl Flight {
     }
 
     /// After a record: to the end, or on the way again in the same step.
-    fn onward(&mut self, shared: &Shared, now: Moment, record: &CompletionRecord) -> Poll<Result<Outcome, JobError>> {
+    fn onward(&mut self, shared: &Shared, record: &CompletionRecord) -> Poll<Result<Outcome, JobError>> {
         match self.arrived(shared, record) {
-            Poll::Pending => self.offer(shared, now),
+            // Looks at the clock itself: whoever waited for the record had no time to tell.
+            Poll::Pending => self.offer(shared, shared.clock.now()),
             ready => ready,
         }
     }

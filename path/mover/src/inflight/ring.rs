@@ -78,7 +78,8 @@ pub(crate) struct Landed<S, D> {
     pub(crate) record: Option<CompletionRecord>,
 }
 
-/// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`).
+/// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`);
+/// dropped by hand, because whatever a device may touch must stay if `drop` gives up or unwinds.
 pub(crate) struct Ring<S, D> {
     lane: Lane,
     /// Operations it holds; the places are the next power of two, so that a position becomes an index by a mask.
@@ -87,7 +88,7 @@ pub(crate) struct Ring<S, D> {
     /// What the state machines below ask for; made of `policy` once.
     job_policy: Policy,
     clock: Arc<dyn Clock>,
-    places: Vec<Place<S, D>>,
+    places: ManuallyDrop<Vec<Place<S, D>>>,
     records: ManuallyDrop<Vec<Records>>,
     list: ManuallyDrop<Vec<Descriptor>>,
     /// Bursts whose record is to come, oldest first; never more than places.
@@ -124,7 +125,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             job_policy: Policy { hint: policy.hint, on_fault: policy.on_fault, ..Policy::default() },
             policy,
             clock,
-            places: (0..n).map(place).collect(),
+            places: ManuallyDrop::new((0..n).map(place).collect()),
             records: ManuallyDrop::new((0..n).map(|_| Records::default()).collect()),
             list: ManuallyDrop::new(vec![Descriptor::nop(); n]),
             bursts: std::collections::VecDeque::with_capacity(n),
@@ -259,7 +260,11 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             crate::route::with_policy_flags(d, &self.lane.limits, &self.job_policy, course.rest().writes())
         };
         self.records[i].own.clear();
-        self.list[i] = d.with_record(self.records[i].own.address());
+        let d = d.with_record(self.records[i].own.address());
+        assert!(i < self.list.len(), "one entry for each place");
+        // SAFETY: in bounds by the line above; entry `i` is in no burst, so no device reads it. By pointer, because a
+        // reference to the whole list would claim entries that one reads now.
+        unsafe { self.list.as_mut_ptr().add(i).write(d) };
         true
     }
 
@@ -271,14 +276,14 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             self.list[i]
         } else {
             self.records[i].batch.clear();
-            let list = self.list[i..].as_ptr().expose_provenance() as u64;
+            let list = self.list.as_mut_ptr().wrapping_add(i).expose_provenance() as u64;
             // No longer than the queue's 32-bit limit.
             Descriptor::batch(list, u32::try_from(len).unwrap_or(u32::MAX)).with_record(self.records[i].batch.address())
         };
         // SAFETY: each descriptor names ranges of its place's payload, which stays in the place until the operation ended
         // (`fetch`, `drop`), or a raw user's promise; list and records stay until the burst's record is seen (`head` does not
         // pass it), and `drop` leaks all of it otherwise.
-        match self.lane.portal.offer(&unsafe { Submission::vouch(descriptor) }) {
+        match self.lane.offer(&unsafe { Submission::vouch(descriptor) }) {
             Offer::Taken => {
                 self.bursts.push_back(Burst { first, len, entry });
                 for place in &mut self.places[i..i + len] {
@@ -356,8 +361,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             let i = self.index(first);
             let cell = if len == 1 { &self.records[i].own } else { &self.records[i].batch };
             let Some(record) = cell.read() else {
-                // As in `read_records`; one that was given up may never come, and holds up nobody.
-                if self.policy.order == Order::Submitted && !matches!(self.places[i].stage, Stage::Expired) {
+                // As in `read_records`; but with a deadline this one may be given up in part or whole and never come, and
+                // must not hold up those behind it.
+                if self.policy.order == Order::Submitted && self.policy.deadline.is_none() {
                     break;
                 }
                 b += 1;
@@ -371,10 +377,15 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 let i = self.index(position);
                 self.places[i].in_burst = false;
                 if matches!(self.places[i].stage, Stage::Expired) {
-                    // Late, but here: now the buffers can go.
-                    self.places[i].payload = None;
                     self.places[i].stage = Stage::Fetched;
                     self.expired -= 1;
+                }
+            }
+            // Late, but here: now the buffers can go. Last, because a payload's drop may panic; only given-up ones are left.
+            for position in first..first + len as u64 {
+                let i = self.index(position);
+                if matches!(self.places[i].stage, Stage::Fetched) {
+                    drop(self.places[i].payload.take());
                 }
             }
         }
@@ -456,14 +467,17 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let now = self.clock.now();
         for position in self.head..self.waiting {
             let i = self.index(position);
-            let late = now >= self.places[i].deadline;
-            if late && matches!(self.places[i].stage, Stage::Again) {
-                // No device has it: it ends with its buffers.
-                self.again -= 1;
-                let after = self.policy.deadline.unwrap_or_default();
-                self.end(i, Err(JobError::Deadline { after }), None);
+            if now >= self.places[i].deadline && matches!(self.places[i].stage, Stage::Again) {
+                self.expire_grounded(i);
             }
         }
+    }
+
+    /// An operation that was to be sent again is late; no device has it, so it ends with its buffers.
+    fn expire_grounded(&mut self, i: usize) {
+        self.again -= 1;
+        let after = self.policy.deadline.unwrap_or_default();
+        self.end(i, Err(JobError::Deadline { after }), None);
     }
 
     /// The next operation that has ended, in the channel's order.
@@ -475,6 +489,14 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             match &self.places[i].stage {
                 Stage::Ended(..) => return Some(self.take(position, i)),
                 Stage::Aloft if now.is_some_and(|now| now >= self.places[i].deadline) => {
+                    // In submission order `read_records` stops at the first that is out; and one may just have come.
+                    if let Some(record) = self.records[i].own.read() {
+                        self.arrived(i, &record);
+                        if matches!(self.places[i].stage, Stage::Again) {
+                            self.expire_grounded(i);
+                        }
+                        continue;
+                    }
                     self.places[i].stage = Stage::Expired;
                     self.expired += 1;
                     return Some(Landed {
@@ -528,24 +550,26 @@ impl<S, D> Drop for Ring<S, D> {
             let cell = if burst.len == 1 { &ring.records[i].own } else { &ring.records[i].batch };
             cell.status().is_some()
         };
+        // A clock or a portal that panics in here leaks everything, as giving up does.
         while !self.bursts.iter().all(|burst| over(self, burst)) {
             if self.clock.now() >= end {
-                eprintln!(
-                    "telpher: a channel to {} was dropped with operations in flight, which had no completion record {:?} \
-                     later; its buffers and records are leaked, because the device may still write them",
+                crate::report::say(format_args!(
+                    "a channel to {} was dropped with operations in flight, which had no completion record {:?} later; its \
+                     buffers and records are leaked, because the device may still write them",
                     self.lane.portal.info().name,
                     self.policy.linger,
-                );
-                self.places.drain(..).for_each(std::mem::forget);
+                ));
                 return;
             }
             self.lane.portal.drive();
             self.clock.rest(waiter.rest());
         }
-        // SAFETY: every burst's record is there, so no device has them; nothing uses them after this.
+        // SAFETY: every burst's record is there, so no device has them; nothing uses them after this. Places last, because
+        // their payloads' drops may panic.
         unsafe {
             ManuallyDrop::drop(&mut self.records);
             ManuallyDrop::drop(&mut self.list);
+            ManuallyDrop::drop(&mut self.places);
         }
     }
 }

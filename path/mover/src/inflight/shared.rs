@@ -3,7 +3,6 @@
 use super::table::{Leg, Table};
 use crate::policy::Policy;
 use crate::route::Lanes;
-use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Clock, Moment};
 use crate::wait::Waiter;
 use std::sync::Arc;
@@ -18,8 +17,6 @@ pub(crate) struct Shared {
     table: Table,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Batches begun.
-    batches: AtomicU64,
 }
 
 impl Shared {
@@ -30,7 +27,7 @@ impl Shared {
     ) -> Self {
         let lanes = Lanes::new(portals);
         let capacity = if lanes.all().is_empty() { 0 } else { policy.capacity };
-        Shared { lanes, table: Table::new(capacity), policy, clock, batches: AtomicU64::new(0) }
+        Shared { lanes, table: Table::new(capacity), policy, clock }
     }
 
     /// Offers a descriptor to a lane, asking for a record in a slot. Nothing means no slot, no credit, or `Retry`.
@@ -45,7 +42,7 @@ impl Shared {
         // and which `Drop` leaks rather than frees while a slot is parked. A leg that is never landed belongs to a handle
         // that holds an `Arc` to this table or to a scope that waits.
         let submission = unsafe { Submission::vouch(descriptor) };
-        match self.lanes.all()[lane].portal.offer(&submission) {
+        match self.lanes.all()[lane].offer(&submission) {
             Offer::Taken => Some(leg),
             Offer::Retry => {
                 self.table.land(&self.lanes, leg);
@@ -70,12 +67,6 @@ impl Shared {
     /// Leaves `cargo` in the leg's slot until its record is written.
     pub(super) fn park(&self, leg: Leg, cargo: Box<dyn Send>, expired: bool) {
         self.table.park(leg, cargo, expired);
-    }
-
-    /// A number no other batch of this mover has.
-    pub(crate) fn next_batch(&self) -> u64 {
-        // Relaxed: only the number counts.
-        self.batches.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Jobs that were dropped, and jobs that expired, whose memory is still kept.
@@ -130,19 +121,29 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        /// Leaks the table unless told otherwise: settling runs a portal, a clock and payloads' drops, and if one of them
+        /// unwinds the rest is still in flight.
+        struct Leak<'a>(&'a mut Shared);
+        impl Drop for Leak<'_> {
+            fn drop(&mut self) {
+                self.0.table.leak();
+            }
+        }
         if self.parked() == (0, 0) {
             return;
         }
-        let (dropped, expired) = self.settle();
-        if (dropped, expired) != (0, 0) {
-            self.table.leak();
-            eprintln!(
-                "telpher: {} jobs had no completion record {:?} after the last handle of their mover was dropped \
-                 ({dropped} dropped, {expired} past their deadline); their buffers and records are leaked, because the \
-                 device may still write them",
-                dropped + expired,
-                self.policy.linger,
-            );
+        let leak = Leak(self);
+        let (dropped, expired) = leak.0.settle();
+        if (dropped, expired) == (0, 0) {
+            std::mem::forget(leak);
+            return;
         }
+        drop(leak);
+        crate::report::say(format_args!(
+            "{} jobs had no completion record {:?} after the last handle of their mover was dropped ({dropped} dropped, \
+             {expired} past their deadline); their buffers and records are leaked, because the device may still write them",
+            dropped.saturating_add(expired),
+            self.policy.linger,
+        ));
     }
 }

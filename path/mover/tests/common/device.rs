@@ -93,6 +93,25 @@ impl TestDevice {
         self.state().faults.insert(address / PAGE, (u32::MAX, true));
     }
 
+    /// Takes the oldest descriptor away, unexecuted.
+    pub(crate) fn take_front(&self) -> Descriptor {
+        self.state().queue.pop_front().expect("one is there")
+    }
+
+    /// Puts it back where it was.
+    pub(crate) fn put_back(&self, descriptor: Descriptor) {
+        self.state().queue.push_front(descriptor);
+    }
+
+    /// The device breaks down within the oldest descriptor, a batch, after its first member.
+    pub(crate) fn lose_after_first_member(&self) {
+        let batch = self.take_front();
+        assert_eq!(batch.opcode(), Opcode::Batch);
+        // SAFETY: the list was vouched for.
+        let member = unsafe { *(batch.src() as *const Descriptor) };
+        self.execute(&mut self.state(), &member, true);
+    }
+
     /// Executes at most `n` descriptors; how many were there.
     pub(crate) fn run(&self, n: usize) -> usize {
         let mut state = self.state();
@@ -433,7 +452,9 @@ fn complete(d: &Descriptor, record: CompletionRecord) {
     }
 }
 
-impl Portal for TestDevice {
+// SAFETY: a descriptor is queued once or answered `Retry`, executed once, and forgotten with its record; `Retry` and panics
+// come before it is queued.
+unsafe impl Portal for TestDevice {
     fn info(&self) -> &QueueInfo {
         &self.info
     }

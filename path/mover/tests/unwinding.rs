@@ -1,0 +1,199 @@
+//! A panic, or nobody to complain to, frees nothing that a device may still write.
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "a portal and a buffer that panic; both traits are promises")]
+
+mod common;
+
+use common::device::TestDevice;
+use common::{Watched, mover, policy};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use telpher_mover::{Channel, ChannelPolicy, Mover, Policy, StableBuf, StableBufMut};
+use telpher_portal::{Offer, Portal, QueueInfo, Submission};
+
+/// Panics when told.
+#[derive(Debug)]
+struct Moody {
+    device: Arc<TestDevice>,
+    in_drive: AtomicBool,
+    after_taking: bool,
+}
+
+impl Moody {
+    fn new(device: &Arc<TestDevice>, after_taking: bool) -> Arc<Self> {
+        Arc::new(Moody { device: Arc::clone(device), in_drive: AtomicBool::new(false), after_taking })
+    }
+}
+
+// SAFETY: as the device; it breaks the rule about unwinding only where the test is about that, and then the process ends.
+unsafe impl Portal for Moody {
+    fn info(&self) -> &QueueInfo {
+        self.device.info()
+    }
+
+    fn offer(&self, submission: &Submission) -> Offer {
+        let answer = self.device.offer(submission);
+        assert!(!self.after_taking, "a portal's offer");
+        answer
+    }
+
+    fn drive(&self) {
+        assert!(!self.in_drive.load(Ordering::SeqCst), "a portal's drive");
+    }
+}
+
+/// Panics when dropped, if told so.
+struct Bad(Vec<u8>, bool);
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        assert!(!self.1, "a payload's drop");
+    }
+}
+
+// SAFETY: a Vec's block stays where it is.
+unsafe impl StableBuf for Bad {
+    fn address(&self) -> u64 {
+        self.0.address()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+// SAFETY: as above.
+unsafe impl StableBufMut for Bad {
+    fn address_mut(&mut self) -> u64 {
+        self.0.address_mut()
+    }
+}
+
+/// A device that executes only when told.
+fn manual() -> Arc<TestDevice> {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    device.state().manual = true;
+    device
+}
+
+fn panics(f: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(f)).is_err()
+}
+
+#[test]
+fn a_payload_that_panics_while_its_mover_is_dropped_frees_no_other() {
+    let device = manual();
+    let mover = mover(&device, policy());
+    drop(mover.fill(Bad(vec![0; 64], true), 1));
+    let (buffer, gone) = Watched::new(vec![0; 64]);
+    drop(mover.fill(buffer, 1));
+    device.run(1);
+    assert!(panics(move || drop(mover)));
+    assert!(!gone.load(Ordering::SeqCst), "the device still has it");
+    // Into memory that is still there.
+    device.run(1);
+}
+
+#[test]
+fn a_portal_that_panics_while_its_mover_is_dropped_frees_nothing() {
+    let device = manual();
+    let moody = Moody::new(&device, false);
+    let mover = Mover::new([Arc::clone(&moody) as Arc<dyn Portal>], policy());
+    let (buffer, gone) = Watched::new(vec![0; 64]);
+    drop(mover.fill(buffer, 1));
+    moody.in_drive.store(true, Ordering::SeqCst);
+    assert!(panics(move || drop(mover)));
+    assert!(!gone.load(Ordering::SeqCst), "the device still has it");
+    device.run(1);
+}
+
+#[test]
+fn a_portal_that_panics_while_its_channel_is_dropped_frees_nothing() {
+    let device = manual();
+    let moody = Moody::new(&device, false);
+    let mut channel: Channel<Watched, Watched> =
+        Channel::new(Arc::clone(&moody) as Arc<dyn Portal>, 4, ChannelPolicy::default()).unwrap();
+    let (buffer, gone) = Watched::new(vec![0; 64]);
+    channel.fill(buffer, 1).unwrap();
+    channel.submit();
+    moody.in_drive.store(true, Ordering::SeqCst);
+    assert!(panics(move || drop(channel)));
+    assert!(!gone.load(Ordering::SeqCst), "the device still has it");
+    device.run(1);
+}
+
+#[test]
+fn late_buffers_of_a_channel_are_dropped_when_its_books_are_in_order() {
+    let device = manual();
+    let clock = common::clock();
+    let policy = ChannelPolicy { deadline: Some(Duration::from_millis(1)), ..ChannelPolicy::default() };
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let mut channel: Channel<Vec<u8>, Bad> = Channel::with_clock(portal, 2, policy, clock.clone()).unwrap();
+    let mut out = Vec::new();
+    for bad in [true, false] {
+        assert!(channel.fill(Bad(vec![0; 8], bad), 1).is_ok());
+    }
+    channel.submit();
+    clock.advance(Duration::from_millis(2));
+    assert_eq!((channel.completed(&mut out), channel.quarantined()), (2, 2));
+    device.run(1);
+    assert!(panics(|| {
+        channel.completed(&mut out);
+    }));
+    assert_eq!((channel.completed(&mut out), channel.quarantined()), (0, 0));
+    // Both places are free again.
+    for _ in 0..2 {
+        assert!(channel.fill(Bad(vec![0; 8], false), 1).is_ok());
+    }
+    channel.submit();
+    device.run(1);
+    assert_eq!(channel.completed(&mut out), 2);
+}
+
+/// Runs one test of this file again in a process of its own, with `TELPHER_ALONE` set.
+fn alone(test: &str, stderr: Stdio) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("TELPHER_ALONE", "1").stderr(stderr).output().unwrap()
+}
+
+fn is_alone() -> bool {
+    std::env::var_os("TELPHER_ALONE").is_some()
+}
+
+#[test]
+fn what_cannot_be_said_on_standard_error_frees_nothing() {
+    if !is_alone() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let out = alone("what_cannot_be_said_on_standard_error_frees_nothing", full.into());
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+        return;
+    }
+    let (device, linger) = (manual(), Duration::from_millis(5));
+    let mut channel: Channel<Watched, Watched> =
+        Channel::new(Arc::clone(&device) as Arc<dyn Portal>, 4, ChannelPolicy { linger, ..ChannelPolicy::default() })
+            .unwrap();
+    let (buffer, gone) = Watched::new(vec![0; 64]);
+    channel.fill(buffer, 1).unwrap();
+    channel.submit();
+    let mover = mover(&device, Policy { linger, ..policy() });
+    let (other, other_gone) = Watched::new(vec![0; 64]);
+    drop(mover.fill(other, 1));
+    let panicked = [panics(move || drop(channel)), panics(move || drop(mover))];
+    assert_eq!((panicked, [gone, other_gone].map(|gone| gone.load(Ordering::SeqCst))), ([false; 2], [false; 2]));
+    device.run(2);
+}
+
+#[test]
+fn a_portal_that_panics_after_it_took_a_descriptor_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    if !is_alone() {
+        let out = alone("a_portal_that_panics_after_it_took_a_descriptor_ends_the_process", Stdio::piped());
+        assert_eq!(out.status.signal(), Some(6), "SIGABRT");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(said.contains("telpher: a portal panicked while it was offered a descriptor"), "{said}");
+        return;
+    }
+    let mover = Mover::new([Moody::new(&manual(), true) as Arc<dyn Portal>], policy());
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(mover.fill(vec![0; 64], 1))));
+}
