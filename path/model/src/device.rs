@@ -224,12 +224,6 @@ impl Device {
         self.wqs.get(wq).map_or(0, |wq| wq.ring.occupancy())
     }
 
-    /// Descriptors accepted by all queues so far; grows with every submission, and by one with every Enable WQ.
-    #[must_use]
-    pub fn accepted(&self) -> u64 {
-        self.wqs[..self.queues()].iter().fold(0, |sum, wq| sum.wrapping_add(wq.ring.tail_position()))
-    }
-
     /// A queue's configuration as written, with its state and occupancy.
     #[must_use]
     pub fn wq_cfg(&self, wq: usize) -> WqCfg {

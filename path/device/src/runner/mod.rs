@@ -1,5 +1,6 @@
 //! Who steps the model's engines.
 
+mod combiner;
 mod inline;
 mod sleeper;
 mod threaded;
