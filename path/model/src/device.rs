@@ -244,6 +244,7 @@ impl Device {
 
     /// Group an engine works for, once the device is enabled.
     #[must_use]
+    #[inline]
     pub fn group_of_engine(&self, engine: usize) -> Option<usize> {
         let group = usize::try_from(self.engine_group.get(engine)?.get()).ok()?.checked_sub(1)?;
         (group < MAX_GROUPS).then_some(group)

@@ -1,7 +1,7 @@
 //! The inline runner: whoever submits, or waits, steps the engines.
 
 use super::combiner::Combiner;
-use super::{Core, Crew};
+use super::{Core, Crew, Round};
 use crate::sync::{AtomicU32, Ordering};
 use telpher_model::Progress;
 
@@ -25,7 +25,7 @@ impl Inline {
         self.crew.run(|crew, others| {
             // What others left may be any group's.
             let group = if others { None } else { group };
-            while !is_held() && crew.step(core, group) == Progress::Worked {}
+            while !is_held() && crew.step(core, group) == Round::More {}
             !is_held()
         });
     }

@@ -24,6 +24,20 @@ pub enum Runner {
 /// Steps an engine is taken before the next one gets its turn: a batch of 32 fits.
 const STEPS: u32 = 128;
 
+/// What stepping a crew came to.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Round {
+    /// Nothing waited.
+    Idle,
+    /// Everything that waited was done.
+    Done,
+    /// Something was done, and more may be.
+    More,
+    /// What is in hand waits for software or for another crew.
+    Blocked,
+}
+
 /// A device and the memory it reaches.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -45,26 +59,36 @@ impl Crew {
 
     /// Steps each engine (of one group, or of all) as long as it makes progress, within a bound that lets others in.
     #[inline]
-    pub(crate) fn step(&mut self, core: &Core, group: Option<usize>) -> Progress {
-        let mut all = Progress::Idle;
+    pub(crate) fn step(&mut self, core: &Core, group: Option<usize>) -> Round {
+        let (mut worked, mut blocked, mut cut) = (false, false, false);
         for engine in &mut self.engines {
             if group.is_some() && core.device.group_of_engine(engine.index()) != group {
                 continue;
             }
-            for _ in 0..STEPS {
+            let mut steps = 0;
+            loop {
                 match run(engine, &core.device, &core.spaces, &mut self.scratch, |_| ()) {
-                    Progress::Worked => all = Progress::Worked,
+                    Progress::Worked => worked = true,
                     Progress::Idle => break,
                     Progress::Blocked => {
-                        if all == Progress::Idle {
-                            all = Progress::Blocked;
-                        }
+                        blocked = true;
                         break;
                     }
                 }
+                steps += 1;
+                if steps == STEPS {
+                    cut = true;
+                    break;
+                }
             }
         }
-        all
+        match (worked, blocked) {
+            // Cut off at the bound, or somebody may have waited for what another did: there is more.
+            (true, _) if cut || blocked => Round::More,
+            (true, _) => Round::Done,
+            (false, true) => Round::Blocked,
+            (false, false) => Round::Idle,
+        }
     }
 
     /// True if an engine of the crew has a descriptor in hand or waiting, ordered against submission.

@@ -4,11 +4,10 @@
 //! for them; a worker steps several engines in turn, and none of them can block another.
 
 use super::sleeper::Sleeper;
-use super::{Core, Crew};
+use super::{Core, Crew, Round};
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use telpher_model::Progress;
 
 /// Looks at empty queues before a worker sleeps: about 50 µs, several times what a round trip between cores takes.
 /// Source: chosen; the cost of a sleep and a wake-up is of the same size.
@@ -97,10 +96,10 @@ fn work(core: &Core, shared: &Shared, worker: usize, mut crew: Crew) {
         }
         if order == RUN {
             match crew.step(core, None) {
-                Progress::Worked => idle = 0,
-                Progress::Idle => idle += 1,
+                Round::Done | Round::More => idle = 0,
+                Round::Idle => idle += 1,
                 // Waits for software or for another worker. Others may need the core more, but not for a short wait.
-                Progress::Blocked => {
+                Round::Blocked => {
                     idle = 0;
                     blocked = blocked.wrapping_add(1);
                     if blocked % BLOCKED_SPINS == 0 {
