@@ -1,7 +1,8 @@
 //! SIGSEGV and SIGBUS: faults of our kernels go on at their landing, all others to whoever was here before.
 //!
-//! The handler touches no lock, no allocator and no thread-local, and needs about a hundred bytes of stack, so it may run
-//! on the small alternate stack the Rust runtime installs, or on the thread's own.
+//! The handler touches no lock, no allocator and no thread-local, and needs less than a kilobyte of stack, signal sets of
+//! the chaining path included, so it may run on the small alternate stack the Rust runtime installs, or on the thread's
+//! own.
 //!
 //! **Chaining.** A fault that is not ours is answered as if this handler did not exist: an ignored or default action lets
 //! the process die by the same signal at the same instruction; a handler is called with the same arguments, its mask, and
@@ -78,7 +79,7 @@ struct Previous {
 }
 
 // SAFETY: `action` is written only under the `Once` of `install`, before `known` is released, and read only after `known`
-// was acquired. (The second write in `install` happens only if somebody changed the action in between; see there.)
+// was acquired. (An action that another thread installs between the two calls of `install_one` is not chained to.)
 unsafe impl Sync for Previous {}
 
 impl Previous {
