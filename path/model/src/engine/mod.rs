@@ -12,15 +12,20 @@
 //! An engine never touches memory: the runner does, or, in simulated time, only accounts for it. Source: SPEC §3.5, §3.8,
 //! §3.9, §3.12, §5.4.
 
+mod batch;
+mod count;
+mod report;
+
 use crate::action::Action;
 use crate::capabilities::MAX_ENGINES;
 use crate::device::{Device, MAX_LANES};
-use crate::errors::{Append, ErrorReport, ReportedDescriptor};
+use crate::errors::Append;
 use crate::group::Pick;
 use crate::interrupt::Interrupt;
-use crate::legality::{Origin, Refusal};
+use crate::legality::Origin;
 use crate::sync::{AtomicU64, Ordering, Word};
 use crate::wq::{Entry, Submitter};
+use batch::Batch;
 use telpher_abi::perfmon::Event;
 use telpher_abi::registers::DeviceState;
 use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, OpFlags, Opcode, OperandId, Status, StatusByte};
@@ -128,19 +133,6 @@ struct Work {
     descriptor: Descriptor,
     origin: Origin,
     position: u64,
-}
-
-/// The batch whose members are being executed.
-#[derive(Clone, Copy, Debug)]
-struct Batch {
-    work: Work,
-    next: u32,
-    done: u32,
-    failed: bool,
-    /// A member's record went to the event log; then the Batch's does too.
-    logged: bool,
-    /// The list ended with a fault.
-    fault: Option<Fault>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -368,67 +360,6 @@ impl Engine {
         self.decide(device)
     }
 
-    /// Reads the next member of the batch, or ends it. `None` if the phase moved on.
-    fn next_member(&mut self, device: &Device, batch: Batch) -> Option<Step> {
-        if batch.fault.is_none() && batch.next < batch.work.descriptor.size() {
-            self.phase = Phase::Fetching;
-            let offset = u64::from(batch.next) * telpher_abi::DESCRIPTOR_BYTES;
-            return Some(Step::Fetch { address: batch.work.descriptor.src().wrapping_add(offset) });
-        }
-        self.end_batch(device, batch);
-        None
-    }
-
-    /// Every member that will be executed has been: the Batch itself completes.
-    fn end_batch(&mut self, device: &Device, batch: Batch) {
-        self.work = batch.work;
-        let status = match batch.fault {
-            Some(_) => StatusByte::fault(Status::BatchPageFault, false),
-            None if batch.failed => StatusByte::new(Status::BatchFail),
-            None => StatusByte::new(Status::Success),
-        };
-        let mut record = CompletionRecord::new(status).with_bytes_completed(batch.done);
-        if let Some(fault) = batch.fault {
-            record = record.with_fault_address(fault.address);
-        }
-        if device.capabilities.gen_cap.batch_continuation() {
-            record = record.with_result(batch.failed.into());
-        }
-        let operand = if batch.fault.is_some() { OperandId::Source1 } else { OperandId::Unknown };
-        let outcome = Outcome { record, operand, ..Outcome::of(Status::None) };
-        self.batch = None;
-        if batch.logged && self.wants_anything() {
-            // A member's record went to the log, so the Batch's must follow it there (SPEC §5.9).
-            let entry = self.log_entry_with_record(device, Status::BatchEventLog, &outcome.record, true);
-            self.log(entry, false);
-        } else {
-            self.outcome = outcome;
-            self.phase = Phase::Recording;
-        }
-    }
-
-    /// The runner's answer to [`Step::Fetch`].
-    pub fn fetched(&mut self, device: &Device, member: Result<Descriptor, Fault>) {
-        let (Phase::Fetching, Some(batch)) = (self.phase, self.batch.as_mut()) else { return };
-        self.phase = Phase::Ready;
-        match member {
-            Err(fault) => batch.fault = Some(fault),
-            Ok(descriptor) if descriptor.flags().contains(Flags::FENCE) && batch.failed => {
-                // Fence: this member and everything after it are abandoned (SPEC Table 8-3).
-                batch.next = batch.work.descriptor.size();
-            }
-            Ok(descriptor) => {
-                // Cannot lose bits: a batch has at most 2^15 members.
-                let batch_index = Some(u16::try_from(batch.next).unwrap_or(u16::MAX));
-                batch.next += 1;
-                self.work.descriptor = descriptor;
-                self.work.origin.batch_index = batch_index;
-                self.phase = Phase::Deciding;
-                device.count(Event::FROM_BATCH, 1, Some(self.work.origin.wq), Some(self.index), None);
-            }
-        }
-    }
-
     /// Refuses the descriptor in hand, or turns it into an action. `None` if the phase moved on.
     #[inline]
     fn decide(&mut self, device: &Device) -> Option<Step> {
@@ -469,48 +400,6 @@ impl Engine {
         }
     }
 
-    /// Where a refused descriptor's status goes. Source: SPEC Table 5-6, last column.
-    #[cold]
-    fn refuse(&mut self, device: &Device, refusal: Refusal) {
-        let mut outcome = Outcome::of(refusal.status);
-        outcome.record = outcome.record.with_invalid_flags(refusal.flags);
-        let record_unusable = refusal.status == Status::TrafficClass && self.record_class_unusable(device);
-        match refusal.status {
-            Status::CompletionRecordAlignment | Status::PrivilegeBad => {
-                self.report(device, &outcome, None);
-            }
-            Status::TrafficClass if record_unusable => self.report(device, &outcome, None),
-            Status::InterruptHandle => {
-                // Told twice: in the record, and in the event log or SWERROR (SPEC Table 5-6, 0x19).
-                let handle = Some(self.work.descriptor.interrupt_handle().into());
-                let entry = device.event_log_enabled().then(|| {
-                    let record = &outcome.record;
-                    self.log_entry_with_record(device, refusal.status, record, false).with_address(0).with_write(false)
-                });
-                if self.wants_record(refusal.status) {
-                    match entry {
-                        Some(entry) => self.owed_entry = Some(entry),
-                        None => device.report_device_error(&self.report_of(&outcome, handle)),
-                    }
-                    self.end_with(outcome);
-                } else {
-                    self.report(device, &outcome, handle);
-                    if let Some(entry) = entry {
-                        self.log(entry, false);
-                    }
-                }
-            }
-            _ => self.end_with(outcome),
-        }
-    }
-
-    fn record_class_unusable(&self, device: &Device) -> bool {
-        let flags = self.work.descriptor.flags();
-        let classes = device.wqs[self.work.origin.wq].rules.0.classes.get();
-        flags.contains(Flags::COMPLETION_RECORD_ADDRESS_VALID)
-            && classes >> u64::from(flags.contains(Flags::COMPLETION_RECORD_TC)) & 1 == 0
-    }
-
     /// The runner's answer to [`Step::Execute`].
     #[inline]
     pub fn executed(&mut self, device: &Device, mut outcome: Outcome) {
@@ -529,16 +418,6 @@ impl Engine {
     fn end_with(&mut self, outcome: Outcome) {
         self.outcome = outcome;
         self.phase = Phase::Recording;
-    }
-
-    fn log(&mut self, entry: EventLogEntry, notify: bool) {
-        self.entry = entry;
-        self.notify_after_log = notify;
-        self.phase = Phase::Logging;
-    }
-
-    fn after_log(&mut self) {
-        self.phase = if self.notify_after_log { Phase::Notifying } else { Phase::Ending };
     }
 
     fn wants_anything(&self) -> bool {
@@ -594,14 +473,6 @@ impl Engine {
         None
     }
 
-    /// A Drain's success goes to the event log where completion records may fault (SPEC §3.12).
-    fn drains_to_log(&self, device: &Device, status: Status) -> bool {
-        self.work.descriptor.opcode() == Opcode::Drain
-            && status == Status::Success
-            && device.event_log_enabled()
-            && !self.has_page_requests(device)
-    }
-
     /// The runner's answer to [`Step::Record`].
     #[inline]
     pub fn recorded(&mut self, device: &Device, written: Result<(), Fault>) {
@@ -618,109 +489,6 @@ impl Engine {
             }
             Err(fault) => self.record_faulted(device, fault),
         }
-    }
-
-    /// The completion record could not be written: status 0x1a tells the log, with the record, or SWERROR, without.
-    #[cold]
-    fn record_faulted(&mut self, device: &Device, fault: Fault) {
-        // The entry that would have followed says less than the one that replaces the record.
-        self.owed_entry = None;
-        let outcome = self.outcome;
-        if device.event_log_enabled() {
-            let first = self.batch.as_ref().is_none_or(|batch| !batch.logged);
-            if let Some(batch) = self.batch.as_mut() {
-                batch.logged = true;
-            }
-            let entry = self
-                .log_entry_with_record(device, Status::CompletionRecordFault, &outcome.record, first)
-                .with_operand(OperandId::CompletionRecord as u8);
-            self.log(entry, false);
-            return;
-        }
-        let mut report = self.report_of(&outcome, Some((OperandId::CompletionRecord as u32) << 29));
-        report.code = Status::CompletionRecordFault.code();
-        report.write = true;
-        report.address = fault.address;
-        device.report_device_error(&report);
-        self.phase = Phase::Notifying;
-    }
-
-    /// An event log entry that carries the completion record software shall write.
-    fn log_entry_with_record(
-        &self,
-        device: &Device,
-        code: Status,
-        record: &CompletionRecord,
-        first: bool,
-    ) -> EventLogEntry {
-        let descriptor = &self.work.descriptor;
-        let flags = descriptor.flags();
-        let in_batch = self.work.origin.batch_index.is_some() || descriptor.opcode() == Opcode::Batch;
-        debug_assert!(device.event_log_enabled());
-        let mut report = self.report_of(&Outcome::of(code), Some(0));
-        report.write = true;
-        report.address = descriptor.completion_address();
-        report
-            .to_log_entry()
-            .with_batch_identifier(if in_batch { self.batch_identifier() } else { 0 })
-            .with_interrupt_handle(descriptor.interrupt_handle())
-            .with_interrupt_required(flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT))
-            .with_ims_portal(self.work.origin.submitter.ims)
-            .with_record_required(self.wants_record(record.status()))
-            .with_first_error_in_batch(in_batch && first)
-            .with_record(*record)
-    }
-
-    /// A number for the batch in this lane; the first 16 lanes of every engine have numbers of their own.
-    fn batch_identifier(&self) -> u8 {
-        u8::try_from((self.index + self.lane * MAX_ENGINES) & 0xff).unwrap_or_default()
-    }
-
-    fn report_of(&self, outcome: &Outcome, information: Option<u32>) -> ErrorReport {
-        let Work { descriptor, origin, .. } = &self.work;
-        let byte = outcome.record.status_byte();
-        ErrorReport {
-            code: byte.status().code(),
-            wq: u8::try_from(origin.wq).ok(),
-            descriptor: Some(ReportedDescriptor {
-                operation: descriptor.opcode().code(),
-                submitter: origin.submitter,
-                batch_index: origin.batch_index,
-            }),
-            information,
-            write: byte.is_write(),
-            address: outcome.record.fault_address(),
-        }
-    }
-
-    /// Tells an error that no completion record tells: the event log if there is one, else SWERROR.
-    #[cold]
-    fn report(&mut self, device: &Device, outcome: &Outcome, information: Option<u32>) {
-        // Refused descriptors come here without passing `record`.
-        if matches!(self.phase, Phase::Deciding) {
-            if let Some(batch) = self.batch.as_mut() {
-                batch.done += 1;
-                batch.failed = true;
-            }
-            self.count_completion(device, outcome.record.status());
-        }
-        let report = self.report_of(outcome, information);
-        let notify = outcome.record.status() != Status::InterruptHandle;
-        if device.event_log_enabled() {
-            self.log(report.to_log_entry(), notify);
-        } else {
-            device.report_device_error(&report);
-            self.phase = if notify { Phase::Notifying } else { Phase::Ending };
-        }
-    }
-
-    /// The runner's answer to [`Step::Log`].
-    pub fn logged(&mut self, device: &Device, written: Result<(), Fault>) {
-        if self.phase != Phase::Logged {
-            return;
-        }
-        device.finish_append(written.is_ok());
-        self.after_log();
     }
 
     /// Delivers the completion interrupt, if one was asked for.
@@ -746,57 +514,5 @@ impl Engine {
             // Release: pairs with the Acquire in `in_progress`; whoever sees the lane free sees the work done.
             device.lanes[self.index][self.lane].0.key.store(0, Ordering::Release);
         }
-    }
-
-    #[cold]
-    fn count_dispatch(&self, device: &Device) {
-        let Work { descriptor, origin, .. } = &self.work;
-        if let Some(event) = Event::of_operation(descriptor.opcode()) {
-            device.count(event, 1, Some(origin.wq), Some(self.index), Some(descriptor.size().into()));
-        }
-    }
-
-    /// Data counts once an action was executed: bytes in units of 32, page requests, translations.
-    #[cold]
-    fn count_execution(&self, device: &Device, outcome: &Outcome) {
-        let (wq, engine) = (Some(self.work.origin.wq), Some(self.index));
-        let size = Some(u64::from(self.work.descriptor.size()));
-        let faulted = outcome.record.status().is_page_fault();
-        let share = |len: u64| if faulted { len.min(outcome.record.bytes_completed().into()) } else { len };
-        let (mut input, mut output) = (0, 0);
-        for range in self.action.ranges() {
-            let units = share(range.len).div_ceil(32);
-            if range.write {
-                output += units;
-            } else {
-                input += units;
-            }
-            let event = match range.operand {
-                OperandId::Source1 => Some(Event::READS_SOURCE_1),
-                OperandId::Destination1 => Some(Event::WRITES_DESTINATION_1),
-                _ => None,
-            };
-            if let Some(event) = event {
-                device.count(event, 1, wq, engine, size);
-            }
-            device.count(Event::TRANSLATED, 1, wq, engine, size);
-        }
-        device.count(Event::INPUT_32B, input, wq, engine, size);
-        device.count(Event::OUTPUT_32B, output, wq, engine, size);
-        device.count(Event::PAGE_REQUEST_OK, outcome.pages_granted.into(), wq, engine, size);
-        device.count(Event::PAGE_REQUEST_INVALID, outcome.pages_refused.into(), wq, engine, size);
-        if faulted {
-            device.count(Event::TRANSLATION_FAULT, 1, wq, engine, size);
-        }
-    }
-
-    #[cold]
-    fn count_completion(&self, device: &Device, status: Status) {
-        let event = match status {
-            Status::Success | Status::SuccessPredicateFalse => Event::SUCCESS,
-            Status::PageFault | Status::PageFaultRefused | Status::BatchPageFault => Event::PARTIAL,
-            _ => Event::ERROR,
-        };
-        device.count(event, 1, Some(self.work.origin.wq), Some(self.index), None);
     }
 }

@@ -1,0 +1,89 @@
+//! Batches: members one after the other, fences, and the Batch's own end. Source: SPEC §3.8, §3.9, §8.3.2.
+
+use super::{Engine, Outcome, Phase, Step, Work};
+use crate::capabilities::MAX_ENGINES;
+use crate::device::Device;
+use telpher_abi::perfmon::Event;
+use telpher_abi::{CompletionRecord, Descriptor, Flags, OperandId, Status, StatusByte};
+use telpher_mem::Fault;
+
+/// The batch whose members are being executed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    pub(super) work: Work,
+    pub(super) next: u32,
+    pub(super) done: u32,
+    pub(super) failed: bool,
+    /// A member's record went to the event log; then the Batch's does too.
+    pub(super) logged: bool,
+    /// The list ended with a fault.
+    pub(super) fault: Option<Fault>,
+}
+
+impl Engine {
+    /// Reads the next member of the batch, or ends it. `None` if the phase moved on.
+    pub(super) fn next_member(&mut self, device: &Device, batch: Batch) -> Option<Step> {
+        if batch.fault.is_none() && batch.next < batch.work.descriptor.size() {
+            self.phase = Phase::Fetching;
+            let offset = u64::from(batch.next) * telpher_abi::DESCRIPTOR_BYTES;
+            return Some(Step::Fetch { address: batch.work.descriptor.src().wrapping_add(offset) });
+        }
+        self.end_batch(device, batch);
+        None
+    }
+
+    /// Every member that will be executed has been: the Batch itself completes.
+    pub(super) fn end_batch(&mut self, device: &Device, batch: Batch) {
+        self.work = batch.work;
+        let status = match batch.fault {
+            Some(_) => StatusByte::fault(Status::BatchPageFault, false),
+            None if batch.failed => StatusByte::new(Status::BatchFail),
+            None => StatusByte::new(Status::Success),
+        };
+        let mut record = CompletionRecord::new(status).with_bytes_completed(batch.done);
+        if let Some(fault) = batch.fault {
+            record = record.with_fault_address(fault.address);
+        }
+        if device.capabilities.gen_cap.batch_continuation() {
+            record = record.with_result(batch.failed.into());
+        }
+        let operand = if batch.fault.is_some() { OperandId::Source1 } else { OperandId::Unknown };
+        let outcome = Outcome { record, operand, ..Outcome::of(Status::None) };
+        self.batch = None;
+        if batch.logged && self.wants_anything() {
+            // A member's record went to the log, so the Batch's must follow it there (SPEC §5.9).
+            let entry = self.log_entry_with_record(device, Status::BatchEventLog, &outcome.record, true);
+            self.log(entry, false);
+        } else {
+            self.outcome = outcome;
+            self.phase = Phase::Recording;
+        }
+    }
+
+    /// The runner's answer to [`Step::Fetch`].
+    pub fn fetched(&mut self, device: &Device, member: Result<Descriptor, Fault>) {
+        let (Phase::Fetching, Some(batch)) = (self.phase, self.batch.as_mut()) else { return };
+        self.phase = Phase::Ready;
+        match member {
+            Err(fault) => batch.fault = Some(fault),
+            Ok(descriptor) if descriptor.flags().contains(Flags::FENCE) && batch.failed => {
+                // Fence: this member and everything after it are abandoned (SPEC Table 8-3).
+                batch.next = batch.work.descriptor.size();
+            }
+            Ok(descriptor) => {
+                // Cannot lose bits: a batch has at most 2^15 members.
+                let batch_index = Some(u16::try_from(batch.next).unwrap_or(u16::MAX));
+                batch.next += 1;
+                self.work.descriptor = descriptor;
+                self.work.origin.batch_index = batch_index;
+                self.phase = Phase::Deciding;
+                device.count(Event::FROM_BATCH, 1, Some(self.work.origin.wq), Some(self.index), None);
+            }
+        }
+    }
+
+    /// A number for the batch in this lane; the first 16 lanes of every engine have numbers of their own.
+    pub(super) fn batch_identifier(&self) -> u8 {
+        u8::try_from((self.index + self.lane * MAX_ENGINES) & 0xff).unwrap_or_default()
+    }
+}

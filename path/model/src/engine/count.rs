@@ -1,0 +1,60 @@
+//! What an engine tells the performance counters, while any of them counts. Source: SPEC ch. 6.
+
+use super::{Engine, Outcome, Work};
+use crate::device::Device;
+use telpher_abi::perfmon::Event;
+use telpher_abi::{OperandId, Status};
+
+impl Engine {
+    #[cold]
+    pub(super) fn count_dispatch(&self, device: &Device) {
+        let Work { descriptor, origin, .. } = &self.work;
+        if let Some(event) = Event::of_operation(descriptor.opcode()) {
+            device.count(event, 1, Some(origin.wq), Some(self.index), Some(descriptor.size().into()));
+        }
+    }
+
+    /// Data counts once an action was executed: bytes in units of 32, page requests, translations.
+    #[cold]
+    pub(super) fn count_execution(&self, device: &Device, outcome: &Outcome) {
+        let (wq, engine) = (Some(self.work.origin.wq), Some(self.index));
+        let size = Some(u64::from(self.work.descriptor.size()));
+        let faulted = outcome.record.status().is_page_fault();
+        let share = |len: u64| if faulted { len.min(outcome.record.bytes_completed().into()) } else { len };
+        let (mut input, mut output) = (0, 0);
+        for range in self.action.ranges() {
+            let units = share(range.len).div_ceil(32);
+            if range.write {
+                output += units;
+            } else {
+                input += units;
+            }
+            let event = match range.operand {
+                OperandId::Source1 => Some(Event::READS_SOURCE_1),
+                OperandId::Destination1 => Some(Event::WRITES_DESTINATION_1),
+                _ => None,
+            };
+            if let Some(event) = event {
+                device.count(event, 1, wq, engine, size);
+            }
+            device.count(Event::TRANSLATED, 1, wq, engine, size);
+        }
+        device.count(Event::INPUT_32B, input, wq, engine, size);
+        device.count(Event::OUTPUT_32B, output, wq, engine, size);
+        device.count(Event::PAGE_REQUEST_OK, outcome.pages_granted.into(), wq, engine, size);
+        device.count(Event::PAGE_REQUEST_INVALID, outcome.pages_refused.into(), wq, engine, size);
+        if faulted {
+            device.count(Event::TRANSLATION_FAULT, 1, wq, engine, size);
+        }
+    }
+
+    #[cold]
+    pub(super) fn count_completion(&self, device: &Device, status: Status) {
+        let event = match status {
+            Status::Success | Status::SuccessPredicateFalse => Event::SUCCESS,
+            Status::PageFault | Status::PageFaultRefused | Status::BatchPageFault => Event::PARTIAL,
+            _ => Event::ERROR,
+        };
+        device.count(event, 1, Some(self.work.origin.wq), Some(self.index), None);
+    }
+}
