@@ -3,28 +3,21 @@
 //! The device has no thread: a command that must wait is advanced by whoever calls
 //! [`advance_command`](Device::advance_command), until `CMDSTATUS.Active` is 0.
 
+use crate::activity::Activity;
 use crate::capabilities::MAX_WQS;
 use crate::device::Device;
 use crate::errors::ErrorReport;
 use crate::group::bits;
-use crate::sync::{AtomicU64, Ordering, Turn, Word};
+use crate::sync::{Turn, Word};
 use crate::wq::Submitter;
 use telpher_abi::DeviceError;
 use telpher_abi::registers::{CmdStatus, Command, CommandCode, CommandError, DeviceState, IntCause, WqState};
-
-/// No command is active.
-const IDLE: u64 = 0;
-/// One is being checked and begun by who wrote it; nobody else may look at it.
-const STARTING: u64 = 1;
-/// One has begun and waits for descriptors; anybody may bring it on.
-const RUNNING: u64 = 2;
 
 /// The command in progress.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct CommandState {
-    /// [`IDLE`], [`STARTING`] or [`RUNNING`].
-    active: AtomicU64,
+    active: Activity,
     turn: Turn,
     command: Word,
     status: Word,
@@ -37,7 +30,7 @@ pub(crate) struct CommandState {
 impl Default for CommandState {
     fn default() -> Self {
         CommandState {
-            active: AtomicU64::new(IDLE),
+            active: Activity::default(),
             turn: Turn::default(),
             command: Word::default(),
             status: Word::default(),
@@ -59,16 +52,14 @@ impl Device {
     /// CMDSTATUS as software reads it.
     #[must_use]
     pub fn cmd_status(&self) -> CmdStatus {
-        // Acquire: pairs with the Release in `finish`; without Active, the error and result are the command's.
-        let active = self.commands.active.load(Ordering::Acquire) != IDLE;
+        let active = self.commands.active.is_active();
         CmdStatus([self.commands.status.get()]).with_active(active)
     }
 
     /// Starts a command, as a write to CMD does. A write while another is active is discarded, reported as 0x52, and
     /// answered `false`.
     pub fn start_command(&self, command: Command) -> bool {
-        // Acquire: the previous command's effects are seen.
-        if self.commands.active.compare_exchange(IDLE, STARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if !self.commands.active.start() {
             self.report_device_error(&ErrorReport::of_device(DeviceError::CommandActive));
             return false;
         }
@@ -76,8 +67,7 @@ impl Device {
         match self.begin(command) {
             Ok(Some(result)) => self.finish(command, CommandError::None, result),
             Ok(None) => {
-                // Release: pairs with the Acquire in `advance_command`; with the state go the command's words.
-                self.commands.active.store(RUNNING, Ordering::Release);
+                self.commands.active.run();
                 self.advance_command();
             }
             Err(error) => self.finish(command, error, 0),
@@ -87,13 +77,12 @@ impl Device {
 
     /// Brings the active command on, if what it waits for has happened. Never blocks.
     pub fn advance_command(&self) {
-        let is_running = || self.commands.active.load(Ordering::Acquire) == RUNNING;
-        if !is_running() {
+        if !self.commands.active.is_running() {
             return;
         }
         self.commands.turn.try_with(|| {
             // Looked at again under the turn, and before the command's words: it may be another one by now.
-            if !is_running() {
+            if !self.commands.active.is_running() {
                 return;
             }
             let command = Command([self.commands.command.get()]);
@@ -109,8 +98,7 @@ impl Device {
 
     fn finish(&self, command: Command, error: CommandError, result: u16) {
         self.commands.status.set(CmdStatus::default().with_error_code(error.code()).with_result(result).0[0]);
-        // Release: pairs with the Acquire in `cmd_status`.
-        self.commands.active.store(IDLE, Ordering::Release);
+        self.commands.active.end();
         if command.interrupt() {
             self.cause(IntCause::COMMAND, |_| true);
         }

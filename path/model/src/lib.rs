@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod activity;
 mod capabilities;
 mod command;
 mod config;

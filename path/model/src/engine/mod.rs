@@ -1,7 +1,7 @@
 //! One engine: takes a descriptor from its group, decides what is to be done, and hears from its runner how it went.
 //!
 //! ```text
-//! step() ─► Idle | Again | Wait
+//! step() ─► Idle | Again | Wait | Ended
 //!        ─► Fetch    a batch member          ─► fetched()
 //!        ─► Execute  action()                ─► executed()
 //!        ─► Record   record()                ─► recorded()
@@ -37,7 +37,7 @@ use telpher_mem::Fault;
 pub enum Step {
     /// Nothing waits for this engine.
     Idle,
-    /// Somebody else is just asking the arbiter: step again at once.
+    /// Somebody else is just asking the arbiter, or a descriptor is just arriving: step again soon.
     Again,
     /// The descriptor in hand waits for others: step again after they have moved.
     Wait,
