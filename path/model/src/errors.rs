@@ -75,25 +75,10 @@ impl ErrorReport {
         error
     }
 
+    /// The same as an event log entry: the fields of both lie at the same bits, but for SWERROR's valid bit (SPEC §5.9).
     pub(crate) fn to_log_entry(self) -> EventLogEntry {
-        let mut entry = EventLogEntry::default()
-            .with_error_code(self.code)
-            .with_wq_index_valid(self.wq.is_some())
-            .with_wq_index(self.wq.unwrap_or_default())
-            .with_write(self.write)
-            .with_error_information_valid(self.information.is_some())
-            .with_error_information(self.information.unwrap_or_default())
-            .with_address(self.address);
-        if let Some(descriptor) = self.descriptor {
-            entry = entry
-                .with_descriptor_valid(true)
-                .with_batch_member(descriptor.batch_index.is_some())
-                .with_batch_index(descriptor.batch_index.unwrap_or_default())
-                .with_operation(descriptor.operation)
-                .with_privileged(descriptor.submitter.privileged)
-                .with_pasid(descriptor.submitter.pasid_or_zero());
-        }
-        entry
+        let [first, second, third, _] = self.to_sw_error().with_valid(false).0;
+        EventLogEntry([first, second, third, 0, 0, 0, 0, 0])
     }
 }
 
