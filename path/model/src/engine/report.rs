@@ -158,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// The runner's answer to [`Step::Log`].
+    /// The runner's answer to [`Step::Log`](super::Step::Log).
     pub fn logged(&mut self, device: &Device, written: Result<(), Fault>) {
         if self.phase != Phase::Logged {
             return;
