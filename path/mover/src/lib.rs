@@ -71,3 +71,8 @@ pub use telpher_ops::dif::DifConfig;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
+
+/// So does that of the walk of one descriptor.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/one-descriptor.md")]
+struct OneDescriptorDoctest;
