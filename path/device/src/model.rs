@@ -1,7 +1,7 @@
 //! A modelled device that runs: capabilities, configuration, memory and a runner put together.
 
 use crate::apply::{ApplyError, Image, OWN_PASID};
-use crate::config::{Config, WqMode};
+use crate::config::Config;
 use crate::listing::Listing;
 use crate::name::WqName;
 use crate::own::own_memory;
@@ -340,15 +340,6 @@ impl Inner {
     pub(crate) fn drive(&self, group: Option<usize>) {
         if let CrewKind::Inline(inline) = &self.crew {
             inline.pump(&self.core, group);
-        }
-    }
-}
-
-impl From<WqMode> for QueueMode {
-    fn from(mode: WqMode) -> Self {
-        match mode {
-            WqMode::Dedicated => QueueMode::Dedicated,
-            WqMode::Shared => QueueMode::Shared,
         }
     }
 }

@@ -36,10 +36,6 @@ impl Group {
         }
     }
 
-    fn only_or_choose(&self, ready: u64) -> usize {
-        if ready.is_power_of_two() { ready.trailing_zeros() as usize } else { self.choose(ready) }
-    }
-
     /// The queue whose turn it is among the waiting ones (a bit each), and pays for it.
     fn choose(&self, waiting: u64) -> usize {
         let cursor = self.cursor.get() % MAX_WQS as u64;
@@ -114,7 +110,8 @@ impl Device {
                     return Pick::Again;
                 }
                 // A group with one queue needs no choice: its credit only matters beside others.
-                let wq = if ready == members { arbiter.only_or_choose(ready) } else { arbiter.choose(ready) };
+                let wq =
+                    if members.is_power_of_two() { members.trailing_zeros() as usize } else { arbiter.choose(ready) };
                 let queue = &self.wqs[wq];
                 match queue.ring.pop(self.slots_of(queue), into) {
                     Some(entry) => {

@@ -297,7 +297,7 @@ impl Device {
         let opcode = d.opcode();
         let row = row(opcode).ok_or(Status::BadOpcode)?;
         let in_batch = origin.batch_index.is_some();
-        if fails(Check::Operation, !self.operations_of_hot(origin.wq, opcode))
+        if fails(Check::Operation, !self.accepts_operation(origin.wq, opcode))
             || fails(Check::InsideBatch, in_batch && matches!(opcode, Opcode::Batch | Opcode::Drain))
         {
             return Err(Status::BadOpcode.into());
@@ -323,8 +323,9 @@ impl Device {
         self.check_fields(d, opcode, rules.max_transfer.get(), rules.max_batch.get())
     }
 
+    /// [`operations_of`](Device::operations_of) for one operation, without reading the whole set.
     #[inline]
-    fn operations_of_hot(&self, wq: usize, opcode: Opcode) -> bool {
+    fn accepts_operation(&self, wq: usize, opcode: Opcode) -> bool {
         if !self.capabilities.wq_cap.op_config() {
             return self.capabilities.op_cap.contains(opcode);
         }

@@ -13,6 +13,7 @@
 
 use super::super::cpuid;
 use super::super::crc::{self, shift};
+use super::fold;
 use crate::arch::portable::crc32c::reversed;
 use crate::polynomial::crc32c_power;
 use core::arch::x86_64::*;
@@ -59,15 +60,6 @@ static TO_END: [Multipliers; 8] = {
     }
     table
 };
-
-/// `acc` moved by the multipliers `by`, plus `data`.
-#[inline]
-#[target_feature(enable = "avx512f,vpclmulqdq")]
-fn fold(acc: __m512i, by: __m512i, data: __m512i) -> __m512i {
-    let low = _mm512_clmulepi64_epi128::<0x00>(acc, by);
-    let high = _mm512_clmulepi64_epi128::<0x11>(acc, by);
-    _mm512_ternarylogic_epi64::<0x96>(low, high, data)
-}
 
 /// The register after a message whose lanes sum up to `sum`, all moved to the end, with the message's `last` vector.
 #[inline]

@@ -6,6 +6,7 @@
 //! blocks' 80 bits fill one vector, so the long chain of the reduction is walked once for four blocks; and since blocks
 //! know nothing of each other, the chain hides behind the next four blocks' multiplies.
 
+use super::fold;
 use crate::arch::blocks_fit;
 use crate::polynomial::{T10_QUOTIENT, t10_power};
 use core::arch::x86_64::*;
@@ -156,15 +157,6 @@ unsafe fn block_sum<const COPY: bool>(block: DifBlock, seed: u16, src: *const u8
         sum = fold(lane, by.load(), sum);
     }
     sum
-}
-
-/// `acc` moved by the multipliers `by`, plus `data`.
-#[inline]
-#[target_feature(enable = "avx512f,vpclmulqdq")]
-fn fold(acc: __m512i, by: __m512i, data: __m512i) -> __m512i {
-    let low = _mm512_clmulepi64_epi128::<0x00>(acc, by);
-    let high = _mm512_clmulepi64_epi128::<0x11>(acc, by);
-    _mm512_ternarylogic_epi64::<0x96>(low, high, data)
 }
 
 /// The remainders of four sums.

@@ -4,6 +4,8 @@ pub(in crate::arch) mod bytes;
 pub(in crate::arch) mod crc32c;
 pub(in crate::arch) mod guard;
 
+use core::arch::x86_64::{__m512i, _mm512_clmulepi64_epi128, _mm512_ternarylogic_epi64};
+
 /// Whether this CPU has every feature that a kernel of this level names.
 pub(in crate::arch) fn is_available() -> bool {
     super::avx2::is_available()
@@ -14,4 +16,13 @@ pub(in crate::arch) fn is_available() -> bool {
         && is_x86_feature_detected!("avx512vbmi2")
         && is_x86_feature_detected!("vpclmulqdq")
         && is_x86_feature_detected!("gfni")
+}
+
+/// `acc` moved by the multipliers `by`, plus `data`.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq")]
+fn fold(acc: __m512i, by: __m512i, data: __m512i) -> __m512i {
+    let low = _mm512_clmulepi64_epi128::<0x00>(acc, by);
+    let high = _mm512_clmulepi64_epi128::<0x11>(acc, by);
+    _mm512_ternarylogic_epi64::<0x96>(low, high, data)
 }
