@@ -1,0 +1,2 @@
+//! Hooks into a process we do not own.
+#![deny(unsafe_code)]

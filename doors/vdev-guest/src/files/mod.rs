@@ -1,0 +1,1 @@
+//! The program's files: what is ours among its descriptors and paths.

@@ -1,0 +1,1 @@
+//! What watches and disturbs the replicas: trace, check, inject.

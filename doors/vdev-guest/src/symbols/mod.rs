@@ -1,0 +1,2 @@
+//! The symbols that win over the C library's.
+

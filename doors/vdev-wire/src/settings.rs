@@ -1,0 +1,91 @@
+//! What a guest learns from its environment, before it has asked anything.
+//!
+//! ```text
+//! TELPHER_RUN=<view>,<rewrite>,<run directory>        preload,rewrite,/dev/shm/telpher-1234-9f2c
+//! TELPHER_INSTRUCTIONS=movdir64b enqcmd waitpkg       what is emulated; CPUID cannot be made to say so
+//! ```
+
+/// Variable with the settings; its absence makes the guest do nothing at all.
+pub const RUN: &str = "TELPHER_RUN";
+/// Variable that tells programs which instructions are emulated, as words of /proc/cpuinfo separated by blanks. Documented
+/// for users: CPUID cannot be trapped, so a program that wants to know asks this.
+pub const INSTRUCTIONS: &str = "TELPHER_INSTRUCTIONS";
+/// Value of [`INSTRUCTIONS`].
+pub const EMULATED: &str = "movdir64b enqcmd waitpkg";
+/// Name of the control socket in the run directory (`SOCK_SEQPACKET`).
+pub const SOCKET: &str = "socket";
+/// Name of the shadow tree in the run directory, if the view is [`View::Preload`].
+pub const SHADOW: &str = "view";
+
+/// How the program sees the device's files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum View {
+    /// The guest translates paths into the shadow tree.
+    Preload,
+    /// A private mount namespace has them; the guest leaves paths alone.
+    Namespace,
+}
+
+/// The settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings<'a> {
+    /// How files are seen.
+    pub view: View,
+    /// Whether submission sites are rewritten after their first trap.
+    pub rewrite: bool,
+    /// The run directory, absolute.
+    pub directory: &'a [u8],
+}
+
+impl<'a> Settings<'a> {
+    /// Reads the variable's value; `None` if it is not one. Does not allocate.
+    #[must_use]
+    pub fn parse(value: &'a [u8]) -> Option<Self> {
+        let mut parts = value.splitn(3, |byte| *byte == b',');
+        let view = match parts.next()? {
+            b"preload" => View::Preload,
+            b"namespace" => View::Namespace,
+            _ => return None,
+        };
+        let rewrite = match parts.next()? {
+            b"rewrite" => true,
+            b"trap" => false,
+            _ => return None,
+        };
+        let directory = parts.next().filter(|directory| directory.first() == Some(&b'/'))?;
+        Some(Settings { view, rewrite, directory })
+    }
+
+    /// The variable's value.
+    #[must_use]
+    pub fn to_value(&self) -> Vec<u8> {
+        let view: &[u8] = match self.view {
+            View::Preload => b"preload",
+            View::Namespace => b"namespace",
+        };
+        let rewrite: &[u8] = if self.rewrite { b"rewrite" } else { b"trap" };
+        [view, rewrite, self.directory].join(&b","[..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_the_environment() {
+        for view in [View::Preload, View::Namespace] {
+            for rewrite in [false, true] {
+                let settings = Settings { view, rewrite, directory: b"/tmp/a,b" };
+                assert_eq!(Settings::parse(&settings.to_value()), Some(settings));
+            }
+        }
+    }
+
+    #[test]
+    fn anything_else_is_no_setting() {
+        for value in ["", "preload", "preload,rewrite", "preload,rewrite,", "preload,rewrite,tmp", "x,rewrite,/tmp"] {
+            assert_eq!(Settings::parse(value.as_bytes()), None, "{value}");
+        }
+    }
+}

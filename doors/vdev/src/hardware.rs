@@ -1,0 +1,1 @@
+//! Which devices the virtual machine has.

@@ -1,0 +1,1 @@
+//! Files, leases and boards; the answers to what guests ask.

@@ -1,0 +1,1 @@
+//! What shall go wrong: the language of `--inject`.

@@ -1,0 +1,1 @@
+//! One run: directory, view, program, end.

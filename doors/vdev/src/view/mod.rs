@@ -1,0 +1,4 @@
+//! Two ways to show the tree.
+
+pub mod namespace;
+pub mod shadow;

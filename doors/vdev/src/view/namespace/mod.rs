@@ -1,0 +1,1 @@
+//! The tree as a file system in a private mount namespace.

@@ -1,0 +1,1 @@
+//! The tree as real directories in the run directory.
