@@ -52,10 +52,15 @@ const HOUSE: &[Rule] = &[
     rule("doors", "capi", &["mover", "device", "cache", "vhost", "tier", "digest", "fabric", "mem", "abi"], &[]),
     rule("doors", "python", &["mover", "device", "cache", "vhost", "tier", "digest", "fabric", "mem", "abi"], &[]),
     rule("doors", "preload", &["mover", "device", "interpose", "mem", "abi"], &[]),
-    rule("doors", "vdev", &["model", "device", "interpose", "portal", "mem", "abi"], &[]),
+    // the virtual device: its host, the part inside a program, and the words between the two (decision 0003)
+    rule("doors", "vdev", &["vdev-wire", "model", "device", "portal", "mem", "abi"], &[]),
+    rule("doors", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "abi"], &[]),
+    rule("doors", "vdev-wire", &[], &[]),
 ];
 
+/// All rooms below the doors, and the one door behind which the command finds a subcommand's whole work.
 const BELOW_DOORS: &[&str] = &[
+    "vdev",
     "conformance",
     "sim",
     "cache",
@@ -133,7 +138,8 @@ fn the_table_lets_no_arrow_point_up() {
                     let step = |room| PATH.iter().position(|r| *r == room).expect("a room of the path");
                     step(*other) < step(rule.room) && !(rule.room == "mover" && ["hw", "model"].contains(other))
                 }
-                ("uses", "uses") | ("doors", "doors") => false,
+                ("doors", "doors") => (rule.room, *other) == ("cli", "vdev") || *other == "vdev-wire",
+                ("uses", "uses") => false,
                 ("uses", _) if ["hw", "model"].contains(other) => false,
                 (from, to) => height(from) > height(to),
             };
