@@ -3,7 +3,7 @@
 //! Each open file has a row; the sum of the rows is the queue's occupancy. A row is written by its owner alone, and cleared by
 //! the host when the file is released, so that a process killed at any moment leaves nothing behind.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 
 /// Rows of a board, and so the files that may have one queue open at once. Source: chosen.
 pub const ROWS: usize = 1008;
@@ -27,6 +27,7 @@ pub struct Board {
     rows: [AtomicU32; ROWS],
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Board>() == 4096);
 
 impl Board {

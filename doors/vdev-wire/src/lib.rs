@@ -13,7 +13,13 @@
 pub mod board;
 pub mod lease;
 pub mod message;
+mod ring;
 pub mod settings;
+mod sync;
 
 /// Changes whenever a layout here does: a guest of another version is refused.
 pub const VERSION: u32 = 1;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;
