@@ -1,6 +1,23 @@
 //! The part of the virtual device inside a program.
+//!
+//! Preloaded into every dynamically linked program of a run. It stands in front of the C library's functions that concern the
+//! device's files, emulates the instructions the processor lacks, and *is* the queue that the program has opened: every open
+//! file has a replica of the device here, whose descriptors execute in this process, in its own memory.
+//!
+//! ```text
+//! program ──open, read, stat…──► symbols ──► files ──► shadow tree, or control ──► host
+//!         ──open node, mmap───► symbols ──► node ──► replica, portal
+//!         ──MOVDIR64B, ENQCMD─► interpose ─► submit ──► portal ──► replica ──► memory, records
+//!         ──UMWAIT, TPAUSE────► interpose ─► wait
+//! ```
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(dead_code, reason = "the symbols that use it are not there under test"))]
 
+mod control;
 mod files;
+mod guard;
+mod node;
 mod observe;
+mod run;
 mod symbols;
+mod sys;

@@ -1,2 +1,1 @@
 //! The symbols that win over the C library's.
-

@@ -1,0 +1,253 @@
+//! Requests to the host: a connection each, one packet there, one packet back.
+//!
+//! Nothing is kept open, so a program may close, fork or execute at any moment; nothing is allocated, since the packets lie on
+//! the stack (a page each), so a request may be made where the program was interrupted.
+#![allow(unsafe_code, reason = "the socket calls, with their structures on the stack")]
+
+use crate::run;
+use crate::sys::{self, Errno, call, word};
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use telpher_vdev_wire::VERSION;
+use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Opened, Reply, Report, Request};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Descriptors a reply may carry: file, lease, board.
+const MAX_DESCRIPTORS: usize = 3;
+/// Seconds until a host that does not answer counts as gone. Source: chosen; it answers within milliseconds.
+const PATIENCE_SECONDS: i64 = 30;
+
+/// An opened node: its numbers and what came beside them. Whoever gets it owns the descriptors.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    /// The queue's numbers.
+    pub(crate) opened: Opened,
+    /// The file itself; -1 from [`attach`].
+    pub(crate) file: RawFd,
+    /// Memory of the lease.
+    pub(crate) lease: RawFd,
+    /// Memory of the board.
+    pub(crate) board: RawFd,
+}
+
+/// The text of an attribute, from its first byte. Path: physical, `/sys/…`.
+///
+/// # Errors
+/// The driver's answer; EIO if there is no host any more.
+pub(crate) fn show(path: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
+    let mut reply = Answer::new();
+    reply.ask(Kind::Show, 0, 0, path, &[])?;
+    let text = reply.data();
+    let len = text.len().min(into.len());
+    into[..len].copy_from_slice(&text[..len]);
+    Ok(len)
+}
+
+/// Writes an attribute, or bytes of a binary one at an offset. The answer is how many bytes were taken.
+///
+/// # Errors
+/// The driver's answer; EIO if there is no host any more.
+pub(crate) fn store(path: &[u8], offset: u64, data: &[u8]) -> Result<usize, Errno> {
+    let mut reply = Answer::new();
+    reply.ask(Kind::Store, 0, offset, path, data)?;
+    usize::try_from(reply.head.value).map_err(|_| Errno::IO)
+}
+
+/// Opens a queue's node, `/dev/dsa/wqM.N`, with open(2)'s flags.
+///
+/// # Errors
+/// The driver's answer; EIO if there is no host any more.
+pub(crate) fn open(path: &[u8], flags: u32) -> Result<Opening, Errno> {
+    let mut reply = Answer::new();
+    reply.ask(Kind::Open, 0, flags.into(), path, &[])?;
+    reply.opening(true)
+}
+
+/// Joins a node that was opened elsewhere: through the file system, or before an exec.
+///
+/// # Errors
+/// The driver's answer; EIO if there is no host any more.
+pub(crate) fn attach(open: u64) -> Result<Opening, Errno> {
+    let mut reply = Answer::new();
+    reply.ask(Kind::Attach, open, 0, &[], &[])?;
+    reply.opening(false)
+}
+
+/// Tells the driver what a device reported.
+///
+/// # Errors
+/// The driver's answer; EIO if there is no host any more.
+pub(crate) fn report(open: u64, report: &Report) -> Result<(), Errno> {
+    Answer::new().ask(Kind::Report, open, 0, &[], report.as_bytes())
+}
+
+/// A reply and what came beside it. Descriptors not taken out are closed with it.
+struct Answer {
+    head: Reply,
+    data: [MaybeUninit<u8>; MAX_PAYLOAD],
+    data_len: usize,
+    descriptors: [RawFd; MAX_DESCRIPTORS],
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        for fd in self.descriptors.into_iter().filter(|fd| *fd >= 0) {
+            let _ = sys::close(fd);
+        }
+    }
+}
+
+/// Room for the control message that brings descriptors.
+#[repr(C, align(8))]
+struct Ancillary([u8; 64]);
+
+impl Answer {
+    fn new() -> Self {
+        Answer {
+            head: Reply::default(),
+            data: [MaybeUninit::uninit(); MAX_PAYLOAD],
+            data_len: 0,
+            descriptors: [-1; MAX_DESCRIPTORS],
+        }
+    }
+
+    fn data(&self) -> &[u8] {
+        // SAFETY: the kernel has written this many bytes of it.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast(), self.data_len) }
+    }
+
+    /// Takes the descriptors out; with `file`, the first is the file.
+    fn opening(mut self, file: bool) -> Result<Opening, Errno> {
+        let opened = Opened::read_from_bytes(self.data()).map_err(|_| Errno::IO)?;
+        let at = usize::from(file);
+        if self.descriptors[..at + 2].contains(&-1) {
+            return Err(Errno::IO);
+        }
+        let mut take = |index: usize| std::mem::replace(&mut self.descriptors[index], -1);
+        let file = if file { take(0) } else { -1 };
+        Ok(Opening { opened, file, lease: take(at), board: take(at + 1) })
+    }
+
+    fn ask(&mut self, kind: Kind, open: u64, argument: u64, path: &[u8], data: &[u8]) -> Result<(), Errno> {
+        if path.len() + data.len() > MAX_PAYLOAD {
+            return Err(Errno::TOOBIG);
+        }
+        // Cannot lose bits: both are below MAX_PAYLOAD.
+        let length = |part: &[u8]| u32::try_from(part.len()).unwrap_or_default();
+        let request = Request {
+            version: VERSION,
+            kind: kind as u32,
+            space: run::space(),
+            open,
+            argument,
+            path_len: length(path),
+            data_len: length(data),
+        };
+        let socket = Socket::connect()?;
+        socket.send(&[request.as_bytes(), path, data])?;
+        self.receive(&socket)?;
+        match self.head.errno {
+            0 => Ok(()),
+            errno => Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+
+    fn receive(&mut self, socket: &Socket) -> Result<(), Errno> {
+        let mut head = [0; size_of::<Reply>()];
+        let mut ancillary = Ancillary([0; 64]);
+        let mut parts = [
+            libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() },
+            libc::iovec { iov_base: self.data.as_mut_ptr().cast(), iov_len: self.data.len() },
+        ];
+        // SAFETY: an all-zero header is a valid value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = parts.len();
+        message.msg_control = ancillary.0.as_mut_ptr().cast();
+        message.msg_controllen = ancillary.0.len();
+        let received = loop {
+            let arguments = [word(socket.0), (&raw mut message).addr(), word(libc::MSG_CMSG_CLOEXEC), 0, 0, 0];
+            // SAFETY: the header names the buffers above, which outlive the call.
+            match unsafe { call(libc::SYS_recvmsg, arguments) } {
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Errno::IO),
+                Ok(received) => break received,
+            }
+        };
+        self.take_descriptors(&message);
+        self.data_len = received.checked_sub(head.len()).ok_or(Errno::IO)?;
+        self.head = Reply::read_from_bytes(&head).map_err(|_| Errno::IO)?;
+        if self.head.version != VERSION || self.head.data_len as usize != self.data_len {
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }
+
+    /// Finds the descriptors in the control messages that were received.
+    fn take_descriptors(&mut self, message: &libc::msghdr) {
+        // SAFETY: the kernel has filled the control buffer and its length, which CMSG_FIRSTHDR respects; the data behind a
+        // header is read as the kernel laid it out, unaligned.
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(message);
+            if header.is_null() || (*header).cmsg_level != libc::SOL_SOCKET || (*header).cmsg_type != libc::SCM_RIGHTS {
+                return;
+            }
+            let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+            let data = libc::CMSG_DATA(header).cast::<RawFd>();
+            for (index, place) in self.descriptors.iter_mut().enumerate().take(bytes / size_of::<RawFd>()) {
+                *place = data.add(index).read_unaligned();
+            }
+        }
+    }
+}
+
+/// A connection to the host, closed at the end.
+struct Socket(RawFd);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = sys::close(self.0);
+    }
+}
+
+impl Socket {
+    /// Connects; whatever goes wrong is EIO to the program, as when a device is gone, but for want of a descriptor.
+    fn connect() -> Result<Self, Errno> {
+        let (address, len) = run::socket_address().ok_or(Errno::IO)?;
+        let arguments = [word(libc::AF_UNIX), word(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC), 0, 0, 0, 0];
+        // SAFETY: no pointer is passed.
+        let socket = unsafe { call(libc::SYS_socket, arguments) }.map(|fd| Socket(sys::descriptor(fd)))?;
+        let patience = libc::timeval { tv_sec: PATIENCE_SECONDS, tv_usec: 0 };
+        let option = [
+            word(socket.0),
+            word(libc::SOL_SOCKET),
+            word(libc::SO_RCVTIMEO),
+            (&raw const patience).addr(),
+            size_of::<libc::timeval>(),
+            0,
+        ];
+        // SAFETY: the option's value outlives the call.
+        let _ = unsafe { call(libc::SYS_setsockopt, option) };
+        let arguments = [word(socket.0), std::ptr::from_ref(address).addr(), len, 0, 0, 0];
+        // SAFETY: the address is a static of this library, as long as told.
+        unsafe { call(libc::SYS_connect, arguments) }.map_err(|_| Errno::IO)?;
+        Ok(socket)
+    }
+
+    fn send(&self, parts: &[&[u8]; 3]) -> Result<(), Errno> {
+        let parts = parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+        // SAFETY: an all-zero header is a valid value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_ptr().cast_mut();
+        message.msg_iovlen = parts.len();
+        let arguments = [word(self.0), (&raw const message).addr(), word(libc::MSG_NOSIGNAL), 0, 0, 0];
+        loop {
+            // SAFETY: the header names parts that outlive the call, and which the kernel only reads.
+            match unsafe { call(libc::SYS_sendmsg, arguments) } {
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Errno::IO),
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The run this process belongs to: where its host listens, how its files are seen, and which address space this is.
+//!
+//! All of it is worked out from the environment, by whoever comes first: the library's own constructor, or an earlier
+//! constructor of another library that calls one of the symbols.
+#![allow(unsafe_code, reason = "reads the C library's environ, and keeps the socket's address in a static")]
+
+use std::cell::UnsafeCell;
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use telpher_vdev_wire::settings::{self, Settings, View};
+
+/// Longest run directory; a Unix socket's address has 108 bytes and the socket's name takes some.
+const MAX_DIRECTORY: usize = 96;
+
+const UNKNOWN: u8 = 0;
+const WORKING: u8 = 1;
+const ABSENT: u8 = 2;
+const PRELOAD: u8 = 3;
+const NAMESPACE: u8 = 4;
+
+/// What was found out.
+struct State {
+    /// One of the constants above.
+    stage: AtomicU8,
+    /// 1 if submission sites are to be rewritten.
+    rewrite: AtomicU8,
+    /// Bytes of the directory.
+    directory_len: AtomicUsize,
+    /// Random number of this address space.
+    space: AtomicU64,
+    directory: UnsafeCell<[u8; MAX_DIRECTORY]>,
+    address: UnsafeCell<libc::sockaddr_un>,
+}
+
+// SAFETY: the cells are written once, by the thread that moved `stage` from UNKNOWN to WORKING, before it releases the final
+// stage; they are read only after that stage was acquired.
+unsafe impl Sync for State {}
+
+static STATE: State = State {
+    stage: AtomicU8::new(UNKNOWN),
+    rewrite: AtomicU8::new(0),
+    directory_len: AtomicUsize::new(0),
+    space: AtomicU64::new(0),
+    directory: UnsafeCell::new([0; MAX_DIRECTORY]),
+    address: UnsafeCell::new(libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] }),
+};
+
+unsafe extern "C" {
+    /// The C library's environment.
+    static environ: *const *const c_char;
+}
+
+/// How files are seen; `None` outside of a run, where this library does nothing.
+#[inline]
+pub(crate) fn view() -> Option<View> {
+    match stage() {
+        PRELOAD => Some(View::Preload),
+        NAMESPACE => Some(View::Namespace),
+        _ => None,
+    }
+}
+
+/// True if submission sites shall be rewritten after their first trap.
+pub(crate) fn rewrites() -> bool {
+    // Relaxed: ordered by the stage, which was acquired.
+    view().is_some() && STATE.rewrite.load(Ordering::Relaxed) == 1
+}
+
+/// The run directory, absolute; empty outside of a run.
+pub(crate) fn directory() -> &'static [u8] {
+    if view().is_none() {
+        return &[];
+    }
+    let len = STATE.directory_len.load(Ordering::Relaxed);
+    // SAFETY: a final stage was acquired, so the directory is written and stays.
+    unsafe { &(&*STATE.directory.get())[..len] }
+}
+
+/// Address of the host's socket and its length; `None` outside of a run.
+pub(crate) fn socket_address() -> Option<(&'static libc::sockaddr_un, usize)> {
+    view()?;
+    let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + directory().len() + 1 + settings::SOCKET.len() + 1;
+    // SAFETY: as in `directory`.
+    Some((unsafe { &*STATE.address.get() }, len))
+}
+
+/// Random number of this address space.
+pub(crate) fn space() -> u64 {
+    // Relaxed: a number of its own; a child that sees its parent's has one thread only and renews it first.
+    STATE.space.load(Ordering::Relaxed)
+}
+
+/// Gives this address space a number of its own: at the start, and in a forked child.
+pub(crate) fn renew_space() {
+    let mut random = [0; 8];
+    let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    // Without random numbers, process and time are as unlikely to repeat within a run.
+    let number = match filled {
+        Ok(8) => u64::from_ne_bytes(random),
+        _ => crate::sys::now_ns() ^ u64::from(crate::sys::process()) << 40,
+    };
+    // Zero stands for programs without this library.
+    STATE.space.store(number.max(1), Ordering::Relaxed);
+}
+
+#[inline]
+fn stage() -> u8 {
+    // Acquire: pairs with the Release in `find_out`; what the stage stands for is written.
+    match STATE.stage.load(Ordering::Acquire) {
+        UNKNOWN | WORKING => find_out(),
+        stage => stage,
+    }
+}
+
+#[cold]
+fn find_out() -> u8 {
+    // Relaxed on failure: the loop below acquires.
+    if STATE.stage.compare_exchange(UNKNOWN, WORKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        loop {
+            // Acquire: as in `stage`.
+            match STATE.stage.load(Ordering::Acquire) {
+                WORKING => std::hint::spin_loop(),
+                stage => return stage,
+            }
+        }
+    }
+    let found = environment(settings::RUN).and_then(Settings::parse).map_or(ABSENT, |found| keep(&found));
+    // Release: pairs with the Acquire in `stage`.
+    STATE.stage.store(found, Ordering::Release);
+    found
+}
+
+/// Keeps the settings; called once, while working.
+fn keep(found: &Settings<'_>) -> u8 {
+    let directory = found.directory;
+    if directory.len() > MAX_DIRECTORY {
+        return ABSENT;
+    }
+    // SAFETY: the only writer, and nobody reads before the final stage.
+    let (kept, address) = unsafe { (&mut *STATE.directory.get(), &mut *STATE.address.get()) };
+    kept[..directory.len()].copy_from_slice(directory);
+    let path = directory.iter().chain(b"/").chain(settings::SOCKET.as_bytes());
+    for (place, byte) in address.sun_path.iter_mut().zip(path) {
+        *place = byte.cast_signed();
+    }
+    STATE.directory_len.store(directory.len(), Ordering::Relaxed);
+    STATE.rewrite.store(found.rewrite.into(), Ordering::Relaxed);
+    renew_space();
+    match found.view {
+        View::Preload => PRELOAD,
+        View::Namespace => NAMESPACE,
+    }
+}
+
+/// A variable's value in the environment, without the C library's getenv, which a program may have wrapped.
+fn environment(name: &str) -> Option<&'static [u8]> {
+    // SAFETY: the C library keeps `environ` a null-terminated array of strings; this runs before main, or in the first call
+    // of a constructor, when nobody changes it.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            let text = std::ffi::CStr::from_ptr(*entry).to_bytes();
+            if let Some(value) = text.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+                return Some(value);
+            }
+            entry = entry.add(1);
+        }
+    }
+    None
+}

@@ -1,0 +1,160 @@
+//! The kernel, asked directly: the C library's functions are what this library stands in front of, and may not be called
+//! where the program was interrupted.
+//!
+//! Nothing in here allocates, takes a lock or touches `errno`, but for [`answer`] and [`set_errno`], which are there for that.
+#![allow(unsafe_code, reason = "the syscall instruction, and the C library's errno")]
+
+use std::ffi::{c_int, c_long};
+use std::os::fd::RawFd;
+
+/// What a system call answers when it refuses.
+pub(crate) type Errno = rustix::io::Errno;
+
+/// A system call by number, with up to six arguments.
+///
+/// # Safety
+/// As the call itself: pointers among the arguments are good for what the kernel does with them.
+#[inline]
+pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
+    let [first, second, third, fourth, fifth, sixth] = arguments;
+    let answer: isize;
+    // SAFETY: the x86-64 convention of system calls: rcx and r11 are lost, all other registers kept; the rest is the caller's
+    // promise.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => answer,
+            in("rdi") first,
+            in("rsi") second,
+            in("rdx") third,
+            in("r10") fourth,
+            in("r8") fifth,
+            in("r9") sixth,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    match answer {
+        // The kernel's own range of errors.
+        -4095..=-1 => Err(Errno::from_raw_os_error(i32::try_from(-answer).unwrap_or(libc::EIO))),
+        _ => Ok(answer.cast_unsigned()),
+    }
+}
+
+/// A number as the argument of a system call: sign-extended, as the C library passes an int.
+pub(crate) const fn word(number: c_int) -> usize {
+    (number as isize).cast_unsigned()
+}
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set_errno(error: Errno) {
+    // SAFETY: the C library's errno of this thread, valid for its life.
+    unsafe { *libc::__errno_location() = error.raw_os_error() };
+}
+
+/// The calling thread's `errno`.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: as in `set_errno`.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Puts `errno` back at the end of its scope: for what runs where the program did not call anything.
+#[derive(Debug)]
+pub(crate) struct KeptErrno(c_int);
+
+impl KeptErrno {
+    /// Remembers it.
+    pub(crate) fn new() -> Self {
+        KeptErrno(errno())
+    }
+}
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        // SAFETY: as in `set_errno`.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
+/// A result as C functions give it: the number, or -1 and `errno`.
+pub(crate) fn answer(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(value) => value.cast_signed(),
+        Err(error) => {
+            set_errno(error);
+            -1
+        }
+    }
+}
+
+/// The same for functions that return an int.
+pub(crate) fn answer_int(result: Result<c_int, Errno>) -> c_int {
+    result.unwrap_or_else(|error| {
+        set_errno(error);
+        -1
+    })
+}
+
+/// A descriptor out of a system call's answer.
+pub(crate) fn descriptor(answer: usize) -> RawFd {
+    // Cannot lose bits: the kernel's descriptors are positive ints.
+    RawFd::try_from(answer).unwrap_or(-1)
+}
+
+/// close(2).
+pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: no pointer is passed; whose descriptor it is is the caller's business, as for any close.
+    unsafe { call(libc::SYS_close, [word(fd), 0, 0, 0, 0, 0]) }.map(|_| ())
+}
+
+/// fcntl(2) with an integer argument.
+pub(crate) fn fcntl(fd: RawFd, command: c_int, argument: usize) -> Result<usize, Errno> {
+    // SAFETY: only commands with integer arguments are used in this library.
+    unsafe { call(libc::SYS_fcntl, [word(fd), word(command), argument, 0, 0, 0]) }
+}
+
+/// getpid(2), never a cached number.
+pub(crate) fn process() -> u32 {
+    // SAFETY: takes nothing.
+    let id = unsafe { call(libc::SYS_getpid, [0; 6]) };
+    u32::try_from(id.unwrap_or(0)).unwrap_or(0)
+}
+
+/// gettid(2).
+pub(crate) fn thread() -> u32 {
+    // SAFETY: takes nothing.
+    let id = unsafe { call(libc::SYS_gettid, [0; 6]) };
+    u32::try_from(id.unwrap_or(0)).unwrap_or(0)
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub(crate) fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Monotonic time is positive, and in nanoseconds fits 64 bits for centuries.
+    time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_an_errno_and_a_success_a_number() {
+        assert_eq!(process(), std::process::id());
+        assert_eq!(close(-1), Err(Errno::BADF));
+        assert_eq!(answer(Err(Errno::NXIO)), -1);
+        assert_eq!(errno(), libc::ENXIO);
+        assert_eq!(answer(Ok(7)), 7);
+    }
+
+    #[test]
+    fn errno_survives_what_keeps_it() {
+        set_errno(Errno::NOENT);
+        {
+            let _kept = KeptErrno::new();
+            set_errno(Errno::IO);
+        }
+        assert_eq!(errno(), libc::ENOENT);
+    }
+}
