@@ -11,7 +11,9 @@ use crate::spaces::SpaceTable;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
-use telpher_model::{Capabilities, CapabilityError, Device, Identity, PciControl, Preset, Progress, Write, layout};
+use telpher_model::{
+    Capabilities, CapabilityError, Device, Identity, Observer, PciControl, Preset, Progress, Write, layout,
+};
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 
 /// Whether the model takes pages as present that only the kernel's fault handler would bring.
@@ -38,6 +40,8 @@ pub struct ModelOptions {
     pub residency: Residency,
     /// Settings of its PCI function.
     pub pci: PciControl,
+    /// Who hears of every descriptor, and may interfere; `None` costs nothing.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for ModelOptions {
@@ -56,6 +60,7 @@ impl ModelOptions {
             runner: Runner::default(),
             residency: Residency::default(),
             pci: PciControl::SHARED_VIRTUAL_MEMORY,
+            observer: None,
         }
     }
 
@@ -75,6 +80,12 @@ impl ModelOptions {
     #[must_use]
     pub fn with_residency(self, residency: Residency) -> Self {
         ModelOptions { residency, ..self }
+    }
+
+    /// The same with somebody looking on.
+    #[must_use]
+    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
+        ModelOptions { observer: Some(observer), ..self }
     }
 }
 
@@ -171,8 +182,11 @@ impl ModelDevice {
     /// # Errors
     /// If the capabilities are beyond the model or a thread is refused.
     pub fn power_on(options: ModelOptions) -> Result<Self, StartError> {
-        let core =
-            Arc::new(Core { device: Device::new(options.capabilities, options.pci)?, spaces: SpaceTable::new() });
+        let core = Arc::new(Core {
+            device: Device::new(options.capabilities, options.pci)?,
+            spaces: SpaceTable::new(),
+            observer: options.observer,
+        });
         core.spaces.add(OWN_PASID, own_memory(options.residency));
         let engines = options.capabilities.eng_cap.engines().into();
         let crew = match options.runner {

@@ -29,6 +29,7 @@ mod group;
 mod interrupt;
 mod legality;
 mod mutation;
+mod observe;
 mod perfmon;
 mod registers;
 mod run;
@@ -45,6 +46,7 @@ pub use interrupt::Interrupt;
 pub use legality::Check;
 #[cfg(feature = "mutation")]
 pub use mutation::{Mutant, all_mutants, with_mutant};
+pub use observe::{Job, Member, Observer, Told, Unobserved};
 pub use registers::layout;
 pub use run::{Progress, Spaces, run};
 pub use submit::{Identity, Response, Write};

@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::engine::{Engine, Step};
 use crate::execute::{Scratch, execute};
 use crate::interrupt::Interrupt;
+use crate::observe::Observer;
 use telpher_abi::Descriptor;
 use telpher_mem::{Fault, Space, WriteHint};
 
@@ -30,32 +31,39 @@ pub enum Progress {
     Blocked,
 }
 
-/// Takes an engine through its next step and answers it. `interrupts` hears of every completion interrupt.
+/// Takes an engine through its next step and answers it. `observer` hears of every descriptor, `interrupts` of every
+/// completion interrupt.
 #[inline]
-pub fn run(
+pub fn run<O: Observer + ?Sized>(
     engine: &mut Engine,
     device: &Device,
     spaces: &dyn Spaces,
     scratch: &mut Scratch,
+    observer: &O,
     mut interrupts: impl FnMut(Interrupt),
 ) -> Progress {
-    match engine.step(device) {
+    match engine.step(device, observer) {
         Step::Idle => return Progress::Idle,
         // Whoever has the turn, or is just arriving, needs the time more than another try at once.
         Step::Again | Step::Wait => return Progress::Blocked,
         Step::Ended => {}
         Step::Execute => {
             let space = spaces.space(engine.submitter().pasid);
-            let outcome =
-                execute(engine.action(), space, engine.blocks_on_fault(), engine.has_page_requests(device), scratch);
+            let (blocks, requests) = (engine.blocks_on_fault(), engine.has_page_requests(device));
+            let outcome = observer
+                .execute(&engine.job(), space, &mut |space| execute(engine.action(), space, blocks, requests, scratch));
             engine.executed(device, outcome);
         }
         Step::Record { address } => {
             let space = spaces.space(engine.submitter().pasid);
-            let mut written = space.write_record(address, &engine.record().0);
-            if written.is_err() && engine.has_page_requests(device) {
-                written = persist(written, space, || space.write_record(address, &engine.record().0));
-            }
+            let record = engine.record();
+            let written = observer.record(&engine.job(), record, &mut || {
+                let written = space.write_record(address, &record.0);
+                if written.is_err() && engine.has_page_requests(device) {
+                    return persist(written, space, || space.write_record(address, &record.0));
+                }
+                written
+            });
             engine.recorded(device, written);
         }
         Step::Fetch { address } => {

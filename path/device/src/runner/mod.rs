@@ -9,7 +9,8 @@ pub(crate) use inline::Inline;
 pub(crate) use threaded::Threaded;
 
 use crate::spaces::SpaceTable;
-use telpher_model::{Device, Engine, Progress, Scratch, run};
+use std::sync::Arc;
+use telpher_model::{Device, Engine, Observer, Progress, Scratch, Unobserved, run};
 
 /// How a modelled device gets its work done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -38,11 +39,12 @@ pub(crate) enum Round {
     Blocked,
 }
 
-/// A device and the memory it reaches.
+/// A device, the memory it reaches, and who looks on.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) device: Box<Device>,
     pub(crate) spaces: SpaceTable,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 /// Some of a device's engines, stepped by one thread at a time.
@@ -60,6 +62,14 @@ impl Crew {
     /// Steps each engine (of one group, or of all) as long as it makes progress, within a bound that lets others in.
     #[inline]
     pub(crate) fn step(&mut self, core: &Core, group: Option<usize>) -> Round {
+        match &core.observer {
+            None => self.step_observed(core, group, &Unobserved),
+            Some(observer) => self.step_observed(core, group, &**observer),
+        }
+    }
+
+    #[inline]
+    fn step_observed<O: Observer + ?Sized>(&mut self, core: &Core, group: Option<usize>, observer: &O) -> Round {
         let (mut worked, mut blocked, mut cut) = (false, false, false);
         for engine in &mut self.engines {
             if group.is_some() && core.device.group_of_engine(engine.index()) != group {
@@ -67,7 +77,7 @@ impl Crew {
             }
             let mut steps = 0;
             loop {
-                match run(engine, &core.device, &core.spaces, &mut self.scratch, |_| ()) {
+                match run(engine, &core.device, &core.spaces, &mut self.scratch, observer, |_| ()) {
                     Progress::Worked => worked = true,
                     Progress::Idle => break,
                     Progress::Blocked => {
@@ -101,9 +111,13 @@ impl Crew {
 
     /// Steps one engine of the crew.
     pub(crate) fn step_one(&mut self, core: &Core, index: usize) -> Progress {
-        match self.engines.iter_mut().find(|engine| engine.index() == index) {
-            Some(engine) => run(engine, &core.device, &core.spaces, &mut self.scratch, |_| ()),
-            None => Progress::Idle,
+        let Some(engine) = self.engines.iter_mut().find(|engine| engine.index() == index) else {
+            return Progress::Idle;
+        };
+        let (device, spaces, scratch) = (&core.device, &core.spaces, &mut self.scratch);
+        match &core.observer {
+            None => run(engine, device, spaces, scratch, &Unobserved, |_| ()),
+            Some(observer) => run(engine, device, spaces, scratch, &**observer, |_| ()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Engine, Outcome, Phase, Step, Work};
 use crate::capabilities::MAX_ENGINES;
 use crate::device::Device;
+use crate::observe::Told;
 use telpher_abi::perfmon::Event;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, OperandId, Status, StatusByte};
 use telpher_mem::Fault;
@@ -50,12 +51,13 @@ impl Engine {
         let operand = if batch.fault.is_some() { OperandId::Source1 } else { OperandId::Unknown };
         let outcome = Outcome { record, operand, ..Outcome::of(Status::None) };
         self.batch = None;
+        self.outcome = outcome;
         if batch.logged && self.wants_anything() {
             // A member's record went to the log, so the Batch's must follow it there (SPEC §5.9).
             let entry = self.log_entry_with_record(device, Status::BatchEventLog, &outcome.record, true);
+            self.told = Told::Elsewhere;
             self.log(entry, false);
         } else {
-            self.outcome = outcome;
             self.phase = Phase::Recording;
         }
     }

@@ -22,7 +22,8 @@ use crate::device::{Device, MAX_LANES};
 use crate::errors::Append;
 use crate::group::Pick;
 use crate::interrupt::Interrupt;
-use crate::legality::Origin;
+use crate::legality::{Origin, Refusal};
+use crate::observe::{Job, Member, Observer, Told};
 use crate::sync::{AtomicU64, Ordering, Word};
 use crate::wq::{Entry, Submitter};
 use batch::Batch;
@@ -176,6 +177,8 @@ pub struct Engine {
     notify_after_log: bool,
     /// An entry that follows the completion record.
     owed_entry: Option<EventLogEntry>,
+    /// Who was told of the outcome, at `Ending`.
+    told: Told,
     batch: Option<Batch>,
 }
 
@@ -199,6 +202,7 @@ impl Engine {
             entry: EventLogEntry::default(),
             notify_after_log: false,
             owed_entry: None,
+            told: Told::Nobody,
             batch: None,
         }
     }
@@ -251,6 +255,18 @@ impl Engine {
         (&self.work.descriptor, self.work.origin.wq)
     }
 
+    /// The descriptor in hand as observers see it.
+    #[must_use]
+    #[inline]
+    pub fn job(&self) -> Job<'_> {
+        let Work { descriptor, origin, .. } = &self.work;
+        let member = match (&self.batch, origin.batch_index) {
+            (Some(batch), Some(index)) => Some(Member { batch: &batch.work.descriptor, index }),
+            _ => None,
+        };
+        Job { descriptor, wq: origin.wq, submitter: origin.submitter, member }
+    }
+
     /// Completion records, descriptor lists and readbacks are waited for by page requests.
     #[must_use]
     pub fn has_page_requests(&self, device: &Device) -> bool {
@@ -263,9 +279,9 @@ impl Engine {
         self.index * MAX_LANES + self.lane
     }
 
-    /// What this engine wants next.
+    /// What this engine wants next. `observer` hears of descriptors that come into its hand and leave it.
     #[inline]
-    pub fn step(&mut self, device: &Device) -> Step {
+    pub fn step<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Step {
         loop {
             match self.phase {
                 Phase::Ready => match self.batch {
@@ -275,13 +291,13 @@ impl Engine {
                         }
                     }
                     None => {
-                        if let Some(step) = self.next_descriptor(device) {
+                        if let Some(step) = self.next_descriptor(device, observer) {
                             return step;
                         }
                     }
                 },
                 Phase::Deciding => {
-                    if let Some(step) = self.decide(device) {
+                    if let Some(step) = self.decide(device, observer) {
                         return step;
                     }
                 }
@@ -318,9 +334,10 @@ impl Engine {
                     }
                 }
                 Phase::Ending => {
+                    observer.ended(&self.job(), &self.outcome.record, self.told);
                     self.end(device);
                     // Each step ends within a bounded time, however many descriptors want no record.
-                    if self.batch.is_none() && !self.wants_record(self.outcome.record.status()) {
+                    if self.batch.is_none() && self.told != Told::Record {
                         return Step::Ended;
                     }
                 }
@@ -332,7 +349,7 @@ impl Engine {
 
     /// Takes the next descriptor of the group. `None` if the phase moved on.
     #[inline]
-    fn next_descriptor(&mut self, device: &Device) -> Option<Step> {
+    fn next_descriptor<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
         if device.state() == DeviceState::Halted {
             return Some(Step::Idle);
         }
@@ -352,17 +369,23 @@ impl Engine {
         self.work.origin = Origin { wq, submitter: entry.submitter, batch_index: None };
         self.work.position = entry.position;
         if entry.abandoned {
+            self.told = Told::Abandoned;
+            self.outcome = Outcome::of(Status::None);
             self.phase = Phase::Ending;
             return None;
         }
         device.count(Event::FROM_WQ, 1, Some(wq), Some(self.index), None);
         self.phase = Phase::Deciding;
-        self.decide(device)
+        self.decide(device, observer)
     }
 
     /// Refuses the descriptor in hand, or turns it into an action. `None` if the phase moved on.
     #[inline]
-    fn decide(&mut self, device: &Device) -> Option<Step> {
+    fn decide<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
+        if let Some(status) = observer.dispatched(&self.job()) {
+            self.refuse(device, Refusal::from(status));
+            return None;
+        }
         if device.perfmon.is_counting() {
             self.count_dispatch(device);
         }
@@ -450,6 +473,7 @@ impl Engine {
         if self.wants_record(status) {
             if self.drains_to_log(device, status) {
                 let entry = self.log_entry_with_record(device, Status::DrainEventLog, &outcome.record, true);
+                self.told = Told::Elsewhere;
                 self.log(entry, false);
                 return None;
             }
@@ -461,6 +485,7 @@ impl Engine {
         }
         let told = matches!(status, Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
         if told {
+            self.told = Told::Nobody;
             self.phase = Phase::Notifying;
         } else {
             let information = match status {
@@ -481,6 +506,7 @@ impl Engine {
         }
         match written {
             Ok(()) => {
+                self.told = Told::Record;
                 device.count(Event::RECORD_WRITTEN, 1, Some(self.work.origin.wq), Some(self.index), None);
                 match self.owed_entry.take() {
                     Some(entry) => self.log(entry, false),

@@ -5,6 +5,7 @@ use super::{Engine, Outcome, Phase, Work};
 use crate::device::Device;
 use crate::errors::{ErrorReport, ReportedDescriptor};
 use crate::legality::Refusal;
+use crate::observe::Told;
 use telpher_abi::{CompletionRecord, EventLogEntry, Flags, Opcode, OperandId, Status};
 use telpher_mem::Fault;
 
@@ -74,6 +75,7 @@ impl Engine {
     pub(super) fn record_faulted(&mut self, device: &Device, fault: Fault) {
         // The entry that would have followed says less than the one that replaces the record.
         self.owed_entry = None;
+        self.told = Told::Unwritable(fault);
         let outcome = self.outcome;
         if device.event_log_enabled() {
             let first = self.batch.as_ref().is_none_or(|batch| !batch.logged);
@@ -148,6 +150,8 @@ impl Engine {
             }
             self.count_completion(device, outcome.record.status());
         }
+        self.outcome = *outcome;
+        self.told = Told::Elsewhere;
         let report = self.report_of(outcome, information);
         let notify = outcome.record.status() != Status::InterruptHandle;
         if device.event_log_enabled() {
