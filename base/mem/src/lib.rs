@@ -9,6 +9,7 @@
 //! Fault             address, direction, bytes done: exact
 //! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
 //! Region            owned pages, 4 KiB or 2 MiB
+//! hook              the same faults, answered by a signal handler that is not ours
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
 #![deny(unsafe_code)]
@@ -16,6 +17,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-mem is for x86-64 Linux: its kernels are assembly and its faults are signals");
 
+pub mod hook;
 mod local;
 mod map;
 #[cfg(any(test, feature = "test-util"))]
@@ -34,6 +36,7 @@ pub use map::MapError;
 pub use mock::{MockSpace, PageRequest};
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
+pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut};

@@ -11,7 +11,7 @@
 #![allow(unsafe_code, reason = "calls the guarded kernels")]
 
 mod kernels;
-mod trap;
+pub(crate) mod trap;
 
 pub use kernels::Isa;
 

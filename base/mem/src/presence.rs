@@ -3,8 +3,9 @@
 
 use crate::PAGE_BYTES;
 use crate::map::SMALL_BYTES;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 /// Pages asked about at once.
 pub(crate) const BATCH_PAGES: usize = 512;
@@ -16,29 +17,52 @@ const FILE_OR_SHARED: u64 = 1 << 61;
 /// Nobody else has the page mapped.
 const EXCLUSIVE: u64 = 1 << 56;
 
+/// An open `/proc/self/pagemap`; copies share the descriptor.
+#[derive(Clone, Debug)]
+pub struct Pagemap {
+    file: Arc<OwnedFd>,
+    /// The process that opened it: a forked child's descriptor would tell of its parent.
+    process: u32,
+}
+
+impl Pagemap {
+    /// Opens it for this process.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn open() -> std::io::Result<Pagemap> {
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let file = rustix::fs::open("/proc/self/pagemap", flags, rustix::fs::Mode::empty())?;
+        Ok(Self::of(file))
+    }
+
+    /// Wraps this process' pagemap, opened by others: at a descriptor of their choice.
+    #[must_use]
+    pub fn of(file: OwnedFd) -> Pagemap {
+        Pagemap { file: Arc::new(file), process: own_process() }
+    }
+}
+
 /// Where the answer comes from.
 #[derive(Debug)]
 pub(crate) enum Presence {
-    /// /proc/self/pagemap, opened by the process with this id: a forked child's descriptor would tell of its parent.
-    Pagemap { file: File, process: u32 },
+    /// The kernel's page tables, read without the C library's symbols, which a process may have replaced.
+    Pagemap(Pagemap),
     /// mincore(), which knows private anonymous memory only as "touched or not", for reads and writes alike.
     Mincore,
 }
 
 impl Presence {
     pub(crate) fn new() -> Presence {
-        match File::open("/proc/self/pagemap") {
-            Ok(file) => Presence::Pagemap { file, process: std::process::id() },
-            Err(_) => Presence::Mincore,
-        }
+        Pagemap::open().map_or(Presence::Mincore, Presence::Pagemap)
     }
 
     /// Tells for each page from page number `first` on whether an access would find it.
     pub(crate) fn ask(&self, first: u64, write: bool, present: &mut [bool]) {
         debug_assert!(present.len() <= BATCH_PAGES + 1);
-        if let Presence::Pagemap { file, process } = self
-            && *process == std::process::id()
-            && ask_pagemap(file, first, write, present).is_some()
+        if let Presence::Pagemap(Pagemap { file, process }) = self
+            && *process == own_process()
+            && ask_pagemap(file.as_ref(), first, write, present).is_some()
         {
             return;
         }
@@ -46,16 +70,21 @@ impl Presence {
     }
 }
 
-fn ask_pagemap(file: &File, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
+/// This process, never a remembered one.
+fn own_process() -> u32 {
+    rustix::process::getpid().as_raw_pid().cast_unsigned()
+}
+
+fn ask_pagemap(file: &OwnedFd, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
     let mut words = [0; (BATCH_PAGES + 1) * 8];
     let bytes = &mut words[..present.len() * 8];
     let mut filled = 0;
     while filled < bytes.len() {
         // Page numbers have 52 bits, so the offset has 55. Past the user half the file ends: nothing is present there.
-        match file.read_at(&mut bytes[filled..], first * 8 + filled as u64) {
+        match rustix::io::pread(file.as_fd(), &mut bytes[filled..], first * 8 + filled as u64) {
             Ok(0) => break,
             Ok(n) => filled += n,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(Errno::INTR) => {}
             Err(_) => return None,
         }
     }
@@ -106,7 +135,7 @@ mod tests {
     #[test]
     fn the_zero_page_is_present_for_reads_only() {
         let presence = Presence::new();
-        assert!(matches!(presence, Presence::Pagemap { .. }), "this system shows /proc/self/pagemap");
+        assert!(matches!(presence, Presence::Pagemap(_)), "this system shows /proc/self/pagemap");
         let pages = Pages::new(4).unwrap();
         assert_eq!(pages.peek(0, 1), [0]);
         assert_eq!(answers(&presence, &pages, false), [true, false, false, false]);

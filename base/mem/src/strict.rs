@@ -1,6 +1,6 @@
 //! A space in which pages that are not present fault, as for a device with block on fault off.
 
-use crate::presence::{BATCH_PAGES, Presence};
+use crate::presence::{BATCH_PAGES, Pagemap, Presence};
 use crate::{Fault, PAGE_BYTES, Space, WriteHint};
 
 /// Bytes done between two looks at the page tables; a multiple of the patterns' 16 bytes.
@@ -32,6 +32,11 @@ impl<S: Space> Strict<S> {
     /// A strict view of `inner`, which must be of this process' memory.
     pub fn new(inner: S) -> Strict<S> {
         Strict { inner, presence: Presence::new() }
+    }
+
+    /// The same with a pagemap of one's own, so that many spaces share one descriptor, at a number of their owner's choice.
+    pub fn with_pagemap(inner: S, pagemap: Pagemap) -> Strict<S> {
+        Strict { inner, presence: Presence::Pagemap(pagemap) }
     }
 
     /// The space behind it.

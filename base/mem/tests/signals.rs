@@ -355,3 +355,38 @@ fn memory_unmapped_under_running_operations_is_a_fault() {
     let output = child("memory_unmapped_under_running_operations_is_a_fault");
     assert_eq!(output.status.code(), Some(42), "{output:?}");
 }
+
+/// What stands for a process-wide handler that is not ours.
+extern "C" fn lands(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid ucontext, ours to edit until we return.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let at = registers[libc::REG_RIP as usize].cast_unsigned();
+    let Some(landing) = telpher_mem::hook::landing(at) else { exit(3) };
+    registers[libc::REG_RIP as usize] = landing.instruction.cast_signed();
+    registers[libc::REG_R11 as usize] = landing.r11.cast_signed();
+    ANSWERED.store(true, Ordering::SeqCst);
+}
+
+static ANSWERED: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn an_adopted_fault_is_answered_by_the_adopter_and_by_nobody_else() {
+    if is_child("an_adopted_fault_is_answered_by_the_adopter_and_by_nobody_else") {
+        for signal in [libc::SIGSEGV, libc::SIGBUS] {
+            install(signal, lands as *const () as usize, libc::SA_SIGINFO);
+        }
+        // SAFETY: `lands` answers every landing.
+        unsafe { telpher_mem::hook::adopt() };
+        own_fault_is_a_value();
+        assert!(ANSWERED.load(Ordering::SeqCst));
+        assert_eq!(telpher_mem::hook::landing(lands as *const () as u64), None);
+        // SAFETY: an all-zero action is valid; it only receives the present one.
+        let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: `now` is a valid action.
+        assert_eq!(unsafe { libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut now) }, 0);
+        assert_eq!(now.sa_sigaction, lands as *const () as usize, "nobody installed a handler over the adopter's");
+        exit(0);
+    }
+    let output = child("an_adopted_fault_is_answered_by_the_adopter_and_by_nobody_else");
+    assert!(output.status.success(), "{output:?}");
+}

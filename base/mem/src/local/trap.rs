@@ -44,7 +44,7 @@ fn target(field: *const i32, offset: i32) -> usize {
 }
 
 /// Landing and value for a faulting instruction of ours. Safe at any time: reads constant data only.
-fn lookup(instruction: usize) -> Option<(usize, i32)> {
+pub(crate) fn lookup(instruction: usize) -> Option<(usize, i32)> {
     let ours = (&raw const telpher_mem_text_begin).addr()..(&raw const telpher_mem_text_end).addr();
     if !ours.contains(&instruction) {
         return None;
@@ -95,9 +95,22 @@ impl Previous {
 static PREVIOUS_SEGV: Previous = Previous::new();
 static PREVIOUS_BUS: Previous = Previous::new();
 
+/// Somebody else's handlers answer our faults.
+static ADOPTED: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the signals to somebody else, from now on.
+pub(crate) fn adopt() {
+    // Release: pairs with the Acquire in `install`; whoever makes a Local after that finds the other's handlers.
+    ADOPTED.store(true, Ordering::Release);
+}
+
 /// Installs the handlers, once per process.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
+    // Acquire: pairs with the Release in `adopt`.
+    if ADOPTED.load(Ordering::Acquire) {
+        return;
+    }
     ONCE.call_once(|| {
         install_one(libc::SIGSEGV, &PREVIOUS_SEGV);
         install_one(libc::SIGBUS, &PREVIOUS_BUS);
