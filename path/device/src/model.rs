@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
 use telpher_model::{
-    Capabilities, CapabilityError, Device, Identity, Observer, PciControl, Preset, Progress, Write, layout,
+    Capabilities, CapabilityError, Device, Identity, MAX_LANES, Observer, PciControl, Preset, Progress, Write, layout,
 };
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 
@@ -40,6 +40,9 @@ pub struct ModelOptions {
     pub residency: Residency,
     /// Settings of its PCI function.
     pub pci: PciControl,
+    /// Descriptors each engine may have in hand, at least 1 and at most [`MAX_LANES`]. More than 1 matters only if an observer
+    /// keeps some waiting.
+    pub lanes: usize,
     /// Who hears of every descriptor, and may interfere; `None` costs nothing.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -60,6 +63,7 @@ impl ModelOptions {
             runner: Runner::default(),
             residency: Residency::default(),
             pci: PciControl::SHARED_VIRTUAL_MEMORY,
+            lanes: 1,
             observer: None,
         }
     }
@@ -189,9 +193,10 @@ impl ModelDevice {
         });
         core.spaces.add(OWN_PASID, own_memory(options.residency));
         let engines = options.capabilities.eng_cap.engines().into();
+        let lanes = options.lanes.clamp(1, MAX_LANES);
         let crew = match options.runner {
-            Runner::Inline => CrewKind::Inline(Inline::new(engines)),
-            Runner::Threaded => CrewKind::Threaded(Threaded::start(&core, engines).map_err(StartError::Thread)?),
+            Runner::Inline => CrewKind::Inline(Inline::new(engines, lanes)),
+            Runner::Threaded => CrewKind::Threaded(Threaded::start(&core, engines, lanes).map_err(StartError::Thread)?),
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
         let inner = Inner { crew, core, residency: options.residency, config, commanding: Mutex::new(()) };

@@ -1,12 +1,36 @@
 //! What an observer hears, and what it may do.
 #![allow(unsafe_code, reason = "the tests vouch for their own buffers")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Status};
 use telpher_device::{ModelDevice, ModelOptions, Runner};
 use telpher_mem::{Fault, Space};
-use telpher_model::{Job, Observer, Outcome, Told};
+use telpher_model::{Job, Observer, Outcome, Told, Verdict};
 use telpher_portal::{Portal, RecordCell, Submission};
+
+/// Keeps fills of 64 bytes in hand at one of the bends while it is shut.
+#[derive(Debug, Default)]
+struct Gate {
+    before: AtomicBool,
+    after: AtomicBool,
+}
+
+impl Gate {
+    fn stops(gate: &AtomicBool, job: &Job<'_>) -> bool {
+        gate.load(Ordering::SeqCst) && job.descriptor.size() == 64
+    }
+}
+
+impl Observer for Gate {
+    fn dispatched(&self, job: &Job<'_>) -> Verdict {
+        if Gate::stops(&self.before, job) { Verdict::Wait } else { Verdict::Go }
+    }
+
+    fn concluding(&self, job: &Job<'_>, _: &CompletionRecord) -> bool {
+        !Gate::stops(&self.after, job)
+    }
+}
 
 /// Notes what it hears as words, and does what it is told.
 #[derive(Debug, Default)]
@@ -30,9 +54,12 @@ impl Notes {
 }
 
 impl Observer for Notes {
-    fn dispatched(&self, job: &Job<'_>) -> Option<Status> {
+    fn dispatched(&self, job: &Job<'_>) -> Verdict {
         self.note("take", job, "");
-        self.refuse.filter(|(index, _)| *index == job.member.map(|member| member.index)).map(|(_, status)| status)
+        match self.refuse {
+            Some((index, status)) if index == job.member.map(|member| member.index) => Verdict::End(status),
+            _ => Verdict::Go,
+        }
     }
 
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
@@ -125,4 +152,45 @@ fn a_record_that_the_observer_keeps_is_never_written() {
     let heard = stand.offer(Descriptor::nop().with_record(record.address()));
     assert_eq!(heard, ["take nop", "record nop 0x1", "end nop 0x1 Record"]);
     assert!(record.status().is_none());
+}
+
+#[test]
+fn what_waits_in_one_lane_is_overtaken_in_another_but_not_by_a_drain() {
+    for runner in [Runner::Inline, Runner::Threaded] {
+        for after in [false, true] {
+            let gate = Arc::new(Gate::default());
+            let stop = if after { &gate.after } else { &gate.before };
+            stop.store(true, Ordering::SeqCst);
+            let options = ModelOptions { lanes: 3, ..ModelOptions::default().with_runner(runner) };
+            let device = ModelDevice::start(options.with_observer(Arc::clone(&gate) as _)).unwrap();
+            // The shared queue's group has one engine in the default configuration.
+            let portal = device.portal("wq0.0").unwrap();
+            let buffer = [0_u8; 64];
+            let records = [const { RecordCell::new }; 3].map(|new| new());
+            let descriptors = [
+                Descriptor::fill(0x0101_0101_0101_0101, buffer.as_ptr() as u64, 64),
+                Descriptor::nop(),
+                Descriptor::drain(),
+            ];
+            for (descriptor, record) in descriptors.iter().zip(&records) {
+                // SAFETY: buffer and records live to the end of this round, and all is waited for.
+                let _ = portal.offer(&unsafe { Submission::vouch(descriptor.with_record(record.address())) });
+            }
+            let wait = |record: &RecordCell| {
+                while record.status().is_none() {
+                    portal.drive();
+                    std::thread::yield_now();
+                }
+            };
+            wait(&records[1]);
+            for _ in 0..100 {
+                portal.drive();
+            }
+            assert!(records[0].status().is_none() && records[2].status().is_none());
+            assert_eq!(std::hint::black_box(&buffer)[63], u8::from(after));
+            stop.store(false, Ordering::SeqCst);
+            wait(&records[0]);
+            wait(&records[2]);
+        }
+    }
 }

@@ -46,7 +46,7 @@ pub use interrupt::Interrupt;
 pub use legality::Check;
 #[cfg(feature = "mutation")]
 pub use mutation::{Mutant, all_mutants, with_mutant};
-pub use observe::{Job, Member, Observer, Told, Unobserved};
+pub use observe::{Job, Member, Observer, Told, Unobserved, Verdict};
 pub use registers::layout;
 pub use run::{Progress, Spaces, run};
 pub use submit::{Identity, Response, Write};

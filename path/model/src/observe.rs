@@ -2,8 +2,11 @@
 //! devices and systems do.
 //!
 //! ```text
-//! dispatched() ─► execute() around the action ─► record() around the write ─► ended()
+//! dispatched() ─► execute() around the action ─► concluding() ─► record() around the write ─► ended()
 //! ```
+//!
+//! A descriptor can be kept waiting at the two bends, before anything was done and before anybody is told; whoever steps the
+//! engine must then have other lanes or other things to do.
 //!
 //! [`Unobserved`] does nothing and compiles to nothing.
 
@@ -51,14 +54,25 @@ pub enum Told {
     Abandoned,
 }
 
+/// What an observer says to a descriptor that was dispatched.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Go on.
+    Go,
+    /// Not yet; ask again.
+    Wait,
+    /// It ends with this status, and is not looked at.
+    End(Status),
+}
+
 /// Hears of descriptors, in the thread that steps the engine. The defaults do what a device without an observer does.
 pub trait Observer: Send + Sync + Debug {
-    /// A descriptor was taken from its queue or its batch's list. An answer ends it with that status instead of looking at
-    /// it.
+    /// A descriptor was taken from its queue or its batch's list.
     #[inline]
-    fn dispatched(&self, job: &Job<'_>) -> Option<Status> {
+    fn dispatched(&self, job: &Job<'_>) -> Verdict {
         let _ = job;
-        None
+        Verdict::Go
     }
 
     /// The descriptor's action is to be carried out: `act` does it, on `space` or on another in its place.
@@ -66,6 +80,14 @@ pub trait Observer: Send + Sync + Debug {
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
         let _ = job;
         act(space)
+    }
+
+    /// The outcome is known, and `record` would tell it; `false` keeps the descriptor in the engine's hand, and the question is
+    /// asked again.
+    #[inline]
+    fn concluding(&self, job: &Job<'_>, record: &CompletionRecord) -> bool {
+        let _ = (job, record);
+        true
     }
 
     /// The completion record is to be written: `write` does it, and not before it is called.

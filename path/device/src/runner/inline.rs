@@ -13,8 +13,8 @@ pub(crate) struct Inline {
 }
 
 impl Inline {
-    pub(crate) fn new(engines: usize) -> Self {
-        Inline { crew: Combiner::new(Crew::new(0..engines)), held: AtomicU32::new(0) }
+    pub(crate) fn new(engines: usize, lanes: usize) -> Self {
+        Inline { crew: Combiner::new(Crew::new(0..engines, lanes)), held: AtomicU32::new(0) }
     }
 
     /// Steps the engines of one group, or of all, until none can go on; work that others leave meanwhile included.

@@ -55,8 +55,10 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    pub(crate) fn new(engines: impl Iterator<Item = usize>) -> Self {
-        Crew { engines: engines.map(|index| Engine::new(index, 0)).collect(), scratch: Scratch::default() }
+    /// Each engine with so many lanes.
+    pub(crate) fn new(engines: impl Iterator<Item = usize>, lanes: usize) -> Self {
+        let engines = engines.flat_map(|index| (0..lanes).map(move |lane| Engine::new(index, lane))).collect();
+        Crew { engines, scratch: Scratch::default() }
     }
 
     /// Steps each engine (of one group, or of all) as long as it makes progress, within a bound that lets others in.

@@ -38,7 +38,7 @@ impl Threaded {
     ///
     /// # Errors
     /// If the system refuses a thread.
-    pub(crate) fn start(core: &Arc<Core>, engines: usize) -> std::io::Result<Self> {
+    pub(crate) fn start(core: &Arc<Core>, engines: usize, lanes: usize) -> std::io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers = engines.min(cores.saturating_sub(1)).max(1);
         let shared =
@@ -46,7 +46,7 @@ impl Threaded {
         let mut threaded = Threaded { shared: Arc::clone(&shared), threads: Vec::with_capacity(workers) };
         for worker in 0..workers {
             let (core, shared) = (Arc::clone(core), Arc::clone(&shared));
-            let crew = Crew::new((worker..engines).step_by(workers));
+            let crew = Crew::new((worker..engines).step_by(workers), lanes);
             let thread = thread::Builder::new()
                 .name(format!("telpher-engine-{worker}"))
                 .spawn(move || work(&core, &shared, worker, crew))?;

@@ -23,7 +23,7 @@ use crate::errors::Append;
 use crate::group::Pick;
 use crate::interrupt::Interrupt;
 use crate::legality::{Origin, Refusal};
-use crate::observe::{Job, Member, Observer, Told};
+use crate::observe::{Job, Member, Observer, Told, Verdict};
 use crate::sync::{AtomicU64, Ordering, Word};
 use crate::wq::{Entry, Submitter};
 use batch::Batch;
@@ -312,6 +312,9 @@ impl Engine {
                     return Step::Execute;
                 }
                 Phase::Recording => {
+                    if !observer.concluding(&self.job(), &self.outcome.record) {
+                        return Step::Wait;
+                    }
                     if let Some(step) = self.conclude(device) {
                         return step;
                     }
@@ -382,9 +385,13 @@ impl Engine {
     /// Refuses the descriptor in hand, or turns it into an action. `None` if the phase moved on.
     #[inline]
     fn decide<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
-        if let Some(status) = observer.dispatched(&self.job()) {
-            self.refuse(device, Refusal::from(status));
-            return None;
+        match observer.dispatched(&self.job()) {
+            Verdict::Go => {}
+            Verdict::Wait => return Some(Step::Wait),
+            Verdict::End(status) => {
+                self.refuse(device, Refusal::from(status));
+                return None;
+            }
         }
         if device.perfmon.is_counting() {
             self.count_dispatch(device);
