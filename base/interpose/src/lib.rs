@@ -1,2 +1,19 @@
 //! Hooks into a process we do not own.
 #![deny(unsafe_code)]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("telpher-interpose is for x86-64 Linux: it decodes its instructions and edits its signal frames");
+
+pub mod decode;
+mod handler;
+mod kernel;
+pub mod signals;
+pub mod sites;
+mod traps;
+
+pub use handler::{Answer, Handler, How, Monitor};
+pub use kernel::Errno;
+pub use traps::{Options, after_fork_child, install};
+
+/// Bytes of stack that a [`Handler`]'s functions may use.
+pub const STACK_BYTES: usize = 256 << 10;
