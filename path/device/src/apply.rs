@@ -117,17 +117,13 @@ impl Image {
         let gen_cfg = device.read_register(offset::GENCFG, 4);
         device.write_register(offset::GENCFG, 4, gen_cfg & !0xff | u64::from(self.read_buffer_limit));
         for (group, cfg) in &self.groups {
-            let base = table(at.grpcfg()) + u64::from(*group) * 64;
-            for (word, at) in cfg.0.iter().zip((base..).step_by(8)) {
-                device.write_register(at, 8, *word);
-            }
+            write_table(device, table(at.grpcfg()) + u64::from(*group) * 64, &cfg.0);
         }
-        let stride = 32 << device.capabilities().wq_cap.wqcfg_size_shift();
+        let shift = device.capabilities().wq_cap.wqcfg_size_shift();
+        // 32 bytes or 64; the model knows no more.
+        let (stride, words) = if shift == 0 { (32, 4) } else { (64, 8) };
         for (wq, cfg) in &self.wqs {
-            let base = table(at.wqcfg()) + u64::from(*wq) * stride;
-            for (word, at) in cfg.0.iter().zip((base..base + stride).step_by(8)) {
-                device.write_register(at, 8, *word);
-            }
+            write_table(device, table(at.wqcfg()) + u64::from(*wq) * stride, &cfg.0[..words]);
         }
     }
 
@@ -135,6 +131,13 @@ impl Image {
     pub(crate) fn enable_commands(&self) -> impl Iterator<Item = Command> + '_ {
         let queues = self.wqs.iter().map(|(wq, _)| Command::new(CommandCode::EnableWq, u32::from(*wq)));
         std::iter::once(Command::new(CommandCode::EnableDevice, 0)).chain(queues)
+    }
+}
+
+/// Writes consecutive 8-byte registers.
+pub(crate) fn write_table(device: &Device, base: u64, words: &[u64]) {
+    for (word, at) in words.iter().zip((base..).step_by(8)) {
+        device.write_register(at, 8, *word);
     }
 }
 

@@ -34,6 +34,7 @@ mod model;
 mod name;
 mod own;
 mod portal;
+mod replica;
 mod runner;
 mod spaces;
 mod sync;
@@ -43,6 +44,7 @@ pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMod
 pub use listing::Listing;
 pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
 pub use name::{DeviceName, ModelSource, NameError, WqName};
+pub use replica::QueueImage;
 pub use runner::Runner;
 pub use telpher_model::{Capabilities, Preset};
 

@@ -6,13 +6,15 @@ use crate::listing::Listing;
 use crate::name::WqName;
 use crate::own::own_memory;
 use crate::portal::ModelPortal;
+use crate::replica::EventLog;
 use crate::runner::{Core, Inline, Runner, Threaded};
 use crate::spaces::SpaceTable;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
 use telpher_model::{
-    Capabilities, CapabilityError, Device, Identity, MAX_LANES, Observer, PciControl, Preset, Progress, Write, layout,
+    Capabilities, CapabilityError, Device, Identity, MAX_LANES, Observer, PciControl, Preset, Progress, Spaces, Write,
+    layout,
 };
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 
@@ -106,6 +108,9 @@ pub enum StartError {
     /// The device refused a command.
     #[error("bringing up the modelled device failed")]
     Command(#[from] CommandFailed),
+    /// No memory for the event log.
+    #[error("no memory for the event log")]
+    Log(#[from] telpher_mem::MapError),
     /// No thread for the engines.
     #[error("cannot start a thread for the engines; try the inline runner")]
     Thread(#[source] std::io::Error),
@@ -143,7 +148,7 @@ pub enum PortalError {
 /// A running modelled device. Portals keep it alive.
 #[derive(Clone, Debug)]
 pub struct ModelDevice {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
@@ -153,6 +158,8 @@ pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     residency: Residency,
     config: Config,
+    /// Memory of the event log, if the device owns it. Behind the core: nothing writes it any more when it goes.
+    pub(crate) log: Option<EventLog>,
     /// One command at a time.
     commanding: Mutex<()>,
 }
@@ -173,7 +180,7 @@ impl ModelDevice {
         let config = options.config.clone().unwrap_or_else(|| Config::default_for(&options.capabilities));
         let image = Image::of(&config, &options.capabilities)?;
         let device = Self::power_on(ModelOptions { config: Some(config), ..options })?;
-        unmask_interrupts(&device.inner.core.device);
+        device.unmask_interrupts();
         image.write(&device.inner.core.device);
         for command in image.enable_commands() {
             device.command(command)?;
@@ -186,12 +193,24 @@ impl ModelDevice {
     /// # Errors
     /// If the capabilities are beyond the model or a thread is refused.
     pub fn power_on(options: ModelOptions) -> Result<Self, StartError> {
+        let own = own_memory(options.residency);
+        Self::assemble(options, vec![(OWN_PASID, own)], None)
+    }
+
+    /// Puts a device together with the memory it reaches: the first space is that of requests without a PASID.
+    pub(crate) fn assemble(
+        options: ModelOptions,
+        spaces: Vec<(u32, Box<dyn Space>)>,
+        log: Option<EventLog>,
+    ) -> Result<Self, StartError> {
         let core = Arc::new(Core {
             device: Device::new(options.capabilities, options.pci)?,
             spaces: SpaceTable::new(),
             observer: options.observer,
         });
-        core.spaces.add(OWN_PASID, own_memory(options.residency));
+        for (pasid, space) in spaces {
+            core.spaces.add(pasid, space);
+        }
         let engines = options.capabilities.eng_cap.engines().into();
         let lanes = options.lanes.clamp(1, MAX_LANES);
         let crew = match options.runner {
@@ -199,8 +218,16 @@ impl ModelDevice {
             Runner::Threaded => CrewKind::Threaded(Threaded::start(&core, engines, lanes).map_err(StartError::Thread)?),
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
-        let inner = Inner { crew, core, residency: options.residency, config, commanding: Mutex::new(()) };
+        let inner = Inner { crew, core, residency: options.residency, config, log, commanding: Mutex::new(()) };
         Ok(ModelDevice { inner: Arc::new(inner) })
+    }
+
+    /// Unmasks every MSI-X entry, as the driver does when it sets up its interrupts.
+    pub(crate) fn unmask_interrupts(&self) {
+        let device = &self.inner.core.device;
+        for entry in 0..u64::from(device.capabilities().msix_entries) {
+            device.write_register(layout::MSIX_TABLE + entry * 16 + 12, 4, 0);
+        }
     }
 
     /// A portal to a queue by name: the limited portal that Linux maps for users, for this process.
@@ -347,18 +374,16 @@ impl ModelDevice {
     }
 }
 
-/// Unmasks every MSI-X entry, as the driver does when it sets up its interrupts.
-fn unmask_interrupts(device: &Device) {
-    for entry in 0..u64::from(device.capabilities().msix_entries) {
-        device.write_register(layout::MSIX_TABLE + entry * 16 + 12, 4, 0);
-    }
-}
-
 impl Inner {
     #[inline]
     pub(crate) fn drive(&self, group: Option<usize>) {
         if let CrewKind::Inline(inline) = &self.crew {
             inline.pump(&self.core, group);
         }
+    }
+
+    /// Memory of the device's own requests.
+    pub(crate) fn own_space(&self) -> &dyn Space {
+        self.core.spaces.space(None)
     }
 }

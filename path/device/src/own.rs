@@ -7,8 +7,8 @@ use telpher_mem::{Local, Space, Strict};
 /// This process's memory as a modelled device sees it.
 pub(crate) fn own_memory(residency: Residency) -> Box<dyn Space> {
     // SAFETY: addresses reach the space in two ways only. Descriptors come in `Submission`s, whose makers vouched for
-    // every address they and their batch members name. The event log's address comes from a register, and write access to
-    // registers is behind the unsafe `ModelDevice::device`.
+    // every address they and their batch members name. The event log's address comes from a register: that of memory the
+    // device owns (a replica's), or one that was written through the unsafe `ModelDevice::device`.
     let local = unsafe { Local::new() };
     match residency {
         Residency::Lenient => Box::new(local),

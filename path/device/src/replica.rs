@@ -1,0 +1,190 @@
+//! A device that is one queue: for a client's process, where a driver elsewhere has configured the whole.
+//!
+//! Capabilities and the queue's registers come as an image. The replica has that queue, its group and the group's engines, and
+//! nothing of its neighbours; what it reports (SWERROR, event log) is taken out by whoever made it and told to the driver.
+
+use crate::apply::write_table;
+use crate::model::Residency;
+use crate::model::{CrewKind, ModelDevice, ModelOptions, StartError};
+use crate::own::own_memory;
+use telpher_abi::registers::{Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, PortalKind, WqCfg, offset};
+use telpher_abi::{EventLogEntry, SwError};
+use telpher_mem::{PAGE_BYTES, PageSize, Region, Space, StableBufMut, WriteHint};
+use telpher_model::{Response, Write, layout};
+use telpher_portal::Submission;
+
+/// The registers of one queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueImage {
+    /// Which queue.
+    pub wq: u32,
+    /// Its group.
+    pub group: u32,
+    /// GENCFG.
+    pub gen_cfg: u64,
+    /// GRPCFG of the group; queues other than this one are left out.
+    pub grp_cfg: GrpCfg,
+    /// WQCFG of the queue.
+    pub wq_cfg: WqCfg,
+    /// Entries of the event log; without any, GENCFG's bit for it does not count.
+    pub event_log_entries: u16,
+}
+
+/// The memory of a replica's event log; reached by address only.
+#[derive(Debug)]
+pub(crate) struct EventLog {
+    address: u64,
+    entries: u16,
+    entry_bytes: u64,
+    /// Keeps the memory.
+    _memory: Region,
+}
+
+impl EventLog {
+    fn new(entries: u16, entry_bytes: u64, space: &dyn Space) -> Result<Self, StartError> {
+        let len = usize::from(entries) * usize::try_from(entry_bytes).unwrap_or_default();
+        let mut memory = Region::new(len, PageSize::Small)?;
+        let log = EventLog { address: memory.address_mut(), entries, entry_bytes, _memory: memory };
+        // Touched, so that the device finds every page.
+        let _ = space.fill(log.address, [0; 2], len as u64, WriteHint::Cache);
+        Ok(log)
+    }
+
+    fn registers(&self) -> EvlCfg {
+        EvlCfg::default().with_base_page(self.address / PAGE_BYTES).with_entries(self.entries)
+    }
+}
+
+impl ModelDevice {
+    /// Starts a replica whose clients' memory is `space`, under their PASID. Of the options, configuration and residency do not
+    /// count: the image and the space say both.
+    ///
+    /// # Errors
+    /// If the capabilities are beyond the model, a command is refused (the image is none that a driver could have enabled), or
+    /// the system has no memory or thread.
+    pub fn replica(
+        options: ModelOptions,
+        image: &QueueImage,
+        pasid: u32,
+        space: Box<dyn Space>,
+    ) -> Result<Self, StartError> {
+        options.capabilities.validate()?;
+        let entry_bytes = options.capabilities.event_log_entry_bytes();
+        let own = own_memory(Residency::Lenient);
+        let log = match image.event_log_entries {
+            0 => None,
+            _ if entry_bytes == 0 => None,
+            entries => Some(EventLog::new(entries, entry_bytes, own.as_ref())?),
+        };
+        let log_registers = log.as_ref().map(EventLog::registers);
+        // The first space is that of requests without a PASID, which are the log's alone.
+        let device = Self::assemble(options, vec![(NO_PASID, own), (pasid, space)], log)?;
+        device.unmask_interrupts();
+        device.write_image(image, log_registers);
+        device.command(Command::new(CommandCode::EnableDevice, 0))?;
+        device.command(Command::new(CommandCode::EnableWq, image.wq))?;
+        Ok(device)
+    }
+
+    fn write_image(&self, image: &QueueImage, log: Option<EvlCfg>) {
+        let device = &self.inner.core.device;
+        let log_bit = telpher_abi::registers::GenCfg::default().with_event_log(true).0[0];
+        let gen_cfg = if log.is_some() { image.gen_cfg } else { image.gen_cfg & !log_bit };
+        device.write_register(offset::GENCFG, 8, gen_cfg);
+        if let Some(EvlCfg(words)) = log {
+            write_table(device, offset::EVLCFG, &words);
+        }
+        let group = image.grp_cfg.with_wqs(1 << image.wq.min(63));
+        write_table(device, layout::GRPCFG + u64::from(image.group) * 64, &group.0);
+        // 32 bytes or 64; the model knows no more.
+        let (stride, words) = if device.capabilities().wq_cap.wqcfg_size_shift() == 0 { (32, 4) } else { (64, 8) };
+        write_table(device, layout::WQCFG + u64::from(image.wq) * stride, &image.wq_cfg.0[..words]);
+    }
+
+    /// Brings a descriptor to a queue and, if it was accepted, lets an inline runner work: what a submit instruction does.
+    #[inline]
+    pub fn submit(&self, wq: u32, kind: PortalKind, write: Write, submission: &Submission) -> Response {
+        let core = &self.inner.core;
+        let response = core.device.submit(wq as usize, kind, write, submission);
+        if response == Response::Accepted {
+            match &self.inner.crew {
+                CrewKind::Inline(inline) => inline.pump(core, Some(core.device.group_of_wq(wq as usize))),
+                CrewKind::Threaded(threaded) => threaded.notify(),
+            }
+        }
+        response
+    }
+
+    /// Descriptors waiting in a queue.
+    ///
+    /// **Staleness.** Others come and go meanwhile.
+    #[must_use]
+    pub fn occupancy(&self, wq: u32) -> u64 {
+        self.inner.core.device.wq_occupancy(wq as usize)
+    }
+
+    /// True once the device has halted.
+    #[must_use]
+    pub fn is_halted(&self) -> bool {
+        self.inner.core.device.state() == DeviceState::Halted
+    }
+
+    /// True if SWERROR or the event log has something to take. Costs two loads.
+    #[must_use]
+    #[inline]
+    pub fn has_reports(&self) -> bool {
+        let device = &self.inner.core.device;
+        device.sw_error().valid()
+            || (self.inner.log.is_some() && device.read_register(offset::EVLSTATUS, 8) >> 62 & 1 == 1)
+    }
+
+    /// Takes what SWERROR has latched, and clears it, as the driver's interrupt handler does.
+    #[must_use]
+    pub fn take_sw_error(&self) -> Option<SwError> {
+        let device = &self.inner.core.device;
+        let error = device.sw_error();
+        error.valid().then(|| {
+            // Valid and overflow are cleared by writing ones.
+            device.write_register(offset::SWERROR, 8, 0b11);
+            error
+        })
+    }
+
+    /// Takes the entries of the event log, oldest first, as the driver's interrupt handler does. One caller at a time.
+    pub fn take_log_entries(&self, mut hear: impl FnMut(&EventLogEntry)) {
+        let Some(log) = &self.inner.log else { return };
+        let device = &self.inner.core.device;
+        // The pending bit first: an entry that comes later sets it anew.
+        device.write_register(offset::EVLSTATUS + 4, 4, 1 << 30);
+        let mut head = u64::from(EvlStatus([device.read_register(offset::EVLSTATUS, 8)]).head());
+        while head != u64::from(EvlStatus([device.read_register(offset::EVLSTATUS, 8)]).tail()) {
+            let mut bytes = [0; 64];
+            if self.inner.own_space().read(log.address + head * log.entry_bytes, &mut bytes).is_ok() {
+                hear(&EventLogEntry(telpher_abi::Descriptor::from_bytes(&bytes).0));
+            }
+            head = (head + 1) % u64::from(log.entries);
+            device.write_register(offset::EVLSTATUS, 4, head);
+        }
+    }
+
+    /// Waits until nothing is waiting or in progress, as closing a queue's file does; `false` if `give_up` said so before.
+    pub fn drain(&self, mut give_up: impl FnMut() -> bool) -> bool {
+        let device = &self.inner.core.device;
+        let mut started = false;
+        loop {
+            if !started && !device.cmd_status().active() {
+                started = device.start_command(Command::new(CommandCode::DrainAll, 0));
+            }
+            self.advance();
+            if started && !device.cmd_status().active() {
+                return true;
+            }
+            if give_up() {
+                return false;
+            }
+        }
+    }
+}
+
+/// Stands for requests without a PASID in the table of spaces: no PASID has more than 20 bits.
+const NO_PASID: u32 = u32::MAX;
