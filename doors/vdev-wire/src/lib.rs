@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod board;
+pub mod event;
 pub mod lease;
 pub mod message;
 mod ring;

@@ -64,25 +64,45 @@ pub struct TraceEntry {
     pub process: u32,
     /// Thread.
     pub thread: u32,
-    /// Submitted: how (0 MOVDIR64B, 1 ENQCMD, 2 write()). Misuse, injected: which.
+    /// Submitted: [`How`](crate::event::How). Misuse, injected: which ([`Misuse`](crate::event::Misuse),
+    /// [`Injected`](crate::event::Injected)).
     pub code: u32,
-    /// Submitted: 0 taken, 1 Retry, 2 lost. Ended: 1 if a record was written.
+    /// Submitted: an [`Answer`](crate::event::Answer). Ended: who was [`Told`](crate::event::Told).
     pub answer: u32,
     /// Position in the batch plus one; 0 for what is no member.
     pub member: u32,
     /// The descriptor.
     pub descriptor: [u64; 8],
-    /// The record, if `answer` says so.
+    /// Ended: the record, written or not. Misuse: see [`Finding`](crate::event::Finding), as for the rest.
     pub record: [u64; 4],
-    /// Submitted: address of the 64 bytes' destination. Misuse: address in question.
+    /// Submitted: address of the 64 bytes' destination. Misuse, injected: address in question.
     pub address: u64,
-    /// Misuse: the other address, the length, or the number of the other submission.
+    /// Misuse: bytes in question. Injected: nanoseconds of a delay, the status.
     pub other: u64,
-    /// Nothing yet.
+    /// Misuse: the other descriptor.
     pub spare: [u64; 10],
 }
 
-const _: () = assert!(size_of::<TraceEntry>() % 8 == 0);
+impl TraceEntry {
+    /// All zero: the rest of entries that say little.
+    pub const EMPTY: TraceEntry = TraceEntry {
+        time_ns: 0,
+        submission: 0,
+        kind: 0,
+        process: 0,
+        thread: 0,
+        code: 0,
+        answer: 0,
+        member: 0,
+        descriptor: [0; 8],
+        record: [0; 4],
+        address: 0,
+        other: 0,
+        spare: [0; 10],
+    };
+}
+
+const _: () = assert!(size_of::<TraceEntry>().is_multiple_of(8));
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<TraceSlot>() == 256);
 
@@ -97,7 +117,7 @@ impl TraceRing {
     /// Appends an entry; `false` if the ring is full.
     ///
     /// Any thread of the guest may call it, in a signal handler too. An entry reserved by a thread that is killed before
-    /// the stamp is skipped by [`take`](Lease::take) once the file is released.
+    /// the stamp is skipped by [`take`](TraceRing::take) once the file is released.
     pub fn append(&self, entry: &TraceEntry) -> bool {
         // Relaxed: the slot's stamp orders the entry; the count only gives out numbers.
         let number = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reserved| {

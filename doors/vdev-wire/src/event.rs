@@ -1,0 +1,225 @@
+//! What the numbers in a [`TraceEntry`] mean.
+
+use crate::lease::{TraceEntry, TraceKind};
+
+/// A number on the wire, with a name to print and to filter by.
+macro_rules! numbers {
+    ($(#[$tdoc:meta])* $type:ident { $($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)* }) => {
+        $(#[$tdoc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum $type {
+            $($(#[$doc])* $name = $code,)*
+        }
+        impl $type {
+            /// All of them, ascending.
+            pub const ALL: &'static [$type] = &[$($type::$name),*];
+
+            /// The reading of a number; guests may write any.
+            #[must_use]
+            pub fn from_code(code: u32) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| *value as u32 == code)
+            }
+
+            /// Its name in traces.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($type::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+numbers! {
+    /// How 64 bytes came to the queue: [`TraceEntry::code`] of [`TraceKind::Submitted`].
+    How {
+        /// A posted write.
+        Movdir64b = 0, "movdir64b";
+        /// A deferrable write.
+        Enqcmd = 1, "enqcmd";
+        /// write(2), which the driver turns into either.
+        Write = 2, "write";
+    }
+}
+
+numbers! {
+    /// What the queue said: [`TraceEntry::answer`] of [`TraceKind::Submitted`].
+    Answer {
+        /// It has the descriptor.
+        Taken = 0, "taken";
+        /// Nothing was taken.
+        Retry = 1, "retry";
+        /// A posted write was lost.
+        Lost = 2, "lost";
+    }
+}
+
+numbers! {
+    /// Who was told of the end: [`TraceEntry::answer`] of [`TraceKind::Ended`].
+    Told {
+        /// Nobody: no record was wanted.
+        Nobody = 0, "no record";
+        /// The completion record was written.
+        Record = 1, "record";
+        /// Event log or SWERROR.
+        Elsewhere = 2, "error log";
+        /// Event log or SWERROR, since the record could not be written.
+        Unwritable = 3, "record unwritable";
+        /// Nobody: it was abandoned by a command.
+        Abandoned = 4, "abandoned";
+        /// Nobody: the record was lost on purpose.
+        Lost = 5, "record lost";
+    }
+}
+
+numbers! {
+    /// What was injected: [`TraceEntry::code`] of [`TraceKind::Injected`].
+    Injected {
+        /// A page was absent; `address` is in it.
+        Fault = 1, "fault";
+        /// A deferrable write was answered by Retry.
+        Retry = 2, "retry";
+        /// The completion was late.
+        Delay = 3, "delay";
+        /// The completion waited for a later one.
+        Reorder = 4, "reorder";
+        /// The descriptor ended with a status of somebody else's choice.
+        Status = 5, "status";
+        /// The record was not written.
+        Lose = 6, "lose";
+        /// The device halted.
+        Halt = 7, "halt";
+    }
+}
+
+numbers! {
+    /// What a program did wrong that silicon would not tell: [`TraceEntry::code`] of [`TraceKind::Misuse`].
+    Misuse {
+        /// The completion record is not 32-byte aligned.
+        RecordMisaligned = 1, "record-misaligned";
+        /// The completion record is one that a descriptor in flight will write.
+        RecordInUse = 2, "record-in-use";
+        /// The status byte of the completion record was not cleared before submission.
+        RecordNotReset = 3, "record-not-reset";
+        /// Bytes that the device was to read changed while it owned them.
+        SourceChanged = 4, "source-changed";
+        /// Bytes that the device was to write changed while it owned them.
+        DestinationChanged = 5, "destination-changed";
+        /// Memory of a descriptor in flight was unmapped.
+        Unmapped = 6, "unmapped";
+        /// A batch's descriptor list changed before the device had read it.
+        ListChanged = 7, "list-changed";
+        /// Reads what an unordered descriptor writes.
+        ReadAfterWrite = 8, "read-after-write";
+        /// Writes what an unordered descriptor reads.
+        WriteAfterRead = 9, "write-after-read";
+        /// Writes what an unordered descriptor writes.
+        WriteAfterWrite = 10, "write-after-write";
+    }
+}
+
+/// One of the descriptors a finding is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Party {
+    /// Number of its submission.
+    pub submission: u64,
+    /// Position in the batch plus one; 0 for what is no member.
+    pub member: u32,
+    /// Which of its operands: a code of `telpher_abi::OperandId`.
+    pub operand: u32,
+    /// The descriptor.
+    pub descriptor: [u64; 8],
+}
+
+/// A misuse and whom it concerns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// What.
+    pub misuse: Misuse,
+    /// The descriptor that was submitted last, or is the only one.
+    pub party: Party,
+    /// The other descriptor; for [`Misuse::ListChanged`], what the device found in place of `party`.
+    pub other: Option<Party>,
+    /// First byte in question.
+    pub address: u64,
+    /// Bytes in question.
+    pub len: u64,
+}
+
+impl Finding {
+    /// As a trace entry; time, process and thread are left to whoever appends it.
+    #[must_use]
+    pub fn to_entry(&self) -> TraceEntry {
+        let other = self.other.unwrap_or_default();
+        let mut spare = [0; 10];
+        spare[..8].copy_from_slice(&other.descriptor);
+        spare[8] = u64::from(self.party.operand) << 32 | u64::from(other.operand);
+        spare[9] = u64::from(other.member);
+        TraceEntry {
+            submission: self.party.submission,
+            kind: TraceKind::Misuse as u32,
+            code: self.misuse as u32,
+            member: self.party.member,
+            descriptor: self.party.descriptor,
+            record: [other.submission, self.other.is_some().into(), 0, 0],
+            address: self.address,
+            other: self.len,
+            spare,
+            ..TraceEntry::EMPTY
+        }
+    }
+
+    /// The reading of an entry; `None` if it is none of a misuse.
+    #[must_use]
+    pub fn from_entry(entry: &TraceEntry) -> Option<Self> {
+        if entry.kind != TraceKind::Misuse as u32 {
+            return None;
+        }
+        let low = |word: u64| u32::try_from(word & 0xffff_ffff).unwrap_or_default();
+        let mut descriptor = [0; 8];
+        descriptor.copy_from_slice(&entry.spare[..8]);
+        let other = Party {
+            submission: entry.record[0],
+            member: low(entry.spare[9]),
+            operand: low(entry.spare[8]),
+            descriptor,
+        };
+        Some(Finding {
+            misuse: Misuse::from_code(entry.code)?,
+            party: Party {
+                submission: entry.submission,
+                member: entry.member,
+                operand: low(entry.spare[8] >> 32),
+                descriptor: entry.descriptor,
+            },
+            other: (entry.record[1] != 0).then_some(other),
+            address: entry.address,
+            len: entry.other,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_survives_the_ring() {
+        let party = |n: u64| Party { submission: n, member: 3, operand: 5, descriptor: [n; 8] };
+        for other in [None, Some(party(9))] {
+            let finding = Finding { misuse: Misuse::ReadAfterWrite, party: party(7), other, address: 0x1000, len: 64 };
+            assert_eq!(Finding::from_entry(&finding.to_entry()), Some(finding));
+        }
+    }
+
+    #[test]
+    fn a_stranger_s_numbers_have_no_reading() {
+        assert_eq!(Misuse::from_code(0), None);
+        assert_eq!(Told::from_code(6), None);
+        assert_eq!(Finding::from_entry(&TraceEntry::EMPTY), None);
+        let entry = TraceEntry { kind: TraceKind::Misuse as u32, code: 99, ..TraceEntry::EMPTY };
+        assert_eq!(Finding::from_entry(&entry), None);
+    }
+}
