@@ -5,6 +5,7 @@
 //! ```text
 //! Space ─┬─ Local    this process' memory: guarded assembly kernels, SIGSEGV and SIGBUS go on at a landing
 //!        ├─ Strict   the same, but pages that are not present are faults
+//!        ├─ Remote   another process' memory, by system calls
 //!        └─ MockSpace (test-util)  sparse pages in safe Rust
 //! Fault             address, direction, bytes done: exact
 //! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
@@ -26,6 +27,7 @@ mod mock;
 mod pages;
 mod presence;
 mod region;
+mod remote;
 mod space;
 mod stable;
 mod strict;
@@ -38,6 +40,7 @@ pub use mock::{MockSpace, PageRequest};
 pub use pages::{Pages, Protection};
 pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
+pub use remote::Remote;
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut};
 pub use strict::Strict;

@@ -75,7 +75,7 @@ fn own_process() -> u32 {
     rustix::process::getpid().as_raw_pid().cast_unsigned()
 }
 
-fn ask_pagemap(file: &OwnedFd, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
+pub(crate) fn ask_pagemap(file: &OwnedFd, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
     let mut words = [0; (BATCH_PAGES + 1) * 8];
     let bytes = &mut words[..present.len() * 8];
     let mut filled = 0;

@@ -1,44 +1,46 @@
 //! Another process' memory as a [`Space`].
 //!
-//! Bytes go through a buffer in this process, a chunk at a time: two copies and two system calls. The kernel tells how far it
-//! came, to the page; descending, the pages are named in descending order, so that nothing below a fault is written.
+//! Bytes go through a buffer of this process, a chunk at a time: two copies and two system calls. The kernel tells how far it
+//! came, to the page; descending, the pages are named from the top, so that nothing below a fault is written.
 //!
 //! Deviations from what a device does with the same page tables, numbered:
 //! 1. Memory mapped without `PROT_READ` cannot be read, also where the processor could (`PROT_WRITE` alone).
-//! 2. [`flush`](Space::flush) looks whether the pages are there, and leaves cache lines alone: they cannot be reached by
-//!    another process' address, and caches are coherent.
-//! 3. [`Fault`]s come in units of a chunk if a mapping changes under an operation: what was read of a chunk may then be of
-//!    before, and what is written of after the change.
+//! 2. [`flush`](Space::flush) looks whether the pages are there and leaves cache lines alone: no instruction reaches the
+//!    lines of another process' address, and caches are coherent.
+//! 3. A mapping that changes while an operation runs is met where the operation is at that moment, to a chunk.
 
 mod vm;
 
 use crate::map::SMALL_BYTES;
 use crate::presence::{BATCH_PAGES, ask_pagemap};
 use crate::{Fault, PAGE_BYTES, Space, WriteHint};
-use std::fs::File;
 use std::io;
-use vm::{Part, Process};
+use std::os::fd::OwnedFd;
+use vm::Process;
 
 /// Bytes moved at once; a multiple of the patterns' 16 bytes. Source: chosen; past the cost of a system call, within L2.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Pages of as many bytes; a chunk may touch one more.
 const CHUNK_PAGES: usize = CHUNK_BYTES / SMALL_BYTES;
 const _: () = assert!(CHUNK_PAGES < BATCH_PAGES);
 
-/// Memory of another process, which this one must be allowed to trace (the same user's, usually).
+/// Bytes after which a pattern of either kind repeats.
+const PATTERN_BYTES: usize = 16;
+
+/// Memory of another process, which this one must be allowed to trace (as one of the same user usually is).
 ///
-/// Accesses are those of the processor in that process: they respect protections, and bring pages in unless the space is
+/// Accesses are as the processor's in that process: they respect protections, and bring pages in unless the space is
 /// [strict](Remote::strict). Once the process has ended every access faults.
 ///
-/// **Assumptions.** Whoever drives operations does so while a thread of the process waits for them, as a system call's caller
-/// does: a process that ends and whose number is given to another within the few instructions between a look and an access,
-/// or one that replaces its program in that time, is not noticed.
+/// **Assumptions.** Operations run while a thread of that process waits for them, as the caller of a system call does. A
+/// process that ends or replaces its program between the look whether it lives and the access that follows at once, its number
+/// given away in that time, is not noticed.
 #[derive(Debug)]
 pub struct Remote {
     process: Process,
-    /// Present pages, if others shall fault.
-    presence: Option<File>,
-    /// The same table, to see what a page request has come to.
-    pagemap: Option<File>,
+    /// Its page tables; without them page requests for writing are answered by what the mappings allow.
+    pagemap: Option<OwnedFd>,
+    strict: bool,
 }
 
 /// Which end of a range is met first.
@@ -52,70 +54,264 @@ impl Remote {
     /// The memory of a process; pages that an access would bring in count as present.
     ///
     /// # Errors
-    /// If there is no such process, or it is this one, or it may not be traced.
+    /// If there is no such process, or it has this process' memory.
     pub fn new(process: u32) -> io::Result<Remote> {
         let process = Process::new(process)?;
         let pagemap = process.pagemap().ok();
-        Ok(Remote { process, presence: None, pagemap })
+        Ok(Remote { process, pagemap, strict: false })
     }
 
-    /// The memory of a process; pages that are not present fault, as [`Strict`](crate::Strict) has it for this process.
+    /// The memory of a process; pages that are not present fault, as with [`Strict`](crate::Strict) for this process.
     ///
     /// # Errors
-    /// As for [`new`](Remote::new), or if the kernel does not show that process' page tables.
+    /// As for [`new`](Remote::new), or if the kernel does not show the process' page tables.
     pub fn strict(process: u32) -> io::Result<Remote> {
-        let remote = Remote::new(process)?;
-        Ok(Remote { presence: Some(remote.process.pagemap()?), ..remote })
+        let process = Process::new(process)?;
+        let pagemap = Some(process.pagemap()?);
+        Ok(Remote { process, pagemap, strict: true })
     }
 
-    /// Bytes of the range on present pages, from the end that is met first; all of them unless the space is strict.
+    /// Bytes of a range of a chunk at most that lie on present pages, at the end met first; all of them unless strict.
     fn present(&self, address: u64, len: usize, write: bool, order: Order) -> usize {
-        let Some(presence) = &self.presence else { return len };
-        let mut present = [false; CHUNK_PAGES + 1];
-        let skew = offset_in_page(address);
+        let Some(pagemap) = self.pagemap.as_ref().filter(|_| self.strict && len > 0) else { return len };
+        let skew = in_page(address);
         let pages = (skew + len).div_ceil(SMALL_BYTES);
+        let mut present = [false; CHUNK_PAGES + 1];
         let present = &mut present[..pages];
-        if ask_pagemap(presence, address / PAGE_BYTES, write, present).is_none() {
+        if ask_pagemap(pagemap, address / PAGE_BYTES, write, present).is_none() {
             return 0;
         }
-        let run = |pages: usize, outside: usize| (pages * SMALL_BYTES).saturating_sub(outside).min(len);
-        match order {
-            Order::Ascending => run(present.iter().take_while(|present| **present).count(), skew),
+        let (run, outside) = match order {
+            Order::Ascending => (present.iter().take_while(|present| **present).count(), skew),
             Order::Descending => {
-                let behind = pages * SMALL_BYTES - skew - len;
-                run(present.iter().rev().take_while(|present| **present).count(), behind)
+                (present.iter().rev().take_while(|present| **present).count(), pages * SMALL_BYTES - skew - len)
             }
-        }
+        };
+        (run * SMALL_BYTES).saturating_sub(outside).min(len)
     }
 
-    /// Reads a chunk, from the end that is met first. Returns how many bytes at that end of `into` are valid.
+    /// Reads a chunk at most; returns how many bytes at the end met first are valid.
     fn fetch(&self, address: u64, into: &mut [u8], order: Order) -> usize {
         let len = self.present(address, into.len(), false, order);
-        match order {
-            Order::Ascending => self.process.read(&[Part { address, len }], &mut into[..len]),
-            Order::Descending => {
-                let from = into.len() - len;
-                let address = address + from as u64;
-                let into = &mut into[from..];
-                let got = self.process.read(&pages_down(address, len).as_slice(), into);
-                reverse_pages(address, into);
-                // What was read is at the upper end now; a page is read whole or not at all.
-                got
-            }
-        }
+        let from = if order == Order::Ascending { 0 } else { into.len() - len };
+        self.process.read(address.wrapping_add(from as u64), &mut into[from..from + len], order)
     }
 
-    /// Writes a chunk, from the end that is met first. Returns how many bytes at that end were written.
-    fn store(&self, address: u64, from: &mut [u8], order: Order) -> usize {
-        let len = self.present(address, from.len(), true, order);
-        match order {
-            Order::Ascending => self.process.write(&[Part { address, len }], &from[..len]),
-            Order::Descending => {
-                let skip = from.len() - len;
-                let address = address + skip as u64;
-                let from = &mut from[skip..];
-                0
+    /// Writes a chunk at most; returns how many bytes at the end met first were written.
+    fn put(&self, address: u64, bytes: &[u8], order: Order) -> usize {
+        let len = self.present(address, bytes.len(), true, order);
+        let from = if order == Order::Ascending { 0 } else { bytes.len() - len };
+        self.process.write(address.wrapping_add(from as u64), &bytes[from..from + len], order)
+    }
+
+    /// True if a store would find the page.
+    fn is_present_for_writing(&self, address: u64) -> Option<bool> {
+        let mut present = [false];
+        ask_pagemap(self.pagemap.as_ref()?, address / PAGE_BYTES, true, &mut present)?;
+        Some(present[0])
+    }
+
+    /// The first difference between the memory from `a` on and what `other` delivers: how many bytes of the buffer's length
+    /// from an offset on are valid, 0 with the fault.
+    fn compare_with(
+        &self,
+        a: u64,
+        len: u64,
+        mut other: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
+    ) -> Result<Option<u64>, Fault> {
+        let (mut left, mut right) = (buffer(len), buffer(len));
+        let mut done = 0;
+        while done < len {
+            let count = chunk(len - done);
+            let address = a.wrapping_add(done);
+            let got = self.fetch(address, &mut left[..count], Order::Ascending);
+            if got == 0 {
+                return Err(Fault { address, write: false, done });
             }
+            let got = other(done, &mut right[..got])?;
+            if let Some(at) = left[..got].iter().zip(&right[..got]).position(|(left, right)| left != right) {
+                return Ok(Some(done + at as u64));
+            }
+            done += got as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// A buffer for chunks of an operation of `len` bytes.
+fn buffer(len: u64) -> Vec<u8> {
+    vec![0; chunk(len)]
+}
+
+/// Bytes of the next chunk if `left` are left.
+fn chunk(left: u64) -> usize {
+    usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)
+}
+
+fn in_page(address: u64) -> usize {
+    usize::try_from(address % PAGE_BYTES).expect("below a page")
+}
+
+/// A chunk and one unit more of a repeated pattern, to begin anywhere in the unit.
+fn laid_out([low, high]: [u64; 2]) -> Vec<u8> {
+    let mut unit = [0; PATTERN_BYTES];
+    unit[..8].copy_from_slice(&low.to_le_bytes());
+    unit[8..].copy_from_slice(&high.to_le_bytes());
+    unit.repeat(CHUNK_BYTES / PATTERN_BYTES + 1)
+}
+
+/// Where in a laid-out pattern byte `done` of it begins.
+fn phase(done: u64) -> usize {
+    usize::try_from(done % PATTERN_BYTES as u64).expect("below 16")
+}
+
+impl Space for Remote {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < into.len() {
+            let end = into.len().min(done + CHUNK_BYTES);
+            let at = address.wrapping_add(done as u64);
+            match self.fetch(at, &mut into[done..end], Order::Ascending) {
+                0 => return Err(Fault { address: at, write: false, done: done as u64 }),
+                got => done += got,
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, address: u64, from: &[u8], _: WriteHint) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < from.len() {
+            let end = from.len().min(done + CHUNK_BYTES);
+            let at = address.wrapping_add(done as u64);
+            match self.put(at, &from[done..end], Order::Ascending) {
+                0 => return Err(Fault { address: at, write: true, done: done as u64 }),
+                put => done += put,
+            }
+        }
+        Ok(())
+    }
+
+    fn move_forward(&self, dst: u64, src: u64, len: u64, _: WriteHint) -> Result<(), Fault> {
+        let mut buffer = buffer(len);
+        let mut done = 0;
+        while done < len {
+            let (to, from) = (dst.wrapping_add(done), src.wrapping_add(done));
+            let got = self.fetch(from, &mut buffer[..chunk(len - done)], Order::Ascending);
+            if got == 0 {
+                return Err(Fault { address: from, write: false, done });
+            }
+            // Fewer than were read: the next round begins with the byte that failed, and says why.
+            let put = self.put(to, &buffer[..got], Order::Ascending);
+            if put == 0 {
+                return Err(Fault { address: to, write: true, done });
+            }
+            done += put as u64;
+        }
+        Ok(())
+    }
+
+    fn move_backward(&self, dst: u64, src: u64, len: u64, _: WriteHint) -> Result<(), Fault> {
+        if src.checked_add(len).is_none() || dst.checked_add(len).is_none() {
+            return Err(Fault { address: u64::MAX, write: src.checked_add(len).is_some(), done: 0 });
+        }
+        let mut buffer = buffer(len);
+        let mut done = 0;
+        while done < len {
+            let count = chunk(len - done);
+            // Cannot wrap: checked above, and `count` is at most what is left.
+            let low = len - done - count as u64;
+            let got = self.fetch(src + low, &mut buffer[..count], Order::Descending);
+            if got == 0 {
+                return Err(Fault { address: src + (len - done - 1), write: false, done });
+            }
+            let below = count - got;
+            let put = self.put(dst + low + below as u64, &buffer[below..count], Order::Descending);
+            if put == 0 {
+                return Err(Fault { address: dst + (len - done - 1), write: true, done });
+            }
+            done += put as u64;
+        }
+        Ok(())
+    }
+
+    fn fill(&self, dst: u64, pattern: [u64; 2], len: u64, _: WriteHint) -> Result<(), Fault> {
+        let laid = laid_out(pattern);
+        let mut done = 0;
+        while done < len {
+            let (at, from) = (dst.wrapping_add(done), phase(done));
+            match self.put(at, &laid[from..from + chunk(len - done)], Order::Ascending) {
+                0 => return Err(Fault { address: at, write: true, done }),
+                put => done += put as u64,
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, a: u64, b: u64, len: u64) -> Result<Option<u64>, Fault> {
+        self.compare_with(a, len, |done, into| {
+            let address = b.wrapping_add(done);
+            match self.fetch(address, into, Order::Ascending) {
+                0 => Err(Fault { address, write: false, done }),
+                got => Ok(got),
+            }
+        })
+    }
+
+    fn compare_pattern(&self, a: u64, pattern: u64, len: u64) -> Result<Option<u64>, Fault> {
+        let laid = laid_out([pattern; 2]);
+        self.compare_with(a, len, |done, into| {
+            into.copy_from_slice(&laid[phase(done)..phase(done) + into.len()]);
+            Ok(into.len())
+        })
+    }
+
+    fn flush(&self, address: u64, len: u64) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < len {
+            let at = address.wrapping_add(done);
+            let mut byte = [0];
+            if self.fetch(at, &mut byte, Order::Ascending) == 0 {
+                return Err(Fault { address: at, write: false, done });
+            }
+            done += (PAGE_BYTES - at % PAGE_BYTES).min(len - done);
+        }
+        Ok(())
+    }
+
+    fn write_record(&self, address: u64, record: &[u64; 4]) -> Result<(), Fault> {
+        let fault = |done: u64| Fault { address: address.wrapping_add(done), write: true, done };
+        let done = self.present(address, 32, true, Order::Ascending);
+        if done < 32 {
+            return Err(fault(done as u64));
+        }
+        if !address.is_multiple_of(32) {
+            // Contrary to the contract it may lie on two pages; see that both can be written before one is.
+            for done in [0, 31] {
+                if !self.page_request(address.wrapping_add(done), true) {
+                    return Err(fault(if done == 0 { 0 } else { PAGE_BYTES - address % PAGE_BYTES }));
+                }
+            }
+        }
+        let mut bytes = [0; 32];
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(record) {
+            *place = word.to_le_bytes();
+        }
+        if self.process.write_first_byte_last(address, &bytes) { Ok(()) } else { Err(fault(0)) }
+    }
+
+    fn page_request(&self, address: u64, write: bool) -> bool {
+        if !write {
+            return self.process.read(address, &mut [0], Order::Ascending) == 1;
+        }
+        let before = self.is_present_for_writing(address);
+        self.process.pin_for_writing(address);
+        match (before, self.is_present_for_writing(address)) {
+            // The pin has brought it, so stores are allowed.
+            (Some(false), Some(true)) => true,
+            (_, Some(false)) => false,
+            // It was there, or the kernel does not tell: then what counts is what the mapping allows.
+            _ => self.process.is_writable(address),
         }
     }
 }

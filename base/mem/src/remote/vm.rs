@@ -1,22 +1,20 @@
 //! Bytes to and from another process' memory: the system calls.
-#![allow(unsafe_code, reason = "process_vm_readv, process_vm_writev, pidfd_open, kcmp and poll")]
+#![allow(unsafe_code, reason = "process_vm_readv, process_vm_writev and kcmp")]
 
+use super::{CHUNK_PAGES, Order};
+use crate::PAGE_BYTES;
+use crate::map::SMALL_BYTES;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-/// Parts of one transfer, at most.
-const MAX_PARTS: usize = 18;
+/// Most parts of one transfer: the pages a chunk touches.
+const MAX_PARTS: usize = CHUNK_PAGES + 1;
 
-/// Comparison of address spaces. Source: Linux `include/uapi/linux/kcmp.h`.
+/// Compare address spaces. Source: Linux `include/uapi/linux/kcmp.h`.
 const KCMP_VM: libc::c_int = 1;
-
-/// A part of a transfer: an address over there, and how many bytes. The parts of a transfer follow each other here.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    pub(super) address: u64,
-    pub(super) len: usize,
-}
 
 /// Another process, alive or not.
 #[derive(Debug)]
@@ -26,19 +24,67 @@ pub(super) struct Process {
     handle: OwnedFd,
 }
 
+/// What both transfer calls look like.
+type Call = unsafe extern "C" fn(
+    libc::pid_t,
+    *const libc::iovec,
+    libc::c_ulong,
+    *const libc::iovec,
+    libc::c_ulong,
+    libc::c_ulong,
+) -> isize;
+
+/// The parts of a transfer in the order in which they are to be moved: bytes of the buffer here, addresses over there.
+struct Parts {
+    here: [libc::iovec; MAX_PARTS],
+    there: [libc::iovec; MAX_PARTS],
+    count: usize,
+}
+
+impl Parts {
+    fn new() -> Parts {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Parts { here: [nothing; MAX_PARTS], there: [nothing; MAX_PARTS], count: 0 }
+    }
+
+    /// Adds `len` bytes, at `offset` of the buffer here and at `address + offset` over there.
+    fn push(&mut self, buffer: *mut u8, address: u64, offset: usize, len: usize) {
+        // Addresses have 64 bits here.
+        let there = usize::try_from(address.wrapping_add(offset as u64)).unwrap_or(usize::MAX);
+        self.here[self.count] = libc::iovec { iov_base: buffer.wrapping_add(offset).cast(), iov_len: len };
+        self.there[self.count] = libc::iovec { iov_base: std::ptr::without_provenance_mut(there), iov_len: len };
+        self.count += 1;
+    }
+
+    /// A range of a chunk at most: ascending in one part, descending page by page.
+    fn of_range(buffer: *mut u8, address: u64, len: usize, order: Order) -> Parts {
+        let mut parts = Parts::new();
+        let mut end = len;
+        while order == Order::Descending && end > 0 {
+            let behind = address.wrapping_add(end as u64);
+            // How far the last page of what is left reaches down; below a page.
+            let in_page = usize::try_from((behind - 1) % PAGE_BYTES + 1).unwrap_or(SMALL_BYTES);
+            let from = end.saturating_sub(in_page);
+            parts.push(buffer, address, from, end - from);
+            end = from;
+        }
+        if end > 0 {
+            parts.push(buffer, address, 0, end);
+        }
+        parts
+    }
+}
+
 impl Process {
     /// The process of a number; refuses one that has this process' own memory.
     pub(super) fn new(id: u32) -> io::Result<Process> {
-        let id = libc::pid_t::try_from(id).ok().filter(|id| *id > 0).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: pidfd_open and kcmp take numbers; the descriptor is new and owned by nobody else.
-        let (handle, same) = unsafe {
-            let handle = libc::syscall(libc::SYS_pidfd_open, id, 0);
-            let handle = i32::try_from(handle).ok().filter(|handle| *handle >= 0).ok_or_else(io::Error::last_os_error)?;
-            let same = libc::syscall(libc::SYS_kcmp, libc::getpid(), id, KCMP_VM, 0, 0);
-            (OwnedFd::from_raw_fd(handle), same)
-        };
-        // A kernel without kcmp answers ENOSYS; then at least the plain case is caught.
-        if same == 0 || u32::try_from(id).is_ok_and(|id| id == std::process::id()) {
+        let process = i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+        let handle = pidfd_open(process, PidfdFlags::empty())?;
+        let id = process.as_raw_pid();
+        // SAFETY: takes numbers only.
+        let same = unsafe { libc::syscall(libc::SYS_kcmp, libc::getpid(), id, KCMP_VM, 0, 0) };
+        // Where kcmp is refused, at least the plain case is caught.
+        if same == 0 || id.cast_unsigned() == std::process::id() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is this process' own memory"));
         }
         Ok(Process { id, handle })
@@ -46,52 +92,56 @@ impl Process {
 
     /// False once it has ended: its number may then become another process'.
     fn is_alive(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one structure, which outlives the call.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+        let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
+        poll(&mut ended, Some(&Timespec::default())) == Ok(0)
     }
 
-    /// Reads the parts, in their order, into `into`, whose length is their sum. Returns the bytes read before the first that
-    /// could not be.
-    pub(super) fn read(&self, parts: &[Part], into: &mut [u8]) -> usize {
-        let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-        // SAFETY: the kernel writes `into`, which is borrowed mutably for the call.
-        unsafe { self.transfer(libc::process_vm_readv, local, parts) }
+    /// Reads a chunk at most. Returns the bytes read, at the end that `order` begins with, before the first that could not be.
+    pub(super) fn read(&self, address: u64, into: &mut [u8], order: Order) -> usize {
+        let parts = Parts::of_range(into.as_mut_ptr(), address, into.len(), order);
+        // SAFETY: the parts lie in `into`, which is borrowed mutably for the call.
+        unsafe { self.transfer(libc::process_vm_readv, &parts) }
     }
 
-    /// Writes `from` to the parts, in their order. Returns the bytes written before the first that could not be; behind it
-    /// nothing was.
-    pub(super) fn write(&self, parts: &[Part], from: &[u8]) -> usize {
-        let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
-        // SAFETY: the kernel only reads `from`, which is borrowed for the call.
-        unsafe { self.transfer(libc::process_vm_writev, local, parts) }
+    /// Writes a chunk at most. Returns the bytes written, at the end that `order` begins with, before the first that could not
+    /// be; behind it nothing was.
+    pub(super) fn write(&self, address: u64, from: &[u8], order: Order) -> usize {
+        let parts = Parts::of_range(from.as_ptr().cast_mut(), address, from.len(), order);
+        // SAFETY: the parts lie in `from`, which is borrowed for the call and only read.
+        unsafe { self.transfer(libc::process_vm_writev, &parts) }
     }
 
-    /// Makes the kernel bring a page in as for a store (a copy of a shared page is made), without storing anything: it pins the
-    /// page over there first, then finds nothing to read here.
+    /// Writes byte 0 after all others; true if all were written.
+    pub(super) fn write_first_byte_last(&self, address: u64, from: &[u8; 32]) -> bool {
+        let mut parts = Parts::new();
+        parts.push(from.as_ptr().cast_mut(), address, 1, from.len() - 1);
+        parts.push(from.as_ptr().cast_mut(), address, 0, 1);
+        // The kernel copies part by part, and x86 keeps its stores in order.
+        // SAFETY: the parts lie in `from`, which is borrowed for the call and only read.
+        unsafe { self.transfer(libc::process_vm_writev, &parts) == from.len() }
+    }
+
+    /// Makes the kernel bring a page in as for a store (a shared one is copied), without storing anything: it pins the page
+    /// over there, and then finds nothing to read here.
     pub(super) fn pin_for_writing(&self, address: u64) {
-        // The first page of an address space is never mapped (`vm.mmap_min_addr`); should it be, one byte of it is written
-        // where the caller wanted to write anyway.
-        let nothing = libc::iovec { iov_base: std::ptr::without_provenance_mut(8), iov_len: 1 };
-        // SAFETY: the kernel only reads here, and checks before it does.
-        unsafe { self.transfer(libc::process_vm_writev, nothing, &[Part { address, len: 1 }]) };
+        let mut parts = Parts::new();
+        // Nothing is mapped on the first page of an address space (`vm.mmap_min_addr`). Were it, one byte of it would be
+        // written where the caller is about to write anyway.
+        parts.push(std::ptr::without_provenance_mut(8), address, 0, 1);
+        // SAFETY: the kernel only reads here, and an address that is not mapped is an error to it.
+        unsafe { self.transfer(libc::process_vm_writev, &parts) };
     }
 
     /// # Safety
-    /// `call` is one of the two, and may read or write what `local` names.
-    unsafe fn transfer(&self, call: Call, local: libc::iovec, parts: &[Part]) -> usize {
-        let mut remote = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_PARTS];
-        assert!(parts.len() <= MAX_PARTS, "a chunk is cut into pages");
-        for (place, part) in remote.iter_mut().zip(parts) {
-            // Addresses have 64 bits here.
-            let address = usize::try_from(part.address).unwrap_or(usize::MAX);
-            *place = libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: part.len };
-        }
-        if !self.is_alive() {
+    /// `call` may do to the parts' buffer what it does: `process_vm_readv` writes it, `process_vm_writev` reads it.
+    unsafe fn transfer(&self, call: Call, parts: &Parts) -> usize {
+        if parts.count == 0 || !self.is_alive() {
             return 0;
         }
-        // SAFETY: the kernel checks the addresses over there, and knows how many of `remote` count; `local` is the caller's.
-        let moved = unsafe { call(self.id, &raw const local, 1, remote.as_ptr(), parts.len() as libc::c_ulong, 0) };
+        let count = parts.count as libc::c_ulong;
+        // SAFETY: the buffer is the caller's promise; the kernel checks the addresses over there.
+        let moved = unsafe { call(self.id, parts.here.as_ptr(), count, parts.there.as_ptr(), count, 0) };
+        // Negative: an error with the first byte.
         usize::try_from(moved).unwrap_or(0)
     }
 
@@ -103,20 +153,10 @@ impl Process {
     }
 
     /// The table that tells which of its pages are present.
-    pub(super) fn pagemap(&self) -> io::Result<File> {
-        File::open(format!("/proc/{}/pagemap", self.id))
+    pub(super) fn pagemap(&self) -> io::Result<OwnedFd> {
+        File::open(format!("/proc/{}/pagemap", self.id)).map(OwnedFd::from)
     }
 }
-
-/// What both calls look like.
-type Call = unsafe extern "C" fn(
-    libc::pid_t,
-    *const libc::iovec,
-    libc::c_ulong,
-    *const libc::iovec,
-    libc::c_ulong,
-    libc::c_ulong,
-) -> isize;
 
 /// Whether a line of /proc/PID/maps allows stores, if it is the line of that address.
 fn permits(line: &str, address: u64) -> Option<bool> {
@@ -146,5 +186,18 @@ mod tests {
         for id in [std::process::id(), 0, u32::MAX] {
             assert!(Process::new(id).is_err(), "{id}");
         }
+    }
+
+    #[test]
+    fn descending_parts_are_pages_from_the_top() {
+        let parts = |address, len| {
+            let parts = Parts::of_range(std::ptr::null_mut(), address, len, Order::Descending);
+            parts.there[..parts.count].iter().map(|part| (part.iov_base as u64, part.iov_len)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(0x1ff0, 0x2020), [(0x4000, 0x10), (0x3000, 0x1000), (0x2000, 0x1000), (0x1ff0, 0x10)]);
+        assert_eq!(parts(0x1000, 0x1000), [(0x1000, 0x1000)]);
+        assert_eq!(parts(0x1001, 3), [(0x1001, 3)]);
+        assert_eq!(parts(0x1000, 0), []);
+        assert_eq!(parts(0xfff, super::super::CHUNK_BYTES).len(), MAX_PARTS);
     }
 }

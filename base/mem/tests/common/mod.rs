@@ -1,6 +1,9 @@
 //! Ground on which spaces are tried: a few pages at an address, and the cases every space must obey.
 #![allow(dead_code, unsafe_code, reason = "each test file uses a part; makes the space of this process")]
 
+pub(crate) mod elsewhere;
+
+use elsewhere::Elsewhere;
 use telpher_mem::{Fault, Isa, Local, MockSpace, PAGE_BYTES, Pages, Protection, Space, Strict, WriteHint};
 
 pub(crate) const PAGE: u64 = PAGE_BYTES;
@@ -93,6 +96,7 @@ pub(crate) fn grounds() -> Vec<Box<dyn Ground>> {
     let mock = MockSpace::new();
     mock.map(MOCK_BASE, COUNT, Protection::ReadWrite);
     grounds.push(Box::new(mock));
+    grounds.extend([false, true].map(|strict| -> Box<dyn Ground> { Box::new(Elsewhere::new(strict, true)) }));
     grounds
 }
 
