@@ -1,9 +1,10 @@
-//! The one binary: `telpher bench` measures, `telpher list` shows what is there.
+//! The one binary: `telpher run` runs a program on a virtual DSA, `telpher bench` measures, `telpher list` shows what is there.
 //!
 //! ```text
 //! args ──► bench ──► sweep | ops | pollution ──► measure, distance, crossover
 //!            └─► report ──► table | json | csv on standard output, one HTML file
 //!      ──► list
+//!      ──► run ──► telpher-vdev
 //! ```
 //!
 //! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed.
@@ -14,6 +15,7 @@ mod bench;
 mod ffi;
 mod list;
 mod report;
+mod run;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -36,19 +38,28 @@ fn main() -> ExitCode {
     let outcome: Result<(), Box<dyn std::error::Error>> = match cli.command {
         args::Command::Bench(bench) => bench::run(&bench).map_err(Into::into),
         args::Command::List(list) => list::run(&list).map_err(Into::into),
+        args::Command::Run(args) => {
+            return run::run(&args).unwrap_or_else(|error| {
+                let _ = fail(&told(&error));
+                ExitCode::from(error.exit_code())
+            });
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let mut text = error.to_string();
-            let mut source = error.source();
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            fail(&text)
-        }
+        Err(error) => fail(&told(&*error)),
     }
+}
+
+/// The error and what led to it, in one sentence.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 fn fail(sentence: &str) -> ExitCode {

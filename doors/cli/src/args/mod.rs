@@ -3,10 +3,12 @@
 mod bench;
 mod error;
 pub(crate) mod operation;
+mod run;
 pub(crate) mod values;
 
 pub(crate) use bench::{Bench, BenchKind, Format, Hint, OpsBench, Output, Pages, PollutionBench, Queue, Sweep};
 pub(crate) use error::sentence;
+pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -25,7 +27,8 @@ use clap::{Args, Parser, Subcommand};
 Examples:
   telpher bench                         sweep sizes on the CPU and the modelled device, write telpher-bench.html
   telpher bench ops                     compare each operation with glibc and ISA-L on this machine
-  telpher list --format json            what devices there are, in accel-config's JSON shape"
+  telpher list --format json            what devices there are, in accel-config's JSON shape
+  telpher run --hardware spr-1 -- ./my-program      any DSA program, unmodified, on the model"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -36,6 +39,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Bench(Box<Bench>),
     List(List),
+    Run(Box<Run>),
 }
 
 /// Show devices, groups, queues, engines and what they can do.

@@ -1,0 +1,48 @@
+//! `telpher run`: a program on a virtual DSA.
+
+use crate::args::{self, Run};
+use std::process::ExitCode;
+use telpher_device::{Residency, Runner};
+use telpher_vdev::run::{self, RunError, RunOptions, TraceFormat, ViewChoice};
+
+/// Runs the program to its end; the exit code is the program's own.
+///
+/// # Errors
+/// If the device or the program cannot be started.
+pub(crate) fn run(args: &Run) -> Result<ExitCode, RunError> {
+    run::run(&options(args)).map(ExitCode::from)
+}
+
+/// The command line in the words of the virtual device.
+fn options(args: &Run) -> RunOptions {
+    let (program, rest) = args.program.split_first().expect("the parser asks for a program");
+    RunOptions {
+        program: program.clone(),
+        args: rest.to_vec(),
+        // As root unless told otherwise: what programs for DSA do first is to map a portal, and on kernels since
+        // INTEL-SA-01084 only CAP_SYS_RAWIO lets them (K612 cdev.c). `--rawio` can only confirm it.
+        rawio: !args.no_rawio,
+        view: match args.view {
+            args::View::Auto => ViewChoice::Auto,
+            args::View::Preload => ViewChoice::Preload,
+            args::View::Namespace => ViewChoice::Namespace,
+        },
+        runner: match args.runner {
+            args::Runner::Inline => Runner::Inline,
+            args::Runner::Threaded => Runner::Threaded,
+        },
+        residency: match args.residency {
+            args::Residency::Strict => Residency::Strict,
+            args::Residency::Lenient => Residency::Lenient,
+        },
+        rewrite: !args.no_rewrite,
+        trace: args.trace.clone(),
+        trace_format: match args.trace_format {
+            args::TraceFormat::Text => TraceFormat::Text,
+            args::TraceFormat::Json => TraceFormat::JsonLines,
+        },
+        inject: None,
+        check: args.check,
+        summary: args.summary,
+    }
+}
