@@ -7,6 +7,7 @@ compile_error!("telpher-interpose is for x86-64 Linux: it decodes its instructio
 pub mod decode;
 mod handler;
 mod kernel;
+pub mod registers;
 pub mod signals;
 pub mod sites;
 mod traps;
