@@ -1,0 +1,69 @@
+//! Which address space a process without the preloaded part has.
+//!
+//! A guest names its address space by a random number. For the others process and memory map stand for it: a forked child is
+//! another process, and a program that was executed has its stack elsewhere (without address space randomisation it may have it
+//! in the same place, and is then taken for its predecessor).
+
+/// What tells address spaces apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    /// The process, of whatever thread of it was named.
+    pub(crate) process: u32,
+    /// Start of its code, of its stack, of its heap.
+    map: [u64; 3],
+}
+
+/// Fields of /proc/PID/stat behind the name, counted from the state as 0. Source: proc_pid_stat(5), fields 26, 28 and 47.
+const MAP_FIELDS: [usize; 3] = [23, 25, 44];
+
+impl Identity {
+    /// Of a process, or of one of its threads; `None` if there is no such thread.
+    pub(crate) fn of(thread: u32) -> Option<Self> {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+        let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+        let stat = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
+        Some(Identity { process, map: map_of(&stat)? })
+    }
+}
+
+fn map_of(stat: &[u8]) -> Option<[u64; 3]> {
+    // The name stands in parentheses and may contain some.
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let text = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    let mut map = [0; 3];
+    for (place, field) in map.iter_mut().zip(MAP_FIELDS) {
+        *place = fields.get(field)?.parse().ok()?;
+    }
+    Some(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_is_passed_over() {
+        let numbers: Vec<String> = (4..53).map(|field| field.to_string()).collect();
+        let stat = format!("12 (a) b) S {}", numbers.join(" "));
+        assert_eq!(map_of(stat.as_bytes()), Some([26, 28, 47]));
+        assert_eq!(map_of(b"12 (a) S 1 2 3"), None);
+        assert_eq!(map_of(b""), None);
+    }
+
+    #[test]
+    fn threads_share_an_identity_and_children_have_their_own() {
+        let own = Identity::of(std::process::id()).unwrap();
+        assert_eq!(own.process, std::process::id());
+        let thread = std::thread::spawn(|| {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            Identity::of(thread).unwrap()
+        });
+        assert_eq!(thread.join().unwrap(), own);
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert_ne!(Identity::of(child.id()), Some(own));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(Identity::of(child.id()), None);
+    }
+}

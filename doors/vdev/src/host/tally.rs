@@ -1,0 +1,125 @@
+//! What the host's own executors do, told the way guests tell it: counters, and the entries of the trace.
+
+use super::share::Shared;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
+use telpher_model::{Job, Observer, Response, Told};
+use telpher_vdev_wire::event::{self, Answer, How};
+use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry, TraceKind, count};
+use telpher_vdev_wire::message::{Opened, TRACE};
+
+/// Counts and traces one open file's descriptors.
+#[derive(Debug)]
+pub(super) struct Tally {
+    lease: Arc<Shared<Lease>>,
+    process: u32,
+    pasid: u32,
+    /// Descriptors and records are wanted.
+    traces: bool,
+    /// Submissions begun.
+    submissions: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn new(lease: Arc<Shared<Lease>>, process: u32, opened: &Opened) -> Self {
+        let traces = opened.flags & TRACE != 0;
+        Tally { lease, process, pasid: opened.pasid, traces, submissions: AtomicU64::new(0) }
+    }
+
+    /// The number of the next submission.
+    pub(super) fn begin(&self) -> u64 {
+        // Relaxed: a number of its own.
+        self.submissions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// 64 bytes came to the queue, and this became of them.
+    pub(super) fn submitted(&self, number: u64, descriptor: &Descriptor, response: Response) {
+        let answer = match response {
+            Response::Accepted => Answer::Taken,
+            Response::Retry => Answer::Retry,
+            Response::Dropped => Answer::Lost,
+        };
+        match answer {
+            Answer::Taken => {}
+            Answer::Retry => count(&self.lease.statistics.retries, 1),
+            Answer::Lost => count(&self.lease.statistics.dropped, 1),
+        }
+        self.append(|| TraceEntry {
+            submission: number,
+            kind: TraceKind::Submitted as u32,
+            code: How::Write as u32,
+            answer: answer as u32,
+            descriptor: descriptor.0,
+            ..TraceEntry::EMPTY
+        });
+    }
+
+    fn append(&self, entry: impl FnOnce() -> TraceEntry) {
+        if !self.traces {
+            return;
+        }
+        let now = clock_gettime(ClockId::Monotonic);
+        let time_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+        if !self.lease.append(&TraceEntry { time_ns, process: self.process, thread: self.process, ..entry() }) {
+            count(&self.lease.statistics.lost, 1);
+        }
+    }
+
+    fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
+        let statistics = &self.lease.statistics;
+        // The tables know 64 operations, and so does the architecture's capability register's first word.
+        let operation = usize::from(descriptor.opcode_code() & 0x3f);
+        let status = match told {
+            Told::Record | Told::Elsewhere | Told::Unwritable(_) => usize::from(record.status_code() & 0x3f),
+            Told::Nobody | Told::Abandoned => Statistics::NO_STATUS,
+        };
+        count(&statistics.outcomes[operation][status], 1);
+        let size = descriptor.size();
+        count(&statistics.sizes[operation][(u32::BITS - size.leading_zeros()) as usize], 1);
+        let moves = !matches!(descriptor.opcode(), Opcode::Nop | Opcode::Batch | Opcode::Drain);
+        match record.status() {
+            Status::Success | Status::SuccessPredicateFalse if moves => {
+                count(&statistics.bytes[operation], size.into());
+            }
+            status if status.has_direction() => {
+                count(&statistics.faults, 1);
+                if moves && status.is_page_fault() {
+                    count(&statistics.bytes[operation], record.bytes_completed().into());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Observer for Tally {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: Told) {
+        self.count(job.descriptor, record, told);
+        self.append(|| {
+            // The executor has put the submission's number into the first dword; members name their batch's.
+            let named = job.member.map_or(job.descriptor, |member| member.batch);
+            let told = match told {
+                Told::Record => event::Told::Record,
+                Told::Nobody => event::Told::Nobody,
+                Told::Elsewhere => event::Told::Elsewhere,
+                Told::Unwritable(_) => event::Told::Unwritable,
+                Told::Abandoned => event::Told::Abandoned,
+            };
+            let mut descriptor = job.descriptor.0;
+            if job.member.is_none() {
+                descriptor[0] = descriptor[0] & !0xffff_ffff | u64::from(self.pasid);
+            }
+            TraceEntry {
+                submission: named.0[0] & 0xffff_ffff,
+                kind: TraceKind::Ended as u32,
+                answer: told as u32,
+                member: job.member.map_or(0, |member| u32::from(member.index) + 1),
+                descriptor,
+                record: record.0,
+                ..TraceEntry::EMPTY
+            }
+        });
+    }
+}
