@@ -1,0 +1,221 @@
+//! A driver of one device with one queue, small enough to be read: what the file system is tested with.
+
+use super::super::tree::Tree;
+use crate::tree::{Caller, Entry, Errno};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::sync::{Condvar, Mutex};
+
+pub(super) const DEVICE: &str = "/sys/devices/pci0000:6a/0000:6a:01.0/dsa0";
+pub(super) const DRIVER: &str = "/sys/bus/dsa/drivers/user";
+const FLAGS: &str = "flags\t\t: fpu movdir64b enqcmd\n";
+
+/// The driver, and what a test wants of it.
+#[derive(Debug, Default)]
+pub(super) struct Double {
+    state: Mutex<State>,
+    change: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bound: bool,
+    name: String,
+    /// How often `counter` was shown.
+    counter: u64,
+    /// Open files, and those that were released.
+    open: BTreeSet<u64>,
+    last: u64,
+    /// A write to `slow` waits while this is clear.
+    released: bool,
+    waiting: bool,
+    error: bool,
+    config: Vec<u8>,
+}
+
+impl Double {
+    pub(super) fn open_files(&self) -> usize {
+        self.state.lock().unwrap().open.len()
+    }
+
+    pub(super) fn wait_for_no_open_files(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.change.wait_while(state, |state| !state.open.is_empty()).unwrap());
+    }
+
+    pub(super) fn latch_error(&self) {
+        self.state.lock().unwrap().error = true;
+    }
+
+    fn entries(&self) -> BTreeMap<String, Entry> {
+        let state = self.state.lock().unwrap();
+        let mut entries = BTreeMap::new();
+        let mut add = |path: &str, entry: Entry| entries.insert(path.to_owned(), entry);
+        let link = |text: &str| Entry::Link(text.to_owned());
+        for path in [
+            "/sys/bus/dsa",
+            "/sys/bus/dsa/devices",
+            "/sys/bus/dsa/drivers",
+            DRIVER,
+            "/sys/devices/pci0000:6a",
+            "/sys/devices/pci0000:6a/0000:6a:01.0",
+            DEVICE,
+            &format!("{DEVICE}/wq0.0"),
+            "/sys/module/idxd",
+        ] {
+            add(path, Entry::Directory);
+        }
+        add("/sys/bus/dsa/devices/dsa0", link("../../../devices/pci0000:6a/0000:6a:01.0/dsa0"));
+        add("/sys/bus/dsa/devices/wq0.0", link("../../../devices/pci0000:6a/0000:6a:01.0/dsa0/wq0.0"));
+        add("/sys/bus/pci/devices/0000:6a:01.0", link("../../../devices/pci0000:6a/0000:6a:01.0"));
+        add(&format!("{DRIVER}/bind"), Entry::Attribute { mode: 0o200 });
+        add(&format!("{DRIVER}/unbind"), Entry::Attribute { mode: 0o200 });
+        add("/sys/devices/pci0000:6a/0000:6a:01.0/config", Entry::Binary { mode: 0o644, size: 256 });
+        add(&format!("{DEVICE}/slow"), Entry::Attribute { mode: 0o200 });
+        add(&format!("{DEVICE}/go"), Entry::Attribute { mode: 0o200 });
+        for name in ["state", "counter", "absent", "waiting"] {
+            add(&format!("{DEVICE}/{name}"), Entry::Attribute { mode: 0o444 });
+        }
+        add(&format!("{DEVICE}/wq0.0/name"), Entry::Attribute { mode: 0o644 });
+        add("/proc/cpuinfo", Entry::Attribute { mode: 0o444 });
+        if state.bound {
+            add("/dev/dsa", Entry::Directory);
+            add("/dev/dsa/wq0.0", Entry::Node { major: 240, minor: 0 });
+            add("/dev/char", Entry::Directory);
+            add("/dev/char/240:0", link("../dsa/wq0.0"));
+        }
+        entries
+    }
+}
+
+impl Tree for Double {
+    fn roots(&self) -> Vec<String> {
+        [
+            "/sys/bus/dsa",
+            "/sys/devices/pci0000:6a",
+            "/sys/bus/pci/devices/0000:6a:01.0",
+            "/sys/module/idxd",
+            "/dev/dsa",
+            "/proc/cpuinfo",
+        ]
+        .map(str::to_owned)
+        .to_vec()
+    }
+
+    fn merged(&self) -> Vec<String> {
+        ["/sys/bus", "/sys/devices", "/sys/bus/pci/devices", "/sys/module", "/dev", "/dev/char", "/proc"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn entry(&self, path: &str) -> Result<Entry, Errno> {
+        self.entries().remove(path).ok_or(Errno::NOENT)
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, Errno> {
+        let entries = self.entries();
+        let children = entries.iter().filter_map(|(other, entry)| {
+            let (above, name) = other.rsplit_once('/')?;
+            (above == path).then(|| (name.to_owned(), entry.clone()))
+        });
+        let children: Vec<_> = children.collect();
+        if children.is_empty() && entries.get(path) != Some(&Entry::Directory) {
+            return Err(Errno::NOENT);
+        }
+        Ok(children)
+    }
+
+    fn show(&self, path: &str) -> Result<Vec<u8>, Errno> {
+        let mut state = self.state.lock().unwrap();
+        let text = match path.rsplit_once('/').unwrap().1 {
+            "state" => (if state.bound { "enabled\n" } else { "disabled\n" }).to_owned(),
+            "counter" => {
+                state.counter += 1;
+                format!("{}\n", state.counter)
+            }
+            "name" => format!("{}\n", state.name),
+            "waiting" => format!("{}\n", u8::from(state.waiting)),
+            "cpuinfo" => FLAGS.repeat(300),
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        Ok(text.into_bytes())
+    }
+
+    fn store(&self, path: &str, data: &[u8]) -> Result<usize, Errno> {
+        let text = std::str::from_utf8(data).map_err(|_| Errno::INVAL)?.trim();
+        let mut state = self.state.lock().unwrap();
+        match path.rsplit_once('/').unwrap().1 {
+            "bind" | "unbind" if text != "wq0.0" => return Err(Errno::NODEV),
+            "bind" if state.bound => return Err(Errno::BUSY),
+            "bind" => state.bound = true,
+            "unbind" => state.bound = false,
+            "name" if data.len() > 128 => return Err(Errno::TOOBIG),
+            "name" => state.name = text.to_owned(),
+            "slow" => {
+                state.waiting = true;
+                state = self.change.wait_while(state, |state| !state.released).unwrap();
+                state.waiting = false;
+            }
+            "go" => {
+                state.released = true;
+                self.change.notify_all();
+            }
+            _ => return Err(Errno::IO),
+        }
+        drop(state);
+        Ok(data.len())
+    }
+
+    fn read_at(&self, _: &str, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        let mut state = self.state.lock().unwrap();
+        state.config.resize(256, 0xa5);
+        let offset = usize::try_from(offset).unwrap();
+        into.copy_from_slice(&state.config[offset..offset + into.len()]);
+        Ok(into.len())
+    }
+
+    fn write_at(&self, _: &str, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        let mut state = self.state.lock().unwrap();
+        state.config.resize(256, 0xa5);
+        let offset = usize::try_from(offset).unwrap();
+        state.config[offset..offset + data.len()].copy_from_slice(data);
+        Ok(data.len())
+    }
+
+    /// A dedicated queue: once.
+    fn open(&self, _: &str, _: Caller) -> Result<u64, Errno> {
+        let mut state = self.state.lock().unwrap();
+        if !state.open.is_empty() {
+            return Err(Errno::BUSY);
+        }
+        state.last += 1;
+        let open = state.last;
+        state.open.insert(open);
+        Ok(open)
+    }
+
+    fn release(&self, open: u64) {
+        let mut state = self.state.lock().unwrap();
+        assert!(state.open.remove(&open), "released once");
+        self.change.notify_all();
+    }
+
+    /// Does No-ops: writes a record of success to the writer's memory. Status 0x11 stands for all else, and latches an error.
+    fn write(&self, open: u64, caller: Caller, bytes: &[u8]) -> Result<usize, Errno> {
+        assert!(self.state.lock().unwrap().open.contains(&open));
+        let memory = OpenOptions::new().write(true).open(format!("/proc/{}/mem", caller.process)).unwrap();
+        for descriptor in bytes.chunks_exact(64) {
+            let operation = descriptor[7];
+            let record = u64::from_le_bytes(descriptor[8..16].try_into().unwrap());
+            let status = if operation == 0 { 1 } else { 0x11 };
+            self.state.lock().unwrap().error |= operation != 0;
+            memory.write_all_at(&[status], record).map_err(|_| Errno::FAULT)?;
+        }
+        Ok(bytes.len() / 64 * 64)
+    }
+
+    fn poll_ready(&self, _: u64) -> bool {
+        self.state.lock().unwrap().error
+    }
+}

@@ -1,0 +1,323 @@
+//! Programs in the view, on a driver that is a double. Each test has a view of its own.
+
+mod double;
+
+use super::*;
+use double::{DEVICE, DRIVER, Double};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+#[path = "../../../../../../ci/skip.rs"]
+mod skip;
+
+/// Variable that makes a test be something else: it has started itself again.
+const ROLE: &str = "TELPHER_TEST_ROLE";
+
+/// True if there can be a view here; says so if not.
+fn possible(test: &str) -> bool {
+    let answer = available();
+    if let Err(reason) = &answer {
+        skip::skip(test, &reason.to_string());
+    }
+    answer.is_ok()
+}
+
+fn start(tree: &Arc<Double>, mut command: Command) -> (Child, Running) {
+    let (entrance, running) = prepare(Arc::clone(tree)).unwrap();
+    entrance.install(&mut command);
+    let child = command.spawn();
+    drop(command);
+    running.outcome().unwrap();
+    (child.unwrap(), running)
+}
+
+/// Runs a shell script to its end, and the view to its end.
+fn sh(tree: &Arc<Double>, script: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (child, running) = start(tree, command);
+    let output = child.wait_with_output().unwrap();
+    running.join();
+    output
+}
+
+/// What a script prints; it must succeed, and complain of nothing.
+fn says(tree: &Arc<Double>, script: &str) -> String {
+    let output = sh(tree, script);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && errors.is_empty(), "{script}: {}: {errors}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a script complains of; the last command must fail.
+fn complains(tree: &Arc<Double>, script: &str) -> String {
+    let output = sh(tree, script);
+    assert!(!output.status.success(), "{script}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Names in a directory of the machine, as `ls -A` prints them.
+fn machine(directory: &str) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn with(mut names: Vec<String>, ours: &[&str]) -> String {
+    names.extend(ours.iter().map(|name| (*name).to_owned()));
+    names.sort();
+    names.dedup();
+    names.join("\n") + "\n"
+}
+
+#[test]
+fn the_machines_entries_stand_beside_ours() {
+    if !possible("the_machines_entries_stand_beside_ours") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    for (directory, ours) in [
+        ("/sys/bus", &["dsa"][..]),
+        ("/sys/devices", &["pci0000:6a"]),
+        ("/sys/bus/pci/devices", &["0000:6a:01.0"]),
+        ("/sys/module", &["idxd"]),
+        ("/dev", &["dsa", "char"]),
+    ] {
+        assert_eq!(says(&tree, &format!("LC_ALL=C ls -A {directory}")), with(machine(directory), ours), "{directory}");
+    }
+    // What stands in them is the machine's, of the same kinds.
+    let all =
+        "cd / && LC_ALL=C stat -c '%n %F %t:%T' /dev/* /sys/devices/* /sys/bus/* | grep -v -e dsa -e 6a -e /dev/char";
+    let outside = Command::new("sh").args(["-c", all]).output().unwrap();
+    assert_eq!(says(&tree, all), String::from_utf8(outside.stdout).unwrap());
+    let script =
+        "echo lost > /dev/null; head -c 4 /dev/zero | od -An -tx1; find /sys/devices/system/cpu/online -type f";
+    assert_eq!(says(&tree, script), " 00 00 00 00\n/sys/devices/system/cpu/online\n");
+}
+
+#[test]
+fn paths_resolve_across_what_is_ours_and_what_is_not() {
+    if !possible("paths_resolve_across_what_is_ours_and_what_is_not") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    let script =
+        "cd /sys/bus/dsa/devices/dsa0/ && pwd -P && realpath ../../../system . && readlink -f wq0.0/../../config
+        readlink /sys/bus/dsa/devices/dsa0; realpath /sys/bus/pci/devices/0000:6a:01.0/dsa0/state
+        find /sys/bus/dsa | LC_ALL=C sort | head -3; find /sys/bus/dsa/devices/ -type l | wc -l";
+    let expected = format!(
+        "{DEVICE}\n/sys/devices/system\n{DEVICE}\n/sys/devices/pci0000:6a/0000:6a:01.0/config\n\
+         ../../../devices/pci0000:6a/0000:6a:01.0/dsa0\n{DEVICE}/state\n\
+         /sys/bus/dsa\n/sys/bus/dsa/devices\n/sys/bus/dsa/devices/dsa0\n2\n"
+    );
+    assert_eq!(says(&tree, script), expected);
+}
+
+#[test]
+fn shell_scripts_configure_by_echo() {
+    if !possible("shell_scripts_configure_by_echo") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    let script = "cd /sys/bus/dsa/devices; echo ' stream lane ' > wq0.0/name; cat wq0.0/name; cat dsa0/state
+        printf x >> wq0.0/name; cat dsa0/wq0.0/name; [ -w wq0.0/name ] && [ -r dsa0/state ] && wc -c < dsa0/state";
+    assert_eq!(says(&tree, script), "stream lane\ndisabled\nx\n9\n");
+    let busy = complains(&tree, &format!("echo wq0.0 > {DRIVER}/bind; env echo wq0.0 > {DRIVER}/bind"));
+    assert!(busy.contains("busy"), "{busy}");
+    let absent = complains(&tree, &format!("cat {DEVICE}/absent"));
+    assert!(absent.contains("not supported"), "{absent}");
+}
+
+#[test]
+fn a_files_mode_binds_root_too() {
+    if !possible("a_files_mode_binds_root_too") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    for script in [format!("echo 1 > {DEVICE}/state"), format!("cat {DRIVER}/bind"), format!("echo > {DEVICE}/new")] {
+        let errors = complains(&tree, &script);
+        assert!(errors.contains("ermission denied"), "{script}: {errors}");
+    }
+    for script in [format!("mkdir {DEVICE}/new"), format!("rm -f {DEVICE}/state"), format!("ln -s a {DEVICE}/b")] {
+        let errors = complains(&tree, &script);
+        assert!(errors.contains("not permitted"), "{script}: {errors}");
+    }
+    assert!(complains(&tree, "mkdir /sys/bus/new").contains("Read-only"));
+    // Mode and owner can be changed, for others' sake.
+    let script = format!("chmod 640 {DEVICE}/state && stat -c %a {DEVICE}/state && touch {DEVICE}/state");
+    assert_eq!(says(&tree, &script), "640\n");
+}
+
+#[test]
+fn nodes_come_and_go_with_their_queue() {
+    if !possible("nodes_come_and_go_with_their_queue") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    let script = format!(
+        "look() {{ ls /dev/dsa; ls /dev/char | grep 240; cat {DEVICE}/state; }}
+        look; echo wq0.0 > {DRIVER}/bind; look; realpath /dev/char/240:0; stat -c '%F %a %U' /dev/dsa/wq0.0
+        cd /dev/dsa; ls; echo wq0.0 > {DRIVER}/unbind; ls; look"
+    );
+    let user = Command::new("id").arg("-un").output().unwrap().stdout;
+    let expected = format!(
+        "disabled\nwq0.0\n240:0\nenabled\n/dev/dsa/wq0.0\nregular file 600 {}wq0.0\ndisabled\n",
+        String::from_utf8(user).unwrap()
+    );
+    assert_eq!(says(&tree, &script), expected);
+}
+
+#[test]
+fn an_open_attribute_shows_a_new_value_when_it_is_rewound() {
+    if !possible("an_open_attribute_shows_a_new_value_when_it_is_rewound") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    // `read` of a shell takes single bytes, or a block and seeks back: one value either way.
+    let script = format!(
+        "exec 3< {DEVICE}/counter; read a <&3; read b <&3; exec 3< {DEVICE}/counter; read c <&3; echo $a $b $c"
+    );
+    assert_eq!(says(&tree, &script), "1 2\n", "the end of the first value is the end");
+    // Longer than a page, unlike sysfs.
+    assert_eq!(says(&tree, "grep -c movdir64b /proc/cpuinfo"), "300\n");
+    let script = "cd /sys/bus/pci/devices/0000:6a:01.0; printf ab | dd of=config bs=1 seek=254 conv=notrunc status=none
+        tail -c 3 config | od -An -tx1; wc -c < config; stat -c %s config";
+    assert_eq!(says(&tree, script), " a5 61 62\n256\n256\n");
+    let script = "cd /sys/bus/pci/devices/0000:6a:01.0; printf a | dd of=config bs=1 seek=256 conv=notrunc status=none";
+    assert!(complains(&tree, script).contains("too large"));
+}
+
+#[test]
+fn shared_memory_and_terminals_are_the_machines() {
+    if !possible("shared_memory_and_terminals_are_the_machines") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    let name = format!("telpher-test-{}", std::process::id());
+    let outside = Path::new("/dev/shm").join(&name);
+    assert_eq!(says(&tree, &format!("echo inside > /dev/shm/{name}; stat -f -c %T /dev/shm")), "tmpfs\n");
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "inside\n");
+    std::fs::remove_file(outside).unwrap();
+    let same = "stat -c '%d:%i' /dev/pts /dev/shm /dev/ptmx /sys/fs/cgroup /dev/null; ls /sys/fs/cgroup; cat /proc/self/cgroup";
+    let outside = Command::new("sh").args(["-c", same]).output().unwrap();
+    assert_eq!(says(&tree, same), String::from_utf8(outside.stdout).unwrap());
+}
+
+#[test]
+fn nothing_is_seen_outside_or_left_behind() {
+    if !possible("nothing_is_seen_outside_or_left_behind") {
+        return;
+    }
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let before = (mounts(), machine("/dev"), machine("/sys/bus"));
+    let tree = Arc::new(Double::default());
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo ready; exec sleep 1000"]).stdout(Stdio::piped());
+    let (mut child, running) = start(&tree, command);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!((mounts(), machine("/dev"), machine("/sys/bus")), before, "while it runs");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    running.join();
+    assert_eq!((mounts(), machine("/dev"), machine("/sys/bus")), before, "after it was killed");
+}
+
+#[test]
+fn who_is_killed_lets_go_of_its_queue() {
+    if !possible("who_is_killed_lets_go_of_its_queue") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    let mut command = Command::new("sh");
+    let script = format!("echo wq0.0 > {DRIVER}/bind; exec 3<> /dev/dsa/wq0.0; echo open; exec sleep 1000");
+    command.args(["-c", &script]).stdout(Stdio::piped());
+    let (mut child, running) = start(&tree, command);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!((&*line, tree.open_files()), ("open\n", 1));
+    child.kill().unwrap();
+    tree.wait_for_no_open_files();
+    child.wait().unwrap();
+    running.join();
+}
+
+#[test]
+fn a_write_that_takes_long_delays_nobody_else() {
+    if !possible("a_write_that_takes_long_delays_nobody_else") {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    // The first writer returns only because the second, and the readers between, were served.
+    let script = format!(
+        "echo 1 > {DEVICE}/slow & while [ $(cat {DEVICE}/waiting) = 0 ]; do :; done
+        cat {DEVICE}/state; echo a > {DEVICE}/wq0.0/name; cat {DEVICE}/wq0.0/name; echo 1 > {DEVICE}/go; wait; cat {DEVICE}/waiting"
+    );
+    assert_eq!(says(&tree, &script), "disabled\na\n0\n");
+}
+
+/// A program made by `compiler` from a source beside this file; `None`, said visibly, without the compiler.
+fn build(test: &str, compiler: &str, arguments: &[&str], (name, text): (&str, &str)) -> Option<PathBuf> {
+    if Command::new(compiler).arg("version").output().is_err() {
+        skip::skip(test, &format!("no {compiler}"));
+        return None;
+    }
+    let folder = std::env::temp_dir().join(format!("telpher-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = folder.join(name);
+    std::fs::write(&source, text).unwrap();
+    let program = folder.join("program");
+    let mut command = Command::new(compiler);
+    command.args(arguments).arg("-o").arg(&program).arg(source);
+    // Go wants a cache, and has none without a home.
+    command
+        .env("CGO_ENABLED", "0")
+        .env("GOCACHE", folder.join("cache"))
+        .env("GOFLAGS", "-mod=mod")
+        .current_dir(&folder);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
+
+fn run(tree: &Arc<Double>, program: &Path) -> Output {
+    let mut command = Command::new(program);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (child, running) = start(tree, command);
+    let output = child.wait_with_output().unwrap();
+    running.join();
+    std::fs::remove_dir_all(program.parent().unwrap()).unwrap();
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+#[test]
+fn a_static_program_configures_submits_and_polls() {
+    let test = "a_static_program_configures_submits_and_polls";
+    if !possible(test) {
+        return;
+    }
+    let Some(program) =
+        build(test, "cc", &["-static", "-O1", "-Wall", "-pthread"], ("static.c", include_str!("static.c")))
+    else {
+        return;
+    };
+    let tree = Arc::new(Double::default());
+    run(&tree, &program);
+    assert_eq!(tree.open_files(), 0);
+}
+
+#[test]
+fn a_go_program_configures_and_submits() {
+    let test = "a_go_program_configures_and_submits";
+    if !possible(test) {
+        return;
+    }
+    let Some(program) = build(test, "go", &["build"], ("configure.go", include_str!("configure.go"))) else { return };
+    let output = run(&Arc::new(Double::default()), &program);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "from Go enabled 64 1\n");
+}
