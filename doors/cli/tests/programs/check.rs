@@ -1,0 +1,56 @@
+//! `--check`: for each misuse a program that commits it and one that does not, and no report on programs that are right.
+
+use crate::harness::{Done, Run, View, client, in_both_views};
+
+/// The names under which misuses are reported.
+const MISUSES: [&str; 10] = [
+    "record-misaligned",
+    "record-in-use",
+    "record-not-reset",
+    "source-changed",
+    "destination-changed",
+    "unmapped",
+    "list-changed",
+    "read-after-write",
+    "write-after-read",
+    "write-after-write",
+];
+
+/// Lines that report a misuse.
+fn reports(done: &Done) -> Vec<&str> {
+    done.stderr.lines().filter(|line| MISUSES.iter().any(|name| line.contains(name))).collect()
+}
+
+/// Fails the test if anything was reported.
+pub(crate) fn expect_no_report(done: &Done) {
+    assert!(reports(done).is_empty(), "reported: {done}");
+}
+
+in_both_views! {
+    fn each_misuse_is_reported_where_it_is_committed_and_nowhere_else(view: View) {
+        let Some(program) = client("misuse") else { return };
+        for misuse in MISUSES {
+            for runner in ["inline", "threaded"] {
+                let run = Run::on_two_queues(view).with("--check").with("--runner").with(runner);
+                let done = run.program(&[program.as_os_str(), misuse.as_ref(), "commit".as_ref()]);
+                done.expect_success();
+                let seen = reports(&done);
+                assert!(!seen.is_empty() && seen.iter().all(|line| line.contains(misuse)), "{misuse}, {runner}: {done}");
+                let done = run.program(&[program.as_os_str(), misuse.as_ref(), "avoid".as_ref()]);
+                done.expect_success();
+                expect_no_report(&done);
+            }
+        }
+    }
+
+    fn programs_that_are_right_are_not_accused(view: View) {
+        for name in ["operands", "rotating", "waits", "batches", "forked", "handlers", "processes", "threads", "interposer"] {
+            let Some(program) = client(name) else { return };
+            for runner in ["inline", "threaded"] {
+                let done = Run::on_two_queues(view).with("--check").with("--runner").with(runner).program(&[&program]);
+                done.expect_success();
+                expect_no_report(&done);
+            }
+        }
+    }
+}

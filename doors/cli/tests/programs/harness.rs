@@ -1,0 +1,321 @@
+//! Runs programs on the virtual device and gathers what they say; builds clients.
+
+use crate::skip::skip;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// The command under test.
+pub(crate) const TELPHER: &str = env!("CARGO_BIN_EXE_telpher");
+
+/// How programs see the device's files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum View {
+    Preload,
+    Namespace,
+}
+
+impl View {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            View::Preload => "preload",
+            View::Namespace => "namespace",
+        }
+    }
+
+    /// What keeps a machine from having it, found out without our own code.
+    pub(crate) fn missing(self) -> Option<&'static str> {
+        static NAMESPACE: OnceLock<Option<&'static str>> = OnceLock::new();
+        match self {
+            View::Preload => None,
+            View::Namespace => *NAMESPACE.get_or_init(|| {
+                if File::options().read(true).write(true).open("/dev/fuse").is_err() {
+                    return Some("/dev/fuse cannot be opened");
+                }
+                let mut unshare = Command::new("unshare");
+                unshare.args(["--map-root-user", "--mount", "true"]).stderr(Stdio::null());
+                match unshare.status() {
+                    Ok(status) if status.success() => None,
+                    _ => Some("mount namespaces cannot be created"),
+                }
+            }),
+        }
+    }
+}
+
+/// Tests that hold in both views: `fn name(view: View)`, which become `preloaded::name` and `mounted::name`.
+macro_rules! in_both_views {
+    ($($(#[$meta:meta])* fn $name:ident($view:ident: View) $body:block)+) => {
+        $($(#[$meta])* fn $name($view: View) $body)+
+        mod preloaded {
+            $(#[test] fn $name() { crate::harness::in_view(crate::harness::View::Preload, stringify!($name), super::$name); })+
+        }
+        mod mounted {
+            $(#[test] fn $name() { crate::harness::in_view(crate::harness::View::Namespace, stringify!($name), super::$name); })+
+        }
+    };
+}
+pub(crate) use in_both_views;
+
+/// Runs a test in a view, or skips it where the machine cannot have that.
+pub(crate) fn in_view(view: View, name: &str, test: fn(View)) {
+    match view.missing() {
+        None => test(view),
+        Some(reason) => skip(&format!("{name} ({})", view.name()), reason),
+    }
+}
+
+/// A folder of the tests' own, made new.
+pub(crate) fn room(name: &str) -> PathBuf {
+    let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs").join(name);
+    let _ = std::fs::remove_dir_all(&room);
+    std::fs::create_dir_all(&room).expect("a folder for what the tests write");
+    room
+}
+
+/// A file beside the clients' sources.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/sources").join(name)
+}
+
+/// True if PATH leads to the program.
+pub(crate) fn have(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Says so and is `true` if one of the programs is missing.
+pub(crate) fn lacking(test: &str, programs: &[(&str, &str)]) -> bool {
+    let missing = programs.iter().find(|(program, _)| !have(program) && !Path::new(program).is_file());
+    if let Some((program, package)) = missing {
+        skip(test, &format!("no {program} (Debian package {package})"));
+    }
+    missing.is_some()
+}
+
+/// A client, built from its source in C; `None`, and said, where there is no compiler.
+pub(crate) fn client(name: &str) -> Option<PathBuf> {
+    client_with(name, name, &[])
+}
+
+/// The same with flags of its own, under another name.
+pub(crate) fn client_with(name: &str, output: &str, flags: &[&str]) -> Option<PathBuf> {
+    static BUILT: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
+    if lacking(output, &[("gcc", "gcc")]) {
+        return None;
+    }
+    let mut built = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let built = built.get_or_insert_with(HashMap::new);
+    if let Some(path) = built.get(output) {
+        return Some(path.clone());
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs/clients");
+    std::fs::create_dir_all(&folder).expect("a folder for the clients");
+    let path = folder.join(output);
+    let mut gcc = Command::new("gcc");
+    // The clients' own assembly pushes; only where it says so does it rely on the red zone.
+    gcc.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-mno-red-zone", "-fno-builtin", "-pthread"]);
+    gcc.args(flags).arg("-o").arg(&path).arg(source(&format!("{name}.c"))).arg("-ldl");
+    let output_of_gcc = gcc.output().expect("gcc runs");
+    assert!(output_of_gcc.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output_of_gcc.stderr));
+    built.insert(output.to_owned(), path.clone());
+    Some(path)
+}
+
+/// `telpher run` with options, to be given a program.
+#[derive(Debug)]
+pub(crate) struct Run {
+    options: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    folder: Option<PathBuf>,
+    input: Option<String>,
+    limit: Duration,
+}
+
+/// How long a program may take; far more than any needs, and far less than for ever.
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl Run {
+    /// In a view, on one unconfigured device.
+    pub(crate) fn new(view: View) -> Self {
+        let options = ["--view", view.name()].map(OsString::from).to_vec();
+        Run { options, environment: Vec::new(), folder: None, input: None, limit: LIMIT }
+    }
+
+    /// On one shared queue, wq0.0, and one dedicated queue, wq0.1.
+    pub(crate) fn on_two_queues(view: View) -> Self {
+        Run::new(view).with("--hardware").with(source("two-queues.json"))
+    }
+
+    /// With one more word of options.
+    pub(crate) fn with(mut self, option: impl AsRef<OsStr>) -> Self {
+        self.options.push(option.as_ref().to_owned());
+        self
+    }
+
+    /// With a variable in the program's environment.
+    pub(crate) fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// In a folder.
+    pub(crate) fn in_folder(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// With this on standard input.
+    pub(crate) fn reading(mut self, input: &str) -> Self {
+        self.input = Some(input.to_owned());
+        self
+    }
+
+    /// With another limit.
+    pub(crate) fn within(mut self, seconds: u64) -> Self {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    /// The command, for tests that start it themselves; a process group of its own.
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, program: &[S]) -> Command {
+        let mut command = Command::new(TELPHER);
+        command.arg("run").args(&self.options).arg("--").args(program).process_group(0);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn program<S: AsRef<OsStr>>(&self, program: &[S]) -> Done {
+        let mut command = self.command(program);
+        finish(&mut command, self.input.as_deref(), self.limit)
+    }
+
+    /// Runs the program, which must succeed, and gives what it printed.
+    pub(crate) fn success<S: AsRef<OsStr>>(&self, program: &[S]) -> String {
+        let done = self.program(program);
+        done.expect_success();
+        done.stdout
+    }
+
+    /// Runs a script for `sh -ec`, which must succeed.
+    pub(crate) fn shell(&self, script: &str) -> String {
+        self.success(&["/bin/sh", "-ec", script])
+    }
+
+    /// Runs a script for `attributes.py`, in which every line must hold.
+    pub(crate) fn attributes(&self, script: &str) {
+        let words = [OsString::from("/usr/bin/python3"), source("attributes.py").into()];
+        let mut command = self.command(&words);
+        finish(&mut command, Some(script), self.limit).expect_success();
+    }
+}
+
+/// What a program has said and how it ended.
+pub(crate) struct Done {
+    pub(crate) what: String,
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Done {
+    /// Fails the test unless the program ended with 0.
+    pub(crate) fn expect_success(&self) {
+        assert!(self.status.success(), "{self}");
+    }
+
+    /// The exit code; fails the test if a signal ended it.
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self}"))
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tail = |text: &str| {
+            let from = text.len().saturating_sub(4000);
+            let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+            text[from..].to_owned()
+        };
+        let (out, err) = (tail(&self.stdout), tail(&self.stderr));
+        write!(f, "{}: {}\n--- standard output\n{out}\n--- standard error\n{err}", self.what, self.status)
+    }
+}
+
+/// Runs a command to its end, or kills its process group when the limit is over.
+pub(crate) fn finish(command: &mut Command, input: Option<&str>, limit: Duration) -> Done {
+    // Files and not pipes: what a left-over descendant holds open would keep a pipe's reader waiting.
+    let (mut out, mut err) = (tempfile(), tempfile());
+    command.stdout(out.try_clone().expect("a descriptor")).stderr(err.try_clone().expect("a descriptor"));
+    command.stdin(match input {
+        None => Stdio::null(),
+        Some(text) => {
+            use std::io::{Seek, Write};
+            let mut file = tempfile();
+            file.write_all(text.as_bytes()).expect("room for the input");
+            file.rewind().expect("a file");
+            file.into()
+        }
+    });
+    let child = command.spawn().expect("the command starts");
+    let status = wait(child, limit);
+    let (stdout, stderr) = (contents(&mut out), contents(&mut err));
+    let what = format!("{:?}", command);
+    let late = status.is_none();
+    let status = status.unwrap_or_else(|| ExitStatus::from_raw(9));
+    let done = Done { what, status, stdout, stderr };
+    assert!(!late, "not done after {} s, and killed: {done}", limit.as_secs());
+    done
+}
+
+/// Waits for a child that leads a process group; `None`, and all of the group is killed, when the limit is over.
+pub(crate) fn wait(mut child: Child, limit: Duration) -> Option<ExitStatus> {
+    let group = Pid::from_child(&child);
+    let (sender, ended) = mpsc::channel();
+    let waiter = std::thread::spawn(move || {
+        let status = child.wait().expect("a child can be waited for");
+        // The other end has gone when the limit is over.
+        let _ = sender.send(());
+        status
+    });
+    let in_time = ended.recv_timeout(limit).is_ok();
+    if !in_time {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = waiter.join().expect("the waiter does not panic");
+    in_time.then_some(status)
+}
+
+fn tempfile() -> File {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    rustix::fs::memfd_create("output", flags).expect("a memory file").into()
+}
+
+fn contents(file: &mut File) -> String {
+    use std::io::{Read, Seek};
+    let mut bytes = Vec::new();
+    file.rewind().expect("a file");
+    file.read_to_end(&mut bytes).expect("readable");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Waits until something holds; fails the test when it does not within ten seconds.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

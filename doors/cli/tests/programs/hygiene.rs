@@ -1,0 +1,179 @@
+//! Starting and ending: exit codes and signals pass through, nothing is left behind, nobody can stall anybody.
+
+use crate::harness::{Run, View, client, eventually, in_both_views, lacking, room, source, wait};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A run directory's parent of the test's own.
+fn place(test: &str, view: View) -> PathBuf {
+    room(&format!("{test}-{}", view.name()))
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// A number that differs from step to step, the same in every run of the tests.
+fn chance(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+in_both_views! {
+    fn the_exit_code_is_the_programs(view: View) {
+        for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 128 + 9), ("kill -SEGV $$", 128 + 11)] {
+            assert_eq!(Run::new(view).program(&["/bin/sh", "-c", script]).code(), code, "{script}");
+        }
+        assert_eq!(Run::new(view).program(&["no-such-program"]).code(), 127);
+        let done = Run::new(view).program(&["/etc/passwd"]);
+        assert_eq!(done.code(), 126, "{done}");
+        assert_eq!(done.stderr.lines().count(), 1, "{done}");
+    }
+
+    fn arguments_input_and_output_pass_through(view: View) {
+        let run = Run::new(view).reading("a\nb\n").variable("SOME", "thing");
+        let done = run.program(&["/bin/sh", "-c", "cat; echo \"$0|$1|$SOME\"; echo other >&2", "zero", "one two"]);
+        assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("a\nb\nzero|one two|thing\n", "other\n"));
+    }
+
+    fn signals_to_telpher_reach_the_program(view: View) {
+        let folder = place("signals", view);
+        let script = format!("trap 'echo heard; exit 3' TERM; touch {}/ready; while :; do sleep 0.05; done", folder.display());
+        let child = Run::new(view).command(&["/bin/sh", "-c", &script]).spawn().expect("telpher starts");
+        eventually("the program is ready", || folder.join("ready").exists());
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("telpher can be signalled");
+        let status = wait(child, Duration::from_secs(10)).expect("the program hears of SIGTERM");
+        assert_eq!(status.code(), Some(3));
+    }
+
+    fn a_run_leaves_nothing_behind(view: View) {
+        let folder = place("leaves", view);
+        let run = Run::on_two_queues(view).variable("XDG_RUNTIME_DIR", &folder);
+        run.shell("[ -e /dev/dsa/wq0.0 ]; cat /sys/bus/dsa/devices/dsa0/state");
+        assert!(is_empty(&folder), "left in the run directory's place");
+        run.program(&["/bin/sh", "-c", "kill -9 $$"]);
+        assert!(is_empty(&folder), "left after a killed program");
+    }
+
+    fn a_killed_host_leaves_nothing_behind_and_nobody_hanging(view: View) {
+        let Some(worker) = client("worker") else { return };
+        let folder = place("killed-host", view);
+        let mut state = 7;
+        for round in 0..8 {
+            let run = Run::on_two_queues(view).variable("XDG_RUNTIME_DIR", &folder);
+            // The worker's pipe ends when it and all like it have.
+            let mut command = run.command(&[worker.as_os_str(), "30".as_ref()]);
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            command.stdout(writer).stderr(std::process::Stdio::null());
+            let child = command.spawn().expect("telpher starts");
+            drop(command);
+            // From before the device is there to the midst of work.
+            std::thread::sleep(Duration::from_millis(chance(&mut state) % (20 + 40 * round)));
+            kill_process(Pid::from_child(&child), Signal::KILL).expect("telpher can be killed");
+            wait(child, Duration::from_secs(10)).expect("killed");
+            let (sender, ended) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let mut reader = reader;
+                let _ = std::io::copy(&mut reader, &mut std::io::sink());
+                // The test may have failed meanwhile.
+                let _ = sender.send(());
+            });
+            ended.recv_timeout(Duration::from_secs(15)).expect("the worker ends without its host");
+            eventually("nothing is left of a killed run", || is_empty(&folder));
+        }
+    }
+
+    fn programs_killed_at_any_moment_disturb_nobody(view: View) {
+        let Some(worker) = client("worker") else { return };
+        let Some(rotating) = client("rotating") else { return };
+        let mut script = String::from("set +m\n");
+        let mut state = 11;
+        for _ in 0..25 {
+            let pause = chance(&mut state) % 60;
+            script += &format!("{0} & p=$!; sleep 0.{pause:03}; kill -9 $p; wait $p || true\n", worker.display());
+            script += "[ $(cat /sys/bus/dsa/devices/dsa0/clients) = 0 ] || exit 9\n";
+        }
+        script += &format!("{}\n", rotating.display());
+        let done = Run::on_two_queues(view).program(&["/bin/bash", "-c", &script]);
+        done.expect_success();
+    }
+
+    fn a_queue_filled_for_ever_stops_nobody_else(view: View) {
+        let (Some(flood), Some(worker)) = (client("flood"), client("worker")) else { return };
+        let (flood, worker) = (flood.display(), worker.display());
+        let script = format!(
+            "{flood} dedicated & a=$!; {flood} shared & b=$!\n\
+             {worker} 2 || exit 5\n\
+             cat /sys/bus/dsa/devices/wq0.0/state\n\
+             kill -9 $a $b; wait $a $b\n\
+             [ $(cat /sys/bus/dsa/devices/dsa0/clients) = 0 ] || exit 6\n\
+             {worker} 0.2 && accel-config disable-device dsa0"
+        );
+        if lacking("a_queue_filled_for_ever_stops_nobody_else", &[("accel-config", "accel-config")]) {
+            return;
+        }
+        for runner in ["inline", "threaded"] {
+            let done = Run::on_two_queues(view).with("--runner").with(runner).program(&["/bin/bash", "-c", &script]);
+            done.expect_success();
+        }
+    }
+
+    fn a_program_left_running_keeps_its_device(view: View) {
+        let Some(worker) = client("worker") else { return };
+        // The main program ends at once; what it has started goes on working.
+        let folder = place("daemon", view);
+        let script = format!("({} 1 && touch {}/well) & exit 4", worker.display(), folder.display());
+        let done = Run::on_two_queues(view).program(&["/bin/sh", "-c", &script]);
+        assert_eq!(done.code(), 4, "{done}");
+        eventually("the descendant works to its end", || folder.join("well").exists());
+    }
+
+    fn programs_that_never_touch_the_device_run_unharmed(view: View) {
+        if lacking("programs_that_never_touch_the_device_run_unharmed", &[("gcc", "gcc"), ("/usr/bin/python3", "python3-minimal")]) {
+            return;
+        }
+        let folder = place("others", view);
+        let script = "
+            echo 'int main(void){return 0;}' >a.c && gcc -o a a.c && ./a
+            seq 100000 | sort -rn | head -1
+            find /usr/bin -name 'g*' | wc -l | grep -qv '^0$'
+            (exit 5) || echo five
+            ls /proc/self/fd | wc -l
+            tar cf - a.c | tar tf -
+            /usr/bin/python3 -c '
+import os, signal, subprocess, threading
+seen = []
+signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+os.kill(os.getpid(), signal.SIGUSR1)
+threads = [threading.Thread(target=lambda: subprocess.run([\"true\"], check=True)) for _ in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+pid = os.fork()
+if pid == 0: os._exit(3)
+print(len(seen), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))'
+        ";
+        let said = Run::new(view).in_folder(&folder).shell(script);
+        // Standard input, output, error and the directory being listed: nothing of ours.
+        assert_eq!(said.lines().collect::<Vec<_>>(), ["100000", "five", "4", "a.c", "1 3"], "{said}");
+    }
+}
+
+/// What somebody has preloaded stays preloaded.
+#[test]
+fn other_preloaded_libraries_stay() {
+    let said = Run::new(View::Preload).variable("LD_PRELOAD", "libm.so.6").shell("tr '\\0' '\\n' </proc/self/environ");
+    let preload = said.lines().find(|line| line.starts_with("LD_PRELOAD=")).expect("a variable");
+    assert!(preload.contains("libm.so.6") && preload.len() > "LD_PRELOAD=libm.so.6".len(), "{preload}");
+}
+
+#[test]
+fn hardware_that_is_none_is_refused_in_a_sentence() {
+    for (hardware, words) in [("spr-9", "presets are"), ("/nowhere.json", "nowhere.json"), ("/etc/passwd", "passwd")] {
+        let done = Run::new(View::Preload).with("--hardware").with(hardware).program(&["true"]);
+        assert_eq!(done.code(), 125, "{done}");
+        assert!(done.stderr.lines().count() == 1 && done.stderr.contains(words), "{done}");
+    }
+    let done = Run::new(View::Preload).with("--hardware").with(source("refused.json")).program(&["true"]);
+    assert_eq!(done.code(), 125, "{done}");
+    assert!(done.stderr.contains("wq0.0") && done.stderr.contains("size"), "{done}");
+}

@@ -1,0 +1,21 @@
+//! Whole programs, unmodified, under `telpher run`: Debian's accel-config, its test runner, DPDK's autotest, shells and PCI
+//! tools, and clients of our own in C, Python and Go (`sources/`), each a test of its own.
+//!
+//! What a machine lacks (a package, a compiler, mount namespaces) makes a test skip visibly, see `ci/skip.rs`. A program that
+//! does not end is killed with all it has started, and the test fails.
+
+mod accel_config;
+mod attributes;
+mod check;
+mod clients;
+mod dpdk;
+mod harness;
+mod hygiene;
+mod inject;
+mod mounted;
+mod refusals;
+mod runner;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
+mod trace;
+mod tree;

@@ -1,0 +1,101 @@
+//! Programs that no preloading reaches: linked statically, or in Go. They see and configure the tree and submit by write()
+//! in the namespace view; what cannot work says so in one sentence.
+
+use crate::harness::{Run, TELPHER, View, client, client_with, finish, lacking, room, source};
+use crate::skip::skip;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+fn static_client(test: &str) -> Option<PathBuf> {
+    if let Some(reason) = View::Namespace.missing() {
+        skip(test, reason);
+        return None;
+    }
+    client_with("static", "static", &["-static"])
+}
+
+#[test]
+fn a_static_program_configures_and_submits_by_write() {
+    let Some(program) = static_client("a_static_program_configures_and_submits_by_write") else { return };
+    for abi in ["6.1", "6.6", "6.12"] {
+        Run::new(View::Namespace).with("--abi").with(abi).program(&[&program]).expect_success();
+    }
+    // Chosen by itself, since preloading cannot reach it.
+    let mut auto = Command::new(TELPHER);
+    finish(auto.args(["run", "--"]).arg(&program), None, Duration::from_secs(60)).expect_success();
+}
+
+#[test]
+fn a_static_program_that_uses_the_instructions_gets_a_sentence() {
+    let test = "a_static_program_that_uses_the_instructions_gets_a_sentence";
+    let Some(program) = static_client(test) else { return };
+    let has = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default().contains("movdir64b");
+    if has {
+        return skip(test, "this CPU has MOVDIR64B, so that nothing traps");
+    }
+    let done = Run::new(View::Namespace).program(&[program.as_os_str(), "submit".as_ref()]);
+    assert_eq!(done.code(), 128 + 4, "{done}");
+    let sentences: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("telpher: ")).collect();
+    assert!(sentences.len() == 1 && sentences[0].contains("static"), "{done}");
+}
+
+#[test]
+fn a_go_program_configures_and_submits_by_write() {
+    let test = "a_go_program_configures_and_submits_by_write";
+    if let Some(reason) = View::Namespace.missing() {
+        return skip(test, reason);
+    }
+    if lacking(test, &[("go", "golang-go")]) {
+        return;
+    }
+    let room = room("go");
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs-go-cache");
+    let program = room.join("client");
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(&program).arg(source("client.go")).current_dir(&room);
+    go.env("CGO_ENABLED", "0").env("GO111MODULE", "off").env("GOCACHE", cache).env("GOPATH", room.join("path"));
+    let built = go.output().expect("go runs");
+    assert!(built.status.success(), "client.go: {}", String::from_utf8_lossy(&built.stderr));
+    for abi in ["6.1", "6.12"] {
+        let said = Run::new(View::Namespace).with("--abi").with(abi).success(&[&program]);
+        assert_eq!(said, "done\n");
+    }
+}
+
+#[test]
+fn a_static_program_cannot_be_preloaded_and_is_told_so() {
+    let Some(program) = client_with("static", "static", &["-static"]) else { return };
+    let done = Run::new(View::Preload).program(&[program]);
+    assert_eq!(done.code(), 126, "{done}");
+    assert!(done.stderr.lines().count() == 1 && done.stderr.contains("static"), "{done}");
+}
+
+#[test]
+fn a_32_bit_program_is_refused_in_a_sentence() {
+    // The head of an ELF file for i386 is enough: nothing of it is executed.
+    let path = room("elf32").join("program");
+    let mut head = vec![0; 84];
+    head[..20].copy_from_slice(b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0");
+    std::fs::write(&path, head).expect("a file");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
+    let done = Run::new(View::Preload).program(&[path]);
+    assert_eq!(done.code(), 126, "{done}");
+    assert!(done.stderr.lines().count() == 1 && done.stderr.contains("32-bit"), "{done}");
+}
+
+#[test]
+fn a_setuid_program_is_refused_in_a_sentence() {
+    let test = "a_setuid_program_is_refused_in_a_sentence";
+    if !rustix::process::getuid().is_root() {
+        return skip(test, "only root can make a program that is setuid to somebody else");
+    }
+    let Some(program) = client("rotating") else { return };
+    let path = room("setuid").join("program");
+    std::fs::copy(program, &path).expect("a copy");
+    std::os::unix::fs::chown(&path, Some(65534), None).expect("another owner");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("setuid");
+    let done = Run::on_two_queues(View::Preload).program(&[path]);
+    assert_eq!(done.code(), 126, "{done}");
+    assert!(done.stderr.lines().count() == 1 && done.stderr.contains("setuid"), "{done}");
+}

@@ -1,0 +1,1 @@
+//! `--trace` and `telpher trace`.
