@@ -10,7 +10,7 @@ use crate::own::own_memory;
 use telpher_abi::registers::{Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, PortalKind, WqCfg, offset};
 use telpher_abi::{EventLogEntry, SwError};
 use telpher_mem::{PAGE_BYTES, PageSize, Region, Space, StableBufMut, WriteHint};
-use telpher_model::{Response, Write, layout};
+use telpher_model::{PciControl, Response, Write, layout};
 use telpher_portal::Submission;
 
 /// The registers of one queue.
@@ -127,6 +127,12 @@ impl ModelDevice {
     #[must_use]
     pub fn is_halted(&self) -> bool {
         self.inner.core.device.state() == DeviceState::Halted
+    }
+
+    /// Makes the device halt, as it does by itself when its PCI function changes under it (SPEC §9.1).
+    pub fn halt(&self) {
+        let device = &self.inner.core.device;
+        device.set_pci(PciControl { bus_master: false, ..device.pci() });
     }
 
     /// True if SWERROR or the event log has something to take. Costs two loads.

@@ -95,6 +95,16 @@ fn a_full_shared_queue_answers_retry_at_its_threshold_and_a_full_dedicated_one_r
 }
 
 #[test]
+fn a_device_made_to_halt_takes_nothing_and_reports_it() {
+    let device = start(&image(false));
+    device.halt();
+    assert!(device.is_halted() && device.has_reports());
+    assert_eq!(submit(&device, SHARED, Descriptor::nop()), Response::Retry);
+    assert_eq!(device.take_sw_error().unwrap().error_code(), DeviceError::ConfigurationChange.code());
+    assert!(device.drain(|| false), "nothing to wait for");
+}
+
+#[test]
 fn a_drain_that_cannot_end_is_given_up() {
     let device = start(&image(false));
     device.hold(true);
