@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "the socket calls, with their structures on the stack")]
 
 use crate::run;
-use crate::sys::{self, Errno, call, word};
+use crate::sys::{self, Errno, Fd, call, word};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use telpher_vdev_wire::VERSION;
@@ -17,17 +17,17 @@ const MAX_DESCRIPTORS: usize = 3;
 /// Seconds until a host that does not answer counts as gone. Source: chosen; it answers within milliseconds.
 const PATIENCE_SECONDS: i64 = 30;
 
-/// An opened node: its numbers and what came beside them. Whoever gets it owns the descriptors.
+/// An opened node: its numbers and what came beside them.
 #[derive(Debug)]
 pub(crate) struct Opening {
     /// The queue's numbers.
     pub(crate) opened: Opened,
     /// The file itself; -1 from [`attach`].
-    pub(crate) file: RawFd,
+    pub(crate) file: Fd,
     /// Memory of the lease.
-    pub(crate) lease: RawFd,
+    pub(crate) lease: Fd,
     /// Memory of the board.
-    pub(crate) board: RawFd,
+    pub(crate) board: Fd,
 }
 
 /// The text of an attribute, from its first byte. Path: physical, `/sys/…`.
@@ -81,20 +81,12 @@ pub(crate) fn report(open: u64, report: &Report) -> Result<(), Errno> {
     Answer::new().ask(Kind::Report, open, 0, &[], report.as_bytes())
 }
 
-/// A reply and what came beside it. Descriptors not taken out are closed with it.
+/// A reply and what came beside it.
 struct Answer {
     head: Reply,
     data: [MaybeUninit<u8>; MAX_PAYLOAD],
     data_len: usize,
-    descriptors: [RawFd; MAX_DESCRIPTORS],
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        for fd in self.descriptors.into_iter().filter(|fd| *fd >= 0) {
-            let _ = sys::close(fd);
-        }
-    }
+    descriptors: [Fd; MAX_DESCRIPTORS],
 }
 
 /// Room for the control message that brings descriptors.
@@ -107,7 +99,7 @@ impl Answer {
             head: Reply::default(),
             data: [MaybeUninit::uninit(); MAX_PAYLOAD],
             data_len: 0,
-            descriptors: [-1; MAX_DESCRIPTORS],
+            descriptors: [const { Fd::own(-1) }; MAX_DESCRIPTORS],
         }
     }
 
@@ -116,16 +108,15 @@ impl Answer {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast(), self.data_len) }
     }
 
-    /// Takes the descriptors out; with `file`, the first is the file.
-    fn opening(mut self, file: bool) -> Result<Opening, Errno> {
+    /// What came; with `file`, the first descriptor is the file.
+    fn opening(self, file: bool) -> Result<Opening, Errno> {
         let opened = Opened::read_from_bytes(self.data()).map_err(|_| Errno::IO)?;
-        let at = usize::from(file);
-        if self.descriptors[..at + 2].contains(&-1) {
+        let [first, second, third] = self.descriptors;
+        let (file, lease, board) = if file { (first, second, third) } else { (third, first, second) };
+        if lease.number() < 0 || board.number() < 0 {
             return Err(Errno::IO);
         }
-        let mut take = |index: usize| std::mem::replace(&mut self.descriptors[index], -1);
-        let file = if file { take(0) } else { -1 };
-        Ok(Opening { opened, file, lease: take(at), board: take(at + 1) })
+        Ok(Opening { opened, file, lease, board })
     }
 
     fn ask(&mut self, kind: Kind, open: u64, argument: u64, path: &[u8], data: &[u8]) -> Result<(), Errno> {
@@ -166,7 +157,7 @@ impl Answer {
         message.msg_control = ancillary.0.as_mut_ptr().cast();
         message.msg_controllen = ancillary.0.len();
         let received = loop {
-            let arguments = [word(socket.0), (&raw mut message).addr(), word(libc::MSG_CMSG_CLOEXEC), 0, 0, 0];
+            let arguments = [word(socket.0.number()), (&raw mut message).addr(), word(libc::MSG_CMSG_CLOEXEC), 0, 0, 0];
             // SAFETY: the header names the buffers above, which outlive the call.
             match unsafe { call(libc::SYS_recvmsg, arguments) } {
                 Err(Errno::INTR) => {}
@@ -195,20 +186,14 @@ impl Answer {
             let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
             let data = libc::CMSG_DATA(header).cast::<RawFd>();
             for (index, place) in self.descriptors.iter_mut().enumerate().take(bytes / size_of::<RawFd>()) {
-                *place = data.add(index).read_unaligned();
+                *place = Fd::own(data.add(index).read_unaligned());
             }
         }
     }
 }
 
-/// A connection to the host, closed at the end.
-struct Socket(RawFd);
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let _ = sys::close(self.0);
-    }
-}
+/// A connection to the host.
+struct Socket(Fd);
 
 impl Socket {
     /// Connects; whatever goes wrong is EIO to the program, as when a device is gone, but for want of a descriptor.
@@ -216,10 +201,10 @@ impl Socket {
         let (address, len) = run::socket_address().ok_or(Errno::IO)?;
         let arguments = [word(libc::AF_UNIX), word(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC), 0, 0, 0, 0];
         // SAFETY: no pointer is passed.
-        let socket = unsafe { call(libc::SYS_socket, arguments) }.map(|fd| Socket(sys::descriptor(fd)))?;
+        let socket = unsafe { call(libc::SYS_socket, arguments) }.map(|fd| Socket(Fd::own(sys::descriptor(fd))))?;
         let patience = libc::timeval { tv_sec: PATIENCE_SECONDS, tv_usec: 0 };
         let option = [
-            word(socket.0),
+            word(socket.0.number()),
             word(libc::SOL_SOCKET),
             word(libc::SO_RCVTIMEO),
             (&raw const patience).addr(),
@@ -228,7 +213,7 @@ impl Socket {
         ];
         // SAFETY: the option's value outlives the call.
         let _ = unsafe { call(libc::SYS_setsockopt, option) };
-        let arguments = [word(socket.0), std::ptr::from_ref(address).addr(), len, 0, 0, 0];
+        let arguments = [word(socket.0.number()), std::ptr::from_ref(address).addr(), len, 0, 0, 0];
         // SAFETY: the address is a static of this library, as long as told.
         unsafe { call(libc::SYS_connect, arguments) }.map_err(|_| Errno::IO)?;
         Ok(socket)
@@ -240,7 +225,7 @@ impl Socket {
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_ptr().cast_mut();
         message.msg_iovlen = parts.len();
-        let arguments = [word(self.0), (&raw const message).addr(), word(libc::MSG_NOSIGNAL), 0, 0, 0];
+        let arguments = [word(self.0.number()), (&raw const message).addr(), word(libc::MSG_NOSIGNAL), 0, 0, 0];
         loop {
             // SAFETY: the header names parts that outlive the call, and which the kernel only reads.
             match unsafe { call(libc::SYS_sendmsg, arguments) } {

@@ -3,9 +3,9 @@
 //! A mapping of a queue keeps the open file as the kernel's mapping would: by a duplicate. Programs close what they do not
 //! know (close_range, loops over all numbers, twice the same), so those calls ask here first.
 
+use crate::sync::{AtomicI32, Ordering};
 use crate::sys::{self, Errno};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Most descriptors this library keeps. Source: chosen; one for each open file that is mapped.
 const MAX_GUARDS: usize = 1024;

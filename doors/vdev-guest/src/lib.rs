@@ -14,10 +14,27 @@
 #![cfg_attr(test, allow(dead_code, reason = "the symbols that use it are not there under test"))]
 
 mod control;
+mod faults;
 mod files;
+mod fork;
+mod gate;
 mod guard;
+mod heap;
+mod lock;
+mod memory;
 mod node;
 mod observe;
+mod portal;
+mod replica;
 mod run;
+mod shared;
+mod start;
+mod submit;
 mod symbols;
+mod sync;
 mod sys;
+mod wait;
+
+/// Memory of this library.
+#[cfg_attr(not(test), global_allocator)]
+static HEAP: heap::Heap = heap::Heap::new();

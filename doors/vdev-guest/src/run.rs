@@ -4,9 +4,9 @@
 //! constructor of another library that calls one of the symbols.
 #![allow(unsafe_code, reason = "reads the C library's environ, and keeps the socket's address in a static")]
 
+use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use telpher_vdev_wire::settings::{self, Settings, View};
 
 /// Longest run directory; a Unix socket's address has 108 bytes and the socket's name takes some.

@@ -4,6 +4,7 @@
 //! Nothing in here allocates, takes a lock or touches `errno`, but for [`answer`] and [`set_errno`], which are there for that.
 #![allow(unsafe_code, reason = "the syscall instruction, and the C library's errno")]
 
+use crate::sync::AtomicU32;
 use std::ffi::{c_int, c_long};
 use std::os::fd::RawFd;
 
@@ -108,6 +109,30 @@ pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
     unsafe { call(libc::SYS_close, [word(fd), 0, 0, 0, 0, 0]) }.map(|_| ())
 }
 
+/// A descriptor of this library's own, for a moment; closed at the end.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Fd(RawFd);
+
+impl Fd {
+    /// Owns a descriptor; -1 for none.
+    pub(crate) const fn own(fd: RawFd) -> Self {
+        Fd(fd)
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> RawFd {
+        self.0
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        if self.0 >= 0 {
+            let _ = close(self.0);
+        }
+    }
+}
+
 /// fcntl(2) with an integer argument.
 pub(crate) fn fcntl(fd: RawFd, command: c_int, argument: usize) -> Result<usize, Errno> {
     // SAFETY: only commands with integer arguments are used in this library.
@@ -126,6 +151,44 @@ pub(crate) fn thread() -> u32 {
     // SAFETY: takes nothing.
     let id = unsafe { call(libc::SYS_gettid, [0; 6]) };
     u32::try_from(id.unwrap_or(0)).unwrap_or(0)
+}
+
+/// Sleeps while a word has a value; returns early as it likes.
+pub(crate) fn futex_wait(word_to_watch: &AtomicU32, value: u32) {
+    let operation = word(libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
+    let arguments = [word_to_watch.as_ptr().addr(), operation, value as usize, 0, 0, 0];
+    // SAFETY: the word outlives the call; without a timeout nothing else is read.
+    let _ = unsafe { call(libc::SYS_futex, arguments) };
+}
+
+/// Wakes one sleeper on a word.
+pub(crate) fn futex_wake(word_to_watch: &AtomicU32) {
+    let operation = word(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
+    // SAFETY: the address is only a name here.
+    let _ = unsafe { call(libc::SYS_futex, [word_to_watch.as_ptr().addr(), operation, 1, 0, 0, 0]) };
+}
+
+/// Gives the processor to others that want it.
+pub(crate) fn yield_now() {
+    // SAFETY: takes nothing.
+    let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// Runs something with every signal blocked but those the processor raises: threads made meanwhile never run the program's
+/// handlers.
+pub(crate) fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
+    let synchronous = [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV];
+    let mask = synchronous.iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
+    let mut before = 0_u64;
+    let set = |mask: *const u64, old: *mut u64| {
+        let arguments = [word(libc::SIG_SETMASK), mask.addr(), old.addr(), size_of::<u64>(), 0, 0];
+        // SAFETY: both are words of this frame, or null.
+        let _ = unsafe { call(libc::SYS_rt_sigprocmask, arguments) };
+    };
+    set(&raw const mask, &raw mut before);
+    let result = act();
+    set(&raw const before, std::ptr::null_mut());
+    result
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.

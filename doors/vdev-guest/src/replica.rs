@@ -1,0 +1,385 @@
+//! The device behind one open file, in this process: its queue, its group's engines, this process's memory.
+//!
+//! ```text
+//! offer ─► observer ─► board: enabled? others' share of the threshold ─► device: execute ─► reports to the driver
+//! ```
+//!
+//! **Assumptions.** Descriptors of different processes meet on the board only; see decision 3. A threshold is compared with the
+//! sum of the rows at one moment, so that two processes that submit in the same instant may pass it by one.
+#![allow(
+    unsafe_code,
+    reason = "gives the device this process's memory, and vouches for what the process itself submits"
+)]
+
+use crate::control::{self, Opening};
+use crate::faults;
+use crate::guard;
+use crate::lock::Lock;
+use crate::node;
+use crate::observe::{self, Answer, How, Observer, Queue};
+use crate::shared::Shared;
+use crate::sync::{AtomicU32, Ordering};
+use crate::sys::{self, Errno};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use telpher_abi::registers::{EngCap, GenCap, GrpCap, GrpCfg, OpCap, PortalKind, WqCap, WqCfg};
+use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Status, StatusByte};
+use telpher_device::{Capabilities, ModelDevice, ModelOptions, QueueImage, Runner};
+use telpher_mem::{Fault, Local, Pagemap, Space, Strict};
+use telpher_model::{Identity, Job, Outcome, PciControl, Response, Told, Verdict, Write};
+use telpher_portal::Submission;
+use telpher_vdev_wire::board::{Board, ENABLED};
+use telpher_vdev_wire::lease::Lease;
+use telpher_vdev_wire::message::{DEDICATED, Opened, Report, ReportKind, STRICT, THREADED};
+
+/// Nanoseconds that a close waits for descriptors that do not end. Source: chosen: long for a model, short for a person; an
+/// idxd that does not drain takes its process along.
+const DRAIN_NS: u64 = 10_000_000_000;
+
+/// A running replica.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    /// What the driver said.
+    pub(crate) opened: Opened,
+    device: ModelDevice,
+    memory: Local,
+    board: Shared<Board>,
+    observer: Arc<Observer>,
+    /// State changes of the queue when it was opened.
+    generation: u32,
+    /// Descriptors a portal's clients may have waiting, of all processes together; 0 for a dedicated queue.
+    threshold: u32,
+    /// 1 while somebody takes reports.
+    reporting: AtomicU32,
+    /// Batches of which a record could not be written even by the driver, one bit an identifier.
+    failed_batches: [AtomicU32; 8],
+}
+
+impl Replica {
+    /// Starts the device that an opening describes; `number` is that of the file it will be behind.
+    ///
+    /// # Errors
+    /// ENOMEM, or EIO for an opening that makes no device.
+    pub(crate) fn start(opening: &Opening, number: u16) -> Result<Self, Errno> {
+        let opened = opening.opened;
+        let (lease, board) =
+            (Shared::<Lease>::map(opening.lease.number())?, Shared::<Board>::map(opening.board.number())?);
+        // Acquire: pairs with the host's Release; the image is not older than this state.
+        let generation = board.as_ref().generation.load(Ordering::Acquire);
+        let memory = faults::memory();
+        let space = if opened.flags & STRICT != 0 { strict(memory) } else { Box::new(memory) };
+        let threaded = opened.flags & THREADED != 0 || observe::needs_thread(&opened);
+        let observer = Arc::new(Observer::new(&opened, Arc::new(lease), || strict(memory)));
+        let capabilities = capabilities_of(&opened);
+        let options = ModelOptions {
+            capabilities,
+            runner: if threaded { Runner::Threaded } else { Runner::Inline },
+            pci: pci_of(&capabilities),
+            lanes: observe::lanes(&opened),
+            observer: Some(if threaded {
+                Arc::new(Reporting { observer: Arc::clone(&observer), number })
+            } else {
+                Arc::<Observer>::clone(&observer)
+            }),
+            ..ModelOptions::default()
+        };
+        let image = image_of(&opened);
+        let device = sys::with_signals_blocked(|| ModelDevice::replica(options, &image, opened.pasid, space));
+        let device = device.map_err(|_| Errno::IO)?;
+        let threshold =
+            if opened.flags & DEDICATED != 0 { 0 } else { image.wq_cfg.threshold().min(image.wq_cfg.size()).into() };
+        Ok(Replica {
+            opened,
+            device,
+            memory,
+            board,
+            observer,
+            generation,
+            threshold,
+            reporting: AtomicU32::new(0),
+            failed_batches: [const { AtomicU32::new(0) }; 8],
+        })
+    }
+
+    /// 64 bytes arrive at the portal: by a submit instruction of this process, or by its write().
+    #[inline]
+    pub(crate) fn offer(&self, how: How, destination: u64, words: &[u64; 8]) -> Answer {
+        self.observer.offer(how, destination, words, self)
+    }
+
+    fn admit(&self, deferrable: bool, descriptor: &Descriptor) -> Response {
+        let refused = if deferrable { Response::Retry } else { Response::Dropped };
+        let board = self.board.as_ref();
+        // Relaxed: a state that changes at this moment may be seen either way, as on the bus.
+        let enabled = board.state.load(Ordering::Relaxed) == ENABLED;
+        if !enabled || board.generation.load(Ordering::Relaxed) != self.generation {
+            return refused;
+        }
+        let (wq, row) = (self.opened.wq, self.opened.row);
+        if deferrable && self.threshold != 0 {
+            let others = board.occupancy_of_others(row);
+            if others != 0 && u64::from(others) + self.device.occupancy(wq) >= u64::from(self.threshold) {
+                return Response::Retry;
+            }
+        }
+        let write = if deferrable {
+            Write::Deferrable(Identity { pasid: self.opened.pasid, privileged: false })
+        } else {
+            Write::Posted
+        };
+        // SAFETY: the process itself executed the instruction, or called write(), with these 64 bytes (but for the first dword,
+        // which names no memory). What they name is its own address space, and what may be read and written there while the
+        // device works is the program's promise to the device: it is the one that `vouch` asks for, made by whoever wrote the
+        // program. Nothing of ours is named in its place.
+        let submission = unsafe { Submission::vouch(*descriptor) };
+        let response = self.device.submit(wq, PortalKind::LimitedMsix, write, &submission);
+        self.publish_occupancy();
+        if self.device.has_reports() {
+            self.report();
+        }
+        response
+    }
+
+    /// True for a queue with one client and posted writes.
+    pub(crate) fn is_dedicated(&self) -> bool {
+        self.opened.flags & DEDICATED != 0
+    }
+
+    /// 64 bytes of the program's memory, as the kernel copies them for write(2); `None` where that would be EFAULT.
+    pub(crate) fn read_descriptor(&self, address: u64) -> Option<Descriptor> {
+        let mut bytes = [0; 64];
+        self.memory.read(address, &mut bytes).ok().map(|()| Descriptor::from_bytes(&bytes))
+    }
+
+    /// Lets an inline device go on with what is left, and tells the others how much of the queue is taken.
+    pub(crate) fn drive(&self) {
+        if self.device.occupancy(self.opened.wq) != 0 {
+            self.device.advance();
+        }
+        self.publish_occupancy();
+        if self.device.has_reports() {
+            self.report();
+        }
+    }
+
+    fn publish_occupancy(&self) {
+        if let Some(row) = self.board.as_ref().row(self.opened.row) {
+            let waiting = u32::try_from(self.device.occupancy(self.opened.wq)).unwrap_or(u32::MAX);
+            // Relaxed: a number of its own.
+            if row.load(Ordering::Relaxed) != waiting {
+                row.store(waiting, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Waits until nothing is waiting or in progress, as the last close of a file does, and tells the driver the rest.
+    pub(crate) fn drain(&self) {
+        let end = sys::now_ns().saturating_add(DRAIN_NS);
+        let mut looks = 0_u32;
+        self.device.drain(|| {
+            looks += 1;
+            if looks > 1 {
+                sys::yield_now();
+            }
+            self.take_log();
+            sys::now_ns() >= end
+        });
+        self.report();
+        self.publish_occupancy();
+    }
+
+    /// Takes what SWERROR and the event log hold, does what the driver's interrupt handler does, and tells the driver.
+    #[cold]
+    pub(crate) fn report(&self) {
+        loop {
+            // Acquire and Release: one at a time sees the log; who finds it taken has left the work to the other.
+            if self.reporting.swap(1, Ordering::Acquire) != 0 {
+                return;
+            }
+            self.take_log();
+            if let Some(error) = self.device.take_sw_error() {
+                let kind = if self.device.is_halted() { ReportKind::Halted } else { ReportKind::SwError };
+                let mut words = [0; 8];
+                words[..4].copy_from_slice(&error.0);
+                self.tell(kind, words);
+            }
+            self.reporting.store(0, Ordering::SeqCst);
+            if !self.device.has_reports() {
+                return;
+            }
+        }
+    }
+
+    fn take_log(&self) {
+        let mut any = false;
+        self.device.take_log_entries(|entry| {
+            any = true;
+            let written = self.settle(entry);
+            self.tell(ReportKind::EventLog, entry.0);
+            if !written {
+                self.tell(ReportKind::EventLogFailed, entry.0);
+            }
+        });
+        if any {
+            // What waited for room in the log.
+            self.device.advance();
+        }
+    }
+
+    /// Writes the record an entry owes, faulting its page in; `false` if that is not possible either. Source: K612 `irq.c`,
+    /// idxd_evl_fault_work().
+    fn settle(&self, entry: &EventLogEntry) -> bool {
+        let identifier = entry.batch_identifier();
+        let (word, bit) = (&self.failed_batches[usize::from(identifier / 32)], 1 << (identifier % 32));
+        let mut record = entry.record();
+        match Status::from_code(entry.error_code()) {
+            Status::CompletionRecordFault => {
+                if entry.batch_member() && entry.first_error_in_batch() {
+                    word.fetch_and(!bit, Ordering::Relaxed);
+                }
+            }
+            Status::BatchEventLog => {
+                let failed = word.fetch_and(!bit, Ordering::Relaxed) & bit != 0;
+                if failed {
+                    record = record.with_status_code(StatusByte::new(Status::BatchFail).0).with_result(1);
+                } else if !entry.record_required() {
+                    return true;
+                }
+            }
+            Status::DrainEventLog => {}
+            _ => return true,
+        }
+        let written = self.memory.write_record(entry.address(), &record.0).is_ok();
+        if !written && entry.batch_member() {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        written
+    }
+
+    fn tell(&self, kind: ReportKind, words: [u64; 8]) {
+        // A host that is gone has nobody to tell.
+        let _ = control::report(self.opened.open, &Report { kind: kind as u32, reserved: 0, words });
+    }
+}
+
+impl Queue for Replica {
+    #[inline]
+    fn submit(&self, how: How, descriptor: &Descriptor) -> Answer {
+        let deferrable = match how {
+            How::Movdir64b => false,
+            How::Enqcmd => true,
+            // The kernel uses the instruction of the queue's kind.
+            How::Write => !self.is_dedicated(),
+        };
+        match self.admit(deferrable, descriptor) {
+            Response::Accepted => Answer::Taken,
+            Response::Retry => Answer::Retry,
+            Response::Dropped => Answer::Lost,
+        }
+    }
+
+    fn halt(&self) {
+        self.device.halt();
+    }
+}
+
+/// The observer of a device with threads: what is neither told by a record nor seen by a submitter goes to the driver at once.
+#[derive(Debug)]
+struct Reporting {
+    observer: Arc<Observer>,
+    number: u16,
+}
+
+impl telpher_model::Observer for Reporting {
+    fn dispatched(&self, job: &Job<'_>) -> Verdict {
+        self.observer.dispatched(job)
+    }
+
+    fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
+        self.observer.execute(job, space, act)
+    }
+
+    fn concluding(&self, job: &Job<'_>, record: &CompletionRecord) -> bool {
+        self.observer.concluding(job, record)
+    }
+
+    fn record(
+        &self,
+        job: &Job<'_>,
+        record: &CompletionRecord,
+        write: &mut dyn FnMut() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.observer.record(job, record, write)
+    }
+
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: Told) {
+        self.observer.ended(job, record, told);
+        if matches!(told, Told::Elsewhere | Told::Unwritable(_))
+            && let Some(inside) = node::enter(self.number)
+        {
+            node::replica(&inside).report();
+        }
+    }
+}
+
+fn capabilities_of(opened: &Opened) -> Capabilities {
+    Capabilities {
+        version: opened.version,
+        gen_cap: GenCap([opened.gen_cap]),
+        wq_cap: WqCap([opened.wq_cap]),
+        grp_cap: GrpCap([opened.grp_cap]),
+        eng_cap: EngCap([opened.eng_cap]),
+        op_cap: OpCap(opened.op_cap),
+        cmd_cap: opened.cmd_cap,
+        page_request_capacity: opened.page_request_capacity,
+        // Narrower in the device than on the wire; what does not fit is refused as beyond the model.
+        msix_entries: u16::try_from(opened.msix_entries).unwrap_or(u16::MAX),
+        counters: u8::try_from(opened.counters).unwrap_or(u8::MAX),
+        traffic_classes: u8::try_from(opened.traffic_classes).unwrap_or(u8::MAX),
+    }
+}
+
+/// The function as idxd leaves it: shared virtual memory, with as many page requests as it can have.
+fn pci_of(capabilities: &Capabilities) -> PciControl {
+    let page_requests = capabilities.page_request_capacity;
+    PciControl { prs: page_requests != 0, page_requests, ..PciControl::SHARED_VIRTUAL_MEMORY }
+}
+
+fn image_of(opened: &Opened) -> QueueImage {
+    QueueImage {
+        wq: opened.wq,
+        group: opened.group,
+        gen_cfg: opened.gen_cfg,
+        grp_cfg: GrpCfg(opened.grp_cfg),
+        wq_cfg: WqCfg(opened.wq_cfg),
+        event_log_entries: u16::try_from(opened.event_log_entries).unwrap_or(u16::MAX),
+    }
+}
+
+/// This process's memory, in which pages that are not present fault.
+fn strict(memory: Local) -> Box<dyn Space> {
+    match pagemap() {
+        Some(pagemap) => Box::new(Strict::with_pagemap(memory, pagemap)),
+        None => Box::new(Strict::new(memory)),
+    }
+}
+
+/// This process's page tables, opened once, at a descriptor the program does not see.
+fn pagemap() -> Option<Pagemap> {
+    let mut known = PAGEMAP.hold();
+    if known.is_none() {
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let opened = rustix::fs::open(c"/proc/self/pagemap", flags, rustix::fs::Mode::empty()).ok()?;
+        let copy = guard::duplicate(opened.as_raw_fd()).ok()?;
+        // SAFETY: the duplicate is nobody else's. It is never dropped: the guard keeps it for the life of the process.
+        *known = Some(Pagemap::of(unsafe { OwnedFd::from_raw_fd(copy) }));
+    }
+    known.clone()
+}
+
+/// In a forked child: the pagemap was the parent's, and its guard has been closed.
+pub(crate) fn forget_pagemap() {
+    std::mem::forget(PAGEMAP.hold().take());
+}
+
+pub(crate) static PAGEMAP: Lock<Option<Pagemap>> = Lock::new(None);

@@ -1,0 +1,43 @@
+//! The beginning: in this library's constructor, or in the first call of a constructor that runs earlier.
+
+use crate::faults;
+use crate::fork;
+use crate::run;
+use crate::submit::Portals;
+use crate::sync::{AtomicU8, Ordering};
+use telpher_interpose::Options;
+
+const UNTOUCHED: u8 = 0;
+const STARTING: u8 = 1;
+const DONE: u8 = 2;
+
+static STAGE: AtomicU8 = AtomicU8::new(UNTOUCHED);
+
+/// Sets everything up, once. Costs one load afterwards.
+#[inline]
+pub(crate) fn start() {
+    // Acquire: pairs with the Release in `begin`.
+    if STAGE.load(Ordering::Acquire) != DONE {
+        begin();
+    }
+}
+
+#[cold]
+fn begin() {
+    // Whoever comes while another starts, or in the course of starting, goes on with what there is: before main there is one
+    // thread, and what it calls in here is passed on to the system.
+    if STAGE.compare_exchange(UNTOUCHED, STARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return;
+    }
+    if run::view().is_some() {
+        faults::adopt();
+        // Found out now, not in the middle of an instruction.
+        let _ = faults::memory();
+        // Refused only by a sandbox that forbids rt_sigaction: then instructions trap into the program, as without us.
+        let _ = telpher_interpose::install(&Portals, Options { rewrite: run::rewrites() });
+        fork::register();
+        crate::files::start();
+    }
+    // Release: pairs with the Acquire in `start`.
+    STAGE.store(DONE, Ordering::Release);
+}

@@ -1,0 +1,104 @@
+//! What becomes of 64 bytes: those of a submit instruction, and those of write(2).
+
+use crate::node::{self, Access};
+use crate::observe;
+use crate::portal::PORTALS;
+use crate::sys::{self, Errno};
+use crate::wait;
+use std::os::fd::RawFd;
+use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Opcode};
+use telpher_interpose::{Answer, Handler, How, Monitor};
+use telpher_mem::hook;
+
+/// The owner of this process's portals, as traps and rewritten sites call it.
+#[derive(Debug)]
+pub(crate) struct Portals;
+
+impl Handler for Portals {
+    fn is_portal(&self, address: u64) -> bool {
+        // A page that is not mapped for writing is no way in: the store faults as any other.
+        PORTALS.find(address).is_some_and(|portal| portal.writable)
+    }
+
+    fn enqueue(&self, how: How, destination: u64, descriptor: &[u64; 8]) -> Answer {
+        let Some(portal) = PORTALS.find(destination) else { return Answer::Retry };
+        let Some(inside) = node::enter(portal.file) else { return Answer::Retry };
+        // Looked at again: the page found before may have gone, and its file's number may be another file's by now.
+        if PORTALS.find(destination) != Some(portal) {
+            return Answer::Retry;
+        }
+        let how = if how == How::Enqcmd { observe::How::Enqcmd } else { observe::How::Movdir64b };
+        match node::replica(&inside).offer(how, destination, descriptor) {
+            observe::Answer::Taken => Answer::Accepted,
+            observe::Answer::Retry | observe::Answer::Lost => Answer::Retry,
+        }
+    }
+
+    fn wait(&self, monitor: Option<&Monitor>, _control: u32, deadline: u64) -> bool {
+        wait::wait(monitor, deadline)
+    }
+
+    fn fixup(&self, context: &mut libc::ucontext_t) -> bool {
+        let registers = &mut context.uc_mcontext.gregs;
+        let Some(landing) = hook::landing(registers[libc::REG_RIP as usize].cast_unsigned()) else { return false };
+        registers[libc::REG_RIP as usize] = landing.instruction.cast_signed();
+        registers[libc::REG_R11 as usize] = landing.r11.cast_signed();
+        true
+    }
+}
+
+/// write(2) on a node. Source: K612 `cdev.c`, idxd_cdev_write() and idxd_submit_user_descriptor().
+///
+/// # Errors
+/// EBADF without write access, EPERM from another address space, EFAULT, EINVAL for a batch where those are refused and for
+/// a misaligned record address, EAGAIN from a queue that stays full; each only if nothing was submitted before it.
+pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Errno> {
+    let Some(Access { number, may_write, own, .. }) = node::access(fd) else { return Err(Errno::BADF) };
+    if !may_write {
+        return Err(Errno::BADF);
+    }
+    // A kernel without write() has no such function to compare address spaces.
+    let inside = if own { node::enter(number) } else { None };
+    let Some(inside) = inside else { return Err(Errno::PERM) };
+    let replica = node::replica(&inside);
+    if replica.opened.write_errno != 0 {
+        return Err(Errno::from_raw_os_error(replica.opened.write_errno));
+    }
+    // The program's handlers find the queue as it was before or after a descriptor, never with an engine in this thread's hand.
+    let _put_off = telpher_interpose::signals::defer();
+    let descriptors = len as u64 / DESCRIPTOR_BYTES;
+    let mut written = 0;
+    while written < descriptors * DESCRIPTOR_BYTES {
+        let submitted = replica
+            .read_descriptor((bytes.expose_provenance() as u64).wrapping_add(written))
+            .ok_or(Errno::FAULT)
+            .and_then(|descriptor| submit_one(replica, &descriptor));
+        match submitted {
+            Ok(()) => written += DESCRIPTOR_BYTES,
+            Err(error) if written == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    // At most `len`.
+    usize::try_from(written).map_err(|_| Errno::INVAL)
+}
+
+fn submit_one(replica: &crate::replica::Replica, descriptor: &Descriptor) -> Result<(), Errno> {
+    let opened = &replica.opened;
+    if descriptor.opcode() == Opcode::Batch && opened.write_batch_errno != 0 {
+        return Err(Errno::from_raw_os_error(opened.write_batch_errno));
+    }
+    // Checked even if the descriptor wants no record.
+    if !descriptor.completion_address().is_multiple_of(COMPLETION_RECORD_BYTES) {
+        return Err(Errno::INVAL);
+    }
+    for _ in 0..=opened.enqcmds_retries {
+        // A posted write is over when it is made: nobody hears whether it was taken.
+        if replica.offer(observe::How::Write, 0, &descriptor.0) != observe::Answer::Retry {
+            return Ok(());
+        }
+        replica.drive();
+        sys::yield_now();
+    }
+    Err(Errno::AGAIN)
+}
