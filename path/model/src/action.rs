@@ -212,9 +212,11 @@ pub fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
 }
 
 impl Action {
-    /// The reading of a descriptor that passed every check and is not a Batch.
+    /// The reading of a descriptor that passed every check and is not a Batch. Of one that a device would refuse it says what
+    /// its fields would mean; of a Batch, and of operations nobody knows, that nothing is done.
+    #[must_use]
     #[inline]
-    pub(crate) fn of(d: &Descriptor) -> Action {
+    pub fn of(d: &Descriptor) -> Action {
         let flags = d.flags();
         let len = u64::from(d.size());
         let hint = if flags.contains(Flags::CACHE_CONTROL_1) { WriteHint::Cache } else { WriteHint::Memory };

@@ -1,1 +1,293 @@
-//! What watches and disturbs the replicas: trace, check, inject.
+//! What watches and disturbs an open file: its counters, trace, injected faults, and the check for misuse.
+//!
+//! ```text
+//! trap, call, write() ─► Observer::offer ─► Queue::submit (the replica) ─► ring ─► engine
+//!                            │ Retry storm, halt                          dispatched: status, hold, list compared
+//!                            │ check: notes what is in flight             execute: pages missing
+//!                            ▼                                            concluding: late, reordered
+//!                          trail ─► lease ─► host       ◄───────────────  record: lost · ended: counted, traced
+//! ```
+//!
+//! Every replica has an [`Observer`]; one that only counts costs a few additions a descriptor. Nothing in here allocates once an
+//! observer is made.
+
+mod chance;
+mod check;
+mod disturb;
+mod holes;
+mod late;
+#[cfg(test)]
+mod tests;
+mod trail;
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::sys;
+use check::{Arrival, Checker, Own};
+use disturb::{Disturb, Lateness};
+use std::sync::{Arc, OnceLock};
+use telpher_abi::registers::GrpCfg;
+use telpher_abi::{CompletionRecord, Descriptor};
+use telpher_mem::{Fault, Space};
+use telpher_model::{Job, Outcome, Verdict};
+use telpher_vdev_wire::event::{Injected, Told};
+use telpher_vdev_wire::message::{CHECK, Opened, TRACE};
+use trail::{Name, Trail};
+
+pub(crate) use telpher_vdev_wire::event::{Answer, How};
+pub(crate) use trail::SharedLease;
+
+/// Descriptors an engine may have in hand while completions are held back. Source: chosen; reordering needs two.
+const LANES: usize = 16;
+
+/// The queue behind an observer: the replica.
+pub(crate) trait Queue {
+    /// Brings a descriptor to the queue. Its first dword carries a number that must survive: the device does not look at it.
+    fn submit(&self, how: How, descriptor: &Descriptor) -> Answer;
+    /// Makes the device halt, as by an error of its own.
+    fn halt(&self);
+}
+
+/// True if the engines of this file need a thread of their own whatever the runner that was asked for: somebody must go on
+/// while the program's threads do not.
+pub(crate) fn needs_thread(opened: &Opened) -> bool {
+    opened.flags & CHECK != 0 || Disturb::holds(&opened.inject)
+}
+
+/// Lanes of each engine of this file.
+pub(crate) fn lanes(opened: &Opened) -> usize {
+    if needs_thread(opened) { LANES } else { 1 }
+}
+
+/// What looks over the shoulder of one open file's replica.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    trail: Arc<Trail>,
+    disturb: Option<Disturb>,
+    check: Option<Arc<Checker>>,
+    /// Number of the open file.
+    file: u64,
+    /// The queue's group has one engine.
+    single_engine: bool,
+    /// Submissions that were taken, and those under way.
+    submissions: AtomicU64,
+}
+
+impl Observer {
+    /// An observer of an open file. `memory` gives a strict space of this process, in which absent pages fault; it is asked for
+    /// by the first file that is checked.
+    pub(crate) fn new(opened: &Opened, lease: SharedLease, memory: impl FnOnce() -> Box<dyn Space>) -> Self {
+        let checks = opened.flags & CHECK != 0;
+        let check =
+            checks.then(|| Arc::clone(CHECKER.get_or_init(|| Arc::new(Checker::new(Box::new(Own::new(memory())))))));
+        Self::assemble(opened, lease, check)
+    }
+
+    fn assemble(opened: &Opened, lease: SharedLease, check: Option<Arc<Checker>>) -> Self {
+        let queue = u64::from(opened.device) << 8 | u64::from(opened.wq);
+        Observer {
+            trail: Arc::new(Trail::new(lease, opened.flags & TRACE != 0)),
+            disturb: Disturb::new(&opened.inject, queue + 1),
+            check,
+            file: opened.open,
+            single_engine: GrpCfg(opened.grp_cfg).engines().count_ones() == 1,
+            submissions: AtomicU64::new(0),
+        }
+    }
+
+    /// 64 bytes reach the queue: from the instruction or the call to the queue's answer.
+    pub(crate) fn offer(&self, how: How, destination: u64, words: &[u64; 8], queue: &dyn Queue) -> Answer {
+        let descriptor = Descriptor(*words);
+        // Relaxed: the queue orders the descriptor that carries the number.
+        let submission = self.submissions.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = Name { submission, member: 0 };
+        let time_ns = if self.trail.traces() || self.check.is_some() { sys::now_ns() } else { 0 };
+        let mut answer = None;
+        if let Some(disturb) = &self.disturb {
+            if disturb.halts(submission) {
+                queue.halt();
+                self.trail.injected(name, &descriptor, Injected::Halt, 0, 0);
+            }
+            // Only a deferrable write has such an answer.
+            if how != How::Movdir64b && disturb.retries(submission, &descriptor) {
+                self.trail.injected(name, &descriptor, Injected::Retry, 0, 0);
+                answer = Some(Answer::Retry);
+            }
+        }
+        let answer = answer.unwrap_or_else(|| self.submit(how, destination, &descriptor, (submission, time_ns), queue));
+        if answer != Answer::Taken {
+            // The number goes to the next; if somebody was faster, it is left out.
+            let _ = self.submissions.compare_exchange(submission, submission - 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        self.trail.submitted(submission, how, destination, &descriptor, answer, time_ns);
+        answer
+    }
+
+    /// Brings a descriptor to the queue; it is checked before, since it may have ended when the queue answers.
+    fn submit(
+        &self,
+        how: How,
+        destination: u64,
+        descriptor: &Descriptor,
+        (submission, now_ns): (u64, u64),
+        queue: &dyn Queue,
+    ) -> Answer {
+        let Some(check) = &self.check else { return queue.submit(how, &tagged(descriptor, submission)) };
+        let (file, single_engine, trail) = (self.file, self.single_engine, &self.trail);
+        check.submitted(&Arrival { file, submission, descriptor, destination, single_engine, now_ns, trail });
+        let answer = queue.submit(how, &tagged(descriptor, submission));
+        if answer != Answer::Taken {
+            check.refused(file, submission);
+        }
+        answer
+    }
+
+    /// The submission a descriptor of the replica belongs to, from the low half that it carries.
+    fn name(&self, job: &Job<'_>) -> Name {
+        let top = job.member.map_or(job.descriptor, |member| member.batch);
+        let latest = self.submissions.load(Ordering::Relaxed);
+        // Never more than 2^32 are under way, so the half tells the whole.
+        let back = latest.wrapping_sub(top.0[0]) & LOW;
+        let member = job.member.map_or(0, |member| u32::from(member.index) + 1);
+        Name { submission: latest.wrapping_sub(back), member }
+    }
+}
+
+/// The half of a descriptor's first word that the device does not look at.
+const LOW: u64 = 0xffff_ffff;
+
+/// The descriptor with its submission's number in its first dword, where the processor puts PASID and privilege. The model takes
+/// those from the write, as a device does.
+fn tagged(descriptor: &Descriptor, submission: u64) -> Descriptor {
+    let mut tagged = *descriptor;
+    tagged.0[0] = tagged.0[0] & !LOW | submission & LOW;
+    tagged
+}
+
+/// A job's descriptor without the number.
+fn untagged(job: &Job<'_>) -> Descriptor {
+    let mut descriptor = *job.descriptor;
+    if job.member.is_none() {
+        descriptor.0[0] &= !LOW;
+    }
+    descriptor
+}
+
+impl telpher_model::Observer for Observer {
+    fn dispatched(&self, job: &Job<'_>) -> Verdict {
+        if self.disturb.is_none() && self.check.is_none() {
+            return Verdict::Go;
+        }
+        let name = self.name(job);
+        match &self.check {
+            Some(check) if name.member != 0 => check.member_begins(self.file, name, job.descriptor),
+            Some(check) if !check.may_begin(self.file, name.submission, sys::now_ns()) => return Verdict::Wait,
+            _ => {}
+        }
+        match self.disturb.as_ref().and_then(|disturb| disturb.status(name, job.descriptor)) {
+            Some(status) => {
+                let code = u64::from(status.code());
+                self.trail.injected(name, &untagged(job), Injected::Status, 0, code);
+                Verdict::End(status)
+            }
+            None => Verdict::Go,
+        }
+    }
+
+    fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
+        let outcome = match &self.disturb {
+            Some(disturb) => {
+                let name = self.name(job);
+                let tell = |address| self.trail.injected(name, &untagged(job), Injected::Fault, address, 0);
+                match disturb.holes(name, job.descriptor, space, &tell) {
+                    Some(holes) => act(&holes),
+                    None => act(space),
+                }
+            }
+            None => act(space),
+        };
+        self.trail.page_requests(outcome.pages_granted);
+        outcome
+    }
+
+    fn concluding(&self, job: &Job<'_>, _record: &CompletionRecord) -> bool {
+        let Some(disturb) = &self.disturb else { return true };
+        let name = self.name(job);
+        disturb.may_conclude(name, job.descriptor, sys::now_ns, |lateness| {
+            let (what, wait) = match lateness {
+                Lateness::Delay(wait) => (Injected::Delay, wait),
+                Lateness::Reorder | Lateness::OnTime => (Injected::Reorder, 0),
+            };
+            self.trail.injected(name, &untagged(job), what, 0, wait);
+        })
+    }
+
+    fn record(
+        &self,
+        job: &Job<'_>,
+        _record: &CompletionRecord,
+        write: &mut dyn FnMut() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if let Some(disturb) = &self.disturb
+            && disturb.loses(self.name(job), job.descriptor)
+        {
+            return Ok(());
+        }
+        if let Some(check) = &self.check {
+            // Before the program can know.
+            check.concluded(self.file, self.name(job));
+        }
+        write()
+    }
+
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: telpher_model::Told) {
+        let name = self.name(job);
+        let lost = || self.disturb.as_ref().is_some_and(|disturb| disturb.loses(name, job.descriptor));
+        let told = match told {
+            telpher_model::Told::Record if lost() => {
+                self.trail.injected(name, &untagged(job), Injected::Lose, 0, 0);
+                Told::Lost
+            }
+            telpher_model::Told::Record => Told::Record,
+            telpher_model::Told::Nobody => Told::Nobody,
+            telpher_model::Told::Elsewhere => Told::Elsewhere,
+            telpher_model::Told::Unwritable(_) => Told::Unwritable,
+            telpher_model::Told::Abandoned => Told::Abandoned,
+        };
+        self.trail.ended(name, &untagged(job), record, told);
+        // A member's end that no record told is known with its batch's.
+        if let Some(check) = self.check.as_ref().filter(|_| name.member == 0) {
+            check.concluded(self.file, name);
+        }
+    }
+}
+
+/// This process's check, once a file was opened with it.
+static CHECKER: OnceLock<Arc<Checker>> = OnceLock::new();
+
+/// Memory is about to be unmapped, or mapped anew, by the program: is some of it the device's?
+pub(crate) fn unmapped(address: u64, len: u64) {
+    if let Some(check) = CHECKER.get() {
+        check.unmapped(address, len);
+    }
+}
+
+/// Before fork(), in the thread that forks.
+pub(crate) fn before_fork() {
+    if let Some(check) = CHECKER.get() {
+        check.before_fork();
+    }
+}
+
+/// After fork(), in the parent.
+pub(crate) fn after_fork() {
+    if let Some(check) = CHECKER.get() {
+        check.after_fork();
+    }
+}
+
+/// After fork(), in the child: what was in flight is the parent's.
+pub(crate) fn after_fork_in_child() {
+    if let Some(check) = CHECKER.get() {
+        check.after_fork_in_child();
+    }
+}

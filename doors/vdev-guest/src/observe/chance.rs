@@ -1,0 +1,100 @@
+//! Chance that repeats: what happens to a descriptor depends on the seed and on which descriptor it is, not on when it is asked
+//! for, so that threads do not change it.
+//!
+//! SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+
+/// What is drawn for: each purpose has draws of its own, so that switching one injection on does not move the others.
+#[derive(Clone, Copy, Debug)]
+#[repr(u64)]
+pub(super) enum Purpose {
+    Retry = 1,
+    Fault = 2,
+    Status = 3,
+    Delay = 4,
+    Reorder = 5,
+    Lose = 6,
+}
+
+/// Draws for one purpose of one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draws(u64);
+
+/// The increment of SplitMix64.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(state: u64) -> u64 {
+    let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+impl Draws {
+    /// The draws for a descriptor: `member` is its position in its batch plus one, or 0.
+    pub(super) fn of(seed: u64, submission: u64, member: u32, purpose: Purpose) -> Self {
+        let words = [submission, u64::from(member), purpose as u64];
+        Draws(words.iter().fold(mix(seed), |state, word| mix(state.wrapping_add(GOLDEN) ^ *word)))
+    }
+
+    /// The next 64 bits.
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
+    }
+
+    /// The same draws from the `n`-th on.
+    pub(super) fn skip(self, n: u64) -> Self {
+        Draws(self.0.wrapping_add(GOLDEN.wrapping_mul(n)))
+    }
+
+    /// True with a probability of `rate` parts of 2^32; `u32::MAX` is always.
+    pub(super) fn hits(&mut self, rate: u32) -> bool {
+        let drawn = self.next() >> 32;
+        rate == u32::MAX || drawn < u64::from(rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generator_is_splitmix64() {
+        // Source: the first outputs of the reference implementation for state 0, as in the test suites of several libraries.
+        let mut draws = Draws(0);
+        assert_eq!(draws.next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(draws.next(), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(draws.next(), 0x06c4_5d18_8009_454f);
+    }
+
+    #[test]
+    fn the_same_descriptor_has_the_same_fate_and_its_neighbours_another() {
+        let draw = |seed, n, member, purpose| Draws::of(seed, n, member, purpose).next();
+        assert_eq!(draw(1, 2, 3, Purpose::Fault), draw(1, 2, 3, Purpose::Fault));
+        let one = draw(1, 2, 3, Purpose::Fault);
+        let others = [
+            draw(2, 2, 3, Purpose::Fault),
+            draw(1, 3, 3, Purpose::Fault),
+            draw(1, 2, 2, Purpose::Fault),
+            draw(1, 2, 3, Purpose::Lose),
+            draw(1, 3, 2, Purpose::Fault),
+        ];
+        assert!(others.iter().all(|other| *other != one));
+    }
+
+    #[test]
+    fn skipping_is_drawing() {
+        let mut draws = Draws::of(1, 1, 1, Purpose::Fault);
+        let mut skipped = draws.skip(3);
+        let _ = [draws.next(), draws.next(), draws.next()];
+        assert_eq!(draws.next(), skipped.next());
+    }
+
+    #[test]
+    fn rates_are_kept() {
+        let hits = |rate| (0..100_000).filter(|n| Draws::of(7, *n, 0, Purpose::Status).hits(rate)).count();
+        assert_eq!((hits(0), hits(u32::MAX)), (0, 100_000));
+        // 1 %: four standard deviations are 126.
+        let hundredth = hits(u32::MAX / 100);
+        assert!((874..=1126).contains(&hundredth), "{hundredth}");
+    }
+}

@@ -1,0 +1,424 @@
+//! `--check`: finds misuse that a device would not tell, because on silicon it only sometimes goes wrong.
+//!
+//! ```text
+//! submitted() ─► record aligned, cleared, its own? ─► hazards against all that is in flight ─► contents summed
+//!     │ held in the engine's hand for a moment, so that there is a time in which the program can do wrong
+//! may_begin() ─► contents and list as they were?
+//! concluded() ─► its memory is the program's again, just before the record says so
+//! ```
+//!
+//! One table a process, since two queues share its memory. A program that touches nothing between submission and record hears
+//! nothing, whatever it does before and after.
+//!
+//! **Assumptions.** Only this process's stores are seen, and those only by what they changed. Memory that is given back to a
+//! heap counts as written when the heap writes into it. What has no room in the table is not looked at.
+
+mod content;
+mod mapped;
+mod table;
+mod uses;
+
+pub(crate) use content::{Memory, Own};
+
+use super::trail::{Name, Trail};
+use crate::lock::{Held, Lock};
+use content::{Change, Content};
+use std::sync::Arc;
+use table::{Flight, Range, Table};
+use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, OperandId};
+use telpher_vdev_wire::event::{Finding, Misuse, Party};
+use uses::{Kind, Use, record_of, uses_of};
+
+/// Nanoseconds for which a descriptor stays in flight before it is executed. Source: chosen; long enough for a program that does
+/// not wait to go on, short enough for 5000 descriptors a second one after the other.
+pub(super) const HOLD_NS: u64 = 200_000;
+
+/// The check of one process.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    table: Lock<Inner>,
+    memory: Box<dyn Memory>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    table: Table,
+    /// Sum of the descriptor that was refused last: its next try tells nothing new.
+    refused: u64,
+}
+
+/// What is submitted.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival<'a> {
+    /// The open file.
+    pub(super) file: u64,
+    pub(super) submission: u64,
+    pub(super) descriptor: &'a Descriptor,
+    /// The portal address it was written to.
+    pub(super) destination: u64,
+    /// The queue's group has a single engine.
+    pub(super) single_engine: bool,
+    pub(super) now_ns: u64,
+    pub(super) trail: &'a Arc<Trail>,
+}
+
+/// Findings of one submission: the first of each kind is told.
+struct Findings<'a> {
+    trail: &'a Trail,
+    told: u32,
+}
+
+impl Findings<'_> {
+    fn add(&mut self, finding: &Finding) {
+        let bit = 1 << finding.misuse as u32;
+        if self.told & bit == 0 {
+            self.told |= bit;
+            self.trail.found(finding);
+        }
+    }
+}
+
+impl Checker {
+    pub(crate) fn new(memory: Box<dyn Memory>) -> Self {
+        Checker { table: Lock::new(Inner { table: Table::new(), refused: 0 }), memory }
+    }
+
+    fn inner(&self) -> Held<'_, Inner> {
+        self.table.hold()
+    }
+
+    /// A descriptor is about to be brought to its queue.
+    pub(super) fn submitted(&self, arrival: &Arrival<'_>) {
+        let mut inner = self.inner();
+        let again = inner.refused == sum_of(arrival.descriptor);
+        let table = &mut inner.table;
+        let mut findings = Findings { trail: arrival.trail, told: if again { u32::MAX } else { 0 } };
+        // What touches no memory but its record gives nobody time to do wrong.
+        let hold = if uses_of(arrival.descriptor).all(|range| range.kind == Kind::Record) { 0 } else { HOLD_NS };
+        let opened = table.open(|lists| Flight {
+            file: arrival.file,
+            submission: arrival.submission,
+            descriptor: *arrival.descriptor,
+            destination: arrival.destination,
+            single_engine: arrival.single_engine,
+            due_ns: arrival.now_ns.saturating_add(hold),
+            begun: false,
+            list_changed: false,
+            trail: Arc::clone(arrival.trail),
+            lists,
+        });
+        let Some(index) = opened else { return };
+        let complete = self.take_in(table, index, &mut findings);
+        if !complete {
+            table.forget_ranges(index);
+        }
+    }
+
+    /// Notes and judges everything a new flight names; `false` if there was no room.
+    fn take_in(&self, table: &mut Table, index: usize, findings: &mut Findings<'_>) -> bool {
+        let top = table.flight(index).descriptor;
+        if !self.note(table, index, &top, (0, 0), findings) {
+            return false;
+        }
+        if top.opcode() == Opcode::Batch {
+            let mut segment = 0;
+            for position in 0..top.size() {
+                let address = top.src().wrapping_add(u64::from(position) * DESCRIPTOR_BYTES);
+                let mut bytes = [0; 64];
+                // A list that is not there yet cannot be checked; nor can one that is too long for any queue.
+                if self.memory.read(address, &mut bytes).is_err() {
+                    return false;
+                }
+                let member = Descriptor::from_bytes(&bytes);
+                segment += u32::from(member.flags().contains(Flags::FENCE));
+                if !table.add_member(index, member)
+                    || !self.note(table, index, &member, (position + 1, segment), findings)
+                {
+                    return false;
+                }
+            }
+        }
+        self.sum_contents(table, index);
+        true
+    }
+
+    /// Notes the ranges of one descriptor and judges them; `false` if there was no room.
+    fn note(
+        &self,
+        table: &mut Table,
+        index: usize,
+        descriptor: &Descriptor,
+        (member, segment): (u32, u32),
+        findings: &mut Findings<'_>,
+    ) -> bool {
+        if let Some(record) = record_of(descriptor) {
+            self.judge_record(table.flight(index).submission, descriptor, &record, member, findings);
+        }
+        uses_of(descriptor).all(|what| {
+            let range = Range { what, member, segment, content: None };
+            for other in 0..table.len() {
+                judge(table, (other, index), &range, descriptor, findings);
+            }
+            table.add_range(index, range)
+        })
+    }
+
+    /// The record by itself: aligned, and cleared.
+    fn judge_record(
+        &self,
+        submission: u64,
+        descriptor: &Descriptor,
+        record: &Use,
+        member: u32,
+        findings: &mut Findings<'_>,
+    ) {
+        let mut find = |misuse, len| {
+            let party = party((submission, member), OperandId::CompletionRecord, descriptor);
+            findings.add(&Finding { misuse, party, other: None, address: record.address, len });
+        };
+        if !record.address.is_multiple_of(COMPLETION_RECORD_BYTES) {
+            find(Misuse::RecordMisaligned, COMPLETION_RECORD_BYTES);
+        }
+        let mut status = [0];
+        if descriptor.flags().contains(Flags::REQUEST_COMPLETION_RECORD)
+            && self.memory.read(record.address, &mut status).is_ok()
+            && status != [0]
+        {
+            find(Misuse::RecordNotReset, 1);
+        }
+    }
+
+    /// Remembers what the data of a flight holds, where nobody else in flight may write it; what it writes itself is from now on
+    /// not compared for others.
+    fn sum_contents(&self, table: &mut Table, index: usize) {
+        let mut cursor = table.ranges(index);
+        while let Some((place, range)) = table.step(&mut cursor) {
+            let data = matches!(range.what.kind, Kind::Read | Kind::Write);
+            if data && !others_write(table, index, &range) {
+                let content = Content::of(&*self.memory, range.what.address, range.what.len);
+                table.set_content(place, Some(content));
+            }
+            if range.what.kind.writes() {
+                stop_comparing(table, index, &range.what);
+            }
+        }
+    }
+
+    /// A descriptor is in an engine's hand: true once it may go on. Then its memory must be as it was.
+    pub(super) fn may_begin(&self, file: u64, submission: u64, now_ns: u64) -> bool {
+        let mut inner = self.inner();
+        let table = &mut inner.table;
+        let Some(index) = table.find(file, submission) else { return true };
+        let flight = table.flight(index);
+        if now_ns < flight.due_ns {
+            return false;
+        }
+        // A single engine's writes come in order. Whoever is older is in hand too, or will be; should it not come, time goes on.
+        let patience = flight.due_ns.saturating_add(HOLD_NS);
+        let single_engine = flight.single_engine;
+        let older = |flight: &Flight| flight.file == file && flight.submission < submission && !flight.begun;
+        if single_engine && now_ns < patience && (0..table.len()).any(|index| older(table.flight(index))) {
+            return false;
+        }
+        table.flight_mut(index).begun = true;
+        self.compare(table, index, 0);
+        true
+    }
+
+    /// The next member of a batch was read: the list, and the member's memory, must be as they were.
+    pub(super) fn member_begins(&self, file: u64, name: Name, found: &Descriptor) {
+        let mut inner = self.inner();
+        let table = &mut inner.table;
+        let Some(index) = table.find(file, name.submission) else { return };
+        let flight = table.flight(index);
+        let Some(member) = table.descriptor(index, name.member) else { return };
+        if member != found && !flight.list_changed {
+            let position = u64::from(name.member) - 1;
+            let key = (name.submission, name.member);
+            flight.trail.found(&Finding {
+                misuse: Misuse::ListChanged,
+                party: party(key, OperandId::Source1, member),
+                other: Some(party(key, OperandId::Source1, found)),
+                address: flight.descriptor.src().wrapping_add(position * DESCRIPTOR_BYTES),
+                len: DESCRIPTOR_BYTES,
+            });
+            table.flight_mut(index).list_changed = true;
+            // What is noted of it is of the descriptor that was there.
+            table.release_member(index, name.member);
+            return;
+        }
+        self.compare(table, index, name.member);
+    }
+
+    /// Compares the memory of a descriptor, or a member, with what it held.
+    fn compare(&self, table: &Table, index: usize, member: u32) {
+        let flight = table.flight(index);
+        let Some(descriptor) = table.descriptor(index, member) else { return };
+        let mut findings = Findings { trail: &flight.trail, told: 0 };
+        let mut cursor = table.ranges(index);
+        while let Some((_, range)) = table.step(&mut cursor) {
+            let Some(content) = range.content.filter(|_| range.member == member) else { continue };
+            let (misuse, address, len) = match content.change(&*self.memory, range.what.address, range.what.len) {
+                Change::None => continue,
+                Change::Written(address, len) if range.what.kind == Kind::Write => {
+                    (Misuse::DestinationChanged, address, len)
+                }
+                Change::Written(address, len) => (Misuse::SourceChanged, address, len),
+                Change::Unmapped(address) => (Misuse::Unmapped, address, 1),
+            };
+            let party = party((flight.submission, member), range.what.operand, descriptor);
+            findings.add(&Finding { misuse, party, other: None, address, len });
+        }
+    }
+
+    /// A descriptor, or a member of a batch, ends: its memory is the program's again.
+    pub(super) fn concluded(&self, file: u64, name: Name) {
+        let mut inner = self.inner();
+        let Some(index) = inner.table.find(file, name.submission) else { return };
+        match name.member {
+            0 => inner.table.close(index),
+            member => inner.table.release_member(index, member),
+        }
+    }
+
+    /// The program unmaps, or maps anew, a range of its memory.
+    pub(super) fn unmapped(&self, address: u64, len: u64) {
+        let inner = self.inner();
+        let table = &inner.table;
+        let hole = Use { kind: Kind::Write, operand: OperandId::Unknown, address, len };
+        for index in 0..table.len() {
+            let flight = table.flight(index);
+            let mut cursor = table.ranges(index);
+            while let Some((_, range)) = table.step(&mut cursor) {
+                let Some((address, len)) = range.what.shared_with(&hole) else { continue };
+                let Some(descriptor) = table.descriptor(index, range.member) else { continue };
+                let party = party((flight.submission, range.member), range.what.operand, descriptor);
+                flight.trail.found(&Finding { misuse: Misuse::Unmapped, party, other: None, address, len });
+                break;
+            }
+        }
+    }
+
+    /// Takes the lock for as long as a fork lasts, so that the child finds the table whole.
+    pub(super) fn before_fork(&self) {
+        self.table.take();
+    }
+
+    /// Gives it back in the parent.
+    pub(super) fn after_fork(&self) {
+        self.table.give();
+    }
+
+    /// Gives it back in the child, where nothing is in flight.
+    pub(super) fn after_fork_in_child(&self) {
+        self.table.give();
+        self.inner().table.abandon();
+    }
+
+    /// The queue did not take it.
+    pub(super) fn refused(&self, file: u64, submission: u64) {
+        let mut inner = self.inner();
+        if let Some(index) = inner.table.find(file, submission) {
+            inner.refused = sum_of(&inner.table.flight(index).descriptor);
+            inner.table.close(index);
+        }
+    }
+}
+
+/// Compares a new range with those of a flight, its own too. Source of what is ordered: SPEC §3.9.
+fn judge(
+    table: &Table,
+    (other, own): (usize, usize),
+    new: &Range,
+    descriptor: &Descriptor,
+    findings: &mut Findings<'_>,
+) {
+    let (flight, mine) = (table.flight(other), table.flight(own));
+    let mut cursor = table.ranges(other);
+    while let Some((_, old)) = table.step(&mut cursor) {
+        let Some((address, len)) = new.what.shared_with(&old.what) else { continue };
+        let Some(misuse) = new.what.hazard(&old.what) else { continue };
+        let ordered = if other == own {
+            ordered_in_batch(&flight.descriptor, new, &old)
+        } else {
+            misuse == Misuse::WriteAfterWrite && writes_are_ordered(mine, flight, new, &old)
+        };
+        if ordered {
+            continue;
+        }
+        let Some(theirs) = table.descriptor(other, old.member) else { continue };
+        findings.add(&Finding {
+            misuse,
+            party: party((mine.submission, new.member), new.what.operand, descriptor),
+            other: Some(party((flight.submission, old.member), old.what.operand, theirs)),
+            address,
+            len,
+        });
+    }
+}
+
+/// True if two ranges of one batch do not meet: of the same member, apart by a fence, or the batch's own.
+fn ordered_in_batch(batch: &Descriptor, new: &Range, old: &Range) -> bool {
+    if new.member == old.member {
+        return true;
+    }
+    match (old.member, old.what.kind) {
+        // A member may have its record in its own place of the list: it was read before.
+        (0, Kind::List) => {
+            let place = batch.src().wrapping_add(u64::from(new.member.saturating_sub(1)) * DESCRIPTOR_BYTES);
+            new.what.address >= place && new.what.address.saturating_add(new.what.len) <= place + DESCRIPTOR_BYTES
+        }
+        // The batch's record comes when all members have ended.
+        (0, _) => new.what.kind != Kind::Record,
+        _ => new.segment != old.segment,
+    }
+}
+
+/// True if the device keeps the order of two submissions' writes of data: one engine, one queue, one portal address, one kind
+/// of descriptor, one traffic class.
+fn writes_are_ordered(new: &Flight, old: &Flight, new_range: &Range, old_range: &Range) -> bool {
+    let class = |flight: &Flight| flight.descriptor.flags().contains(Flags::ADDRESS_2_TC);
+    let batch = |flight: &Flight| flight.descriptor.opcode() == Opcode::Batch;
+    new.single_engine
+        && new.file == old.file
+        && new.destination == old.destination
+        && batch(new) == batch(old)
+        && class(new) == class(old)
+        && new_range.what.kind == Kind::Write
+        && old_range.what.kind == Kind::Write
+}
+
+/// True if somebody else in flight may write a range: another descriptor, or another member.
+fn others_write(table: &Table, index: usize, range: &Range) -> bool {
+    (0..table.len()).any(|other| {
+        let mut cursor = table.ranges(other);
+        while let Some((_, theirs)) = table.step(&mut cursor) {
+            let same = other == index && theirs.member == range.member;
+            if !same && theirs.what.kind.writes() && theirs.what.shared_with(&range.what).is_some() {
+                return true;
+            }
+        }
+        false
+    })
+}
+
+/// Other flights' memory that `range` writes is not compared any more.
+fn stop_comparing(table: &mut Table, index: usize, range: &Use) {
+    for other in (0..table.len()).filter(|other| *other != index) {
+        let mut cursor = table.ranges(other);
+        while let Some((place, theirs)) = table.step(&mut cursor) {
+            if theirs.content.is_some() && theirs.what.shared_with(range).is_some() {
+                table.set_content(place, None);
+            }
+        }
+    }
+}
+
+fn party((submission, member): (u64, u32), operand: OperandId, descriptor: &Descriptor) -> Party {
+    Party { submission, member, operand: operand as u32, descriptor: descriptor.0 }
+}
+
+/// A number that tells descriptors apart.
+fn sum_of(descriptor: &Descriptor) -> u64 {
+    descriptor.0.iter().fold(1, |sum: u64, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
+}

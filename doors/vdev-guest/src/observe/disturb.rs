@@ -1,0 +1,220 @@
+//! What goes wrong on purpose: decides it for each descriptor, from the seed and the descriptor's number alone.
+
+use super::chance::{Draws, Purpose};
+use super::holes::Holes;
+use super::late::Late;
+use super::trail::Name;
+use crate::sync::{AtomicU64, Ordering};
+use telpher_abi::{Descriptor, Status};
+use telpher_mem::Space;
+use telpher_vdev_wire::message::Inject;
+
+/// Longest wait of a completion for a later one, in nanoseconds: there may be none. Source: chosen; below the shortest
+/// time-out seen in clients (client-abi: 65 536 pauses, about 3 ms).
+const REORDER_NS: u64 = 1_000_000;
+
+/// Bits of [`Disturb::storm`] that count; the rest is the submission they belong to.
+const STORM_BITS: u32 = 20;
+
+/// The injections of one open file.
+#[derive(Debug)]
+pub(super) struct Disturb {
+    inject: Inject,
+    seed: u64,
+    /// The submission that is in a storm of Retry, and how many it has seen.
+    storm: AtomicU64,
+    late: Late,
+}
+
+/// Why a completion is late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lateness {
+    /// It is not.
+    OnTime,
+    /// By so many nanoseconds.
+    Delay(u64),
+    /// Until a later one was written.
+    Reorder,
+}
+
+impl Disturb {
+    /// `None` if nothing is asked for. `queue` keeps the queues of a run apart.
+    pub(super) fn new(inject: &Inject, queue: u64) -> Option<Self> {
+        let nothing = Inject { seed: inject.seed, operations: inject.operations, ..Inject::default() };
+        (*inject != nothing).then(|| Disturb {
+            inject: *inject,
+            seed: inject.seed ^ queue.rotate_left(32),
+            storm: AtomicU64::new(0),
+            late: Late::default(),
+        })
+    }
+
+    /// True if completions may have to wait, so that engines need threads and lanes.
+    pub(super) fn holds(inject: &Inject) -> bool {
+        inject.delay_rate > 0 || inject.reorder_rate > 0
+    }
+
+    fn concerns(&self, descriptor: &Descriptor) -> bool {
+        let operations = self.inject.operations;
+        operations == 0 || operations >> (descriptor.opcode_code() & 0x3f) & 1 == 1
+    }
+
+    fn hits(&self, rate: u32, purpose: Purpose, name: Name, descriptor: &Descriptor) -> bool {
+        rate > 0 && self.concerns(descriptor) && Draws::of(self.seed, name.submission, name.member, purpose).hits(rate)
+    }
+
+    /// The device halts when this submission comes.
+    pub(super) fn halts(&self, submission: u64) -> bool {
+        self.inject.halt_at == submission
+    }
+
+    /// A deferrable write that would become this submission is answered by Retry: once, or as often as a storm lasts.
+    pub(super) fn retries(&self, submission: u64, descriptor: &Descriptor) -> bool {
+        let name = Name { submission, member: 0 };
+        if !self.hits(self.inject.retry_rate, Purpose::Retry, name, descriptor) {
+            return false;
+        }
+        let lasts = u64::from(self.inject.retry_burst.clamp(1, (1 << STORM_BITS) - 1));
+        let key = submission << STORM_BITS;
+        // Relaxed: a count of its own. Threads that come at once share a storm.
+        let counted = self.storm.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |storm| {
+            let seen = if storm >> STORM_BITS << STORM_BITS == key { storm & ((1 << STORM_BITS) - 1) } else { 0 };
+            (seen < lasts).then_some(key | (seen + 1))
+        });
+        counted.is_ok()
+    }
+
+    /// The status a descriptor ends with instead of being looked at.
+    pub(super) fn status(&self, name: Name, descriptor: &Descriptor) -> Option<Status> {
+        let hits = self.hits(self.inject.status_rate, Purpose::Status, name, descriptor);
+        hits.then(|| Status::from_code(u8::try_from(self.inject.status & 0x3f).unwrap_or_default()))
+    }
+
+    /// The completion record is not written.
+    pub(super) fn loses(&self, name: Name, descriptor: &Descriptor) -> bool {
+        self.hits(self.inject.lose_rate, Purpose::Lose, name, descriptor)
+    }
+
+    /// The descriptor's memory with pages missing; `None` if none can be.
+    pub(super) fn holes<'a>(
+        &self,
+        name: Name,
+        descriptor: &Descriptor,
+        space: &'a dyn Space,
+        tell: &'a (dyn Fn(u64) + Sync),
+    ) -> Option<Holes<'a>> {
+        let absent = self.inject.absent_first..self.inject.absent_end;
+        let any = self.inject.fault_rate > 0 || !absent.is_empty();
+        (any && self.concerns(descriptor)).then(|| {
+            let draws = Draws::of(self.seed, name.submission, name.member, Purpose::Fault);
+            Holes::new(space, self.inject.fault_rate, absent, draws, tell)
+        })
+    }
+
+    /// How late a completion is.
+    fn lateness(&self, name: Name, descriptor: &Descriptor) -> Lateness {
+        if self.hits(self.inject.delay_rate, Purpose::Delay, name, descriptor) {
+            Lateness::Delay(self.inject.delay_ns)
+        } else if self.hits(self.inject.reorder_rate, Purpose::Reorder, name, descriptor) {
+            Lateness::Reorder
+        } else {
+            Lateness::OnTime
+        }
+    }
+
+    /// True once a completion may be told. `now` is asked only if it matters; `first` hears of a lateness when it begins.
+    pub(super) fn may_conclude(
+        &self,
+        name: Name,
+        descriptor: &Descriptor,
+        now: impl Fn() -> u64,
+        first: impl FnOnce(Lateness),
+    ) -> bool {
+        if !Self::holds(&self.inject) {
+            return true;
+        }
+        let lateness = self.lateness(name, descriptor);
+        let (wait, reorders) = match lateness {
+            Lateness::OnTime => {
+                self.late.told(name.submission);
+                return true;
+            }
+            Lateness::Delay(wait) => (wait, false),
+            Lateness::Reorder => (REORDER_NS, true),
+        };
+        let may = self.late.is_due(name, now(), wait, reorders, || first(lateness));
+        if may {
+            self.late.told(name.submission);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const ALWAYS: u32 = u32::MAX;
+
+    fn name(submission: u64) -> Name {
+        Name { submission, member: 0 }
+    }
+
+    fn disturb(inject: Inject) -> Disturb {
+        Disturb::new(&inject, 0).unwrap()
+    }
+
+    #[test]
+    fn nothing_asked_for_is_nothing() {
+        assert!(Disturb::new(&Inject { seed: 5, operations: 8, ..Inject::default() }, 1).is_none());
+        assert!(Disturb::new(&Inject { absent_end: 8, ..Inject::default() }, 1).is_some());
+    }
+
+    #[test]
+    fn a_storm_ends_after_its_burst_and_the_next_submission_has_one_of_its_own() {
+        let disturb = disturb(Inject { retry_rate: ALWAYS, retry_burst: 3, ..Inject::default() });
+        for submission in 1..4 {
+            let answers: Vec<bool> = (0..5).map(|_| disturb.retries(submission, &Descriptor::nop())).collect();
+            assert_eq!(answers, [true, true, true, false, false]);
+        }
+    }
+
+    #[test]
+    fn only_the_operations_named_are_disturbed() {
+        let disturb = disturb(Inject { lose_rate: ALWAYS, operations: 1 << 3, ..Inject::default() });
+        assert!(disturb.loses(name(1), &Descriptor::memory_move(0, 0, 1)));
+        assert!(!disturb.loses(name(1), &Descriptor::fill(0, 0, 1)));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_faults_and_another_queue_others() {
+        let inject = Inject { status_rate: u32::MAX / 4, status: 0x13, seed: 42, ..Inject::default() };
+        let fates = |queue| -> Vec<bool> {
+            let disturb = Disturb::new(&inject, queue).unwrap();
+            (1..200).map(|n| disturb.status(name(n), &Descriptor::nop()) == Some(Status::TransferSizeRange)).collect()
+        };
+        assert_eq!(fates(1), fates(1));
+        assert_ne!(fates(1), fates(2));
+        assert!(fates(1).contains(&true) && fates(1).contains(&false));
+    }
+
+    #[test]
+    fn a_late_completion_is_due_when_its_time_has_come() {
+        let disturb = disturb(Inject { delay_rate: ALWAYS, delay_ns: 100, ..Inject::default() });
+        let begun = Cell::new(0);
+        let ask = |now| disturb.may_conclude(name(1), &Descriptor::nop(), || now, |_| begun.set(begun.get() + 1));
+        assert_eq!([ask(1000), ask(1099), ask(1100)], [false, false, true]);
+        assert_eq!(begun.get(), 1);
+    }
+
+    #[test]
+    fn a_reordered_completion_waits_for_a_later_one_but_not_for_ever() {
+        let disturb = disturb(Inject { reorder_rate: ALWAYS, ..Inject::default() });
+        let ask = |n, now| disturb.may_conclude(name(n), &Descriptor::nop(), || now, |_| ());
+        assert!(!ask(1, 0) && !ask(2, 0));
+        // Nobody comes later than the second: its patience ends.
+        assert!(!ask(2, REORDER_NS - 1) && ask(2, REORDER_NS));
+        assert!(ask(1, 1));
+    }
+}

@@ -1,0 +1,623 @@
+//! Observers of a running replica, in memory of the tests' own.
+#![allow(unsafe_code, reason = "vouches for descriptors that reach mocked memory only")]
+
+use super::check::Memory;
+use super::*;
+use crate::sync::AtomicU32;
+use std::time::{Duration, Instant};
+use telpher_abi::registers::{GenCfg, GrpCfg, PortalKind, WqCfg};
+use telpher_abi::{Flags, OpFlags, Status};
+use telpher_device::{ModelDevice, ModelOptions, Preset, QueueImage, Runner};
+use telpher_mem::{MockSpace, Protection, WriteHint};
+use telpher_model::{Identity, Response, Write};
+use telpher_portal::Submission;
+use telpher_vdev_wire::event::{Finding, Misuse};
+use telpher_vdev_wire::lease::{Lease, Statistics, TRACE_ENTRIES, TraceEntry, TraceKind, TraceRing};
+use telpher_vdev_wire::message::Inject;
+
+const PASID: u32 = 1;
+const PORTAL: u64 = 0x7000_0000;
+const ALWAYS: u32 = u32::MAX;
+
+/// Where the tests' memory begins: 64 pages.
+const BASE: u64 = 0x10_0000;
+const RECORDS: u64 = BASE;
+const LISTS: u64 = BASE + 0x1000;
+const SRC: u64 = BASE + 0x4000;
+const DST: u64 = BASE + 0x2_0000;
+
+fn record(n: u64) -> u64 {
+    RECORDS + n * 32
+}
+
+/// The tests' memory, which the device and the check both see.
+#[derive(Clone, Debug)]
+struct Shared(Arc<MockSpace>);
+
+impl Space for Shared {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        Space::read(&*self.0, address, into)
+    }
+    fn write(&self, address: u64, from: &[u8], hint: WriteHint) -> Result<(), Fault> {
+        self.0.write(address, from, hint)
+    }
+    fn move_forward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
+        self.0.move_forward(dst, src, len, hint)
+    }
+    fn move_backward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
+        self.0.move_backward(dst, src, len, hint)
+    }
+    fn fill(&self, dst: u64, pattern: [u64; 2], len: u64, hint: WriteHint) -> Result<(), Fault> {
+        self.0.fill(dst, pattern, len, hint)
+    }
+    fn compare(&self, a: u64, b: u64, len: u64) -> Result<Option<u64>, Fault> {
+        self.0.compare(a, b, len)
+    }
+    fn compare_pattern(&self, a: u64, pattern: u64, len: u64) -> Result<Option<u64>, Fault> {
+        self.0.compare_pattern(a, pattern, len)
+    }
+    fn flush(&self, address: u64, len: u64) -> Result<(), Fault> {
+        self.0.flush(address, len)
+    }
+    fn write_record(&self, address: u64, record: &[u64; 4]) -> Result<(), Fault> {
+        self.0.write_record(address, record)
+    }
+    fn page_request(&self, address: u64, write: bool) -> bool {
+        self.0.page_request(address, write)
+    }
+}
+
+impl Memory for Shared {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        Space::read(&*self.0, address, into)
+    }
+    fn is_mapped(&self, address: u64) -> bool {
+        self.0.page_request(address, false)
+    }
+}
+
+struct Memo(Box<Lease>);
+
+impl AsRef<Lease> for Memo {
+    fn as_ref(&self) -> &Lease {
+        &self.0
+    }
+}
+
+/// A megabyte that is put together on the stack first: more than a test's thread has.
+fn lease() -> Arc<Memo> {
+    let make = || {
+        let zeros = || std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
+        let zero = || AtomicU64::new(0);
+        let statistics = Statistics {
+            outcomes: zeros(),
+            sizes: std::array::from_fn(|_| std::array::from_fn(|_| zero())),
+            bytes: std::array::from_fn(|_| zero()),
+            retries: zero(),
+            dropped: zero(),
+            faults: zero(),
+            traps: zero(),
+            calls: zero(),
+            lost: zero(),
+        };
+        Memo(Box::new(Lease { statistics, ring: TraceRing::default() }))
+    };
+    Arc::new(std::thread::Builder::new().stack_size(32 << 20).spawn(make).unwrap().join().unwrap())
+}
+
+/// A replica under an observer.
+struct Stand {
+    observer: Arc<Observer>,
+    device: ModelDevice,
+    space: Shared,
+    lease: Arc<Memo>,
+    /// 1 once the observer has made the device halt.
+    halted: AtomicU32,
+}
+
+impl Queue for Stand {
+    fn submit(&self, how: How, descriptor: &Descriptor) -> Answer {
+        let write = match how {
+            How::Movdir64b => Write::Posted,
+            How::Enqcmd | How::Write => Write::Deferrable(Identity { pasid: PASID, privileged: false }),
+        };
+        // SAFETY: the replica reaches mocked memory only.
+        let submission = unsafe { Submission::vouch(*descriptor) };
+        match self.device.submit(0, PortalKind::LimitedMsix, write, &submission) {
+            Response::Accepted => Answer::Taken,
+            Response::Retry => Answer::Retry,
+            Response::Dropped => Answer::Lost,
+        }
+    }
+
+    fn halt(&self) {
+        self.halted.store(1, Ordering::SeqCst);
+        self.device.halt();
+    }
+}
+
+impl Stand {
+    fn new(flags: u32, inject: Inject) -> Self {
+        Self::with_engines(flags, inject, 0b11)
+    }
+
+    fn with_engines(flags: u32, inject: Inject, engines: u64) -> Self {
+        let wq_cfg = WqCfg::default()
+            .with_size(16)
+            .with_threshold(16)
+            .with_priority(1)
+            .with_pasid_enable(true)
+            .with_block_on_fault(true)
+            .with_max_batch_shift(6)
+            .with_max_transfer_shift(20)
+            .with_op_config(Preset::Full.capabilities().op_cap);
+        let grp_cfg =
+            GrpCfg::default().with_wqs(1).with_engines(engines).with_tc_a(1).with_tc_b(1).with_read_buffers_allowed(96);
+        let gen_cfg = GenCfg::default().with_global_read_buffer_limit(96).0[0];
+        let image = QueueImage { wq: 0, group: 0, gen_cfg, grp_cfg, wq_cfg, event_log_entries: 0 };
+        let opened = Opened { open: 9, flags, inject, grp_cfg: grp_cfg.0, ..Opened::default() };
+        let space = Shared(Arc::new(MockSpace::new()));
+        space.0.map(BASE, 64, Protection::ReadWrite);
+        let lease = lease();
+        let check = (flags & CHECK != 0).then(|| Arc::new(Checker::new(Box::new(space.clone()))));
+        let observer = Arc::new(Observer::assemble(&opened, Arc::clone(&lease) as SharedLease, check));
+        let runner = if needs_thread(&opened) { Runner::Threaded } else { Runner::Inline };
+        let options = ModelOptions { lanes: lanes(&opened), ..ModelOptions::of(Preset::Full).with_runner(runner) };
+        let options = options.with_observer(Arc::clone(&observer) as _);
+        let device = ModelDevice::replica(options, &image, PASID, Box::new(space.clone())).unwrap();
+        Stand { observer, device, space, lease, halted: AtomicU32::new(0) }
+    }
+
+    fn offer(&self, descriptor: Descriptor) -> Answer {
+        self.observer.offer(How::Enqcmd, PORTAL, &descriptor.0, self)
+    }
+
+    /// The status byte of a record, once it is there.
+    fn wait(&self, n: u64) -> u8 {
+        let begun = Instant::now();
+        loop {
+            let status = self.space.0.peek(record(n), 1)[0];
+            if status != 0 {
+                return status;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "record {n} is not written");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Submits and waits, as a program that does nothing wrong.
+    fn run(&self, descriptor: Descriptor, n: u64) -> u8 {
+        self.space.0.poke(record(n), &[0]);
+        assert_eq!(self.offer(descriptor.with_record(record(n))), Answer::Taken);
+        self.wait(n)
+    }
+
+    /// Does something while no engine moves: the program is quick, whatever the machine's load.
+    fn at_once(&self, act: impl FnOnce()) {
+        self.device.hold(true);
+        act();
+        self.device.hold(false);
+    }
+
+    fn list(&self, members: &[Descriptor]) -> Descriptor {
+        for (member, n) in members.iter().zip(0_u64..) {
+            self.space.0.poke(LISTS + n * 64, &member.to_bytes());
+        }
+        Descriptor::batch(LISTS, u32::try_from(members.len()).unwrap())
+    }
+
+    /// Everything in the trace, once the device is idle.
+    fn entries(&self) -> Vec<TraceEntry> {
+        assert!(self.device.drain(|| false));
+        std::iter::from_fn(|| self.lease.0.take(false)).collect()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.entries().iter().filter_map(Finding::from_entry).collect()
+    }
+
+    fn misuses(&self) -> Vec<Misuse> {
+        self.findings().iter().map(|finding| finding.misuse).collect()
+    }
+
+    fn kinds(&self, kind: TraceKind) -> Vec<TraceEntry> {
+        self.entries().into_iter().filter(|entry| entry.kind == kind as u32).collect()
+    }
+}
+
+fn copy(n: u64) -> Descriptor {
+    Descriptor::memory_move(SRC + n * 256, DST + n * 256, 256)
+}
+
+#[test]
+fn the_trace_has_every_descriptor_with_its_record_and_its_place() {
+    let stand = Stand::new(TRACE, Inject::default());
+    stand.space.0.poke(SRC, &[5; 256]);
+    assert_eq!(stand.run(copy(0), 0), 1);
+    let list = stand.list(&[copy(1), Descriptor::nop().with_record(record(2))]);
+    assert_eq!(stand.run(list, 1), 1);
+    let entries = stand.entries();
+    let told = |entry: &TraceEntry| (entry.kind, entry.submission, entry.member, entry.answer);
+    let (submitted, ended) = (TraceKind::Submitted as u32, TraceKind::Ended as u32);
+    let mut got: Vec<_> = entries.iter().map(told).collect();
+    got.sort_unstable();
+    assert_eq!(
+        got,
+        [
+            (submitted, 1, 0, 0),
+            (submitted, 2, 0, 0),
+            (ended, 1, 0, 1),
+            (ended, 2, 0, 1),
+            (ended, 2, 1, 0),
+            (ended, 2, 2, 1)
+        ]
+    );
+    let first = entries.iter().find(|entry| entry.kind == ended && entry.submission == 1).unwrap();
+    // As the program wrote it: without the number it carried inside.
+    assert_eq!(first.descriptor, copy(0).with_record(record(0)).0);
+    assert_eq!(first.record[0] & 0xff, 1);
+    assert!(entries.iter().all(|entry| entry.process == std::process::id() && entry.time_ns > 0 && entry.thread > 0));
+    assert_eq!(stand.space.0.peek(DST, 256), [5; 256]);
+}
+
+#[test]
+fn counters_count_without_a_trace() {
+    let stand = Stand::new(0, Inject::default());
+    for n in 0..3 {
+        assert_eq!(stand.run(copy(n), n), 1);
+    }
+    assert_eq!(stand.run(Descriptor::memory_move(0x10, DST, 64), 3), 0x03);
+    assert_eq!(stand.offer(copy(0)), Answer::Taken);
+    let statistics = &stand.lease.0.statistics;
+    let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!([0, 1, 3].map(|status| value(&statistics.outcomes[3][status])), [1, 3, 1]);
+    assert_eq!((value(&statistics.sizes[3][9]), value(&statistics.sizes[3][7])), (4, 1));
+    assert_eq!((value(&statistics.bytes[3]), value(&statistics.faults)), (1024, 1));
+    assert_eq!(stand.observer.offer(How::Movdir64b, PORTAL, &copy(0).0, &stand), Answer::Lost);
+    assert_eq!(value(&statistics.dropped), 1);
+    assert!(stand.entries().is_empty());
+}
+
+#[test]
+fn a_full_ring_waits_for_the_host_a_while_and_then_counts_what_is_lost() {
+    let stand = Stand::new(TRACE, Inject::default());
+    let fill = TRACE_ENTRIES / 2;
+    for _ in 0..fill + 10 {
+        let _ = stand.offer(Descriptor::nop());
+    }
+    assert_eq!(stand.lease.0.statistics.lost.load(Ordering::Relaxed), 20);
+    assert_eq!(stand.entries().len(), TRACE_ENTRIES);
+    let _ = stand.offer(Descriptor::nop());
+    assert_eq!(stand.entries().len(), 2);
+    assert_eq!(stand.lease.0.statistics.lost.load(Ordering::Relaxed), 20);
+}
+
+#[test]
+fn injected_faults_are_partial_completions_that_go_on() {
+    let stand = Stand::new(TRACE, Inject { fault_rate: u32::MAX / 4, seed: 3, ..Inject::default() });
+    let (len, mut done, mut faults) = (0x8000_u64, 0_u64, 0);
+    stand.space.0.poke(SRC, &[9; 0x8000]);
+    while done < len {
+        let rest = Descriptor::memory_move(SRC + done, DST + done, u32::try_from(len - done).unwrap());
+        let status = stand.run(rest, 0);
+        let completed: [u8; 4] = stand.space.0.peek(record(0) + 4, 4).try_into().unwrap();
+        if status == 1 {
+            break;
+        }
+        assert_eq!(status & 0x3f, 3);
+        done += u64::from(u32::from_le_bytes(completed));
+        faults += 1;
+    }
+    assert!(faults > 0, "the seed gives none");
+    assert_eq!(stand.space.0.peek(DST, 0x8000), [9; 0x8000]);
+    assert_eq!(stand.kinds(TraceKind::Injected).len(), faults);
+    // With block on fault the device waits for the pages.
+    let waits = Descriptor::memory_move(SRC, DST, 0x8000).and_flags(Flags::BLOCK_ON_FAULT);
+    assert_eq!(stand.run(waits, 0), 1);
+    assert!(!stand.kinds(TraceKind::Injected).is_empty());
+}
+
+#[test]
+fn a_chosen_page_is_absent_whenever_the_device_comes_to_it() {
+    let page = (DST + 0x1000) / 4096;
+    let inject = Inject { absent_first: page, absent_end: page + 1, ..Inject::default() };
+    let stand = Stand::new(0, inject);
+    for _ in 0..2 {
+        assert_eq!(stand.run(Descriptor::fill(1, DST, 0x2000), 0), 0x83);
+        assert_eq!(stand.space.0.peek(record(0) + 8, 8), (DST + 0x1000).to_le_bytes());
+    }
+}
+
+#[test]
+fn a_storm_of_retry_ends() {
+    let stand = Stand::new(TRACE, Inject { retry_rate: ALWAYS, retry_burst: 4, ..Inject::default() });
+    for _ in 0..3 {
+        let answers: Vec<Answer> = (0..5).map(|_| stand.offer(Descriptor::nop())).collect();
+        assert_eq!(answers[..4], [Answer::Retry; 4]);
+        assert_eq!(answers[4], Answer::Taken);
+    }
+    let taken = stand.kinds(TraceKind::Submitted).into_iter().filter(|entry| entry.answer == 0);
+    assert_eq!(taken.map(|entry| entry.submission).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(stand.lease.0.statistics.retries.load(Ordering::Relaxed), 12);
+    // A posted write has no such answer.
+    assert_eq!(stand.observer.offer(How::Movdir64b, PORTAL, &Descriptor::nop().0, &stand), Answer::Lost);
+}
+
+#[test]
+fn a_status_of_somebody_s_choice_fails_the_batch_too() {
+    let status = u32::from(Status::HardwareReadError.code());
+    let inject = Inject { status_rate: ALWAYS, status, operations: 1 << 4, ..Inject::default() };
+    let stand = Stand::new(0, inject);
+    let list = stand.list(&[copy(0), Descriptor::fill(0, DST, 64).with_record(record(1))]);
+    assert_eq!((stand.run(list, 0), stand.wait(1)), (0x05, 0x20));
+}
+
+#[test]
+fn a_lost_record_is_never_written() {
+    let stand = Stand::new(TRACE, Inject { lose_rate: ALWAYS, operations: 1 << 3, ..Inject::default() });
+    assert_eq!(stand.offer(copy(0).with_record(record(0))), Answer::Taken);
+    assert_eq!(stand.run(Descriptor::nop(), 1), 1);
+    let entries = stand.entries();
+    assert_eq!(stand.space.0.peek(record(0), 1), [0]);
+    assert!(entries.iter().any(|e| e.kind == TraceKind::Ended as u32 && e.answer == Told::Lost as u32));
+}
+
+#[test]
+fn the_device_halts_at_its_descriptor() {
+    let stand = Stand::new(0, Inject { halt_at: 3, ..Inject::default() });
+    let answers: Vec<Answer> = (0..4).map(|_| stand.offer(Descriptor::nop())).collect();
+    assert_eq!(answers, [Answer::Taken, Answer::Taken, Answer::Retry, Answer::Retry]);
+    assert_eq!(stand.halted.load(Ordering::SeqCst), 1);
+    assert!(stand.device.is_halted() && stand.device.take_sw_error().is_some());
+}
+
+#[test]
+fn delayed_and_reordered_records_all_come_and_batches_come_after_their_members() {
+    let inject = Inject {
+        delay_rate: u32::MAX / 2,
+        delay_ns: 300_000,
+        reorder_rate: u32::MAX / 2,
+        seed: 1,
+        ..Inject::default()
+    };
+    let stand = Stand::new(TRACE, inject);
+    let members: Vec<Descriptor> = (0..8).map(|n| copy(n).with_record(record(20 + n))).collect();
+    let list = stand.list(&members);
+    for n in 0..12 {
+        assert_eq!(stand.offer(copy(16 + n).with_record(record(n))), Answer::Taken);
+    }
+    assert_eq!(stand.run(list, 12), 1);
+    assert!((20..28).all(|n| stand.space.0.peek(record(n), 1) == [1]));
+    assert!((0..12).all(|n| stand.wait(n) == 1));
+    let ended: Vec<u64> =
+        stand.kinds(TraceKind::Ended).iter().filter(|e| e.member == 0).map(|entry| entry.submission).collect();
+    assert_eq!(ended.len(), 13);
+    assert!(!ended.is_sorted(), "{ended:?}");
+}
+
+// ---- check
+
+fn checked() -> Stand {
+    Stand::new(CHECK, Inject::default())
+}
+
+#[test]
+fn a_program_that_waits_hears_nothing() {
+    let stand = checked();
+    for round in 0..3_u8 {
+        stand.space.0.poke(SRC, &[round; 512]);
+        assert_eq!(stand.run(copy(0), 0), 1);
+        assert_eq!(stand.run(Descriptor::fill(round.into(), DST, 300), 0), 1);
+        assert_eq!(stand.run(Descriptor::memory_move(SRC, SRC + 100, 300), 0), 1);
+        // The list is used again, at once.
+        let list = stand.list(&[copy(0).with_record(record(2)), copy(1).with_record(record(3))]);
+        stand.space.0.poke(record(2), &[0; 64]);
+        assert_eq!(stand.run(list, 1), 1);
+        assert_eq!(stand.run(Descriptor::drain(), 0), 1);
+    }
+    assert_eq!(stand.misuses(), []);
+}
+
+#[test]
+fn children_may_have_their_records_in_their_own_places_as_dpdk_has_them() {
+    let stand = checked();
+    for _ in 0..3 {
+        let place = |n: u64, d: Descriptor| {
+            let mut d = d.with_record(LISTS + n * 64);
+            d = d.with_flags(d.flags().difference(Flags::REQUEST_COMPLETION_RECORD));
+            d
+        };
+        // The second fails: its record goes over itself.
+        let bad = Descriptor::memory_move(0, DST + 256, 256);
+        let list = stand.list(&[place(0, copy(0)), place(1, bad), place(2, copy(2))]);
+        assert_eq!(stand.run(list, 0), 0x05);
+        assert_eq!(stand.space.0.peek(LISTS + 64, 1), [0x03]);
+    }
+    assert_eq!(stand.misuses(), []);
+    // In somebody else's place it is another matter.
+    let list = stand.list(&[copy(0).with_record(LISTS + 64), copy(1)]);
+    stand.run(list, 0);
+    assert!(stand.misuses().contains(&Misuse::WriteAfterRead));
+}
+
+#[test]
+fn a_fence_orders_what_follows_what() {
+    let stand = checked();
+    let chain = |fence: bool| {
+        let next = Descriptor::memory_move(DST, DST + 0x1000, 256);
+        [copy(0), if fence { next.and_flags(Flags::FENCE) } else { next }]
+    };
+    assert_eq!(stand.run(stand.list(&chain(true)), 0), 1);
+    // A seed read from an earlier child's record.
+    let sum = Descriptor::crc_generation(SRC, 64, 0).with_record(record(1));
+    let mut more = Descriptor::crc_generation(SRC + 64, 64, 0).with_crc_seed_address(record(1) + 16);
+    more = more.and_flags(OpFlags::READ_SEED).with_record(record(2));
+    let list = stand.list(&[sum, more.and_flags(Flags::FENCE)]);
+    assert_eq!(stand.run(list, 0), 1);
+    assert_eq!(stand.misuses(), []);
+    stand.run(stand.list(&chain(false)), 0);
+    let findings = stand.findings();
+    assert_eq!(findings.len(), 1);
+    let Finding { misuse, party, other, address, len } = findings[0];
+    assert_eq!((misuse, address, len), (Misuse::ReadAfterWrite, DST, 256));
+    assert_eq!((party.member, other.unwrap().member), (2, 1));
+    assert_eq!(other.unwrap().descriptor, copy(0).0);
+}
+
+#[test]
+fn descriptors_in_flight_at_once_must_not_meet() {
+    let meet = |first: Descriptor, second: Descriptor| {
+        let stand = checked();
+        stand.at_once(|| {
+            let _ = stand.offer(first.with_record(record(0)));
+            let _ = stand.offer(second.with_record(record(1)));
+        });
+        stand.wait(0);
+        stand.wait(1);
+        stand.misuses()
+    };
+    let fill = |address| Descriptor::fill(1, address, 256);
+    assert_eq!(meet(copy(0), copy(1)), []);
+    assert_eq!(meet(copy(0), Descriptor::memory_move(DST + 255, DST + 0x1000, 64)), [Misuse::ReadAfterWrite]);
+    assert_eq!(meet(copy(0), fill(SRC + 1)), [Misuse::WriteAfterRead]);
+    assert_eq!(meet(copy(0), fill(DST + 1)), [Misuse::WriteAfterWrite]);
+    assert_eq!(meet(copy(0), Descriptor::compare(SRC, SRC + 8, 64)), []);
+}
+
+#[test]
+fn one_engine_keeps_the_order_of_writes() {
+    let stand = Stand::with_engines(CHECK, Inject::default(), 0b1);
+    stand.at_once(|| {
+        for n in 0..8 {
+            let _ = stand.offer(Descriptor::fill(n * 0x0101_0101_0101_0101, DST, 256).with_record(record(n)));
+        }
+    });
+    (0..8).for_each(|n| assert_eq!(stand.wait(n), 1));
+    assert_eq!(stand.misuses(), []);
+    assert_eq!(stand.space.0.peek(DST, 256), [7; 256]);
+}
+
+#[test]
+fn memory_that_changes_under_the_device_is_told_with_its_place() {
+    let stand = checked();
+    stand.at_once(|| {
+        let _ = stand.offer(copy(0).with_record(record(0)));
+        stand.space.0.poke(SRC + 200, &[1]);
+    });
+    stand.wait(0);
+    let findings = stand.findings();
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].misuse, Misuse::SourceChanged);
+    assert!((findings[0].address..findings[0].address + findings[0].len).contains(&(SRC + 200)));
+    stand.at_once(|| {
+        let _ = stand.offer(copy(0).with_record(record(1)));
+        stand.space.0.poke(DST, &[77]);
+    });
+    stand.wait(1);
+    assert_eq!(stand.misuses(), [Misuse::DestinationChanged]);
+    // After the record it is the program's.
+    stand.space.0.poke(SRC, &[3; 256]);
+    stand.space.0.poke(DST, &[3; 256]);
+    assert_eq!(stand.misuses(), []);
+}
+
+#[test]
+fn memory_that_goes_away_under_the_device_is_told() {
+    let stand = checked();
+    stand.at_once(|| {
+        let _ = stand.offer(copy(0).with_record(record(0)));
+        stand.space.0.unmap(SRC);
+    });
+    assert_eq!(stand.wait(0), 0x03);
+    assert_eq!(stand.misuses(), [Misuse::Unmapped]);
+    // The same told by the call that unmaps.
+    let check = stand.observer.check.as_ref().unwrap();
+    check.unmapped(DST, 4096);
+    assert_eq!(stand.misuses(), []);
+    stand.at_once(|| {
+        let _ = stand.offer(Descriptor::fill(1, DST, 64).with_record(record(1)));
+        check.unmapped(DST - 4096, 4096);
+        check.unmapped(DST + 60, 4096);
+    });
+    stand.wait(1);
+    let findings = stand.findings();
+    assert_eq!(findings.len(), 1);
+    assert_eq!((findings[0].misuse, findings[0].address, findings[0].len), (Misuse::Unmapped, DST + 60, 4));
+}
+
+#[test]
+fn a_list_that_changes_under_way_is_told_with_what_it_became() {
+    let stand = checked();
+    let list = stand.list(&[copy(0), copy(1), copy(2)]);
+    stand.at_once(|| {
+        let _ = stand.offer(list.with_record(record(0)));
+        stand.space.0.poke(LISTS + 64, &copy(5).to_bytes());
+    });
+    stand.wait(0);
+    let findings = stand.findings();
+    assert_eq!(findings.len(), 1);
+    let Finding { misuse, party, other, address, .. } = findings[0];
+    assert_eq!((misuse, address, party.member), (Misuse::ListChanged, LISTS + 64, 2));
+    assert_eq!((party.descriptor, other.unwrap().descriptor), (copy(1).0, copy(5).0));
+}
+
+#[test]
+fn records_are_cleared_aligned_and_nobody_else_s() {
+    let stand = checked();
+    stand.run(copy(0), 0);
+    assert_eq!(stand.offer(copy(0).with_record(record(0))), Answer::Taken);
+    assert_eq!(stand.misuses(), [Misuse::RecordNotReset]);
+    let _ = stand.offer(copy(0).with_record(record(1) + 8));
+    assert_eq!(stand.misuses(), [Misuse::RecordMisaligned]);
+    stand.space.0.poke(record(2), &[0]);
+    stand.at_once(|| {
+        let _ = stand.offer(copy(1).with_record(record(2)));
+        let _ = stand.offer(copy(2).with_record(record(2)));
+    });
+    assert_eq!(stand.misuses(), [Misuse::RecordInUse]);
+}
+
+#[test]
+fn what_was_refused_is_told_once_and_forgotten() {
+    let stand = Stand::new(CHECK, Inject::default());
+    stand.device.hold(true);
+    for n in 0..16 {
+        assert_eq!(stand.offer(copy(n).with_record(record(n))), Answer::Taken);
+    }
+    let late = Descriptor::fill(1, DST, 64).with_record(record(16));
+    for _ in 0..5 {
+        assert_eq!(stand.offer(late), Answer::Retry);
+    }
+    stand.device.hold(false);
+    (0..16).for_each(|n| assert_eq!(stand.wait(n), 1));
+    assert_eq!(stand.misuses(), [Misuse::WriteAfterWrite]);
+    // Nothing of it is in flight any more.
+    assert_eq!(stand.run(late, 16), 1);
+    assert_eq!(stand.misuses(), []);
+}
+
+#[test]
+fn a_descriptor_is_held_for_a_while_and_a_single_engine_s_in_their_order() {
+    let stand = Stand::with_engines(CHECK, Inject::default(), 0b1);
+    let check = stand.observer.check.as_ref().unwrap();
+    let arrive = |submission, descriptor: &Descriptor| {
+        let trail = &stand.observer.trail;
+        let arrival =
+            Arrival { file: 5, submission, descriptor, destination: 0, single_engine: true, now_ns: 1000, trail };
+        check.submitted(&arrival);
+    };
+    arrive(1, &copy(0));
+    arrive(2, &copy(1));
+    arrive(3, &Descriptor::nop().with_record(record(0)));
+    let hold = check::HOLD_NS;
+    let may = |submission, now_ns| check.may_begin(5, submission, now_ns);
+    // The third has nothing to be held for, but two before it.
+    assert!(!may(3, 1000) && !may(2, 1000 + hold) && !may(1, 999 + hold));
+    assert!(may(1, 1000 + hold) && may(2, 1000 + hold) && may(3, 1000 + hold));
+    // Nobody waits for ever for one that does not come.
+    arrive(4, &copy(2));
+    arrive(5, &copy(3));
+    assert!(!may(5, 999 + 2 * hold) && may(5, 1000 + 2 * hold));
+    // What is not in the table is not held.
+    assert!(may(77, 0));
+}

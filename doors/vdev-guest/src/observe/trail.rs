@@ -1,0 +1,179 @@
+//! An open file's way to the host: its counters, and the entries of its trace.
+
+use crate::sync::{AtomicU32, Ordering};
+use crate::sys;
+use rustix::time::Timespec;
+use std::fmt;
+use std::sync::Arc;
+use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
+use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Told};
+use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry, TraceKind, count};
+
+/// An open file's lease, kept mapped by whoever holds this.
+pub(crate) type SharedLease = Arc<dyn AsRef<Lease> + Send + Sync>;
+
+/// Naps at a full ring before an entry is lost, and how long one is. Source: chosen; twenty of the host's rounds.
+const NAPS: u32 = 100;
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
+
+/// Where an open file's counters and entries go.
+pub(super) struct Trail {
+    lease: SharedLease,
+    process: u32,
+    /// Descriptors and records are wanted, not only findings.
+    traces: bool,
+    /// The host did not come for a whole wait: no more waiting until it has.
+    deserted: AtomicU32,
+}
+
+impl fmt::Debug for Trail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trail").field("traces", &self.traces).finish_non_exhaustive()
+    }
+}
+
+/// A descriptor of a submission: the submission's number, and its position in the batch plus one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Name {
+    pub(super) submission: u64,
+    pub(super) member: u32,
+}
+
+impl Trail {
+    pub(super) fn new(lease: SharedLease, traces: bool) -> Self {
+        Trail { lease, process: sys::process(), traces, deserted: AtomicU32::new(0) }
+    }
+
+    /// True if descriptors and records are wanted.
+    pub(super) fn traces(&self) -> bool {
+        self.traces
+    }
+
+    pub(super) fn statistics(&self) -> &Statistics {
+        &(*self.lease).as_ref().statistics
+    }
+
+    /// Appends an entry; waits for the host, a bounded time, if the ring is full.
+    fn append(&self, entry: TraceEntry) {
+        let entry = TraceEntry { process: self.process, thread: sys::thread(), ..entry };
+        let lease = (*self.lease).as_ref();
+        // Relaxed: a hint of its own.
+        let naps = if self.deserted.load(Ordering::Relaxed) != 0 { 0 } else { NAPS };
+        for nap in 0..=naps {
+            if lease.append(&entry) {
+                if nap == 0 && naps == 0 {
+                    self.deserted.store(0, Ordering::Relaxed);
+                }
+                return;
+            }
+            if nap < naps {
+                // Interrupted or not, the ring is looked at again.
+                let _ = rustix::thread::nanosleep(&NAP);
+            }
+        }
+        self.deserted.store(1, Ordering::Relaxed);
+        count(&lease.statistics.lost, 1);
+    }
+
+    /// 64 bytes came to the queue.
+    pub(super) fn submitted(
+        &self,
+        submission: u64,
+        how: How,
+        destination: u64,
+        descriptor: &Descriptor,
+        answer: Answer,
+        time_ns: u64,
+    ) {
+        match answer {
+            Answer::Taken => {}
+            Answer::Retry => count(&self.statistics().retries, 1),
+            Answer::Lost => count(&self.statistics().dropped, 1),
+        }
+        if self.traces {
+            self.append(TraceEntry {
+                time_ns,
+                submission,
+                kind: TraceKind::Submitted as u32,
+                code: how as u32,
+                answer: answer as u32,
+                descriptor: descriptor.0,
+                address: destination,
+                ..TraceEntry::EMPTY
+            });
+        }
+    }
+
+    /// A descriptor has ended.
+    pub(super) fn ended(&self, name: Name, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
+        self.count(descriptor, record, told);
+        if self.traces {
+            self.append(TraceEntry {
+                time_ns: sys::now_ns(),
+                submission: name.submission,
+                kind: TraceKind::Ended as u32,
+                answer: told as u32,
+                member: name.member,
+                descriptor: descriptor.0,
+                record: record.0,
+                ..TraceEntry::EMPTY
+            });
+        }
+    }
+
+    fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
+        let statistics = self.statistics();
+        // The tables know 64 operations, and so does the architecture's capability register's first word.
+        let operation = usize::from(descriptor.opcode_code() & 0x3f);
+        let status = match told {
+            Told::Record | Told::Lost | Told::Elsewhere | Told::Unwritable => usize::from(record.status_code() & 0x3f),
+            Told::Nobody | Told::Abandoned => Statistics::NO_STATUS,
+        };
+        count(&statistics.outcomes[operation][status], 1);
+        let size = descriptor.size();
+        let bits = (u32::BITS - size.leading_zeros()) as usize;
+        count(&statistics.sizes[operation][bits], 1);
+        let moves = !matches!(descriptor.opcode(), Opcode::Nop | Opcode::Batch | Opcode::Drain);
+        match record.status() {
+            Status::Success | Status::SuccessPredicateFalse if moves => {
+                count(&statistics.bytes[operation], size.into());
+            }
+            status if status.has_direction() => {
+                count(&statistics.faults, 1);
+                if moves && status.is_page_fault() {
+                    count(&statistics.bytes[operation], record.bytes_completed().into());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Pages that were asked for, and came or not, while a descriptor went on.
+    pub(super) fn page_requests(&self, granted: u32) {
+        if granted > 0 {
+            count(&self.statistics().faults, granted.into());
+        }
+    }
+
+    /// Something was done to a descriptor that it did not deserve.
+    pub(super) fn injected(&self, name: Name, descriptor: &Descriptor, what: Injected, address: u64, other: u64) {
+        if self.traces {
+            self.append(TraceEntry {
+                time_ns: sys::now_ns(),
+                submission: name.submission,
+                kind: TraceKind::Injected as u32,
+                code: what as u32,
+                member: name.member,
+                descriptor: descriptor.0,
+                address,
+                other,
+                ..TraceEntry::EMPTY
+            });
+        }
+    }
+
+    /// The program misused the device.
+    pub(super) fn found(&self, finding: &Finding) {
+        self.append(TraceEntry { time_ns: sys::now_ns(), ..finding.to_entry() });
+    }
+}
