@@ -102,10 +102,20 @@ pub struct Host {
     kernel: Mutex<Kernel>,
     files: Mutex<Files>,
     watchers: Mutex<Vec<Box<dyn Watcher>>>,
+    alarms: Mutex<Vec<Alarm>>,
     /// The host's ends of the preloaded view's files: what has hung up was closed for the last time.
     ends: OwnedFd,
     /// Prefix of the names by which a guest recognises a file that it inherited.
     name: String,
+}
+
+/// Has those who wait for a device's errors look again.
+struct Alarm(Arc<dyn Fn() + Send + Sync>);
+
+impl Debug for Alarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alarm")
+    }
 }
 
 /// Open files by number, and a board for every queue that ever had one.
@@ -133,6 +143,7 @@ impl Host {
             kernel: Mutex::new(kernel),
             files: Mutex::default(),
             watchers: Mutex::default(),
+            alarms: Mutex::default(),
             ends: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             name: name.into(),
         }))
@@ -141,6 +152,11 @@ impl Host {
     /// Adds somebody who keeps a copy of the tree; hears of every change from now on.
     pub fn watch(&self, watcher: Box<dyn Watcher>) {
         lock(&self.watchers).push(watcher);
+    }
+
+    /// Calls somebody whenever a device has reported something: [`poll_ready`](Host::poll_ready) may answer anew.
+    pub fn on_report(&self, alarm: impl Fn() + Send + Sync + 'static) {
+        lock(&self.alarms).push(Alarm(Arc::new(alarm)));
     }
 
     /// Looks at the driver's state as a whole, with nothing changing meanwhile.
@@ -207,8 +223,11 @@ impl Host {
     ///
     /// # Errors
     /// The driver's.
-    pub fn read_at(&self, path: &str, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
-        lock(&self.kernel).read_at(path, offset, len)
+    pub fn read_at(&self, path: &str, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        let bytes = lock(&self.kernel).read_at(path, offset, into.len())?;
+        let len = bytes.len().min(into.len());
+        into[..len].copy_from_slice(&bytes[..len]);
+        Ok(len)
     }
 
     /// Writes bytes of a binary file; returns how many were taken.
@@ -435,7 +454,11 @@ impl Host {
     /// # Errors
     /// The driver's.
     pub fn report(&self, open: u64, report: &Report) -> Result<(), Errno> {
-        self.change(|kernel| kernel.report(open, report))
+        self.change(|kernel| kernel.report(open, report))?;
+        // Without a lock, since whoever is called asks back.
+        let alarms: Vec<_> = lock(&self.alarms).iter().map(|Alarm(alarm)| Arc::clone(alarm)).collect();
+        alarms.iter().for_each(|alarm| alarm());
+        Ok(())
     }
 
     /// Changes the driver's state, and tells everybody what has become of it before anybody goes on.

@@ -63,11 +63,17 @@ impl Host {
         };
         match asked.kind {
             Kind::Show => {
-                let mut data = match self.entry(asked.path)? {
-                    Entry::Binary { .. } => self.read_at(asked.path, asked.head.argument, MAX_PAYLOAD)?,
+                let data = match self.entry(asked.path)? {
+                    Entry::Binary { .. } => {
+                        let mut data = vec![0; MAX_PAYLOAD];
+                        let len = self.read_at(asked.path, asked.head.argument, &mut data)?;
+                        data.truncate(len);
+                        data
+                    }
                     _ => self.show(asked.path)?,
                 };
-                data.truncate(MAX_PAYLOAD);
+                // An attribute has a page at most.
+                let data = if data.len() > MAX_PAYLOAD { return Err(Errno::FBIG) } else { data };
                 Ok(Answer { data, ..Answer::default() })
             }
             Kind::Store => {
