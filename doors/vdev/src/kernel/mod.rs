@@ -1,17 +1,67 @@
-//! The idxd driver as a program sees it: attributes, binding, open files. No I/O of its own.
+//! The idxd driver as a program sees it: attributes, binding, open files. No I/O of its own, no threads.
+//!
+//! ```text
+//! path ─► tree ─► attribute (a row of `rows`) ─► device: the driver's copy ──bind──► silicon: the model's registers
+//!              └► node ─► files: open files, PASIDs ─► Opened: registers of one queue, for one program
+//! hardware ─► load: accel-config's keys, written through the same rows
+//! ```
+//!
+//! What the driver checks, it checks in `rows` and `bind`; everything else is refused by the modelled device, and its code
+//! shows in `cmd_status`.
 
 mod abi;
+mod attribute;
+mod bind;
+mod cpuinfo;
+mod device;
+mod event_log;
+mod files;
+mod layout;
+mod load;
+mod pci;
+mod rows;
+mod silicon;
+mod status;
+mod tree;
 
 pub use abi::Abi;
 
 use crate::hardware::{Hardware, HardwareError};
 use crate::tree::{Caller, Entry, Errno};
+use attribute::Id;
+use cpuinfo::Cpus;
+use device::{Dsa, Engine, Group, State, Wq};
+use files::{Files, OpenFile};
+use silicon::Silicon;
+use telpher_abi::registers::DeviceState;
 use telpher_vdev_wire::message::{Opened, Report};
+use tree::{Content, Item, Tree};
+
+/// Major number of the nodes. Source: chosen, the first that the kernel gives out last among the extended dynamic ones.
+pub(crate) const MAJOR: u32 = 511;
+
+/// Most bytes one write to an attribute takes: a page. Source: K612 `fs/kernfs/file.c`.
+const PAGE: usize = 4096;
 
 /// The driver with all its devices.
 #[derive(Debug)]
 pub struct Kernel {
-    cpuinfo: String,
+    abi: Abi,
+    rawio: bool,
+    parameters: Parameters,
+    devices: Vec<Dsa>,
+    files: Files,
+    tree: Tree,
+    cpus: Cpus,
+}
+
+/// Parameters of the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Parameters {
+    /// Shared virtual addressing.
+    pub(crate) sva: bool,
+    /// Traffic classes may be changed on old devices too.
+    pub(crate) tc_override: bool,
 }
 
 impl Kernel {
@@ -21,135 +71,316 @@ impl Kernel {
     ///
     /// # Errors
     /// If the driver or the device refuses the configuration.
-    pub fn new(_hardware: &Hardware, _abi: Abi, _rawio: bool) -> Result<Kernel, HardwareError> {
-        Ok(Kernel { cpuinfo: String::new() })
+    pub fn new(hardware: &Hardware, abi: Abi, rawio: bool) -> Result<Kernel, HardwareError> {
+        let sva = hardware.shared_virtual_memory;
+        let mut kernel = Kernel {
+            abi,
+            rawio,
+            parameters: Parameters { sva: true, tc_override: false },
+            devices: Vec::new(),
+            files: Files::default(),
+            tree: Tree::default(),
+            cpus: Cpus::default(),
+        };
+        kernel.show_driver();
+        for (index, found) in hardware.devices.iter().enumerate() {
+            let silicon = Silicon::power_on(found.capabilities, sva)?;
+            kernel.devices.push(Dsa::new(found.number, found.address.clone(), silicon, abi));
+            kernel.show_device(Id { device: index, index: 0 });
+        }
+        load::load(&mut kernel, hardware)?;
+        Ok(kernel)
     }
 
     /// The machine's own /proc/cpuinfo, to which the emulated instructions are added.
     pub fn set_cpuinfo(&mut self, text: &str) {
-        self.cpuinfo = text.into();
+        // 5.15 has no PASIDs for programs, and does not list ENQCMD (instructions.md §1).
+        self.cpus = Cpus::of(text, self.abi >= Abi::V6_1);
     }
 
-    /// What stands at a physical path (no link is followed).
+    /// What stands at a physical path: a link at its end is not followed.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR.
-    pub fn entry(&self, _path: &str) -> Result<Entry, Errno> {
-        Err(Errno::NOENT)
+    /// ENOENT, ENOTDIR, ELOOP.
+    pub fn entry(&self, path: &str) -> Result<Entry, Errno> {
+        self.tree.entry(path, |content, id| self.bytes(content, id).len() as u64)
     }
 
     /// What a directory holds of ours, sorted by name.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR.
-    pub fn list(&self, _path: &str) -> Result<Vec<(String, Entry)>, Errno> {
-        Err(Errno::NOENT)
+    /// ENOENT, ENOTDIR, ELOOP.
+    pub fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, Errno> {
+        self.tree.list(path, |content, id| self.bytes(content, id).len() as u64)
     }
 
-    /// The topmost paths that are ours: everything at or below them is, nothing else is.
+    /// The topmost paths that are ours: everything at or below them is, nothing else is. `/dev/dsa` is among them even while
+    /// there is no node.
     #[must_use]
     pub fn roots(&self) -> Vec<String> {
-        Vec::new()
+        let mut roots = self.tree.roots();
+        if !roots.iter().any(|root| root == layout::NODES) {
+            roots.push(layout::NODES.into());
+            roots.sort();
+        }
+        roots
     }
 
-    /// The machine's own directories that gain entries. Some may not exist.
+    /// The machine's own directories that gain entries, now or later. Some may not exist.
     #[must_use]
     pub fn merged(&self) -> Vec<String> {
-        Vec::new()
+        let mut merged = self.tree.merged();
+        merged.extend(["/dev", "/dev/char", "/sys/dev/char"].map(String::from));
+        merged.sort();
+        merged.dedup();
+        merged
     }
 
     /// Changes whenever an answer of [`entry`](Kernel::entry) or [`list`](Kernel::list) does.
     #[must_use]
     pub fn structure(&self) -> u64 {
-        0
+        self.tree.structure()
     }
 
     /// Directories whose own entries have changed since this was last asked, sorted; directories that are gone among them.
+    /// One that has just appeared is told by the directory above it.
     pub fn changed(&mut self) -> Vec<String> {
-        Vec::new()
+        self.tree.take_changed()
     }
 
-    /// The text of an attribute.
+    /// The text of an attribute, or everything in a [`Entry::Binary`]. Links are followed.
     ///
     /// # Errors
     /// What read() of it answers; EACCES if it cannot be read at all, EISDIR for a directory.
-    pub fn show(&mut self, _path: &str) -> Result<Vec<u8>, Errno> {
-        Err(Errno::NOENT)
+    pub fn show(&mut self, path: &str) -> Result<Vec<u8>, Errno> {
+        match self.tree.file(path)? {
+            Item::Attribute(attribute, id) => attribute.show(self, *id).map(String::into_bytes),
+            Item::Binary(content, id) => Ok(self.bytes(*content, *id)),
+            Item::Node { .. } | Item::Link(_) | Item::Directory(_) => Err(Errno::INVAL),
+        }
     }
 
-    /// Writes an attribute and says how many bytes were taken.
+    /// Writes an attribute and says how many bytes were taken: all, but at most a page. Links are followed.
     ///
     /// # Errors
     /// What write() to it answers; EACCES if it cannot be written at all, EISDIR for a directory.
-    pub fn store(&mut self, _path: &str, _data: &[u8]) -> Result<usize, Errno> {
-        Err(Errno::NOENT)
+    pub fn store(&mut self, path: &str, data: &[u8]) -> Result<usize, Errno> {
+        match self.tree.file(path)? {
+            Item::Attribute(attribute, id) => {
+                let (attribute, id) = (*attribute, *id);
+                let data = &data[..data.len().min(PAGE)];
+                // A write of nothing does not reach the driver.
+                if !data.is_empty() {
+                    attribute.store(self, id, data)?;
+                }
+                Ok(data.len())
+            }
+            Item::Binary(..) => self.write_at(path, 0, data),
+            Item::Node { .. } | Item::Link(_) | Item::Directory(_) => Err(Errno::INVAL),
+        }
     }
 
     /// Bytes of a [`Entry::Binary`] from an offset on, at most `len`; fewer at its end.
     ///
     /// # Errors
-    /// As for [`show`](Kernel::show).
-    pub fn read_at(&mut self, _path: &str, _offset: u64, _len: usize) -> Result<Vec<u8>, Errno> {
-        Err(Errno::NOENT)
+    /// As for [`show`](Kernel::show); EINVAL for what is no such file.
+    pub fn read_at(&mut self, path: &str, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+        match self.tree.file(path)? {
+            Item::Binary(Content::ConfigSpace, id) => Ok(self.dsa(*id).config_space.read(offset, len)),
+            Item::Binary(content, id) => {
+                let bytes = self.bytes(*content, *id);
+                let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                Ok(bytes[from..from.saturating_add(len).min(bytes.len())].to_vec())
+            }
+            _ => Err(Errno::INVAL),
+        }
     }
 
-    /// Writes bytes of a [`Entry::Binary`] at an offset.
+    /// Writes bytes of a [`Entry::Binary`] at an offset and says how many were taken; none beyond its end.
     ///
     /// # Errors
-    /// As for [`store`](Kernel::store); EFBIG beyond its end.
-    pub fn write_at(&mut self, _path: &str, _offset: u64, _data: &[u8]) -> Result<usize, Errno> {
-        Err(Errno::NOENT)
+    /// As for [`store`](Kernel::store); EINVAL for what is no such file.
+    pub fn write_at(&mut self, path: &str, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        match self.tree.file(path)? {
+            Item::Binary(Content::ConfigSpace, id) => {
+                let id = *id;
+                Ok(self.write_config_space(id, usize::try_from(offset).unwrap_or(usize::MAX), data))
+            }
+            Item::Binary(..) => Err(Errno::ACCESS),
+            _ => Err(Errno::INVAL),
+        }
     }
 
     /// Opens a queue's node (`/dev/dsa/wqM.N` or `/dev/char/MAJ:MIN`). Row, injection and the flags that are not the
     /// driver's are left zero.
     ///
     /// # Errors
-    /// ENOENT; ENXIO if the path is no node; EBUSY for a dedicated queue that is open.
-    pub fn open(&mut self, _path: &str, _caller: Caller) -> Result<Opened, Errno> {
-        Err(Errno::NOENT)
+    /// ENOENT; ENXIO if the path is no node, or the queue cannot be given its PASID; EBUSY for a dedicated queue that is open.
+    pub fn open(&mut self, path: &str, caller: Caller) -> Result<Opened, Errno> {
+        self.open_node(path, caller)
     }
 
     /// Joins an open file: what mmap() of it does. The first to join a file that was opened without an address space's
-    /// number gives it one.
+    /// number gives it one, if it is the process that opened it.
     ///
     /// # Errors
     /// EBADF without such a file; EPERM from another address space than the opener's.
-    pub fn attach(&mut self, _open: u64, _caller: Caller) -> Result<Opened, Errno> {
-        Err(Errno::BADF)
+    pub fn attach(&mut self, open: u64, caller: Caller) -> Result<Opened, Errno> {
+        self.attach_file(open, caller)
     }
 
     /// The last reference of an open file is gone.
-    pub fn release(&mut self, _open: u64) {}
+    pub fn release(&mut self, open: u64) {
+        self.release_file(open);
+    }
 
     /// Whether write() of a descriptor, a Batch or another, would be let through.
     ///
     /// # Errors
     /// EBADF without such a file; EINVAL on kernels without write() and for a Batch; EPERM from another address space.
-    pub fn may_write(&self, _open: u64, _caller: Caller, _batch: bool) -> Result<(), Errno> {
-        Err(Errno::BADF)
+    pub fn may_write(&self, open: u64, caller: Caller, batch: bool) -> Result<(), Errno> {
+        self.check_write(open, caller, batch)
     }
 
     /// What the device tells the driver by an interrupt.
     ///
     /// # Errors
     /// EBADF without such a file; EINVAL for a report of no kind.
-    pub fn report(&mut self, _open: u64, _report: &Report) -> Result<(), Errno> {
-        Err(Errno::BADF)
+    pub fn report(&mut self, open: u64, report: &Report) -> Result<(), Errno> {
+        self.take_report(open, report)
     }
 
     /// Descriptors in a queue, told before its `occupancy` is shown. `device` is the number of `dsaN`.
-    pub fn set_occupancy(&mut self, _device: u32, _wq: u32, _waiting: u32) {}
+    pub fn set_occupancy(&mut self, device: u32, wq: u32, waiting: u32) {
+        let dsa = self.devices.iter_mut().find(|dsa| dsa.number == device);
+        if let Some(wq) = dsa.and_then(|dsa| dsa.wqs.get_mut(usize::try_from(wq).ok()?)) {
+            wq.occupancy = waiting;
+        }
+    }
 
     /// Whether poll() of a node of this device answers POLLIN: an error has been latched.
     #[must_use]
-    pub fn poll_ready(&self, _device: u32) -> bool {
-        false
+    pub fn poll_ready(&self, device: u32) -> bool {
+        self.devices.iter().any(|dsa| dsa.number == device && dsa.errors[0] & 1 == 1)
     }
 
     /// Every queue: number of its device, its own, whether it takes descriptors.
     #[must_use]
     pub fn queues(&self) -> Vec<(u32, u32, bool)> {
-        Vec::new()
+        let of = |dsa: &Dsa| {
+            let number = dsa.number;
+            let wqs = dsa.wqs.iter().zip(0..);
+            wqs.map(move |(wq, index)| (number, index, wq.enabled)).collect::<Vec<_>>()
+        };
+        self.devices.iter().flat_map(of).collect()
+    }
+
+    /// The flavour.
+    #[must_use]
+    pub fn abi(&self) -> Abi {
+        self.abi
+    }
+
+    /// True where programs may send any descriptor: before INTEL-SA-01084 was known. Source: linux-abi §7.
+    fn user_submission_safe(&self) -> bool {
+        self.abi < Abi::V6_1
+    }
+
+    /// True where write() submits.
+    fn has_write(&self) -> bool {
+        self.abi >= Abi::V6_1
+    }
+
+    fn bytes(&self, content: Content, id: Id) -> Vec<u8> {
+        match content {
+            Content::ConfigSpace => self.dsa(id).config_space.read(0, pci::BYTES),
+            Content::CpuInfo => self.cpus.text().as_bytes().to_vec(),
+            Content::EventLog => {
+                self.dsa(id).event_log.as_ref().map(event_log::EventLog::text).unwrap_or_default().into()
+            }
+        }
+    }
+
+    fn write_config_space(&mut self, id: Id, offset: usize, data: &[u8]) -> usize {
+        let dsa = self.dsa_mut(id);
+        let reset = dsa.config_space.write(offset, data);
+        if reset {
+            dsa.silicon.function_level_reset();
+        }
+        let control = dsa.config_space.control();
+        if control != dsa.silicon.device().pci() {
+            dsa.silicon.device().set_pci(control);
+        }
+        if dsa.silicon.device().state() == DeviceState::Halted && dsa.state != State::Halted {
+            dsa.errors = dsa.silicon.device().sw_error().0;
+            self.notice_halt(id);
+        }
+        data.len().min(pci::BYTES.saturating_sub(offset))
+    }
+
+    /// The halt interrupt. The modelled halt asks for a reset of the function, which the driver leaves to people: it forgets
+    /// its queues, and stays halted until `reset` is written and the device is bound anew.
+    fn notice_halt(&mut self, id: Id) {
+        let dsa = self.dsa_mut(id);
+        dsa.clear();
+        dsa.state = State::Halted;
+    }
+
+    fn has_function(&self, address: &str) -> bool {
+        self.devices.iter().any(|dsa| dsa.address == address)
+    }
+
+    fn open_files(&self) -> usize {
+        self.files.open.len()
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.parameters
+    }
+
+    fn parameters_mut(&mut self) -> &mut Parameters {
+        &mut self.parameters
+    }
+
+    fn cpus(&self) -> &Cpus {
+        &self.cpus
+    }
+
+    fn file(&self, id: Id) -> Option<&OpenFile> {
+        self.files.open.get(&(id.index as u64))
+    }
+
+    // Identifiers are made by the tree for what exists, and devices, queues, groups and engines never go.
+
+    fn dsa(&self, id: Id) -> &Dsa {
+        &self.devices[id.device]
+    }
+
+    fn dsa_mut(&mut self, id: Id) -> &mut Dsa {
+        &mut self.devices[id.device]
+    }
+
+    fn wq(&self, id: Id) -> &Wq {
+        &self.dsa(id).wqs[id.index]
+    }
+
+    fn wq_mut(&mut self, id: Id) -> &mut Wq {
+        &mut self.dsa_mut(id).wqs[id.index]
+    }
+
+    fn group(&self, id: Id) -> &Group {
+        &self.dsa(id).groups[id.index]
+    }
+
+    fn group_mut(&mut self, id: Id) -> &mut Group {
+        &mut self.dsa_mut(id).groups[id.index]
+    }
+
+    fn engine(&self, id: Id) -> &Engine {
+        &self.dsa(id).engines[id.index]
+    }
+
+    fn engine_mut(&mut self, id: Id) -> &mut Engine {
+        &mut self.dsa_mut(id).engines[id.index]
     }
 }

@@ -1,0 +1,287 @@
+//! The driver's own copy of a device: what attributes show and set before anything reaches the registers.
+
+use super::Abi;
+use super::event_log::EventLog;
+use super::pci::ConfigSpace;
+use super::silicon::Silicon;
+use telpher_abi::registers::OpCap;
+use telpher_model::Capabilities;
+
+/// Largest transfer of a queue by default. Source: K612 `idxd.h`, WQ_DEFAULT_MAX_XFER.
+pub(crate) const DEFAULT_MAX_TRANSFER: u64 = 2 << 20;
+/// Largest batch of a queue by default. Source: K612 `idxd.h`, WQ_DEFAULT_MAX_BATCH.
+pub(crate) const DEFAULT_MAX_BATCH: u64 = 32;
+/// Entries of a queue with a type and no size. Source: K612 `idxd.h`, WQ_DEFAULT_QUEUE_DEPTH.
+pub(crate) const DEFAULT_QUEUE_DEPTH: u32 = 16;
+/// Tries of write() after the first. Source: K612 `idxd.h`, IDXD_ENQCMDS_RETRIES.
+pub(crate) const DEFAULT_RETRIES: u32 = 32;
+/// Traffic class of a group on version 1 and 2 devices. Source: K612 `init.c`.
+pub(crate) const DEFAULT_CLASS: u8 = 1;
+
+/// What the driver takes a device's state to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Disabled,
+    Enabled,
+    Halted,
+}
+
+/// A driver of the dsa bus.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Driver {
+    /// Devices.
+    Idxd,
+    /// Queues for the kernel's own copies.
+    Dmaengine,
+    /// Queues with a node.
+    User,
+    /// The interface before 5.15: hands on to the others.
+    Compat,
+}
+
+impl Driver {
+    /// In the order they register.
+    pub(crate) const ALL: [Driver; 4] = [Driver::Idxd, Driver::Dmaengine, Driver::User, Driver::Compat];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Driver::Idxd => "idxd",
+            Driver::Dmaengine => "dmaengine",
+            Driver::User => "user",
+            Driver::Compat => "dsa",
+        }
+    }
+}
+
+/// What a queue is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Type {
+    #[default]
+    None,
+    Kernel,
+    User,
+}
+
+impl Type {
+    pub(crate) const ALL: [Type; 3] = [Type::None, Type::Kernel, Type::User];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Type::None => "none",
+            Type::Kernel => "kernel",
+            Type::User => "user",
+        }
+    }
+}
+
+/// One device.
+#[derive(Debug)]
+pub(crate) struct Dsa {
+    /// N of `dsaN`.
+    pub(crate) number: u32,
+    /// `0000:6a:01.0`.
+    pub(crate) address: String,
+    pub(crate) silicon: Silicon,
+    pub(crate) config_space: ConfigSpace,
+    pub(crate) state: State,
+    /// Bound to `idxd`.
+    pub(crate) bound: bool,
+    /// How the last command or bind went.
+    pub(crate) cmd_status: u32,
+    /// 0 for none.
+    pub(crate) read_buffer_limit: u32,
+    /// SWERROR as last read in the error interrupt.
+    pub(crate) errors: [u64; 4],
+    /// There if the device has one and the driver knows of it.
+    pub(crate) event_log: Option<EventLog>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) engines: Vec<Engine>,
+    pub(crate) wqs: Vec<Wq>,
+}
+
+/// One group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Group {
+    pub(crate) read_buffers_reserved: u32,
+    pub(crate) read_buffers_allowed: u32,
+    pub(crate) use_read_buffer_limit: bool,
+    pub(crate) traffic_class_a: u8,
+    pub(crate) traffic_class_b: u8,
+    pub(crate) desc_progress_limit: u8,
+    pub(crate) batch_progress_limit: u8,
+}
+
+/// One engine.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Engine {
+    pub(crate) group: Option<usize>,
+}
+
+/// One queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wq {
+    pub(crate) enabled: bool,
+    pub(crate) group: Option<usize>,
+    pub(crate) size: u32,
+    pub(crate) driver_name: String,
+    /// What a reset of the queue forgets.
+    pub(crate) settings: WqSettings,
+    /// Which driver it is bound to.
+    pub(crate) driver: Option<Driver>,
+    /// Of its node.
+    pub(crate) minor: Option<u32>,
+    /// Open files.
+    pub(crate) clients: u32,
+    /// Counts how often it was enabled: files opened before are another queue's.
+    pub(crate) generation: u64,
+    /// Descriptors waiting, as last told.
+    pub(crate) occupancy: u32,
+}
+
+/// What Reset WQ sets back. Source: linux-abi §6, "what unbind forgets".
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WqSettings {
+    pub(crate) dedicated: bool,
+    pub(crate) priority: u32,
+    pub(crate) threshold: u32,
+    pub(crate) block_on_fault: bool,
+    pub(crate) ats_disable: bool,
+    pub(crate) prs_disable: bool,
+    pub(crate) kind: Type,
+    pub(crate) name: String,
+    pub(crate) max_transfer: u64,
+    pub(crate) max_batch: u64,
+    pub(crate) enqcmds_retries: u32,
+    pub(crate) op_config: OpCap,
+}
+
+impl Dsa {
+    /// A device the driver has just found.
+    pub(crate) fn new(number: u32, address: String, silicon: Silicon, abi: Abi) -> Self {
+        let caps = *silicon.capabilities();
+        let has_log = abi >= Abi::V6_6 && caps.event_log_entry_bytes() > 0;
+        let config_space = ConfigSpace::new(&caps, number, silicon.device().pci());
+        let mut dsa = Dsa {
+            number,
+            address,
+            silicon,
+            config_space,
+            state: State::Disabled,
+            bound: false,
+            cmd_status: 0,
+            read_buffer_limit: 0,
+            errors: [0; 4],
+            event_log: has_log.then(EventLog::default),
+            groups: Vec::new(),
+            engines: Vec::new(),
+            wqs: (0..caps.wq_cap.queues()).map(|_| Wq::new(&caps)).collect(),
+        };
+        dsa.clear();
+        dsa
+    }
+
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        self.silicon.capabilities()
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("dsa{}", self.number)
+    }
+
+    /// What a reset of the device leaves: no groups, no sizes, default settings. The read buffer limit and driver names stay.
+    /// Source: K612 `device.c`, idxd_device_clear_state.
+    pub(crate) fn clear(&mut self) {
+        let caps = *self.silicon.capabilities();
+        let buffers = u32::from(caps.grp_cap.read_buffers());
+        self.groups = (0..caps.grp_cap.groups()).map(|_| Group::new(buffers)).collect();
+        self.engines = (0..caps.eng_cap.engines()).map(|_| Engine::default()).collect();
+        for wq in &mut self.wqs {
+            wq.forget(&caps);
+            wq.size = 0;
+            wq.group = None;
+        }
+        self.state = State::Disabled;
+    }
+
+    /// Engines of a group.
+    pub(crate) fn engines_of(&self, group: usize) -> u32 {
+        let members = self.engines.iter().filter(|engine| engine.group == Some(group)).count();
+        u32::try_from(members).unwrap_or(u32::MAX)
+    }
+
+    /// Entries all queues together claim.
+    pub(crate) fn claimed_entries(&self) -> u32 {
+        self.wqs.iter().map(|wq| wq.size).sum()
+    }
+
+    /// Read buffers that no group has reserved.
+    pub(crate) fn free_read_buffers(&self) -> u32 {
+        let reserved = self.groups.iter().map(|group| group.read_buffers_reserved).sum();
+        u32::from(self.capabilities().grp_cap.read_buffers()).saturating_sub(reserved)
+    }
+
+    /// True if programs' address spaces can be used: PASIDs are on.
+    pub(crate) fn user_pasid(&self) -> bool {
+        self.silicon.device().pci().pasid
+    }
+}
+
+impl Group {
+    fn new(read_buffers: u32) -> Self {
+        Group {
+            read_buffers_reserved: 0,
+            read_buffers_allowed: read_buffers,
+            use_read_buffer_limit: false,
+            traffic_class_a: DEFAULT_CLASS,
+            traffic_class_b: DEFAULT_CLASS,
+            desc_progress_limit: 0,
+            batch_progress_limit: 0,
+        }
+    }
+}
+
+impl Wq {
+    fn new(caps: &Capabilities) -> Self {
+        Wq {
+            enabled: false,
+            group: None,
+            size: 0,
+            driver_name: String::new(),
+            settings: WqSettings::new(caps),
+            driver: None,
+            minor: None,
+            clients: 0,
+            generation: 0,
+            occupancy: 0,
+        }
+    }
+
+    /// Size, group and driver name survive.
+    pub(crate) fn forget(&mut self, caps: &Capabilities) {
+        self.enabled = false;
+        self.settings = WqSettings::new(caps);
+    }
+
+    pub(crate) fn shared(&self) -> bool {
+        !self.settings.dedicated
+    }
+}
+
+impl WqSettings {
+    fn new(caps: &Capabilities) -> Self {
+        WqSettings {
+            dedicated: false,
+            priority: 0,
+            threshold: 0,
+            block_on_fault: false,
+            ats_disable: false,
+            prs_disable: false,
+            kind: Type::None,
+            name: String::new(),
+            max_transfer: DEFAULT_MAX_TRANSFER,
+            max_batch: DEFAULT_MAX_BATCH,
+            enqcmds_retries: DEFAULT_RETRIES,
+            op_config: caps.op_cap,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A device's event log as the driver keeps it: its size, and the last entries for `event_log` in debugfs.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use telpher_abi::{EventLogEntry, Status};
+
+/// Fewest entries. Source: K612 `idxd.h`, IDXD_EVL_SIZE_MIN.
+pub(crate) const MIN_ENTRIES: u32 = 64;
+/// Most entries. Source: K612 `idxd.h`, IDXD_EVL_SIZE_MAX.
+pub(crate) const MAX_ENTRIES: u32 = 65_535;
+
+/// One log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct EventLog {
+    /// Entries of the ring: `event_log_size`.
+    pub(crate) size: u32,
+    /// Position of the next entry.
+    tail: u32,
+    entries: VecDeque<(u32, EventLogEntry)>,
+}
+
+impl Default for EventLog {
+    fn default() -> Self {
+        EventLog { size: MIN_ENTRIES, tail: 0, entries: VecDeque::new() }
+    }
+}
+
+impl EventLog {
+    /// Empties it, as enabling the device does.
+    pub(crate) fn restart(&mut self) {
+        self.tail = 0;
+        self.entries.clear();
+    }
+
+    /// Takes an entry in, over the oldest if the ring is full: the driver has always read what is there.
+    pub(crate) fn append(&mut self, entry: EventLogEntry) {
+        self.entries.push_back((self.tail, entry));
+        while self.entries.len() > self.size as usize {
+            self.entries.pop_front();
+        }
+        self.tail = (self.tail + 1) % self.size.max(1);
+    }
+
+    /// What debugfs shows: where the ring stands, then one line an entry, all of them processed.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("Event Log head {0} tail {0} interrupt pending 0\n\n", self.tail);
+        for (position, entry) in &self.entries {
+            let code = Status::from_code(entry.error_code());
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "entry {position} (processed): error {:#04x} ({}) wq {} pasid {} operation {:#04x} batch member {} index {} address {:#x}",
+                entry.error_code(),
+                code.meaning(),
+                entry.wq_index(),
+                entry.pasid(),
+                entry.operation(),
+                u8::from(entry.batch_member()),
+                entry.batch_index(),
+                entry.address(),
+            );
+        }
+        text
+    }
+}
+
+/// True for entries with which the driver writes a completion record in the device's stead. Source: linux-abi §7;
+/// batch-and-ordering §7.
+pub(crate) fn owes_record(entry: EventLogEntry) -> bool {
+    matches!(
+        Status::from_code(entry.error_code()),
+        Status::CompletionRecordFault | Status::DrainEventLog | Status::BatchEventLog
+    )
+}

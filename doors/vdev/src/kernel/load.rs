@@ -1,0 +1,266 @@
+//! A configuration in accel-config's JSON, applied as that tool does: every key in file order, through the attribute of the
+//! same name, then everything enabled. Source: linux-abi §10.
+
+use super::attribute::Id;
+use super::{Abi, Kernel, status};
+use crate::hardware::json::{Json, Object};
+use crate::hardware::{Hardware, HardwareDevice, HardwareError};
+use crate::tree::Errno;
+use telpher_abi::registers::VERSION_2;
+
+/// A key that can be set.
+struct Key {
+    name: &'static str,
+    /// Its name in older kernels and files.
+    older: Option<&'static str>,
+    /// When the tool leaves it out.
+    skipped: fn(&Kernel, Id, value: &str) -> bool,
+    /// What to do if it is refused.
+    advice: &'static str,
+}
+
+const fn key(name: &'static str, advice: &'static str) -> Key {
+    Key { name, older: None, skipped: |_, _, _| false, advice }
+}
+
+const fn renamed(name: &'static str, older: &'static str, advice: &'static str) -> Key {
+    Key { older: Some(older), ..key(name, advice) }
+}
+
+/// What an object is: its keys, and how the objects in it are called.
+struct Level {
+    /// `wq` of `wq0.1`.
+    kind: &'static str,
+    keys: &'static [Key],
+    /// Lists of objects in it; `true` if they become members.
+    children: &'static [(&'static str, &'static Level, bool)],
+}
+
+static DEVICE: Level = Level {
+    kind: "dsa",
+    keys: &[
+        renamed("read_buffer_limit", "token_limit", "at most max_read_buffers; 0 for none"),
+        Key {
+            // Saved files have it for devices without a log too.
+            skipped: |_, _, value| value == "0",
+            ..key(
+                "event_log_size",
+                "64 to 65535 on a device with an event log (\"capabilities\": \"full\"); else leave it out",
+            )
+        },
+    ],
+    children: &[
+        ("groups", &GROUP, false),
+        ("ungrouped_workqueues", &QUEUE, false),
+        ("ungrouped_engines", &ENGINE, false),
+    ],
+};
+
+static GROUP: Level = Level {
+    kind: "group",
+    keys: &[
+        renamed("read_buffers_reserved", "tokens_reserved", "all groups together may reserve max_read_buffers"),
+        Key {
+            skipped: |k, id, _| k.dsa(id).read_buffer_limit == 0,
+            ..renamed("use_read_buffer_limit", "use_token_limit", "0 or 1")
+        },
+        renamed(
+            "read_buffers_allowed",
+            "tokens_allowed",
+            "at least 4 for each engine, at most what is reserved or free; engines must stand before it",
+        ),
+        Key { skipped: old_device, ..key("traffic_class_a", "0 to 7") },
+        Key { skipped: old_device, ..key("traffic_class_b", "0 to 7") },
+        key("desc_progress_limit", "0 to 3, on devices with progress limits"),
+        key("batch_progress_limit", "0 to 3, on devices with progress limits"),
+    ],
+    children: &[("grouped_workqueues", &QUEUE, true), ("grouped_engines", &ENGINE, true)],
+};
+
+static QUEUE: Level = Level {
+    kind: "wq",
+    keys: &[
+        key("mode", "\"dedicated\" or \"shared\"; kernel 5.15 has no shared queues for users"),
+        key("size", "all queues together have max_work_queues_size entries"),
+        key("group_id", "-1 or the number of a group"),
+        key("priority", "1 to 15"),
+        key("block_on_fault", "0 or 1; 0 if prs_disable is 1"),
+        key("max_batch_size", "1 to the device's max_batch_size"),
+        key("max_transfer_size", "1 to the device's max_transfer_size"),
+        key("type", "\"user\", \"kernel\" or \"none\""),
+        key("name", "up to 1024 characters; type must stand before it"),
+        // Since 6.7 only; older kernels do without.
+        Key { skipped: |k, _, _| k.abi() < Abi::V6_12, ..key("driver_name", "\"user\" or \"dmaengine\"") },
+        Key {
+            // Listings print 0 for queues that have none.
+            skipped: |k, id, value| !k.wq(id).shared() || value == "0",
+            ..key("threshold", "1 to the queue's size; mode and size must stand before it")
+        },
+        key("ats_disable", "0 or 1, on devices that can"),
+        Key {
+            skipped: |_, _, value| value == "0",
+            ..key("prs_disable", "0 or 1, on devices that can, from kernel 6.4 on")
+        },
+        key("op_config", "a bitmap within the device's op_cap, on devices with per-queue operations"),
+    ],
+    children: &[],
+};
+
+static ENGINE: Level = Level { kind: "engine", keys: &[key("group_id", "-1 or the number of a group")], children: &[] };
+
+/// accel-config sets traffic classes from version 2 on.
+fn old_device(kernel: &Kernel, id: Id, _: &str) -> bool {
+    kernel.dsa(id).capabilities().version < VERSION_2
+}
+
+/// Applies and enables whatever the hardware says.
+pub(super) fn load(kernel: &mut Kernel, hardware: &Hardware) -> Result<(), HardwareError> {
+    for (device, found) in hardware.devices.iter().enumerate() {
+        let Some(configuration) = &found.configuration else { continue };
+        let mut loader = Loader { kernel, file: &hardware.source, found, device, queues: Vec::new() };
+        loader.object(&DEVICE, &configuration.0, None)?;
+        loader.enable()?;
+    }
+    Ok(())
+}
+
+struct Loader<'a> {
+    kernel: &'a mut Kernel,
+    file: &'a str,
+    found: &'a HardwareDevice,
+    device: usize,
+    /// Queues in groups, in file order.
+    queues: Vec<Id>,
+}
+
+impl Loader<'_> {
+    fn object(&mut self, level: &Level, object: &Object, group: Option<usize>) -> Result<(), HardwareError> {
+        let (index, path) = self.place(level, object)?;
+        let id = Id { device: self.device, index };
+        if self.left_out(level, object) {
+            return Ok(());
+        }
+        for (name, value) in &object.0 {
+            if let Some((_, below, joins)) = level.children.iter().find(|(list, ..)| *list == name) {
+                for child in self.objects(name, value)? {
+                    self.object(below, child, joins.then_some(index))?;
+                }
+            } else if let Some(key) = level.keys.iter().find(|key| key.name == name || key.older == Some(name)) {
+                self.set(level, id, &path, key, name, value)?;
+            }
+        }
+        // Standing in a group's list makes a member, whether or not the file says so again.
+        if let Some(group) = group.filter(|_| object.get("group_id").is_none()) {
+            let key = level.keys.iter().find(|key| key.name == "group_id");
+            if let Some(key) = key {
+                self.set(level, id, &path, key, "group_id", &Json::Number(group.to_string()))?;
+            }
+        }
+        if level.kind == "wq" && self.kernel.wq(id).group.is_some() {
+            self.queues.push(id);
+        }
+        Ok(())
+    }
+
+    /// Which object is meant, and where its attributes stand.
+    fn place(&self, level: &Level, object: &Object) -> Result<(usize, String), HardwareError> {
+        let root = self.kernel.device_path(Id { device: self.device, index: 0 });
+        let Some(Json::Text(name)) = object.get("dev") else {
+            return Err(self.shape(format!("an object of a {} has no \"dev\"", level.kind)));
+        };
+        if level.kind == "dsa" {
+            return Ok((0, root));
+        }
+        let number = self.found.number.to_string();
+        let parts = name.strip_prefix(level.kind).and_then(|rest| rest.split_once('.'));
+        // A preset is written for the first device and serves them all.
+        let own = parts.filter(|(device, _)| self.found.from_preset || *device == number);
+        let index = own.and_then(|(_, index)| index.parse::<usize>().ok());
+        let place = index.map(|index| (index, format!("{root}/{}{number}.{index}", level.kind)));
+        place
+            .filter(|(_, path)| self.kernel.entry(path).is_ok())
+            .ok_or_else(|| self.shape(format!("\"{name}\" is no {} of dsa{number}", level.kind)))
+    }
+
+    /// Presets do without shared queues where the kernel has none for users.
+    fn left_out(&self, level: &Level, object: &Object) -> bool {
+        let shared = matches!(object.get("mode"), Some(Json::Text(mode)) if mode == "shared");
+        self.found.from_preset && level.kind == "wq" && shared && self.kernel.abi() < Abi::V6_1
+    }
+
+    fn objects<'v>(&self, name: &str, value: &'v Json) -> Result<Vec<&'v Object>, HardwareError> {
+        let Json::List(items) = value else {
+            return Err(self.shape(format!("\"{name}\" is no list")));
+        };
+        let object = |item: &'v Json| match item {
+            Json::Object(object) => Ok(object),
+            _ => Err(self.shape(format!("\"{name}\" holds something that is no object"))),
+        };
+        items.iter().map(object).collect()
+    }
+
+    fn set(
+        &mut self,
+        level: &Level,
+        id: Id,
+        path: &str,
+        key: &Key,
+        name: &str,
+        value: &Json,
+    ) -> Result<(), HardwareError> {
+        let text = match value {
+            Json::Number(text) | Json::Text(text) => text.clone(),
+            Json::Flag(on) => u8::from(*on).to_string(),
+            Json::Null | Json::List(_) | Json::Object(_) => {
+                return Err(self.refused(path, name, Errno::INVAL, "a number or a text is wanted"));
+            }
+        };
+        // The tool takes no negative values for a group.
+        if level.kind == "group" && text.starts_with('-') {
+            return Err(self.refused(path, name, Errno::INVAL, key.advice));
+        }
+        if text.is_empty() || (key.skipped)(self.kernel, id, &text) {
+            return Ok(());
+        }
+        let names = [Some(key.name), key.older];
+        let present = names.into_iter().flatten().find(|name| self.kernel.entry(&format!("{path}/{name}")).is_ok());
+        let attribute = format!("{path}/{}", present.unwrap_or(key.name));
+        match self.kernel.store(&attribute, text.as_bytes()) {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.refused(path, &format!("{name} {text}"), errno, key.advice)),
+        }
+    }
+
+    /// The device, then its queues.
+    fn enable(&mut self) -> Result<(), HardwareError> {
+        let device = Id { device: self.device, index: 0 };
+        let path = self.kernel.device_path(device);
+        let mut binds = vec![("idxd", path)];
+        for queue in &self.queues {
+            let kernel_type = self.kernel.wq(*queue).settings.kind == super::device::Type::Kernel;
+            binds.push((if kernel_type { "dmaengine" } else { "user" }, self.kernel.queue_path(*queue)));
+        }
+        for (driver, path) in binds {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            if let Err(errno) = self.kernel.store(&format!("/sys/bus/dsa/drivers/{driver}/bind"), name.as_bytes()) {
+                let reason = status::meaning(self.kernel.dsa(device).cmd_status);
+                return Err(self.refused(&path, &format!("bind to {driver}"), errno, &reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, path: &str, key: &str, errno: Errno, advice: &str) -> HardwareError {
+        HardwareError::Refused {
+            file: self.file.into(),
+            object: path.rsplit('/').next().unwrap_or_default().into(),
+            key: key.into(),
+            errno,
+            advice: advice.into(),
+        }
+    }
+
+    fn shape(&self, what: String) -> HardwareError {
+        HardwareError::Shape { file: self.file.into(), what }
+    }
+}

@@ -1,0 +1,30 @@
+//! The perf PMU of a device, under event_source. It says how events are written; counting them takes the kernel's
+//! perf_event_open(), which knows nothing of it. Source: K612 `perfmon.c`; registers.md §5.
+
+use super::super::attribute::{Attribute, Kind, Store, check, line, read_only, read_write};
+use crate::tree::Errno;
+
+/// First PMU type. Source: chosen, far above what a kernel gives out, so that it is never another unit's.
+const FIRST_TYPE: u32 = 1000;
+
+/// The rows of the unit.
+pub(crate) static ROWS: &[Attribute] = &[
+    read_only("cpumask", |_, _| line(0)),
+    read_write(
+        "perf_event_mux_interval_ms",
+        |_, _| line(1),
+        Store::value(Kind::Signed, &[check(Errno::INVAL, |_, _, input| input.number >= 1)], |_, _, _| {}),
+    ),
+    read_only("type", |k, id| line(FIRST_TYPE + k.dsa(id).number)),
+];
+
+/// The rows of its `format/`.
+pub(crate) static FORMAT: &[Attribute] = &[
+    read_only("event", |_, _| line("config:4-31")),
+    read_only("event_category", |_, _| line("config:0-3")),
+    read_only("filter_eng", |_, _| line("config1:52-59")),
+    read_only("filter_pgsz", |_, _| line("config1:40-43")),
+    read_only("filter_sz", |_, _| line("config1:44-51")),
+    read_only("filter_tc", |_, _| line("config1:32-39")),
+    read_only("filter_wq", |_, _| line("config1:0-31")),
+];
