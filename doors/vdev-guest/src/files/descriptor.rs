@@ -1,0 +1,126 @@
+//! Calls on descriptors that belong to the program, made past the C library: numbers that may be closed at any moment, and
+//! pointers that may be wrong, both for the kernel to judge.
+#![allow(unsafe_code, reason = "system calls on the program's descriptors and memory")]
+
+use crate::files::path::Path;
+use crate::files::shadow;
+use crate::sys::{self, Errno, call, word};
+use rustix::fs::Stat;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::os::fd::{IntoRawFd, RawFd};
+
+/// open(2) of an absolute path; the answer is the program's from now on.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn open(path: &Path, flags: c_int, mode: u32) -> Result<RawFd, Errno> {
+    let flags = rustix::fs::OFlags::from_bits_retain(flags.cast_unsigned());
+    rustix::fs::open(path.as_c_str(), flags, rustix::fs::Mode::from_raw_mode(mode)).map(IntoRawFd::into_raw_fd)
+}
+
+/// Where the kernel shows a descriptor as a link.
+///
+/// # Errors
+/// EBADF for a negative number.
+pub(crate) fn link_of(fd: RawFd) -> Result<Path, Errno> {
+    let mut number = u32::try_from(fd).map_err(|_| Errno::BADF)?;
+    let mut digits = [0; 10];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        // Cannot lose bits: a remainder of ten.
+        digits[start] = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    // Not "self": that is the thread group's first thread, which may have ended or have a table of its own.
+    let mut path = Path::new(b"/proc/thread-self/fd")?;
+    path.push(&digits[start..])?;
+    Ok(path)
+}
+
+/// The text of that link: a path, or something like `/memfd:name (deleted)`.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn text_of(fd: RawFd, into: &mut [u8]) -> Result<&[u8], Errno> {
+    shadow::link(link_of(fd)?.as_c_str(), into).map_err(|error| if error == Errno::NOENT { Errno::BADF } else { error })
+}
+
+/// fstat(2).
+///
+/// # Errors
+/// The system's.
+pub(crate) fn status(fd: RawFd) -> Result<Stat, Errno> {
+    let mut status = MaybeUninit::<Stat>::uninit();
+    // SAFETY: rustix's Stat is the kernel's structure for this call; it is written as a whole if the call succeeds.
+    unsafe {
+        call(libc::SYS_fstat, [word(fd), status.as_mut_ptr().addr(), 0, 0, 0, 0])?;
+        Ok(status.assume_init())
+    }
+}
+
+/// lseek(2).
+///
+/// # Errors
+/// The system's.
+pub(crate) fn seek(fd: RawFd, offset: i64, whence: c_int) -> Result<u64, Errno> {
+    // SAFETY: no pointer is passed.
+    unsafe { call(libc::SYS_lseek, [word(fd), (offset as isize).cast_unsigned(), word(whence), 0, 0, 0]) }
+        .map(|offset| offset as u64)
+}
+
+/// write(2) from the program's memory.
+///
+/// # Errors
+/// The system's, EFAULT among them.
+pub(crate) fn write(fd: RawFd, from: *const u8, len: usize) -> Result<usize, Errno> {
+    // SAFETY: the kernel only reads there, and answers EFAULT where there is nothing to read.
+    unsafe { call(libc::SYS_write, [word(fd), from.addr(), len, 0, 0, 0]) }
+}
+
+/// Copies from the program's memory, which it may have named wrongly.
+///
+/// # Errors
+/// EFAULT if not all of it can be read.
+pub(crate) fn fetch(from: *const u8, into: &mut [u8]) -> Result<(), Errno> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: into.len() };
+    let process = sys::process() as usize;
+    // SAFETY: both vectors outlive the call; the kernel writes only to `into`, as long as told, and checks where it reads.
+    let copied = unsafe {
+        call(libc::SYS_process_vm_readv, [process, (&raw const local).addr(), 1, (&raw const remote).addr(), 1, 0])
+    };
+    match copied {
+        Ok(copied) if copied == into.len() => Ok(()),
+        Ok(_) | Err(Errno::FAULT) => Err(Errno::FAULT),
+        Err(_) => {
+            // A sandbox without that call.
+            // SAFETY: the program has handed these bytes to write(); a wrong pointer faults here as it would in any library.
+            unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+            Ok(())
+        }
+    }
+}
+
+/// The working directory as the kernel knows it.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn working_directory(into: &mut [u8]) -> Result<&[u8], Errno> {
+    // SAFETY: the kernel writes at most as many bytes as told.
+    let len = unsafe { call(libc::SYS_getcwd, [into.as_mut_ptr().addr(), into.len(), 0, 0, 0, 0]) }?;
+    // The length counts the zero at the end.
+    Ok(&into[..len.saturating_sub(1)])
+}
+
+/// chdir(2).
+///
+/// # Errors
+/// The system's.
+pub(crate) fn change_directory(path: &Path) -> Result<(), Errno> {
+    rustix::process::chdir(path.as_c_str())
+}

@@ -1,0 +1,82 @@
+//! What readdir(3) tells of directories of ours, and of those of the machine that gain entries: a list made at the opening.
+#![allow(unsafe_code, reason = "lists directories by the program's descriptors")]
+
+use crate::files::path::Path;
+use crate::files::shadow::{MERGED, Shadow, Side};
+use crate::files::{descriptor, status};
+use crate::sys::Errno;
+use rustix::fs::{FileType, OFlags, RawDir};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+/// One entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    /// Its name.
+    pub(crate) name: Vec<u8>,
+    /// Its inode number, as stat(2) tells it.
+    pub(crate) inode: u64,
+    /// What it is.
+    pub(crate) kind: FileType,
+}
+
+/// The entries of an open directory that is known by this path.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn list(shadow: Shadow<'_>, fd: RawFd, path: &Path, side: Side) -> Result<Vec<Entry>, Errno> {
+    // SAFETY: only borrowed for this call; a program that closes its directory meanwhile gets EBADF, or the list of what it
+    // has opened instead, as from the C library.
+    let directory = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mut entries = entries_of(directory)?;
+    match side {
+        Side::Ours => present(path, &mut entries),
+        Side::Real => {}
+        Side::Merged => {
+            let place = shadow.place(path)?;
+            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let tree: OwnedFd = rustix::fs::open(place.as_c_str(), flags, rustix::fs::Mode::empty())?;
+            let mut ours = entries_of(std::os::fd::AsFd::as_fd(&tree))?;
+            present(path, &mut ours);
+            ours.retain(|entry| !entries.iter().any(|real| real.name == entry.name));
+            entries.append(&mut ours);
+        }
+    }
+    Ok(entries)
+}
+
+/// Makes the tree's entries look as their directory's file system would.
+fn present(directory: &Path, entries: &mut Vec<Entry>) {
+    entries.retain(|entry| entry.name != MERGED);
+    for entry in entries {
+        entry.inode = status::inode(entry.inode);
+        if entry.kind == FileType::RegularFile && status::is_node(directory) {
+            entry.kind = FileType::CharacterDevice;
+        }
+    }
+}
+
+fn entries_of(directory: BorrowedFd<'_>) -> Result<Vec<Entry>, Errno> {
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = Vec::new();
+    let mut stream = RawDir::new(directory, &mut buffer);
+    while let Some(entry) = stream.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes().to_vec();
+        entries.push(Entry { name, inode: entry.ino(), kind: entry.file_type() });
+    }
+    Ok(entries)
+}
+
+/// The descriptors this process has, without allocating for more than there are.
+pub(crate) fn descriptors() -> Vec<RawFd> {
+    let Ok(path) = Path::new(b"/proc/thread-self/fd") else { return Vec::new() };
+    let Ok(fd) = descriptor::open(&path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) else {
+        return Vec::new();
+    };
+    // SAFETY: opened above, and nobody else knows it.
+    let directory = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+    let entries = entries_of(std::os::fd::AsFd::as_fd(&directory)).unwrap_or_default();
+    let numbers = entries.iter().filter_map(|entry| std::str::from_utf8(&entry.name).ok()?.parse().ok());
+    numbers.filter(|number| *number != fd).collect()
+}

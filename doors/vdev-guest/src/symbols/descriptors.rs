@@ -1,0 +1,317 @@
+//! Reading, writing, duplicating and closing: calls with a descriptor, which cost one load unless it is ours.
+#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+
+use super::next::interpose;
+use super::route::refuse;
+use super::stdio;
+use crate::files::attribute::{self, Host};
+use crate::files::table::{self, Kind};
+use crate::files::{self, descriptor};
+use crate::sys::{self, Errno, answer};
+use crate::{guard, node};
+use libc::{iovec, off_t, ssize_t};
+use std::ffi::{c_int, c_uint, c_ulong, c_void};
+
+/// Most segments of a vector. Source: UAPI limits.h, UIO_MAXIOV.
+const MAX_SEGMENTS: usize = 1024;
+/// Most bytes of a write that an attribute looks at.
+const PAGE: usize = 4096;
+
+/// True if a descriptor is a queue's node whose calls are answered here.
+pub(super) fn is_node(fd: c_int) -> bool {
+    node::is_node(fd) && files::are_shown()
+}
+
+/// Before a read: an attribute's text is made new if the read begins where it begins. `offset` is that of the read, if it names one.
+fn before_read(fd: c_int, offset: Option<off_t>) -> Result<(), Errno> {
+    if is_node(fd) {
+        // The driver has no read(). Source: K612 fs/read_write.c, vfs_read, without FMODE_CAN_READ.
+        return Err(Errno::INVAL);
+    }
+    let Some(path) = files::attribute_of(fd) else { return Ok(()) };
+    // A read at an offset makes the text anew up to there. Source: K612 fs/seq_file.c, seq_read_iter.
+    if offset.is_some() || descriptor::seek(fd, 0, libc::SEEK_CUR)? == 0 {
+        attribute::refresh(&Host, fd, &path)?;
+    }
+    Ok(())
+}
+
+/// True if nothing about a descriptor is ours.
+#[inline]
+fn is_foreign(fd: c_int) -> bool {
+    table::kind(fd) == Kind::Foreign && !node::is_node(fd)
+}
+
+/// A read, by whichever function.
+fn read_by(fd: c_int, offset: Option<off_t>, next: impl FnOnce() -> ssize_t) -> ssize_t {
+    if !is_foreign(fd)
+        && let Err(error) = before_read(fd, offset)
+    {
+        return answer(Err(error));
+    }
+    next()
+}
+
+/// A write from one buffer, by whichever function.
+fn write_by(
+    fd: c_int,
+    from: *const c_void,
+    len: usize,
+    offset: Option<off_t>,
+    next: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if is_foreign(fd) { next() } else { write_ours(fd, from, len, offset).map_or_else(next, answer) }
+}
+
+/// A write to what may be ours; `None` if it is not.
+pub(super) fn write_ours(
+    fd: c_int,
+    from: *const c_void,
+    len: usize,
+    offset: Option<off_t>,
+) -> Option<Result<usize, Errno>> {
+    if is_node(fd) {
+        return Some(match offset {
+            None => node::write(fd, from.cast(), len),
+            // The node cannot seek. Source: K612 fs/read_write.c, ksys_pwrite64, without FMODE_PWRITE.
+            Some(_) => Err(Errno::SPIPE),
+        });
+    }
+    let path = files::attribute_of(fd)?;
+    let Ok(offset) = offset.map(u64::try_from).transpose() else { return Some(Err(Errno::INVAL)) };
+    Some(attribute::write(&Host, fd, &path, from.cast(), len, offset))
+}
+
+/// A write from a vector, by whichever function.
+unsafe fn write_vector_by(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: Option<off_t>,
+    next: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    if is_foreign(fd) || vector.is_null() || count > MAX_SEGMENTS {
+        return next();
+    }
+    // SAFETY: as many segments as the program says, which is what writev() asks for.
+    let segments = unsafe { std::slice::from_raw_parts(vector, count) };
+    if is_node(fd) {
+        // The driver's write() is called for each segment. Source: K612 fs/read_write.c, do_loop_readv_writev.
+        let mut total = 0;
+        for segment in segments {
+            match node::write(fd, segment.iov_base.cast_const().cast(), segment.iov_len) {
+                Ok(written) => total += written,
+                Err(error) if total == 0 => return answer(Err(error)),
+                Err(_) => break,
+            }
+        }
+        return answer(Ok(total));
+    }
+    if files::attribute_of(fd).is_none() {
+        return next();
+    }
+    // An attribute gets the whole vector as one write.
+    let mut page = [0; PAGE];
+    let mut filled = 0;
+    for segment in segments {
+        let room = &mut page[filled..];
+        let len = segment.iov_len.min(room.len());
+        if let Err(error) = descriptor::fetch(segment.iov_base.cast_const().cast(), &mut room[..len]) {
+            return answer(Err(error));
+        }
+        filled += len;
+    }
+    write_ours(fd, page.as_ptr().cast(), filled, offset).map_or_else(next, answer)
+}
+
+/// After `new` has become a duplicate of `old`.
+fn duplicated(old: c_int, new: c_int) {
+    if new < 0 {
+        return;
+    }
+    if node::is_node(old) {
+        node::duplicated(old, new);
+        table::notice(new);
+    }
+    table::set(new, table::kind(old));
+    stdio::settle(new);
+}
+
+/// A duplicate onto a number of the program's choice.
+fn duplicate_onto(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int {
+    let plain = is_foreign(old) && is_foreign(new) && !guard::is_guard(new);
+    if plain || old == new || sys::fcntl(old, libc::F_GETFD, 0).is_err() {
+        return next();
+    }
+    if table::belongs_here() {
+        if let Err(error) = guard::make_room(new) {
+            return refuse(error);
+        }
+        node::forget(new);
+    }
+    let answered = next();
+    duplicated(old, answered);
+    answered
+}
+
+/// Closes a range; `range` closes one that has nothing of this library's own in it.
+fn close_all(first: c_uint, last: c_uint, range: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
+    let number = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
+    if table::belongs_here() {
+        for fd in number(first)..=number(last).min(table::highest()) {
+            if node::is_node(fd) {
+                node::forget(fd);
+            }
+            table::set(fd, Kind::Foreign);
+        }
+    }
+    let mut from = first;
+    while let Some(kept) = guard::next(number(from)).map(c_int::cast_unsigned).filter(|kept| *kept <= last) {
+        if from < kept && range(from, kept - 1) != 0 {
+            return -1;
+        }
+        // Cannot overflow: descriptors are positive ints.
+        from = kept + 1;
+    }
+    let answered = if from <= last || from == first { range(from, last) } else { 0 };
+    stdio::settle(libc::STDOUT_FILENO);
+    stdio::settle(libc::STDERR_FILENO);
+    answered
+}
+
+interpose! {
+    fn read(fd: c_int, into: *mut c_void, len: usize) -> ssize_t { |next|
+        read_by(fd, None, || next(fd, into, len))
+    }
+    fn __read_chk(fd: c_int, into: *mut c_void, len: usize, room: usize) -> ssize_t { |next|
+        read_by(fd, None, || next(fd, into, len, room))
+    }
+    fn pread(fd: c_int, into: *mut c_void, len: usize, offset: off_t) -> ssize_t { |next|
+        read_by(fd, Some(offset), || next(fd, into, len, offset))
+    }
+    fn pread64(fd: c_int, into: *mut c_void, len: usize, offset: off_t) -> ssize_t { |next|
+        read_by(fd, Some(offset), || next(fd, into, len, offset))
+    }
+    fn __pread_chk(fd: c_int, into: *mut c_void, len: usize, offset: off_t, room: usize) -> ssize_t { |next|
+        read_by(fd, Some(offset), || next(fd, into, len, offset, room))
+    }
+    fn __pread64_chk(fd: c_int, into: *mut c_void, len: usize, offset: off_t, room: usize) -> ssize_t { |next|
+        read_by(fd, Some(offset), || next(fd, into, len, offset, room))
+    }
+    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t { |next|
+        read_by(fd, None, || next(fd, vector, count))
+    }
+    fn preadv(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t { |next|
+        read_by(fd, Some(offset), || next(fd, vector, count, offset))
+    }
+    fn preadv64(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t { |next|
+        read_by(fd, Some(offset), || next(fd, vector, count, offset))
+    }
+    fn preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t { |next|
+        read_by(fd, Some(offset).filter(|offset| *offset != -1), || next(fd, vector, count, offset, flags))
+    }
+    fn preadv64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t { |next|
+        read_by(fd, Some(offset).filter(|offset| *offset != -1), || next(fd, vector, count, offset, flags))
+    }
+    fn write(fd: c_int, from: *const c_void, len: usize) -> ssize_t { |next|
+        write_by(fd, from, len, None, || next(fd, from, len))
+    }
+    fn pwrite(fd: c_int, from: *const c_void, len: usize, offset: off_t) -> ssize_t { |next|
+        write_by(fd, from, len, Some(offset), || next(fd, from, len, offset))
+    }
+    fn pwrite64(fd: c_int, from: *const c_void, len: usize, offset: off_t) -> ssize_t { |next|
+        write_by(fd, from, len, Some(offset), || next(fd, from, len, offset))
+    }
+    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t { |next|
+        write_vector_by(fd, vector, count, None, || next(fd, vector, count))
+    }
+    fn pwritev(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t { |next|
+        write_vector_by(fd, vector, count, Some(offset), || next(fd, vector, count, offset))
+    }
+    fn pwritev64(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t { |next|
+        write_vector_by(fd, vector, count, Some(offset), || next(fd, vector, count, offset))
+    }
+    fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t { |next|
+        write_vector_by(fd, vector, count, Some(offset).filter(|offset| *offset != -1), || next(fd, vector, count, offset, flags))
+    }
+    fn pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t { |next|
+        write_vector_by(fd, vector, count, Some(offset).filter(|offset| *offset != -1), || next(fd, vector, count, offset, flags))
+    }
+    // sysfs gives its files neither to nor from the kernel's own copying; callers go on with read and write.
+    fn copy_file_range(from: c_int, at: *mut off_t, to: c_int, to_at: *mut off_t, len: usize, flags: c_uint) -> ssize_t { |next|
+        if is_ours(from) || is_ours(to) { answer(Err(Errno::INVAL)) } else { next(from, at, to, to_at, len, flags) }
+    }
+    fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: usize) -> ssize_t { |next|
+        if is_ours(from) || is_ours(to) { answer(Err(Errno::INVAL)) } else { next(to, from, at, len) }
+    }
+    fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: usize) -> ssize_t { |next|
+        if is_ours(from) || is_ours(to) { answer(Err(Errno::INVAL)) } else { next(to, from, at, len) }
+    }
+    fn splice(from: c_int, at: *mut off_t, to: c_int, to_at: *mut off_t, len: usize, flags: c_uint) -> ssize_t { |next|
+        if is_ours(from) || is_ours(to) { answer(Err(Errno::INVAL)) } else { next(from, at, to, to_at, len, flags) }
+    }
+    fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int { |next|
+        if is_node(fd) { refuse(Errno::NOTTY) } else { next(fd, request, argument) }
+    }
+    fn dup(fd: c_int) -> c_int { |next| {
+        let new = next(fd);
+        duplicated(fd, new);
+        new
+    } }
+    fn dup2(old: c_int, new: c_int) -> c_int { |next| duplicate_onto(old, new, || next(old, new)) }
+    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int { |next| duplicate_onto(old, new, || next(old, new, flags)) }
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int { |next| {
+        let answered = next(fd, command, argument);
+        if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
+            duplicated(fd, answered);
+        }
+        answered
+    } }
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int { |next| {
+        let answered = next(fd, command, argument);
+        if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
+            duplicated(fd, answered);
+        }
+        answered
+    } }
+    fn close(fd: c_int) -> c_int { |next| {
+        if guard::is_guard(fd) {
+            return refuse(Errno::BADF);
+        }
+        if is_foreign(fd) || !table::belongs_here() {
+            return next(fd);
+        }
+        if node::is_node(fd) {
+            return sys::answer_int(node::close(fd).map(|()| 0));
+        }
+        table::set(fd, Kind::Foreign);
+        let answered = next(fd);
+        stdio::settle(fd);
+        answered
+    } }
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int { |next|
+        if flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0 || first > last {
+            next(first, last, flags)
+        } else {
+            close_all(first, last, |first, last| next(first, last, flags))
+        }
+    }
+    fn closefrom(first: c_int) -> () { |next| {
+        let range = |first: c_uint, last: c_uint| {
+            let closed = sys::call(libc::SYS_close_range, [first as usize, last as usize, 0, 0, 0, 0]);
+            sys::answer_int(closed.map(|_| 0))
+        };
+        let kept = sys::KeptErrno::new();
+        if close_all(first.max(0).cast_unsigned(), c_uint::MAX, range) != 0 {
+            drop(kept);
+            // A kernel without that call.
+            next(first);
+        }
+    } }
+}
+
+/// True for an attribute or a node.
+fn is_ours(fd: c_int) -> bool {
+    !is_foreign(fd) && (is_node(fd) || files::attribute_of(fd).is_some())
+}

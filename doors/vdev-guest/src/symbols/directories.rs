@@ -1,0 +1,388 @@
+//! Listing directories, and going into them.
+//!
+//! A directory of ours, and one of the machine's that gains entries, has a stream of our own; `DIR` is opaque to programs, and all
+//! functions that take one are here.
+#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+
+use super::next::interpose;
+use super::route::{Route, find, refuse, refuse_pointer, route};
+use crate::files::listing::{self, Entry};
+use crate::files::path::{LONGEST, Path};
+use crate::files::shadow::{self, Side};
+use crate::files::table::{self, Kind};
+use crate::files::walk::{Found, What};
+use crate::files::{self, descriptor};
+use crate::sys::{self, Errno, answer_int};
+use libc::{AT_FDCWD, c_long, dirent64};
+use rustix::fs::FileType;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{MaybeUninit, offset_of};
+
+/// First word of a stream of ours. The C library's begins with its descriptor, an int, which is never negative as this one's lower
+/// half is.
+const MARK: u64 = 0x7e1f_e795_ffff_ff01;
+/// How a directory is opened for listing. Source: glibc opendir(3).
+const FOR_LISTING: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+
+/// A stream of ours.
+#[repr(C)]
+pub(super) struct Stream {
+    mark: u64,
+    fd: c_int,
+    path: Path,
+    side: Side,
+    entries: Vec<Entry>,
+    at: usize,
+    current: MaybeUninit<dirent64>,
+}
+
+/// What programs have of a stream.
+pub(super) type Directory = c_void;
+
+impl Stream {
+    /// A stream over an open directory; `None` if the C library's own does.
+    fn over(fd: c_int) -> Option<Result<*mut Directory, Errno>> {
+        if !files::are_shown() || table::kind(fd) != Kind::Place {
+            return None;
+        }
+        let mut text = [0; LONGEST];
+        let text = descriptor::text_of(fd, &mut text).ok()?;
+        let tree = files::tree()?;
+        let (path, side) = match tree.path_of(text) {
+            Some(path) => (Path::new(path).ok()?, Side::Ours),
+            None => {
+                let path = Path::new(text).ok()?;
+                let side = tree.side(&path);
+                (path, side)
+            }
+        };
+        if side == Side::Real {
+            return None;
+        }
+        match descriptor::status(fd) {
+            Ok(status) if shadow::kind(&status) != FileType::Directory => return Some(Err(Errno::NOTDIR)),
+            Ok(_) => {}
+            Err(error) => return Some(Err(error)),
+        }
+        let entries = match listing::list(tree, fd, &path, side) {
+            Ok(entries) => entries,
+            Err(error) => return Some(Err(error)),
+        };
+        let stream = Stream { mark: MARK, fd, path, side, entries, at: 0, current: MaybeUninit::zeroed() };
+        Some(Ok(Box::into_raw(Box::new(stream)).cast()))
+    }
+
+    /// The stream behind a program's pointer, if it is one of ours.
+    ///
+    /// # Safety
+    /// `directory` is a stream that was opened and not closed, of ours or of the C library's, that no other thread uses now.
+    unsafe fn of<'a>(directory: *mut Directory) -> Option<&'a mut Stream> {
+        if directory.is_null() {
+            return None;
+        }
+        // SAFETY: either kind of stream has eight bytes at its beginning; with our mark it is ours, made by `over`.
+        unsafe { (directory.cast::<u64>().read() == MARK).then(|| &mut *directory.cast::<Stream>()) }
+    }
+
+    /// The next entry, in the stream's own place for it.
+    fn next(&mut self) -> Option<*mut dirent64> {
+        let entry = self.entries.get(self.at)?;
+        self.at += 1;
+        // SAFETY: there is room for a whole structure.
+        unsafe { put(entry, self.at, self.current.as_mut_ptr()) };
+        Some(self.current.as_mut_ptr())
+    }
+
+    /// Lists the directory anew.
+    fn rewind(&mut self) {
+        self.at = 0;
+        if descriptor::seek(self.fd, 0, libc::SEEK_SET).is_ok()
+            && let Some(tree) = files::tree()
+            && let Ok(entries) = listing::list(tree, self.fd, &self.path, self.side)
+        {
+            self.entries = entries;
+        }
+    }
+}
+
+/// Bytes of an entry as the kernel lays it out: up to the zero of its name, in whole words.
+fn length(entry: &Entry) -> usize {
+    (offset_of!(dirent64, d_name) + entry.name.len() + 1).next_multiple_of(8)
+}
+
+/// Writes an entry; `position` is that of the next.
+///
+/// # Safety
+/// There is room for [`length`] bytes at `into`, aligned for a `dirent64`.
+unsafe fn put(entry: &Entry, position: usize, into: *mut dirent64) {
+    // SAFETY: each field lies within the length, by the caller's promise; a name of the kernel's has at most 255 bytes.
+    unsafe {
+        (&raw mut (*into).d_ino).write(entry.inode);
+        (&raw mut (*into).d_off).write(i64::try_from(position).unwrap_or(i64::MAX));
+        (&raw mut (*into).d_reclen).write(u16::try_from(length(entry)).unwrap_or(u16::MAX));
+        // The type's number is the file mode's upper bits. Source: UAPI dirent.h, IFTODT.
+        (&raw mut (*into).d_type).write(u8::try_from(entry.kind.as_raw_mode() >> 12).unwrap_or(libc::DT_UNKNOWN));
+        let name = (&raw mut (*into).d_name).cast::<u8>();
+        std::ptr::copy_nonoverlapping(entry.name.as_ptr(), name, entry.name.len());
+        name.add(entry.name.len()).write(0);
+    }
+}
+
+/// Opens what a path has led to and makes a stream of it.
+unsafe fn stream_at(found: &Found, mode: c_int) -> *mut Directory {
+    match found.what {
+        What::Directory => {}
+        What::Missing => return refuse_pointer(Errno::NOENT),
+        _ => return refuse_pointer(Errno::NOTDIR),
+    }
+    match files::open(found, mode, 0) {
+        Err(error) => refuse_pointer(error),
+        Ok(fd) => {
+            // SAFETY: a descriptor opened above.
+            let stream = unsafe { fdopendir(fd) };
+            if stream.is_null() {
+                let _kept = sys::KeptErrno::new();
+                table::set(fd, Kind::Foreign);
+                let _ = sys::close(fd);
+            }
+            stream
+        }
+    }
+}
+
+/// The next entry by whichever function; null at the end, which leaves `errno` alone.
+unsafe fn read_by(directory: *mut Directory, next: impl FnOnce() -> *mut dirent64) -> *mut dirent64 {
+    // SAFETY: as the C library asks for.
+    match unsafe { Stream::of(directory) } {
+        Some(stream) => stream.next().unwrap_or(std::ptr::null_mut()),
+        None => next(),
+    }
+}
+
+/// The next entry into the program's structure.
+unsafe fn read_into(
+    directory: *mut Directory,
+    into: *mut dirent64,
+    result: *mut *mut dirent64,
+    next: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: as the C library asks for: a stream, a whole structure, and a place for its address.
+    unsafe {
+        let Some(stream) = Stream::of(directory) else { return next() };
+        match stream.entries.get(stream.at) {
+            None => result.write(std::ptr::null_mut()),
+            Some(entry) => {
+                stream.at += 1;
+                put(entry, stream.at, into);
+                result.write(into);
+            }
+        }
+    }
+    0
+}
+
+/// What scandir's caller filters with.
+type Filter = Option<unsafe extern "C" fn(*const dirent64) -> c_int>;
+/// What it sorts with.
+type Compare = Option<unsafe extern "C" fn(*mut *const dirent64, *mut *const dirent64) -> c_int>;
+
+/// scandir and its kin.
+unsafe fn scan_at(
+    directory: c_int,
+    path: *const c_char,
+    list: *mut *mut *mut dirent64,
+    filter: Filter,
+    compare: Compare,
+    next: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the arguments are as the C library asks for.
+    let found = match unsafe { find(directory, path, true) } {
+        None => return next(),
+        Some(Err(error)) => return refuse(error),
+        Some(Ok(found)) if found.side == Side::Real && !found.crossed => return next(),
+        Some(Ok(found)) => found,
+    };
+    // SAFETY: the list and its entries are the program's to free, so they are of its malloc; each has as many bytes as asked for.
+    unsafe {
+        let stream = stream_at(&found, FOR_LISTING);
+        if stream.is_null() {
+            return -1;
+        }
+        let mut chosen = Vec::new();
+        let mut short = false;
+        while let entry = readdir64(stream)
+            && !entry.is_null()
+        {
+            if filter.is_some_and(|filter| filter(entry) == 0) {
+                continue;
+            }
+            let bytes = usize::from((*entry).d_reclen);
+            let copy = libc::malloc(bytes);
+            if copy.is_null() {
+                short = true;
+                break;
+            }
+            std::ptr::copy_nonoverlapping(entry.cast::<u8>(), copy.cast(), bytes);
+            chosen.push(copy.cast::<dirent64>());
+        }
+        closedir(stream);
+        let array = libc::malloc((chosen.len() * size_of::<*mut dirent64>()).max(1)).cast::<*mut dirent64>();
+        if short || array.is_null() {
+            chosen.iter().for_each(|entry| libc::free(entry.cast()));
+            libc::free(array.cast());
+            return refuse(Errno::NOMEM);
+        }
+        std::ptr::copy_nonoverlapping(chosen.as_ptr(), array, chosen.len());
+        if let Some(compare) = compare {
+            let compare = std::mem::transmute::<
+                unsafe extern "C" fn(*mut *const dirent64, *mut *const dirent64) -> c_int,
+                unsafe extern "C" fn(*const c_void, *const c_void) -> c_int,
+            >(compare);
+            libc::qsort(array.cast(), chosen.len(), size_of::<*mut dirent64>(), Some(compare));
+        }
+        list.write(array);
+        c_int::try_from(chosen.len()).unwrap_or(c_int::MAX)
+    }
+}
+
+/// glob's results and, with [`libc::GLOB_ALTDIRFUNC`], the functions it lists directories by. Source: glibc glob.h.
+#[repr(C)]
+pub(super) struct Glob {
+    count: usize,
+    paths: *mut *mut c_char,
+    offsets: usize,
+    flags: c_int,
+    close: Option<unsafe extern "C" fn(*mut c_void)>,
+    read: Option<unsafe extern "C" fn(*mut c_void) -> *mut dirent64>,
+    open: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
+    lstat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+    stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+}
+
+/// The functions in `Glob` are to be used. Source: glibc glob.h.
+const GLOB_ALTDIRFUNC: c_int = 1 << 6;
+
+/// glob and its kin: the C library's own, told to look by our functions.
+unsafe fn glob_by(flags: c_int, results: *mut Glob, next: impl FnOnce(c_int) -> c_int) -> c_int {
+    unsafe extern "C" fn close(stream: *mut c_void) {
+        // SAFETY: glob closes what it has opened.
+        unsafe { closedir(stream) };
+    }
+    if !files::are_shown() || flags & GLOB_ALTDIRFUNC != 0 || results.is_null() {
+        return next(flags);
+    }
+    // SAFETY: the program's structure; what it holds at these places is put back.
+    unsafe {
+        let kept = ((*results).close, (*results).read, (*results).open, (*results).lstat, (*results).stat);
+        (*results).close = Some(close);
+        (*results).read = Some(readdir64);
+        (*results).open = Some(opendir);
+        (*results).lstat = Some(super::status::lstat);
+        (*results).stat = Some(super::status::stat);
+        let answered = next(flags | GLOB_ALTDIRFUNC);
+        (*results).flags &= !GLOB_ALTDIRFUNC;
+        ((*results).close, (*results).read, (*results).open, (*results).lstat, (*results).stat) = kept;
+        answered
+    }
+}
+
+/// What glob tells about errors.
+type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
+
+interpose! {
+    fn opendir(path: *const c_char) -> *mut Directory { |next|
+        match find(AT_FDCWD, path, true) {
+            None => next(path),
+            Some(Err(error)) => refuse_pointer(error),
+            Some(Ok(found)) => stream_at(&found, FOR_LISTING),
+        }
+    }
+    fn fdopendir(fd: c_int) -> *mut Directory { |next|
+        match Stream::over(fd) {
+            None => next(fd),
+            Some(stream) => stream.unwrap_or_else(refuse_pointer),
+        }
+    }
+    fn readdir(directory: *mut Directory) -> *mut dirent64 { |next| read_by(directory, || next(directory)) }
+    fn readdir64(directory: *mut Directory) -> *mut dirent64 { |next| read_by(directory, || next(directory)) }
+    fn readdir_r(directory: *mut Directory, into: *mut dirent64, result: *mut *mut dirent64) -> c_int { |next|
+        read_into(directory, into, result, || next(directory, into, result))
+    }
+    fn readdir64_r(directory: *mut Directory, into: *mut dirent64, result: *mut *mut dirent64) -> c_int { |next|
+        read_into(directory, into, result, || next(directory, into, result))
+    }
+    fn closedir(directory: *mut Directory) -> c_int { |next|
+        match Stream::of(directory) {
+            None => next(directory),
+            Some(stream) => {
+                let fd = stream.fd;
+                stream.mark = 0;
+                drop(Box::from_raw(directory.cast::<Stream>()));
+                table::set(fd, Kind::Foreign);
+                answer_int(sys::close(fd).map(|()| 0))
+            }
+        }
+    }
+    fn dirfd(directory: *mut Directory) -> c_int { |next|
+        match Stream::of(directory) { Some(stream) => stream.fd, None => next(directory) }
+    }
+    fn rewinddir(directory: *mut Directory) -> () { |next|
+        match Stream::of(directory) { Some(stream) => stream.rewind(), None => next(directory) }
+    }
+    fn telldir(directory: *mut Directory) -> c_long { |next|
+        match Stream::of(directory) {
+            Some(stream) => c_long::try_from(stream.at).unwrap_or(c_long::MAX),
+            None => next(directory),
+        }
+    }
+    fn seekdir(directory: *mut Directory, position: c_long) -> () { |next|
+        match Stream::of(directory) {
+            Some(stream) => stream.at = usize::try_from(position).unwrap_or(0),
+            None => next(directory, position),
+        }
+    }
+    fn scandir(path: *const c_char, list: *mut *mut *mut dirent64, filter: Filter, compare: Compare) -> c_int { |next|
+        scan_at(AT_FDCWD, path, list, filter, compare, || next(path, list, filter, compare))
+    }
+    fn scandir64(path: *const c_char, list: *mut *mut *mut dirent64, filter: Filter, compare: Compare) -> c_int { |next|
+        scan_at(AT_FDCWD, path, list, filter, compare, || next(path, list, filter, compare))
+    }
+    fn scandirat(at: c_int, path: *const c_char, list: *mut *mut *mut dirent64, filter: Filter, compare: Compare) -> c_int { |next|
+        scan_at(at, path, list, filter, compare, || next(at, path, list, filter, compare))
+    }
+    fn scandirat64(at: c_int, path: *const c_char, list: *mut *mut *mut dirent64, filter: Filter, compare: Compare) -> c_int { |next|
+        scan_at(at, path, list, filter, compare, || next(at, path, list, filter, compare))
+    }
+    fn glob(pattern: *const c_char, flags: c_int, error: GlobError, results: *mut Glob) -> c_int { |next|
+        glob_by(flags, results, |flags| next(pattern, flags, error, results))
+    }
+    fn glob64(pattern: *const c_char, flags: c_int, error: GlobError, results: *mut Glob) -> c_int { |next|
+        glob_by(flags, results, |flags| next(pattern, flags, error, results))
+    }
+    fn chdir(path: *const c_char) -> c_int { |next| {
+        let answered = match route(AT_FDCWD, path, true) {
+            Route::On => next(path),
+            Route::At(path) => next(path.as_c_str().as_ptr()),
+            Route::Refused(error) => refuse(error),
+            Route::Ours(found) => match (found.what, files::tree()) {
+                (What::Directory, Some(tree)) => {
+                    let place = tree.place(&found.path);
+                    answer_int(place.and_then(|place| descriptor::change_directory(&place)).map(|()| 0))
+                }
+                (What::Missing, _) => refuse(Errno::NOENT),
+                _ => refuse(Errno::NOTDIR),
+            },
+        };
+        went(answered)
+    } }
+    fn fchdir(fd: c_int) -> c_int { |next| went(next(fd)) }
+}
+
+/// After the working directory may have changed.
+fn went(answered: c_int) -> c_int {
+    if answered == 0 && files::are_shown() {
+        let _kept = sys::KeptErrno::new();
+        files::moved();
+    }
+    answered
+}

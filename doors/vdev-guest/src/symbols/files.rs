@@ -1,0 +1,130 @@
+//! Opening by path.
+#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+
+use super::next::interpose;
+use super::route::{Route, find, refuse, route};
+use super::stdio;
+use crate::files::table::{self, Kind};
+use crate::files::{self, shadow};
+use crate::sys::{Errno, answer_int};
+use libc::{AT_FDCWD, mode_t, off_t};
+use std::ffi::{c_char, c_int, c_void};
+
+/// Opens what a path leads to. `mode` is garbage if the flags ask for no new file: the C library's functions are variadic, and
+/// on x86-64 the argument lies in the same register whether it was passed or not.
+///
+/// # Safety
+/// `path` is null or a string.
+pub(super) unsafe fn open_at(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    next: impl FnOnce() -> c_int,
+) -> c_int {
+    let exclusive = libc::O_CREAT | libc::O_EXCL;
+    let follow = flags & libc::O_NOFOLLOW == 0 && flags & exclusive != exclusive;
+    // SAFETY: the caller's promise.
+    let fd = match unsafe { find(directory, path, follow) } {
+        None => {
+            let fd = next();
+            if table::kind(fd) != Kind::Foreign {
+                // The number was closed where nobody saw it.
+                table::set(fd, Kind::Foreign);
+            }
+            fd
+        }
+        Some(Err(error)) => return refuse(error),
+        Some(Ok(found)) => {
+            let mode = if flags & (libc::O_CREAT | libc::O_TMPFILE) == 0 { 0 } else { mode };
+            answer_int(files::open(&found, flags, mode))
+        }
+    };
+    stdio::settle(fd);
+    fd
+}
+
+interpose! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { |next|
+        open_at(AT_FDCWD, path, flags, mode, || next(path, flags, mode))
+    }
+    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { |next|
+        open_at(AT_FDCWD, path, flags, mode, || next(path, flags, mode))
+    }
+    fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int { |next|
+        open_at(directory, path, flags, mode, || next(directory, path, flags, mode))
+    }
+    fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int { |next|
+        open_at(directory, path, flags, mode, || next(directory, path, flags, mode))
+    }
+    fn creat(path: *const c_char, mode: mode_t) -> c_int { |next|
+        open_at(AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode, || next(path, mode))
+    }
+    fn creat64(path: *const c_char, mode: mode_t) -> c_int { |next|
+        open_at(AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode, || next(path, mode))
+    }
+    // What programs built with _FORTIFY_SOURCE call when the mode is missing from the arguments.
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int { |next|
+        open_at(AT_FDCWD, path, flags, 0, || next(path, flags))
+    }
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int { |next|
+        open_at(AT_FDCWD, path, flags, 0, || next(path, flags))
+    }
+    fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int { |next|
+        open_at(directory, path, flags, 0, || next(directory, path, flags))
+    }
+    fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int { |next|
+        open_at(directory, path, flags, 0, || next(directory, path, flags))
+    }
+    fn truncate(path: *const c_char, length: off_t) -> c_int { |next|
+        truncate_at(path, |path| next(path, length))
+    }
+    fn truncate64(path: *const c_char, length: off_t) -> c_int { |next|
+        truncate_at(path, |path| next(path, length))
+    }
+    fn mkstemp(template: *mut c_char) -> c_int { |next| temporary(template, || next(template)) }
+    fn mkstemp64(template: *mut c_char) -> c_int { |next| temporary(template, || next(template)) }
+    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int { |next| temporary(template, || next(template, suffix)) }
+    fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int { |next| temporary(template, || next(template, suffix)) }
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int { |next| temporary(template, || next(template, flags)) }
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int { |next| temporary(template, || next(template, flags)) }
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int { |next|
+        temporary(template, || next(template, suffix, flags))
+    }
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int { |next|
+        temporary(template, || next(template, suffix, flags))
+    }
+    fn mkdtemp(template: *mut c_char) -> *mut c_void { |next|
+        match route(AT_FDCWD, template, true) {
+            // sysfs has no mkdir.
+            Route::Ours(_) => super::route::refuse_pointer(Errno::PERM),
+            Route::Refused(error) => super::route::refuse_pointer(error),
+            Route::On | Route::At(_) => next(template),
+        }
+    }
+}
+
+/// Truncating an attribute does nothing; a directory refuses.
+unsafe fn truncate_at(path: *const c_char, next: impl FnOnce(*const c_char) -> c_int) -> c_int {
+    // SAFETY: a string or null, as the C library asks for.
+    match unsafe { route(AT_FDCWD, path, true) } {
+        Route::On => next(path),
+        Route::At(path) => next(path.as_c_str().as_ptr()),
+        Route::Refused(error) => refuse(error),
+        Route::Ours(found) => match found.status.map(|status| shadow::kind(&status)) {
+            None => refuse(Errno::NOENT),
+            Some(rustix::fs::FileType::Directory) => refuse(Errno::ISDIR),
+            Some(_) => 0,
+        },
+    }
+}
+
+/// The C library opens temporary files by a call of its own; in our directories no files are made.
+unsafe fn temporary(template: *mut c_char, next: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: a string or null, as the C library asks for.
+    match unsafe { route(AT_FDCWD, template, true) } {
+        Route::Ours(_) => refuse(Errno::ACCESS),
+        Route::Refused(error) => refuse(error),
+        Route::On | Route::At(_) => next(),
+    }
+}

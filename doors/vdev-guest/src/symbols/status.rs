@@ -1,0 +1,407 @@
+//! Asking about files: status, access, links, and what a path really is.
+#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+
+use super::next::interpose;
+use super::route::{Route, find, refuse, refuse_pointer, route};
+use crate::files::path::{LONGEST, Path};
+use crate::files::walk::What;
+use crate::files::{self, attribute, descriptor, status as look};
+use crate::node;
+use crate::sys::{self, Errno, answer};
+use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_long, size_t, ssize_t};
+use rustix::fs::Stat;
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+/// Writes a status where the program wants it.
+///
+/// # Safety
+/// `into` can be written.
+unsafe fn give(status: &Stat, into: *mut libc::stat) -> c_int {
+    // SAFETY: an all-zero structure is a valid value.
+    let mut given: libc::stat = unsafe { std::mem::zeroed() };
+    given.st_dev = status.st_dev;
+    given.st_ino = status.st_ino;
+    given.st_nlink = status.st_nlink;
+    given.st_mode = status.st_mode;
+    given.st_uid = status.st_uid;
+    given.st_gid = status.st_gid;
+    given.st_rdev = status.st_rdev;
+    given.st_size = status.st_size;
+    given.st_blksize = status.st_blksize;
+    given.st_blocks = status.st_blocks;
+    (given.st_atime, given.st_atime_nsec) = (status.st_atime, status.st_atime_nsec.cast_signed());
+    (given.st_mtime, given.st_mtime_nsec) = (status.st_mtime, status.st_mtime_nsec.cast_signed());
+    (given.st_ctime, given.st_ctime_nsec) = (status.st_ctime, status.st_ctime_nsec.cast_signed());
+    // SAFETY: the caller's promise.
+    unsafe { into.write(given) };
+    0
+}
+
+/// True if the path is empty and the flags say that the descriptor itself is meant.
+unsafe fn is_descriptor_itself(path: *const c_char, flags: c_int) -> bool {
+    // SAFETY: a string or null, as the C library asks for; its first byte is there.
+    flags & AT_EMPTY_PATH != 0 && (path.is_null() || unsafe { *path } == 0)
+}
+
+/// stat and its kin.
+unsafe fn status_at(
+    directory: c_int,
+    path: *const c_char,
+    into: *mut libc::stat,
+    flags: c_int,
+    next: impl FnOnce(c_int, *const c_char) -> c_int,
+) -> c_int {
+    // SAFETY: the arguments are as the C library asks for.
+    unsafe {
+        if is_descriptor_itself(path, flags) && directory != AT_FDCWD {
+            return match files::status_of(directory) {
+                Some(status) => give(&status, into),
+                None => next(directory, path),
+            };
+        }
+        let path_given = if is_descriptor_itself(path, flags) { c".".as_ptr() } else { path };
+        match route(directory, path_given, flags & AT_SYMLINK_NOFOLLOW == 0) {
+            Route::On => next(directory, path),
+            Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
+            Route::Refused(error) => refuse(error),
+            Route::Ours(found) => files::status(&found).map_or_else(refuse, |status| give(&status, into)),
+        }
+    }
+}
+
+unsafe fn status_of(fd: c_int, into: *mut libc::stat, next: impl FnOnce() -> c_int) -> c_int {
+    match files::status_of(fd) {
+        // SAFETY: as the C library asks for.
+        Some(status) => unsafe { give(&status, into) },
+        None => next(),
+    }
+}
+
+/// Writes a status in statx's form.
+unsafe fn give_extended(status: &Stat, into: *mut libc::statx) -> c_int {
+    // SAFETY: an all-zero structure is a valid value.
+    let mut given: libc::statx = unsafe { std::mem::zeroed() };
+    let time = |seconds: i64, nanoseconds: u64| {
+        // SAFETY: an all-zero structure is a valid value.
+        let mut time: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        time.tv_sec = seconds;
+        // Cannot lose bits: below a thousand million.
+        time.tv_nsec = u32::try_from(nanoseconds).unwrap_or(0);
+        time
+    };
+    given.stx_mask = libc::STATX_BASIC_STATS;
+    given.stx_blksize = u32::try_from(status.st_blksize).unwrap_or(0);
+    given.stx_nlink = u32::try_from(status.st_nlink).unwrap_or(u32::MAX);
+    given.stx_uid = status.st_uid;
+    given.stx_gid = status.st_gid;
+    // Cannot lose bits: kind and permissions are sixteen.
+    given.stx_mode = u16::try_from(status.st_mode & 0xffff).unwrap_or(0);
+    given.stx_ino = status.st_ino;
+    given.stx_size = status.st_size.cast_unsigned();
+    given.stx_blocks = status.st_blocks.cast_unsigned();
+    given.stx_atime = time(status.st_atime, status.st_atime_nsec);
+    given.stx_mtime = time(status.st_mtime, status.st_mtime_nsec);
+    given.stx_ctime = time(status.st_ctime, status.st_ctime_nsec);
+    (given.stx_rdev_major, given.stx_rdev_minor) =
+        (rustix::fs::major(status.st_rdev), rustix::fs::minor(status.st_rdev));
+    (given.stx_dev_major, given.stx_dev_minor) = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
+    // SAFETY: as the C library asks for.
+    unsafe { into.write(given) };
+    0
+}
+
+/// access and its kin.
+unsafe fn access_at(
+    directory: c_int,
+    path: *const c_char,
+    mode: c_int,
+    flags: c_int,
+    next: impl FnOnce(c_int, *const c_char) -> c_int,
+) -> c_int {
+    // SAFETY: the arguments are as the C library asks for.
+    match unsafe { route(directory, path, flags & AT_SYMLINK_NOFOLLOW == 0) } {
+        Route::On => next(directory, path),
+        Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
+        Route::Refused(error) => refuse(error),
+        Route::Ours(_) if mode & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 => refuse(Errno::INVAL),
+        Route::Ours(found) => match found.status {
+            None => refuse(Errno::NOENT),
+            Some(status) if look::is_accessible(&status, mode) => 0,
+            Some(_) => refuse(Errno::ACCESS),
+        },
+    }
+}
+
+/// readlink and its kin. `next` reads the link at a path into a buffer.
+unsafe fn link_at(
+    directory: c_int,
+    path: *const c_char,
+    into: *mut c_char,
+    room: size_t,
+    next: impl Fn(c_int, *const c_char, *mut c_char, size_t) -> ssize_t,
+) -> ssize_t {
+    // SAFETY: the arguments are as the C library asks for.
+    let found = match unsafe { route(directory, path, false) } {
+        Route::On => return known(into, room, |into, room| next(directory, path, into, room)),
+        Route::At(path) => {
+            return known(into, room, |into, room| next(AT_FDCWD, path.as_c_str().as_ptr(), into, room));
+        }
+        Route::Refused(error) => return answer(Err(error)),
+        Route::Ours(found) => found,
+    };
+    let text = &mut [0; LONGEST];
+    let answered = match (found.what, files::tree()) {
+        (What::Missing, _) | (_, None) => Err(Errno::NOENT),
+        (What::Link, Some(_)) if room == 0 => Err(Errno::INVAL),
+        (What::Link, Some(tree)) => tree.link(&found.path, text),
+        _ => Err(Errno::INVAL),
+    };
+    // SAFETY: the program says that there is this much room.
+    answer(answered.map(|text| unsafe { put(text, into, room) }))
+}
+
+/// Copies as much of a text as there is room for; no zero behind it.
+///
+/// # Safety
+/// `into` has this much room.
+unsafe fn put(text: &[u8], into: *mut c_char, room: size_t) -> usize {
+    let len = text.len().min(room);
+    // SAFETY: not more than there is room for, by the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), into.cast(), len) };
+    len
+}
+
+/// Takes out of a link's text what the program shall not see: the run directory (`/proc/self/cwd`), and the memory file behind an
+/// open attribute (`/proc/self/fd/3`).
+fn known(into: *mut c_char, room: size_t, read: impl Fn(*mut c_char, size_t) -> ssize_t) -> ssize_t {
+    let len = read(into, room);
+    let Ok(filled) = usize::try_from(len) else { return len };
+    // SAFETY: the C library has written this much.
+    let seen = unsafe { std::slice::from_raw_parts(into.cast_const().cast::<u8>(), filled) };
+    if !files::are_shown() || !may_be_hidden(seen) {
+        return len;
+    }
+    // The whole of it, if the program's room was too small for this, though not for what it shall see.
+    let mut text = [0; LONGEST];
+    let Ok(whole) = usize::try_from(read(text.as_mut_ptr().cast(), text.len())) else { return len };
+    let text = &text[..whole];
+    let path = match attribute::path_in_link(text) {
+        Some(path) => Some(path),
+        None => files::tree().and_then(|tree| tree.path_of(text)).and_then(|path| Path::new(path).ok()),
+    };
+    match path {
+        // SAFETY: the program says that there is this much room.
+        Some(path) => unsafe { put(path.as_bytes(), into, room) }.cast_signed(),
+        None => len,
+    }
+}
+
+/// True for a text, perhaps cut off, that may name something of the run's own.
+fn may_be_hidden(seen: &[u8]) -> bool {
+    let own = crate::run::directory();
+    let len = seen.len().min(own.len());
+    seen.starts_with(b"/memfd:") || len > 1 && seen[..len] == own[..len]
+}
+
+/// The text of a link of this process's descriptor that is a node.
+unsafe fn node_link(path: *const c_char) -> Option<Path> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a string, as the C library asks for.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let fd = [&b"/proc/self/fd/"[..], b"/dev/fd/"].iter().find_map(|folder| text.strip_prefix(*folder))?;
+    let fd = std::str::from_utf8(fd).ok()?.parse().ok()?;
+    if node::is_node(fd) { files::path_of_descriptor(fd) } else { None }
+}
+
+/// realpath and its kin: the path, in the program's buffer or in one of its own malloc.
+unsafe fn real_path(path: *const c_char, into: *mut c_char, next: impl FnOnce() -> *mut c_char) -> *mut c_char {
+    // SAFETY: the arguments are as the C library asks for.
+    let found = match unsafe { find(AT_FDCWD, path, true) } {
+        None => return next(),
+        Some(Err(error)) => return refuse_pointer(error),
+        Some(Ok(found)) => found,
+    };
+    match found.what {
+        What::Missing => refuse_pointer(Errno::NOENT),
+        What::Beyond => next(),
+        // SAFETY: null or PATH_MAX bytes, as the C library asks for.
+        _ => unsafe { give_path(&found.path, into, libc::PATH_MAX.unsigned_abs() as usize) },
+    }
+}
+
+/// Gives a path in the program's buffer, or in one of its own malloc if there is none.
+///
+/// # Safety
+/// `into` is null or has this much room.
+unsafe fn give_path(path: &Path, into: *mut c_char, room: usize) -> *mut c_char {
+    let text = path.as_c_str().to_bytes_with_nul();
+    if !into.is_null() && room < text.len() {
+        return refuse_pointer(Errno::RANGE);
+    }
+    // SAFETY: malloc may be called wherever these functions may; what it answers has as many bytes as asked for.
+    unsafe {
+        let into = if into.is_null() { libc::malloc(text.len()).cast() } else { into };
+        if !into.is_null() {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), into.cast(), text.len());
+        }
+        into
+    }
+}
+
+/// getcwd and its kin.
+unsafe fn working_directory(into: *mut c_char, room: usize, next: impl FnOnce() -> *mut c_char) -> *mut c_char {
+    let mut text = [0; LONGEST];
+    let known = files::are_shown()
+        && descriptor::working_directory(&mut text)
+            .is_ok_and(|text| files::tree().is_some_and(|tree| tree.path_of(text).is_some()));
+    match files::working_directory().filter(|_| known) {
+        None => next(),
+        Some(_) if !into.is_null() && room == 0 => refuse_pointer(Errno::INVAL),
+        // SAFETY: as the C library asks for; a size without a buffer is a wish for that much of malloc's.
+        Some(path) => unsafe { give_path(&path, into, room) },
+    }
+}
+
+interpose! {
+    fn stat(path: *const c_char, into: *mut libc::stat) -> c_int { |next|
+        status_at(AT_FDCWD, path, into, 0, |_, path| next(path, into))
+    }
+    fn stat64(path: *const c_char, into: *mut libc::stat) -> c_int { |next|
+        status_at(AT_FDCWD, path, into, 0, |_, path| next(path, into))
+    }
+    fn lstat(path: *const c_char, into: *mut libc::stat) -> c_int { |next|
+        status_at(AT_FDCWD, path, into, AT_SYMLINK_NOFOLLOW, |_, path| next(path, into))
+    }
+    fn lstat64(path: *const c_char, into: *mut libc::stat) -> c_int { |next|
+        status_at(AT_FDCWD, path, into, AT_SYMLINK_NOFOLLOW, |_, path| next(path, into))
+    }
+    fn fstat(fd: c_int, into: *mut libc::stat) -> c_int { |next| status_of(fd, into, || next(fd, into)) }
+    fn fstat64(fd: c_int, into: *mut libc::stat) -> c_int { |next| status_of(fd, into, || next(fd, into)) }
+    fn fstatat(directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int { |next|
+        status_at(directory, path, into, flags, |directory, path| next(directory, path, into, flags))
+    }
+    fn fstatat64(directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int { |next|
+        status_at(directory, path, into, flags, |directory, path| next(directory, path, into, flags))
+    }
+    // What programs built against a C library before 2.33 call.
+    fn __xstat(_version: c_int, path: *const c_char, into: *mut libc::stat) -> c_int { |_next| stat(path, into) }
+    fn __xstat64(_version: c_int, path: *const c_char, into: *mut libc::stat) -> c_int { |_next| stat(path, into) }
+    fn __lxstat(_version: c_int, path: *const c_char, into: *mut libc::stat) -> c_int { |_next| lstat(path, into) }
+    fn __lxstat64(_version: c_int, path: *const c_char, into: *mut libc::stat) -> c_int { |_next| lstat(path, into) }
+    fn __fxstat(_version: c_int, fd: c_int, into: *mut libc::stat) -> c_int { |_next| fstat(fd, into) }
+    fn __fxstat64(_version: c_int, fd: c_int, into: *mut libc::stat) -> c_int { |_next| fstat(fd, into) }
+    fn __fxstatat(_version: c_int, directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int { |_next|
+        fstatat(directory, path, into, flags)
+    }
+    fn __fxstatat64(_version: c_int, directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int { |_next|
+        fstatat(directory, path, into, flags)
+    }
+    fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut libc::statx) -> c_int { |next| {
+        if is_descriptor_itself(path, flags) && directory != AT_FDCWD {
+            return match files::status_of(directory) {
+                Some(status) => give_extended(&status, into),
+                None => next(directory, path, flags, mask, into),
+            };
+        }
+        let path_given = if is_descriptor_itself(path, flags) { c".".as_ptr() } else { path };
+        match route(directory, path_given, flags & AT_SYMLINK_NOFOLLOW == 0) {
+            Route::On => next(directory, path, flags, mask, into),
+            Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr(), flags, mask, into),
+            Route::Refused(error) => refuse(error),
+            Route::Ours(found) => files::status(&found).map_or_else(refuse, |status| give_extended(&status, into)),
+        }
+    } }
+    fn access(path: *const c_char, mode: c_int) -> c_int { |next|
+        access_at(AT_FDCWD, path, mode, 0, |_, path| next(path, mode))
+    }
+    fn eaccess(path: *const c_char, mode: c_int) -> c_int { |next|
+        access_at(AT_FDCWD, path, mode, 0, |_, path| next(path, mode))
+    }
+    fn euidaccess(path: *const c_char, mode: c_int) -> c_int { |next|
+        access_at(AT_FDCWD, path, mode, 0, |_, path| next(path, mode))
+    }
+    fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int { |next|
+        access_at(directory, path, mode, flags, |directory, path| next(directory, path, mode, flags))
+    }
+    fn readlink(path: *const c_char, into: *mut c_char, room: size_t) -> ssize_t { |next|
+        match node_link(path) {
+            Some(node) => put(node.as_bytes(), into, room).cast_signed(),
+            None => link_at(AT_FDCWD, path, into, room, |_, path, into, room| next(path, into, room)),
+        }
+    }
+    fn __readlink_chk(path: *const c_char, into: *mut c_char, room: size_t, all: size_t) -> ssize_t { |next|
+        if room > all { next(path, into, room, all) } else { readlink(path, into, room) }
+    }
+    fn readlinkat(directory: c_int, path: *const c_char, into: *mut c_char, room: size_t) -> ssize_t { |next|
+        link_at(directory, path, into, room, |directory, path, into, room| next(directory, path, into, room))
+    }
+    fn __readlinkat_chk(directory: c_int, path: *const c_char, into: *mut c_char, room: size_t, all: size_t) -> ssize_t { |next|
+        if room > all { next(directory, path, into, room, all) } else { readlinkat(directory, path, into, room) }
+    }
+    fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char { |next|
+        real_path(path, into, || next(path, into))
+    }
+    fn __realpath_chk(path: *const c_char, into: *mut c_char, room: size_t) -> *mut c_char { |next|
+        real_path(path, into, || next(path, into, room))
+    }
+    fn canonicalize_file_name(path: *const c_char) -> *mut c_char { |next|
+        real_path(path, std::ptr::null_mut(), || next(path))
+    }
+    fn getcwd(into: *mut c_char, room: size_t) -> *mut c_char { |next|
+        working_directory(into, room, || next(into, room))
+    }
+    fn __getcwd_chk(into: *mut c_char, room: size_t, all: size_t) -> *mut c_char { |next|
+        if room > all { next(into, room, all) } else { working_directory(into, room, || next(into, room, all)) }
+    }
+    fn getwd(into: *mut c_char) -> *mut c_char { |next|
+        working_directory(into, libc::PATH_MAX.unsigned_abs() as usize, || next(into))
+    }
+    fn get_current_dir_name() -> *mut c_char { |next|
+        working_directory(std::ptr::null_mut(), 0, || next())
+    }
+    fn statfs(path: *const c_char, into: *mut libc::statfs) -> c_int { |next| mount_at(path, |path| next(path, into)) }
+    fn statfs64(path: *const c_char, into: *mut libc::statfs) -> c_int { |next| mount_at(path, |path| next(path, into)) }
+    fn statvfs(path: *const c_char, into: *mut libc::statvfs) -> c_int { |next| mount_at(path, |path| next(path, into)) }
+    fn statvfs64(path: *const c_char, into: *mut libc::statvfs) -> c_int { |next| mount_at(path, |path| next(path, into)) }
+    fn fstatfs(fd: c_int, into: *mut libc::statfs) -> c_int { |next|
+        match mount_of(fd) { Some(mount) => statfs(mount.as_ptr(), into), None => next(fd, into) }
+    }
+    fn fstatfs64(fd: c_int, into: *mut libc::statfs) -> c_int { |next|
+        match mount_of(fd) { Some(mount) => statfs(mount.as_ptr(), into), None => next(fd, into) }
+    }
+    fn fstatvfs(fd: c_int, into: *mut libc::statvfs) -> c_int { |next|
+        match mount_of(fd) { Some(mount) => statvfs(mount.as_ptr(), into), None => next(fd, into) }
+    }
+    fn fstatvfs64(fd: c_int, into: *mut libc::statvfs) -> c_int { |next|
+        match mount_of(fd) { Some(mount) => statvfs(mount.as_ptr(), into), None => next(fd, into) }
+    }
+    fn pathconf(path: *const c_char, name: c_int) -> c_long { |next|
+        match route(AT_FDCWD, path, true) {
+            Route::On => next(path, name),
+            Route::At(path) => next(path.as_c_str().as_ptr(), name),
+            Route::Refused(error) => refuse(error).into(),
+            Route::Ours(found) => next(look::mount_of(&found.path).as_ptr(), name),
+        }
+    }
+}
+
+/// statfs and its kin: of the mount that we appear in.
+unsafe fn mount_at(path: *const c_char, next: impl FnOnce(*const c_char) -> c_int) -> c_int {
+    // SAFETY: a string or null, as the C library asks for.
+    match unsafe { route(AT_FDCWD, path, true) } {
+        Route::On => next(path),
+        Route::At(path) => next(path.as_c_str().as_ptr()),
+        Route::Refused(error) => refuse(error),
+        Route::Ours(found) if found.status.is_none() => refuse(Errno::NOENT),
+        Route::Ours(found) => next(look::mount_of(&found.path).as_ptr()),
+    }
+}
+
+/// The mount that a descriptor of ours appears in.
+fn mount_of(fd: c_int) -> Option<&'static CStr> {
+    let _kept = sys::KeptErrno::new();
+    files::status_of(fd)?;
+    files::path_of_descriptor(fd).map(|path| look::mount_of(&path))
+}

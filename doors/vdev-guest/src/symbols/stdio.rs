@@ -1,0 +1,299 @@
+//! Buffered files. The C library writes them out by a call of its own, which nobody can stand in front of; so a `FILE` over an
+//! attribute or a node is one whose reading and writing are ours (fopencookie).
+//!
+//! Standard output and error are such files for as long as their descriptors are ours (`echo 1 > attribute`): the variables
+//! `stdout` and `stderr` point to ours meanwhile, and back to the C library's afterwards.
+#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+
+use super::descriptors;
+use super::next::interpose;
+use super::route::{find, refuse_pointer};
+use crate::files::table::{self, Kind};
+use crate::files::{self, descriptor};
+use crate::sync::{AtomicPtr, Ordering};
+use crate::sys::{self, Errno};
+use libc::{AT_FDCWD, FILE, off_t, ssize_t};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+/// Where a FILE of the C library on x86-64 keeps its descriptor. Source: glibc bits/types/struct_FILE.h, `_fileno`.
+const DESCRIPTOR_AT: usize = 112;
+
+/// How a FILE of ours reads and writes.
+#[repr(C)]
+struct Functions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> ssize_t,
+    write: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> ssize_t,
+    seek: unsafe extern "C" fn(*mut c_void, *mut off_t, c_int) -> c_int,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+    static mut stdout: *mut FILE;
+    static mut stderr: *mut FILE;
+}
+
+/// A FILE's cookie is its descriptor.
+fn descriptor_of(cookie: *mut c_void) -> c_int {
+    c_int::try_from(cookie.addr()).unwrap_or(-1)
+}
+
+unsafe extern "C" fn read_cookie(cookie: *mut c_void, into: *mut c_char, len: usize) -> ssize_t {
+    // SAFETY: the C library gives a buffer with this much room.
+    unsafe { descriptors::read(descriptor_of(cookie), into.cast(), len) }
+}
+
+/// All of it, unless there is an error: then as much as was taken before.
+unsafe extern "C" fn write_cookie(cookie: *mut c_void, from: *const c_char, len: usize) -> ssize_t {
+    let fd = descriptor_of(cookie);
+    let mut written = 0;
+    while written < len {
+        // SAFETY: the C library gives a buffer of this length.
+        let rest = unsafe { from.add(written) };
+        let answered = descriptors::write_ours(fd, rest.cast(), len - written, None)
+            .unwrap_or_else(|| descriptor::write(fd, rest.cast(), len - written));
+        match answered {
+            Ok(0) => break,
+            Ok(taken) => written += taken,
+            Err(error) => {
+                sys::set_errno(error);
+                break;
+            }
+        }
+    }
+    written.cast_signed()
+}
+
+unsafe extern "C" fn seek_cookie(cookie: *mut c_void, offset: *mut off_t, whence: c_int) -> c_int {
+    // SAFETY: the C library gives a place that holds an offset and takes one.
+    unsafe {
+        match descriptor::seek(descriptor_of(cookie), offset.read(), whence) {
+            Ok(position) => {
+                offset.write(i64::try_from(position).unwrap_or(i64::MAX));
+                0
+            }
+            Err(error) => super::route::refuse(error),
+        }
+    }
+}
+
+unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
+    // SAFETY: the FILE owns its descriptor.
+    unsafe { descriptors::close(descriptor_of(cookie)) }
+}
+
+/// Closing standard output or error themselves: the variable goes back first.
+unsafe extern "C" fn close_standard(cookie: *mut c_void) -> c_int {
+    if let Some(standard) = Standard::of(descriptor_of(cookie)) {
+        standard.restore();
+        standard.ours.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+    // SAFETY: as above.
+    unsafe { close_cookie(cookie) }
+}
+
+/// A FILE over a descriptor of ours.
+///
+/// # Safety
+/// `mode` is a string.
+unsafe fn over(fd: c_int, mode: *const c_char, close: unsafe extern "C" fn(*mut c_void) -> c_int) -> *mut FILE {
+    let functions = Functions { read: read_cookie, write: write_cookie, seek: seek_cookie, close };
+    let cookie = ptr::without_provenance_mut(usize::try_from(fd).unwrap_or_default());
+    // SAFETY: the mode is a string; the functions are as asked for. The FILE that was made is nobody else's yet, and has its
+    // descriptor where told, which the C library sets to a number below zero for such files and looks at in fileno() alone.
+    unsafe {
+        let file = fopencookie(cookie, mode, functions);
+        if !file.is_null() {
+            file.byte_add(DESCRIPTOR_AT).cast::<c_int>().write(fd);
+        }
+        file
+    }
+}
+
+/// True for a descriptor whose FILE must be ours.
+fn is_ours(fd: c_int) -> bool {
+    descriptors::is_node(fd) || files::attribute_of(fd).is_some()
+}
+
+/// Standard output or error.
+struct Standard {
+    /// Where the C library's variable is.
+    variable: fn() -> *mut *mut FILE,
+    /// Our FILE, once there is one.
+    ours: AtomicPtr<FILE>,
+    /// What the variable held before.
+    theirs: AtomicPtr<FILE>,
+}
+
+static OUTPUT: Standard = Standard::new(|| &raw mut stdout);
+static ERROR: Standard = Standard::new(|| &raw mut stderr);
+
+impl Standard {
+    const fn new(variable: fn() -> *mut *mut FILE) -> Self {
+        Standard { variable, ours: AtomicPtr::new(ptr::null_mut()), theirs: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    fn of(fd: c_int) -> Option<&'static Self> {
+        match fd {
+            libc::STDOUT_FILENO => Some(&OUTPUT),
+            libc::STDERR_FILENO => Some(&ERROR),
+            _ => None,
+        }
+    }
+
+    fn current(&self) -> *mut FILE {
+        // SAFETY: the C library's variable; a program that writes to it while another thread redirects the descriptor has the
+        // race already.
+        unsafe { (self.variable)().read() }
+    }
+
+    fn point_to(&self, file: *mut FILE) {
+        // SAFETY: as above.
+        unsafe { (self.variable)().write(file) };
+    }
+
+    /// Makes the variable point to our FILE.
+    fn replace(&self, fd: c_int) {
+        // Relaxed, here and below: whoever redirects standard output is alone with it.
+        let mut ours = self.ours.load(Ordering::Relaxed);
+        if ours.is_null() {
+            // SAFETY: the mode is a string.
+            ours = unsafe { over(fd, c"w".as_ptr(), close_standard) };
+            if ours.is_null() {
+                return;
+            }
+            if fd == libc::STDERR_FILENO {
+                // SAFETY: a FILE that nothing was written to yet.
+                unsafe { libc::setvbuf(ours, ptr::null_mut(), libc::_IONBF, 0) };
+            }
+            self.ours.store(ours, Ordering::Relaxed);
+        }
+        if self.current() != ours {
+            self.theirs.store(self.current(), Ordering::Relaxed);
+            self.point_to(ours);
+        }
+    }
+
+    /// Makes it point to what it did before.
+    fn restore(&self) {
+        let ours = self.ours.load(Ordering::Relaxed);
+        if !ours.is_null() && self.current() == ours {
+            self.point_to(self.theirs.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// After a descriptor may have become, or ceased to be, standard output or error.
+#[inline]
+pub(super) fn settle(fd: c_int) {
+    if let Some(standard) = Standard::of(fd) {
+        settle_standard(standard, fd);
+    }
+}
+
+#[cold]
+fn settle_standard(standard: &Standard, fd: c_int) {
+    let ours = table::kind(fd) == Kind::Attribute || descriptors::is_node(fd);
+    if ours == (standard.current() == standard.ours.load(Ordering::Relaxed)) || !table::belongs_here() {
+        return;
+    }
+    let _kept = sys::KeptErrno::new();
+    if ours { standard.replace(fd) } else { standard.restore() }
+}
+
+/// At the start: what was inherited.
+pub(crate) fn start() {
+    settle(libc::STDOUT_FILENO);
+    settle(libc::STDERR_FILENO);
+}
+
+/// open(2)'s flags for fopen's mode.
+fn flags_of(mode: &[u8]) -> Option<c_int> {
+    let mut flags = match mode.first()? {
+        b'r' => libc::O_RDONLY,
+        b'w' => libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC,
+        b'a' => libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND,
+        _ => return None,
+    };
+    for letter in mode[1..].iter().take_while(|letter| **letter != b',') {
+        match letter {
+            b'+' => flags = flags & !libc::O_ACCMODE | libc::O_RDWR,
+            b'x' => flags |= libc::O_EXCL,
+            b'e' => flags |= libc::O_CLOEXEC,
+            _ => {}
+        }
+    }
+    Some(flags)
+}
+
+/// fopen and its kin.
+unsafe fn open_by(
+    path: *const c_char,
+    mode: *const c_char,
+    next: impl FnOnce(*const c_char) -> *mut FILE,
+) -> *mut FILE {
+    // SAFETY: the arguments are as the C library asks for.
+    unsafe {
+        let found = match find(AT_FDCWD, path, true) {
+            None => return next(path),
+            Some(Err(error)) => return refuse_pointer(error),
+            Some(Ok(found)) if !found.is_ours() => return next(found.path.as_c_str().as_ptr()),
+            Some(Ok(found)) => found,
+        };
+        let Some(flags) = flags_of(CStr::from_ptr(mode).to_bytes()) else { return refuse_pointer(Errno::INVAL) };
+        match files::open(&found, flags, 0o666) {
+            Err(error) => refuse_pointer(error),
+            Ok(fd) => {
+                settle(fd);
+                let file = fdopen(fd, mode);
+                if file.is_null() {
+                    descriptors::close(fd);
+                }
+                file
+            }
+        }
+    }
+}
+
+/// freopen and its kin. A FILE of ours is another one than the program gave: it learns so by the answer, and from `stdout` and
+/// `stderr` themselves.
+unsafe fn reopen_by(
+    path: *const c_char,
+    mode: *const c_char,
+    file: *mut FILE,
+    next: impl FnOnce() -> *mut FILE,
+) -> *mut FILE {
+    // SAFETY: the arguments are as the C library asks for.
+    unsafe {
+        match find(AT_FDCWD, path, true) {
+            Some(Ok(found)) if found.is_ours() => {}
+            Some(_) | None => return next(),
+        }
+        let fd = libc::fileno(file);
+        libc::fclose(file);
+        let opened = fopen(path, mode);
+        // The number that fclose has freed is the lowest, unless the program has closed lower ones.
+        if !opened.is_null()
+            && libc::fileno(opened) == fd
+            && let Some(standard) = Standard::of(fd)
+        {
+            standard.point_to(opened);
+        }
+        opened
+    }
+}
+
+interpose! {
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE { |next| open_by(path, mode, |path| next(path, mode)) }
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE { |next| open_by(path, mode, |path| next(path, mode)) }
+    fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE { |next|
+        reopen_by(path, mode, file, || next(path, mode, file))
+    }
+    fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE { |next|
+        reopen_by(path, mode, file, || next(path, mode, file))
+    }
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE { |next|
+        if is_ours(fd) { over(fd, mode, close_cookie) } else { next(fd, mode) }
+    }
+}
