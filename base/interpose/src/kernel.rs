@@ -68,6 +68,17 @@ pub enum Change {
     Set,
 }
 
+impl Change {
+    /// The mask after the change.
+    pub(crate) fn apply(self, mask: u64, set: u64) -> u64 {
+        match self {
+            Change::Block => mask | set,
+            Change::Unblock => mask & !set,
+            Change::Set => set,
+        }
+    }
+}
+
 /// `rt_sigprocmask`: the mask before.
 pub(crate) fn mask(change: Option<(Change, u64)>) -> u64 {
     let mut old = 0u64;
@@ -82,4 +93,144 @@ pub(crate) fn mask(change: Option<(Change, u64)>) -> u64 {
         call(libc::SYS_rt_sigprocmask, [how as usize, set, (&raw mut old).expose_provenance(), SET_BYTES, 0, 0])
     };
     old
+}
+
+/// All signals but those that must never be blocked: what is blocked while our own handlers run.
+pub(crate) const ALL: u64 = !crate::signals::PROTECTED;
+
+/// Process and thread.
+fn ids() -> (usize, usize) {
+    // SAFETY: asks for numbers; cannot fail.
+    let pid = unsafe { call(libc::SYS_getpid, [0; 6]) }.unwrap_or(0);
+    // SAFETY: as before.
+    let tid = unsafe { call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0);
+    (pid, tid)
+}
+
+/// `getpid`.
+pub(crate) fn process() -> usize {
+    ids().0
+}
+
+/// Sends `info` to this thread as if it had not arrived yet.
+///
+/// # Errors
+/// `EAGAIN`: the queue of real-time signals is full.
+pub(crate) fn send_again(signal: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
+    let (pid, tid) = ids();
+    let info = std::ptr::from_ref(info).expose_provenance();
+    // SAFETY: reads a siginfo that lives; to oneself any si_code may be sent. What a signal does is the program's affair.
+    unsafe { call(libc::SYS_rt_tgsigqueueinfo, [pid, tid, signal as usize, info, 0, 0]) }.map(|_| ())
+}
+
+/// `rt_sigpending`.
+pub(crate) fn pending() -> u64 {
+    let mut set = 0u64;
+    // SAFETY: writes eight bytes; cannot fail.
+    let _ = unsafe { call(libc::SYS_rt_sigpending, [(&raw mut set).expose_provenance(), SET_BYTES, 0, 0, 0, 0]) };
+    set
+}
+
+/// `sched_yield`.
+pub(crate) fn yield_now() {
+    // SAFETY: changes nothing.
+    let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// The base of GS.
+pub(crate) fn gs_base() -> u64 {
+    const ARCH_GET_GS: usize = 0x1004;
+    let mut base = 0u64;
+    // SAFETY: writes eight bytes; cannot fail.
+    let _ = unsafe { call(libc::SYS_arch_prctl, [ARCH_GET_GS, (&raw mut base).expose_provenance(), 0, 0, 0, 0]) };
+    base
+}
+
+/// Commands of `membarrier`.
+const REGISTER_SYNC_CORE: usize = 1 << 6;
+const SYNC_CORE: usize = 1 << 5;
+
+/// Returns when every thread of this process has executed a serialising instruction, or will do so before its next one in user
+/// mode.
+///
+/// # Errors
+/// `ENOSYS`, `EINVAL`: the kernel cannot.
+pub(crate) fn serialise_all_threads() -> Result<(), Errno> {
+    // SAFETY: a barrier changes nothing but time.
+    match unsafe { call(libc::SYS_membarrier, [SYNC_CORE, 0, 0, 0, 0, 0]) } {
+        Err(libc::EPERM) => {
+            // SAFETY: declares that barriers will be asked for.
+            unsafe { call(libc::SYS_membarrier, [REGISTER_SYNC_CORE, 0, 0, 0, 0, 0])? };
+            // SAFETY: as before.
+            unsafe { call(libc::SYS_membarrier, [SYNC_CORE, 0, 0, 0, 0, 0]) }.map(|_| ())
+        }
+        result => result.map(|_| ()),
+    }
+}
+
+/// Private anonymous memory: anywhere, or exactly at `address` where nothing is yet.
+///
+/// # Errors
+/// As `mmap`; `EEXIST` if something is there.
+pub(crate) fn map(address: Option<usize>, bytes: usize, protection: i32) -> Result<usize, Errno> {
+    let place = if address.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
+    let arguments = [address.unwrap_or(0), bytes, protection as usize, flags as usize, usize::MAX, 0];
+    // SAFETY: new memory, which replaces none.
+    let got = unsafe { call(libc::SYS_mmap, arguments) }?;
+    match address {
+        // Kernels before 4.17 take the address for a hint.
+        Some(address) if got != address => {
+            // SAFETY: just mapped, and nobody knows of it.
+            let _ = unsafe { call(libc::SYS_munmap, [got, bytes, 0, 0, 0, 0]) };
+            Err(libc::EEXIST)
+        }
+        _ => Ok(got),
+    }
+}
+
+/// Makes pages inaccessible.
+///
+/// # Safety
+/// They are the caller's, and nobody uses them.
+pub(crate) unsafe fn forbid(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: forwarded.
+    unsafe { call(libc::SYS_mprotect, [address, bytes, libc::PROT_NONE as usize, 0, 0, 0]) }.map(|_| ())
+}
+
+/// This process' memory as a file: writes through it do not ask for write permission of the pages, and copy private ones.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    descriptor: usize,
+}
+
+impl Memory {
+    /// # Errors
+    /// As `open`: /proc may be absent, or the process not allowed.
+    pub(crate) fn open() -> Result<Self, Errno> {
+        let path = c"/proc/thread-self/mem";
+        let flags = libc::O_RDWR | libc::O_CLOEXEC;
+        let arguments = [libc::AT_FDCWD as usize, path.as_ptr().addr(), flags as usize, 0, 0, 0];
+        // SAFETY: the path is a string that lives.
+        let descriptor = unsafe { call(libc::SYS_openat, arguments) }?;
+        Ok(Self { descriptor })
+    }
+
+    /// Writes `bytes` at `address`; false if not all of them were.
+    ///
+    /// # Safety
+    /// Nothing relies on what was there.
+    pub(crate) unsafe fn write(&self, address: usize, bytes: &[u8]) -> bool {
+        let arguments = [self.descriptor, bytes.as_ptr().expose_provenance(), bytes.len(), address, 0, 0];
+        // SAFETY: reads a slice that lives; what is written is the caller's affair.
+        let written = unsafe { call(libc::SYS_pwrite64, arguments) };
+        written == Ok(bytes.len())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it is ours.
+        let _ = unsafe { call(libc::SYS_close, [self.descriptor, 0, 0, 0, 0, 0]) };
+    }
 }

@@ -5,12 +5,17 @@
 compile_error!("telpher-interpose is for x86-64 Linux: it decodes its instructions and edits its signal frames");
 
 pub mod decode;
+mod emulate;
+mod entry;
+mod guarded;
 mod handler;
 mod kernel;
 pub mod registers;
 pub mod signals;
 pub mod sites;
+mod thread;
 mod traps;
+mod vectors;
 
 pub use handler::{Answer, Handler, How, Monitor};
 pub use kernel::Errno;

@@ -1,6 +1,20 @@
-//! SIGILL, SIGSEGV and SIGBUS.
+//! SIGILL, SIGSEGV and SIGBUS: who they are for, and what becomes of them.
+//!
+//! A trap of an instruction that is ours is not emulated here but right behind the handler, on the interrupted thread and its own mask
+//! (`entry::enter_trapped`): the handler may be on an alternate stack that is small, and a fault in the emulation
+//! would start at that stack's top again.
+#![allow(unsafe_code, reason = "handles signals and edits the interrupted context")]
 
-use crate::{Errno, Handler};
+use crate::decode::{self, Instruction, Operation};
+use crate::emulate::segment_base;
+use crate::registers::Registers;
+use crate::signals::deliver::{self, is_raised};
+use crate::sites::{self, Seen};
+use crate::thread::{Thread, Trapped};
+use crate::{Errno, Handler, entry, guarded, signals, vectors};
+use libc::{siginfo_t, ucontext_t};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 /// What [`install`] may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,15 +23,205 @@ pub struct Options {
     pub rewrite: bool,
 }
 
+static HANDLER: OnceLock<&'static dyn Handler> = OnceLock::new();
+
+/// Who was installed.
+pub(crate) fn handler() -> &'static dyn Handler {
+    *HANDLER.get().expect("traps and sites are there only since `install`")
+}
+
 /// Takes over the process' signals. To be called once, before the program's first thread if possible; the actions that are
 /// installed already become the program's. A second call changes nothing.
 ///
 /// # Errors
 /// What the kernel said to `rt_sigaction`.
-pub fn install(_handler: &'static dyn Handler, _options: Options) -> Result<(), Errno> {
-    Ok(())
+pub fn install(handler: &'static dyn Handler, options: Options) -> Result<(), Errno> {
+    if HANDLER.set(handler).is_err() {
+        return Ok(());
+    }
+    entry::detect();
+    guarded::detect();
+    vectors::detect();
+    sites::set_rewriting(options.rewrite);
+    signals::adopt()
 }
 
 /// To be called first thing in the child of a `fork`, before its signal actions change: what other threads of the parent held is
 /// free again.
-pub fn after_fork_child() {}
+pub fn after_fork_child() {
+    signals::after_fork_child();
+    sites::after_fork_child();
+    entry::after_fork_child();
+}
+
+/// The handler's address.
+pub(crate) fn entry() -> usize {
+    trap as *const () as usize
+}
+
+/// The handler of the three signals.
+///
+/// # Safety
+/// Called by the kernel only.
+unsafe extern "C-unwind" fn trap(signal: i32, info: *mut siginfo_t, context: *mut ucontext_t) {
+    let thread = Thread::current();
+    // SAFETY: the kernel's frame, on this stack, for the time of this call.
+    let (info_seen, context_seen) = unsafe { (&*info, &mut *context) };
+    if is_raised(info_seen) {
+        let taken = if signal == libc::SIGILL {
+            if context_seen.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned() == entry::trap_address() {
+                // SAFETY: the kernel's frame of SIGILL.
+                return unsafe { deliver::leave(thread, info, context) };
+            }
+            illegal(thread, context_seen)
+        } else {
+            guarded::fixup(signal, info_seen, context_seen)
+                || handler().fixup(context_seen)
+                || refused(thread, info_seen, context_seen)
+        };
+        if taken {
+            return;
+        }
+    }
+    // SAFETY: the kernel's frame of `signal`.
+    unsafe { deliver::deliver(thread, signal, info, context) }
+}
+
+/// The general registers of a context, before an instruction of `length` bytes.
+fn registers(context: &ucontext_t, length: u8) -> Registers {
+    /// Where the kernel keeps rax, rcx, rdx, …
+    const ORDER: [i32; 16] = [
+        libc::REG_RAX,
+        libc::REG_RCX,
+        libc::REG_RDX,
+        libc::REG_RBX,
+        libc::REG_RSP,
+        libc::REG_RBP,
+        libc::REG_RSI,
+        libc::REG_RDI,
+        libc::REG_R8,
+        libc::REG_R9,
+        libc::REG_R10,
+        libc::REG_R11,
+        libc::REG_R12,
+        libc::REG_R13,
+        libc::REG_R14,
+        libc::REG_R15,
+    ];
+    let general = ORDER.map(|register| context.uc_mcontext.gregs[register as usize].cast_unsigned());
+    Registers { general, next: instruction_pointer(context) + u64::from(length) }
+}
+
+fn instruction_pointer(context: &ucontext_t) -> u64 {
+    context.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned()
+}
+
+fn set_instruction_pointer(context: &mut ucontext_t, address: u64) {
+    context.uc_mcontext.gregs[libc::REG_RIP as usize] = address.cast_signed();
+}
+
+/// SIGILL that the processor raised: true if the thread goes on in the emulation.
+fn illegal(thread: &Thread, context: &mut ucontext_t) -> bool {
+    let site = instruction_pointer(context);
+    let code = match sites::look(site) {
+        Seen::Rewritten { trampoline } => {
+            set_instruction_pointer(context, trampoline);
+            return true;
+        }
+        Seen::Code(code) => code,
+    };
+    match decode::decode(code.bytes()) {
+        None => false,
+        // Every processor has these.
+        Some(Instruction {
+            operation: Operation::Store { .. } | Operation::StringStore { .. } | Operation::Store64 { .. },
+            ..
+        }) => false,
+        Some(instruction) => {
+            sites::rewrite_after_trap(site, instruction);
+            emulate_after_return(thread, context, Trapped { instruction, site, data: [0; 8] });
+            true
+        }
+    }
+}
+
+/// Makes the thread go on in the emulation.
+fn emulate_after_return(thread: &Thread, context: &mut ucontext_t, trapped: Trapped) {
+    entry::make_stacks();
+    sites::count_trap();
+    thread.set_trapped(trapped);
+    // Now, so that a signal that arrives on the return is put off, and not handled with RIP in our code and this thread's
+    // `trapped` in use.
+    thread.inside.fetch_add(1, Ordering::Relaxed);
+    set_instruction_pointer(context, entry::enter_trapped as *const () as u64);
+}
+
+/// SIGSEGV or SIGBUS of an access: true if it was to a portal and the thread goes on.
+fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool {
+    if thread.is_inside() {
+        return false;
+    }
+    let site = instruction_pointer(context);
+    let code = match sites::look(site) {
+        // Not a fault of the instruction that was there.
+        Seen::Rewritten { .. } => return false,
+        Seen::Code(code) => code,
+    };
+    let Some(instruction) = decode::decode(code.bytes()) else {
+        return false;
+    };
+    let registers = registers(context, instruction.length);
+    let handler = handler();
+    // SAFETY: a fault has an address, or zero.
+    let faulted = unsafe { info.si_addr() }.addr() as u64;
+    match instruction.operation {
+        Operation::Movdir64b { destination, .. } | Operation::Enqcmd { destination, .. } => {
+            // The processor has the instruction, but a portal that is a page of memory, or no PASID for it.
+            if !handler.is_portal(registers.pointer(destination, segment_base)) {
+                return false;
+            }
+            sites::rewrite_after_trap(site, instruction);
+            emulate_after_return(thread, context, Trapped { instruction, site, data: [0; 8] });
+        }
+        Operation::Store64 { destination, source, mask, elements } if handler.is_portal(faulted) => {
+            let destination = registers.address(destination, segment_base);
+            let whole = vectors::mask(context, mask, elements);
+            match vectors::zmm(context, source) {
+                // Anything else reaches a device in pieces, and is dropped.
+                Some(data) if whole && destination % 64 == 0 => {
+                    emulate_after_return(thread, context, Trapped { instruction, site, data });
+                }
+                _ => set_instruction_pointer(context, registers.next),
+            }
+        }
+        Operation::Store { .. } | Operation::Movdiri { .. } if handler.is_portal(faulted) => {
+            set_instruction_pointer(context, registers.next);
+        }
+        Operation::StringStore { moves, bytes, repeat, narrow } if handler.is_portal(faulted) => {
+            drop_element(context, registers.next, moves, bytes, repeat, narrow);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Drops one element of STOS or MOVS: moves the pointers on, and counts.
+fn drop_element(context: &mut ucontext_t, next: u64, moves: bool, bytes: u8, repeat: bool, narrow: bool) {
+    /// The direction flag.
+    const DF: i64 = 1 << 10;
+    let registers = &mut context.uc_mcontext.gregs;
+    let step = if registers[libc::REG_EFL as usize] & DF == 0 { i64::from(bytes) } else { -i64::from(bytes) };
+    let mut add = |register: i32, step: i64| {
+        let value = registers[register as usize].wrapping_add(step);
+        registers[register as usize] = if narrow { value & 0xffff_ffff } else { value };
+        registers[register as usize]
+    };
+    add(libc::REG_RDI, step);
+    if moves {
+        add(libc::REG_RSI, step);
+    }
+    // With a count of zero it would not have faulted.
+    if !repeat || add(libc::REG_RCX, -1) == 0 {
+        set_instruction_pointer(context, next);
+    }
+}

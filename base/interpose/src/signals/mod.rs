@@ -1,12 +1,33 @@
 //! The program's view of signal actions and masks.
-#![allow(unsafe_code, reason = "gives the kernel signal handlers")]
+//!
+//! The kernel knows our handlers, and the [`table`] knows what the program asked for. Handlers of the program are called by
+//! [`deliver`]: at once, or when the emulation that they interrupt has ended. SIGILL, SIGBUS and SIGSEGV go to the traps, whatever
+//! the program sets, and are never really blocked: the program only believes so, and what it then must not see waits or kills,
+//! as it would.
+#![allow(unsafe_code, reason = "gives the kernel signal handlers, and calls the program's")]
 
-use crate::kernel::{self, Errno, KernelAction};
+pub(crate) mod deliver;
+mod table;
+
+use crate::kernel::{self, ALL, Errno, KernelAction};
+use crate::thread::{MARK, Thread};
+use crate::traps;
+use std::arch::naked_asm;
+use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
+use table::{SIGNALS, TABLE};
 
 pub use crate::kernel::Change;
 
 /// SIGILL, SIGBUS and SIGSEGV, which are never really blocked, ignored or defaulted. Bit `n - 1` is signal `n`.
 pub const PROTECTED: u64 = 1 << (libc::SIGILL - 1) | 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSEGV - 1);
+
+/// The same as numbers.
+pub(crate) const PROTECTED_SIGNALS: [i32; 3] = [libc::SIGILL, libc::SIGBUS, libc::SIGSEGV];
+
+/// The bit of a signal, 1 to 64, in a set.
+pub(crate) const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
 
 /// What the program asked to happen on a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -19,6 +40,88 @@ pub struct Action {
     pub mask: u64,
 }
 
+/// Signals of the C library's own, which it hides from programs: cancellation and set-id.
+const INTERNAL: u64 = bit(32) | bit(33);
+/// The kernel's `SA_RESTORER`, which the C library sets on every action and does not hide.
+const SA_RESTORER: u64 = 0x0400_0000;
+/// Of `SA_*`: what the kernel keeps.
+const FLAGS: u64 = 0x1 | 0x2 | 0x4 | 0x800 | SA_RESTORER | 0x0800_0000 | 0x1000_0000 | 0x4000_0000 | 0x8000_0000;
+
+/// A flag of `libc`, as the kernel's word has it.
+const fn flag(flag: i32) -> u64 {
+    flag.cast_unsigned() as u64
+}
+
+/// The process whose actions the table holds.
+static OWNER: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns from a signal. In these very bytes, by which debuggers and unwinders know it.
+#[unsafe(naked)]
+unsafe extern "C" fn restorer() {
+    naked_asm!("mov rax, 15", "syscall")
+}
+
+/// True if the action is a function.
+fn handles(action: &Action) -> bool {
+    action.handler != libc::SIG_DFL && action.handler != libc::SIG_IGN
+}
+
+/// What the kernel is to know where the program wants `action`.
+fn real_action(signal: i32, action: Action) -> KernelAction {
+    if bit(signal) & PROTECTED != 0 {
+        // On the alternate stack only if the program wants it: it may be small, and is what a stack overflow needs.
+        let flags = flag(libc::SA_SIGINFO | libc::SA_NODEFER) | SA_RESTORER | action.flags & flag(libc::SA_ONSTACK);
+        return KernelAction { handler: traps::entry(), flags, restorer: restorer as *const () as usize, mask: ALL };
+    }
+    if !handles(&action) {
+        return KernelAction { handler: action.handler, flags: action.flags & FLAGS, restorer: 0, mask: 0 };
+    }
+    // Resetting is done when the program's handler is called, which may be later.
+    let flags = action.flags & FLAGS & !flag(libc::SA_RESETHAND) | flag(libc::SA_SIGINFO) | SA_RESTORER;
+    KernelAction {
+        handler: deliver::wrapper as *const () as usize,
+        flags,
+        restorer: restorer as *const () as usize,
+        mask: deliver::real(action.mask),
+    }
+}
+
+/// Tells the kernel what it is to know where the program wants `action`.
+fn reinstall(signal: i32, action: Action) {
+    // SAFETY: ours handle any signal; a default or ignored one needs nothing.
+    let _ = unsafe { kernel::action(signal, Some(&real_action(signal, action))) };
+}
+
+/// The actions found at the start become the program's.
+pub(crate) fn adopt() -> Result<(), Errno> {
+    // Relaxed: the program's threads do not run yet, or do not know of us.
+    OWNER.store(kernel::process(), Ordering::Relaxed);
+    let lock = TABLE.lock();
+    for signal in 1..=SIGNALS {
+        if bit(signal) & INTERNAL != 0 {
+            continue;
+        }
+        // SAFETY: asks only.
+        let found = unsafe { kernel::action(signal, None) }?;
+        let action = Action { handler: found.handler, flags: found.flags, mask: found.mask };
+        TABLE.write(&lock, signal, action);
+        if handles(&action) || bit(signal) & PROTECTED != 0 {
+            // SAFETY: ours handle any signal.
+            unsafe { kernel::action(signal, Some(&real_action(signal, action))) }?;
+        }
+    }
+    drop(lock);
+    let found = kernel::mask(Some((Change::Unblock, PROTECTED | MARK)));
+    Thread::current().set_blocked(0, found);
+    Ok(())
+}
+
+/// See [`crate::after_fork_child`].
+pub(crate) fn after_fork_child() {
+    OWNER.store(kernel::process(), Ordering::Relaxed);
+    TABLE.after_fork_child();
+}
+
 /// `sigaction`: the action before, and the new one if there is one.
 ///
 /// # Safety
@@ -27,10 +130,65 @@ pub struct Action {
 /// # Errors
 /// `EINVAL` as the C library says it: no such signal, one of its own (32, 33), or a new action for SIGKILL or SIGSTOP.
 pub unsafe fn action(signal: i32, new: Option<Action>) -> Result<Action, Errno> {
-    let new = new.map(|new| KernelAction { handler: new.handler, flags: new.flags, restorer: 0, mask: new.mask });
-    // SAFETY: forwarded.
-    let old = unsafe { kernel::action(signal, new.as_ref()) }?;
-    Ok(Action { handler: old.handler, flags: old.flags, mask: old.mask })
+    let fixed = signal == libc::SIGKILL || signal == libc::SIGSTOP;
+    if !(1..=SIGNALS).contains(&signal) || bit(signal) & INTERNAL != 0 || (fixed && new.is_some()) {
+        return Err(libc::EINVAL);
+    }
+    let Some(new) = new else {
+        return Ok(if is_owner() { TABLE.read(signal).0 } else { of_borrower(signal)? });
+    };
+    let mask = new.mask & !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
+    let new = Action { handler: new.handler, flags: new.flags & FLAGS | SA_RESTORER, mask };
+    if !is_owner() {
+        return borrow(signal, new);
+    }
+    let lock = TABLE.lock();
+    let (old, _) = TABLE.read(signal);
+    // Whoever finds the default action in the table must find it in the kernel, too.
+    if handles(&new) {
+        TABLE.write(&lock, signal, new);
+        reinstall(signal, new);
+    } else {
+        reinstall(signal, new);
+        TABLE.write(&lock, signal, new);
+        if new.handler == libc::SIG_IGN {
+            // What waits is forgotten.
+            Thread::current().drop_sent(signal);
+        }
+    }
+    drop(lock);
+    Ok(old)
+}
+
+/// False in the child of a `vfork`: it has actions of its own and our memory, which are its parent's actions.
+fn is_owner() -> bool {
+    // Relaxed: changes only before anybody else runs.
+    OWNER.load(Ordering::Relaxed) == kernel::process()
+}
+
+/// The action in a borrowed memory.
+fn of_borrower(signal: i32) -> Result<Action, Errno> {
+    // SAFETY: asks only.
+    let found = unsafe { kernel::action(signal, None) }?;
+    let ours = [traps::entry(), deliver::wrapper as *const () as usize];
+    if ours.contains(&found.handler) {
+        return Ok(TABLE.read(signal).0);
+    }
+    Ok(Action { handler: found.handler, flags: found.flags, mask: found.mask })
+}
+
+/// Changes an action in a borrowed memory: the kernel alone learns of it. A handler there is not put off, but a child of
+/// `vfork` has little time for any.
+fn borrow(signal: i32, new: Action) -> Result<Action, Errno> {
+    let old = of_borrower(signal)?;
+    if handles(&new) && bit(signal) & PROTECTED != 0 {
+        return Ok(old);
+    }
+    let restorer = restorer as *const () as usize;
+    let new = KernelAction { handler: new.handler, flags: new.flags, restorer, mask: new.mask & ALL };
+    // SAFETY: the caller's of `action`.
+    unsafe { kernel::action(signal, Some(&new)) }?;
+    Ok(old)
 }
 
 /// `sigaction` on the C library's structures.
@@ -53,7 +211,7 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
     if let Some(old) = unsafe { old.as_mut() } {
         old.sa_sigaction = before.handler;
         // The flags are the low half; nothing uses the other.
-        old.sa_flags = (before.flags & 0xffff_ffff) as u32 as i32;
+        old.sa_flags = ((before.flags & 0xffff_ffff) as u32).cast_signed();
         old.sa_mask = from_bits(before.mask);
         old.sa_restorer = None;
     }
@@ -62,7 +220,40 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
 
 /// `pthread_sigmask`, `sigprocmask`: the thread's mask before, and its change if there is one.
 pub fn mask(change: Option<(Change, u64)>) -> u64 {
-    kernel::mask(change)
+    let thread = Thread::current();
+    // The C library's own cannot be blocked; the kernel's two are not.
+    let change = change.map(|(how, set)| match how {
+        Change::Unblock => (how, set & !MARK),
+        Change::Block | Change::Set => (how, set & !(INTERNAL | bit(libc::SIGKILL) | bit(libc::SIGSTOP))),
+    });
+    if thread.is_inside() && thread.deferred.load(Ordering::Relaxed) != 0 {
+        // All are blocked, and this is what will be again.
+        let before = thread.mask.load(Ordering::Relaxed);
+        let blocked = thread.blocked(before);
+        if let Some((how, set)) = change {
+            let after = how.apply(before & !MARK | blocked, set);
+            thread.set_blocked(before, after);
+            thread.mask.store(after & ALL | before & MARK, Ordering::Relaxed);
+        }
+        return before & !MARK | blocked;
+    }
+    let before = match change {
+        // A mark must stay.
+        Some((Change::Set, set)) if thread.may_be_marked() => {
+            let mark = kernel::mask(None) & MARK;
+            kernel::mask(Some((Change::Set, set & ALL | mark)))
+        }
+        change => kernel::mask(change.map(|(how, set)| (how, set & ALL))),
+    };
+    let blocked = thread.blocked(before);
+    if let Some((how, set)) = change {
+        let after = how.apply(blocked, set);
+        thread.set_blocked(before, after);
+        if thread.sent() & !after != 0 && !thread.is_inside() {
+            thread.send_kept(after);
+        }
+    }
+    before & !MARK | blocked
 }
 
 /// `sigprocmask` on the C library's sets.
@@ -92,7 +283,7 @@ pub unsafe fn sigprocmask(how: i32, set: *const libc::sigset_t, old: *mut libc::
 /// `sigpending`: what waits for this thread to unblock it.
 #[must_use]
 pub fn pending() -> u64 {
-    0
+    kernel::pending() | Thread::current().sent()
 }
 
 /// The set the kernel may be given where the program names `set` as a mask for the time of a system call (`sigsuspend`,
@@ -131,11 +322,32 @@ pub struct Deferral {
 /// See [`Deferral`].
 #[must_use]
 pub fn defer() -> Deferral {
+    let inside = &Thread::current().inside;
+    // Not one step: a handler in between counts up and down again.
+    inside.store(inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
     Deferral { _here: std::marker::PhantomData }
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        let thread = Thread::current();
+        let inside = thread.inside.load(Ordering::Relaxed) - 1;
+        thread.inside.store(inside, Ordering::Relaxed);
+        if inside == 0 && thread.deferred.load(Ordering::Relaxed) != 0 {
+            thread.deferred.store(0, Ordering::Relaxed);
+            let mask = thread.mask.load(Ordering::Relaxed);
+            let blocked = thread.blocked(mask);
+            // What was put off arrives here.
+            kernel::mask(Some((Change::Set, mask)));
+            thread.send_kept(blocked);
+        }
+    }
 }
 
 /// True if a handler of the program has been put off on this thread: whoever waits should return.
 #[must_use]
 pub fn is_deferred() -> bool {
-    false
+    Thread::current().deferred.load(Ordering::Relaxed) != 0
 }

@@ -1,4 +1,27 @@
 //! Sites: instructions that trapped once and are rewritten to call the emulation directly.
+//!
+//! ```text
+//! site:        jmp trampoline            (5 bytes; the rest of a longer instruction stays and is not reached)
+//! trampoline:  step over the red zone; call entry::enter; step back; jmp site + length
+//! ```
+//!
+//! Other threads may be executing the site. So its first byte becomes an invalid opcode (06h, which no 64-bit program has), then
+//! the others change, then the first becomes the jump's; after each step every thread passes a serialising instruction
+//! (`membarrier`). Who executes the site in between traps, and the handler, which [`look`]s here first, sends it to the trampoline.
+//!
+//! Bytes are written through /proc/self/mem, so that no page is ever writable and executable, nor any page's protection
+//! changed; a mapping shared with a file refuses, and then the site goes on trapping.
+#![allow(unsafe_code, reason = "changes the program's code")]
+
+mod near;
+mod patch;
+mod table;
+
+use crate::decode::{Instruction, LONGEST, Operation, decode};
+use crate::{guarded, kernel};
+use patch::Patch;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use table::{Phase, SITES, Site};
 
 /// What happened so far in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -11,11 +34,275 @@ pub struct Counters {
     pub sites: u64,
 }
 
-/// What happened so far in this process.
-#[must_use]
-pub fn counters() -> Counters {
-    Counters::default()
+/// Why a site was not rewritten. It goes on trapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Rewriting is off.
+    Off,
+    /// No instruction that is rewritten, or one of less than five bytes.
+    NotASite,
+    /// Another site is being rewritten just now; the next trap may try again.
+    Busy,
+    /// No room in the table.
+    Full,
+    /// No room for a trampoline within 2 GiB.
+    Unreachable,
+    /// The kernel lets nobody write to this code, or has no barrier for its threads.
+    Protected,
 }
 
-/// Puts the original bytes back at every site, and rewrites no more.
-pub fn undo_all() {}
+/// One counter for some of the threads, in a cache line of its own.
+#[repr(align(64))]
+#[derive(Debug)]
+struct Shard(AtomicU64);
+
+static TRAPS: AtomicU64 = AtomicU64::new(0);
+static CALLS: [Shard; 16] = [const { Shard(AtomicU64::new(0)) }; 16];
+static REWRITTEN: AtomicU64 = AtomicU64::new(0);
+static REWRITING: AtomicBool = AtomicBool::new(false);
+static LOCK: Lock = Lock(AtomicBool::new(false));
+
+/// The right to change code.
+#[derive(Debug)]
+struct Lock(AtomicBool);
+
+#[derive(Debug)]
+struct Locked<'a>(&'a Lock);
+
+impl Lock {
+    /// Never waits: it is asked for in signal handlers.
+    fn take(&self) -> Option<Locked<'_>> {
+        // Acquire: pairs with the Release of `drop`.
+        (!self.0.swap(true, Ordering::Acquire)).then_some(Locked(self))
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of `take`.
+        self.0.0.store(false, Ordering::Release);
+    }
+}
+
+/// What happened so far in this process.
+///
+/// # Staleness
+/// Other threads count while this reads.
+#[must_use]
+pub fn counters() -> Counters {
+    // Relaxed, here and where they are counted: nothing else is published by them.
+    Counters {
+        traps: TRAPS.load(Ordering::Relaxed),
+        calls: CALLS.iter().map(|shard| shard.0.load(Ordering::Relaxed)).sum(),
+        sites: REWRITTEN.load(Ordering::Relaxed),
+    }
+}
+
+pub(crate) fn count_trap() {
+    TRAPS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Allows or forbids that more sites are rewritten.
+pub fn set_rewriting(allowed: bool) {
+    // Relaxed: a wish.
+    REWRITING.store(allowed, Ordering::Relaxed);
+}
+
+/// In the child of a fork, whoever changed code is not here. A site that was being changed stays so: it traps and is sent to
+/// its trampoline.
+pub(crate) fn after_fork_child() {
+    LOCK.0.store(false, Ordering::Release);
+}
+
+/// The bytes of one instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl Code {
+    /// Reads as many bytes from `address` as there are.
+    fn read(address: u64) -> Self {
+        let mut code = Code { bytes: [0; LONGEST], length: 0 };
+        // A line lies in one page, so all of it is there or nothing.
+        let mut line = address & !63;
+        let mut skip = (address & 63) as usize;
+        while code.length < LONGEST {
+            let Ok(words) = guarded::load(line) else { break };
+            for byte in words.iter().flat_map(|word| word.to_le_bytes()).skip(skip) {
+                if code.length < LONGEST {
+                    code.bytes[code.length] = byte;
+                    code.length += 1;
+                }
+            }
+            skip = 0;
+            line = line.wrapping_add(64);
+        }
+        code
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn starts_with(&self, bytes: [u8; JUMP]) -> bool {
+        self.bytes().starts_with(&bytes)
+    }
+}
+
+/// Bytes of a near jump.
+const JUMP: usize = 5;
+
+/// `jmp` at `from` to `to`; `None` out of reach.
+fn jump(from: usize, to: usize) -> Option<[u8; JUMP]> {
+    let distance = i32::try_from(to.wrapping_sub(from).wrapping_sub(JUMP).cast_signed()).ok()?;
+    let [a, b, c, d] = distance.to_le_bytes();
+    Some([0xe9, a, b, c, d])
+}
+
+/// What is at an address where a thread trapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Seen {
+    /// A rewritten site, or one that is just being rewritten or undone: the thread may go on here.
+    Rewritten {
+        /// The trampoline.
+        trampoline: u64,
+    },
+    /// Code of the program.
+    Code(Code),
+}
+
+/// What is at `address`, though another thread may be changing it.
+pub(crate) fn look(address: u64) -> Seen {
+    let Ok(at) = usize::try_from(address) else { return Seen::Code(Code::read(address)) };
+    loop {
+        let before = SITES.find(at).map(Site::state);
+        let code = Code::read(address);
+        // Acquire: the state is read again after the bytes.
+        fence(Ordering::Acquire);
+        let site = SITES.find(at);
+        let state = site.map(Site::state);
+        // Bytes may be new and old ones mixed if somebody changed them meanwhile, which a new state tells.
+        if state != before {
+            continue;
+        }
+        return match (site, state.map(|state| state.phase)) {
+            (Some(site), Some(Phase::Changing)) => Seen::Rewritten { trampoline: site.trampoline() as u64 },
+            (Some(site), Some(Phase::Rewritten)) if site.jump().is_some_and(|jump| code.starts_with(jump)) => {
+                Seen::Rewritten { trampoline: site.trampoline() as u64 }
+            }
+            // Not the code that was rewritten: unloaded, or written anew.
+            _ => Seen::Code(code),
+        };
+    }
+}
+
+/// Instructions whose emulation changes the thread's registers in a way that a call can.
+fn is_rewritable(instruction: Instruction) -> bool {
+    let long = usize::from(instruction.length) >= JUMP;
+    long && match instruction.operation {
+        Operation::Movdir64b { .. }
+        | Operation::Umonitor { .. }
+        | Operation::Umwait { .. }
+        | Operation::Tpause { .. } => true,
+        Operation::Enqcmd { supervisor, .. } => !supervisor,
+        Operation::Movdiri { .. }
+        | Operation::Store64 { .. }
+        | Operation::Store { .. }
+        | Operation::StringStore { .. } => false,
+    }
+}
+
+/// Called on a trap: rewrites the site if that is possible now.
+pub(crate) fn rewrite_after_trap(address: u64, instruction: Instruction) {
+    if is_rewritable(instruction) {
+        // Else it traps again.
+        let _ = rewrite(address);
+    }
+}
+
+/// Rewrites the site at `address` without waiting for it to trap. Async-signal-safe.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn rewrite(address: u64) -> Result<(), Refusal> {
+    if !REWRITING.load(Ordering::Relaxed) {
+        return Err(Refusal::Off);
+    }
+    let _lock = LOCK.take().ok_or(Refusal::Busy)?;
+    let code = match look(address) {
+        Seen::Rewritten { .. } => return Ok(()),
+        Seen::Code(code) => code,
+    };
+    let instruction =
+        decode(code.bytes()).filter(|&instruction| is_rewritable(instruction)).ok_or(Refusal::NotASite)?;
+    let at = usize::try_from(address).map_err(|_| Refusal::NotASite)?;
+    let original: [u8; JUMP] = *code.bytes().first_chunk().ok_or(Refusal::NotASite)?;
+    let patch = Patch::new().inspect_err(|_| set_rewriting(false))?;
+    let site = match SITES.find(at) {
+        Some(site) if site.is(instruction, original) => site,
+        known => {
+            // Other code was there. Its record stays as it is for threads that are in the trampoline.
+            known.inspect(|site| site.retire());
+            let trampoline = near::trampoline(at, instruction.length)?;
+            let site = SITES.add(at, instruction, original, trampoline).ok_or(Refusal::Full)?;
+            near::fill(&patch, trampoline, at + usize::from(instruction.length), site)?;
+            site
+        }
+    };
+    if site.state().phase == Phase::Refused {
+        return Err(Refusal::Protected);
+    }
+    let jump = site.jump().ok_or(Refusal::Unreachable)?;
+    site.set(Phase::Changing);
+    // SAFETY: the site holds `original`, as was just read under the lock; threads that meet the bytes in between are sent to the
+    // trampoline, which does what the instruction does.
+    let done = unsafe { patch.replace(at, original, jump) };
+    site.set(if done { Phase::Rewritten } else { Phase::Refused });
+    if !done {
+        return Err(Refusal::Protected);
+    }
+    REWRITTEN.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Puts the original bytes back at every site, and rewrites no more until [`set_rewriting`] says so. Not for signal handlers.
+pub fn undo_all() {
+    set_rewriting(false);
+    let Some(_lock) = (0..100_000).find_map(|_| {
+        LOCK.take().or_else(|| {
+            kernel::yield_now();
+            None
+        })
+    }) else {
+        return;
+    };
+    let Ok(patch) = Patch::new() else { return };
+    for site in SITES.all().filter(|site| site.state().phase == Phase::Rewritten) {
+        let Some(jump) = site.jump() else { continue };
+        // What is unloaded or overwritten is not ours any more.
+        let ours = Code::read(site.address() as u64).starts_with(jump);
+        site.set(Phase::Changing);
+        // SAFETY: the site holds our jump, as was just read under the lock; see `rewrite`.
+        let undone = !ours || unsafe { patch.replace(site.address(), jump, site.original()) };
+        site.set(if undone { Phase::Original } else { Phase::Rewritten });
+        if undone {
+            REWRITTEN.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The instruction and address of the site whose trampoline called with this return address.
+///
+/// # Safety
+/// It is a trampoline's.
+pub(crate) unsafe fn entered(back: u64) -> (Instruction, u64) {
+    // SAFETY: forwarded.
+    let site = unsafe { near::site(back) };
+    let here = crate::thread::Thread::current();
+    let shard = std::ptr::from_ref(here).addr() >> 12;
+    CALLS[shard % CALLS.len()].0.fetch_add(1, Ordering::Relaxed);
+    (site.instruction(), site.address() as u64)
+}

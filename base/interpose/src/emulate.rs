@@ -1,0 +1,162 @@
+//! What the instructions do.
+#![allow(unsafe_code, reason = "stores where the program says, and answers the assembly entry")]
+
+use crate::decode::{Instruction, Operation, Pointer, Segment};
+use crate::entry::{Exit, Frame};
+use crate::guarded::{self, Fault, Faulted};
+use crate::handler::{Answer, How, Monitor};
+use crate::kernel;
+use crate::registers::{ARITHMETIC, CF, Registers, ZF};
+use crate::thread::Thread;
+use crate::{sites, traps};
+use std::sync::atomic::Ordering;
+
+/// Why an instruction did not complete.
+enum Stop {
+    /// #GP: a SIGSEGV without an address.
+    GeneralProtection,
+    /// The fault that a guarded access left with the thread.
+    Access(Segment),
+}
+
+/// Addresses in segment `segment` start here.
+pub(crate) fn segment_base(segment: Segment) -> u64 {
+    match segment {
+        Segment::Fs => Thread::fs_base(),
+        Segment::Gs => kernel::gs_base(),
+        Segment::Flat | Segment::Stack => 0,
+    }
+}
+
+/// Called by [`entry::enter`](crate::entry::enter): emulates the instruction of the site whose trampoline was entered, or the one that
+/// trapped.
+pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
+    let thread = Thread::current();
+    let (instruction, site, data, trapped) = match thread.take_trapped() {
+        Some(trapped) => {
+            // Counted by the handler and by the entry.
+            thread.inside.fetch_sub(1, Ordering::Relaxed);
+            (trapped.instruction, trapped.site, trapped.data, true)
+        }
+        None => {
+            // SAFETY: the other way in is a trampoline, which called with this return address.
+            let (instruction, site) = unsafe { sites::entered(frame.back) };
+            (instruction, site, [0; 8], false)
+        }
+    };
+    let next = site + u64::from(instruction.length);
+    let registers = Registers { general: frame.general, next };
+    thread.resume.store(next, Ordering::Relaxed);
+    match perform(thread, instruction, &registers, &mut frame.flags, &data) {
+        Ok(()) if trapped => {
+            frame.back = next;
+            Exit::Elsewhere
+        }
+        Ok(()) => Exit::Back,
+        Err(stop) => {
+            let fault = match stop {
+                Stop::GeneralProtection => Fault::general_protection(),
+                // SAFETY: a guarded access has just written it.
+                Stop::Access(segment) => unsafe { (*thread.fault.get()).assume_init() }.seen_by(segment),
+            };
+            // SAFETY: this thread's; nothing refers to it.
+            unsafe { (*thread.fault.get()).write(fault) };
+            thread.faulted.set(true);
+            thread.resume.store(site, Ordering::Relaxed);
+            Exit::Trap
+        }
+    }
+}
+
+/// A fault of an operand in `segment`.
+fn access(segment: Segment) -> impl FnOnce(Faulted) -> Stop {
+    move |Faulted| Stop::Access(segment)
+}
+
+fn perform(
+    thread: &Thread,
+    instruction: Instruction,
+    registers: &Registers,
+    flags: &mut u64,
+    data: &[u64; 8],
+) -> Result<(), Stop> {
+    let handler = traps::handler();
+    let address = |memory| registers.address(memory, segment_base);
+    let in_line = |pointer: Pointer| {
+        let destination = registers.pointer(pointer, segment_base);
+        if destination % 64 == 0 { Ok(destination) } else { Err(Stop::GeneralProtection) }
+    };
+    match instruction.operation {
+        Operation::Movdir64b { destination, source } => {
+            let destination = in_line(destination)?;
+            let data = guarded::load(address(source)).map_err(access(source.segment))?;
+            if handler.is_portal(destination) {
+                let _posted = handler.enqueue(How::Movdir64b, destination, &data);
+            } else {
+                // SAFETY: aligned; the program stores it.
+                unsafe { guarded::store(destination, &data) }.map_err(access(Segment::Flat))?;
+            }
+        }
+        Operation::Enqcmd { supervisor, destination, source } => {
+            // Of the supervisor.
+            if supervisor {
+                return Err(Stop::GeneralProtection);
+            }
+            let destination = in_line(destination)?;
+            let data = guarded::load(address(source)).map_err(access(source.segment))?;
+            if data[0] & 0xffff_ffff != 0 {
+                return Err(Stop::GeneralProtection);
+            }
+            let answer = if handler.is_portal(destination) {
+                handler.enqueue(How::Enqcmd, destination, &data)
+            } else {
+                // Memory does not answer, but the address is translated for a write.
+                guarded::probe_write(destination).map_err(access(Segment::Flat))?;
+                Answer::Retry
+            };
+            *flags &= !ARITHMETIC;
+            if answer == Answer::Retry {
+                *flags |= ZF;
+            }
+        }
+        Operation::Movdiri { destination, source, bytes } => {
+            let segment = destination.segment;
+            let destination = address(destination);
+            // A device drops what is not 64 bytes.
+            if !handler.is_portal(destination) {
+                // SAFETY: the program stores it.
+                unsafe { guarded::store_word(destination, registers.get(source), bytes) }.map_err(access(segment))?;
+            }
+        }
+        Operation::Umonitor { address } => {
+            let at = registers.pointer(address, segment_base);
+            guarded::probe_read(at).map_err(access(address.segment))?;
+            let line = at & !63;
+            // It lies in the page that was just read.
+            let contents = guarded::load(line).map_err(access(address.segment))?;
+            thread.arm(Monitor { address: line, line: contents });
+        }
+        Operation::Umwait { control } | Operation::Tpause { control } => {
+            let control = (registers.get(control) & 0xffff_ffff) as u32;
+            if control > 1 {
+                return Err(Stop::GeneralProtection);
+            }
+            let deadline = (registers.get(2) << 32) | registers.get(0) & 0xffff_ffff;
+            let waits = matches!(instruction.operation, Operation::Umwait { .. });
+            let monitor = if waits { thread.disarm() } else { None };
+            // Without an armed monitor UMWAIT does not wait.
+            let limited = (monitor.is_some() || !waits) && handler.wait(monitor.as_ref(), control, deadline);
+            *flags &= !ARITHMETIC;
+            if limited {
+                *flags |= CF;
+            }
+        }
+        Operation::Store64 { destination, .. } => {
+            // The trap handler has seen that it is a portal's.
+            let _posted = handler.enqueue(How::Store, address(destination), data);
+        }
+        // Dropped by the trap handler; they never come here.
+        Operation::Store { .. } | Operation::StringStore { .. } => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! The way from a rewritten site, or from a trap, into the emulation and back.
+//!
+//! A trampoline steps over the red zone (the 128 bytes below the stack pointer belong to the interrupted function) and calls
+//! [`enter`]. That saves general registers and flags in a [`Frame`] on the program's stack, takes a stack of the pool, saves the vector
+//! state there, calls [`emulate`](crate::emulate::emulate), and undoes it all. A trap handler makes the thread go on at [`enter_trapped`], which is such
+//! a trampoline for any site. From the first count of `Thread::inside` to the last, the program's signal handlers are put off.
+//!
+//! There are three ways out, see [`Exit`]. The third leads over an invalid opcode with all the program's registers in place: the
+//! handler of SIGILL finds there the very context in which the kernel would have delivered a fault or a signal.
+#![allow(unsafe_code, reason = "assembly that saves and restores a whole processor state")]
+
+use crate::emulate;
+use crate::kernel;
+use crate::thread::Thread;
+use std::arch::naked_asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Bytes below the stack pointer that a function may use without saying so.
+const RED_ZONE: usize = 128;
+
+/// What [`enter`] leaves on the program's stack.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// In the processor's order. Number 4, rsp, is the program's and is not restored from here.
+    pub(crate) general: [u64; 16],
+    pub(crate) flags: u64,
+    /// Where the trampoline goes on.
+    pub(crate) back: u64,
+    red_zone: [u8; RED_ZONE],
+}
+
+/// How the emulation ends.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    /// Through the trampoline.
+    Back = 0,
+    /// To `Frame::back`, which has been changed to an address of the program.
+    Elsewhere = 1,
+    /// To the invalid opcode, with the thread still inside.
+    Trap = 2,
+}
+
+/// How the vector state is saved, and the stacks. Written once, before any site can be entered, but for `free`.
+#[repr(C)]
+#[derive(Debug)]
+struct Machine {
+    /// One of the `SAVE_*`.
+    save: AtomicU32,
+    /// Components to save: bits of XCR0.
+    components: AtomicU32,
+    /// Bytes the state takes.
+    area: AtomicUsize,
+    /// Start of the pool; meaningless while nothing is free.
+    stacks: AtomicUsize,
+    /// A bit for every stack of the pool that nobody uses.
+    free: AtomicU32,
+}
+
+/// FXSAVE: processors without XSAVE, and before anything was detected.
+const SAVE_FX: u32 = 0;
+/// XSAVE.
+const SAVE_X: u32 = 1;
+/// XSAVEC: leaves out what is in its initial state.
+const SAVE_XC: u32 = 2;
+
+static MACHINE: Machine = Machine {
+    save: AtomicU32::new(SAVE_FX),
+    components: AtomicU32::new(0),
+    area: AtomicUsize::new(LEGACY_BYTES),
+    stacks: AtomicUsize::new(0),
+    free: AtomicU32::new(0),
+};
+
+/// Bytes of x87 and SSE state in front of every XSAVE area.
+const LEGACY_BYTES: usize = 512;
+/// Bytes of the header behind it.
+const HEADER_BYTES: usize = 64;
+/// x87, SSE, AVX, opmask, upper halves of zmm, zmm16 to zmm31. Nothing else is touched by code that runs inside: tiles, PKRU and bounds
+/// stay as they are.
+const COMPONENTS: u32 = 0xe7;
+
+/// Stacks in the pool. When more threads are inside at once, the others use their own stack.
+const STACKS: usize = 16;
+/// Bytes of one stack, of which the lowest page is a guard.
+const STACK_SPAN: usize = crate::STACK_BYTES + GUARD_BYTES + SAVED_BYTES;
+const GUARD_BYTES: usize = 4096;
+/// Room for the vector state, rounded up to pages.
+const SAVED_BYTES: usize = 4096;
+
+/// Asks the processor what there is to save. Returns the offset of each component in the *standard* format, as the kernel
+/// writes it to signal frames.
+#[allow(unused_unsafe, reason = "safe since Rust 1.94, unsafe in the oldest supported one")]
+pub(crate) fn detect() {
+    // SAFETY: every x86-64 processor has CPUID and leaf 1.
+    let xsave = unsafe { __cpuid(1) }.ecx & 1 << 27 != 0;
+    if !xsave {
+        return;
+    }
+    // SAFETY: OSXSAVE says that XGETBV may be executed.
+    let enabled = unsafe { xcr0() } & COMPONENTS;
+    // SAFETY: processors with XSAVE have leaf 0xd.
+    let compact = unsafe { __cpuid_count(0xd, 1) }.eax & 1 << 1 != 0;
+    let mut area = LEGACY_BYTES + HEADER_BYTES;
+    for component in 2..8 {
+        if enabled & 1 << component != 0 {
+            // SAFETY: as before.
+            let leaf = unsafe { __cpuid_count(0xd, component) };
+            // Bit 1 of ECX: aligned to 64 bytes in the compact format; the standard format has its own offsets.
+            let start = if compact { area.next_multiple_of(64) } else { leaf.ebx as usize };
+            area = area.max(start + leaf.eax as usize);
+        }
+    }
+    // Relaxed: nobody enters before `install` has gone on.
+    MACHINE.components.store(enabled, Ordering::Relaxed);
+    MACHINE.area.store(area, Ordering::Relaxed);
+    MACHINE.save.store(if compact { SAVE_XC } else { SAVE_X }, Ordering::Relaxed);
+}
+
+/// # Safety
+/// OSXSAVE is set.
+#[target_feature(enable = "xsave")]
+unsafe fn xcr0() -> u32 {
+    // The components of interest are in the low half.
+    // SAFETY: forwarded.
+    (unsafe { _xgetbv(0) } & 0xffff_ffff) as u32
+}
+
+/// Makes the pool of stacks, on the first trap. Without memory for it there is none, and threads use their own stacks.
+pub(crate) fn make_stacks() {
+    if MACHINE.stacks.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let Ok(start) = kernel::map(None, STACKS * STACK_SPAN, libc::PROT_READ | libc::PROT_WRITE) else {
+        return;
+    };
+    for stack in 0..STACKS {
+        // SAFETY: just mapped, nobody uses them. Without a guard a stack is as good.
+        let _ = unsafe { kernel::forbid(start + stack * STACK_SPAN, GUARD_BYTES) };
+    }
+    // Two threads may both come here: the first pool is used, the second is only address space.
+    // Release: pairs with the locked exchange in `enter`, which takes a bit that is set below.
+    if MACHINE.stacks.compare_exchange(0, start, Ordering::Release, Ordering::Relaxed).is_ok() {
+        MACHINE.free.store((1 << STACKS) - 1, Ordering::Release);
+    }
+}
+
+/// In a new process that has one thread, which is not inside: all stacks are free.
+pub(crate) fn after_fork_child() {
+    if MACHINE.stacks.load(Ordering::Relaxed) != 0 {
+        MACHINE.free.store((1 << STACKS) - 1, Ordering::Relaxed);
+    }
+}
+
+/// What a trampoline calls, with the red zone stepped over. Never to be called otherwise.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn enter() {
+    naked_asm!(
+        // The frame: flags and registers below the return address.
+        "pushfq",
+        "sub rsp, 128",
+        "mov [rsp], rax",
+        "mov [rsp + 8], rcx",
+        "mov [rsp + 16], rdx",
+        "mov [rsp + 24], rbx",
+        "lea rax, [rsp + {frame}]",
+        "mov [rsp + 32], rax",
+        "mov [rsp + 40], rbp",
+        "mov [rsp + 48], rsi",
+        "mov [rsp + 56], rdi",
+        "mov [rsp + 64], r8",
+        "mov [rsp + 72], r9",
+        "mov [rsp + 80], r10",
+        "mov [rsp + 88], r11",
+        "mov [rsp + 96], r12",
+        "mov [rsp + 104], r13",
+        "mov [rsp + 112], r14",
+        "mov [rsp + 120], r15",
+        "mov rbx, rsp",
+        // r13: offset of the thread's block from fs.
+        "mov r13, qword ptr [rip + telpher_interpose_thread@GOTTPOFF]",
+        "inc dword ptr fs:[r13 + {inside}]",
+        // The ABI's state: strings go up, alignment is not checked.
+        "cld",
+        "test dword ptr [rbx + 128], 0x40000",
+        "jz 2f",
+        "pushfq",
+        "and dword ptr [rsp], ~0x40000",
+        "popfq",
+        "2:",
+        // r12: the stack taken from the pool, or -1. On the alternate signal stack none is taken: a fault inside would make the
+        // kernel start at its top, over the frames of the handler that is under way there.
+        "mov r12d, -1",
+        "mov rcx, rsp",
+        "sub rcx, fs:[r13 + {alternate}]",
+        "cmp rcx, fs:[r13 + {alternate} + 8]",
+        "jb 5f",
+        "mov eax, [rip + {machine} + {free}]",
+        "3:",
+        "bsf ecx, eax",
+        "jz 5f",
+        "mov edx, eax",
+        "btr edx, ecx",
+        "lock cmpxchg [rip + {machine} + {free}], edx",
+        "jne 3b",
+        "mov r12d, ecx",
+        "lea eax, [rcx + 1]",
+        "imul rax, rax, {span}",
+        "add rax, [rip + {machine} + {stacks}]",
+        "mov rsp, rax",
+        "5:",
+        // r14: the vector state.
+        "sub rsp, [rip + {machine} + {area}]",
+        "and rsp, -64",
+        "mov r14, rsp",
+        "mov eax, [rip + {machine} + {components}]",
+        "xor edx, edx",
+        "cmp dword ptr [rip + {machine} + {save}], {save_x}",
+        "jb 7f",
+        // The header must be zero where the instruction does not write it.
+        "mov [r14 + 512], rdx",
+        "mov [r14 + 520], rdx",
+        "mov [r14 + 528], rdx",
+        "mov [r14 + 536], rdx",
+        "mov [r14 + 544], rdx",
+        "mov [r14 + 552], rdx",
+        "mov [r14 + 560], rdx",
+        "mov [r14 + 568], rdx",
+        "je 6f",
+        "xsavec [r14]",
+        "jmp 8f",
+        "6:",
+        "xsave [r14]",
+        "jmp 8f",
+        "7:",
+        "fxsave64 [r14]",
+        "8:",
+        // Upper halves left dirty would slow what follows down.
+        "test eax, 4",
+        "jz 9f",
+        "vzeroupper",
+        "9:",
+        // The ABI's rounding, and no exceptions of floating point.
+        "push 0x1f80",
+        "ldmxcsr dword ptr [rsp]",
+        "add rsp, 8",
+        "mov rdi, rbx",
+        "call {emulate}",
+        "mov r15d, eax",
+        "mov eax, [rip + {machine} + {components}]",
+        "xor edx, edx",
+        "cmp dword ptr [rip + {machine} + {save}], {save_x}",
+        "jb 11f",
+        "xrstor [r14]",
+        "jmp 12f",
+        "11:",
+        "fxrstor64 [r14]",
+        "12:",
+        "mov rsp, rbx",
+        "test r12d, r12d",
+        "js 13f",
+        "lock bts dword ptr [rip + {machine} + {free}], r12d",
+        "13:",
+        "cmp r15d, {trap}",
+        "je 15f",
+        "dec dword ptr fs:[r13 + {inside}]",
+        // Put off while we were inside? After the count: whatever comes now is not put off.
+        "cmp dword ptr fs:[r13 + {deferred}], 0",
+        "je 16f",
+        "inc dword ptr fs:[r13 + {inside}]",
+        "15:",
+        "lea rax, [rip + {trap_here}]",
+        "mov [rsp + 136], rax",
+        "mov r15d, {elsewhere}",
+        "16:",
+        "test r15d, r15d",
+        "mov rax, [rsp]",
+        "mov rcx, [rsp + 8]",
+        "mov rdx, [rsp + 16]",
+        "mov rbx, [rsp + 24]",
+        "mov rbp, [rsp + 40]",
+        "mov rsi, [rsp + 48]",
+        "mov rdi, [rsp + 56]",
+        "mov r8, [rsp + 64]",
+        "mov r9, [rsp + 72]",
+        "mov r10, [rsp + 80]",
+        "mov r11, [rsp + 88]",
+        "mov r12, [rsp + 96]",
+        "mov r13, [rsp + 104]",
+        "mov r14, [rsp + 112]",
+        "mov r15, [rsp + 120]",
+        "lea rsp, [rsp + 128]",
+        "jnz 17f",
+        "popfq",
+        "ret",
+        // Past the red zone as well.
+        "17:",
+        "popfq",
+        "ret {red_zone}",
+        frame = const size_of::<Frame>(),
+        inside = const offset_of!(Thread, inside),
+        deferred = const offset_of!(Thread, deferred),
+        alternate = const offset_of!(Thread, alternate),
+        machine = sym MACHINE,
+        free = const offset_of!(Machine, free),
+        stacks = const offset_of!(Machine, stacks),
+        area = const offset_of!(Machine, area),
+        components = const offset_of!(Machine, components),
+        save = const offset_of!(Machine, save),
+        save_x = const SAVE_X,
+        span = const STACK_SPAN,
+        trap = const Exit::Trap as u32,
+        elsewhere = const Exit::Elsewhere as u32,
+        red_zone = const RED_ZONE,
+        emulate = sym emulate::emulate,
+        trap_here = sym trap_here,
+    )
+}
+
+/// Where a trap handler lets the thread go on: the trampoline of no particular site. The thread is inside already, and its `trapped`
+/// says what is to be emulated.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn enter_trapped() {
+    naked_asm!(
+        "lea rsp, [rsp - {red_zone}]",
+        "call {enter}",
+        "ud2",
+        red_zone = const RED_ZONE,
+        enter = sym enter,
+    )
+}
+
+/// An invalid opcode, to which emulations end that the handler of SIGILL must finish.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn trap_here() {
+    naked_asm!("ud2")
+}
+
+/// The address of [`trap_here`].
+pub(crate) fn trap_address() -> u64 {
+    trap_here as *const () as u64
+}

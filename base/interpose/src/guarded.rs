@@ -1,0 +1,227 @@
+//! Accesses to the program's memory that may fault: the fault is a value, exactly as the kernel reported it.
+//!
+//! The functions are leaves that keep nothing on the stack, so a fault anywhere in their code goes on at one landing.
+#![allow(unsafe_code, reason = "touches the program's memory, by assembly whose faults are caught")]
+
+use crate::decode::Segment;
+use crate::thread::Thread;
+use std::arch::{global_asm, is_x86_feature_detected};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A fault as the kernel reported it.
+#[derive(Clone, Copy)]
+pub(crate) struct Fault {
+    pub(crate) signal: i32,
+    pub(crate) info: libc::siginfo_t,
+    /// `REG_TRAPNO`, `REG_ERR`, `REG_CR2` of the context.
+    pub(crate) registers: [i64; 3],
+}
+
+impl std::fmt::Debug for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fault")
+            .field("signal", &self.signal)
+            .field("registers", &self.registers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The registers of a context that describe a fault.
+pub(crate) const FAULT_REGISTERS: [usize; 3] =
+    [libc::REG_TRAPNO as usize, libc::REG_ERR as usize, libc::REG_CR2 as usize];
+
+global_asm!(
+    r#"
+    .pushsection .text.telpher_interpose_guarded,"ax",@progbits
+    .p2align 4
+    .hidden telpher_interpose_guarded_begin
+    .globl telpher_interpose_guarded_begin
+telpher_interpose_guarded_begin:
+
+    // rdi: from, rsi: to
+    .hidden telpher_interpose_load64
+    .globl telpher_interpose_load64
+telpher_interpose_load64:
+    movups xmm0, [rdi]
+    movups xmm1, [rdi + 16]
+    movups xmm2, [rdi + 32]
+    movups xmm3, [rdi + 48]
+    movups [rsi], xmm0
+    movups [rsi + 16], xmm1
+    movups [rsi + 32], xmm2
+    movups [rsi + 48], xmm3
+    xor eax, eax
+    ret
+
+    // rdi: to, aligned to 64 bytes; rsi: from
+    .hidden telpher_interpose_store64
+    .globl telpher_interpose_store64
+telpher_interpose_store64:
+    movups xmm0, [rsi]
+    movups xmm1, [rsi + 16]
+    movups xmm2, [rsi + 32]
+    movups xmm3, [rsi + 48]
+    movaps [rdi], xmm0
+    movaps [rdi + 16], xmm1
+    movaps [rdi + 32], xmm2
+    movaps [rdi + 48], xmm3
+    xor eax, eax
+    ret
+
+    // The same in one store.
+    .hidden telpher_interpose_store64_whole
+    .globl telpher_interpose_store64_whole
+telpher_interpose_store64_whole:
+    vmovdqu64 zmm0, [rsi]
+    vmovdqa64 [rdi], zmm0
+    xor eax, eax
+    vzeroupper
+    ret
+
+    // rdi: to, rsi: value, edx: bytes, 4 or 8
+    .hidden telpher_interpose_store_word
+    .globl telpher_interpose_store_word
+telpher_interpose_store_word:
+    xor eax, eax
+    cmp edx, 8
+    je 2f
+    mov [rdi], esi
+    ret
+2:  mov [rdi], rsi
+    ret
+
+    // rdi: address of a byte
+    .hidden telpher_interpose_probe_read
+    .globl telpher_interpose_probe_read
+telpher_interpose_probe_read:
+    movzx eax, byte ptr [rdi]
+    xor eax, eax
+    ret
+
+    // rdi: address of a byte, which keeps its value
+    .hidden telpher_interpose_probe_write
+    .globl telpher_interpose_probe_write
+telpher_interpose_probe_write:
+    lock or byte ptr [rdi], 0
+    xor eax, eax
+    ret
+
+    .hidden telpher_interpose_guarded_end
+    .globl telpher_interpose_guarded_end
+telpher_interpose_guarded_end:
+telpher_interpose_guarded_landing:
+    .hidden telpher_interpose_guarded_landing
+    .globl telpher_interpose_guarded_landing
+    mov eax, 1
+    ret
+    .popsection
+    "#
+);
+
+unsafe extern "sysv64" {
+    static telpher_interpose_guarded_begin: u8;
+    static telpher_interpose_guarded_end: u8;
+    static telpher_interpose_guarded_landing: u8;
+    fn telpher_interpose_load64(from: u64, to: *mut u64) -> u32;
+    fn telpher_interpose_store64(to: u64, from: *const u64) -> u32;
+    fn telpher_interpose_store64_whole(to: u64, from: *const u64) -> u32;
+    fn telpher_interpose_store_word(to: u64, value: u64, bytes: u32) -> u32;
+    fn telpher_interpose_probe_read(address: u64) -> u32;
+    fn telpher_interpose_probe_write(address: u64) -> u32;
+}
+
+/// The access could not be made; the thread's `fault` says why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Faulted;
+
+fn outcome(result: u32) -> Result<(), Faulted> {
+    if result == 0 { Ok(()) } else { Err(Faulted) }
+}
+
+/// The processor has 64-byte stores and the system lets them be used.
+static WHOLE: AtomicBool = AtomicBool::new(false);
+
+/// Asks the processor what it can; before it was asked, less is used.
+pub(crate) fn detect() {
+    // Relaxed: a hint, either value is right.
+    WHOLE.store(is_x86_feature_detected!("avx512f"), Ordering::Relaxed);
+}
+
+/// 64 bytes at any address. Somebody may be writing them: they are read once.
+pub(crate) fn load(address: u64) -> Result<[u64; 8], Faulted> {
+    let mut data = [0; 8];
+    // SAFETY: writes 64 bytes of ours; what cannot be read ends at the landing.
+    outcome(unsafe { telpher_interpose_load64(address, data.as_mut_ptr()) })?;
+    Ok(data)
+}
+
+/// Stores 64 bytes, in one store where the processor has such.
+///
+/// # Safety
+/// `address` is aligned to 64 bytes, and nothing of ours relies on what is there: the program stores it.
+pub(crate) unsafe fn store(address: u64, data: &[u64; 8]) -> Result<(), Faulted> {
+    let store = if WHOLE.load(Ordering::Relaxed) { telpher_interpose_store64_whole } else { telpher_interpose_store64 };
+    // SAFETY: reads 64 bytes of ours; what cannot be written ends at the landing; the rest is the caller's promise.
+    outcome(unsafe { store(address, data.as_ptr()) })
+}
+
+/// Stores 8 bytes, or the low 4.
+///
+/// # Safety
+/// Nothing of ours relies on what is there: the program stores it.
+pub(crate) unsafe fn store_word(address: u64, value: u64, bytes: u8) -> Result<(), Faulted> {
+    // SAFETY: what cannot be written ends at the landing; the rest is the caller's promise.
+    outcome(unsafe { telpher_interpose_store_word(address, value, bytes.into()) })
+}
+
+/// One byte can be read.
+pub(crate) fn probe_read(address: u64) -> Result<(), Faulted> {
+    // SAFETY: what cannot be read ends at the landing.
+    outcome(unsafe { telpher_interpose_probe_read(address) })
+}
+
+/// One byte can be written.
+pub(crate) fn probe_write(address: u64) -> Result<(), Faulted> {
+    // SAFETY: an atomic or with zero changes no byte; what cannot be written ends at the landing.
+    outcome(unsafe { telpher_interpose_probe_write(address) })
+}
+
+/// Called by the handler of SIGSEGV and SIGBUS: true if the fault was one of ours and the thread goes on at the landing.
+pub(crate) fn fixup(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
+    let registers = &mut context.uc_mcontext.gregs;
+    let instruction = registers[libc::REG_RIP as usize].cast_unsigned();
+    let code = (&raw const telpher_interpose_guarded_begin).addr()..(&raw const telpher_interpose_guarded_end).addr();
+    if !usize::try_from(instruction).is_ok_and(|instruction| code.contains(&instruction)) {
+        return false;
+    }
+    let fault = Fault { signal, info: *info, registers: FAULT_REGISTERS.map(|register| registers[register]) };
+    // SAFETY: this thread's, and whoever reads it was told by the return value of the interrupted function.
+    unsafe { (*Thread::current().fault.get()).write(fault) };
+    registers[libc::REG_RIP as usize] = (&raw const telpher_interpose_guarded_landing).addr() as i64;
+    true
+}
+
+/// `SI_KERNEL`: from the kernel, which knows no address.
+const FROM_KERNEL: i32 = 0x80;
+
+impl Fault {
+    /// #GP as Linux reports it.
+    pub(crate) fn general_protection() -> Self {
+        const TRAP_GP: i64 = 13;
+        // SAFETY: plain data, of which zero is valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        (info.si_signo, info.si_code) = (libc::SIGSEGV, FROM_KERNEL);
+        Fault { signal: libc::SIGSEGV, info, registers: [TRAP_GP, 0, 0] }
+    }
+
+    /// The same fault of an access by `segment`: addresses by the stack segment that are not canonical raise #SS.
+    pub(crate) fn seen_by(mut self, segment: Segment) -> Self {
+        const TRAP_SS: i64 = 12;
+        if segment == Segment::Stack && self.info.si_code == FROM_KERNEL {
+            self.signal = libc::SIGBUS;
+            self.info.si_signo = libc::SIGBUS;
+            self.registers[0] = TRAP_SS;
+        }
+        self
+    }
+}

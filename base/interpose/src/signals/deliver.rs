@@ -1,0 +1,241 @@
+//! Calling the program's handlers as the kernel would have called them.
+
+use super::table::{Locked, TABLE};
+use super::{Action, PROTECTED, bit, handles, reinstall};
+use crate::guarded::FAULT_REGISTERS;
+use crate::kernel::{self, ALL, Change};
+use crate::thread::{MARK, Thread};
+use libc::{siginfo_t, ucontext_t};
+use std::sync::atomic::Ordering;
+
+/// A handler of the program. One that asked for the number alone does not look at the rest.
+type Function = extern "C-unwind" fn(i32, *mut siginfo_t, *mut ucontext_t);
+
+/// The mask in a context, of which the kernel reads and writes eight bytes.
+pub(crate) fn context_mask(context: &ucontext_t) -> u64 {
+    super::to_bits(&context.uc_sigmask)
+}
+
+/// Changes the mask in a context.
+pub(crate) fn set_context_mask(context: &mut ucontext_t, mask: u64) {
+    // SAFETY: the set is at least eight bytes, of which the kernel's frame has exactly these.
+    unsafe { (&raw mut context.uc_sigmask).cast::<u64>().write(mask) }
+}
+
+/// True if the processor or the kernel raised the signal for what this thread did, rather than somebody for whatever reason.
+pub(crate) fn is_raised(info: &siginfo_t) -> bool {
+    /// `BUS_MCEERR_AO`: memory was lost somewhere; nobody has touched it yet.
+    const LOST_ELSEWHERE: i32 = 5;
+    info.si_code > 0 && !(info.si_signo == libc::SIGBUS && info.si_code == LOST_ELSEWHERE)
+}
+
+/// Notes on which alternate stack we run, if on one.
+fn note_stack(thread: &Thread, context: &ucontext_t) {
+    let stack = &context.uc_stack;
+    let here = std::ptr::from_ref(context).addr();
+    if here.wrapping_sub(stack.ss_sp.addr()) < stack.ss_size {
+        thread.alternate[0].store(stack.ss_sp.addr(), Ordering::Relaxed);
+        thread.alternate[1].store(stack.ss_size, Ordering::Relaxed);
+    }
+}
+
+/// The handler that the kernel knows for every signal but the protected ones that the program handles.
+///
+/// # Safety
+/// Called by the kernel only.
+pub(super) unsafe extern "C-unwind" fn wrapper(signal: i32, info: *mut siginfo_t, context: *mut ucontext_t) {
+    let thread = Thread::current();
+    // SAFETY: the kernel's frame, on this stack, for the time of this call.
+    let (info_seen, context_seen) = unsafe { (&*info, &mut *context) };
+    if thread.is_inside() {
+        put_off(thread, signal, info_seen, context_seen);
+        return;
+    }
+    note_stack(thread, context_seen);
+    let Some(action) = spend(signal) else { return by_default(signal, info_seen, context_seen) };
+    if action.handler == libc::SIG_IGN {
+        return;
+    }
+    let before = thread.blocked(context_mask(context_seen));
+    // SAFETY: forwarded; the kernel has applied the mask, and the mark where it is needed.
+    unsafe { run(thread, signal, action, before | action.mask, info, context) };
+}
+
+/// The signal waits for the emulation, or whatever we are inside, to end.
+fn put_off(thread: &Thread, signal: i32, info: &siginfo_t, context: &mut ucontext_t) {
+    // No other signal from here to the return from this one: the one that is interrupted last must be the last to say what mask to
+    // return to.
+    kernel::mask(Some((Change::Block, ALL)));
+    thread.mask.store(context_mask(context), Ordering::Relaxed);
+    thread.deferred.store(1, Ordering::Relaxed);
+    set_context_mask(context, ALL);
+    // It is blocked, so it arrives again when the mask is restored. A real-time signal is lost if the queue has been filled to its
+    // limit since it was taken from there.
+    let _ = kernel::send_again(signal, info);
+}
+
+/// The action to take on a signal that has arrived, once if it is for once; `None` for the default action.
+fn spend(signal: i32) -> Option<Action> {
+    let (action, version) = TABLE.read(signal);
+    if action.handler == libc::SIG_DFL {
+        return None;
+    }
+    if action.flags & libc::SA_RESETHAND.cast_unsigned() as u64 == 0 || !handles(&action) {
+        return Some(action);
+    }
+    let lock = TABLE.lock();
+    let (action, now) = TABLE.read(signal);
+    if now != version {
+        // Somebody was faster: used it, or set another.
+        drop(lock);
+        return spend(signal);
+    }
+    reset(&lock, signal, action);
+    Some(action)
+}
+
+/// `SA_RESETHAND`: the next one finds the default action.
+fn reset(lock: &Locked, signal: i32, action: Action) {
+    // The kernel keeps the rest, too.
+    let spent = Action { handler: libc::SIG_DFL, ..action };
+    TABLE.write(lock, signal, spent);
+    reinstall(signal, spent);
+}
+
+/// Lets the kernel's default action for the signal happen when we return.
+fn by_default(signal: i32, info: &siginfo_t, context: &mut ucontext_t) {
+    let set = bit(signal);
+    kernel::mask(Some((Change::Block, set)));
+    if set & PROTECTED != 0 {
+        // Of the others the kernel knows that they have it.
+        // SAFETY: the default action is fit for any signal.
+        let _ = unsafe { kernel::action(signal, Some(&kernel::KernelAction::default())) };
+    }
+    let _ = kernel::send_again(signal, info);
+    // As the frame says what is blocked after the return, it must not be blocked there.
+    let mask = context_mask(context) & !set;
+    set_context_mask(context, mask);
+}
+
+/// SIGILL, SIGBUS or SIGSEGV for the program, whose context is `context`.
+///
+/// # Safety
+/// Called from the handler of `signal` or another protected signal, with the kernel's frame, and all but the protected signals
+/// blocked.
+pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t, context: *mut ucontext_t) {
+    // SAFETY: the kernel's frame, on this stack.
+    let (info_seen, context_seen) = unsafe { (&*info, &mut *context) };
+    let raised = is_raised(info_seen);
+    if !raised && thread.is_inside() {
+        // As `put_off`, but it cannot be blocked.
+        thread.keep_sent(signal, info_seen);
+        if thread.deferred.load(Ordering::Relaxed) == 0 {
+            thread.mask.store(context_mask(context_seen), Ordering::Relaxed);
+            thread.deferred.store(1, Ordering::Relaxed);
+            set_context_mask(context_seen, ALL);
+        }
+        return;
+    }
+    // A fault of ours: what is to be said about it is said from the outside.
+    thread.inside.store(0, Ordering::Relaxed);
+    note_stack(thread, context_seen);
+    let before = thread.blocked(context_mask(context_seen));
+    if before & bit(signal) != 0 {
+        if raised {
+            by_default(signal, info_seen, context_seen);
+        } else {
+            thread.keep_sent(signal, info_seen);
+        }
+        return;
+    }
+    match spend(signal) {
+        None => by_default(signal, info_seen, context_seen),
+        // The kernel does not let a fault be ignored.
+        Some(action) if action.handler == libc::SIG_IGN => {
+            if raised {
+                by_default(signal, info_seen, context_seen);
+            }
+        }
+        Some(action) => {
+            let own = if action.flags & libc::SA_NODEFER as u64 == 0 { bit(signal) } else { 0 };
+            let blocked = before | action.mask | own;
+            kernel::mask(Some((Change::Set, real(context_mask(context_seen) | blocked))));
+            // SAFETY: forwarded.
+            unsafe { run(thread, signal, action, blocked, info, context) };
+        }
+    }
+}
+
+/// The kernel's mask for a handler of the program that is to believe `mask` blocked.
+pub(super) fn real(mask: u64) -> u64 {
+    let mark = if mask & PROTECTED == 0 { 0 } else { MARK };
+    mask & ALL | mark
+}
+
+/// Runs a handler of the program with `blocked` as what it may believe blocked of the protected signals.
+///
+/// # Safety
+/// `info` and `context` are the kernel's frame on this stack, `action` has a handler, and the kernel's mask is that of [`real`].
+unsafe fn run(
+    thread: &Thread,
+    signal: i32,
+    action: Action,
+    blocked: u64,
+    info: *mut siginfo_t,
+    context: *mut ucontext_t,
+) {
+    // SAFETY: the kernel's frame.
+    let seen = unsafe { &mut *context };
+    // The program's view of the mask that is returned to.
+    let mask = context_mask(seen);
+    let mark = mask & MARK;
+    set_context_mask(seen, mask & !MARK | thread.blocked(mask));
+    if (blocked | action.mask) & PROTECTED != 0 {
+        thread.set_blocked(MARK, blocked);
+    }
+    // SAFETY: the program gave it to `action` with that promise.
+    let handler: Function = unsafe { std::mem::transmute(action.handler) };
+    handler(signal, info, context);
+    // SAFETY: the kernel's frame; the handler has returned.
+    let seen = unsafe { &mut *context };
+    let mask = context_mask(seen);
+    thread.set_blocked(mark, mask);
+    set_context_mask(seen, mask & !(PROTECTED | MARK) | mark);
+    send_unblocked(thread, mask);
+}
+
+/// Protected signals that were kept and are not in `blocked` arrive after the return.
+fn send_unblocked(thread: &Thread, blocked: u64) {
+    if thread.sent() & !blocked != 0 {
+        kernel::mask(Some((Change::Block, PROTECTED)));
+        thread.send_kept(blocked);
+    }
+}
+
+/// An emulation has ended at the invalid opcode: the program's context is whole but for what is done here.
+///
+/// # Safety
+/// Called from the handler of SIGILL with the kernel's frame.
+pub(crate) unsafe fn leave(thread: &Thread, info: *mut siginfo_t, context: *mut ucontext_t) {
+    // SAFETY: the kernel's frame, on this stack.
+    let seen = unsafe { &mut *context };
+    thread.inside.store(0, Ordering::Relaxed);
+    seen.uc_mcontext.gregs[libc::REG_RIP as usize] = thread.resume.load(Ordering::Relaxed).cast_signed();
+    if thread.deferred.swap(0, Ordering::Relaxed) != 0 {
+        set_context_mask(seen, thread.mask.load(Ordering::Relaxed));
+    }
+    if thread.faulted.replace(false) {
+        // SAFETY: the flag says that it was written.
+        let fault = unsafe { (*thread.fault.get()).assume_init() };
+        for (register, value) in FAULT_REGISTERS.into_iter().zip(fault.registers) {
+            seen.uc_mcontext.gregs[register] = value;
+        }
+        // SAFETY: the kernel's frame, whose siginfo nobody has read.
+        unsafe { info.write(fault.info) };
+        // SAFETY: forwarded.
+        unsafe { deliver(thread, fault.signal, info, context) };
+        return;
+    }
+    let blocked = thread.blocked(context_mask(seen));
+    send_unblocked(thread, blocked);
+}

@@ -1,0 +1,172 @@
+//! A portal that keeps what arrives, and a way to execute any instruction with any registers.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub mod thunk;
+
+use std::cell::UnsafeCell;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use telpher_interpose::{Answer, Handler, How, Monitor, Options, install};
+
+const PAGE: usize = 4096;
+
+/// The handler of all tests.
+#[derive(Debug)]
+pub struct Portal {
+    page: OnceLock<u64>,
+    /// Descriptors taken.
+    pub taken: AtomicU64,
+    /// The next ENQCMDs are told to retry.
+    pub full: AtomicBool,
+    /// What `wait` answers.
+    pub limited: AtomicBool,
+    /// Waits that asked with these control bits.
+    pub waits: [AtomicU64; 2],
+    /// Calls under way in this process, and the most there have been at once in one thread.
+    pub hook: OnceLock<fn()>,
+    last: Spin<Arrived>,
+}
+
+/// The last that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Arrived {
+    pub how: Option<How>,
+    pub offset: u64,
+    pub descriptor: [u64; 8],
+    pub monitor: Option<Monitor>,
+    pub deadline: u64,
+}
+
+/// A lock that never calls the system.
+#[derive(Debug)]
+pub struct Spin<T> {
+    held: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `with` gives the value to one thread at a time.
+unsafe impl<T: Send> Sync for Spin<T> {}
+
+impl<T> Spin<T> {
+    pub fn with<R>(&self, what: impl FnOnce(&mut T) -> R) -> R {
+        while self.held.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            std::hint::spin_loop();
+        }
+        // SAFETY: held.
+        let result = what(unsafe { &mut *self.value.get() });
+        self.held.store(0, Ordering::Release);
+        result
+    }
+}
+
+pub static PORTAL: Portal = Portal {
+    page: OnceLock::new(),
+    taken: AtomicU64::new(0),
+    full: AtomicBool::new(false),
+    limited: AtomicBool::new(false),
+    waits: [const { AtomicU64::new(0) }; 2],
+    hook: OnceLock::new(),
+    last: Spin {
+        held: AtomicU32::new(0),
+        value: UnsafeCell::new(Arrived { how: None, offset: 0, descriptor: [0; 8], monitor: None, deadline: 0 }),
+    },
+};
+
+impl Portal {
+    /// Address of the portal page.
+    pub fn page(&self) -> u64 {
+        *self.page.get_or_init(|| map(PAGE, libc::PROT_READ))
+    }
+
+    pub fn last(&self) -> Arrived {
+        self.last.with(|last| *last)
+    }
+}
+
+impl Handler for Portal {
+    fn is_portal(&self, address: u64) -> bool {
+        self.page.get().is_some_and(|page| address & !(PAGE as u64 - 1) == *page)
+    }
+
+    fn enqueue(&self, how: How, destination: u64, descriptor: &[u64; 8]) -> Answer {
+        if let Some(hook) = self.hook.get() {
+            hook();
+        }
+        if how == How::Enqcmd && self.full.load(Ordering::Relaxed) {
+            return Answer::Retry;
+        }
+        let arrived = Arrived {
+            how: Some(how),
+            offset: destination - self.page(),
+            descriptor: *descriptor,
+            monitor: None,
+            deadline: 0,
+        };
+        self.last.with(|last| *last = arrived);
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        Answer::Accepted
+    }
+
+    fn wait(&self, monitor: Option<&Monitor>, control: u32, deadline: u64) -> bool {
+        self.last.with(|last| (last.monitor, last.deadline) = (monitor.copied(), deadline));
+        self.waits[control as usize].fetch_add(1, Ordering::Relaxed);
+        self.limited.load(Ordering::Relaxed)
+    }
+
+    fn fixup(&self, _context: &mut libc::ucontext_t) -> bool {
+        false
+    }
+}
+
+/// Installs the portal, once.
+pub fn start(rewrite: bool) -> &'static Portal {
+    PORTAL.page();
+    install(&PORTAL, Options { rewrite }).unwrap();
+    &PORTAL
+}
+
+/// Pages of private memory.
+pub fn map(bytes: usize, protection: i32) -> u64 {
+    // SAFETY: new memory.
+    let got =
+        unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    assert_ne!(got, libc::MAP_FAILED);
+    got.expose_provenance() as u64
+}
+
+/// Changes the protection of pages.
+pub fn protect(address: u64, bytes: usize, protection: i32) {
+    // SAFETY: memory of the test.
+    assert_eq!(
+        unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(address as usize), bytes, protection) },
+        0
+    );
+}
+
+const CASE: &str = "TELPHER_INTERPOSE_TEST_CASE";
+
+/// In the child made by [`run_child`], runs `what` and exits with its result; in the parent runs the child and returns what
+/// became of it. Whoever changes the process' signals does so in a child.
+pub fn in_child(case: &str, what: impl FnOnce() -> i32) -> Output {
+    if std::env::var(CASE).is_ok_and(|name| name == case) {
+        std::process::exit(what());
+    }
+    let program = std::env::current_exe().unwrap();
+    Command::new(program).args(["--exact", case, "--nocapture", "--test-threads=1"]).env(CASE, case).output().unwrap()
+}
+
+/// The child of `case` ended with `code`.
+#[track_caller]
+pub fn exits(case: &str, code: i32, what: impl FnOnce() -> i32) {
+    let output = in_child(case, what);
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+}
+
+/// The child of `case` was killed by `signal`.
+#[track_caller]
+pub fn dies(case: &str, signal: i32, what: impl FnOnce() -> i32) {
+    let output = in_child(case, what);
+    assert_eq!(output.status.signal(), Some(signal), "{output:?}");
+}
