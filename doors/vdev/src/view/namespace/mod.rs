@@ -11,8 +11,8 @@
 //! The mounts are the namespace's, and the namespace is its processes': when the last one has gone, nothing is left; when the
 //! host has gone, the tree answers ENOTCONN. Nobody else sees anything of it.
 //!
-//! [`plan`] decides, [`scaffold`] does it in the child, [`fuse`] serves, [`child`] makes the two calls that concern the process
-//! as a whole.
+//! `plan` decides, `scaffold` does it in the child, `fuse` serves, `child` makes the two calls that concern the process as a
+//! whole.
 //!
 //! What is the machine's stays the machine's: /dev/shm, /dev/pts, /dev/mqueue, /sys/fs/cgroup are mounts of the real ones. In a
 //! user namespace setuid programs do not gain their owner's rights, and `sudo` says so.
@@ -52,15 +52,13 @@ use zerocopy::{FromZeros, IntoBytes};
 #[non_exhaustive]
 pub enum Reason {
     /// The kernel has no FUSE, or the system hides it.
-    #[error(
-        "the namespace view needs /dev/fuse, which is not here ({0}); load the module `fuse`, or use the preloaded view"
-    )]
+    #[error("no namespace view (the preloaded one may do): there is no usable /dev/fuse; load the module `fuse`")]
     NoFuse(#[source] Errno),
     /// The user may not open it.
-    #[error("the namespace view needs /dev/fuse, which this user may not open ({0}); use the preloaded view")]
+    #[error("no namespace view (the preloaded one may do): this user may not open /dev/fuse")]
     FuseForbidden(#[source] Errno),
     /// The system refused something on the way.
-    #[error("the namespace view was refused: cannot {step}{}: {errno}", at.as_ref().map(|at| format!(" {}", at.display())).unwrap_or_default())]
+    #[error("no namespace view (the preloaded one may do): cannot {step}{}", to(at.as_ref()))]
     Refused {
         /// What was being done.
         step: Step,
@@ -76,6 +74,10 @@ pub enum Reason {
     /// The child ended without a word.
     #[error("the process that was to enter the namespace view ended before it was made")]
     Vanished,
+}
+
+fn to(at: Option<&PathBuf>) -> String {
+    at.map(|at| format!(" {}", at.display())).unwrap_or_default()
 }
 
 /// Says whether this user can have such a view on this machine, by trying in a process that ends at once: whether namespaces and

@@ -320,3 +320,128 @@ fn relative(path: &str) -> CString {
 fn c_string(text: &OsStr) -> CString {
     CString::new(text.as_bytes()).expect("paths, names and texts of links have no zero byte")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::double::Double;
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    /// A machine of files, removed when dropped.
+    struct Machine(PathBuf);
+
+    impl Machine {
+        fn new(name: &str, directories: &[&str], links: &[(&str, &str)], files: &[&str]) -> Self {
+            let root = std::env::temp_dir().join(format!("telpher-plan-{name}-{}", std::process::id()));
+            for directory in directories {
+                fs::create_dir_all(root.join(directory)).unwrap();
+            }
+            for (link, text) in links {
+                symlink(text, root.join(link)).unwrap();
+            }
+            for file in files {
+                fs::write(root.join(file), "").unwrap();
+            }
+            Machine(root)
+        }
+
+        /// What is done, a line each: `at: +ours real link`.
+        fn planned(&self) -> (Vec<String>, Layout) {
+            let (plan, layout) = plan(&Double::default(), &self.0);
+            let text = |text: &CString| text.to_str().unwrap().to_owned();
+            let member = |member: &Member| match &member.what {
+                What::Real { directory } => format!(" {}{}", text(&member.name), if *directory { "/" } else { "" }),
+                What::Link(to) => format!(" {}->{}", text(&member.name), text(to)),
+                What::Tree { path, directory } => {
+                    assert!(text(path).ends_with(&format!("/{}", text(&member.name))));
+                    format!(" +{}{}", text(&member.name), if *directory { "/" } else { "" })
+                }
+            };
+            let action = |action: &Action| match action {
+                Action::Show { path, at } => {
+                    assert_eq!(format!("/{}", text(path)), text(at));
+                    format!("+{}", text(at))
+                }
+                Action::Replace(replacement) => {
+                    assert_eq!(replacement.sealed, text(&replacement.at).starts_with("/sys/"));
+                    let members: String = replacement.members.iter().map(member).collect();
+                    format!("{}:{members}", text(&replacement.at))
+                }
+            };
+            (plan.actions.iter().map(action).collect(), layout)
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    const DIRECTORIES: &[&str] =
+        &["sys/bus/pci/devices", "sys/bus/usb", "sys/devices/system", "sys/module/fuse", "dev/shm", "proc/1"];
+
+    #[test]
+    fn who_comes_before_is_who_is_mounted_upon() {
+        let links = [("dev/fd", "/proc/self/fd"), ("sys/bus/pci/devices/0000:00:01.0", "../../../devices/a")];
+        let machine = Machine::new("usual", DIRECTORIES, &links, &["dev/null", "proc/cpuinfo"]);
+        let (actions, layout) = machine.planned();
+        assert_eq!(
+            actions,
+            [
+                "/dev: +char/ +dsa/ fd->/proc/self/fd null shm/",
+                "/sys/bus: +dsa/ pci/ usb/",
+                "/sys/devices: +pci0000:6a/ system/",
+                "/sys/module: fuse/ +idxd/",
+                "+/proc/cpuinfo",
+                // The machine's has links only, so ours and its own may come and go.
+                "+/sys/bus/pci/devices",
+            ]
+        );
+        assert_eq!(layout.whole, ["/dev/char", "/sys/bus/pci/devices"].map(str::to_owned).into());
+        for fixed in ["/", "/sys", "/sys/bus", "/dev/dsa", "/dev/char"] {
+            assert!(layout.fixed.contains(fixed), "{fixed}");
+        }
+        assert!(!layout.fixed.contains("/proc/cpuinfo"), "a file");
+    }
+
+    #[test]
+    fn a_machine_that_has_the_device_shows_ours_instead() {
+        let directories =
+            [DIRECTORIES, &["sys/bus/dsa", "sys/devices/pci0000:6a", "sys/module/idxd", "dev/dsa"]].concat();
+        let links = [("dev/char", "elsewhere"), ("sys/bus/pci/devices/0000:6a:01.0", "../../../devices/real")];
+        let machine = Machine::new("device", &directories, &links, &["dev/null", "proc/cpuinfo"]);
+        let (actions, _) = machine.planned();
+        assert_eq!(
+            actions,
+            [
+                // What is a link there cannot be mounted upon.
+                "/dev: +char/ +dsa/ null shm/",
+                "+/proc/cpuinfo",
+                "+/sys/bus/dsa",
+                "+/sys/devices/pci0000:6a",
+                "+/sys/module/idxd",
+                "+/sys/bus/pci/devices",
+            ]
+        );
+    }
+
+    #[test]
+    fn procfs_is_never_replaced() {
+        let machine = Machine::new("proc", DIRECTORIES, &[], &["dev/null"]);
+        let (actions, layout) = machine.planned();
+        assert!(actions.iter().all(|action| !action.contains("/proc")), "{actions:?}");
+        assert!(layout.fixed.iter().all(|path| !path.starts_with("/proc")));
+    }
+
+    #[test]
+    fn what_is_missing_on_the_way_is_ours() {
+        // No pci bus at all.
+        let directories = ["sys/bus/usb", "sys/devices/system", "sys/module/fuse", "dev/shm", "proc"];
+        let machine = Machine::new("way", &directories, &[], &["proc/cpuinfo", "dev/null"]);
+        let (actions, layout) = machine.planned();
+        assert!(actions.contains(&"/sys/bus: +dsa/ +pci/ usb/".to_owned()), "{actions:?}");
+        assert!(layout.whole.contains("/sys/bus/pci") && layout.whole.contains("/sys/bus/pci/devices"));
+    }
+}

@@ -52,7 +52,7 @@ pub enum Step {
     #[error("find the mounted file system")]
     Root = 7,
     /// Mounting something of ours.
-    #[error("mount the device's files")]
+    #[error("mount the device's files on")]
     Show = 8,
     /// Replacing a directory.
     #[error("add the device's files to a directory")]

@@ -29,9 +29,18 @@ impl Identity {
     pub(super) fn of_thread(thread: u32) -> Option<Self> {
         let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
         let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-        let process = group.trim().parse().ok()?;
-        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        parse(process, &stat)
+        Self::of_process(group.trim().parse().ok()?)
+    }
+
+    /// True if it is a thread of this process, in this address space.
+    pub(super) fn has(&self, thread: u32) -> bool {
+        // A process's first thread has its number: one file less to read for the many that have no other.
+        let other = if thread == self.process { Self::of_process(thread) } else { Self::of_thread(thread) };
+        other.as_ref() == Some(self)
+    }
+
+    fn of_process(process: u32) -> Option<Self> {
+        parse(process, &fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
     }
 }
 
@@ -58,6 +67,7 @@ mod tests {
         let other =
             std::thread::spawn(|| Identity::of_thread(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()));
         assert_eq!(other.join().unwrap(), Some(own));
+        assert!(own.has(own.process) && own.has(thread) && !own.has(1));
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! 1. A node is a regular file: a file system of this kind cannot serve a character device. mmap(2) of one answers ENODEV where
 //!    the driver answers EPERM to who may not; a program with the preloaded part never asks the kernel.
 //! 2. Files belong to the user who runs the program, and to root only if that is root.
-//! 3. poll(2) of an attribute never tells of a change.
+//! 3. Changes are seen by whoever looks, and told to nobody: neither inotify(7) nor poll(2) of an attribute.
 
 mod caller;
 mod files;
@@ -176,15 +176,6 @@ impl<T: Tree> FileSystem<T> {
             Entry::Binary { mode, size } => (FileType::RegularFile, *mode, *size),
             Entry::Node { .. } => (FileType::RegularFile, 0o600, NODE_SIZE),
         };
-        let links = match entry {
-            Entry::Directory => {
-                let children = self.list(path).unwrap_or_default();
-                let directories = children.iter().filter(|(_, entry)| *entry == Entry::Directory).count();
-                // More directories than that are not in any tree.
-                2_u32.saturating_add(u32::try_from(directories).unwrap_or(u32::MAX))
-            }
-            _ => 1,
-        };
         let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner).get(path).copied().unwrap_or_default();
         FileAttr {
             ino: INodeNo(number),
@@ -196,7 +187,7 @@ impl<T: Tree> FileSystem<T> {
             crtime: self.made,
             kind,
             perm: owned.mode.unwrap_or(mode),
-            nlink: links,
+            nlink: if kind == FileType::Directory { 2 } else { 1 },
             uid: owned.user.unwrap_or(self.user),
             gid: owned.group.unwrap_or(self.group),
             rdev: 0,
@@ -225,7 +216,14 @@ impl<T: Tree> FileSystem<T> {
     fn stat(&self, number: INodeNo) -> Result<FileAttr, Errno> {
         let path = self.path(number)?;
         let entry = self.entry(&path)?;
-        Ok(self.attributes(&path, number.0, &entry))
+        let mut attributes = self.attributes(&path, number.0, &entry);
+        // Counted only here: whoever wants to know asks anew, as nothing that was told with a name is kept.
+        if entry == Entry::Directory {
+            let directories = self.list(&path)?.iter().filter(|(_, entry)| *entry == Entry::Directory).count();
+            // More than that are in no tree.
+            attributes.nlink = attributes.nlink.saturating_add(u32::try_from(directories).unwrap_or(u32::MAX));
+        }
+        Ok(attributes)
     }
 
     /// open(2): the handle, and how the kernel shall treat the file.
@@ -351,8 +349,10 @@ fn write_file(tree: &dyn Tree, file: &File, thread: u32, offset: u64, data: &[u8
         }
         File::Node { open, opener } => {
             // LINUX §7: EPERM from another address space than the opener's.
-            let writer = Identity::of_thread(thread).filter(|writer| writer == opener).ok_or(Errno::PERM)?;
-            tree.write(*open, Caller { process: writer.process, space: 0 }, data)
+            if !opener.has(thread) {
+                return Err(Errno::PERM);
+            }
+            tree.write(*open, Caller { process: opener.process, space: 0 }, data)
         }
         File::Directory { .. } => Err(Errno::ISDIR),
     }
@@ -583,7 +583,7 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         reply: ReplyPoll,
     ) {
         let Some((open, opener)) = self.is_open_node(handle) else { return reply.poll(ALWAYS_READY) };
-        if Identity::of_thread(request.pid()) != Some(opener) {
+        if !opener.has(request.pid()) {
             return reply.poll(PollEvents::POLLNVAL);
         }
         // First remembered, then looked at: what becomes ready in between is noticed by one of the two.

@@ -7,13 +7,13 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::sync::{Condvar, Mutex};
 
-pub(super) const DEVICE: &str = "/sys/devices/pci0000:6a/0000:6a:01.0/dsa0";
-pub(super) const DRIVER: &str = "/sys/bus/dsa/drivers/user";
+pub(in super::super) const DEVICE: &str = "/sys/devices/pci0000:6a/0000:6a:01.0/dsa0";
+pub(in super::super) const DRIVER: &str = "/sys/bus/dsa/drivers/user";
 const FLAGS: &str = "flags\t\t: fpu movdir64b enqcmd\n";
 
 /// The driver, and what a test wants of it.
 #[derive(Debug, Default)]
-pub(super) struct Double {
+pub(in super::super) struct Double {
     state: Mutex<State>,
     change: Condvar,
 }
@@ -31,20 +31,26 @@ struct State {
     released: bool,
     waiting: bool,
     error: bool,
+    polled: bool,
     config: Vec<u8>,
 }
 
 impl Double {
-    pub(super) fn open_files(&self) -> usize {
+    pub(in super::super) fn open_files(&self) -> usize {
         self.state.lock().unwrap().open.len()
     }
 
-    pub(super) fn wait_for_no_open_files(&self) {
+    pub(in super::super) fn wait_for_no_open_files(&self) {
         let state = self.state.lock().unwrap();
         drop(self.change.wait_while(state, |state| !state.open.is_empty()).unwrap());
     }
 
-    pub(super) fn latch_error(&self) {
+    pub(in super::super) fn wait_for_a_poll(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.change.wait_while(state, |state| !state.polled).unwrap());
+    }
+
+    pub(in super::super) fn latch_error(&self) {
         self.state.lock().unwrap().error = true;
     }
 
@@ -216,6 +222,9 @@ impl Tree for Double {
     }
 
     fn poll_ready(&self, _: u64) -> bool {
-        self.state.lock().unwrap().error
+        let mut state = self.state.lock().unwrap();
+        state.polled = true;
+        self.change.notify_all();
+        state.error
     }
 }

@@ -1,14 +1,12 @@
 //! Programs in the view, on a driver that is a double. Each test has a view of its own.
 
-mod double;
+pub(super) mod double;
 
 use super::*;
 use double::{DEVICE, DRIVER, Double};
-use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::process::{Child, ChildStdout, Output, Stdio};
 
 #[path = "../../../../../../ci/skip.rs"]
 mod skip;
@@ -57,6 +55,28 @@ fn complains(tree: &Arc<Double>, script: &str) -> String {
     let output = sh(tree, script);
     assert!(!output.status.success(), "{script}");
     String::from_utf8(output.stderr).unwrap()
+}
+
+fn line(output: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    line
+}
+
+/// This test program again, told to run one test and in it to play a role.
+fn again(test: &str, role: &str) -> Command {
+    // By its descriptor: the folder it lies in need not be open to everybody.
+    let program = std::fs::File::open("/proc/self/exe").unwrap();
+    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    // It stays open until this process ends; the descriptor is needed when the command is spawned.
+    std::mem::forget(program);
+    let module = module_path!().split_once("::").unwrap().1;
+    command.args(["--exact", "--nocapture", &format!("{module}::{test}")]).env(ROLE, role).current_dir("/");
+    command
+}
+
+fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
 }
 
 /// Names in a directory of the machine, as `ls -A` prints them.
@@ -108,11 +128,11 @@ fn paths_resolve_across_what_is_ours_and_what_is_not() {
     let script =
         "cd /sys/bus/dsa/devices/dsa0/ && pwd -P && realpath ../../../system . && readlink -f wq0.0/../../config
         readlink /sys/bus/dsa/devices/dsa0; realpath /sys/bus/pci/devices/0000:6a:01.0/dsa0/state
-        find /sys/bus/dsa | LC_ALL=C sort | head -3; find /sys/bus/dsa/devices/ -type l | wc -l";
+        find /sys/bus/dsa | LC_ALL=C sort | head -3; find /sys/bus/dsa/devices/ -type l | wc -l; stat -c %h /sys/bus/dsa";
     let expected = format!(
         "{DEVICE}\n/sys/devices/system\n{DEVICE}\n/sys/devices/pci0000:6a/0000:6a:01.0/config\n\
          ../../../devices/pci0000:6a/0000:6a:01.0/dsa0\n{DEVICE}/state\n\
-         /sys/bus/dsa\n/sys/bus/dsa/devices\n/sys/bus/dsa/devices/dsa0\n2\n"
+         /sys/bus/dsa\n/sys/bus/dsa/devices\n/sys/bus/dsa/devices/dsa0\n2\n4\n"
     );
     assert_eq!(says(&tree, script), expected);
 }
@@ -218,8 +238,7 @@ fn nothing_is_seen_outside_or_left_behind() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo ready; exec sleep 1000"]).stdout(Stdio::piped());
     let (mut child, running) = start(&tree, command);
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line(&mut BufReader::new(child.stdout.take().unwrap())), "ready\n");
     assert_eq!((mounts(), machine("/dev"), machine("/sys/bus")), before, "while it runs");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -237,9 +256,8 @@ fn who_is_killed_lets_go_of_its_queue() {
     let script = format!("echo wq0.0 > {DRIVER}/bind; exec 3<> /dev/dsa/wq0.0; echo open; exec sleep 1000");
     command.args(["-c", &script]).stdout(Stdio::piped());
     let (mut child, running) = start(&tree, command);
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!((&*line, tree.open_files()), ("open\n", 1));
+    assert_eq!(line(&mut BufReader::new(child.stdout.take().unwrap())), "open\n");
+    assert_eq!(tree.open_files(), 1);
     child.kill().unwrap();
     tree.wait_for_no_open_files();
     child.wait().unwrap();
@@ -286,7 +304,7 @@ fn build(test: &str, compiler: &str, arguments: &[&str], (name, text): (&str, &s
 
 fn run(tree: &Arc<Double>, program: &Path) -> Output {
     let mut command = Command::new(program);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (child, running) = start(tree, command);
     let output = child.wait_with_output().unwrap();
     running.join();
@@ -320,4 +338,157 @@ fn a_go_program_configures_and_submits() {
     let Some(program) = build(test, "go", &["build"], ("configure.go", include_str!("configure.go"))) else { return };
     let output = run(&Arc::new(Double::default()), &program);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "from Go enabled 64 1\n");
+}
+
+#[test]
+fn who_waits_in_poll_is_woken_when_the_device_has_an_error() {
+    let test = "who_waits_in_poll_is_woken_when_the_device_has_an_error";
+    if !possible(test) {
+        return;
+    }
+    let Some(program) = build(test, "cc", &["-static", "-O1", "-pthread"], ("static.c", include_str!("static.c")))
+    else {
+        return;
+    };
+    let tree = Arc::new(Double::default());
+    let mut command = Command::new(&program);
+    command.arg("wait").stdout(Stdio::piped());
+    let (mut child, running) = start(&tree, command);
+    // It has asked, and been told that there is nothing.
+    tree.wait_for_a_poll();
+    assert_eq!(child.try_wait().unwrap(), None);
+    running.wake();
+    assert_eq!(child.try_wait().unwrap(), None, "there still is nothing");
+    tree.latch_error();
+    running.wake();
+    assert!(child.wait().unwrap().success());
+    running.join();
+    std::fs::remove_dir_all(program.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn without_its_host_the_tree_answers_that_nobody_is_there() {
+    let test = "without_its_host_the_tree_answers_that_nobody_is_there";
+    if role().is_some() {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("cat {DEVICE}/state; read go; cat {DEVICE}/state 2>&1; ls /dev/null")]);
+        let (mut child, _running) = start(&Arc::new(Double::default()), command);
+        child.wait().unwrap();
+        return;
+    }
+    if !possible(test) {
+        return;
+    }
+    let mut host = again(test, "host").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(host.stdout.take().unwrap());
+    // Kept: wait() closes what is not.
+    let mut input = host.stdin.take().unwrap();
+    while line(&mut output) != "disabled\n" {}
+    host.kill().unwrap();
+    host.wait().unwrap();
+    input.write_all(b"\n").unwrap();
+    let complaint = line(&mut output);
+    // ENOTCONN; ECONNABORTED while the connection is being ended.
+    assert!(complaint.contains("not connected") || complaint.contains("connection abort"), "{complaint}");
+    assert_eq!(line(&mut output), "/dev/null\n", "what is the machine's stays");
+    assert_eq!(line(&mut output), "", "and the program ends");
+}
+
+#[test]
+fn a_user_without_privilege_has_the_same_view() {
+    let test = "a_user_without_privilege_has_the_same_view";
+    if role().is_none() && rustix::process::geteuid().is_root() {
+        use std::os::unix::process::CommandExt;
+        if !possible(test) {
+            return;
+        }
+        // The user that owns nothing.
+        let output = again(test, "user").uid(65534).gid(65534).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        // A skip of it is a skip of this.
+        if let Some((_, reason)) = said.split_once(&format!("SKIPPED: {test}: ")) {
+            return skip::skip(test, reason.trim());
+        }
+        assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    if !possible(test) {
+        return;
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let before = mounts();
+    let tree = Arc::new(Double::default());
+    let script = format!(
+        "id -u; id -g; stat -c %u {DEVICE}/state /dev/dsa; echo wq0.0 > {DRIVER}/bind; cat {DEVICE}/state
+        : < /dev/dsa/wq0.0; echo lost > /dev/null; stat -c %t:%T /dev/null"
+    );
+    let group = rustix::process::getegid().as_raw();
+    assert_eq!(says(&tree, &script), format!("{user}\n{group}\n{user}\n{user}\nenabled\n1:3\n"));
+    for (directory, ours) in [("/sys/bus", "dsa"), ("/sys/module", "idxd")] {
+        assert_eq!(says(&tree, &format!("LC_ALL=C ls -A {directory}")), with(machine(directory), &[ours]));
+    }
+    let denied = complains(&tree, "echo 1 > /sys/devices/system/cpu/cpu0/crash_notes; mount -t tmpfs x /tmp");
+    assert!(denied.contains("ermi"), "the machine's files are no more open than before: {denied}");
+    // A driver can reach the memory of such a program.
+    let tree = Arc::new(Double::default());
+    if let Some(program) = build(test, "cc", &["-static", "-O1", "-pthread"], ("static.c", include_str!("static.c"))) {
+        run(&tree, &program);
+    }
+    assert_eq!(mounts(), before);
+}
+
+#[test]
+fn other_users_get_what_the_modes_give_them() {
+    let test = "other_users_get_what_the_modes_give_them";
+    if !rustix::process::geteuid().is_root() {
+        return skip::skip(test, "becomes another user, which only root can");
+    }
+    if !possible(test) {
+        return;
+    }
+    let tree = Arc::new(Double::default());
+    let script = format!(
+        "other() {{ setpriv --reuid 65534 --regid 65534 --clear-groups sh -c \"$1\" 2>&1; }}
+        echo wq0.0 > {DRIVER}/bind; other 'cat {DEVICE}/state'
+        other 'echo a > {DEVICE}/wq0.0/name' | grep -c denied; other ': < /dev/dsa/wq0.0' | grep -c denied
+        chmod 666 /dev/dsa/wq0.0; other ': < /dev/dsa/wq0.0'
+        echo wq0.0 > {DRIVER}/unbind; ls /dev/dsa/wq0.0 2> /dev/null; echo wq0.0 > {DRIVER}/bind; stat -c %a /dev/dsa/wq0.0"
+    );
+    assert_eq!(says(&tree, &script), "enabled\n1\n1\n600\n");
+}
+
+#[test]
+fn a_program_that_is_not_there_leaves_no_view() {
+    if !possible("a_program_that_is_not_there_leaves_no_view") {
+        return;
+    }
+    let (entrance, running) = prepare(Arc::new(Double::default())).unwrap();
+    let mut command = Command::new("/nowhere/telpher");
+    entrance.install(&mut command);
+    let error = command.spawn().unwrap_err();
+    drop(command);
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    running.outcome().unwrap();
+    running.join();
+    // Never spawned at all.
+    let (entrance, running) = prepare(Arc::new(Double::default())).unwrap();
+    drop(entrance);
+    assert!(matches!(running.outcome(), Err(Reason::Vanished)));
+    running.join();
+}
+
+#[test]
+fn a_working_directory_that_changes_is_entered_again() {
+    let test = "a_working_directory_that_changes_is_entered_again";
+    if role().is_some() {
+        std::env::set_current_dir("/sys/bus").unwrap();
+        print!("{}", says(&Arc::new(Double::default()), "pwd; ls -d dsa"));
+        return;
+    }
+    if !possible(test) {
+        return;
+    }
+    let output = String::from_utf8(again(test, "elsewhere").output().unwrap().stdout).unwrap();
+    assert!(output.contains("/sys/bus\ndsa\n"), "{output}");
 }
