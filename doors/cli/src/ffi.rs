@@ -2,13 +2,21 @@
 //!
 //! glibc's memory functions are called as the symbols they are, so that what is measured is the library and not what the
 //! compiler makes of a slice copy. ISA-L is opened at run time, because it may not be installed.
-#![allow(unsafe_code, reason = "calls libc and ISA-L, pins threads, reads the time stamp counter, vouches for a No-op")]
+#![allow(
+    unsafe_code,
+    reason = "calls libc and ISA-L, pins threads, reads the time stamp counter, maps a portal and stores into it, vouches for \
+              its own descriptors"
+)]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
 use std::time::Duration;
 use telpher_abi::Descriptor;
-use telpher_portal::{RecordCell, Submission};
+use telpher_portal::{Offer, RecordCell, Submission};
 
 /// glibc's `memcpy` over the shorter of the two lengths.
 #[inline]
@@ -136,6 +144,108 @@ pub(crate) fn ticks() -> u64 {
 pub(crate) fn nop(record: &'static RecordCell) -> Submission {
     // SAFETY: a No-op has no ranges; its record lives for ever and is touched through its atomics only.
     unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) }
+}
+
+/// Bytes to copy from one place to another, which are nobody else's for good.
+#[derive(Debug)]
+pub(crate) struct OwnedCopy {
+    src: &'static [u8],
+    dst: NonNull<u8>,
+    record: &'static RecordCell,
+    submission: Submission,
+}
+
+impl OwnedCopy {
+    /// A Memory Move of `src` to memory of its own. Both stay allocated: a device may look at them at any time.
+    pub(crate) fn new(src: Vec<u8>) -> Self {
+        let dst = NonNull::from(vec![0x55; src.len()].leak()).cast::<u8>();
+        let src: &'static [u8] = src.leak();
+        let record: &'static RecordCell = Box::leak(Box::default());
+        let len = u32::try_from(src.len()).expect("benches stay below 4 GiB");
+        let move_it = Descriptor::memory_move(src.as_ptr() as u64, dst.as_ptr() as u64, len);
+        // SAFETY: `src` is read-only from here on, `dst` is touched in `is_exact` alone and only after the record, which lives
+        // for ever and is touched through its atomics only.
+        let submission = unsafe { Submission::vouch(move_it.with_record(record.address())) };
+        OwnedCopy { src, dst, record, submission }
+    }
+
+    /// What to offer, one at a time.
+    pub(crate) fn submission(&self) -> &Submission {
+        &self.submission
+    }
+
+    /// Where its end is seen.
+    pub(crate) fn record(&self) -> &'static RecordCell {
+        self.record
+    }
+
+    /// Whether it has ended and every byte has arrived.
+    pub(crate) fn is_exact(&mut self) -> bool {
+        self.record.status().is_some() && {
+            // SAFETY: `dst` is valid for as many bytes as `src`; the device, which had the one submission there is, has ended
+            // it, and `&mut self` keeps it from being offered meanwhile.
+            let dst = unsafe { std::slice::from_raw_parts(self.dst.as_ptr(), self.src.len()) };
+            memcmp_equal(dst, self.src)
+        }
+    }
+}
+
+/// A queue's portal, mapped as programs for DSA do it.
+#[derive(Debug)]
+pub(crate) struct MappedPortal {
+    page: NonNull<c_void>,
+    shared: bool,
+}
+
+/// Bytes of a portal page.
+const PORTAL: usize = 4096;
+
+impl MappedPortal {
+    /// Opens a queue's node and maps its portal.
+    pub(crate) fn open(node: &Path, shared: bool) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(node)?;
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: a new mapping where the kernel likes it.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), PORTAL, libc::PROT_WRITE, flags, file.as_raw_fd(), 0) };
+        match NonNull::new(page) {
+            Some(page) if page.as_ptr() != libc::MAP_FAILED => Ok(MappedPortal { page, shared }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Submits: MOVDIR64B to a dedicated queue, ENQCMD to a shared one.
+    #[inline]
+    pub(crate) fn offer(&self, submission: &Submission) -> Offer {
+        let (to, from) = (self.page.as_ptr(), submission.descriptor());
+        if !self.shared {
+            // SAFETY: the page is mapped for writing and aligned, 64 bytes can be read at `from`; what the device then does was
+            // vouched for. A CPU without the instruction raises SIGILL.
+            unsafe {
+                std::arch::asm!(".byte 0x66, 0x0f, 0x38, 0xf8, 0x02", in("rax") to, in("rdx") from, options(nostack))
+            };
+            return Offer::Taken;
+        }
+        let retry: u8;
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!(
+                ".byte 0xf2, 0x0f, 0x38, 0xf8, 0x02",
+                "setz {retry}",
+                in("rax") to,
+                in("rdx") from,
+                retry = out(reg_byte) retry,
+                options(nostack)
+            );
+        }
+        if retry == 0 { Offer::Taken } else { Offer::Retry }
+    }
+}
+
+impl Drop for MappedPortal {
+    fn drop(&mut self) {
+        // SAFETY: the page was mapped by `open` and is not used again.
+        unsafe { libc::munmap(self.page.as_ptr(), PORTAL) };
+    }
 }
 
 /// ISA-L's checksum functions, if the library is installed.

@@ -3,6 +3,8 @@
 use crate::args::{self, Run};
 use std::process::ExitCode;
 use telpher_device::{Residency, Runner};
+use telpher_vdev::hardware::{Hardware, HardwareError};
+use telpher_vdev::kernel::Abi;
 use telpher_vdev::run::{self, RunError, RunOptions, TraceFormat, ViewChoice};
 
 /// Runs the program to its end; the exit code is the program's own.
@@ -10,15 +12,22 @@ use telpher_vdev::run::{self, RunError, RunOptions, TraceFormat, ViewChoice};
 /// # Errors
 /// If the device or the program cannot be started.
 pub(crate) fn run(args: &Run) -> Result<ExitCode, RunError> {
-    run::run(&options(args)).map(ExitCode::from)
+    run::run(&options(args)?).map(ExitCode::from)
 }
 
 /// The command line in the words of the virtual device.
-fn options(args: &Run) -> RunOptions {
+fn options(args: &Run) -> Result<RunOptions, HardwareError> {
     let (program, rest) = args.program.split_first().expect("the parser asks for a program");
-    RunOptions {
+    Ok(RunOptions {
         program: program.clone(),
         args: rest.to_vec(),
+        hardware: args.hardware.as_deref().map_or_else(|| Ok(Hardware::default()), Hardware::from_name)?,
+        abi: match args.abi {
+            args::Kernel::V5_15 => Abi::V5_15,
+            args::Kernel::V6_1 => Abi::V6_1,
+            args::Kernel::V6_6 => Abi::V6_6,
+            args::Kernel::V6_12 => Abi::V6_12,
+        },
         // As root unless told otherwise: what programs for DSA do first is to map a portal, and on kernels since
         // INTEL-SA-01084 only CAP_SYS_RAWIO lets them (K612 cdev.c). `--rawio` can only confirm it.
         rawio: !args.no_rawio,
@@ -44,5 +53,5 @@ fn options(args: &Run) -> RunOptions {
         inject: None,
         check: args.check,
         summary: args.summary,
-    }
+    })
 }

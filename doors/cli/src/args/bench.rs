@@ -1,4 +1,4 @@
-//! Options of `telpher bench` and its two companions.
+//! Options of `telpher bench` and its companions.
 
 use super::operation::Ops;
 use super::values::{Counts, Placement, Sizes, parse_seconds};
@@ -38,6 +38,7 @@ pub(crate) struct Bench {
 pub(crate) enum BenchKind {
     Ops(OpsBench),
     Pollution(PollutionBench),
+    Run(RunBench),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -152,12 +153,33 @@ pub(crate) struct PollutionBench {
     pub(crate) seconds: f64,
 }
 
+/// What it costs a program to run under `telpher run`.
+///
+/// A program that submits as any program for DSA does, with its sites rewritten after the first trap and with every submission
+/// trapping; copies of 1 MiB against the model used directly; the start of `telpher run -- true`; a program that never touches
+/// the device, with and without. The contestants run in turns, and the ratios are medians over the turns.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher bench run
+  telpher bench run --seconds 60 --format json --no-html")]
+pub(crate) struct RunBench {
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Measuring time in all.
+    #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
+    /// Be the program that is measured: what to do is told on standard input.
+    #[arg(long, hide = true)]
+    pub(crate) program: bool,
+}
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Output {
     /// What goes to standard output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// Where the report goes [default: telpher-bench.html, telpher-bench-ops.html or telpher-bench-pollution.html].
+    /// Where the report goes [default: telpher-bench.html, or telpher-bench- with ops, pollution or run].
     #[arg(long, value_name = "FILE", conflicts_with = "no_html")]
     pub(crate) html: Option<PathBuf>,
     /// Write no report.

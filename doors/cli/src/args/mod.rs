@@ -6,7 +6,9 @@ pub(crate) mod operation;
 mod run;
 pub(crate) mod values;
 
-pub(crate) use bench::{Bench, BenchKind, Format, Hint, OpsBench, Output, Pages, PollutionBench, Queue, Sweep};
+pub(crate) use bench::{
+    Bench, BenchKind, Format, Hint, OpsBench, Output, Pages, PollutionBench, Queue, RunBench, Sweep,
+};
 pub(crate) use error::sentence;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 

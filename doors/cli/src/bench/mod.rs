@@ -16,6 +16,7 @@ pub(crate) mod pollution;
 mod progress;
 mod protection;
 pub(crate) mod results;
+pub(crate) mod run;
 mod sweep;
 mod work;
 
@@ -124,6 +125,14 @@ pub(crate) enum BenchError {
     /// No memory for the buffers.
     #[error("no memory for the bench's buffers")]
     Memory(#[from] telpher_mem::MapError),
+    /// A program that was to be measured did not start or did not answer.
+    #[error("{what} failed")]
+    Program {
+        /// Which.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// What was asked for does not exist here.
     #[error("{0}")]
     NotHere(String),
@@ -162,12 +171,20 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             let (text, csv) = (|| report::pollution::text(&result), || report::pollution::csv(&result));
             deliver(&pollution.output, POLLUTION_HTML, &result, text, csv, || report::pollution::html(&result))
         }
+        Some(BenchKind::Run(run)) if run.program => run::program::obey().map_err(BenchError::Output),
+        Some(BenchKind::Run(run)) => {
+            writable(&run.output, RUN_HTML)?;
+            let result = run::run(run, machine)?;
+            let (text, csv) = (|| report::run::text(&result), || report::run::csv(&result));
+            deliver(&run.output, RUN_HTML, &result, text, csv, || report::run::html(&result))
+        }
     }
 }
 
 const SWEEP_HTML: &str = "telpher-bench.html";
 const OPS_HTML: &str = "telpher-bench-ops.html";
 const POLLUTION_HTML: &str = "telpher-bench-pollution.html";
+const RUN_HTML: &str = "telpher-bench-run.html";
 
 /// Where the report goes, if there is to be one.
 fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {

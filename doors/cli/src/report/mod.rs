@@ -4,6 +4,7 @@ pub(crate) mod chart;
 pub(crate) mod html;
 pub(crate) mod ops;
 pub(crate) mod pollution;
+pub(crate) mod run;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod units;

@@ -133,7 +133,8 @@ fn an_unoptimised_client_passes_as_well() {
 #[test]
 fn the_environment_passes_through_shells_env_and_timeout() {
     let Some(program) = client("rotating") else { return };
-    let script = format!("exec env SOME=thing timeout 30 bash -c 'exec -a other \"{0}\" || \"{0}\"'", program.display());
+    let script =
+        format!("exec env SOME=thing timeout 30 bash -c 'exec -a other \"{0}\" || \"{0}\"'", program.display());
     Run::on_two_queues(View::Preload).program(&["sh", "-c", &script]).expect_success();
 }
 

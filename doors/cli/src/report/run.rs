@@ -1,0 +1,106 @@
+//! What running under `telpher run` costs, as a terminal table, CSV and an HTML page.
+
+use super::html::Page;
+use super::table::{Align, Table};
+use super::units;
+use crate::bench::run::{Goal, Row, RunResult};
+use std::fmt::Write as _;
+
+const HEADER: [&str; 5] = ["what", "measured", "goal", "", "how"];
+
+/// The table for a terminal.
+pub(crate) fn text(result: &RunResult) -> String {
+    let mut out = super::heading(&result.machine, &result.remarks);
+    out.push_str("\nUnder telpher run; '<' is short of its goal\n");
+    let align = [Align::Left, Align::Right, Align::Right, Align::Left, Align::Left];
+    let columns: Vec<_> = HEADER.into_iter().zip(align).collect();
+    let mut table = Table::new(&columns);
+    for row in &result.rows {
+        table.row(cells(row));
+    }
+    out.push_str(&table.to_string());
+    out
+}
+
+fn cells(row: &Row) -> [String; 5] {
+    let goal = match row.goal {
+        None => String::new(),
+        Some(Goal::AtMost(most)) => format!("≤ {}", units::trimmed(most)),
+        Some(Goal::AtLeast(least)) => format!("≥ {}", units::trimmed(least)),
+    };
+    [
+        row.what.into(),
+        format!("{} {}", units::three(row.measured), row.unit),
+        goal,
+        if row.reached() { String::new() } else { "<".into() },
+        row.how.clone(),
+    ]
+}
+
+/// One line a row.
+pub(crate) fn csv(result: &RunResult) -> String {
+    let mut out = String::from("what,measured,unit,at_most,at_least,reached\n");
+    for row in &result.rows {
+        let (most, least) = match row.goal {
+            None => (String::new(), String::new()),
+            Some(Goal::AtMost(most)) => (most.to_string(), String::new()),
+            Some(Goal::AtLeast(least)) => (String::new(), least.to_string()),
+        };
+        let _ = writeln!(
+            out,
+            "\"{}\",{:.4},{},{most},{least},{}",
+            row.what,
+            row.measured,
+            row.unit,
+            if row.reached() { "yes" } else { "no" }
+        );
+    }
+    out
+}
+
+/// The report.
+pub(crate) fn html(result: &RunResult) -> String {
+    let mut page = Page::new(
+        "telpher bench run",
+        "What it costs an unmodified program to run on the virtual device of telpher run.",
+        &result.machine,
+        &result.remarks,
+    );
+    page.section(
+        "Under telpher run",
+        "The contestants run in turns of some milliseconds; ratios and differences are medians over the turns, so that what changes \
+         slowly meets both sides. A row that is marked '<' is short of its goal.",
+    );
+    page.table(&HEADER.map(String::from), result.rows.iter().map(|row| cells(row).to_vec()));
+    page.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::run::tests::sample;
+
+    #[test]
+    fn what_is_short_of_its_goal_is_marked() {
+        let text = text(&sample());
+        let marked: Vec<&str> = text.lines().filter(|line| line.contains(" <")).collect();
+        assert_eq!(marked.len(), 1, "{text}");
+        assert!(marked[0].contains("files") && marked[0].contains("0.500"), "{text}");
+        assert!(text.contains("≤ 300") && text.contains("≥ 15"), "{text}");
+    }
+
+    #[test]
+    fn csv_is_a_rectangle_with_a_line_a_row() {
+        let csv = csv(&sample());
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines.len(), 1 + sample().rows.len());
+        // Names with commas stand in quotes.
+        assert!(lines.iter().all(|line| line.rsplit('"').next().expect("a part").split(',').count() == 6), "{csv}");
+    }
+
+    #[test]
+    fn the_page_has_every_row() {
+        let html = html(&sample());
+        assert!(sample().rows.iter().all(|row| html.contains(row.what)));
+    }
+}
