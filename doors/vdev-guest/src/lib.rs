@@ -33,6 +33,8 @@ mod submit;
 mod symbols;
 mod sync;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 /// Memory of this library.

@@ -1,0 +1,188 @@
+//! A host with one queue: answers openings, notes reports, sees files go.
+
+use crate::sys::{call, word};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use telpher_abi::registers::{GenCfg, GrpCfg, WqCfg};
+use telpher_model::Preset;
+use telpher_vdev_wire::VERSION;
+use telpher_vdev_wire::board::{Board, ENABLED};
+use telpher_vdev_wire::lease::Lease;
+use telpher_vdev_wire::message::{Kind, Opened, Reply, Report, Request};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What the host knows.
+#[derive(Debug, Default)]
+struct Known {
+    reports: Vec<Report>,
+    /// The host's ends of the files, by number from 1.
+    ends: Vec<UnixStream>,
+    /// Spaces that asked.
+    spaces: Vec<u64>,
+}
+
+/// The host, on a thread of the test's process.
+#[derive(Debug)]
+pub(super) struct Host {
+    known: Arc<Mutex<Known>>,
+    board: File,
+    lease: File,
+}
+
+impl Host {
+    pub(super) fn listen(adapt: impl FnOnce(&mut Opened)) -> Host {
+        let mut opened = usual();
+        adapt(&mut opened);
+        let host = Host { known: Arc::default(), board: memory(size_of::<Board>()), lease: memory(size_of::<Lease>()) };
+        host.set_enabled(true);
+        // SAFETY: plain socket calls with structures that outlive them.
+        let listener = unsafe {
+            let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+            let listener = call(libc::SYS_socket, [word(libc::AF_UNIX), word(kind), 0, 0, 0, 0]).unwrap();
+            let (address, len) = crate::run::socket_address().unwrap();
+            call(libc::SYS_bind, [listener, std::ptr::from_ref(address).addr(), len, 0, 0, 0]).unwrap();
+            call(libc::SYS_listen, [listener, 16, 0, 0, 0, 0]).unwrap();
+            listener
+        };
+        let (known, board, lease) = (Arc::clone(&host.known), host.board.as_raw_fd(), host.lease.as_raw_fd());
+        std::thread::spawn(move || {
+            loop {
+                // SAFETY: plain socket calls; the descriptor is owned by the File.
+                let connection = unsafe {
+                    let connection = call(libc::SYS_accept, [listener, 0, 0, 0, 0, 0]).unwrap();
+                    File::from_raw_fd(RawFd::try_from(connection).unwrap())
+                };
+                answer(&connection, &known, &opened, [lease, board]);
+            }
+        });
+        host
+    }
+
+    pub(super) fn set_enabled(&self, enabled: bool) {
+        let shared = crate::shared::Shared::<Board>::map(self.board.as_raw_fd()).unwrap();
+        shared.as_ref().state.store(if enabled { ENABLED } else { 0 }, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// The queue's board, as others write it.
+    pub(super) fn board(&self) -> crate::shared::Shared<Board> {
+        crate::shared::Shared::map(self.board.as_raw_fd()).unwrap()
+    }
+
+    pub(super) fn reports(&self) -> Vec<Report> {
+        self.known.lock().unwrap().reports.clone()
+    }
+
+    /// True if nobody has file `number` open any more, in any process.
+    pub(super) fn is_gone(&self, number: usize) -> bool {
+        let known = self.known.lock().unwrap();
+        let mut poll = libc::pollfd { fd: known.ends[number - 1].as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one structure that outlives the call.
+        unsafe { call(libc::SYS_poll, [(&raw mut poll).addr(), 1, 0, 0, 0, 0]) }.unwrap();
+        poll.revents & libc::POLLHUP != 0
+    }
+
+    pub(super) fn spaces(&self) -> Vec<u64> {
+        self.known.lock().unwrap().spaces.clone()
+    }
+}
+
+fn memory(len: usize) -> File {
+    // SAFETY: the name is a C string; the descriptor is owned by the File.
+    let file = unsafe { File::from_raw_fd(libc::memfd_create(c"telpher-test".as_ptr(), libc::MFD_CLOEXEC)) };
+    file.set_len(len as u64).unwrap();
+    file
+}
+
+fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [RawFd; 2]) {
+    let mut packet = [0_u8; 10_000];
+    // SAFETY: the buffer outlives the call.
+    let received = unsafe {
+        let arguments = [word(connection.as_raw_fd()), packet.as_mut_ptr().addr(), packet.len(), 0, 0, 0];
+        call(libc::SYS_read, arguments).unwrap()
+    };
+    let (request, rest) = Request::read_from_prefix(&packet[..received]).unwrap();
+    assert_eq!((request.version, rest.len()), (VERSION, (request.path_len + request.data_len) as usize));
+    let (path, data) = rest.split_at(request.path_len as usize);
+    let mut known = known.lock().unwrap();
+    known.spaces.push(request.space);
+    let mut reply = Reply { version: VERSION, ..Reply::default() };
+    let (mut text, mut descriptors, mut kept) = (Vec::new(), Vec::new(), None);
+    match Kind::from_code(request.kind).unwrap() {
+        Kind::Show => text = [b"text of ", path, b"\n"].concat(),
+        Kind::Store => reply.value = data.len() as u64,
+        Kind::Open if path == super::NODE => {
+            let (theirs, ours) = UnixStream::pair().unwrap();
+            known.ends.push(ours);
+            text = Opened { open: known.ends.len() as u64, ..*opened }.as_bytes().to_vec();
+            descriptors = vec![theirs.as_raw_fd(), shared[0], shared[1]];
+            kept = Some(theirs);
+        }
+        Kind::Open => reply.errno = libc::ENXIO,
+        Kind::Attach => reply.errno = libc::EPERM,
+        Kind::Report => known.reports.push(Report::read_from_bytes(data).unwrap()),
+    }
+    reply.data_len = u32::try_from(text.len()).unwrap();
+    send(connection, &[reply.as_bytes(), &text].concat(), &descriptors);
+    drop(kept);
+}
+
+fn send(connection: &File, packet: &[u8], descriptors: &[RawFd]) {
+    #[repr(C, align(8))]
+    struct Room([u8; 64]);
+    let mut room = Room([0; 64]);
+    let part = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+    // SAFETY: an all-zero header is a valid value; the control message lies in its room, and all of it outlives the call.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = (&raw const part).cast_mut();
+        message.msg_iovlen = 1;
+        if !descriptors.is_empty() {
+            let bytes = u32::try_from(size_of_val(descriptors)).unwrap();
+            message.msg_control = room.0.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(bytes) as usize;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(bytes) as usize;
+            libc::CMSG_DATA(header).cast::<RawFd>().copy_from(descriptors.as_ptr(), descriptors.len());
+        }
+        call(libc::SYS_sendmsg, [word(connection.as_raw_fd()), (&raw const message).addr(), 0, 0, 0, 0]).unwrap();
+    }
+}
+
+/// A shared queue of the fullest device: 16 entries, threshold 12.
+fn usual() -> Opened {
+    let capabilities = Preset::Full.capabilities();
+    let wq_cfg = WqCfg::default()
+        .with_size(16)
+        .with_threshold(12)
+        .with_priority(10)
+        .with_pasid_enable(true)
+        .with_block_on_fault(true)
+        .with_max_batch_shift(5)
+        .with_max_transfer_shift(21)
+        .with_op_config(capabilities.op_cap);
+    let grp_cfg = GrpCfg::default().with_wqs(1).with_engines(1).with_tc_a(1).with_tc_b(1).with_read_buffers_allowed(96);
+    Opened {
+        pasid: 7,
+        row: 3,
+        enqcmds_retries: 4,
+        version: capabilities.version,
+        page_request_capacity: capabilities.page_request_capacity,
+        msix_entries: capabilities.msix_entries.into(),
+        counters: capabilities.counters.into(),
+        traffic_classes: capabilities.traffic_classes.into(),
+        gen_cap: capabilities.gen_cap.0[0],
+        wq_cap: capabilities.wq_cap.0[0],
+        grp_cap: capabilities.grp_cap.0[0],
+        eng_cap: capabilities.eng_cap.0[0],
+        cmd_cap: capabilities.cmd_cap,
+        op_cap: capabilities.op_cap.0,
+        gen_cfg: GenCfg::default().with_global_read_buffer_limit(96).0[0],
+        grp_cfg: grp_cfg.0,
+        wq_cfg: wq_cfg.0,
+        ..Opened::default()
+    }
+}

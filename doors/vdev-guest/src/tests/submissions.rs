@@ -1,0 +1,254 @@
+//! What reaches the queue, and how it is answered.
+
+use super::{PAGE, case, dedicated, map, open, pointer};
+use crate::submit::Portals;
+use crate::sys::Errno;
+use telpher_abi::registers::{GenCfg, WqCfg};
+use telpher_abi::{CompletionRecord, Descriptor, DeviceError, Status};
+use telpher_interpose::{Answer, Handler, How, Monitor};
+use telpher_portal::RecordCell;
+use telpher_vdev_wire::message::{ReportKind, STRICT, THREADED};
+
+fn enqcmd(portal: u64, descriptor: Descriptor) -> Answer {
+    Portals.enqueue(How::Enqcmd, portal, &descriptor.0)
+}
+
+fn write(fd: i32, descriptors: &[Descriptor]) -> Result<usize, Errno> {
+    crate::node::write(fd, descriptors.as_ptr().cast(), size_of_val(descriptors))
+}
+
+fn nop(record: &RecordCell) -> Descriptor {
+    Descriptor::nop().with_record(record.address())
+}
+
+fn await_status(record: &RecordCell) -> Status {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        if let Some(record) = record.read() {
+            return record.status();
+        }
+        assert!(std::time::Instant::now() < end, "no record");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_copy_through_the_portal_is_done_in_this_process() {
+    for flags in [0, THREADED, STRICT] {
+        case(
+            "tests::submissions::a_copy_through_the_portal_is_done_in_this_process",
+            |opened| opened.flags |= flags,
+            |_| {
+                let portal = map(open()).unwrap();
+                let (source, mut target) = (vec![0x5a_u8; 100_000], vec![0_u8; 100_000]);
+                for offset in (0..PAGE as u64).step_by(64) {
+                    target.fill(0);
+                    let record = RecordCell::new();
+                    let copy = Descriptor::memory_move(source.as_ptr() as u64, target.as_mut_ptr() as u64, 100_000);
+                    assert_eq!(enqcmd(portal + offset, copy.with_record(record.address())), Answer::Accepted);
+                    assert_eq!(await_status(&record), Status::Success);
+                    assert_eq!(source, target);
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_posted_write_to_a_shared_queue_is_lost() {
+    case(
+        "tests::submissions::a_posted_write_to_a_shared_queue_is_lost",
+        |_| (),
+        |_| {
+            let (portal, record) = (map(open()).unwrap(), RecordCell::new());
+            let _ = Portals.enqueue(How::Movdir64b, portal, &nop(&record).0);
+            assert_eq!(record.read(), None);
+        },
+    );
+}
+
+#[test]
+fn enqcmd_to_a_dedicated_queue_is_answered_by_retry() {
+    case("tests::submissions::enqcmd_to_a_dedicated_queue_is_answered_by_retry", dedicated, |_| {
+        let (portal, record) = (map(open()).unwrap(), RecordCell::new());
+        assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
+        assert_eq!(record.read(), None);
+        for how in [How::Movdir64b, How::Store] {
+            let record = RecordCell::new();
+            let _ = Portals.enqueue(how, portal, &nop(&record).0);
+            assert_eq!(record.read().unwrap().status(), Status::Success);
+        }
+    });
+}
+
+#[test]
+fn what_others_hold_of_a_shared_queue_counts() {
+    case(
+        "tests::submissions::what_others_hold_of_a_shared_queue_counts",
+        |_| (),
+        |host| {
+            let (portal, record) = (map(open()).unwrap(), RecordCell::new());
+            let board = host.board();
+            board.as_ref().used.store(10, std::sync::atomic::Ordering::Relaxed);
+            let row = board.as_ref().row(9).unwrap();
+            for (others, answer) in
+                [(11, Answer::Accepted), (12, Answer::Retry), (u32::MAX, Answer::Retry), (0, Answer::Accepted)]
+            {
+                row.store(others, std::sync::atomic::Ordering::Relaxed);
+                assert_eq!(enqcmd(portal, nop(&record)), answer, "{others}");
+            }
+            assert_eq!(
+                board.as_ref().row(3).unwrap().load(std::sync::atomic::Ordering::Relaxed),
+                0,
+                "nothing of ours waits"
+            );
+        },
+    );
+}
+
+#[test]
+fn a_disabled_queue_takes_nothing() {
+    case(
+        "tests::submissions::a_disabled_queue_takes_nothing",
+        |_| (),
+        |host| {
+            let fd = open();
+            let (portal, record) = (map(fd).unwrap(), RecordCell::new());
+            host.set_enabled(false);
+            assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
+            assert_eq!(write(fd, &[nop(&record)]), Err(Errno::AGAIN));
+            host.set_enabled(true);
+            assert_eq!(enqcmd(portal, nop(&record)), Answer::Accepted);
+            // Enabled anew is another queue: its configuration may be another.
+            host.board().as_ref().generation.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
+        },
+    );
+}
+
+#[test]
+fn write_takes_whole_descriptors_and_says_how_many_bytes() {
+    case(
+        "tests::submissions::write_takes_whole_descriptors_and_says_how_many_bytes",
+        |_| (),
+        |_| {
+            let fd = open();
+            let records = [RecordCell::new(), RecordCell::new(), RecordCell::new()];
+            let all: Vec<Descriptor> = records.iter().map(nop).collect();
+            assert_eq!(crate::node::write(fd, all.as_ptr().cast(), 2 * 64 + 63), Ok(128));
+            assert_eq!(records.each_ref().map(|record| record.read().is_some()), [true, true, false]);
+            assert_eq!(crate::node::write(fd, all.as_ptr().cast(), 63), Ok(0));
+            // The second is refused: the first was submitted.
+            let misaligned = Descriptor::nop().with_record(records[0].address() + 8);
+            assert_eq!(write(fd, &[all[2], misaligned]), Ok(64));
+            assert_eq!(write(fd, &[misaligned]), Err(Errno::INVAL));
+            // Checked even where no record is wanted.
+            let mut silent = Descriptor::nop();
+            silent.0[1] = 8;
+            assert_eq!(write(fd, &[silent]), Err(Errno::INVAL));
+            assert_eq!(crate::node::write(fd, std::ptr::without_provenance(8), 64), Err(Errno::FAULT));
+            let read_only = crate::node::open(super::NODE, 0).unwrap();
+            assert_eq!(write(read_only, &[all[0]]), Err(Errno::BADF));
+        },
+    );
+}
+
+#[test]
+fn write_is_refused_as_the_driver_says() {
+    let adapt = |opened: &mut telpher_vdev_wire::message::Opened| opened.write_batch_errno = libc::EINVAL;
+    case("tests::submissions::write_is_refused_as_the_driver_says", adapt, |_| {
+        let fd = open();
+        let record = RecordCell::new();
+        let list = [nop(&RecordCell::new()), nop(&RecordCell::new())];
+        let batch = Descriptor::batch(list.as_ptr() as u64, 2).with_record(record.address());
+        assert_eq!(write(fd, &[batch]), Err(Errno::INVAL));
+        assert_eq!(write(fd, &[nop(&record)]), Ok(64));
+    });
+}
+
+#[test]
+fn a_full_dedicated_queue_is_reported_to_the_driver() {
+    let adapt = |opened: &mut telpher_vdev_wire::message::Opened| {
+        dedicated(opened);
+        opened.flags |= THREADED;
+    };
+    case("tests::submissions::a_full_dedicated_queue_is_reported_to_the_driver", adapt, |host| {
+        let portal = map(open()).unwrap();
+        // Long enough that the 16 entries fill while the first is copied.
+        let (source, mut target) = (vec![1_u8; 1 << 21], vec![0_u8; 1 << 21]);
+        let copy = Descriptor::memory_move(source.as_ptr() as u64, target.as_mut_ptr() as u64, 1 << 21);
+        for _ in 0..200 {
+            let _ = Portals.enqueue(How::Movdir64b, portal, &copy.0);
+        }
+        let reports = host.reports();
+        assert!(!reports.is_empty());
+        for report in reports {
+            assert_eq!(report.kind, ReportKind::SwError as u32);
+            let [first, second, third, fourth, ..] = report.words;
+            let error = telpher_abi::SwError([first, second, third, fourth]);
+            assert_eq!((error.error_code(), error.wq_index()), (DeviceError::QueueOverflow.code(), 0));
+        }
+        super::processes::finish();
+    });
+}
+
+/// The device has no page requests, so the record's fault goes to the log; the driver brings the page in.
+#[test]
+fn a_record_that_faults_is_written_by_the_driver_from_its_log() {
+    for flags in [STRICT, STRICT | THREADED] {
+        let adapt = |opened: &mut telpher_vdev_wire::message::Opened| {
+            opened.flags |= flags;
+            opened.event_log_entries = 64;
+            opened.gen_cfg |= GenCfg::default().with_event_log(true).0[0];
+            opened.wq_cfg = WqCfg(opened.wq_cfg).with_block_on_fault(false).with_prs_disable(true).0;
+        };
+        case("tests::submissions::a_record_that_faults_is_written_by_the_driver_from_its_log", adapt, |host| {
+            let portal = map(open()).unwrap();
+            // Never touched.
+            let record =
+                super::map_as(-1, PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let record = record.unwrap();
+            assert_eq!(enqcmd(portal, Descriptor::nop().with_record(record)), Answer::Accepted);
+            // SAFETY: the page that was mapped above.
+            let status = || unsafe { pointer(record).cast::<u8>().read_volatile() };
+            while status() == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(Status::from_code(status()), Status::Success);
+            // Nowhere at all: the driver cannot either.
+            assert_eq!(enqcmd(portal, Descriptor::nop().with_record(0x20)), Answer::Accepted);
+            super::processes::finish();
+            let kinds: Vec<u32> = host.reports().iter().map(|report| report.kind).collect();
+            let (log, failed) = (ReportKind::EventLog as u32, ReportKind::EventLogFailed as u32);
+            assert_eq!(kinds, [log, log, failed]);
+            assert_eq!(host.reports()[1].words[2], 0x20, "address");
+        });
+    }
+}
+
+#[test]
+fn a_wait_ends_with_its_line_its_deadline_or_the_limit() {
+    case(
+        "tests::submissions::a_wait_ends_with_its_line_its_deadline_or_the_limit",
+        |_| (),
+        |_| {
+            let line = Box::new(CompletionRecord::default());
+            let address = std::ptr::from_ref(&*line).addr() as u64 & !63;
+            let mut held = [0; 8];
+            for (at, word) in held.iter_mut().enumerate() {
+                // SAFETY: the line around a box's first bytes is the heap's; reading it as volatile is what a monitor does.
+                *word = unsafe { pointer(address).cast::<u64>().add(at).read_volatile() };
+            }
+            let armed = Monitor { address, line: held };
+            assert!(Portals.wait(Some(&armed), 0, u64::MAX), "the system's limit");
+            assert!(Portals.wait(None, 0, u64::MAX), "the system's limit");
+            assert!(!Portals.wait(Some(&armed), 0, 0), "a deadline that has passed");
+            let changed = Monitor { line: held.map(|word| word ^ 1), ..armed };
+            assert!(!Portals.wait(Some(&changed), 0, u64::MAX), "a line that has changed");
+            assert!(
+                !Portals.wait(Some(&Monitor { address: 1 << 63, line: [0; 8] }), 0, u64::MAX),
+                "a line that is gone"
+            );
+        },
+    );
+}
