@@ -110,7 +110,7 @@ pub struct Host {
 }
 
 /// Has those who wait for a device's errors look again.
-struct Alarm(Arc<dyn Fn() + Send + Sync>);
+struct Alarm(Box<dyn Fn() + Send>);
 
 impl Debug for Alarm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -155,8 +155,8 @@ impl Host {
     }
 
     /// Calls somebody whenever a device has reported something: [`poll_ready`](Host::poll_ready) may answer anew.
-    pub fn on_report(&self, alarm: impl Fn() + Send + Sync + 'static) {
-        lock(&self.alarms).push(Alarm(Arc::new(alarm)));
+    pub fn on_report(&self, alarm: impl Fn() + Send + 'static) {
+        lock(&self.alarms).push(Alarm(Box::new(alarm)));
     }
 
     /// Looks at the driver's state as a whole, with nothing changing meanwhile.
@@ -455,9 +455,8 @@ impl Host {
     /// The driver's.
     pub fn report(&self, open: u64, report: &Report) -> Result<(), Errno> {
         self.change(|kernel| kernel.report(open, report))?;
-        // Without a lock, since whoever is called asks back.
-        let alarms: Vec<_> = lock(&self.alarms).iter().map(|Alarm(alarm)| Arc::clone(alarm)).collect();
-        alarms.iter().for_each(|alarm| alarm());
+        // Without the driver's lock, since whoever is called asks back.
+        lock(&self.alarms).iter().for_each(|Alarm(alarm)| alarm());
         Ok(())
     }
 

@@ -1,87 +1,133 @@
 //! Runs a program on the virtual device: `telpher run -- PROGRAM`.
+//!
+//! ```text
+//! program ─► directory, sweeper ─► signals ─► kernel ─► Host, Server ─► view ─► spawn ─► wait ─► all undone
+//! ```
+//!
+//! [`program`](self) looks at what is to be run; the sweeper is forked while there is one thread; everything made is undone by
+//! dropping it, and by the sweeper if this process is killed.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+mod directory;
+mod options;
+mod program;
+mod signals;
+mod spawn;
+mod sweeper;
+mod wait;
+
+pub use options::{RunError, RunOptions, TraceFormat, ViewChoice};
+
+use crate::host::{Behaviour, FileInfo, Host, Listener};
+use crate::kernel::Kernel;
+use crate::view::namespace;
+use crate::view::shadow::Shadow;
+use directory::RunDirectory;
+use program::Program;
+use signals::Signals;
+use std::process::Command;
+use std::sync::Arc;
 use telpher_device::{Residency, Runner};
-use telpher_vdev_wire::message::Inject;
-
-/// How the program shall see the device's files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-pub enum ViewChoice {
-    /// Preloaded if the program is dynamically linked, else the namespace.
-    #[default]
-    Auto,
-    /// Preloaded.
-    Preload,
-    /// A private mount namespace.
-    Namespace,
-}
-
-/// How trace entries are written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-pub enum TraceFormat {
-    /// Lines to read.
-    #[default]
-    Text,
-    /// A JSON object a line.
-    JsonLines,
-}
-
-/// Everything `telpher run` was told.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// What to execute; searched in PATH if it has no slash.
-    pub program: OsString,
-    /// Its arguments, without its own name.
-    pub args: Vec<OsString>,
-    /// Callers count as CAP_SYS_RAWIO.
-    pub rawio: bool,
-    /// How files are seen.
-    pub view: ViewChoice,
-    /// Who executes descriptors.
-    pub runner: Runner,
-    /// Whether absent pages fault.
-    pub residency: Residency,
-    /// Submission sites are rewritten after their first trap.
-    pub rewrite: bool,
-    /// Where every descriptor and record is written.
-    pub trace: Option<PathBuf>,
-    /// How.
-    pub trace_format: TraceFormat,
-    /// What shall go wrong.
-    pub inject: Option<Inject>,
-    /// Misuse that silicon would not notice is reported.
-    pub check: bool,
-    /// A summary is printed to standard error at exit.
-    pub summary: bool,
-}
-
-/// Why a program could not be run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// There is no such program.
-    #[error("cannot find {}; give its path, or one that PATH leads to", program.display())]
-    NotFound {
-        /// Asked for.
-        program: PathBuf,
-    },
-}
-
-impl RunError {
-    /// What a shell would answer: 127 if there is no such program, 126 if it cannot be executed, 125 if the device failed.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            RunError::NotFound { .. } => 127,
-        }
-    }
-}
+use telpher_vdev_wire::lease::{Statistics, TraceEntry};
+use telpher_vdev_wire::settings::{SHADOW, SOCKET, View};
+use wait::{Ended, Family};
 
 /// Runs the program to its end and returns its exit code; 128 + N if signal N ended it.
+///
+/// To be called by a process with one thread and no other children: signals to the process are handed on to the program while it
+/// runs, and whatever its descendants orphan becomes a child of this process and is waited for.
 ///
 /// # Errors
 /// If the program cannot be run on the virtual device.
 pub fn run(options: &RunOptions) -> Result<u8, RunError> {
-    Err(RunError::NotFound { program: PathBuf::from(&options.program) })
+    let program = Program::find(&options.program, std::env::var_os("PATH").as_deref())?;
+    let view = choose_view(options.view, &program)?;
+    let mut kernel = Kernel::new(&options.hardware, options.abi, options.rawio)?;
+    if let Ok(cpuinfo) = std::fs::read_to_string("/proc/cpuinfo") {
+        kernel.set_cpuinfo(&cpuinfo);
+    }
+    let directory = RunDirectory::create()?;
+    let signals = Signals::take().map_err(RunError::system("take signals"))?;
+    let listener: Arc<dyn Listener> = Arc::new(Listeners(Vec::new()));
+    let host = Host::new(kernel, behaviour(options), listener, directory.name())
+        .map_err(|errno| RunError::errno("make a host", errno))?;
+    let limits = spawn::raise_file_limit();
+    let server = host.serve(&directory.path().join(SOCKET)).map_err(RunError::system("listen to guests"))?;
+    let guest = spawn::guest_image().map_err(|errno| RunError::errno("put the preloaded part into memory", errno))?;
+    let mut command = Command::new(&program.path);
+    spawn::prepare(&mut command, options, view, directory.path(), &guest);
+    signals.restore_in(&mut command, limits);
+    wait::adopt_orphans();
+    let child = match view {
+        View::Preload => {
+            let shadow = Shadow::create(&directory.path().join(SHADOW), &host)
+                .map_err(|errno| RunError::errno("make the tree of the device's files", errno))?;
+            host.watch(Box::new(shadow));
+            spawn::spawn(command, &program)?
+        }
+        View::Namespace => spawn::spawn_in_namespace(command, &program, &host)?,
+    };
+    let mut family = Family::new(child, &signals);
+    let ended = family.wait();
+    explain(ended, &program);
+    family.wait_for_others(|left| {
+        eprintln!(
+            "telpher run: {} has ended; what it left running still has the device: {left}; ^C ends the device",
+            program.path.display()
+        );
+    });
+    drop(server);
+    host.release_all();
+    Ok(ended.code())
+}
+
+/// Which view a program gets.
+fn choose_view(choice: ViewChoice, program: &Program) -> Result<View, RunError> {
+    match (choice, program.unpreloadable) {
+        (ViewChoice::Preload, Some(why)) => Err(RunError::NotPreloadable { program: program.path.clone(), why }),
+        (ViewChoice::Preload, None) | (ViewChoice::Auto, None) => Ok(View::Preload),
+        (ViewChoice::Namespace, _) => Ok(View::Namespace),
+        (ViewChoice::Auto, Some(_)) => match namespace::available() {
+            Ok(()) => Ok(View::Namespace),
+            Err(reason) => Err(RunError::Namespace { program: program.path.clone(), source: Box::new(reason) }),
+        },
+    }
+}
+
+fn behaviour(options: &RunOptions) -> Behaviour {
+    Behaviour {
+        strict: options.residency == Residency::Strict,
+        threaded: options.runner == Runner::Threaded,
+        trace: options.trace.is_some(),
+        check: options.check,
+        inject: options.inject.unwrap_or_default(),
+    }
+}
+
+/// Says what a bare signal would not: that the program used instructions which can only be emulated in others.
+fn explain(ended: Ended, program: &Program) {
+    if let (Ended::Signal(libc::SIGILL), Some(why)) = (ended, program.unpreloadable) {
+        eprintln!(
+            "telpher run: {} {why}, and was ended by an instruction that this CPU lacks (SIGILL): MOVDIR64B, ENQCMD and \
+             UMWAIT are emulated in dynamically linked programs only; let it submit by write(), or link it dynamically",
+            program.binary.display()
+        );
+    }
+}
+
+/// Several listeners as one.
+#[derive(Debug)]
+struct Listeners(Vec<Arc<dyn Listener>>);
+
+impl Listener for Listeners {
+    fn opened(&self, file: &FileInfo) {
+        self.0.iter().for_each(|listener| listener.opened(file));
+    }
+
+    fn entry(&self, file: &FileInfo, entry: &TraceEntry) {
+        self.0.iter().for_each(|listener| listener.entry(file, entry));
+    }
+
+    fn released(&self, file: &FileInfo, statistics: &Statistics) {
+        self.0.iter().for_each(|listener| listener.released(file, statistics));
+    }
 }

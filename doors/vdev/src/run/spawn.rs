@@ -1,0 +1,130 @@
+//! The program's process: its environment, what is preloaded into it, and how it starts.
+
+use super::options::{RunError, RunOptions};
+use super::program::Program;
+use crate::host::Host;
+use crate::image;
+use crate::tree::Errno;
+use crate::view::namespace;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use telpher_vdev_wire::settings::{EMULATED, INSTRUCTIONS, RUN, Settings, View};
+
+/// The loader's list of what to load first.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// The preloaded part as a file that the loader can map, and nobody can change.
+///
+/// # Errors
+/// For want of memory.
+pub(super) fn guest_image() -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let name = "telpher-guest";
+    // A kernel older than the flag maps any of them executable.
+    let file = memfd_create(name, flags | MemfdFlags::EXEC).or_else(|_| memfd_create(name, flags))?;
+    let mut rest = image::GUEST;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
+    }
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// Lets this process have as many descriptors as it may: each open queue takes two. Returns the limit the program shall have.
+pub(super) fn raise_file_limit() -> Rlimit {
+    let before = getrlimit(Resource::Nofile);
+    // Refused or not, the run begins; then fewer queues can be open at once.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, maximum: before.maximum });
+    before
+}
+
+/// Fills a command in: arguments and environment.
+pub(super) fn prepare(command: &mut Command, options: &RunOptions, view: View, directory: &Path, guest: &OwnedFd) {
+    let settings = Settings { view, rewrite: options.rewrite, directory: directory.as_os_str().as_bytes() };
+    let image = format!("/proc/{}/fd/{}", std::process::id(), guest.as_raw_fd());
+    let nested = std::env::var_os(RUN).is_some();
+    let preload = preload(&image, std::env::var_os(PRELOAD).as_deref(), nested);
+    command
+        .arg0(&options.program)
+        .args(&options.args)
+        .env(RUN, OsString::from_vec(settings.to_value()))
+        .env(INSTRUCTIONS, EMULATED)
+        .env(PRELOAD, preload);
+}
+
+/// The image in front of what is to be preloaded anyway. In a run within a run the outer one's image is first there, and is left
+/// out: one process cannot have two devices.
+fn preload(image: &str, present: Option<&OsStr>, nested: bool) -> OsString {
+    let mut list = image.as_bytes().to_vec();
+    let present = present.map_or(&b""[..], OsStrExt::as_bytes);
+    let mut rest = present.split(|byte| matches!(byte, b':' | b' ')).filter(|name| !name.is_empty());
+    if nested {
+        rest.next();
+    }
+    for name in rest {
+        list.push(b':');
+        list.extend_from_slice(name);
+    }
+    OsString::from_vec(list)
+}
+
+/// Starts the program.
+///
+/// # Errors
+/// If the system does not execute it.
+pub(super) fn spawn(mut command: Command, program: &Program) -> Result<Pid, RunError> {
+    let child = command.spawn().map_err(|source| refused(source, program))?;
+    Pid::from_raw(child.id().cast_signed()).ok_or(RunError::NotFound { program: program.path.clone() })
+}
+
+/// Starts the program in a view of its own.
+///
+/// # Errors
+/// If the system does not execute it, or refuses the view.
+pub(super) fn spawn_in_namespace(mut command: Command, program: &Program, host: &Arc<Host>) -> Result<Pid, RunError> {
+    let no_view = |reason| RunError::Namespace { program: program.path.clone(), source: Box::new(reason) };
+    let (entrance, running) = namespace::prepare(Arc::clone(host)).map_err(no_view)?;
+    entrance.install(&mut command);
+    let spawned = command.spawn();
+    drop(command);
+    running.outcome().map_err(no_view)?;
+    let child = spawned.map_err(|source| refused(source, program))?;
+    host.on_report(move || running.wake());
+    Pid::from_raw(child.id().cast_signed()).ok_or(RunError::NotFound { program: program.path.clone() })
+}
+
+fn refused(source: io::Error, program: &Program) -> RunError {
+    match source.kind() {
+        io::ErrorKind::NotFound => RunError::NotFound { program: program.path.clone() },
+        _ => RunError::NotExecutable { program: program.path.clone(), source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_comes_first_and_what_was_there_stays() {
+        let list = |present: Option<&str>, nested| preload("/ours", present.map(OsStr::new), nested);
+        assert_eq!(list(None, false), "/ours");
+        assert_eq!(list(Some("a.so b.so:c.so"), false), "/ours:a.so:b.so:c.so");
+        assert_eq!(list(Some("/proc/1/fd/3:a.so"), true), "/ours:a.so");
+        assert_eq!(list(Some(""), true), "/ours");
+    }
+
+    #[test]
+    fn the_image_can_be_mapped_and_not_changed() {
+        let image = guest_image().unwrap();
+        assert_eq!(rustix::fs::fstat(&image).unwrap().st_size.cast_unsigned(), image::GUEST.len() as u64);
+        assert_eq!(rustix::io::pwrite(&image, b"x", 0), Err(Errno::PERM));
+    }
+}

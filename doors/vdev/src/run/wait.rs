@@ -1,0 +1,168 @@
+//! Waiting for the program, and for what it leaves running.
+
+use super::signals::{Came, Signals};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpgid, getpgrp, kill_process, pidfd_open, set_child_subreaper,
+};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Time after the program's end until the user is told what is still waited for. Source: chosen; children that end with their
+/// parent take less.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// How the program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// By itself, with this code.
+    Exit(u8),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Ended {
+    fn of(status: WaitStatus) -> Option<Self> {
+        // The system keeps eight bits of either.
+        let exit = status.exit_status().and_then(|code| u8::try_from(code).ok()).map(Ended::Exit);
+        exit.or_else(|| status.terminating_signal().map(Ended::Signal))
+    }
+
+    /// The code that tells of it, as a shell's: 128 and the signal's number.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Ended::Exit(code) => code,
+            Ended::Signal(signal) => u8::try_from(signal).map_or(u8::MAX, |signal| signal.saturating_add(128)),
+        }
+    }
+}
+
+/// Makes this process the parent of what its descendants orphan, so that they stay in its sight (and it may reach their memory
+/// where only ancestors may).
+pub(super) fn adopt_orphans() {
+    // Refused by no kernel that has it; without it orphans are the system's, and are not waited for.
+    let _ = set_child_subreaper(Pid::from_raw(1));
+}
+
+/// A program being waited for.
+#[derive(Debug)]
+pub(super) struct Family<'a> {
+    program: Pid,
+    signals: &'a Signals,
+    ended: Option<Ended>,
+    /// Others than the program are there, or may be.
+    others: bool,
+}
+
+impl<'a> Family<'a> {
+    pub(super) fn new(program: Pid, signals: &'a Signals) -> Self {
+        Family { program, signals, ended: None, others: true }
+    }
+
+    /// Waits until the program has ended; signals to this process are handed on to it.
+    pub(super) fn wait(&mut self) -> Ended {
+        // Wakes even where another thread has taken the news of the child.
+        let handle = pidfd_open(self.program, PidfdFlags::empty()).ok();
+        loop {
+            self.collect();
+            if let Some(ended) = self.ended {
+                return ended;
+            }
+            let signals = self.signals.descriptor();
+            let sources = std::iter::once(signals).chain(handle.as_ref().map(AsFd::as_fd));
+            let mut sources: Vec<PollFd<'_>> =
+                sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
+            // An interruption is as good as news.
+            let _ = poll(&mut sources, None);
+            while let Some(came) = self.signals.next() {
+                self.hand_on(came);
+            }
+        }
+    }
+
+    /// Waits for what the program has left running: its descendants, who still have the device. Ends early if told to by a
+    /// signal. `tell` is called once if it takes longer than a moment, with what is waited for.
+    pub(super) fn wait_for_others(&mut self, tell: impl FnOnce(&str)) {
+        let mut tell = Some(tell);
+        loop {
+            self.collect();
+            if !self.others {
+                return;
+            }
+            let timeout = tell.is_some().then(|| Timespec::try_from(SILENCE).ok()).flatten();
+            let mut sources = [PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN)];
+            let woken = poll(&mut sources, timeout.as_ref());
+            if let (Ok(0), Some(tell)) = (woken, tell.take_if(|_| woken == Ok(0))) {
+                tell(&children());
+            }
+            while let Some(came) = self.signals.next() {
+                if matches!(came.signal, libc::SIGINT | libc::SIGTERM | libc::SIGQUIT | libc::SIGHUP) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes the news of all children.
+    fn collect(&mut self) {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((child, status))) if child == self.program => {
+                    if status.stopped() {
+                        self.stop_too();
+                    }
+                    self.ended = self.ended.or(Ended::of(status));
+                }
+                // An orphan: nobody asks how it ended.
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(_) => {
+                    // No children at all.
+                    self.others = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The program has stopped itself: a shell that manages its own jobs was suspended. Whoever manages this process is to see
+    /// it, or he would wait for ever. In the foreground group both were stopped already.
+    fn stop_too(&self) {
+        if getpgid(Some(self.program)).is_ok_and(|group| group != getpgrp()) {
+            let _ = kill_process(rustix::process::getpid(), Signal::STOP);
+            let _ = kill_process(self.program, Signal::CONT);
+        }
+    }
+
+    fn hand_on(&self, came: Came) {
+        let Some(sender) = came.sender.filter(|_| came.signal != libc::SIGCHLD) else { return };
+        // What the program sent it meant for us, or for its group, of which it has its own.
+        if let Some(signal) = Signal::from_named_raw(came.signal)
+            && i64::from(sender) != i64::from(self.program.as_raw_pid())
+        {
+            let _ = kill_process(self.program, signal);
+        }
+    }
+}
+
+/// Children of this process, by number and name, to be read by people.
+fn children() -> String {
+    let numbers = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    let named = numbers.split_ascii_whitespace().map(|number| {
+        let name = std::fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+        format!("{number} ({})", name.trim_end())
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_an_end_is_a_shell_s() {
+        assert_eq!(Ended::Exit(3).code(), 3);
+        assert_eq!(Ended::Signal(libc::SIGKILL).code(), 137);
+        assert_eq!(Ended::Signal(i32::MAX).code(), 255);
+    }
+}
