@@ -4,11 +4,20 @@
 
 # A sentence each:
 packages=(
-    gcc            # links every Rust program, and compiles the probe of the kernel's header
-    libc6-dev      # what gcc needs to link
-    linux-libc-dev # linux/idxd.h, against which telpher-abi is checked
-    libisal2       # ISA-L, the competitor of the CRC in `telpher bench ops`
+    gcc                 # links every Rust program, and compiles the probe of the kernel's header
+    libc6-dev           # what gcc needs to link
+    linux-libc-dev      # linux/idxd.h, against which telpher-abi is checked
+    libisal2            # ISA-L, the competitor of the CRC in `telpher bench ops`
+    accel-config        # configures the virtual device of `telpher run` in its tests
+    accel-config-test   # dsa_test and the script with its 476 runs
+    libaccel-config-dev # the library's second name, under which some programs load it
+    dpdk-dev            # dpdk-test, whose dmadev_autotest runs on the virtual device
+    pciutils            # lspci and setpci look at the virtual device's PCI function
+    python3             # writes attributes as DPDK's configuration script does
+    util-linux          # unshare, which tells whether this machine has mount namespaces
 )
+# For a client that makes its own system calls; any Go will do.
+command -v go >/dev/null || packages+=(golang-go)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -136,9 +136,11 @@ static inline desc asking(int opcode, record *r)
 	return d;
 }
 
+/* A copy that waits for pages which are not there yet, as those of a static array that nobody has written. */
 static inline desc moving(void *to, const void *from, uint32_t size, record *r)
 {
 	desc d = asking(DSA_OPCODE_MEMMOVE, r);
+	d.flags |= IDXD_OP_FLAG_BOF;
 	d.src_addr = (uintptr_t)from;
 	d.dst_addr = (uintptr_t)to;
 	d.xfer_size = size;

@@ -9,6 +9,14 @@ static struct queue q;
 static int lenient;
 static record __attribute__((aligned(32))) r;
 
+/* A copy that does not block on faults. */
+static desc daring(void *to, const void *from, uint32_t size)
+{
+	desc d = moving(to, from, size, &r);
+	d.flags &= ~IDXD_OP_FLAG_BOF;
+	return d;
+}
+
 static void punch(unsigned char *buffer)
 {
 	EXPECT(madvise(buffer + HOLE * PAGE, PAGE, MADV_DONTNEED) == 0, "madvise");
@@ -43,11 +51,11 @@ int main(int argc, char **argv)
 	unsigned char *a = pages(PAGES, 1), *b = pages(PAGES, 1), *c = pages(PAGES, 1);
 	const uint32_t there = HOLE * PAGE;
 
-	hole("move, source", moving(b, a, SIZE, &r), a, 0x03, there);
-	hole("move, destination", moving(b, a, SIZE, &r), b, 0x83, there);
+	hole("move, source", daring(b, a, SIZE), a, 0x03, there);
+	hole("move, destination", daring(b, a, SIZE), b, 0x83, there);
 	/* Neither end on a page's boundary: the bytes up to the faulting page's first. */
-	hole("move from the middle of a page, source", moving(b + 7, a + 100, SIZE - 200, &r), a, 0x03, there - 100);
-	hole("move from the middle of a page, destination", moving(b + 7, a + 100, SIZE - 200, &r), b, 0x83, there - 7);
+	hole("move from the middle of a page, source", daring(b + 7, a + 100, SIZE - 200), a, 0x03, there - 100);
+	hole("move from the middle of a page, destination", daring(b + 7, a + 100, SIZE - 200), b, 0x83, there - 7);
 
 	desc d = asking(DSA_OPCODE_MEMFILL, &r);
 	d.pattern = 0x0101010101010101ul;
@@ -139,7 +147,7 @@ int main(int argc, char **argv)
 	/* Memory that is not mapped at all: a fault, not a crash, with block on fault set as well. */
 	unsigned char *gone = pages(1, 1);
 	EXPECT(munmap(gone, PAGE) == 0, "munmap");
-	desc wild = moving(b, gone, 64, &r);
+	desc wild = daring(b, gone, 64);
 	seen = run(&q, &wild);
 	EXPECT(seen == 0x03 && r.bytes_completed == 0, "an unmapped source: %#x, %u", seen, r.bytes_completed);
 	memset(&r, 0, sizeof r);
@@ -148,7 +156,7 @@ int main(int argc, char **argv)
 	EXPECT(seen == 0x04, "an unmapped source, blocking: %#x", seen);
 	/* A read-only destination. */
 	EXPECT(mprotect(c, PAGE, PROT_READ) == 0, "mprotect");
-	wild = moving(c, a, 64, &r);
+	wild = daring(c, a, 64);
 	wild.flags |= IDXD_OP_FLAG_BOF;
 	seen = run(&q, &wild);
 	EXPECT(seen == 0x84, "a read-only destination, blocking: %#x", seen);

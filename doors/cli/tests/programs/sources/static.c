@@ -30,6 +30,7 @@ int main(int argc, char **argv)
 	attribute(D "wq0.0/priority", "10");
 	attribute(D "wq0.0/type", "user");
 	attribute(D "wq0.0/name", "static\n");
+	attribute(D "wq0.0/block_on_fault", "1");
 	if (access(D "wq0.0/driver_name", F_OK) == 0)
 		attribute(D "wq0.0/driver_name", "user");
 	attribute("/sys/bus/dsa/drivers/idxd/bind", "dsa0");
@@ -44,8 +45,6 @@ int main(int argc, char **argv)
 	shows(D "wq0.0/clients", "1\n");
 	for (int i = 0; i < 50; i++) {
 		fill_known(from, sizeof from, i);
-		/* Never-touched pages of the destination fault at first, unless the descriptor blocks on that. */
-		memset(to, 0, sizeof to);
 		desc d = moving(to, from, sizeof to, &r);
 		EXPECT(write(fd, &d, sizeof d) == (ssize_t)sizeof d, "write");
 		EXPECT(wait_for(&r) == DSA_COMP_SUCCESS, "status %#x", r.status);
@@ -53,6 +52,7 @@ int main(int argc, char **argv)
 	}
 	/* Memory of others is out of reach: a null source is a fault in the record, nothing else. */
 	desc wild = moving(to, NULL, 64, &r);
+	wild.flags &= ~IDXD_OP_FLAG_BOF;
 	EXPECT(write(fd, &wild, sizeof wild) == (ssize_t)sizeof wild && wait_for(&r) == 0x03, "a null source: %#x", r.status);
 	if (argc > 1 && strcmp(argv[1], "submit") == 0) {
 		desc d = asking(DSA_OPCODE_NOOP, &r);
