@@ -173,6 +173,8 @@ pub struct Inject {
     pub absent_end: u64,
     /// Bit N: operation N takes part; all zero means all operations.
     pub operations: u64,
+    /// Bit N: operation N may end with [`status`](Inject::status); all zero means all that take part.
+    pub status_operations: u64,
 }
 
 /// What a guest reports to the driver.

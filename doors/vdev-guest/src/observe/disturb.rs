@@ -40,7 +40,8 @@ pub(super) enum Lateness {
 impl Disturb {
     /// `None` if nothing is asked for. `queue` keeps the queues of a run apart.
     pub(super) fn new(inject: &Inject, queue: u64) -> Option<Self> {
-        let nothing = Inject { seed: inject.seed, operations: inject.operations, ..Inject::default() };
+        let Inject { seed, operations, status_operations, .. } = *inject;
+        let nothing = Inject { seed, operations, status_operations, ..Inject::default() };
         (*inject != nothing).then(|| Disturb {
             inject: *inject,
             seed: inject.seed ^ queue.rotate_left(32),
@@ -86,7 +87,9 @@ impl Disturb {
 
     /// The status a descriptor ends with instead of being looked at.
     pub(super) fn status(&self, name: Name, descriptor: &Descriptor) -> Option<Status> {
-        let hits = self.hits(self.inject.status_rate, Purpose::Status, name, descriptor);
+        let own = self.inject.status_operations;
+        let concerned = own == 0 || own >> (descriptor.opcode_code() & 0x3f) & 1 == 1;
+        let hits = concerned && self.hits(self.inject.status_rate, Purpose::Status, name, descriptor);
         hits.then(|| Status::from_code(u8::try_from(self.inject.status & 0x3f).unwrap_or_default()))
     }
 

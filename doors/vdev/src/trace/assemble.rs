@@ -1,0 +1,336 @@
+//! Puts a file's entries together into lines: a descriptor's submission and its end, a batch and its members.
+
+use super::line::{Line, MisuseLine, Origin, PartyLine, Story, Which};
+use super::words::{self, Value};
+use std::collections::BTreeMap;
+use telpher_abi::{CompletionRecord, Descriptor};
+use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Party, Told};
+use telpher_vdev_wire::lease::{TraceEntry, TraceKind};
+
+/// Submissions that wait for the rest of their entries. Source: chosen; far more than a queue and its engines hold, so that only
+/// those whose other entries were lost are given up.
+const PENDING: usize = 8192;
+
+/// What is known of a submission so far.
+#[derive(Debug, Default)]
+struct Pending {
+    submitted: Option<TraceEntry>,
+    ended: Option<TraceEntry>,
+    members: Vec<TraceEntry>,
+    /// By position in the batch plus one; 0 for the submission itself.
+    injected: Vec<(u32, &'static str)>,
+    /// Retry, and the descriptor that was answered so last.
+    retries: u64,
+    refused: Option<TraceEntry>,
+}
+
+/// The entries of one open file on their way to lines.
+#[derive(Debug)]
+pub(super) struct Assembler {
+    queue: String,
+    /// CLOCK_MONOTONIC when the run began.
+    begin_ns: u64,
+    pending: BTreeMap<u64, Pending>,
+}
+
+impl Assembler {
+    pub(super) fn new(queue: String, begin_ns: u64) -> Self {
+        Assembler { queue, begin_ns, pending: BTreeMap::new() }
+    }
+
+    fn origin(&self, entry: &TraceEntry) -> Origin {
+        Origin {
+            time_ns: entry.time_ns.saturating_sub(self.begin_ns),
+            process: entry.process,
+            thread: entry.thread,
+            queue: self.queue.clone(),
+        }
+    }
+
+    /// Takes an entry in; whatever lines are complete by it go to `lines`. An entry without a reading is passed over.
+    pub(super) fn take(&mut self, entry: &TraceEntry, lines: &mut Vec<Line>) {
+        let number = entry.submission;
+        let is = |kind: TraceKind| entry.kind == kind as u32;
+        if is(TraceKind::Misuse) {
+            let finding = Finding::from_entry(entry);
+            lines.extend(finding.map(|finding| Line::Misuse(self.misuse(entry, &finding))));
+            return;
+        }
+        let pending = self.pending.entry(number).or_default();
+        if is(TraceKind::Injected) {
+            let name = Injected::from_code(entry.code).map_or("unknown", Injected::name);
+            let known = pending.injected.contains(&(entry.member, name));
+            if !known {
+                pending.injected.push((entry.member, name));
+            }
+        } else if is(TraceKind::Ended) && entry.member > 0 {
+            pending.members.push(*entry);
+        } else if is(TraceKind::Ended) {
+            pending.ended = Some(*entry);
+        } else if is(TraceKind::Submitted) {
+            self.submitted(entry, lines);
+        }
+        let complete =
+            self.pending.get(&number).is_some_and(|pending| pending.submitted.is_some() && pending.ended.is_some());
+        if complete {
+            self.tell(number, lines);
+        }
+        while self.pending.len() > PENDING {
+            let Some(oldest) = self.pending.keys().next().copied() else { break };
+            self.tell(oldest, lines);
+        }
+    }
+
+    fn submitted(&mut self, entry: &TraceEntry, lines: &mut Vec<Line>) {
+        let number = entry.submission;
+        let pending = self.pending.entry(number).or_default();
+        // A number that was answered by Retry goes to the next descriptor, which may be another one.
+        let other = pending.refused.filter(|refused| refused.descriptor != entry.descriptor);
+        if let Some(refused) = other {
+            let retries = std::mem::take(&mut pending.retries);
+            pending.refused = None;
+            let story = self.story(&refused, None, retries, vec![]);
+            lines.push(Line::Descriptor(story));
+        }
+        let pending = self.pending.entry(number).or_default();
+        match Answer::from_code(entry.answer) {
+            Some(Answer::Retry) => {
+                pending.retries += 1;
+                // The first try's time counts.
+                pending.refused = pending.refused.or(Some(*entry));
+            }
+            Some(Answer::Lost) => {
+                let retries = std::mem::take(&mut pending.retries);
+                pending.refused = None;
+                let story = self.story(entry, None, retries, vec![]);
+                lines.push(Line::Descriptor(story));
+            }
+            Some(Answer::Taken) | None => {
+                pending.refused = None;
+                pending.submitted = Some(*entry);
+            }
+        }
+    }
+
+    /// Nothing more comes: tells what is left.
+    pub(super) fn finish(&mut self, lines: &mut Vec<Line>) {
+        while let Some(number) = self.pending.keys().next().copied() {
+            self.tell(number, lines);
+        }
+    }
+
+    /// Tells all that is known of a submission, and forgets it.
+    fn tell(&mut self, number: u64, lines: &mut Vec<Line>) {
+        let Some(pending) = self.pending.remove(&number) else { return };
+        let injected = |member: u32| -> Vec<String> {
+            let own = pending.injected.iter().filter(|(whose, _)| *whose == member);
+            own.map(|(_, name)| (*name).to_owned()).collect()
+        };
+        let begun = pending.submitted.or(pending.refused);
+        if let Some(first) = begun.or(pending.ended) {
+            let story = self.story(&first, pending.ended.as_ref(), pending.retries, injected(0));
+            lines.push(Line::Descriptor(story));
+        }
+        for member in &pending.members {
+            let first = TraceEntry { time_ns: begun.map_or(member.time_ns, |begun| begun.time_ns), ..*member };
+            let story = self.story(&first, Some(member), 0, injected(member.member));
+            lines.push(Line::Descriptor(Story { how: None, ..story }));
+        }
+    }
+
+    /// A descriptor from its first entry, and its last if there is one.
+    fn story(&self, first: &TraceEntry, last: Option<&TraceEntry>, retries: u64, injected: Vec<String>) -> Story {
+        let descriptor = Descriptor(first.descriptor);
+        let submitted = first.kind == TraceKind::Submitted as u32;
+        let mut story = Story {
+            origin: self.origin(first),
+            which: which(first.submission, first.member),
+            how: How::from_code(first.code).filter(|_| submitted).map(|how| how.name().into()),
+            operation: words::operation(descriptor.opcode()),
+            operands: words::operands(&descriptor),
+            flags: words::flags(descriptor.flags()),
+            end: match Answer::from_code(first.answer) {
+                Some(answer @ (Answer::Retry | Answer::Lost)) if submitted => answer.name().into(),
+                _ => "not completed".into(),
+            },
+            retries,
+            injected,
+            ..Story::default()
+        };
+        if let Some(last) = last {
+            let record = CompletionRecord(last.record);
+            story.end = Told::from_code(last.answer).map_or("unknown", Told::name).into();
+            if last.answer != Told::Abandoned as u32 {
+                story.status = Some(record.status_code());
+                story.status_name = Some(words::status_byte(record.status_byte()));
+                story.results = words::results(descriptor.opcode(), &record);
+            }
+            story.duration_ns = submitted_or_member(first, last).then(|| last.time_ns.saturating_sub(first.time_ns));
+        }
+        story
+    }
+
+    fn misuse(&self, entry: &TraceEntry, finding: &Finding) -> MisuseLine {
+        let party = |party: &Party| PartyLine {
+            which: which(party.submission, party.member),
+            operand: words::operand(party.operand),
+            descriptor: words::call_of(&Descriptor(party.descriptor)),
+        };
+        MisuseLine {
+            origin: self.origin(entry),
+            misuse: finding.misuse.name().into(),
+            address: Value::Hex(finding.address),
+            len: Value::Count(finding.len),
+            party: party(&finding.party),
+            other: finding.other.as_ref().map(party),
+        }
+    }
+}
+
+/// True if the time between the two entries is one: an end alone has no beginning.
+fn submitted_or_member(first: &TraceEntry, last: &TraceEntry) -> bool {
+    first.kind == TraceKind::Submitted as u32 || first.time_ns != last.time_ns
+}
+
+fn which(submission: u64, member: u32) -> Which {
+    Which { submission, member: member.checked_sub(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_abi::StatusByte;
+
+    fn submitted(submission: u64, answer: Answer, descriptor: Descriptor) -> TraceEntry {
+        TraceEntry {
+            time_ns: 1000 * submission,
+            submission,
+            kind: TraceKind::Submitted as u32,
+            process: 1,
+            thread: 2,
+            code: How::Enqcmd as u32,
+            answer: answer as u32,
+            descriptor: descriptor.0,
+            ..TraceEntry::EMPTY
+        }
+    }
+
+    fn ended(submission: u64, member: u32, told: Told, status: u8, descriptor: Descriptor) -> TraceEntry {
+        TraceEntry {
+            time_ns: 1000 * submission + 250 * (u64::from(member) + 1),
+            submission,
+            kind: TraceKind::Ended as u32,
+            process: 1,
+            thread: 3,
+            answer: told as u32,
+            member,
+            descriptor: descriptor.0,
+            record: CompletionRecord::new(StatusByte(status)).0,
+            ..TraceEntry::EMPTY
+        }
+    }
+
+    fn lines(entries: &[TraceEntry]) -> Vec<String> {
+        let mut assembler = Assembler::new("wq0.0".into(), 0);
+        let mut lines = Vec::new();
+        for entry in entries {
+            assembler.take(entry, &mut lines);
+        }
+        lines.push(Line::Lost(super::super::line::LostLine::default()));
+        assembler.finish(&mut lines);
+        let split = |line: &Line| line.to_string().split_once(" #").map_or("--".into(), |(_, rest)| rest.to_owned());
+        lines.iter().map(split).collect()
+    }
+
+    #[test]
+    fn an_end_that_comes_before_its_submission_waits_for_it() {
+        let nop = Descriptor::nop();
+        let told = lines(&[
+            ended(1, 0, Told::Record, 1, nop),
+            submitted(1, Answer::Taken, nop),
+            submitted(2, Answer::Taken, nop),
+            ended(2, 0, Told::Nobody, 1, nop),
+        ]);
+        assert_eq!(
+            told,
+            ["1 enqcmd nop() = 0x01 success <0.250us>", "2 enqcmd nop() = 0x01 success (no record) <0.250us>", "--"]
+        );
+    }
+
+    #[test]
+    fn members_follow_their_batch() {
+        let (batch, nop) = (Descriptor::batch(0x40, 2), Descriptor::nop());
+        let told = lines(&[
+            submitted(1, Answer::Taken, batch),
+            ended(1, 1, Told::Nobody, 1, nop),
+            ended(1, 2, Told::Record, 0x20, nop),
+            ended(1, 0, Told::Record, 5, batch),
+        ]);
+        assert_eq!(
+            told,
+            [
+                "1 enqcmd batch(list=0x40, count=2) = 0x05 batch-fail members=0 <0.250us>",
+                "1[0] nop() = 0x01 success (no record) <0.500us>",
+                "1[1] nop() = 0x20 hardware-read-error <0.750us>",
+                "--"
+            ]
+        );
+    }
+
+    #[test]
+    fn retries_are_counted_until_the_queue_takes_it_or_the_program_gives_up() {
+        let (nop, drain) = (Descriptor::nop(), Descriptor::drain());
+        let told = lines(&[
+            submitted(1, Answer::Retry, nop),
+            submitted(1, Answer::Retry, nop),
+            submitted(1, Answer::Taken, nop),
+            ended(1, 0, Told::Record, 1, nop),
+            submitted(2, Answer::Retry, nop),
+            submitted(2, Answer::Taken, drain),
+            ended(2, 0, Told::Record, 1, drain),
+            submitted(3, Answer::Lost, nop),
+            submitted(3, Answer::Retry, nop),
+        ]);
+        assert_eq!(
+            told,
+            [
+                "1 enqcmd nop() = 0x01 success <0.250us> retries=2",
+                "2 enqcmd nop() = (retry) retries=1",
+                "2 enqcmd drain() = 0x01 success <0.250us>",
+                "3 enqcmd nop() = (lost)",
+                "--",
+                "3 enqcmd nop() = (retry) retries=1",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_never_ends_is_told_when_the_file_is_gone_and_what_was_lost_leaves_the_rest() {
+        let nop = Descriptor::nop();
+        let injected = |member| TraceEntry {
+            submission: 7,
+            kind: TraceKind::Injected as u32,
+            code: Injected::Lose as u32,
+            member,
+            ..TraceEntry::EMPTY
+        };
+        let told = lines(&[
+            submitted(7, Answer::Taken, nop),
+            injected(0),
+            injected(0),
+            ended(8, 0, Told::Abandoned, 0, nop),
+            TraceEntry { kind: 99, ..TraceEntry::EMPTY },
+        ]);
+        assert_eq!(told, ["--", "7 enqcmd nop() = (not completed) injected=lose", "8 nop() = (abandoned)"]);
+    }
+
+    #[test]
+    fn those_whose_other_half_is_missing_are_not_kept_for_ever() {
+        let mut assembler = Assembler::new("wq0.0".into(), 0);
+        let mut lines = Vec::new();
+        for n in 0..20_000 {
+            assembler.take(&submitted(n, Answer::Taken, Descriptor::nop()), &mut lines);
+        }
+        assert_eq!(lines.len(), 20_000 - PENDING);
+    }
+}

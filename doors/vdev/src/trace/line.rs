@@ -1,0 +1,255 @@
+//! Lines of a trace: what stands in them, as text to read and as JSON, and back from either.
+//!
+//! ```text
+//! 0.001234567 4242/4243 wq0.1 #17 enqcmd memory-move(src=0x1000, dst=0x2000, size=64, flags=crav|rcr) = 0x01 success <12.345us>
+//! seconds     process/  queue submission,                                                  status byte, its name, and what
+//!             thread          how it came                                                  else the record says; time taken
+//! ```
+//!
+//! Members of a batch follow their batch, indented, as `#17[0]`. Lines come in the order of ends, their times are those of the
+//! submission.
+
+use super::words::{self, Fields, Value};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Line {
+    /// A descriptor, from its submission to its end.
+    Descriptor(Story),
+    /// The program misused the device.
+    Misuse(MisuseLine),
+    /// Something that the trace lacks: there was no room for it.
+    Lost(LostLine),
+}
+
+/// Where and when a line belongs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Origin {
+    /// Nanoseconds since the run began.
+    pub time_ns: u64,
+    /// Process.
+    pub process: u32,
+    /// Thread.
+    pub thread: u32,
+    /// `wqM.N`.
+    pub queue: String,
+}
+
+/// Which descriptor of an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Which {
+    /// Number of the submission within the open file, from 1.
+    pub submission: u64,
+    /// Position in the batch, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<u32>,
+}
+
+/// A descriptor and what became of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Story {
+    /// Where and when it was submitted.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// Which it is.
+    #[serde(flatten)]
+    pub which: Which,
+    /// How it came: `movdir64b`, `enqcmd`, `write`; nothing for members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub how: Option<String>,
+    /// What it asks for.
+    pub operation: String,
+    /// Its fields.
+    #[serde(with = "map")]
+    pub operands: Fields,
+    /// Its flags.
+    pub flags: Vec<String>,
+    /// Whom it was told: `record`, `no record`, …; or `retry`, `lost`, `not completed`.
+    pub end: String,
+    /// The status byte, if it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u8>,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_name: Option<String>,
+    /// What else the record says.
+    #[serde(with = "map", default)]
+    pub results: Fields,
+    /// Nanoseconds from submission to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ns: Option<u64>,
+    /// Times it was answered by Retry before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: u64,
+    /// What was injected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injected: Vec<String>,
+}
+
+/// A finding.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MisuseLine {
+    /// Where and when it was noticed.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// Its name.
+    pub misuse: String,
+    /// First byte in question.
+    pub address: Value,
+    /// Bytes in question.
+    pub len: Value,
+    /// Whose.
+    pub party: PartyLine,
+    /// And against whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<PartyLine>,
+}
+
+/// One of the descriptors of a finding.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PartyLine {
+    /// Which it is.
+    #[serde(flatten)]
+    pub which: Which,
+    /// Which of its operands.
+    pub operand: String,
+    /// The descriptor, as a call.
+    pub descriptor: String,
+}
+
+/// Entries that found no room.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LostLine {
+    /// Whose.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// How many.
+    pub entries: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Fields as a JSON object that keeps their order in both directions.
+mod map {
+    use super::{Fields, Value};
+    use serde::de::{MapAccess, Visitor};
+    use serde::ser::SerializeMap as _;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(fields: &Fields, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(fields.len()))?;
+        for (name, value) in fields {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Fields, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of numbers")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(entry) = map.next_entry::<String, Value>()? {
+                    fields.push(entry);
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+impl Line {
+    /// Where and when it belongs.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        match self {
+            Line::Descriptor(story) => &story.origin,
+            Line::Misuse(misuse) => &misuse.origin,
+            Line::Lost(lost) => &lost.origin,
+        }
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.submission)?;
+        self.member.map_or(Ok(()), |member| write!(f, "[{member}]"))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, nanos) = (self.time_ns / 1_000_000_000, self.time_ns % 1_000_000_000);
+        write!(f, "{seconds}.{nanos:09} {}/{} {}", self.process, self.thread, self.queue)
+    }
+}
+
+impl fmt::Display for PartyLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} of {}", self.which, self.operand, self.descriptor)
+    }
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.origin)?;
+        if self.which.member.is_some() {
+            f.write_str("    ")?;
+        }
+        write!(f, "{} ", self.which)?;
+        if let Some(how) = &self.how {
+            write!(f, "{how} ")?;
+        }
+        write!(f, "{} =", words::call(&self.operation, &self.operands, &self.flags))?;
+        match (&self.status, &self.status_name) {
+            (Some(status), Some(name)) => {
+                write!(f, " {status:#04x} {name}")?;
+                if self.end != RECORD {
+                    write!(f, " ({})", self.end)?;
+                }
+            }
+            _ => write!(f, " ({})", self.end)?,
+        }
+        for (name, value) in &self.results {
+            write!(f, " {name}={value}")?;
+        }
+        if let Some(nanos) = self.duration_ns {
+            write!(f, " <{}.{:03}us>", nanos / 1000, nanos % 1000)?;
+        }
+        if self.retries > 0 {
+            write!(f, " retries={}", self.retries)?;
+        }
+        if !self.injected.is_empty() {
+            write!(f, " injected={}", self.injected.join("|"))?;
+        }
+        Ok(())
+    }
+}
+
+/// [`Story::end`] of what ended with its record.
+pub(crate) const RECORD: &str = "record";
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Descriptor(story) => story.fmt(f),
+            Line::Misuse(line) => {
+                let MisuseLine { origin, misuse, address, len, party, other } = line;
+                write!(f, "{origin} misuse {misuse} address={address} len={len}: {party}")?;
+                other.as_ref().map_or(Ok(()), |other| write!(f, " against {other}"))
+            }
+            Line::Lost(LostLine { origin, entries }) => write!(f, "{origin} lost entries={entries}"),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A finding of `--check` as a report to a person: what, where, which descriptors, what to do.
+
+use super::line::{MisuseLine, PartyLine};
+use std::fmt::Write as _;
+use telpher_vdev_wire::event::Misuse;
+
+/// What is wrong, as a sentence.
+fn what(misuse: Misuse) -> &'static str {
+    match misuse {
+        Misuse::RecordMisaligned => "a completion record is not aligned to 32 bytes",
+        Misuse::RecordInUse => "a completion record is named by two descriptors at once",
+        Misuse::RecordNotReset => "a completion record's status was not cleared before submission",
+        Misuse::SourceChanged => "bytes that the device was to read changed while it owned them",
+        Misuse::DestinationChanged => "bytes that the device was to write changed while it owned them",
+        Misuse::Unmapped => "memory was unmapped while the device owned it",
+        Misuse::ListChanged => "a batch's descriptor list changed before the device had read it",
+        Misuse::ReadAfterWrite => "a descriptor reads what another in flight may not have written yet",
+        Misuse::WriteAfterRead => "a descriptor writes what another in flight may still have to read",
+        Misuse::WriteAfterWrite => "two descriptors in flight write the same bytes, in no certain order",
+    }
+}
+
+/// What to do about it. Source of the rules: SPEC §3.9, §5.4, §8.2.
+fn advice(misuse: Misuse) -> &'static str {
+    match misuse {
+        Misuse::RecordMisaligned => {
+            "allocate records with 32-byte alignment; a device reports this one nowhere but in SWERROR, and writes no record"
+        }
+        Misuse::RecordInUse => {
+            "give every descriptor in flight a record of its own; whoever waits for this one cannot tell the two apart"
+        }
+        Misuse::RecordNotReset => {
+            "store 0 to the record's first byte before submitting; whoever polls it now sees the last descriptor's end"
+        }
+        Misuse::SourceChanged => {
+            "wait for the record before writing to the source, or freeing it; now nobody knows which bytes were read"
+        }
+        Misuse::DestinationChanged => {
+            "wait for the record before writing to the destination, or freeing it; the device will write over it at any moment"
+        }
+        Misuse::Unmapped => {
+            "wait for the record before munmap() or free(); whatever is mapped there next would be written by the device"
+        }
+        Misuse::ListChanged => "leave the list alone until the batch's record is written",
+        Misuse::ReadAfterWrite | Misuse::WriteAfterRead | Misuse::WriteAfterWrite => {
+            "wait for the first one's record before submitting the second; within a batch, set the fence flag of the second"
+        }
+    }
+}
+
+/// The report of a finding.
+pub(super) fn report(misuse: Misuse, line: &MisuseLine) -> String {
+    let MisuseLine { origin, address, len, party, other, .. } = line;
+    let mut text = String::new();
+    let _ = writeln!(text, "telpher: check: {} ({})", what(misuse), misuse.name());
+    let _ = writeln!(
+        text,
+        "    where: {len} bytes at {address}; {}, process {}, thread {}",
+        origin.queue, origin.process, origin.thread
+    );
+    let operand = |party: &PartyLine| match misuse {
+        Misuse::ListChanged => "list".to_owned(),
+        _ => party.operand.replace('-', " "),
+    };
+    let _ = writeln!(text, "    {}: {} of {} {}", label(misuse, false), operand(party), party.which, party.descriptor);
+    if let Some(other) = other {
+        let _ =
+            writeln!(text, "    {}: {} of {} {}", label(misuse, true), operand(other), other.which, other.descriptor);
+    }
+    let _ = write!(text, "    do: {}", advice(misuse));
+    text
+}
+
+/// What a descriptor is called in a report.
+fn label(misuse: Misuse, other: bool) -> &'static str {
+    match (misuse, other) {
+        (Misuse::ListChanged, false) => "was",
+        (Misuse::ListChanged, true) => "became",
+        (_, false) => "descriptor",
+        (_, true) => "in flight",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::{Origin, Which};
+    use super::super::words::Value;
+    use super::*;
+
+    #[test]
+    fn a_report_says_what_where_who_and_what_to_do() {
+        let party = |submission, operand: &str| PartyLine {
+            which: Which { submission, member: Some(1) },
+            operand: operand.into(),
+            descriptor: "fill(dst=0x10)".into(),
+        };
+        let line = MisuseLine {
+            origin: Origin { time_ns: 0, process: 42, thread: 43, queue: "wq0.1".into() },
+            misuse: "write-after-read".into(),
+            address: Value::Hex(0x10),
+            len: Value::Count(64),
+            party: party(8, "destination-1"),
+            other: Some(party(7, "source-1")),
+        };
+        assert_eq!(
+            report(Misuse::WriteAfterRead, &line),
+            "telpher: check: a descriptor writes what another in flight may still have to read (write-after-read)\n    \
+             where: 64 bytes at 0x10; wq0.1, process 42, thread 43\n    \
+             descriptor: destination 1 of #8[1] fill(dst=0x10)\n    \
+             in flight: source 1 of #7[1] fill(dst=0x10)\n    \
+             do: wait for the first one's record before submitting the second; within a batch, set the fence flag of the second"
+        );
+    }
+
+    #[test]
+    fn every_misuse_has_words_of_its_own() {
+        let all = Misuse::ALL.iter().map(|misuse| what(*misuse)).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(all.len(), Misuse::ALL.len());
+    }
+}
