@@ -4,7 +4,7 @@
 use crate::decode::{Instruction, Operation, Pointer, Segment};
 use crate::entry::{Exit, Frame};
 use crate::guarded::{self, Fault, Faulted};
-use crate::handler::{Answer, How, Monitor};
+use crate::handler::{Answer, Handler, How, Monitor};
 use crate::kernel;
 use crate::registers::{ARITHMETIC, CF, Registers, ZF};
 use crate::thread::Thread;
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
     let next = site + u64::from(instruction.length);
     let registers = Registers { general: frame.general, next };
     thread.resume.store(next, Ordering::Relaxed);
-    match perform(thread, instruction, &registers, &mut frame.flags, &data) {
+    match perform(traps::handler(), thread, instruction, &registers, &mut frame.flags, &data) {
         Ok(()) if trapped => {
             frame.back = next;
             Exit::Elsewhere
@@ -74,13 +74,13 @@ fn access(segment: Segment) -> impl FnOnce(Faulted) -> Stop {
 }
 
 fn perform(
+    handler: &dyn Handler,
     thread: &Thread,
     instruction: Instruction,
     registers: &Registers,
     flags: &mut u64,
     data: &[u64; 8],
 ) -> Result<(), Stop> {
-    let handler = traps::handler();
     let address = |memory| registers.address(memory, segment_base);
     let in_line = |pointer: Pointer| {
         let destination = registers.pointer(pointer, segment_base);
@@ -159,4 +159,59 @@ fn perform(
         Operation::Store { .. } | Operation::StringStore { .. } => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::decode;
+
+    /// One portal page; nothing waits.
+    struct Page;
+
+    const PORTAL: u64 = 0x7000;
+
+    impl Handler for Page {
+        fn is_portal(&self, address: u64) -> bool {
+            address & !0xfff == PORTAL
+        }
+
+        fn enqueue(&self, _how: How, _destination: u64, _descriptor: &[u64; 8]) -> Answer {
+            Answer::Accepted
+        }
+
+        fn wait(&self, _monitor: Option<&Monitor>, _control: u32, _deadline: u64) -> bool {
+            unreachable!("nothing waits")
+        }
+
+        fn fixup(&self, _context: &mut libc::ucontext_t) -> bool {
+            false
+        }
+    }
+
+    fn performed(bytes: &[u8], general: &[(usize, u64)]) -> Result<(), Stop> {
+        let mut registers = Registers::default();
+        for &(register, value) in general {
+            registers.general[register] = value;
+        }
+        perform(&Page, Thread::current(), decode(bytes).unwrap(), &registers, &mut 0, &[0; 8])
+    }
+
+    // Processors that have the instruction never come here with it, unless it is for a portal.
+    #[test]
+    fn movdiri_stores_four_or_eight_bytes_and_a_portal_drops_them() {
+        let mut memory = [0x1111_1111_1111_1111u64; 4];
+        let address = memory.as_mut_ptr().expose_provenance() as u64;
+        let value = (6, 0x1234_5678_9abc_def0);
+        for (bytes, expected) in [
+            (&[0x0f, 0x38, 0xf9, 0x77, 0x08][..], 0x1111_1111_9abc_def0),
+            (&[0x48, 0x0f, 0x38, 0xf9, 0x77, 0x08], 0x1234_5678_9abc_def0),
+        ] {
+            assert!(performed(bytes, &[(7, address), value]).is_ok());
+            // SAFETY: the array, which the store has changed behind the compiler's back.
+            assert_eq!(unsafe { memory.as_ptr().add(1).read_volatile() }, expected);
+            // Nothing is mapped there: a store would fault.
+            assert!(performed(bytes, &[(7, PORTAL), value]).is_ok());
+        }
+    }
 }

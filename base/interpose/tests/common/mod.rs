@@ -24,7 +24,7 @@ pub struct Portal {
     pub limited: AtomicBool,
     /// Waits that asked with these control bits.
     pub waits: [AtomicU64; 2],
-    /// Calls under way in this process, and the most there have been at once in one thread.
+    /// Called in the middle of every submission.
     pub hook: OnceLock<fn()>,
     last: Spin<Arrived>,
 }
@@ -50,6 +50,10 @@ pub struct Spin<T> {
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
+    pub const fn new(value: T) -> Self {
+        Spin { held: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
     pub fn with<R>(&self, what: impl FnOnce(&mut T) -> R) -> R {
         while self.held.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             std::hint::spin_loop();
@@ -68,16 +72,13 @@ pub static PORTAL: Portal = Portal {
     limited: AtomicBool::new(false),
     waits: [const { AtomicU64::new(0) }; 2],
     hook: OnceLock::new(),
-    last: Spin {
-        held: AtomicU32::new(0),
-        value: UnsafeCell::new(Arrived { how: None, offset: 0, descriptor: [0; 8], monitor: None, deadline: 0 }),
-    },
+    last: Spin::new(Arrived { how: None, offset: 0, descriptor: [0; 8], monitor: None, deadline: 0 }),
 };
 
 impl Portal {
     /// Address of the portal page.
     pub fn page(&self) -> u64 {
-        *self.page.get_or_init(|| map(PAGE, libc::PROT_READ))
+        *self.page.get_or_init(|| map_low(PAGE, libc::PROT_READ))
     }
 
     pub fn last(&self) -> Arrived {
@@ -129,9 +130,18 @@ pub fn start(rewrite: bool) -> &'static Portal {
 
 /// Pages of private memory.
 pub fn map(bytes: usize, protection: i32) -> u64 {
+    map_with(bytes, protection, 0)
+}
+
+/// Pages of private memory below 2 GiB.
+pub fn map_low(bytes: usize, protection: i32) -> u64 {
+    map_with(bytes, protection, libc::MAP_32BIT)
+}
+
+fn map_with(bytes: usize, protection: i32, flags: i32) -> u64 {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     // SAFETY: new memory.
-    let got =
-        unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     assert_ne!(got, libc::MAP_FAILED);
     got.expose_provenance() as u64
 }
@@ -143,6 +153,23 @@ pub fn protect(address: u64, bytes: usize, protection: i32) {
         unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(address as usize), bytes, protection) },
         0
     );
+}
+
+/// 64 bytes of the test's memory.
+pub fn write(address: u64, data: [u64; 8]) {
+    // SAFETY: memory of the test.
+    unsafe { std::ptr::with_exposed_provenance_mut::<[u64; 8]>(address as usize).write_unaligned(data) };
+}
+
+/// 64 bytes of the test's memory.
+pub fn read(address: u64) -> [u64; 8] {
+    // SAFETY: memory of the test.
+    unsafe { std::ptr::with_exposed_provenance::<[u64; 8]>(address as usize).read_unaligned() }
+}
+
+/// Different bytes for every seed; dword 0 is zero, as ENQCMD wants it.
+pub fn descriptor(seed: u64) -> [u64; 8] {
+    std::array::from_fn(|i| if i == 0 { seed << 32 } else { seed.wrapping_mul(i as u64 + 0x0101_0101_0101_0101) })
 }
 
 const CASE: &str = "TELPHER_INTERPOSE_TEST_CASE";

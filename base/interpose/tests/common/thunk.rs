@@ -91,19 +91,7 @@ impl Thunk {
     fn build(offset: usize, instruction: impl Fn(u64, u64) -> Vec<u8>) -> Self {
         let length = CODE + size_of::<Data>().next_multiple_of(4096);
         // Within 2 GiB, so that absolute addresses fit into instructions.
-        // SAFETY: new memory.
-        let got = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(got, libc::MAP_FAILED);
-        let start = got.expose_provenance() as u64;
+        let start = super::map_low(length, libc::PROT_READ | libc::PROT_WRITE);
         let near = start + (CODE + std::mem::offset_of!(Data, near)) as u64;
         let emit = |head: usize, site: u64| {
             let mut a = CodeAssembler::new(64).unwrap();
@@ -161,6 +149,11 @@ impl Thunk {
     pub fn set_near(&self, bytes: [u64; 8]) {
         // SAFETY: writable memory of this thunk, which no reference points to.
         unsafe { (&raw mut (*self.data()).near).write(bytes) };
+    }
+
+    /// Address of those bytes.
+    pub fn near(&self) -> u64 {
+        self.start + (CODE + std::mem::offset_of!(Data, near)) as u64
     }
 
     /// Executes it. One thread at a time.
