@@ -25,9 +25,12 @@ pub(crate) struct Attribute {
     pub(crate) since: Abi,
     /// Devices that have it.
     pub(crate) visible: fn(&Capabilities) -> bool,
-    show: Option<fn(&Kernel, Id) -> Result<String, Errno>>,
+    show: Option<Show>,
     store: Option<Store>,
 }
+
+/// Makes an attribute's text.
+pub(crate) type Show = fn(&Kernel, Id) -> Result<String, Errno>;
 
 /// What a write does.
 #[derive(Clone, Copy, Debug)]
@@ -81,16 +84,12 @@ pub(crate) const fn check(errno: Errno, holds: fn(&Kernel, Id, &Input<'_>) -> bo
 }
 
 /// A row of an attribute that is only read.
-pub(crate) const fn read_only(name: &'static str, show: fn(&Kernel, Id) -> Result<String, Errno>) -> Attribute {
+pub(crate) const fn read_only(name: &'static str, show: Show) -> Attribute {
     Attribute { name, mode: 0o444, since: Abi::V5_15, visible: |_| true, show: Some(show), store: None }
 }
 
 /// A row of an attribute that is read and written.
-pub(crate) const fn read_write(
-    name: &'static str,
-    show: fn(&Kernel, Id) -> Result<String, Errno>,
-    store: Store,
-) -> Attribute {
+pub(crate) const fn read_write(name: &'static str, show: Show, store: Store) -> Attribute {
     Attribute { mode: 0o644, store: Some(store), ..read_only(name, show) }
 }
 

@@ -116,11 +116,11 @@ impl Kernel {
         }
         let owner = Owner::of(caller);
         let pasid = if self.dsa(id).user_pasid() { self.files.bind(owner)? } else { 0 };
-        if wq_needs_pasid(self, id) {
-            if let Err(errno) = self.set_pasid(id, Some(pasid)) {
-                self.files.unbind(owner);
-                return Err(errno);
-            }
+        if wq_needs_pasid(self, id)
+            && let Err(errno) = self.set_pasid(id, Some(pasid))
+        {
+            self.files.unbind(owner);
+            return Err(errno);
         }
         self.wq_mut(id).clients += 1;
         self.files.last += 1;

@@ -137,9 +137,6 @@ impl Loader<'_> {
     fn object(&mut self, level: &Level, object: &Object, group: Option<usize>) -> Result<(), HardwareError> {
         let (index, path) = self.place(level, object)?;
         let id = Id { device: self.device, index };
-        if self.left_out(level, object) {
-            return Ok(());
-        }
         for (name, value) in &object.0 {
             if let Some((_, below, joins)) = level.children.iter().find(|(list, ..)| *list == name) {
                 for child in self.objects(name, value)? {
@@ -182,12 +179,6 @@ impl Loader<'_> {
             .ok_or_else(|| self.shape(format!("\"{name}\" is no {} of dsa{number}", level.kind)))
     }
 
-    /// Presets do without shared queues where the kernel has none for users.
-    fn left_out(&self, level: &Level, object: &Object) -> bool {
-        let shared = matches!(object.get("mode"), Some(Json::Text(mode)) if mode == "shared");
-        self.found.from_preset && level.kind == "wq" && shared && self.kernel.abi() < Abi::V6_1
-    }
-
     fn objects<'v>(&self, name: &str, value: &'v Json) -> Result<Vec<&'v Object>, HardwareError> {
         let Json::List(items) = value else {
             return Err(self.shape(format!("\"{name}\" is no list")));
@@ -215,6 +206,9 @@ impl Loader<'_> {
                 return Err(self.refused(path, name, Errno::INVAL, "a number or a text is wanted"));
             }
         };
+        // What a preset would share is dedicated where the kernel has no shared queues for users.
+        let unshared = self.found.from_preset && name == "mode" && text == "shared" && self.kernel.abi() < Abi::V6_1;
+        let text = if unshared { "dedicated".into() } else { text };
         // The tool takes no negative values for a group.
         if level.kind == "group" && text.starts_with('-') {
             return Err(self.refused(path, name, Errno::INVAL, key.advice));

@@ -24,6 +24,9 @@ mod silicon;
 mod status;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
 pub use abi::Abi;
 
 use crate::hardware::{Hardware, HardwareError};

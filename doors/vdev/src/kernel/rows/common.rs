@@ -1,7 +1,7 @@
 //! Attributes every device of the kernel has: `uevent`, and `power/`.
 
 use super::super::Kernel;
-use super::super::attribute::{Attribute, Id, Store, line, read_only, read_write, write_only};
+use super::super::attribute::{Attribute, Show, Store, line, read_only, read_write, write_only};
 use super::super::device::Driver;
 use crate::tree::Errno;
 
@@ -47,7 +47,7 @@ pub(crate) static POWER: &[Attribute] = &[
     read_only("runtime_suspended_time", |_, _| line(0)),
 ];
 
-const fn uevent(show: fn(&Kernel, Id) -> Result<String, Errno>) -> Attribute {
+const fn uevent(show: Show) -> Attribute {
     read_write("uevent", show, Store::Act(|_, _, text| synthesise(text)))
 }
 
