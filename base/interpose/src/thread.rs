@@ -20,6 +20,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fe
 /// (`siglongjmp`, `setcontext`) and restores the mask, tells us that these are no longer blocked either.
 pub(crate) const MARK: u64 = 1 << 31;
 
+/// In `blocked_by_handler`: a handler has been entered with the mark, even if it has unblocked everything. (The bit of SIGKILL, which nobody
+/// blocks.)
+const IN_USE: u64 = bit(libc::SIGKILL);
+
 /// An instruction that trapped and is to be emulated as soon as the signal handler has returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trapped {
@@ -112,10 +116,11 @@ impl Thread {
         self.inside.load(Ordering::Relaxed) != 0
     }
 
-    /// Protected signals that the program believes it has blocked, where the kernel's mask is `mask`.
+    /// Protected signals that the program believes it has blocked, where the kernel's mask is `mask`; and [`MARK`], if that is one
+    /// that a handler asked for.
     pub(crate) fn blocked(&self, mask: u64) -> u64 {
         let blocked = if mask & MARK == 0 { &self.blocked } else { &self.blocked_by_handler };
-        blocked.load(Ordering::Relaxed)
+        blocked.load(Ordering::Relaxed) & (PROTECTED | MARK)
     }
 
     /// Replaces what [`blocked`](Self::blocked) says.
@@ -124,7 +129,7 @@ impl Thread {
             self.blocked.store(blocked & PROTECTED, Ordering::Relaxed);
             self.blocked_by_handler.store(0, Ordering::Relaxed);
         } else {
-            self.blocked_by_handler.store(blocked & PROTECTED, Ordering::Relaxed);
+            self.blocked_by_handler.store(blocked & (PROTECTED | MARK) | IN_USE, Ordering::Relaxed);
         }
     }
 

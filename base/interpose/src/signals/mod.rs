@@ -223,7 +223,7 @@ pub fn mask(change: Option<(Change, u64)>) -> u64 {
     let thread = Thread::current();
     // The C library's own cannot be blocked; the kernel's two are not.
     let change = change.map(|(how, set)| match how {
-        Change::Unblock => (how, set & !MARK),
+        Change::Unblock => (how, set),
         Change::Block | Change::Set => (how, set & !(INTERNAL | bit(libc::SIGKILL) | bit(libc::SIGSTOP))),
     });
     if thread.is_inside() && thread.deferred.load(Ordering::Relaxed) != 0 {
@@ -233,7 +233,7 @@ pub fn mask(change: Option<(Change, u64)>) -> u64 {
         if let Some((how, set)) = change {
             let after = how.apply(before & !MARK | blocked, set);
             thread.set_blocked(before, after);
-            thread.mask.store(after & ALL | before & MARK, Ordering::Relaxed);
+            thread.mask.store(after & ALL & !MARK | before & MARK, Ordering::Relaxed);
         }
         return before & !MARK | blocked;
     }
@@ -243,7 +243,7 @@ pub fn mask(change: Option<(Change, u64)>) -> u64 {
             let mark = kernel::mask(None) & MARK;
             kernel::mask(Some((Change::Set, set & ALL | mark)))
         }
-        change => kernel::mask(change.map(|(how, set)| (how, set & ALL))),
+        change => kernel::mask(change.map(|(how, set)| (how, set & ALL & !MARK))),
     };
     let blocked = thread.blocked(before);
     if let Some((how, set)) = change {
