@@ -125,6 +125,23 @@ unsafe fn write_vector_by(
     write_ours(fd, page.as_ptr().cast(), filled, offset).map_or_else(next, answer)
 }
 
+/// lseek, by whichever function. An attribute is as long as stat(2) says and has no holes, however little there is to read: a copying
+/// program believes it. Source: K612 fs/read_write.c, generic_file_llseek.
+fn seek_by(fd: c_int, offset: off_t, whence: c_int, next: impl FnOnce(off_t, c_int) -> off_t) -> off_t {
+    let relative = [libc::SEEK_END, libc::SEEK_DATA, libc::SEEK_HOLE].contains(&whence);
+    if !relative || table::kind(fd) != Kind::Attribute {
+        return next(offset, whence);
+    }
+    let Some(status) = files::attribute_of(fd).and_then(|_| files::status_of(fd)) else { return next(offset, whence) };
+    let size = status.st_size;
+    match whence {
+        libc::SEEK_END => next(size.saturating_add(offset), libc::SEEK_SET),
+        _ if offset < 0 || offset >= size => refuse(Errno::NXIO).into(),
+        libc::SEEK_DATA => next(offset, libc::SEEK_SET),
+        _ => next(size, libc::SEEK_SET),
+    }
+}
+
 /// After `new` has become a duplicate of `old`.
 fn duplicated(old: c_int, new: c_int) {
     if new < 0 {
@@ -237,6 +254,12 @@ interpose! {
     }
     fn pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t { |next|
         write_vector_by(fd, vector, count, Some(offset).filter(|offset| *offset != -1), || next(fd, vector, count, offset, flags))
+    }
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t { |next|
+        seek_by(fd, offset, whence, |offset, whence| next(fd, offset, whence))
+    }
+    fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t { |next|
+        seek_by(fd, offset, whence, |offset, whence| next(fd, offset, whence))
     }
     // sysfs gives its files neither to nor from the kernel's own copying; callers go on with read and write.
     fn copy_file_range(from: c_int, at: *mut off_t, to: c_int, to_at: *mut off_t, len: usize, flags: c_uint) -> ssize_t { |next|

@@ -6,6 +6,7 @@ mod directories;
 mod files;
 pub(crate) mod map;
 mod next;
+mod polling;
 pub(crate) mod process;
 mod route;
 mod signals;
