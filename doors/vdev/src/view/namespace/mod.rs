@@ -123,8 +123,13 @@ fn prepare_on<T: Tree>(tree: Arc<T>, machine: &Path) -> Result<(Entrance, Runnin
     let waiters = Arc::new(Waiters::default());
     let (report, outcome) = channel();
     let wake = {
-        let (tree, waiters) = (Arc::clone(&tree), Arc::clone(&waiters));
-        Box::new(move || waiters.wake(&*tree))
+        // The tree may keep this in turn, to be told of its own changes.
+        let (tree, waiters) = (Arc::downgrade(&tree), Arc::clone(&waiters));
+        Box::new(move || {
+            if let Some(tree) = tree.upgrade() {
+                waiters.wake(&*tree);
+            }
+        })
     };
     let plan = Arc::clone(&entrance.plan);
     let machine = machine.to_owned();

@@ -19,9 +19,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Directories that are there from the start, although the driver makes and removes them with the first and last queue:
-/// whoever lists one that is empty learns what one that is missing would have told.
-const ALWAYS: &[&str] = &["/dev/dsa"];
 /// Directories that the file system may stand on while the view is made; none is looked into meanwhile. The first is part of
 /// procfs, the others are there for systems that hide it.
 const PLACES: &[&str] = &["/proc/driver", "/mnt", "/tmp"];
@@ -139,18 +136,17 @@ struct Planner<'a> {
 /// Decides what the child will do, and what the file system shows; `machine` is the machine's root.
 pub(super) fn plan(tree: &dyn Tree, machine: &Path) -> (Plan, Layout) {
     let mut planner = Planner { machine, served: BTreeMap::new(), replaced: BTreeSet::new(), whole: BTreeSet::new() };
-    for path in tree.roots() {
+    // Above comes before below.
+    let roots: BTreeSet<String> = tree.roots().into_iter().collect();
+    for path in roots {
         let kind = match tree.entry(&path) {
-            Ok(Entry::Directory) => Kind::Directory,
             Ok(Entry::Link(text)) => Kind::Link(text),
+            // The driver makes and removes some directories with their first and last entry. They are there from the start:
+            // whoever lists one that is empty learns what one that is missing would have told.
+            Ok(Entry::Directory) | Err(_) => Kind::Directory,
             Ok(_) => Kind::File,
-            // Gone since it was named: a root that comes and goes, to be shown by a directory that is served wholly.
-            Err(_) => continue,
         };
         planner.place(&path, &kind);
-    }
-    for path in ALWAYS {
-        planner.place(path, &Kind::Directory);
     }
     for path in tree.merged() {
         if planner.may_be_whole(&path) {

@@ -40,7 +40,8 @@ pub trait Tree: Debug + Send + Sync + 'static {
     /// # Errors
     /// The driver's.
     fn write_at(&self, path: &str, offset: u64, data: &[u8]) -> Result<usize, Errno>;
-    /// Opens a queue's node; returns the open file's number.
+    /// Opens a queue's node; returns the open file's number. `caller.process` is any thread of the process, here and below: that
+    /// is what a request says.
     ///
     /// # Errors
     /// The driver's.
@@ -52,7 +53,19 @@ pub trait Tree: Debug + Send + Sync + 'static {
     /// # Errors
     /// The driver's.
     fn write(&self, open: u64, caller: Caller, bytes: &[u8]) -> Result<usize, Errno>;
-    /// True if poll(2) of an open node answers POLLIN.
+    /// poll(2) of an open node; true for POLLIN.
+    ///
+    /// # Errors
+    /// EPERM from another address space than the opener's.
+    fn poll(&self, open: u64, caller: Caller) -> Result<bool, Errno> {
+        // A write of nothing asks just that.
+        match self.write(open, caller, &[]) {
+            Err(Errno::PERM) => Err(Errno::PERM),
+            // A kernel without write() answers something else to who may poll.
+            _ => Ok(self.poll_ready(open)),
+        }
+    }
+    /// True if poll(2) of an open node by its opener answers POLLIN.
     fn poll_ready(&self, open: u64) -> bool;
 }
 

@@ -1,6 +1,5 @@
 //! What is open, by the handle the kernel uses.
 
-use super::caller::Identity;
 use super::inodes::Type;
 use crate::tree::Errno;
 use std::collections::HashMap;
@@ -35,8 +34,6 @@ pub(super) enum File {
     Node {
         /// The host's number of the open file.
         open: u64,
-        /// Who opened it.
-        opener: Identity,
     },
 }
 

@@ -16,7 +16,6 @@
 //! 2. Files belong to the user who runs the program, and to root only if that is root.
 //! 3. Changes are seen by whoever looks, and told to nobody: neither inotify(7) nor poll(2) of an attribute.
 
-mod caller;
 mod files;
 mod inodes;
 mod waiters;
@@ -27,7 +26,6 @@ pub(super) use waiters::Waiters;
 use super::plan::{Layout, parent};
 use super::tree::Tree;
 use crate::tree::{Caller, Entry, Errno};
-use caller::Identity;
 use files::{File, Files, Name, Text};
 use fuser::{
     FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
@@ -168,14 +166,12 @@ impl<T: Tree> FileSystem<T> {
         let (kind, mode, size) = match entry {
             Entry::Directory => (FileType::Directory, 0o755, 0),
             Entry::Link(text) => (FileType::Symlink, 0o777, text.len() as u64),
-            // What procfs and debugfs make as one looks has no size; sysfs says a page.
-            Entry::Attribute { mode } if path.starts_with("/proc/") || path.starts_with("/sys/kernel/debug/") => {
-                (FileType::RegularFile, *mode, 0)
-            }
             Entry::Attribute { mode } => (FileType::RegularFile, *mode, PAGE as u64),
             Entry::Binary { mode, size } => (FileType::RegularFile, *mode, *size),
             Entry::Node { .. } => (FileType::RegularFile, 0o600, NODE_SIZE),
         };
+        // What procfs and debugfs make as one looks has no size before.
+        let size = if path.starts_with("/proc/") || path.starts_with("/sys/kernel/debug/") { 0 } else { size };
         let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner).get(path).copied().unwrap_or_default();
         FileAttr {
             ino: INodeNo(number),
@@ -247,11 +243,10 @@ impl<T: Tree> FileSystem<T> {
             Entry::Attribute { .. } => (File::Attribute { path, text: Mutex::new(Text::default()) }, direct),
             Entry::Binary { size, .. } => (File::Binary { path, size }, direct),
             Entry::Node { .. } => {
-                let opener = Identity::of_thread(thread).ok_or(Errno::PERM)?;
-                let open = self.tree.open(&path, Caller { process: opener.process, space: 0 })?;
+                let open = self.tree.open(&path, caller(thread))?;
                 // A stream has no position, so neither threads nor processes wait for each other on its account.
                 let how = direct | FopenFlags::FOPEN_STREAM | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-                (File::Node { open, opener }, how)
+                (File::Node { open }, how)
             }
             Entry::Directory => return Err(Errno::ISDIR),
             Entry::Link(_) => return Err(Errno::LOOP),
@@ -327,9 +322,10 @@ impl<T: Tree> FileSystem<T> {
         }
     }
 
-    fn is_open_node(&self, handle: FileHandle) -> Option<(u64, Identity)> {
+    /// The number of an open node.
+    fn node(&self, handle: FileHandle) -> Option<u64> {
         match *self.files.get(handle.0).ok()? {
-            File::Node { open, opener } => Some((open, opener)),
+            File::Node { open } => Some(open),
             _ => None,
         }
     }
@@ -347,15 +343,14 @@ fn write_file(tree: &dyn Tree, file: &File, thread: u32, offset: u64, data: &[u8
             }
             tree.write_at(path, offset, &data[..data.len().min(left)])
         }
-        File::Node { open, opener } => {
-            // LINUX §7: EPERM from another address space than the opener's.
-            if !opener.has(thread) {
-                return Err(Errno::PERM);
-            }
-            tree.write(*open, Caller { process: opener.process, space: 0 }, data)
-        }
+        File::Node { open } => tree.write(*open, caller(thread), data),
         File::Directory { .. } => Err(Errno::ISDIR),
     }
+}
+
+/// Who sent a request. What comes this way has no number for its address space.
+fn caller(thread: u32) -> Caller {
+    Caller { process: thread, space: 0 }
 }
 
 fn below(directory: &str, name: &str) -> String {
@@ -389,7 +384,7 @@ impl<T: Tree> Filesystem for FileSystem<T> {
     /// it has sent that they are.
     fn destroy(&mut self) {
         for file in self.files.take_all() {
-            if let File::Node { open, .. } = *file {
+            if let File::Node { open } = *file {
                 self.waiters.forget(open);
                 self.tree.release(open);
             }
@@ -523,7 +518,7 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        if let Some((open, _)) = self.is_open_node(handle) {
+        if let Some(open) = self.node(handle) {
             // Nothing of it is under way: the kernel sends this when the last call has returned.
             self.waiters.forget(open);
             self.tree.release(open);
@@ -566,8 +561,8 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        match self.is_open_node(handle) {
-            Some((open, _)) if command == OPEN_NUMBER => reply.ioctl(0, &open.to_ne_bytes()),
+        match self.node(handle) {
+            Some(open) if command == OPEN_NUMBER => reply.ioctl(0, &open.to_ne_bytes()),
             _ => reply.error(fuser::Errno::ENOTTY),
         }
     }
@@ -582,16 +577,17 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         flags: PollFlags,
         reply: ReplyPoll,
     ) {
-        let Some((open, opener)) = self.is_open_node(handle) else { return reply.poll(ALWAYS_READY) };
-        if !opener.has(request.pid()) {
-            return reply.poll(PollEvents::POLLNVAL);
-        }
+        let Some(open) = self.node(handle) else { return reply.poll(ALWAYS_READY) };
         // First remembered, then looked at: what becomes ready in between is noticed by one of the two.
         if flags.contains(PollFlags::FUSE_POLL_SCHEDULE_NOTIFY) {
             self.waiters.add(open, notifier);
         }
-        let ready = self.tree.poll_ready(open);
-        reply.poll(if ready { PollEvents::POLLIN | PollEvents::POLLRDNORM } else { PollEvents::empty() });
+        match self.tree.poll(open, caller(request.pid())) {
+            Ok(true) => reply.poll(PollEvents::POLLIN | PollEvents::POLLRDNORM),
+            Ok(false) => reply.poll(PollEvents::empty()),
+            // LINUX §7.
+            Err(_) => reply.poll(PollEvents::POLLNVAL),
+        }
     }
 
     // What cannot be done to the driver's directories, with the errors of sysfs.

@@ -3,8 +3,6 @@
 use super::super::tree::Tree;
 use crate::tree::{Caller, Entry, Errno};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
 use std::sync::{Condvar, Mutex};
 
 pub(in super::super) const DEVICE: &str = "/sys/devices/pci0000:6a/0000:6a:01.0/dsa0";
@@ -30,8 +28,6 @@ struct State {
     /// A write to `slow` waits while this is clear.
     released: bool,
     waiting: bool,
-    error: bool,
-    polled: bool,
     config: Vec<u8>,
 }
 
@@ -43,15 +39,6 @@ impl Double {
     pub(in super::super) fn wait_for_no_open_files(&self) {
         let state = self.state.lock().unwrap();
         drop(self.change.wait_while(state, |state| !state.open.is_empty()).unwrap());
-    }
-
-    pub(in super::super) fn wait_for_a_poll(&self) {
-        let state = self.state.lock().unwrap();
-        drop(self.change.wait_while(state, |state| !state.polled).unwrap());
-    }
-
-    pub(in super::super) fn latch_error(&self) {
-        self.state.lock().unwrap().error = true;
     }
 
     fn entries(&self) -> BTreeMap<String, Entry> {
@@ -207,24 +194,12 @@ impl Tree for Double {
         self.change.notify_all();
     }
 
-    /// Does No-ops: writes a record of success to the writer's memory. Status 0x11 stands for all else, and latches an error.
-    fn write(&self, open: u64, caller: Caller, bytes: &[u8]) -> Result<usize, Errno> {
-        assert!(self.state.lock().unwrap().open.contains(&open));
-        let memory = OpenOptions::new().write(true).open(format!("/proc/{}/mem", caller.process)).unwrap();
-        for descriptor in bytes.chunks_exact(64) {
-            let operation = descriptor[7];
-            let record = u64::from_le_bytes(descriptor[8..16].try_into().unwrap());
-            let status = if operation == 0 { 1 } else { 0x11 };
-            self.state.lock().unwrap().error |= operation != 0;
-            memory.write_all_at(&[status], record).map_err(|_| Errno::FAULT)?;
-        }
-        Ok(bytes.len() / 64 * 64)
+    /// What a test of files does not ask for; the driver itself is tested with programs.
+    fn write(&self, _: u64, _: Caller, _: &[u8]) -> Result<usize, Errno> {
+        Err(Errno::OPNOTSUPP)
     }
 
     fn poll_ready(&self, _: u64) -> bool {
-        let mut state = self.state.lock().unwrap();
-        state.polled = true;
-        self.change.notify_all();
-        state.error
+        false
     }
 }

@@ -3,10 +3,14 @@
 pub(super) mod double;
 
 use super::*;
+use crate::hardware::Hardware;
+use crate::host::{Behaviour, FileInfo, Host, Listener};
+use crate::kernel::{Abi, Kernel};
 use double::{DEVICE, DRIVER, Double};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdout, Output, Stdio};
+use telpher_vdev_wire::lease::{Statistics, TraceEntry};
 
 #[path = "../../../../../../ci/skip.rs"]
 mod skip;
@@ -23,7 +27,7 @@ fn possible(test: &str) -> bool {
     answer.is_ok()
 }
 
-fn start(tree: &Arc<Double>, mut command: Command) -> (Child, Running) {
+fn start<T: Tree>(tree: &Arc<T>, mut command: Command) -> (Child, Running) {
     let (entrance, running) = prepare(Arc::clone(tree)).unwrap();
     entrance.install(&mut command);
     let child = command.spawn();
@@ -33,7 +37,7 @@ fn start(tree: &Arc<Double>, mut command: Command) -> (Child, Running) {
 }
 
 /// Runs a shell script to its end, and the view to its end.
-fn sh(tree: &Arc<Double>, script: &str) -> Output {
+fn sh<T: Tree>(tree: &Arc<T>, script: &str) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (child, running) = start(tree, command);
@@ -43,7 +47,7 @@ fn sh(tree: &Arc<Double>, script: &str) -> Output {
 }
 
 /// What a script prints; it must succeed, and complain of nothing.
-fn says(tree: &Arc<Double>, script: &str) -> String {
+fn says<T: Tree>(tree: &Arc<T>, script: &str) -> String {
     let output = sh(tree, script);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && errors.is_empty(), "{script}: {}: {errors}", output.status);
@@ -51,7 +55,7 @@ fn says(tree: &Arc<Double>, script: &str) -> String {
 }
 
 /// What a script complains of; the last command must fail.
-fn complains(tree: &Arc<Double>, script: &str) -> String {
+fn complains<T: Tree>(tree: &Arc<T>, script: &str) -> String {
     let output = sh(tree, script);
     assert!(!output.status.success(), "{script}");
     String::from_utf8(output.stderr).unwrap()
@@ -278,55 +282,89 @@ fn a_write_that_takes_long_delays_nobody_else() {
     assert_eq!(says(&tree, &script), "disabled\na\n0\n");
 }
 
-/// A program made by `compiler` from a source beside this file; `None`, said visibly, without the compiler.
-fn build(test: &str, compiler: &str, arguments: &[&str], (name, text): (&str, &str)) -> Option<PathBuf> {
-    if Command::new(compiler).arg("version").output().is_err() {
-        skip::skip(test, &format!("no {compiler}"));
-        return None;
-    }
-    let folder = std::env::temp_dir().join(format!("telpher-{test}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let source = folder.join(name);
-    std::fs::write(&source, text).unwrap();
-    let program = folder.join("program");
-    let mut command = Command::new(compiler);
-    command.args(arguments).arg("-o").arg(&program).arg(source);
-    // Go wants a cache, and has none without a home.
-    command
-        .env("CGO_ENABLED", "0")
-        .env("GOCACHE", folder.join("cache"))
-        .env("GOFLAGS", "-mod=mod")
-        .current_dir(&folder);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(program)
+/// The driver itself, with one device that is not configured.
+fn driver() -> Arc<Host> {
+    let kernel = Kernel::new(&Hardware::default(), Abi::default(), false).unwrap();
+    let name = format!("telpher-test-{}-{:?}", std::process::id(), std::thread::current().id());
+    Host::new(kernel, Behaviour { strict: true, ..Behaviour::default() }, Arc::new(Deaf), &name).unwrap()
 }
 
-fn run(tree: &Arc<Double>, program: &Path) -> Output {
-    let mut command = Command::new(program);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let (child, running) = start(tree, command);
-    let output = child.wait_with_output().unwrap();
-    running.join();
-    std::fs::remove_dir_all(program.parent().unwrap()).unwrap();
-    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-    output
+/// Who hears of open files, and does nothing.
+#[derive(Debug)]
+struct Deaf;
+
+impl Listener for Deaf {
+    fn opened(&self, _: &FileInfo) {}
+    fn entry(&self, _: &FileInfo, _: &TraceEntry) {}
+    fn released(&self, _: &FileInfo, _: &Statistics) {}
+}
+
+/// A program made from a source beside this file, removed when dropped.
+struct Program(PathBuf);
+
+impl Program {
+    /// `None`, said visibly, without the compiler.
+    fn build(test: &str, compiler: &str, arguments: &[&str], (name, text): (&str, &str)) -> Option<Self> {
+        if Command::new(compiler).arg("version").output().is_err() {
+            skip::skip(test, &format!("no {compiler}"));
+            return None;
+        }
+        let program = Program(std::env::temp_dir().join(format!("telpher-{test}-{}", std::process::id())));
+        std::fs::create_dir_all(&program.0).unwrap();
+        std::fs::write(program.0.join(name), text).unwrap();
+        let mut command = Command::new(compiler);
+        command.args(arguments).args(["-o", "program", name]).current_dir(&program.0);
+        command.env("CGO_ENABLED", "0");
+        // Go wants a cache, and has none without a home.
+        if std::env::home_dir().is_none() {
+            command.env("GOCACHE", program.0.join("cache"));
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(program)
+    }
+
+    fn in_c(test: &str) -> Option<Self> {
+        let arguments = ["-static", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"];
+        Program::build(test, "cc", &arguments, ("static.c", include_str!("static.c")))
+    }
+
+    fn in_go(test: &str) -> Option<Self> {
+        Program::build(test, "go", &["build"], ("configure.go", include_str!("configure.go")))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.0.join("program"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// What it prints; it must succeed.
+    fn says(&self, tree: &Arc<Host>) -> String {
+        let (child, running) = start(tree, self.command());
+        let output = child.wait_with_output().unwrap();
+        running.join();
+        assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
 }
 
 #[test]
-fn a_static_program_configures_submits_and_polls() {
-    let test = "a_static_program_configures_submits_and_polls";
+fn a_static_program_configures_and_submits() {
+    let test = "a_static_program_configures_and_submits";
     if !possible(test) {
         return;
     }
-    let Some(program) =
-        build(test, "cc", &["-static", "-O1", "-Wall", "-pthread"], ("static.c", include_str!("static.c")))
-    else {
-        return;
-    };
-    let tree = Arc::new(Double::default());
-    run(&tree, &program);
-    assert_eq!(tree.open_files(), 0);
+    let Some(program) = Program::in_c(test) else { return };
+    let host = driver();
+    program.says(&host);
+    assert_eq!(host.show("/sys/bus/dsa/devices/wq0.0/clients"), Ok(b"0\n".to_vec()));
 }
 
 #[test]
@@ -335,35 +373,31 @@ fn a_go_program_configures_and_submits() {
     if !possible(test) {
         return;
     }
-    let Some(program) = build(test, "go", &["build"], ("configure.go", include_str!("configure.go"))) else { return };
-    let output = run(&Arc::new(Double::default()), &program);
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "from Go enabled 64 1\n");
+    let Some(program) = Program::in_go(test) else { return };
+    assert_eq!(program.says(&driver()), "from Go enabled 64 1\n");
+}
+
+/// A child that polls, once it has said so, and the kernel has asked.
+fn poller(program: &Program, tree: &Arc<Host>) -> (Child, Running) {
+    let mut command = program.command();
+    command.arg("wait").stdin(Stdio::piped());
+    let (mut child, running) = start(tree, command);
+    assert_eq!(line(&mut BufReader::new(child.stdout.take().unwrap())), "waiting\n");
+    (child, running)
 }
 
 #[test]
-fn who_waits_in_poll_is_woken_when_the_device_has_an_error() {
-    let test = "who_waits_in_poll_is_woken_when_the_device_has_an_error";
+fn who_waits_in_poll_is_woken_by_an_error_that_a_write_has_made() {
+    let test = "who_waits_in_poll_is_woken_by_an_error_that_a_write_has_made";
     if !possible(test) {
         return;
     }
-    let Some(program) = build(test, "cc", &["-static", "-O1", "-pthread"], ("static.c", include_str!("static.c")))
-    else {
-        return;
-    };
-    let tree = Arc::new(Double::default());
-    let mut command = Command::new(&program);
-    command.arg("wait").stdout(Stdio::piped());
-    let (mut child, running) = start(&tree, command);
-    // It has asked, and been told that there is nothing.
-    tree.wait_for_a_poll();
-    assert_eq!(child.try_wait().unwrap(), None);
-    running.wake();
-    assert_eq!(child.try_wait().unwrap(), None, "there still is nothing");
-    tree.latch_error();
-    running.wake();
-    assert!(child.wait().unwrap().success());
+    let Some(program) = Program::in_c(test) else { return };
+    let (mut child, running) = poller(&program, &driver());
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     running.join();
-    std::fs::remove_dir_all(program.parent().unwrap()).unwrap();
 }
 
 #[test]
@@ -430,10 +464,9 @@ fn a_user_without_privilege_has_the_same_view() {
     }
     let denied = complains(&tree, "echo 1 > /sys/devices/system/cpu/cpu0/crash_notes; mount -t tmpfs x /tmp");
     assert!(denied.contains("ermi"), "the machine's files are no more open than before: {denied}");
-    // A driver can reach the memory of such a program.
-    let tree = Arc::new(Double::default());
-    if let Some(program) = build(test, "cc", &["-static", "-O1", "-pthread"], ("static.c", include_str!("static.c"))) {
-        run(&tree, &program);
+    // The driver can reach the memory of such a program.
+    if let Some(program) = Program::in_c(test) {
+        program.says(&driver());
     }
     assert_eq!(mounts(), before);
 }

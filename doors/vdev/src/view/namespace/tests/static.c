@@ -1,5 +1,5 @@
-/* A program without an interpreter and without a preloaded part: configures a queue by files, and uses it by write(). Each
- * check that fails says so and ends the program with 1. */
+/* A program without an interpreter and without a preloaded part, which nothing but its files can show a device: configures a
+ * queue by attributes, and uses it by write(). A check that fails says so and ends the program with 1. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,38 +22,71 @@
         }                                                                                                              \
     } while (0)
 
+enum { REQUEST_RECORD = 0xc, NO_OP = 0, MEMMOVE = 3, UNKNOWN = 0x3f };
+
 struct descriptor {
     uint32_t pasid, flags_and_operation;
-    uint64_t completion, rest[6];
-} __attribute__((packed));
+    uint64_t completion, source, destination;
+    uint32_t size, rest[7];
+};
 
 static volatile uint8_t record[32] __attribute__((aligned(32)));
 
-static struct descriptor no_op(uint32_t operation)
+static struct descriptor of(uint32_t operation)
 {
-    return (struct descriptor){.flags_and_operation = operation << 24 | 0xc, .completion = (uintptr_t)record};
+    return (struct descriptor){.flags_and_operation = operation << 24 | REQUEST_RECORD,
+                               .completion = (uintptr_t)record};
 }
 
 static void attribute(const char *path, const char *text)
 {
+    /* As a script does; truncation means nothing. */
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) || close(fd) != 0) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        exit(1);
+    }
+}
+
+static int configured_queue(void)
+{
+#define DEVICES "/sys/bus/dsa/devices/"
+    attribute(DEVICES "engine0.0/group_id", "0");
+    attribute(DEVICES "wq0.0/group_id", "0\n");
+    attribute(DEVICES "wq0.0/mode", "dedicated\n");
+    attribute(DEVICES "wq0.0/size", "16");
+    attribute(DEVICES "wq0.0/priority", "10");
+    attribute(DEVICES "wq0.0/type", "user");
+    attribute(DEVICES "dsa0/wq0.0/name", "static");
+    if (access(DEVICES "wq0.0/driver_name", W_OK) == 0)
+        attribute(DEVICES "wq0.0/driver_name", "user");
+    attribute("/sys/bus/dsa/drivers/idxd/bind", "dsa0");
+    CHECK(access(NODE, F_OK) == -1 && errno == ENOENT);
+    attribute("/sys/bus/dsa/drivers/user/bind", "wq0.0");
+    int fd = open(NODE, O_RDWR);
     CHECK(fd >= 0);
-    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-    CHECK(close(fd) == 0);
+    return fd;
 }
 
 static void *submit(void *fd)
 {
-    struct descriptor d = no_op(0);
+    static char from[100000], to[100000];
+    struct descriptor d = of(NO_OP);
     record[0] = 0;
-    CHECK(write(*(int *)fd, &d, 64) == 64);
-    CHECK(record[0] == 1);
+    CHECK(write(*(int *)fd, &d, 64) == 64 && record[0] == 1);
+    d = of(MEMMOVE);
+    memset(from, 0x5a, sizeof from); /* resident, or it would fault, as on silicon */
+    memset(to, 0, sizeof to);
+    record[0] = 0;
+    d.source = (uintptr_t)from, d.destination = (uintptr_t)to, d.size = sizeof from;
+    CHECK(write(*(int *)fd, &d, 64) == 64 && record[0] == 1);
+    CHECK(memcmp(from, to, sizeof from) == 0);
     return NULL;
 }
 
 static void refused(int fd)
 {
-    struct descriptor d = no_op(0);
+    struct descriptor d = of(NO_OP);
     CHECK(write(fd, &d, 64) == -1 && errno == EPERM);
 }
 
@@ -65,24 +97,8 @@ static int status_of(pid_t child)
     return status;
 }
 
-int main(int argc, char **argv)
+static void use(int fd)
 {
-    if (argc == 2) { /* waits for an error of the device */
-        attribute("/sys/bus/dsa/drivers/user/bind", "wq0.0");
-        int fd = open(NODE, O_RDWR);
-        CHECK(fd >= 0);
-        struct pollfd waiting = {.fd = fd, .events = POLLIN};
-        CHECK(poll(&waiting, 1, -1) == 1 && waiting.revents == POLLIN);
-        return 0;
-    }
-    if (argc == 3) { /* executed by the opener, which left it the descriptor */
-        refused(atoi(argv[2]));
-        return 0;
-    }
-    attribute("/sys/bus/dsa/devices/wq0.0/name", "from a static program\n");
-    attribute("/sys/bus/dsa/drivers/user/bind", "wq0.0");
-    int fd = open(NODE, O_RDWR);
-    CHECK(fd >= 0);
     uint64_t number = 0;
     CHECK(ioctl(fd, _IOR('t', 1, uint64_t), &number) == 0 && number != 0);
     CHECK(ioctl(fd, _IOR('t', 2, uint64_t), &number) == -1 && errno == ENOTTY);
@@ -95,20 +111,18 @@ int main(int argc, char **argv)
     submit(&fd);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, submit, &fd) == 0 && pthread_join(thread, NULL) == 0);
-    struct descriptor two[2] = {no_op(0), no_op(0)};
+    struct descriptor two[3] = {of(NO_OP), of(NO_OP), of(NO_OP)};
     CHECK(write(fd, two, 128) == 128);
+    CHECK(write(fd, two, 150) == 128);
+    two[0].completion += 8;
+    CHECK(write(fd, two, 64) == -1 && errno == EINVAL);
 
-    /* Nothing to tell until a descriptor is wrong. */
-    struct pollfd waiting = {.fd = fd, .events = POLLIN | POLLRDNORM};
-    CHECK(poll(&waiting, 1, 0) == 0);
-    struct descriptor wrong = no_op(0x3f);
-    CHECK(write(fd, &wrong, 64) == 64 && record[0] == 0x11);
-    CHECK(poll(&waiting, 1, -1) == 1 && waiting.revents == (POLLIN | POLLRDNORM));
-
-    /* Another address space: a forked child, and a program executed by this one. */
+    /* Another address space: a forked child, and the program that this one executes in the end. */
     pid_t child = fork();
     if (child == 0) {
         refused(fd);
+        struct pollfd waiting = {.fd = fd, .events = POLLIN};
+        CHECK(poll(&waiting, 1, 0) == 0);
         exit(0);
     }
     CHECK(status_of(child) == 0);
@@ -132,7 +146,41 @@ int main(int argc, char **argv)
     CHECK(fd >= 0);
     char number_text[16];
     snprintf(number_text, sizeof number_text, "%d", fd);
-    char *again[] = {argv[0], "refused", number_text, NULL};
-    execv("/proc/self/exe", again);
+    execl("/proc/self/exe", "again", "refused", number_text, (char *)NULL);
     CHECK(0);
+}
+
+/* Waits for an error of the device, which another thread makes once this one sleeps. */
+static void wait_for_an_error(int fd)
+{
+    struct pollfd waiting = {.fd = fd, .events = POLLIN | POLLRDNORM};
+    CHECK(poll(&waiting, 1, 0) == 0);
+    puts("waiting");
+    fflush(stdout);
+    CHECK(poll(&waiting, 1, -1) == 1 && waiting.revents == (POLLIN | POLLRDNORM));
+}
+
+static void *make_an_error(void *fd)
+{
+    CHECK(getchar() == '\n');
+    /* No record that could tell: it can only be latched. */
+    struct descriptor wrong = {.flags_and_operation = (uint32_t)UNKNOWN << 24};
+    CHECK(write(*(int *)fd, &wrong, 64) == 64);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3) { /* executed by the opener, which left it the descriptor */
+        refused(atoi(argv[2]));
+        return 0;
+    }
+    int fd = configured_queue();
+    if (argc == 1)
+        use(fd);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, make_an_error, &fd) == 0);
+    wait_for_an_error(fd);
+    CHECK(pthread_join(thread, NULL) == 0);
+    return 0;
 }
