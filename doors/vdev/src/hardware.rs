@@ -158,8 +158,7 @@ impl Hardware {
     /// If it is no such text.
     pub fn from_text(text: &str, source: &str) -> Result<Self, HardwareError> {
         let shape = |what: &str| HardwareError::Shape { file: source.into(), what: what.into() };
-        let json: Json =
-            serde_json::from_str(text).map_err(|error| HardwareError::Parse { file: source.into(), source: error })?;
+        let json = Json::read(text).map_err(|error| HardwareError::Parse { file: source.into(), source: error })?;
         let Json::List(items) = json else { return Err(shape("it is no array of devices")) };
         let mut devices = Vec::new();
         for item in items {

@@ -1,4 +1,5 @@
-//! JSON that keeps the order of keys, which matters in accel-config's files: they are settings, made one after another.
+//! JSON as accel-config's files have it: the order of keys matters, since they are settings, made one after another, and a
+//! list may end with a comma, as some of the packaged ones do.
 
 use serde::Deserialize;
 use serde::de::{MapAccess, SeqAccess, Visitor};
@@ -18,6 +19,41 @@ pub(crate) enum Json {
 /// Keys and values in file order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Object(pub(crate) Vec<(String, Json)>);
+
+impl Json {
+    /// Reads a text.
+    pub(crate) fn read(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(&without_last_commas(text))
+    }
+}
+
+/// The text with blanks for the commas before a closing bracket, so that lines and columns stay what they were.
+fn without_last_commas(text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    let (mut comma, mut quoted, mut escaped) = (None, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        if quoted {
+            quoted = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+            continue;
+        }
+        match byte {
+            b',' => comma = Some(at),
+            b']' | b'}' => {
+                if let Some(comma) = comma.take() {
+                    bytes[comma] = b' ';
+                }
+            }
+            b' ' | b'\t' | b'\r' | b'\n' => {}
+            _ => {
+                comma = None;
+                quoted = byte == b'"';
+            }
+        }
+    }
+    // A comma and a blank are one byte each, and no part of a longer character.
+    String::from_utf8(bytes).unwrap_or_else(|_| text.into())
+}
 
 impl Object {
     /// The value of a key.
@@ -87,8 +123,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_list_may_end_with_a_comma() {
+        let read = |text| Json::read(text).ok();
+        assert_eq!(read(r#"[{"a":"x,]\",}",},1, ]"#), read(r#"[{"a":"x,]\",}"},1]"#));
+        assert!(read(r#"[1,]"#).is_some() && read("[1\n,\n]").is_some());
+        for text in ["[1,,]", "[1,", "[", "1,"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn keys_stay_in_file_order() {
-        let json: Json = serde_json::from_str(r#"{"size":16,"mode":"shared","a":[true,null,-1],"b":{}}"#).unwrap();
+        let json = Json::read(r#"{"size":16,"mode":"shared","a":[true,null,-1],"b":{}}"#).unwrap();
         let Json::Object(object) = json else { panic!("an object") };
         let keys: Vec<&str> = object.0.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["size", "mode", "a", "b"]);

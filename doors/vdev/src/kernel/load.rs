@@ -88,7 +88,7 @@ static QUEUE: Level = Level {
         key("max_batch_size", "1 to the device's max_batch_size"),
         key("max_transfer_size", "1 to the device's max_transfer_size"),
         key("type", "\"user\", \"kernel\" or \"none\""),
-        key("name", "up to 1024 characters; type must stand before it"),
+        key("name", "up to 1024 characters; type must stand before it; none for kernel queues until 6.6"),
         // Since 6.7 only; older kernels do without.
         Key { skipped: |k, _, _| k.abi() < Abi::V6_12, ..key("driver_name", "\"user\" or \"dmaengine\"") },
         Key {
