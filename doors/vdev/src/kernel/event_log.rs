@@ -64,11 +64,8 @@ impl EventLog {
     }
 }
 
-/// True for entries with which the driver writes a completion record in the device's stead. Source: linux-abi §7;
-/// batch-and-ordering §7.
-pub(crate) fn owes_record(entry: EventLogEntry) -> bool {
-    matches!(
-        Status::from_code(entry.error_code()),
-        Status::CompletionRecordFault | Status::DrainEventLog | Status::BatchEventLog
-    )
+/// True for entries of a completion record that faulted, which the driver writes in the device's stead and counts. Source:
+/// batch-and-ordering §7.1.
+pub(crate) fn is_record_fault(entry: EventLogEntry) -> bool {
+    Status::from_code(entry.error_code()) == Status::CompletionRecordFault
 }

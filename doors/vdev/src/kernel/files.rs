@@ -2,7 +2,7 @@
 
 use super::attribute::Id;
 use super::bind::{KERNEL_PASID, bank};
-use super::event_log::owes_record;
+use super::event_log::is_record_fault;
 use super::tree::Item;
 use super::{Abi, Kernel};
 use crate::tree::{Caller, Errno};
@@ -278,7 +278,7 @@ impl Kernel {
             ReportKind::SwError => self.dsa_mut(id).errors = [a, b, c, d],
             ReportKind::EventLog => {
                 let entry = EventLogEntry(report.words);
-                file.record_faults += u64::from(owes_record(entry));
+                file.record_faults += u64::from(is_record_fault(entry));
                 if let Some(log) = &mut self.dsa_mut(id).event_log {
                     log.append(entry);
                 }

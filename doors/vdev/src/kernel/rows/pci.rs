@@ -1,8 +1,8 @@
 //! Attributes of the PCI function, complete, since a bus scan fails over one that is missing (client-abi §1).
 
+use super::super::Kernel;
 use super::super::attribute::{Attribute, Id, Kind, Store, check, line, read_only, read_write, write_only};
 use super::super::pci::{CLASS, DEVICE, VENDOR};
-use super::super::{Abi, Kernel};
 use crate::tree::Errno;
 
 /// Node all devices say they are on: one that exists on every machine, since clients look for their own (client-abi §2.6).
@@ -35,7 +35,7 @@ pub(crate) static ROWS: &[Attribute] = &[
             |_, _, _| {},
         ),
     ),
-    read_only("power_state", |_, _| line("D0")).since(Abi::V5_15),
+    read_only("power_state", |_, _| line("D0")),
     // A function that is taken away would take its devices along, which nothing here asks for.
     write_only("remove", |_, _, _| Err(Errno::BUSY)),
     write_only("rescan", |_, _, text| if text == "1" { Ok(()) } else { Err(Errno::INVAL) }),
