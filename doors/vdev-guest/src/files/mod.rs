@@ -78,6 +78,13 @@ pub(crate) fn recognise(fd: RawFd) {
     }
 }
 
+/// True if the working directory may be one from which something of ours can be reached.
+#[inline]
+pub(crate) fn is_near() -> bool {
+    // Relaxed: a hint; threads that change the directory under each other have to order that themselves.
+    are_shown() && WORKING_DIRECTORY.load(Ordering::Relaxed) != FAR
+}
+
 /// The working directory may be another one.
 pub(crate) fn moved() {
     let mut text = [0; LONGEST];
@@ -86,7 +93,7 @@ pub(crate) fn moved() {
         Err(_) => false,
     };
     if table::belongs_here() {
-        // Relaxed: a hint; threads that change the directory under each other have to order that themselves.
+        // Relaxed: as above.
         WORKING_DIRECTORY.store(if near { NEAR } else { FAR }, Ordering::Relaxed);
     }
 }
@@ -114,7 +121,7 @@ pub(crate) fn find(directory: RawFd, text: &[u8], follow: bool) -> Option<Result
     let absolute = text.first() == Some(&b'/');
     let may_concern = match directory {
         _ if absolute => path::concerns(text),
-        libc::AT_FDCWD => WORKING_DIRECTORY.load(Ordering::Relaxed) != FAR || path::climbs(text),
+        libc::AT_FDCWD => is_near() || path::climbs(text),
         fd => table::kind(fd) == Kind::Place || path::climbs(text),
     };
     if !may_concern || text.is_empty() {
@@ -203,7 +210,7 @@ fn magic(link: &Path) -> Option<Path> {
         name = names.nth(1)?;
     }
     match (name, names.next()) {
-        (b"cwd", None) => working_directory().filter(|_| WORKING_DIRECTORY.load(Ordering::Relaxed) != FAR),
+        (b"cwd", None) => working_directory().filter(|_| is_near()),
         (b"fd", Some(fd)) => {
             let fd = RawFd::try_from(number(fd)?).ok()?;
             path_of_descriptor(fd).or_else(|| path_of_place(fd).filter(|path| path::is_watched(path.as_bytes())))

@@ -5,12 +5,16 @@
 //! driver, answers what is whose, and nothing has to be remembered here.
 
 use crate::files::path::{self, Path};
+use crate::sync::{AtomicU64, Ordering};
 use crate::sys::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
 use std::ffi::CStr;
 
 /// Name of the mark in directories that only gain entries; no listing shows it.
 pub(crate) const MERGED: &[u8] = b".telpher-merged";
+
+/// Numbers of directories that are known to bear the mark, so that the way through them costs nothing.
+static KNOWN: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
 
 /// The tree.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +67,7 @@ impl<'a> Shadow<'a> {
 
     /// Whose a directory is.
     pub(crate) fn side(&self, path: &Path) -> Side {
-        if path.as_bytes() == b"/" {
+        if path.as_bytes() == b"/" || self.is_known_merged(path) {
             return Side::Merged;
         }
         match self.look(path) {
@@ -73,13 +77,45 @@ impl<'a> Shadow<'a> {
         }
     }
 
+    /// True for a directory that is known to bear the mark. Marks are never taken away: the machine keeps its directories.
+    pub(crate) fn is_known_merged(&self, path: &Path) -> bool {
+        let number = self.number(path);
+        // Relaxed: each place holds a number of its own, or nothing yet.
+        KNOWN.iter().map(|known| known.load(Ordering::Relaxed)).take_while(|known| *known != 0).any(|known| known == number)
+    }
+
+    /// Remembers that a directory bears the mark, if there is room.
+    fn know_merged(&self, path: &Path) {
+        let number = self.number(path);
+        for known in &KNOWN {
+            match known.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed) {
+                Err(other) if other != number => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// A number for a path in this tree, never 0: FNV-1a over 64 bits. Two of a tree's dozen marked paths would have to be taken for
+    /// one another to do harm.
+    fn number(&self, path: &Path) -> u64 {
+        let bytes = self.root.iter().chain(path.as_bytes());
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)) | 1
+    }
+
     /// Whose a directory is that the tree has.
     pub(crate) fn side_of_directory(&self, path: &Path) -> Side {
+        if self.is_known_merged(path) {
+            return Side::Merged;
+        }
         let marked = self.place(path).and_then(|mut place| {
             place.push(MERGED)?;
             rustix::fs::statat(CWD, place.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
         });
-        if marked.is_ok() { Side::Merged } else { Side::Ours }
+        if marked.is_err() {
+            return Side::Ours;
+        }
+        self.know_merged(path);
+        Side::Merged
     }
 
     /// A link's text.

@@ -92,6 +92,9 @@ impl Walk<'_> {
             // A slash behind the name asks for what a link leads to, and for a directory.
             let directory_wanted = !last || rest.ended_by_slash;
             let follows = follow || directory_wanted;
+            if side == Side::Merged && self.shadow.is_known_merged(&at) {
+                continue;
+            }
             let ours = if side == Side::Real { None } else { self.shadow.look(&at) };
             let link = match ours {
                 Some(found) => match shadow::kind(&found) {

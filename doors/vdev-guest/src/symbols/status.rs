@@ -252,11 +252,13 @@ unsafe fn give_path(path: &Path, into: *mut c_char, room: usize) -> *mut c_char 
 
 /// getcwd and its kin.
 unsafe fn working_directory(into: *mut c_char, room: usize, next: impl FnOnce() -> *mut c_char) -> *mut c_char {
+    if !files::is_near() {
+        return next();
+    }
     let mut text = [0; LONGEST];
-    let known = files::are_shown()
-        && descriptor::working_directory(&mut text)
-            .is_ok_and(|text| files::tree().is_some_and(|tree| tree.path_of(text).is_some()));
-    match files::working_directory().filter(|_| known) {
+    let place = descriptor::working_directory(&mut text).ok();
+    let path = files::tree().zip(place).and_then(|(tree, place)| tree.path_of(place)).map(Path::new);
+    match path.and_then(Result::ok) {
         None => next(),
         Some(_) if !into.is_null() && room == 0 => refuse_pointer(Errno::INVAL),
         // SAFETY: as the C library asks for; a size without a buffer is a wish for that much of malloc's.
