@@ -19,6 +19,8 @@ pub(crate) mod path;
 pub(crate) mod shadow;
 pub(crate) mod status;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
 pub(crate) mod walk;
 
 use crate::files::attribute::Host;

@@ -81,7 +81,11 @@ impl<'a> Shadow<'a> {
     pub(crate) fn is_known_merged(&self, path: &Path) -> bool {
         let number = self.number(path);
         // Relaxed: each place holds a number of its own, or nothing yet.
-        KNOWN.iter().map(|known| known.load(Ordering::Relaxed)).take_while(|known| *known != 0).any(|known| known == number)
+        KNOWN
+            .iter()
+            .map(|known| known.load(Ordering::Relaxed))
+            .take_while(|known| *known != 0)
+            .any(|known| known == number)
     }
 
     /// Remembers that a directory bears the mark, if there is room.
@@ -99,7 +103,9 @@ impl<'a> Shadow<'a> {
     /// one another to do harm.
     fn number(&self, path: &Path) -> u64 {
         let bytes = self.root.iter().chain(path.as_bytes());
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)) | 1
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        }) | 1
     }
 
     /// Whose a directory is that the tree has.
