@@ -183,16 +183,15 @@ impl Thread {
         self.sent.fetch_and(!bit(signal), Ordering::Relaxed);
     }
 
-    /// Sends those that were kept and are not in `blocked` once more. They arrive at once unless the kernel's mask has them.
+    /// Sends one of those that were kept and are not in `blocked` once more; the next follows when it has been delivered, since
+    /// they do not block one another. It arrives at once unless the kernel's mask has it.
     pub(crate) fn send_kept(&self, blocked: u64) {
-        for signal in PROTECTED_SIGNALS {
-            let bit = bit(signal);
-            if self.sent() & bit & !blocked != 0 {
-                // SAFETY: the bit says that it was written; the copy is made before another can be kept.
-                let info = unsafe { (*self.sent_infos.get())[slot(signal)].assume_init() };
-                self.drop_sent(signal);
-                let _: Result<(), Errno> = kernel::send_again(signal, &info);
-            }
+        let due = |signal: &i32| self.sent() & bit(*signal) & !blocked != 0;
+        if let Some(signal) = PROTECTED_SIGNALS.into_iter().find(due) {
+            // SAFETY: the bit says that it was written; the copy is made before another can be kept.
+            let info = unsafe { (*self.sent_infos.get())[slot(signal)].assume_init() };
+            self.drop_sent(signal);
+            let _: Result<(), Errno> = kernel::send_again(signal, &info);
         }
     }
 }

@@ -155,6 +155,7 @@ pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t,
             if raised {
                 by_default(signal, info_seen, context_seen);
             }
+            send_unblocked(thread, before);
         }
         Some(action) => {
             let own = if action.flags & libc::SA_NODEFER as u64 == 0 { bit(signal) } else { 0 };

@@ -74,7 +74,9 @@ impl Lock {
     /// Never waits: it is asked for in signal handlers.
     fn take(&self) -> Option<Locked<'_>> {
         // Acquire: pairs with the Release of `drop`.
-        (!self.0.swap(true, Ordering::Acquire)).then_some(Locked(self))
+        let free = !self.0.swap(true, Ordering::Acquire);
+        // Not `then_some`, which would make a guard in any case, and drop it.
+        free.then(|| Locked(self))
     }
 }
 
@@ -217,7 +219,7 @@ fn is_rewritable(instruction: Instruction) -> bool {
 
 /// Called on a trap: rewrites the site if that is possible now.
 pub(crate) fn rewrite_after_trap(address: u64, instruction: Instruction) {
-    if is_rewritable(instruction) {
+    if is_rewritable(instruction) && REWRITING.load(Ordering::Relaxed) {
         // Else it traps again.
         let _ = rewrite(address);
     }
@@ -228,10 +230,11 @@ pub(crate) fn rewrite_after_trap(address: u64, instruction: Instruction) {
 /// # Errors
 /// See [`Refusal`].
 pub fn rewrite(address: u64) -> Result<(), Refusal> {
+    let _lock = LOCK.take().ok_or(Refusal::Busy)?;
+    // Under the lock: `undo_all` forbids it before it takes the lock.
     if !REWRITING.load(Ordering::Relaxed) {
         return Err(Refusal::Off);
     }
-    let _lock = LOCK.take().ok_or(Refusal::Busy)?;
     let code = match look(address) {
         Seen::Rewritten { .. } => return Ok(()),
         Seen::Code(code) => code,
@@ -240,21 +243,34 @@ pub fn rewrite(address: u64) -> Result<(), Refusal> {
         decode(code.bytes()).filter(|&instruction| is_rewritable(instruction)).ok_or(Refusal::NotASite)?;
     let at = usize::try_from(address).map_err(|_| Refusal::NotASite)?;
     let original: [u8; JUMP] = *code.bytes().first_chunk().ok_or(Refusal::NotASite)?;
+    let known = SITES.find(at).filter(|site| {
+        let same = site.is(instruction, original);
+        if site.state().phase == Phase::Rewritten {
+            // Its jump is gone: other code is there now, or the same once more.
+            REWRITTEN.fetch_sub(1, Ordering::Relaxed);
+            site.set(Phase::Original);
+        }
+        if !same {
+            // Its record stays as it is, for threads that are in the trampoline.
+            site.retire();
+        }
+        same
+    });
+    if known.is_some_and(|site| site.state().phase == Phase::Refused) {
+        return Err(Refusal::Protected);
+    }
+    // What forbids one site forbids all.
     let patch = Patch::new().inspect_err(|_| set_rewriting(false))?;
-    let site = match SITES.find(at) {
-        Some(site) if site.is(instruction, original) => site,
-        known => {
-            // Other code was there. Its record stays as it is for threads that are in the trampoline.
-            known.inspect(|site| site.retire());
+    let site = match known {
+        Some(site) => site,
+        None => {
             let trampoline = near::trampoline(at, instruction.length)?;
             let site = SITES.add(at, instruction, original, trampoline).ok_or(Refusal::Full)?;
-            near::fill(&patch, trampoline, at + usize::from(instruction.length), site)?;
+            near::fill(&patch, trampoline, at + usize::from(instruction.length), site)
+                .inspect_err(|_| site.set(Phase::Refused))?;
             site
         }
     };
-    if site.state().phase == Phase::Refused {
-        return Err(Refusal::Protected);
-    }
     let jump = site.jump().ok_or(Refusal::Unreachable)?;
     site.set(Phase::Changing);
     // SAFETY: the site holds `original`, as was just read under the lock; threads that meet the bytes in between are sent to the
