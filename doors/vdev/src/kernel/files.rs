@@ -240,20 +240,27 @@ impl Kernel {
         self.hide_file(&file);
         self.files.unbind(file.owner);
         let id = file.queue;
-        // A queue that was reset since knows nothing of this file any more.
-        if file.generation != self.wq(id).generation || !self.wq(id).enabled {
+        // A queue that was enabled anew since knows nothing of this file any more.
+        if file.generation != self.wq(id).generation {
             return;
         }
+        if self.wq(id).enabled {
+            self.drain(id, file.opened.pasid);
+        }
+        let wq = self.wq_mut(id);
+        wq.clients = wq.clients.saturating_sub(1);
+    }
+
+    /// Waits for what an opener has submitted, and takes its PASID from a dedicated queue.
+    fn drain(&mut self, id: Id, pasid: u32) {
         if self.wq(id).shared() {
-            self.command(id, CommandCode::DrainPasid, file.opened.pasid);
+            self.command(id, CommandCode::DrainPasid, pasid);
         } else if wq_needs_pasid(self, id) {
             // An error leaves the queue disabled, as it does in the driver; the next open() will say so.
             let _ = self.set_pasid(id, None);
         } else {
             self.command(id, CommandCode::DrainWq, bank(id.index));
         }
-        let wq = self.wq_mut(id);
-        wq.clients = wq.clients.saturating_sub(1);
     }
 
     pub(super) fn check_write(&self, open: u64, caller: Caller, batch: bool) -> Result<(), Errno> {

@@ -36,7 +36,7 @@ use cpuinfo::Cpus;
 use device::{Dsa, Engine, Group, State, Wq};
 use files::{Files, OpenFile};
 use silicon::Silicon;
-use telpher_abi::registers::DeviceState;
+use telpher_abi::registers::{DeviceState, WqState};
 use telpher_vdev_wire::message::{Opened, Report};
 use tree::{Content, Item, Tree};
 
@@ -267,15 +267,18 @@ impl Kernel {
         self.devices.iter().any(|dsa| dsa.number == device && dsa.errors[0] & 1 == 1)
     }
 
-    /// Every queue: number of its device, its own, whether it takes descriptors.
+    /// Every queue: number of its device, its own, whether it takes descriptors. The device's own word counts too: after a
+    /// reset of the function it takes none, whatever the driver believes.
     #[must_use]
     pub fn queues(&self) -> Vec<(u32, u32, bool)> {
-        let of = |dsa: &Dsa| {
-            let number = dsa.number;
-            let wqs = dsa.wqs.iter().zip(0..);
-            wqs.map(move |(wq, index)| (number, index, wq.enabled)).collect::<Vec<_>>()
-        };
-        self.devices.iter().flat_map(of).collect()
+        let mut queues = Vec::new();
+        for dsa in &self.devices {
+            for ((index, wq), number) in dsa.wqs.iter().enumerate().zip(0..) {
+                let works = dsa.silicon.device().wq_state(index) == WqState::Enabled;
+                queues.push((dsa.number, number, wq.enabled && works));
+            }
+        }
+        queues
     }
 
     /// The flavour.

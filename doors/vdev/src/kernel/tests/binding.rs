@@ -404,6 +404,18 @@ fn a_change_of_the_function_while_enabled_halts_the_device() {
 }
 
 #[test]
+fn a_reset_of_the_function_stops_its_queues_behind_the_drivers_back() {
+    let mut kernel = brought(SPR, LATEST, Enabled);
+    assert_eq!(write(&mut kernel, "/sys/bus/pci/devices/0000:6a:01.0/reset", "1"), Ok(()));
+    assert_eq!(get(&mut kernel, "wq0.0/state").as_deref(), Ok("enabled"));
+    assert!(kernel.queues().iter().all(|(.., enabled)| !enabled));
+    assert_eq!(kernel.open("/dev/dsa/wq0.1", caller(1, 1)), Err(Errno::NXIO));
+    assert_eq!(unbind(&mut kernel, "idxd", "dsa0"), Ok(()));
+    bring(&mut kernel, Enabled);
+    assert!(kernel.open("/dev/dsa/wq0.1", caller(1, 1)).is_ok());
+}
+
+#[test]
 fn every_uevent_tells_what_the_device_is() {
     let mut kernel = brought(SPR, LATEST, Enabled);
     for (path, text) in [

@@ -4,6 +4,7 @@ mod attributes;
 mod binding;
 mod files;
 mod flavours;
+mod hostile;
 mod loading;
 mod readers;
 
