@@ -4,7 +4,7 @@
 //! args ──► bench ──► sweep | ops | pollution ──► measure, distance, crossover
 //!            └─► report ──► table | json | csv on standard output, one HTML file
 //!      ──► list
-//!      ──► run ──► telpher-vdev
+//!      ──► run, trace ──► telpher-vdev
 //! ```
 //!
 //! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed.
@@ -16,6 +16,7 @@ mod ffi;
 mod list;
 mod report;
 mod run;
+mod trace;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let outcome: Result<(), Box<dyn std::error::Error>> = match cli.command {
         args::Command::Bench(bench) => bench::run(&bench).map_err(Into::into),
         args::Command::List(list) => list::run(&list).map_err(Into::into),
+        args::Command::Trace(args) => trace::run(&args).map_err(Into::into),
         args::Command::Run(args) => {
             return run::run(&args).unwrap_or_else(|error| {
                 let _ = fail(&told(&error));

@@ -1,8 +1,9 @@
 //! The language of `--inject`: what shall go wrong, how often, and to whom.
 
+use crate::trace::words;
 use std::fmt;
 use telpher_abi::{Opcode, Status};
-use telpher_vdev_wire::message::Inject;
+pub use telpher_vdev_wire::message::Inject;
 
 /// The language, for a command's help.
 pub const LANGUAGE: &str = "\
@@ -128,13 +129,7 @@ fn optional_rate(text: &str) -> Result<(&str, u32), InjectError> {
 }
 
 fn nanoseconds(text: &str) -> Result<u64, InjectError> {
-    const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-    let wrong = || error(text, "a time such as 500ns, 200us, 5ms or 1s");
-    let (digits, unit) = UNITS
-        .iter()
-        .find_map(|(name, unit)| text.strip_suffix(name).map(|digits| (digits, *unit)))
-        .ok_or_else(wrong)?;
-    digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)
+    words::nanoseconds(text).ok_or_else(|| error(text, "a time such as 500ns, 200us, 5ms or 1s"))
 }
 
 /// Pages from the first address's to the last one's.
@@ -149,7 +144,7 @@ fn pages(text: &str) -> Result<(u64, u64), InjectError> {
 }
 
 fn status(text: &str) -> Result<u32, InjectError> {
-    let named = Status::ALL.iter().find(|known| crate::trace::words::status(**known) == text);
+    let named = Status::ALL.iter().find(|known| words::status(**known) == text);
     let code = named.map(|known| u64::from(known.code())).or_else(|| number(text));
     let code = code.filter(|code| (1..0x40).contains(code)).and_then(|code| u32::try_from(code).ok());
     code.ok_or_else(|| error(text, "a status: a code from 0x01 to 0x3f, or a name such as hardware-read-error"))
@@ -157,14 +152,7 @@ fn status(text: &str) -> Result<u32, InjectError> {
 
 /// The bit of an operation, by name, short name or code.
 fn operation(text: &str) -> Result<u64, InjectError> {
-    let short = match text {
-        "move" | "copy" => "memory-move",
-        "crc" => "crc-generation",
-        "flush" => "cache-flush",
-        other => other,
-    };
-    let named = Opcode::ALL.iter().find(|known| known.name() == short).map(|known| u64::from(known.code()));
-    let code = named.or_else(|| text.strip_prefix("0x").and_then(|_| number(text))).filter(|code| *code < 64);
+    let code = words::opcode(text).map(|known| u64::from(known.code())).filter(|code| *code < 64);
     let names = || Opcode::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
     code.map(|code| 1 << code).ok_or_else(|| error(text, format!("an operation: {}", names())))
 }

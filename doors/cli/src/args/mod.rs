@@ -4,6 +4,7 @@ mod bench;
 mod error;
 pub(crate) mod operation;
 mod run;
+mod trace;
 pub(crate) mod values;
 
 pub(crate) use bench::{
@@ -11,6 +12,7 @@ pub(crate) use bench::{
 };
 pub(crate) use error::sentence;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
+pub(crate) use trace::{EndFilter, LineFormat, Trace};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -42,6 +44,7 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     List(List),
     Run(Box<Run>),
+    Trace(Box<Trace>),
 }
 
 /// Show devices, groups, queues, engines and what they can do.

@@ -64,6 +64,15 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
+/// A time with its unit, `500ns`, `200us`, `5ms` or `1s`, in nanoseconds.
+#[must_use]
+pub fn nanoseconds(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+    let (digits, unit) =
+        UNITS.iter().find_map(|(name, unit)| text.strip_suffix(name).map(|digits| (digits, *unit)))?;
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
 /// Named values, in order.
 pub type Fields = Vec<(String, Value)>;
 
@@ -74,6 +83,20 @@ pub fn operation(opcode: Opcode) -> String {
         Opcode::Unknown(code) => format!("operation-{code:#04x}"),
         known => known.name().into(),
     }
+}
+
+/// An operation by its name, a short one (`move`, `copy`, `crc`, `flush`), or its code (`0x03`).
+#[must_use]
+pub fn opcode(text: &str) -> Option<Opcode> {
+    let name = match text {
+        "move" | "copy" => "memory-move",
+        "crc" => "crc-generation",
+        "flush" => "cache-flush",
+        other => other,
+    };
+    let named = Opcode::ALL.iter().copied().find(|known| known.name() == name);
+    let code = || text.strip_prefix("operation-").unwrap_or(text).strip_prefix("0x");
+    named.or_else(|| u8::from_str_radix(code()?, 16).ok().map(Opcode::from_code))
 }
 
 /// A status as a word: the name of its code, in lower case with hyphens.
@@ -337,6 +360,17 @@ mod tests {
         );
         let odd = Descriptor::new(Opcode::Unknown(0x3f));
         assert_eq!(call_of(&odd), "operation-0x3f(src=0x0, dst=0x0, size=0)");
+    }
+
+    #[test]
+    fn operations_are_named_as_people_name_them() {
+        for known in Opcode::ALL {
+            assert_eq!(opcode(&operation(*known)), Some(*known));
+        }
+        assert_eq!(opcode("copy"), Some(Opcode::MemoryMove));
+        assert_eq!(opcode("0x20"), Some(Opcode::CacheFlush));
+        assert_eq!(opcode(&operation(Opcode::Unknown(0x3f))), Some(Opcode::Unknown(0x3f)));
+        assert_eq!(opcode("shuffle"), None);
     }
 
     #[test]

@@ -1,0 +1,150 @@
+//! Options of `telpher trace`.
+
+use super::values::ValueError;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::str::FromStr;
+use telpher_abi::{Opcode, Status};
+use telpher_vdev::trace::words;
+
+/// Filter and summarise a trace that `telpher run --trace` has written.
+///
+/// Reads either format and writes the lines that pass every filter, in the same order. A batch and its members are filtered
+/// one by one.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher trace dsa.trace --status failed               every descriptor that did not succeed
+  telpher trace dsa.trace --op memory-move --slower-than 100us
+  telpher trace dsa.trace --queue wq0.1 --summary       numbers of one queue
+  telpher trace dsa.trace --format json | jq .          the same as a JSON object a line")]
+pub(crate) struct Trace {
+    /// The trace; - is standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Only of these processes.
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub(crate) process: Vec<u32>,
+    /// Only of these queues, such as wq0.1.
+    #[arg(long, value_name = "QUEUE", value_delimiter = ',')]
+    pub(crate) queue: Vec<QueueName>,
+    /// Only these operations, such as memory-move or fill.
+    #[arg(long, value_name = "OP", value_delimiter = ',')]
+    pub(crate) op: Vec<OperationName>,
+    /// Only descriptors that ended so: a status by name or code (page-fault, 0x03), failed (everything but success), or
+    /// unfinished (no end at all).
+    #[arg(long, value_name = "STATUS", value_delimiter = ',')]
+    pub(crate) status: Vec<EndFilter>,
+    /// Only descriptors that took longer, such as 50us or 2ms.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) slower_than: Option<u64>,
+    /// Numbers instead of lines: descriptors by operation, end and size.
+    #[arg(long)]
+    pub(crate) summary: bool,
+    /// Lines to read, or a JSON object a line (with --summary one in all).
+    #[arg(long, value_enum, default_value_t = LineFormat::Text)]
+    pub(crate) format: LineFormat,
+}
+
+/// How lines are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum LineFormat {
+    /// Lines to read.
+    Text,
+    /// JSON.
+    Json,
+}
+
+/// A queue's name, `wqM.N`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct QueueName(pub(crate) String);
+
+impl FromStr for QueueName {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let numbers = text.strip_prefix("wq").and_then(|rest| rest.split_once('.'));
+        let known =
+            numbers.is_some_and(|(device, queue)| device.parse::<u32>().is_ok() && queue.parse::<u32>().is_ok());
+        if known {
+            Ok(QueueName(text.into()))
+        } else {
+            Err(ValueError(format!("'{text}' is not a queue such as wq0.1")))
+        }
+    }
+}
+
+/// An operation by the name it has in traces.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct OperationName(pub(crate) String);
+
+impl FromStr for OperationName {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let names = || Opcode::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
+        words::opcode(text)
+            .map(|opcode| OperationName(words::operation(opcode)))
+            .ok_or_else(|| ValueError(format!("'{text}' is not an operation; there are {}", names())))
+    }
+}
+
+/// How a descriptor shall have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EndFilter {
+    /// With this code.
+    Code(u8),
+    /// With any but success.
+    Failed,
+    /// Not at all.
+    Unfinished,
+}
+
+impl FromStr for EndFilter {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        match text {
+            "failed" => return Ok(EndFilter::Failed),
+            "unfinished" => return Ok(EndFilter::Unfinished),
+            _ => {}
+        }
+        let named = Status::ALL.iter().find(|known| words::status(**known) == text).map(|known| known.code());
+        let code = || text.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        named.or_else(code).map(|code| EndFilter::Code(code & 0x3f)).ok_or_else(|| {
+            ValueError(format!(
+                "'{text}' is not a status; it is a name such as page-fault, a code such as 0x03, failed or unfinished"
+            ))
+        })
+    }
+}
+
+fn time(text: &str) -> Result<u64, ValueError> {
+    words::nanoseconds(text)
+        .ok_or_else(|| ValueError(format!("'{text}' is not a time; give one such as 500ns, 50us, 2ms or 1s")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_named_or_numbered() {
+        assert_eq!("page-fault".parse(), Ok(EndFilter::Code(3)));
+        assert_eq!("0x83".parse(), Ok(EndFilter::Code(3)));
+        assert_eq!("failed".parse(), Ok(EndFilter::Failed));
+        assert!("oops".parse::<EndFilter>().unwrap_err().to_string().contains("page-fault"));
+    }
+
+    #[test]
+    fn operations_have_their_short_names_too() {
+        assert_eq!("move".parse(), Ok(OperationName("memory-move".into())));
+        assert!("x".parse::<OperationName>().unwrap_err().to_string().contains("memory-move, fill"));
+    }
+
+    #[test]
+    fn queues_and_times_look_as_everywhere() {
+        assert_eq!("wq0.1".parse(), Ok(QueueName("wq0.1".into())));
+        assert!("wq0".parse::<QueueName>().is_err());
+        assert!("0.1".parse::<QueueName>().is_err());
+        assert_eq!(time("50us"), Ok(50_000));
+        assert!(time("50").is_err());
+    }
+}

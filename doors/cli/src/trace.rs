@@ -1,0 +1,237 @@
+//! `telpher trace`: a trace of `telpher run`, filtered and summed.
+
+use crate::args::{EndFilter, LineFormat, Trace};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use telpher_vdev::summary::Summary;
+use telpher_vdev::trace::line::Story;
+use telpher_vdev::trace::{Line, ParseError};
+
+/// Why a trace could not be told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TraceError {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{} is not a trace of `telpher run`", path.display())]
+    Parse {
+        /// Which file.
+        path: PathBuf,
+        #[source]
+        source: ParseError,
+    },
+    /// Standard output refuses.
+    #[error("cannot write the result")]
+    Output(#[source] io::Error),
+}
+
+/// Writes what passes the filters, or its numbers, to standard output.
+///
+/// # Errors
+/// If the file is no trace, or cannot be read.
+pub(crate) fn run(args: &Trace) -> Result<(), TraceError> {
+    let read = |source| TraceError::Read { path: args.file.clone(), source };
+    let input: Box<dyn BufRead> = if args.file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(&args.file).map_err(read)?))
+    };
+    match tell(args, input, BufWriter::new(io::stdout().lock())) {
+        // Whoever reads has seen enough.
+        Err(TraceError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+fn tell(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<(), TraceError> {
+    let mut summary = Summary::default();
+    let (mut text, mut number) = (String::new(), 0);
+    loop {
+        text.clear();
+        let read = input.read_line(&mut text);
+        if read.map_err(|source| TraceError::Read { path: args.file.clone(), source })? == 0 {
+            break;
+        }
+        number += 1;
+        let line = match Line::parse(text.trim_end_matches('\n'), number) {
+            Ok(line) => line,
+            // The run was killed in the middle of its last line.
+            Err(_) if number > 1 && !text.ends_with('\n') => {
+                eprintln!("telpher: the last line of {} is not whole", args.file.display());
+                break;
+            }
+            Err(source) => return Err(TraceError::Parse { path: args.file.clone(), source }),
+        };
+        if !passes(args, &line) {
+            continue;
+        }
+        if args.summary {
+            summary.add_line(&line);
+            continue;
+        }
+        let written = match args.format {
+            LineFormat::Text => writeln!(out, "{line}"),
+            LineFormat::Json => {
+                writeln!(out, "{}", serde_json::to_string(&line).expect("lines are plain data with string keys"))
+            }
+        };
+        written.map_err(TraceError::Output)?;
+    }
+    if args.summary {
+        let written = match args.format {
+            LineFormat::Text => write!(out, "{summary}"),
+            LineFormat::Json => {
+                let json = serde_json::to_string_pretty(&summary);
+                writeln!(out, "{}", json.expect("a summary is plain data with string keys"))
+            }
+        };
+        written.map_err(TraceError::Output)?;
+    }
+    out.flush().map_err(TraceError::Output)
+}
+
+/// True if a line passes every filter that was given. What is not about one descriptor's end passes only where no filter asks
+/// for that.
+fn passes(args: &Trace, line: &Line) -> bool {
+    let origin = line.origin();
+    let any = |wanted: bool, given: bool| !given || wanted;
+    if !any(args.process.contains(&origin.process), !args.process.is_empty())
+        || !any(args.queue.iter().any(|queue| queue.0 == origin.queue), !args.queue.is_empty())
+    {
+        return false;
+    }
+    let asks = !args.op.is_empty() || !args.status.is_empty() || args.slower_than.is_some();
+    match line {
+        Line::Descriptor(story) => {
+            any(args.op.iter().any(|op| op.0 == story.operation), !args.op.is_empty())
+                && any(args.status.iter().any(|filter| ended_so(*filter, story)), !args.status.is_empty())
+                && args.slower_than.is_none_or(|limit| story.duration_ns.is_some_and(|time| time > limit))
+        }
+        Line::Misuse(misuse) => {
+            // The operation stands before the parenthesis.
+            let operation = misuse.party.descriptor.split('(').next().unwrap_or_default();
+            args.status.is_empty()
+                && args.slower_than.is_none()
+                && any(args.op.iter().any(|op| op.0 == operation), !args.op.is_empty())
+        }
+        Line::Lost(_) => !asks,
+    }
+}
+
+fn ended_so(filter: EndFilter, story: &Story) -> bool {
+    match (filter, story.status) {
+        (EndFilter::Code(code), Some(status)) => status & 0x3f == code,
+        (EndFilter::Failed, Some(status)) => status & 0x3f != 1,
+        // Refused, lost and abandoned ones had no success either.
+        (EndFilter::Failed, None) => true,
+        (EndFilter::Unfinished, status) => status.is_none(),
+        (EndFilter::Code(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::Parser;
+
+    const TRACE: &str = "\
+0.000001000 1/1 wq0.0 #1 enqcmd memory-move(src=0x10, dst=0x20, size=64, flags=crav|rcr) = 0x01 success <5.000us>
+0.000002000 1/2 wq0.1 #1 movdir64b batch(list=0x40, count=2) = 0x05 batch-fail members=2 <9.000us>
+0.000002000 1/2 wq0.1     #1[0] fill(pattern=0x0, dst=0x20, size=4096) = 0x83 page-fault-write bytes=100 fault=0x84 <7.000us>
+0.000003000 2/2 wq0.1 #2 movdir64b fill(pattern=0x0, dst=0x20, size=64) = (not completed)
+0.000004000 2/2 wq0.1 #3 enqcmd nop() = (retry) retries=7
+0.000005000 2/2 wq0.1 misuse read-after-write address=0x20 len=64: #2 source-1 of fill(dst=0x20)
+0.000006000 2/2 wq0.1 lost entries=4
+";
+
+    fn told(options: &[&str], input: &str) -> Result<String, TraceError> {
+        let words = [&["telpher", "trace", "some.trace"], options].concat();
+        let crate::args::Command::Trace(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("`telpher trace` is the command")
+        };
+        let mut out = Vec::new();
+        tell(&args, input.as_bytes(), &mut out).map(|()| String::from_utf8(out).unwrap())
+    }
+
+    /// Which lines of the trace come out, by number.
+    fn lines(options: &[&str]) -> Vec<usize> {
+        let out = told(options, TRACE).unwrap();
+        let number = |line: &str| TRACE.lines().position(|known| known == line).unwrap() + 1;
+        out.lines().map(number).collect()
+    }
+
+    #[test]
+    fn each_filter_keeps_its_lines() {
+        assert_eq!(lines(&[]), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(lines(&["--process", "2"]), [4, 5, 6, 7]);
+        assert_eq!(lines(&["--queue", "wq0.0,wq9.9"]), [1]);
+        assert_eq!(lines(&["--op", "fill"]), [3, 4, 6]);
+        assert_eq!(lines(&["--op", "copy,batch"]), [1, 2]);
+        assert_eq!(lines(&["--status", "failed"]), [2, 3, 4, 5]);
+        assert_eq!(lines(&["--status", "page-fault,success"]), [1, 3]);
+        assert_eq!(lines(&["--status", "unfinished", "--op", "nop"]), [5]);
+        assert_eq!(lines(&["--slower-than", "5us"]), [2, 3]);
+        assert_eq!(lines(&["--slower-than", "5us", "--queue", "wq0.0"]), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn json_goes_in_and_out() {
+        let json = told(&["--format", "json"], TRACE).unwrap();
+        assert_eq!(json.lines().count(), 7);
+        assert_eq!(told(&[], &json).unwrap(), TRACE);
+        let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        assert_eq!((&first["queue"], &first["operands"]["size"]), (&"wq0.0".into(), &64.into()));
+    }
+
+    #[test]
+    fn a_summary_counts_what_passes() {
+        let text = told(&["--summary", "--queue", "wq0.1"], TRACE).unwrap();
+        assert!(text.starts_with("3 descriptors, 100 B completed, by 2 processes\n"), "{text}");
+        for part in [
+            "1 batch-fail",
+            "1 page-fault",
+            "1 not completed",
+            "7 retries",
+            "1 finding: 1 read-after-write",
+            "lacks 4 events",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        let json = told(&["--summary", "--format", "json"], TRACE).unwrap();
+        let summary: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(summary["operations"]["memory-move"]["ends"]["success"], 1);
+    }
+
+    #[test]
+    fn a_torn_last_line_is_let_pass_and_anything_else_is_not() {
+        let torn = &TRACE[..TRACE.len() - 20];
+        assert_eq!(told(&[], torn).unwrap().lines().count(), 6);
+        let error = told(&[], "hello\n").unwrap_err();
+        assert_eq!(error.to_string(), "some.trace is not a trace of `telpher run`");
+        let error = told(&[], &format!("{TRACE}oops\n{TRACE}")).unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(source, "line 8 is not a line of a trace: oops");
+    }
+
+    #[test]
+    fn a_bad_filter_is_answered_with_what_it_takes() {
+        for (options, said) in [
+            (["--queue", "0.1"], "not a queue such as wq0.1"),
+            (["--op", "x"], "there are nop"),
+            (["--status", "x"], "page-fault"),
+            (["--slower-than", "5"], "50us"),
+        ] {
+            let words = [&["telpher", "trace", "f"], &options[..]].concat();
+            let error = Cli::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}
