@@ -84,7 +84,7 @@ fn perform(
     let address = |memory| registers.address(memory, segment_base);
     let in_line = |pointer: Pointer| {
         let destination = registers.pointer(pointer, segment_base);
-        if destination % 64 == 0 { Ok(destination) } else { Err(Stop::GeneralProtection) }
+        if destination.is_multiple_of(64) { Ok(destination) } else { Err(Stop::GeneralProtection) }
     };
     match instruction.operation {
         Operation::Movdir64b { destination, source } => {

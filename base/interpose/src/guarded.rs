@@ -3,6 +3,7 @@
 //! The functions are leaves that keep nothing on the stack, so a fault anywhere in their code goes on at one landing.
 #![allow(unsafe_code, reason = "touches the program's memory, by assembly whose faults are caught")]
 
+use crate::context;
 use crate::decode::Segment;
 use crate::thread::Thread;
 use std::arch::{global_asm, is_x86_feature_detected};
@@ -14,7 +15,7 @@ pub(crate) struct Fault {
     pub(crate) signal: i32,
     pub(crate) info: libc::siginfo_t,
     /// `REG_TRAPNO`, `REG_ERR`, `REG_CR2` of the context.
-    pub(crate) registers: [i64; 3],
+    pub(crate) registers: [u64; 3],
 }
 
 impl std::fmt::Debug for Fault {
@@ -27,8 +28,7 @@ impl std::fmt::Debug for Fault {
 }
 
 /// The registers of a context that describe a fault.
-pub(crate) const FAULT_REGISTERS: [usize; 3] =
-    [libc::REG_TRAPNO as usize, libc::REG_ERR as usize, libc::REG_CR2 as usize];
+pub(crate) const FAULT_REGISTERS: [i32; 3] = [libc::REG_TRAPNO, libc::REG_ERR, libc::REG_CR2];
 
 global_asm!(
     r#"
@@ -188,16 +188,16 @@ pub(crate) fn probe_write(address: u64) -> Result<(), Faulted> {
 
 /// Called by the handler of SIGSEGV and SIGBUS: true if the fault was one of ours and the thread goes on at the landing.
 pub(crate) fn fixup(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
-    let registers = &mut context.uc_mcontext.gregs;
-    let instruction = registers[libc::REG_RIP as usize].cast_unsigned();
+    let instruction = context::instruction(context);
     let code = (&raw const telpher_interpose_guarded_begin).addr()..(&raw const telpher_interpose_guarded_end).addr();
     if !usize::try_from(instruction).is_ok_and(|instruction| code.contains(&instruction)) {
         return false;
     }
-    let fault = Fault { signal, info: *info, registers: FAULT_REGISTERS.map(|register| registers[register]) };
+    let fault =
+        Fault { signal, info: *info, registers: FAULT_REGISTERS.map(|register| context::get(context, register)) };
     // SAFETY: this thread's, and whoever reads it was told by the return value of the interrupted function.
     unsafe { (*Thread::current().fault.get()).write(fault) };
-    registers[libc::REG_RIP as usize] = (&raw const telpher_interpose_guarded_landing).addr() as i64;
+    context::go_on(context, (&raw const telpher_interpose_guarded_landing).addr() as u64);
     true
 }
 
@@ -207,7 +207,7 @@ const FROM_KERNEL: i32 = 0x80;
 impl Fault {
     /// #GP as Linux reports it.
     pub(crate) fn general_protection() -> Self {
-        const TRAP_GP: i64 = 13;
+        const TRAP_GP: u64 = 13;
         // SAFETY: plain data, of which zero is valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         (info.si_signo, info.si_code) = (libc::SIGSEGV, FROM_KERNEL);
@@ -216,7 +216,7 @@ impl Fault {
 
     /// The same fault of an access by `segment`: addresses by the stack segment that are not canonical raise #SS.
     pub(crate) fn seen_by(mut self, segment: Segment) -> Self {
-        const TRAP_SS: i64 = 12;
+        const TRAP_SS: u64 = 12;
         if segment == Segment::Stack && self.info.si_code == FROM_KERNEL {
             self.signal = libc::SIGBUS;
             self.info.si_signo = libc::SIGBUS;

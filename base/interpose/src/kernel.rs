@@ -16,6 +16,11 @@ pub(crate) struct KernelAction {
     pub(crate) mask: u64,
 }
 
+/// A C integer as a call's argument.
+const fn word(value: i32) -> usize {
+    (value as isize).cast_unsigned()
+}
+
 /// Bytes of the kernel's signal set.
 const SET_BYTES: usize = 8;
 
@@ -26,21 +31,21 @@ const SET_BYTES: usize = 8;
 #[inline]
 unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = arguments;
-    let result: isize;
+    let result: i64;
     // SAFETY: the kernel's calling convention: it preserves everything but rax, rcx and r11. What it does to memory is the
     // caller's promise.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") number as isize => result,
+            inlateout("rax") number => result,
             in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
             lateout("rcx") _, lateout("r11") _,
             options(nostack),
         );
     }
     // Errors are -4095..=-1; the cast keeps such a small number.
-    #[allow(clippy::cast_possible_truncation, reason = "between -4095 and -1")]
-    if (-4095..0).contains(&result) { Err(-result as Errno) } else { Ok(result.cast_unsigned()) }
+    #[allow(clippy::cast_possible_truncation, reason = "-4095 to -1, or a word of 64 bits")]
+    if (-4095..0).contains(&result) { Err(-result as Errno) } else { Ok(result.cast_unsigned() as usize) }
 }
 
 /// `rt_sigaction`.
@@ -52,7 +57,7 @@ pub(crate) unsafe fn action(signal: i32, new: Option<&KernelAction>) -> Result<K
     let new = new.map_or(0, |new| std::ptr::from_ref(new).addr());
     // SAFETY: both are structures of the kernel's layout that live across the call; the handler is the caller's promise.
     unsafe {
-        call(libc::SYS_rt_sigaction, [signal as usize, new, (&raw mut old).expose_provenance(), SET_BYTES, 0, 0])?;
+        call(libc::SYS_rt_sigaction, [word(signal), new, (&raw mut old).expose_provenance(), SET_BYTES, 0, 0])?;
     }
     Ok(old)
 }
@@ -90,7 +95,7 @@ pub(crate) fn mask(change: Option<(Change, u64)>) -> u64 {
     };
     // SAFETY: both sets have the kernel's eight bytes and live across the call. With such arguments the call cannot fail.
     let _ = unsafe {
-        call(libc::SYS_rt_sigprocmask, [how as usize, set, (&raw mut old).expose_provenance(), SET_BYTES, 0, 0])
+        call(libc::SYS_rt_sigprocmask, [word(how), set, (&raw mut old).expose_provenance(), SET_BYTES, 0, 0])
     };
     old
 }
@@ -120,7 +125,7 @@ pub(crate) fn send_again(signal: i32, info: &libc::siginfo_t) -> Result<(), Errn
     let (pid, tid) = ids();
     let info = std::ptr::from_ref(info).expose_provenance();
     // SAFETY: reads a siginfo that lives; to oneself any si_code may be sent. What a signal does is the program's affair.
-    unsafe { call(libc::SYS_rt_tgsigqueueinfo, [pid, tid, signal as usize, info, 0, 0]) }.map(|_| ())
+    unsafe { call(libc::SYS_rt_tgsigqueueinfo, [pid, tid, word(signal), info, 0, 0]) }.map(|_| ())
 }
 
 /// `rt_sigpending`.
@@ -175,7 +180,7 @@ pub(crate) fn serialise_all_threads() -> Result<(), Errno> {
 pub(crate) fn map(address: Option<usize>, bytes: usize, protection: i32) -> Result<usize, Errno> {
     let place = if address.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
-    let arguments = [address.unwrap_or(0), bytes, protection as usize, flags as usize, usize::MAX, 0];
+    let arguments = [address.unwrap_or(0), bytes, word(protection), word(flags), usize::MAX, 0];
     // SAFETY: new memory, which replaces none.
     let got = unsafe { call(libc::SYS_mmap, arguments) }?;
     match address {
@@ -195,7 +200,7 @@ pub(crate) fn map(address: Option<usize>, bytes: usize, protection: i32) -> Resu
 /// They are the caller's, and nobody uses them.
 pub(crate) unsafe fn forbid(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: forwarded.
-    unsafe { call(libc::SYS_mprotect, [address, bytes, libc::PROT_NONE as usize, 0, 0, 0]) }.map(|_| ())
+    unsafe { call(libc::SYS_mprotect, [address, bytes, word(libc::PROT_NONE), 0, 0, 0]) }.map(|_| ())
 }
 
 /// This process' memory as a file: writes through it do not ask for write permission of the pages, and copy private ones.
@@ -210,7 +215,7 @@ impl Memory {
     pub(crate) fn open() -> Result<Self, Errno> {
         let path = c"/proc/thread-self/mem";
         let flags = libc::O_RDWR | libc::O_CLOEXEC;
-        let arguments = [libc::AT_FDCWD as usize, path.as_ptr().addr(), flags as usize, 0, 0, 0];
+        let arguments = [word(libc::AT_FDCWD), path.as_ptr().addr(), word(flags), 0, 0, 0];
         // SAFETY: the path is a string that lives.
         let descriptor = unsafe { call(libc::SYS_openat, arguments) }?;
         Ok(Self { descriptor })

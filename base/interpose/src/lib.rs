@@ -4,6 +4,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-interpose is for x86-64 Linux: it decodes its instructions and edits its signal frames");
 
+mod context;
 pub mod decode;
 mod emulate;
 mod entry;

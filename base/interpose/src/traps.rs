@@ -7,11 +7,10 @@
 
 use crate::decode::{self, Instruction, Operation};
 use crate::emulate::segment_base;
-use crate::registers::Registers;
 use crate::signals::deliver::{self, is_raised};
 use crate::sites::{self, Seen};
 use crate::thread::{Thread, Trapped};
-use crate::{Errno, Handler, entry, guarded, signals, vectors};
+use crate::{Errno, Handler, context, entry, guarded, signals, vectors};
 use libc::{siginfo_t, ucontext_t};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -69,7 +68,7 @@ unsafe extern "C-unwind" fn trap(signal: i32, info: *mut siginfo_t, context: *mu
     let (info_seen, context_seen) = unsafe { (&*info, &mut *context) };
     if is_raised(info_seen) {
         let taken = if signal == libc::SIGILL {
-            if context_seen.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned() == entry::trap_address() {
+            if context::instruction(context_seen) == entry::trap_address() {
                 // SAFETY: the kernel's frame of SIGILL.
                 return unsafe { deliver::leave(thread, info, context) };
             }
@@ -87,45 +86,12 @@ unsafe extern "C-unwind" fn trap(signal: i32, info: *mut siginfo_t, context: *mu
     unsafe { deliver::deliver(thread, signal, info, context) }
 }
 
-/// The general registers of a context, before an instruction of `length` bytes.
-fn registers(context: &ucontext_t, length: u8) -> Registers {
-    /// Where the kernel keeps rax, rcx, rdx, …
-    const ORDER: [i32; 16] = [
-        libc::REG_RAX,
-        libc::REG_RCX,
-        libc::REG_RDX,
-        libc::REG_RBX,
-        libc::REG_RSP,
-        libc::REG_RBP,
-        libc::REG_RSI,
-        libc::REG_RDI,
-        libc::REG_R8,
-        libc::REG_R9,
-        libc::REG_R10,
-        libc::REG_R11,
-        libc::REG_R12,
-        libc::REG_R13,
-        libc::REG_R14,
-        libc::REG_R15,
-    ];
-    let general = ORDER.map(|register| context.uc_mcontext.gregs[register as usize].cast_unsigned());
-    Registers { general, next: instruction_pointer(context) + u64::from(length) }
-}
-
-fn instruction_pointer(context: &ucontext_t) -> u64 {
-    context.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned()
-}
-
-fn set_instruction_pointer(context: &mut ucontext_t, address: u64) {
-    context.uc_mcontext.gregs[libc::REG_RIP as usize] = address.cast_signed();
-}
-
 /// SIGILL that the processor raised: true if the thread goes on in the emulation.
 fn illegal(thread: &Thread, context: &mut ucontext_t) -> bool {
-    let site = instruction_pointer(context);
+    let site = context::instruction(context);
     let code = match sites::look(site) {
         Seen::Rewritten { trampoline } => {
-            set_instruction_pointer(context, trampoline);
+            context::go_on(context, trampoline);
             return true;
         }
         Seen::Code(code) => code,
@@ -153,7 +119,7 @@ fn emulate_after_return(thread: &Thread, context: &mut ucontext_t, trapped: Trap
     // Now, so that a signal that arrives on the return is put off, and not handled with RIP in our code and this thread's
     // `trapped` in use.
     thread.inside.fetch_add(1, Ordering::Relaxed);
-    set_instruction_pointer(context, entry::enter_trapped as *const () as u64);
+    context::go_on(context, entry::enter_trapped as *const () as u64);
 }
 
 /// SIGSEGV or SIGBUS of an access: true if it was to a portal and the thread goes on.
@@ -161,7 +127,7 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
     if thread.is_inside() {
         return false;
     }
-    let site = instruction_pointer(context);
+    let site = context::instruction(context);
     let code = match sites::look(site) {
         // Not a fault of the instruction that was there.
         Seen::Rewritten { .. } => return false,
@@ -170,7 +136,7 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
     let Some(instruction) = decode::decode(code.bytes()) else {
         return false;
     };
-    let registers = registers(context, instruction.length);
+    let registers = context::registers(context, instruction.length);
     let handler = handler();
     // SAFETY: a fault has an address, or zero.
     let faulted = unsafe { info.si_addr() }.addr() as u64;
@@ -188,14 +154,14 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
             let whole = vectors::mask(context, mask, elements);
             match vectors::zmm(context, source) {
                 // Anything else reaches a device in pieces, and is dropped.
-                Some(data) if whole && destination % 64 == 0 => {
+                Some(data) if whole && destination.is_multiple_of(64) => {
                     emulate_after_return(thread, context, Trapped { instruction, site, data });
                 }
-                _ => set_instruction_pointer(context, registers.next),
+                _ => context::go_on(context, registers.next),
             }
         }
         Operation::Store { .. } | Operation::Movdiri { .. } if handler.is_portal(faulted) => {
-            set_instruction_pointer(context, registers.next);
+            context::go_on(context, registers.next);
         }
         Operation::StringStore { moves, bytes, repeat, narrow } if handler.is_portal(faulted) => {
             drop_element(context, registers.next, moves, bytes, repeat, narrow);
@@ -208,20 +174,21 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
 /// Drops one element of STOS or MOVS: moves the pointers on, and counts.
 fn drop_element(context: &mut ucontext_t, next: u64, moves: bool, bytes: u8, repeat: bool, narrow: bool) {
     /// The direction flag.
-    const DF: i64 = 1 << 10;
-    let registers = &mut context.uc_mcontext.gregs;
-    let step = if registers[libc::REG_EFL as usize] & DF == 0 { i64::from(bytes) } else { -i64::from(bytes) };
-    let mut add = |register: i32, step: i64| {
-        let value = registers[register as usize].wrapping_add(step);
-        registers[register as usize] = if narrow { value & 0xffff_ffff } else { value };
-        registers[register as usize]
+    const DF: u64 = 1 << 10;
+    let size = u64::from(bytes);
+    let step = if context::get(context, libc::REG_EFL) & DF == 0 { size } else { size.wrapping_neg() };
+    let mut add = |register: i32, step: u64| {
+        let sum = context::get(context, register).wrapping_add(step);
+        let sum = if narrow { sum & 0xffff_ffff } else { sum };
+        context::set(context, register, sum);
+        sum
     };
     add(libc::REG_RDI, step);
     if moves {
         add(libc::REG_RSI, step);
     }
     // With a count of zero it would not have faulted.
-    if !repeat || add(libc::REG_RCX, -1) == 0 {
-        set_instruction_pointer(context, next);
+    if !repeat || add(libc::REG_RCX, u64::MAX) == 0 {
+        context::go_on(context, next);
     }
 }

@@ -31,15 +31,12 @@ unsafe extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, context: *mut
         VIOLATIONS.fetch_add(1, Ordering::Relaxed);
     }
     // SAFETY: what the kernel gives to a handler.
-    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    let (info, registers) = unsafe { (&*info, &(*context).uc_mcontext.gregs) };
+    // SAFETY: as before; queued signals have a value.
+    let value = if info.si_code == libc::SI_QUEUE { unsafe { info.si_value() }.sival_ptr.addr() } else { 0 };
     let call = Call {
         signal,
-        // SAFETY: as before; queued signals have a value.
-        value: if unsafe { (*info).si_code } == libc::SI_QUEUE {
-            unsafe { (*info).si_value() }.sival_ptr.addr()
-        } else {
-            0
-        },
+        value,
         instruction: registers[libc::REG_RIP as usize] as u64,
         r15: registers[libc::REG_R15 as usize] as u64,
     };
@@ -96,7 +93,7 @@ fn a_signal_in_the_emulation_is_handled_right_behind_the_instruction() {
         let realtime = libc::SIGRTMIN() + 2;
         let all = [libc::SIGUSR1, libc::SIGSEGV, libc::SIGUSR2, libc::SIGILL, realtime];
         for mask in [0, u64::MAX] {
-            all.map(|signal| handle(signal, mask));
+            all.into_iter().for_each(|signal| handle(signal, mask));
             let (thunk, before) = enqcmd();
             let mask_before = signals::mask(None);
             // Trapped first, rewritten then.

@@ -4,6 +4,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "addresses have 64 bits here")]
 
 mod common;
+#[path = "../../../ci/skip.rs"]
+mod skip;
 
 use common::thunk::{State, Thunk, assert_same};
 use common::{PORTAL, dies, exits, map, start};
@@ -23,7 +25,7 @@ fn one() -> MutexGuard<'static, ()> {
 fn has_64_byte_stores(test: &str) -> bool {
     let has = is_x86_feature_detected!("avx512f");
     if !has {
-        println!("SKIPPED: {test}: this processor has no AVX-512");
+        skip::skip(test, "this processor has no AVX-512");
     }
     has
 }

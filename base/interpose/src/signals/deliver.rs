@@ -2,6 +2,7 @@
 
 use super::table::{Locked, TABLE};
 use super::{Action, PROTECTED, bit, handles, reinstall};
+use crate::context;
 use crate::guarded::FAULT_REGISTERS;
 use crate::kernel::{self, ALL, Change};
 use crate::thread::{MARK, Thread};
@@ -10,17 +11,6 @@ use std::sync::atomic::Ordering;
 
 /// A handler of the program. One that asked for the number alone does not look at the rest.
 type Function = extern "C-unwind" fn(i32, *mut siginfo_t, *mut ucontext_t);
-
-/// The mask in a context, of which the kernel reads and writes eight bytes.
-pub(crate) fn context_mask(context: &ucontext_t) -> u64 {
-    super::to_bits(&context.uc_sigmask)
-}
-
-/// Changes the mask in a context.
-pub(crate) fn set_context_mask(context: &mut ucontext_t, mask: u64) {
-    // SAFETY: the set is at least eight bytes, of which the kernel's frame has exactly these.
-    unsafe { (&raw mut context.uc_sigmask).cast::<u64>().write(mask) }
-}
 
 /// True if the processor or the kernel raised the signal for what this thread did, rather than somebody for whatever reason.
 pub(crate) fn is_raised(info: &siginfo_t) -> bool {
@@ -56,7 +46,7 @@ pub(super) unsafe extern "C-unwind" fn wrapper(signal: i32, info: *mut siginfo_t
     if action.handler == libc::SIG_IGN {
         return;
     }
-    let before = thread.blocked(context_mask(context_seen));
+    let before = thread.blocked(context::mask(context_seen));
     // SAFETY: forwarded; the kernel has applied the mask, and the mark where it is needed.
     unsafe { run(thread, signal, action, before | action.mask, info, context) };
 }
@@ -66,9 +56,9 @@ fn put_off(thread: &Thread, signal: i32, info: &siginfo_t, context: &mut ucontex
     // No other signal from here to the return from this one: the one that is interrupted last must be the last to say what mask to
     // return to.
     kernel::mask(Some((Change::Block, ALL)));
-    thread.mask.store(context_mask(context), Ordering::Relaxed);
+    thread.mask.store(context::mask(context), Ordering::Relaxed);
     thread.deferred.store(1, Ordering::Relaxed);
-    set_context_mask(context, ALL);
+    context::set_mask(context, ALL);
     // It is blocked, so it arrives again when the mask is restored. A real-time signal is lost if the queue has been filled to its
     // limit since it was taken from there.
     let _ = kernel::send_again(signal, info);
@@ -113,8 +103,8 @@ fn by_default(signal: i32, info: &siginfo_t, context: &mut ucontext_t) {
     }
     let _ = kernel::send_again(signal, info);
     // As the frame says what is blocked after the return, it must not be blocked there.
-    let mask = context_mask(context) & !set;
-    set_context_mask(context, mask);
+    let mask = context::mask(context) & !set;
+    context::set_mask(context, mask);
 }
 
 /// SIGILL, SIGBUS or SIGSEGV for the program, whose context is `context`.
@@ -130,16 +120,16 @@ pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t,
         // As `put_off`, but it cannot be blocked.
         thread.keep_sent(signal, info_seen);
         if thread.deferred.load(Ordering::Relaxed) == 0 {
-            thread.mask.store(context_mask(context_seen), Ordering::Relaxed);
+            thread.mask.store(context::mask(context_seen), Ordering::Relaxed);
             thread.deferred.store(1, Ordering::Relaxed);
-            set_context_mask(context_seen, ALL);
+            context::set_mask(context_seen, ALL);
         }
         return;
     }
     // A fault of ours: what is to be said about it is said from the outside.
     thread.inside.store(0, Ordering::Relaxed);
     note_stack(thread, context_seen);
-    let before = thread.blocked(context_mask(context_seen));
+    let before = thread.blocked(context::mask(context_seen));
     if before & bit(signal) != 0 {
         if raised {
             by_default(signal, info_seen, context_seen);
@@ -160,7 +150,7 @@ pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t,
         Some(action) => {
             let own = if action.flags & libc::SA_NODEFER as u64 == 0 { bit(signal) } else { 0 };
             let blocked = before | action.mask | own;
-            kernel::mask(Some((Change::Set, real(context_mask(context_seen) | blocked))));
+            kernel::mask(Some((Change::Set, real(context::mask(context_seen) | blocked))));
             // SAFETY: forwarded.
             unsafe { run(thread, signal, action, blocked, info, context) };
         }
@@ -188,9 +178,9 @@ unsafe fn run(
     // SAFETY: the kernel's frame.
     let seen = unsafe { &mut *context };
     // The program's view of the mask that is returned to.
-    let mask = context_mask(seen);
+    let mask = context::mask(seen);
     let mark = mask & MARK;
-    set_context_mask(seen, mask & !MARK | thread.blocked(mask));
+    context::set_mask(seen, mask & !MARK | thread.blocked(mask));
     if (blocked | action.mask) & PROTECTED != 0 {
         thread.set_blocked(MARK, blocked);
     }
@@ -199,9 +189,9 @@ unsafe fn run(
     handler(signal, info, context);
     // SAFETY: the kernel's frame; the handler has returned.
     let seen = unsafe { &mut *context };
-    let mask = context_mask(seen);
+    let mask = context::mask(seen);
     thread.set_blocked(mark, mask);
-    set_context_mask(seen, mask & !(PROTECTED | MARK) | mark);
+    context::set_mask(seen, mask & !(PROTECTED | MARK) | mark);
     send_unblocked(thread, mask);
 }
 
@@ -221,15 +211,15 @@ pub(crate) unsafe fn leave(thread: &Thread, info: *mut siginfo_t, context: *mut 
     // SAFETY: the kernel's frame, on this stack.
     let seen = unsafe { &mut *context };
     thread.inside.store(0, Ordering::Relaxed);
-    seen.uc_mcontext.gregs[libc::REG_RIP as usize] = thread.resume.load(Ordering::Relaxed).cast_signed();
+    context::go_on(seen, thread.resume.load(Ordering::Relaxed));
     if thread.deferred.swap(0, Ordering::Relaxed) != 0 {
-        set_context_mask(seen, thread.mask.load(Ordering::Relaxed));
+        context::set_mask(seen, thread.mask.load(Ordering::Relaxed));
     }
     if thread.faulted.replace(false) {
         // SAFETY: the flag says that it was written.
         let fault = unsafe { (*thread.fault.get()).assume_init() };
         for (register, value) in FAULT_REGISTERS.into_iter().zip(fault.registers) {
-            seen.uc_mcontext.gregs[register] = value;
+            context::set(seen, register, value);
         }
         // SAFETY: the kernel's frame, whose siginfo nobody has read.
         unsafe { info.write(fault.info) };
@@ -237,6 +227,6 @@ pub(crate) unsafe fn leave(thread: &Thread, info: *mut siginfo_t, context: *mut 
         unsafe { deliver(thread, fault.signal, info, context) };
         return;
     }
-    let blocked = thread.blocked(context_mask(seen));
+    let blocked = thread.blocked(context::mask(seen));
     send_unblocked(thread, blocked);
 }

@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SPAN: usize = 64;
 /// Behind the call.
 const BACK: usize = 11;
+/// From there to the word that the call reads.
+const CALL_TO: u8 = 29;
 /// The jump back to the program.
 const LEAVE: usize = 19;
 /// Address of `entry::enter`, which the call reads.
 const ENTER: usize = 40;
+const _: () = assert!(BACK + CALL_TO as usize == ENTER);
 /// Address of the site's record.
 const RECORD: usize = 48;
 
@@ -80,8 +83,8 @@ pub(super) fn fill(patch: &Patch, place: usize, next: usize, site: &'static Site
     let mut bytes = [0xcc; SPAN];
     // lea rsp, [rsp - 128]
     bytes[..5].copy_from_slice(&[0x48, 0x8d, 0x64, 0x24, 0x80]);
-    // call [rip + ENTER - BACK]
-    bytes[5..BACK].copy_from_slice(&[0xff, 0x15, (ENTER - BACK) as u8, 0, 0, 0]);
+    // call [rip + CALL_TO]
+    bytes[5..BACK].copy_from_slice(&[0xff, 0x15, CALL_TO, 0, 0, 0]);
     // lea rsp, [rsp + 128]
     bytes[BACK..LEAVE].copy_from_slice(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
     let leave = jump(place + LEAVE, next).ok_or(Refusal::Unreachable)?;
@@ -97,6 +100,7 @@ pub(super) fn fill(patch: &Patch, place: usize, next: usize, site: &'static Site
 /// # Safety
 /// It is a trampoline's.
 pub(super) unsafe fn site(back: u64) -> &'static Site {
+    #[allow(clippy::cast_possible_truncation, reason = "addresses have 64 bits here")]
     let record = std::ptr::with_exposed_provenance::<*const Site>(back as usize + RECORD - BACK);
     // SAFETY: a trampoline ends with the address of its record, which lies in a static and is never changed.
     unsafe { &*record.read() }

@@ -1,7 +1,7 @@
 //! A portal that keeps what arrives, and a way to execute any instruction with any registers.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-pub mod thunk;
+pub(crate) mod thunk;
 
 use std::cell::UnsafeCell;
 use std::os::unix::process::ExitStatusExt;
@@ -14,34 +14,34 @@ const PAGE: usize = 4096;
 
 /// The handler of all tests.
 #[derive(Debug)]
-pub struct Portal {
+pub(crate) struct Portal {
     page: OnceLock<u64>,
     /// Descriptors taken.
-    pub taken: AtomicU64,
+    pub(crate) taken: AtomicU64,
     /// The next ENQCMDs are told to retry.
-    pub full: AtomicBool,
+    pub(crate) full: AtomicBool,
     /// What `wait` answers.
-    pub limited: AtomicBool,
+    pub(crate) limited: AtomicBool,
     /// Waits that asked with these control bits.
-    pub waits: [AtomicU64; 2],
+    pub(crate) waits: [AtomicU64; 2],
     /// Called in the middle of every submission.
-    pub hook: OnceLock<fn()>,
+    pub(crate) hook: OnceLock<fn()>,
     last: Spin<Arrived>,
 }
 
 /// The last that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Arrived {
-    pub how: Option<How>,
-    pub offset: u64,
-    pub descriptor: [u64; 8],
-    pub monitor: Option<Monitor>,
-    pub deadline: u64,
+pub(crate) struct Arrived {
+    pub(crate) how: Option<How>,
+    pub(crate) offset: u64,
+    pub(crate) descriptor: [u64; 8],
+    pub(crate) monitor: Option<Monitor>,
+    pub(crate) deadline: u64,
 }
 
 /// A lock that never calls the system.
 #[derive(Debug)]
-pub struct Spin<T> {
+pub(crate) struct Spin<T> {
     held: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -50,11 +50,11 @@ pub struct Spin<T> {
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
-    pub const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Spin { held: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    pub fn with<R>(&self, what: impl FnOnce(&mut T) -> R) -> R {
+    pub(crate) fn with<R>(&self, what: impl FnOnce(&mut T) -> R) -> R {
         while self.held.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             std::hint::spin_loop();
         }
@@ -65,7 +65,7 @@ impl<T> Spin<T> {
     }
 }
 
-pub static PORTAL: Portal = Portal {
+pub(crate) static PORTAL: Portal = Portal {
     page: OnceLock::new(),
     taken: AtomicU64::new(0),
     full: AtomicBool::new(false),
@@ -77,11 +77,11 @@ pub static PORTAL: Portal = Portal {
 
 impl Portal {
     /// Address of the portal page.
-    pub fn page(&self) -> u64 {
+    pub(crate) fn page(&self) -> u64 {
         *self.page.get_or_init(|| map_low(PAGE, libc::PROT_READ))
     }
 
-    pub fn last(&self) -> Arrived {
+    pub(crate) fn last(&self) -> Arrived {
         self.last.with(|last| *last)
     }
 }
@@ -122,19 +122,19 @@ impl Handler for Portal {
 }
 
 /// Installs the portal, once.
-pub fn start(rewrite: bool) -> &'static Portal {
+pub(crate) fn start(rewrite: bool) -> &'static Portal {
     PORTAL.page();
     install(&PORTAL, Options { rewrite }).unwrap();
     &PORTAL
 }
 
 /// Pages of private memory.
-pub fn map(bytes: usize, protection: i32) -> u64 {
+pub(crate) fn map(bytes: usize, protection: i32) -> u64 {
     map_with(bytes, protection, 0)
 }
 
 /// Pages of private memory below 2 GiB.
-pub fn map_low(bytes: usize, protection: i32) -> u64 {
+pub(crate) fn map_low(bytes: usize, protection: i32) -> u64 {
     map_with(bytes, protection, libc::MAP_32BIT)
 }
 
@@ -147,28 +147,26 @@ fn map_with(bytes: usize, protection: i32, flags: i32) -> u64 {
 }
 
 /// Changes the protection of pages.
-pub fn protect(address: u64, bytes: usize, protection: i32) {
+pub(crate) fn protect(address: u64, bytes: usize, protection: i32) {
+    let pages = std::ptr::with_exposed_provenance_mut(address as usize);
     // SAFETY: memory of the test.
-    assert_eq!(
-        unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(address as usize), bytes, protection) },
-        0
-    );
+    assert_eq!(unsafe { libc::mprotect(pages, bytes, protection) }, 0);
 }
 
 /// 64 bytes of the test's memory.
-pub fn write(address: u64, data: [u64; 8]) {
+pub(crate) fn write(address: u64, data: [u64; 8]) {
     // SAFETY: memory of the test.
     unsafe { std::ptr::with_exposed_provenance_mut::<[u64; 8]>(address as usize).write_unaligned(data) };
 }
 
 /// 64 bytes of the test's memory.
-pub fn read(address: u64) -> [u64; 8] {
+pub(crate) fn read(address: u64) -> [u64; 8] {
     // SAFETY: memory of the test.
     unsafe { std::ptr::with_exposed_provenance::<[u64; 8]>(address as usize).read_unaligned() }
 }
 
 /// Different bytes for every seed; dword 0 is zero, as ENQCMD wants it.
-pub fn descriptor(seed: u64) -> [u64; 8] {
+pub(crate) fn descriptor(seed: u64) -> [u64; 8] {
     std::array::from_fn(|i| if i == 0 { seed << 32 } else { seed.wrapping_mul(i as u64 + 0x0101_0101_0101_0101) })
 }
 
@@ -176,7 +174,7 @@ const CASE: &str = "TELPHER_INTERPOSE_TEST_CASE";
 
 /// In the child made by [`run_child`], runs `what` and exits with its result; in the parent runs the child and returns what
 /// became of it. Whoever changes the process' signals does so in a child.
-pub fn in_child(case: &str, what: impl FnOnce() -> i32) -> Output {
+pub(crate) fn in_child(case: &str, what: impl FnOnce() -> i32) -> Output {
     if std::env::var(CASE).is_ok_and(|name| name == case) {
         std::process::exit(what());
     }
@@ -186,14 +184,14 @@ pub fn in_child(case: &str, what: impl FnOnce() -> i32) -> Output {
 
 /// The child of `case` ended with `code`.
 #[track_caller]
-pub fn exits(case: &str, code: i32, what: impl FnOnce() -> i32) {
+pub(crate) fn exits(case: &str, code: i32, what: impl FnOnce() -> i32) {
     let output = in_child(case, what);
     assert_eq!(output.status.code(), Some(code), "{output:?}");
 }
 
 /// The child of `case` was killed by `signal`.
 #[track_caller]
-pub fn dies(case: &str, signal: i32, what: impl FnOnce() -> i32) {
+pub(crate) fn dies(case: &str, signal: i32, what: impl FnOnce() -> i32) {
     let output = in_child(case, what);
     assert_eq!(output.status.signal(), Some(signal), "{output:?}");
 }

@@ -10,24 +10,24 @@ const CODE: usize = 2 * 4096;
 /// Everything an instruction may change, and what it must not.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct State {
+pub(crate) struct State {
     /// xmm0 to xmm15 by their low 128 bits where there is nothing wider.
-    pub vectors: [[u64; 8]; 32],
+    pub(crate) vectors: [[u64; 8]; 32],
     /// k0 to k7.
-    pub masks: [u64; 8],
+    pub(crate) masks: [u64; 8],
     /// In the processor's order; rsp is not set.
-    pub general: [u64; 16],
+    pub(crate) general: [u64; 16],
     /// The 128 bytes below the stack pointer.
-    pub red_zone: [u64; 16],
+    pub(crate) red_zone: [u64; 16],
     /// rflags.
-    pub flags: u64,
+    pub(crate) flags: u64,
     /// MXCSR.
-    pub mxcsr: u64,
+    pub(crate) mxcsr: u64,
 }
 
 impl State {
     /// Different values everywhere.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut next = seed;
         let mut random = || {
             next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -46,7 +46,7 @@ impl State {
     }
 
     /// With registers set.
-    pub fn with(mut self, registers: &[(usize, u64)]) -> Self {
+    pub(crate) fn with(mut self, registers: &[(usize, u64)]) -> Self {
         for &(register, value) in registers {
             self.general[register] = value;
         }
@@ -56,10 +56,10 @@ impl State {
 
 /// The function. Its code is never writable once made.
 #[derive(Debug)]
-pub struct Thunk {
+pub(crate) struct Thunk {
     start: u64,
     /// Address of the instruction.
-    pub site: u64,
+    pub(crate) site: u64,
     length: usize,
 }
 
@@ -74,17 +74,17 @@ struct Data {
 
 impl Thunk {
     /// For the instruction in `bytes`.
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         Self::build(0, |_, _| bytes.to_vec())
     }
 
     /// For the instruction in `bytes`, which starts `offset` bytes into a page.
-    pub fn place(bytes: &[u8], offset: usize) -> Self {
+    pub(crate) fn place(bytes: &[u8], offset: usize) -> Self {
         Self::build(offset, |_, _| bytes.to_vec())
     }
 
     /// For the instruction that `bytes` makes of its own address and that of [`set_near`](Self::set_near)'s bytes.
-    pub fn relative(bytes: impl Fn(u64, u64) -> Vec<u8>) -> Self {
+    pub(crate) fn relative(bytes: impl Fn(u64, u64) -> Vec<u8>) -> Self {
         Self::build(0, bytes)
     }
 
@@ -129,7 +129,7 @@ impl Thunk {
     }
 
     /// The bytes at the site now.
-    pub fn code(&self) -> Vec<u8> {
+    pub(crate) fn code(&self) -> Vec<u8> {
         // SAFETY: the code is readable as long as the thunk lives.
         unsafe {
             std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.site as usize), self.length).to_vec()
@@ -137,7 +137,7 @@ impl Thunk {
     }
 
     /// Address of the instruction behind.
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.site + self.length as u64
     }
 
@@ -146,18 +146,18 @@ impl Thunk {
     }
 
     /// Sets the 64 bytes that an instruction may name relative to itself.
-    pub fn set_near(&self, bytes: [u64; 8]) {
+    pub(crate) fn set_near(&self, bytes: [u64; 8]) {
         // SAFETY: writable memory of this thunk, which no reference points to.
         unsafe { (&raw mut (*self.data()).near).write(bytes) };
     }
 
     /// Address of those bytes.
-    pub fn near(&self) -> u64 {
+    pub(crate) fn near(&self) -> u64 {
         self.start + (CODE + std::mem::offset_of!(Data, near)) as u64
     }
 
     /// Executes it. One thread at a time.
-    pub fn run(&self, before: &State) -> State {
+    pub(crate) fn run(&self, before: &State) -> State {
         // SAFETY: the code saves what the ABI says, and the instruction is what the test is about.
         unsafe {
             (&raw mut (*self.data()).before).write(*before);
@@ -250,7 +250,7 @@ const ZMM: [AsmRegisterZmm; 32] = [
 
 /// `after` is `before` but for `general` registers that are listed, flags, and what the thunk does not carry.
 #[track_caller]
-pub fn assert_same(before: &State, after: &State, flags: u64) {
+pub(crate) fn assert_same(before: &State, after: &State, flags: u64) {
     let mut expected = *before;
     // Not set.
     expected.general[4] = after.general[4];
