@@ -1,9 +1,9 @@
 //! Who is inside, for something that is taken away while others may be using it: enter, use, leave, without a lock.
 //!
 //! Whoever enters counts itself in before it looks whether the thing is there; whoever takes it away makes it disappear before it
-//! looks at the count. With sequentially consistent operations on either side, one of them sees the other.
+//! looks at the count. Dekker's pattern with a sequentially consistent fence on either side: one of them sees the other.
 
-use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence};
 
 /// A pointer to something that may be used by many and taken away by one.
 #[derive(Debug)]
@@ -26,28 +26,39 @@ impl<T> Gate<T> {
         Gate { inside: AtomicU32::new(0), thing: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
+    /// With nothing in it. Loom's atomics have no constant constructor.
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Gate { inside: AtomicU32::new(0), thing: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
     /// Puts something in; what was there has been [taken out](Gate::take_out).
     pub(crate) fn put_in(&self, thing: *mut T) {
-        // SeqCst (a release is enough): pairs with the load in `enter`; what the pointer stands for is seen.
-        self.thing.store(thing, Ordering::SeqCst);
+        // Release: pairs with the Acquire in `enter`; what the pointer stands for is seen.
+        self.thing.store(thing, Ordering::Release);
     }
 
     /// Goes in, if there is something.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Inside<'_, T>> {
-        // SeqCst: the count before the look at the pointer; pairs with the exchange in `take_out`.
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        let thing = self.thing.load(Ordering::SeqCst);
-        let inside = Inside { gate: self, thing };
+        self.inside.fetch_add(1, Ordering::Relaxed);
+        // SeqCst: the count before the look at the pointer; pairs with the fence in `take_out`.
+        fence(Ordering::SeqCst);
+        // Acquire: pairs with the Release in `put_in`.
+        let thing = self.thing.load(Ordering::Acquire);
         // Dropping it counts out.
+        let inside = Inside { gate: self, thing };
         (!thing.is_null()).then_some(inside)
     }
 
     /// Takes the thing away and waits, with `pause`, until nobody is inside.
     pub(crate) fn take_out(&self, mut pause: impl FnMut()) -> *mut T {
-        // SeqCst: the pointer before the look at the count; pairs with the count in `enter`.
-        let thing = self.thing.swap(std::ptr::null_mut(), Ordering::SeqCst);
-        while self.inside.load(Ordering::SeqCst) != 0 {
+        // Acquire: pairs with the Release in `put_in`, of another thread perhaps.
+        let thing = self.thing.swap(std::ptr::null_mut(), Ordering::Acquire);
+        // SeqCst: the pointer before the look at the count; pairs with the fence in `enter`.
+        fence(Ordering::SeqCst);
+        // Acquire: pairs with the Release in `drop`; every use is over.
+        while self.inside.load(Ordering::Acquire) != 0 {
             pause();
         }
         thing
@@ -55,8 +66,8 @@ impl<T> Gate<T> {
 
     /// In a forked child, which has one thread only: nobody is inside, and the thing stays where it is, unused.
     pub(crate) fn forget(&self) {
-        self.thing.store(std::ptr::null_mut(), Ordering::SeqCst);
-        self.inside.store(0, Ordering::SeqCst);
+        self.thing.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
     }
 }
 
@@ -71,7 +82,7 @@ impl<T> Inside<'_, T> {
 impl<T> Drop for Inside<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SeqCst (a release is enough): pairs with the load in `take_out`; the use is over.
-        self.gate.inside.fetch_sub(1, Ordering::SeqCst);
+        // Release: pairs with the Acquire in `take_out`; the use is over.
+        self.gate.inside.fetch_sub(1, Ordering::Release);
     }
 }

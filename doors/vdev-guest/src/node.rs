@@ -19,6 +19,7 @@ use crate::run;
 use crate::sync::{AtomicU16, Ordering};
 use crate::sys::{self, Errno};
 use std::os::fd::RawFd;
+use telpher_vdev_wire::name::NodeName;
 use telpher_vdev_wire::settings::View;
 
 mod name;
@@ -104,7 +105,6 @@ pub(crate) fn open(path: &[u8], flags: u32) -> Result<RawFd, Errno> {
     let number = take_number()?;
     match install(number, &opening, flags) {
         Ok(fd) => {
-            name::give(fd, opened.open, opened.device, opened.wq);
             let mut files = FILES.hold();
             files[usize::from(number)] = File { descriptors: 1, ..file };
             set_descriptor(fd, number + 1);
@@ -173,7 +173,7 @@ pub(crate) fn is_node(fd: RawFd) -> bool {
 /// Recognises a node among the descriptors a program got by other ways (kept across exec, received); true if it is one. It
 /// belongs to another address space: it can be closed, duplicated and asked for its queue, and everything else is EPERM.
 pub(crate) fn adopt(fd: RawFd) -> bool {
-    let Some((open, device, wq)) = name::read(fd) else { return false };
+    let Some(NodeName { open, device, wq }) = name::of_socket(fd) else { return false };
     let mut files = FILES.hold();
     let known = files.iter().position(|file| file.stage == Stage::Foreign && file.open == open);
     let Some(index) = known.or_else(|| files.iter().position(|file| file.stage == Stage::Free)) else { return false };

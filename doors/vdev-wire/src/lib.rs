@@ -14,6 +14,7 @@ pub mod board;
 pub mod event;
 pub mod lease;
 pub mod message;
+pub mod name;
 mod ring;
 pub mod settings;
 mod sync;

@@ -11,6 +11,7 @@ use telpher_vdev_wire::VERSION;
 use telpher_vdev_wire::board::{Board, ENABLED};
 use telpher_vdev_wire::lease::Lease;
 use telpher_vdev_wire::message::{Kind, Opened, Reply, Report, Request};
+use telpher_vdev_wire::name::NodeName;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What the host knows.
@@ -115,6 +116,7 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
         Kind::Open if path == super::NODE => {
             let (theirs, ours) = UnixStream::pair().unwrap();
             known.ends.push(ours);
+            name(theirs.as_raw_fd(), known.ends.len() as u64);
             text = Opened { open: known.ends.len() as u64, ..*opened }.as_bytes().to_vec();
             descriptors = vec![theirs.as_raw_fd(), shared[0], shared[1]];
             kept = Some(theirs);
@@ -126,6 +128,20 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
     reply.data_len = u32::try_from(text.len()).unwrap();
     send(connection, &[reply.as_bytes(), &text].concat(), &descriptors);
     drop(kept);
+}
+
+/// Names a file's socket, as the host does.
+fn name(fd: RawFd, open: u64) {
+    let directory = String::from_utf8(crate::run::directory().to_vec()).unwrap();
+    let text = NodeName { open, device: 0, wq: 0 }.to_text(directory.rsplit('/').next().unwrap());
+    // AF_UNIX is 1.
+    let mut address = libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] };
+    for (place, byte) in address.sun_path[1..].iter_mut().zip(text.bytes()) {
+        *place = byte.cast_signed();
+    }
+    let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + text.len();
+    // SAFETY: the address outlives the call.
+    unsafe { call(libc::SYS_bind, [word(fd), (&raw const address).addr(), len, 0, 0, 0]) }.unwrap();
 }
 
 fn send(connection: &File, packet: &[u8], descriptors: &[RawFd]) {

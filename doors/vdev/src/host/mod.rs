@@ -37,6 +37,7 @@ use telpher_abi::{Descriptor, Opcode};
 use telpher_model::Response;
 use telpher_vdev_wire::lease::{Statistics, TraceEntry};
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, STRICT, THREADED, TRACE};
+use telpher_vdev_wire::name::NodeName;
 
 /// How open files behave, as `telpher run` was told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -126,8 +127,8 @@ struct Files {
 }
 
 impl Host {
-    /// A host for a driver. `name` is the run's, unique on this machine: each file's socket is called `<name>/<open>` in
-    /// the abstract namespace.
+    /// A host for a driver. `name` is the run's, unique on this machine: each file's socket has a [`NodeName`] in the
+    /// abstract namespace.
     ///
     /// # Errors
     /// For want of descriptors.
@@ -254,7 +255,9 @@ impl Host {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let file = self.open_file(path, caller, None, Some(ours))?;
-        let name = SocketAddrUnix::new_abstract_name(format!("{}/{}", self.name, file.info.open).as_bytes())?;
+        let FileInfo { open, device, wq, .. } = file.info;
+        let name = NodeName { open, device, wq }.to_text(&self.name);
+        let name = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
         let prepared = rustix::net::bind(&theirs, &name).and_then(|()| {
             let end = file.end.as_ref().ok_or(Errno::BADF)?;
             let interest = epoll::EventFlags::IN | epoll::EventFlags::HUP;

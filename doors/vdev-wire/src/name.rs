@@ -1,0 +1,46 @@
+//! What an open node's socket is called in the abstract namespace: a program that got the descriptor from elsewhere (kept across
+//! exec, received) can still tell what it is.
+
+/// An open node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeName {
+    /// Its number in the run.
+    pub open: u64,
+    /// Device, `dsaM`.
+    pub device: u32,
+    /// Queue, `wqM.N`.
+    pub wq: u32,
+}
+
+impl NodeName {
+    /// The name in a run: `telpher-1234-9f2c/17/0.3`.
+    #[must_use]
+    pub fn to_text(&self, run: &str) -> String {
+        format!("{run}/{}/{}.{}", self.open, self.device, self.wq)
+    }
+
+    /// The node a name stands for in that run; `None` for every other name. Does not allocate.
+    #[must_use]
+    pub fn parse(run: &[u8], name: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(name.strip_prefix(run)?.strip_prefix(b"/")?).ok()?;
+        let (open, queue) = text.split_once('/')?;
+        let (device, wq) = queue.split_once('.')?;
+        Some(NodeName { open: open.parse().ok()?, device: device.parse().ok()?, wq: wq.parse().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_node_of_which_run() {
+        let name = NodeName { open: u64::MAX, device: 3, wq: 15 };
+        let text = name.to_text("telpher-1-ab");
+        assert_eq!(NodeName::parse(b"telpher-1-ab", text.as_bytes()), Some(name));
+        assert_eq!(NodeName::parse(b"telpher-1-a", text.as_bytes()), None);
+        for other in ["", "telpher-1-ab", "telpher-1-ab/", "telpher-1-ab/1", "telpher-1-ab/1/2", "telpher-1-ab/1/2.x"] {
+            assert_eq!(NodeName::parse(b"telpher-1-ab", other.as_bytes()), None, "{other}");
+        }
+    }
+}
