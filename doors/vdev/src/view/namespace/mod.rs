@@ -114,11 +114,7 @@ pub fn available() -> Result<(), Reason> {
 /// # Errors
 /// [`Reason::Serve`], for want of descriptors or threads.
 pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(Entrance, Running), Reason> {
-    prepare_on(tree, Path::new("/"))
-}
-
-fn prepare_on<T: Tree>(tree: Arc<T>, machine: &Path) -> Result<(Entrance, Running), Reason> {
-    let (plan, layout) = plan::plan(&*tree, machine);
+    let (plan, layout) = plan::plan(&*tree, Path::new("/"));
     let (entrance, socket) = pair(plan, false)?;
     let waiters = Arc::new(Waiters::default());
     let (report, outcome) = channel();
@@ -132,9 +128,8 @@ fn prepare_on<T: Tree>(tree: Arc<T>, machine: &Path) -> Result<(Entrance, Runnin
         })
     };
     let plan = Arc::clone(&entrance.plan);
-    let machine = machine.to_owned();
     let serve = move || {
-        let files = |layout| FileSystem::new(tree, layout, &machine, waiters);
+        let files = |layout| FileSystem::new(tree, layout, waiters);
         serve(&socket, &plan, layout, files, &report);
     };
     let server =

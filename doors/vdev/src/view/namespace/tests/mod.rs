@@ -248,6 +248,34 @@ fn nothing_is_seen_outside_or_left_behind() {
     child.wait().unwrap();
     running.join();
     assert_eq!((mounts(), machine("/dev"), machine("/sys/bus")), before, "after it was killed");
+    let open = Command::new("ls").arg("/proc/self/fd").output().unwrap().stdout;
+    assert_eq!(says(&tree, "ls /proc/self/fd"), String::from_utf8(open).unwrap(), "no descriptor of ours");
+}
+
+#[test]
+fn a_view_within_a_view_shows_the_inner_device() {
+    let test = "a_view_within_a_view_shows_the_inner_device";
+    let script =
+        format!("ls /dev/dsa /dev/char; echo wq0.0 > {DRIVER}/bind; cat {DEVICE}/state; ls /dev/null /dev/dsa");
+    let says_so = "enabled\n/dev/null\n\n/dev/dsa:\nwq0.0\n";
+    if role().is_some() {
+        let outer = std::fs::read_to_string(format!("{DEVICE}/counter")).unwrap();
+        assert_eq!(outer, "1\n");
+        let said = says(&Arc::new(Double::default()), &script);
+        assert!(said.ends_with(says_so), "{said}");
+        assert_eq!(std::fs::read_to_string(format!("{DEVICE}/counter")).unwrap(), "2\n");
+        assert_eq!(std::fs::read_to_string(format!("{DEVICE}/state")).unwrap(), "disabled\n");
+        return;
+    }
+    if !possible(test) {
+        return;
+    }
+    let mut command = again(test, "inner");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (child, running) = start(&Arc::new(Double::default()), command);
+    let output = child.wait_with_output().unwrap();
+    running.join();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
