@@ -50,7 +50,7 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
             args::TraceFormat::Text => TraceFormat::Text,
             args::TraceFormat::Json => TraceFormat::JsonLines,
         },
-        inject: None,
+        inject: args.inject,
         check: args.check,
         summary: args.summary,
     })

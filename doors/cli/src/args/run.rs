@@ -3,6 +3,8 @@
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use telpher_vdev::hardware::Hardware;
+use telpher_vdev::inject::{self, Inject};
 
 /// Run a program, unmodified, on a virtual DSA.
 ///
@@ -18,27 +20,7 @@ use std::path::PathBuf;
 /// CPUID cannot be made to tell of the emulated instructions. /proc/cpuinfo does, and so does the variable
 /// TELPHER_INSTRUCTIONS, which holds `movdir64b enqcmd waitpkg`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Hardware:
-  spr-1         one Sapphire Rapids device, configured and enabled: four shared queues, four dedicated
-  spr-4         four of them, as in a two-socket server
-  xeon-max-8    eight of them
-  FILE.json     what accel-config's load-config reads and save-config writes, configured and enabled
-
-Injected faults (--inject) are words with commas, the seed makes a run repeatable:
-  seed=7,fault=0.01             one access in a hundred finds its page absent
-  retry=0.5,retry-burst=100     storms of Retry on shared queues
-  delay=0.1,delay-ns=50000      late completions
-  halt=1000                     the device halts at the thousandth descriptor
-  `telpher run --inject help` lists all of them.
-
-Examples:
-  telpher run -- accel-config list -i                    what the tool sees: one device, idle
-  telpher run -- sh -c 'accel-config load-config -c my.conf -e && ./my-program'
-  telpher run --hardware spr-1 --summary -- ./my-program   on configured queues, with a summary at the end
-  telpher run --hardware spr-1 --trace - -- ./my-program   every descriptor and record on standard error
-  telpher run --hardware spr-1 --check -- ./my-program     tell of misuse that a device would not notice
-  telpher run --abi 6.12 --no-rawio -- ./my-program        a kernel that refuses mmap: submission by write()")]
+#[command(after_help = after_help())]
 pub(crate) struct Run {
     /// What devices there are: a preset or a file [default: one device, not configured].
     #[arg(long, value_name = "PRESET|FILE")]
@@ -74,9 +56,9 @@ pub(crate) struct Run {
     /// Lines to read, or a JSON object a line.
     #[arg(long, value_enum, default_value_t = TraceFormat::Text, requires = "trace")]
     pub(crate) trace_format: TraceFormat,
-    /// What shall go wrong, such as seed=7,fault=0.01; see below.
-    #[arg(long, value_name = "SPEC")]
-    pub(crate) inject: Option<String>,
+    /// What shall go wrong, such as fault=1%,seed=7; see below.
+    #[arg(long, value_name = "SPEC", value_parser = inject::parse)]
+    pub(crate) inject: Option<Inject>,
     /// Report misuse that a device would not notice: a record reused or a buffer changed while in flight, a status that was
     /// not reset, descriptors that race.
     #[arg(long)]
@@ -89,19 +71,41 @@ pub(crate) struct Run {
     pub(crate) program: Vec<OsString>,
 }
 
+/// What stands below the options.
+fn after_help() -> String {
+    format!(
+        "\
+Hardware: {}, configured and enabled;
+or a file as accel-config's save-config writes it, likewise configured and enabled
+
+Injected faults (--inject):
+{}
+
+Examples:
+  telpher run -- accel-config list -i                      what the tool sees: one device, idle
+  telpher run -- sh -c 'accel-config load-config -c my.conf -e && ./my-program'
+  telpher run --hardware spr-1 --summary -- ./my-program   on configured queues, with a summary at the end
+  telpher run --hardware spr-1 --trace - -- ./my-program   every descriptor and record on standard error
+  telpher run --hardware spr-1 --check -- ./my-program     tell of misuse that a device would not notice
+  telpher run --abi 6.12 --no-rawio -- ./my-program        a kernel that refuses mmap: submission by write()",
+        Hardware::presets().join(", "),
+        inject::LANGUAGE
+    )
+}
+
 /// Kernels whose driver can be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Kernel {
-    /// Token attributes, no shared queues for programs.
+    /// Token attributes, no shared queues for programs, no write().
     #[value(name = "5.15")]
     V5_15,
-    /// Read buffers, op_config.
+    /// Read buffers, op_config; as its later updates: write() submits, and only CAP_SYS_RAWIO may map.
     #[value(name = "6.1")]
     V6_1,
-    /// Event log, prs_disable.
+    /// Event log, prs_disable, a directory for each open file.
     #[value(name = "6.6")]
     V6_6,
-    /// driver_name, write() submission.
+    /// A queue names its driver.
     #[value(name = "6.12")]
     V6_12,
 }

@@ -24,6 +24,18 @@ fn object<'a>(value: &'a Value, dev: &str) -> Option<&'a Value> {
     }
 }
 
+/// Takes a key out wherever it stands.
+fn without(value: &mut Value, key: &str) {
+    match value {
+        Value::Object(map) => {
+            map.remove(key);
+            map.values_mut().for_each(|inner| without(inner, key));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|inner| without(inner, key)),
+        _ => {}
+    }
+}
+
 /// One command that must fail, and the sentence the kernel's errno gives, if the tool shows it.
 fn refused(run: &Run, before: &str, command: &str) -> Done {
     let done = run.program(&["/bin/sh", "-ec", &format!("{before}\nset +e\naccel-config {command}\necho code $?")]);
@@ -48,7 +60,7 @@ in_both_views! {
         assert_eq!(device["max_transfer_size"], 1u64 << 31, "{device}");
         assert_eq!(device["state"], "disabled");
         assert!(device["cdev_major"].as_u64().is_some_and(|major| major > 0), "{device}");
-        assert_eq!(device["ungrouped_workqueues"].as_array().map(Vec::len), Some(8), "{device}");
+        assert_eq!(device["ungrouped workqueues"].as_array().map(Vec::len), Some(8), "{device}");
     }
 
     fn load_config_sets_what_the_file_says(view: View) {
@@ -74,16 +86,20 @@ in_both_views! {
         if !ready("load_config_enables_when_asked_and_again_when_forced") {
             return;
         }
+        // No number in the forced file is 0: the tool looks at a stale errno when it reads one, and finds what the C library's
+        // realpath() left there when it disabled the device.
         let script = format!(
             "accel-config load-config -c {CONFIGURATION} -e >&2\nls /dev/dsa\n\
-             accel-config load-config -c {CONFIGURATION} -f -e >&2\nls /dev/dsa\naccel-config list"
+             accel-config load-config -c {} -f -e >&2\nls /dev/dsa\naccel-config list",
+            source("forced.json").display()
         );
         let said = Run::new(view).shell(&script);
-        let text = said.strip_prefix("wq0.0\nwq0.1\nwq0.0\nwq0.1\n").unwrap_or_else(|| panic!("{said}"));
+        let text = said.strip_prefix("wq0.0\nwq0.1\nwq0.1\n").unwrap_or_else(|| panic!("{said}"));
         let listed = list(text);
         assert_eq!(object(&listed, "dsa0").expect("dsa0")["state"], "enabled");
-        let minors: Vec<&Value> = ["wq0.0", "wq0.1"].map(|wq| &object(&listed, wq).expect("a queue")["cdev_minor"]).to_vec();
-        assert!(minors.iter().all(|minor| minor.as_u64().is_some()) && minors[0] != minors[1], "{minors:?}");
+        let wq = object(&listed, "wq0.1").expect("wq0.1");
+        assert_eq!((&wq["name"], &wq["state"]), (&"forced".into(), &"enabled".into()), "{wq}");
+        assert!(wq["cdev_minor"].as_u64().is_some(), "{wq}");
     }
 
     fn a_saved_configuration_loads_to_the_same(view: View) {
@@ -101,7 +117,11 @@ in_both_views! {
         assert_eq!(read("saved.conf"), read("again.conf"));
         // A machine that begins with the saved file is the same machine.
         let later = Run::new(view).with("--hardware").with(room.join("saved.conf")).success(&["accel-config", "list"]);
-        assert_eq!(list(&later), list(&listed));
+        // But for the order in which the tool enables queues, and so their minor numbers.
+        let (mut later, mut listed) = (list(&later), list(&listed));
+        without(&mut later, "cdev_minor");
+        without(&mut listed, "cdev_minor");
+        assert_eq!(later, listed);
     }
 
     fn single_settings_and_enabling_work_by_hand(view: View) {

@@ -22,7 +22,7 @@ in_both_views! {
                 D/wq0.0/enqcmds_retries ? ! ENOENT
                 D/wq0.0/driver_name ? ! ENOENT
                 D/dsa0/event_log_size ? ! ENOENT
-                D/dsa0/op_cap ~ 0x[0-9a-f]+( 0x[0-9a-f]+){3}
+                D/dsa0/op_cap ~ 0x1003f03ff 0 0 0
                 ".to_owned()),
             ("6.1", format!(r"
                 D/dsa0/max_read_buffers ? 96

@@ -124,7 +124,7 @@ in_both_views! {
         if !ready("binding_refuses_in_the_drivers_order_with_its_codes") {
             return;
         }
-        Run::new(view).attributes(
+        Run::new(view).with("--abi").with("6.12").attributes(
             r#"
             R/idxd/bind = dsa1 ! ENODEV
             R/idxd/unbind = dsa0 ! ENODEV
@@ -132,9 +132,13 @@ in_both_views! {
             # No queue in a group.
             R/idxd/bind = dsa0 ! ENXIO
             D/dsa0/cmd_status ? 0x800d0000
-            # No engine in the queue's group.
+            # A shared queue whose type has no address spaces.
             D/wq0.0/group_id = 0
             D/wq0.0/size = 16
+            R/idxd/bind = dsa0 ! ENXIO
+            D/dsa0/cmd_status ? 0x800c0000
+            # No engine in the queue's group.
+            D/wq0.0/type = user
             R/idxd/bind = dsa0 ! ENXIO
             D/dsa0/state ? disabled
             D/engine0.0/group_id = 0
@@ -148,7 +152,6 @@ in_both_views! {
             R/user/bind = wq0.1 ! ENXIO
             D/dsa0/cmd_status ? 0x80030000
             D/wq0.0/driver_name = user
-            D/wq0.0/type = user
             R/user/bind = wq0.0 ! ENXIO
             D/dsa0/cmd_status ? 0x80040000
             D/wq0.0/name = a

@@ -78,7 +78,7 @@ in_both_views! {
         for opcode in ["0x7", "0x8"] {
             for mode in ["0", "1"] {
                 for flags in ["0x0", "0x1"] {
-                    for size in ["8", "4096", "65536", "262144"] {
+                    for size in ["64", "4096", "65536", "524288"] {
                         script += &format!("{DSA_TEST} -w {mode} -l {size} -o {opcode} -f {flags} -t 5000\n");
                         script += &format!("{DSA_TEST} -w {mode} -l {size} -o 0x1 -b {opcode} -c 16 -f {flags} -t 5000\n");
                         runs += 2;

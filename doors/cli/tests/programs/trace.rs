@@ -1,1 +1,116 @@
-//! `--trace` and `telpher trace`.
+//! `--trace`, `--summary` and `telpher trace`: what a program submitted and what became of it.
+
+use crate::harness::{Run, TELPHER, View, client, finish, in_both_views, room};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// The submissions of `rotating.c`: each of 64 slots by three mappings, then a No-op, on a shared and a dedicated queue.
+const COPIES: usize = 2 * 3 * 64;
+const BYTES: usize = 256;
+
+/// The lines of a JSON trace that tell of descriptors.
+fn stories(trace: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(trace).expect("the trace was written");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|e| panic!("{e}: {line}")));
+    lines.filter(|line| line["event"] == "descriptor").collect()
+}
+
+/// `telpher trace` with these words, which must succeed.
+fn told(words: &[&str], trace: &Path) -> String {
+    let done = finish(Command::new(TELPHER).arg("trace").args(words).arg(trace), None, Duration::from_secs(60));
+    done.expect_success();
+    done.stdout
+}
+
+in_both_views! {
+    fn every_descriptor_and_record_is_told_in_json(view: View) {
+        let Some(program) = client("rotating") else { return };
+        let trace = room(&format!("trace-json-{}", view.name())).join("trace");
+        let run = Run::on_two_queues(view).with("--trace").with(&trace).with("--trace-format").with("json");
+        run.success(&[program]);
+        let stories = stories(&trace);
+        for (queue, how) in [("wq0.0", "enqcmd"), ("wq0.1", "movdir64b")] {
+            let of_queue: Vec<&Value> = stories.iter().filter(|story| story["queue"] == queue).collect();
+            let copies: Vec<&&Value> = of_queue.iter().filter(|story| story["operation"] == "memory-move").collect();
+            assert_eq!(copies.len(), COPIES / 2, "{queue}");
+            assert_eq!(of_queue.iter().filter(|story| story["operation"] == "no-op").count(), 1, "{queue}");
+            for story in of_queue {
+                assert_eq!(story["how"], how, "{story}");
+                assert_eq!((&story["status"], &story["end"]), (&1.into(), &"record".into()), "{story}");
+                assert!(story["process"].as_u64().is_some_and(|process| process > 1), "{story}");
+                assert!(story["duration_ns"].as_u64().is_some_and(|duration| duration > 0), "{story}");
+                assert!(story["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "rcr")), "{story}");
+            }
+            for copy in copies {
+                assert_eq!(copy["operands"]["size"].as_u64(), Some(BYTES as u64), "{copy}");
+            }
+            // Each opening counts its own submissions.
+            let numbers: Vec<u64> = stories.iter().filter(|story| story["queue"] == queue)
+                .filter_map(|story| story["submission"].as_u64()).collect();
+            assert_eq!(numbers[..COPIES / 2], (1..=COPIES as u64 / 2).collect::<Vec<_>>(), "{queue}");
+        }
+    }
+
+    fn a_trace_for_people_is_filtered_and_summed_up(view: View) {
+        let Some(program) = client("batches") else { return };
+        let trace = room(&format!("trace-text-{}", view.name())).join("trace");
+        Run::on_two_queues(view).with("--trace").with(&trace).success(&[program]);
+        let all = told(&[], &trace);
+        assert_eq!(all, std::fs::read_to_string(&trace).expect("the trace was written"));
+        assert!(all.contains("batch(") && all.contains("memory-move(") && all.contains("crc-generation("), "{all}");
+        // Two of sixteen children fault on a null source, in each of two queues; one more in front of a fence.
+        let faults = told(&["--status", "page-fault"], &trace);
+        assert_eq!(faults.lines().count(), 2 * 3, "{faults}");
+        assert!(faults.lines().all(|line| line.contains("memory-move(") && line.contains("0x03")), "{faults}");
+        let one = told(&["--queue", "wq0.0", "--op", "batch"], &trace);
+        assert!(one.lines().count() > 5 && one.lines().all(|line| line.contains("wq0.0") && line.contains("batch(")), "{one}");
+        let summary = told(&["--summary"], &trace);
+        assert!(summary.contains("memory-move") && summary.contains("batch"), "{summary}");
+        // JSON of the text, and text of the JSON, are the same again.
+        let json = told(&["--format", "json"], &trace);
+        let path = trace.with_extension("json");
+        std::fs::write(&path, &json).expect("a file");
+        assert_eq!(told(&["--format", "text"], &path), all);
+    }
+
+    fn a_summary_counts_descriptors_bytes_and_faults(view: View) {
+        let Some(program) = client("rotating") else { return };
+        let done = Run::on_two_queues(view).with("--summary").program(&[program]);
+        done.expect_success();
+        let line = done.stderr.lines().find(|line| line.contains("memory-move")).unwrap_or_else(|| panic!("{done}"));
+        assert!(line.contains(&COPIES.to_string()), "{COPIES} copies: {done}");
+        let Some(program) = client("holes") else { return };
+        let done = Run::on_two_queues(view).with("--summary").program(&[program]);
+        done.expect_success();
+        assert!(done.stderr.contains("page-fault"), "{done}");
+    }
+
+    fn a_trace_tells_of_processes_that_were_killed(view: View) {
+        let Some(program) = client("flood") else { return };
+        let trace = room(&format!("trace-killed-{}", view.name())).join("trace");
+        let script = format!("{} dedicated & p=$!; sleep 0.3; kill -9 $p; wait $p || true", program.display());
+        let run = Run::on_two_queues(view).with("--trace").with(&trace).with("--trace-format").with("json");
+        run.program(&["/bin/bash", "-c", &script]).expect_success();
+        assert!(stories(&trace).len() > 100);
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_told_before_the_start() {
+    let done = Run::new(View::Preload).with("--trace").with("/no/such/folder/trace").program(&["touch", "/no/such"]);
+    assert_eq!(done.code(), 125, "{done}");
+    assert!(done.stderr.lines().count() == 1 && done.stderr.contains("/no/such/folder/trace"), "{done}");
+}
+
+#[test]
+fn a_trace_goes_to_standard_error_if_asked() {
+    let Some(program) = client("submission") else { return };
+    let done = Run::on_two_queues(View::Preload).with("--trace").with("-").program(&[program]);
+    done.expect_success();
+    assert!(
+        done.stderr.contains("no-op(") && done.stderr.contains("movdir64b") && done.stderr.contains("write"),
+        "{done}"
+    );
+}

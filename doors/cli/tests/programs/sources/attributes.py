@@ -26,6 +26,9 @@ def differs(number, line, found):
 
 
 def name(error):
+    # One number, two names; the driver's rules use this one.
+    if error.errno == errno.EOPNOTSUPP:
+        return "EOPNOTSUPP"
     return errno.errorcode.get(error.errno, str(error.errno))
 
 

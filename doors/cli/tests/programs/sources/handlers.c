@@ -91,8 +91,9 @@ static void what_is_set_is_seen(void)
 		struct sigaction before;
 		EXPECT(sigaction(signals[i], &set, &before) == 0, "set %d", signals[i]);
 		EXPECT(sigaction(signals[i], NULL, &seen) == 0, "see %d", signals[i]);
-		EXPECT(seen.sa_handler == count && seen.sa_flags == (SA_RESTART | SA_NODEFER), "handler of %d: flags %#x", signals[i],
-		       seen.sa_flags);
+		/* The C library adds a restorer of its own, and shows it (0x04000000). */
+		int flags = seen.sa_flags & ~0x04000000;
+		EXPECT(seen.sa_handler == count && flags == (SA_RESTART | SA_NODEFER), "handler of %d: flags %#x", signals[i], flags);
 		EXPECT(sigismember(&seen.sa_mask, SIGUSR2) == 1 && sigismember(&seen.sa_mask, SIGUSR1) == 0, "mask of %d", signals[i]);
 		EXPECT(sigaction(signals[i], &before, NULL) == 0, "restore %d", signals[i]);
 		/* signal() answers what was there. */
@@ -171,7 +172,8 @@ static void storms(void)
 	signal(SIGALRM, SIG_DFL);
 }
 
-/* A small alternate stack for SIGSEGV, as Rust's and others' runtimes install: emulation does not run on it. */
+/* A small alternate stack for SIGSEGV, as Rust's and others' runtimes install: the kernel may put a trap's frame there, 3 KiB where
+ * there is AVX-512, but no emulation runs on it. */
 static void alternate_stack(void)
 {
 	static char small[16384];
@@ -181,8 +183,8 @@ static void alternate_stack(void)
 	EXPECT(sigaltstack(&stack, NULL) == 0, "sigaltstack");
 	EXPECT(sigaction(SIGSEGV, &action, NULL) == 0 && sigaction(SIGILL, &action, NULL) == 0, "sigaction");
 	copy_once(9);
-	for (unsigned i = 0; i < sizeof small; i++)
-		EXPECT(small[i] == 0x5a, "the alternate stack was used for a submission, byte %u", i);
+	for (unsigned i = 0; i < sizeof small / 2; i++)
+		EXPECT(small[i] == 0x5a, "half of the alternate stack was used for a submission, byte %u", i);
 	heard[SIGSEGV] = 0;
 	if (sigsetjmp(back, 1) == 0)
 		*(volatile char *)0x123000 = 1;

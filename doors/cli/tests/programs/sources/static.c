@@ -1,5 +1,5 @@
 /* Linked statically: configures the device by writing attributes, submits by write(), undoes it. `static submit` goes on to
- * use MOVDIR64B, which nothing can emulate in a static program. */
+ * use ENQCMD, which nothing can emulate in a static program. */
 #include "client.h"
 
 #define D "/sys/bus/dsa/devices/"
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 	if (argc > 1 && strcmp(argv[1], "submit") == 0) {
 		desc d = asking(DSA_OPCODE_NOOP, &r);
 		static char __attribute__((aligned(64))) nowhere[64];
-		movdir64b(nowhere, &d);
+		enqcmd(nowhere, &d);
 	}
 	EXPECT(close(fd) == 0, "close");
 	attribute("/sys/bus/dsa/drivers/user/unbind", "wq0.0");
