@@ -243,6 +243,20 @@ in_both_views! {
         assert_eq!(lines, ["1", "1", "enabled", "disabled", "0", "disabled", "disabled"], "{said}");
     }
 
+    fn state_survives_from_program_to_program(view: View) {
+        if !ready("state_survives_from_program_to_program") {
+            return;
+        }
+        let said = Run::new(view).shell(
+            "accel-config config-wq dsa0/wq0.2 --wq-size=11\n\
+             /usr/bin/env bash -c 'cat /sys/bus/dsa/devices/wq0.2/size'\n\
+             echo 5 >/sys/bus/dsa/devices/wq0.2/size\n\
+             accel-config list -i",
+        );
+        let text = said.strip_prefix("11\n").unwrap_or_else(|| panic!("{said}"));
+        assert_eq!(object(&list(text), "wq0.2").expect("wq0.2")["size"], 5);
+    }
+
     fn presets_start_configured_and_enabled(view: View) {
         if !ready("presets_start_configured_and_enabled") {
             return;

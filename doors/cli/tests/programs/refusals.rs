@@ -146,7 +146,7 @@ in_both_views! {
             D/dsa0/state ? enabled
             D/dsa0/driver -> /idxd
             # Bound already.
-            R/idxd/bind = dsa0 ! ENODEV
+            R/idxd/bind = dsa0 ! EBUSY
             # A queue without group, name, threshold, priority, in the order in which the driver looks.
             D/wq0.1/driver_name = user
             R/user/bind = wq0.1 ! ENXIO

@@ -73,22 +73,22 @@ in_both_views! {
         if !ready("dsa_test_passes_the_delta_operations_the_runner_leaves_out") {
             return;
         }
-        let mut script = format!("accel-config load-config -c {FOLDER}/configs/2g2q_user_1.conf -e\n");
-        let mut runs = 0;
-        for opcode in ["0x7", "0x8"] {
-            for mode in ["0", "1"] {
-                for flags in ["0x0", "0x1"] {
-                    for size in ["64", "4096", "65536", "524288"] {
-                        script += &format!("{DSA_TEST} -w {mode} -l {size} -o {opcode} -f {flags} -t 5000\n");
-                        script += &format!("{DSA_TEST} -w {mode} -l {size} -o 0x1 -b {opcode} -c 16 -f {flags} -t 5000\n");
-                        runs += 2;
-                    }
+        // With block on fault clear a delta may end with a page fault half-way. The program goes on with its buffers moved, but
+        // with offsets and the record's place as if it began anew, which no device can make right: it must meet no fault.
+        for (flags, residency) in [("0x1", "strict"), ("0x0", "lenient")] {
+            let mut script = format!("accel-config load-config -c {FOLDER}/configs/2g2q_user_1.conf -e\n");
+            let mut runs = 0;
+            for (opcode, mode) in [("0x7", "0"), ("0x7", "1"), ("0x8", "0"), ("0x8", "1")] {
+                for size in ["64", "4096", "65536", "524288"] {
+                    script += &format!("{DSA_TEST} -w {mode} -l {size} -o {opcode} -f {flags} -t 5000\n");
+                    script += &format!("{DSA_TEST} -w {mode} -l {size} -o 0x1 -b {opcode} -c 16 -f {flags} -t 5000\n");
+                    runs += 2;
                 }
             }
+            script += &format!("echo {runs} runs\n");
+            let said = Run::new(view).with("--residency").with(residency).within(120).shell(&script);
+            assert!(said.ends_with("32 runs\n"), "{said}");
         }
-        script += &format!("echo {runs} runs\n");
-        let said = Run::new(view).within(120).shell(&script);
-        assert!(said.ends_with("64 runs\n"), "{said}");
     }
 
     fn dsa_test_passes_with_rewriting_off_and_with_an_engine_thread(view: View) {

@@ -36,7 +36,7 @@ in_both_views! {
             let copies: Vec<&&Value> = of_queue.iter().filter(|story| story["operation"] == "memory-move").collect();
             assert_eq!(copies.len(), COPIES / 2, "{queue}");
             assert_eq!(of_queue.iter().filter(|story| story["operation"] == "no-op").count(), 1, "{queue}");
-            for story in of_queue {
+            for story in &of_queue {
                 assert_eq!(story["how"], how, "{story}");
                 assert_eq!((&story["status"], &story["end"]), (&1.into(), &"record".into()), "{story}");
                 assert!(story["process"].as_u64().is_some_and(|process| process > 1), "{story}");

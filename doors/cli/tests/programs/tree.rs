@@ -175,19 +175,6 @@ print(len(found) > 100)
         let gone: Vec<&str> = outside.lines().filter(|line| !inside.lines().any(|other| other == *line)).collect();
         assert!(added.iter().all(|line| *line == "dsa") && gone.is_empty(), "added {added:?}, gone {gone:?}");
     }
-
-    fn state_survives_from_program_to_program(view: View) {
-        if lacking("state_survives_from_program_to_program", &[("accel-config", "accel-config")]) {
-            return;
-        }
-        let said = Run::new(view).shell(
-            "accel-config config-wq dsa0/wq0.2 --wq-size=11\n\
-             /usr/bin/env bash -c 'cat /sys/bus/dsa/devices/wq0.2/size'\n\
-             echo 5 >/sys/bus/dsa/devices/wq0.2/size\n\
-             accel-config list -i -q wq0.2 | grep '\"size\"'",
-        );
-        assert_eq!(said.split_whitespace().collect::<String>(), "11\"size\":5,", "{said}");
-    }
 }
 
 /// What is private to the run ends with it.
