@@ -482,6 +482,11 @@ fn descriptors_in_flight_at_once_must_not_meet() {
     assert_eq!(meet(copy(0), fill(SRC + 1)), [Misuse::WriteAfterRead]);
     assert_eq!(meet(copy(0), fill(DST + 1)), [Misuse::WriteAfterWrite]);
     assert_eq!(meet(copy(0), Descriptor::compare(SRC, SRC + 8, 64)), []);
+    // The same work twice comes to the same; unless what it writes is what it reads.
+    assert_eq!(meet(copy(0), copy(0)), []);
+    let shift = Descriptor::memory_move(SRC, SRC + 8, 64);
+    assert!(meet(shift, shift).contains(&Misuse::WriteAfterWrite));
+    assert_eq!(meet(fill(DST), Descriptor::fill(2, DST, 256)), [Misuse::WriteAfterWrite]);
 }
 
 #[test]

@@ -347,6 +347,9 @@ fn judge(
             continue;
         }
         let Some(theirs) = table.descriptor(other, old.member) else { continue };
+        if misuse == Misuse::WriteAfterWrite && same_work(descriptor, theirs) {
+            continue;
+        }
         findings.add(&Finding {
             misuse,
             party: party((mine.submission, new.member), new.what.operand, descriptor),
@@ -355,6 +358,27 @@ fn judge(
             len,
         });
     }
+}
+
+/// True if two descriptors do the same, whichever comes last: the same bytes, from the same place, to the same place. Programs that
+/// only want work to be done submit such.
+fn same_work(one: &Descriptor, other: &Descriptor) -> bool {
+    // Whom it is told does not count, nor when it begins: record address, the flags around it, interrupt handle.
+    let telling = Flags::FENCE | Flags::RECORD | Flags::REQUEST_COMPLETION_INTERRUPT | Flags::COMPLETION_RECORD_TC;
+    let plain = |descriptor: &Descriptor| {
+        let mut words = descriptor.with_flags(descriptor.flags().difference(telling)).with_interrupt_handle(0).0;
+        words[0] >>= 32;
+        words[1] = 0;
+        words
+    };
+    // Done twice it must be as done once: not so where it reads what it writes.
+    let reads_its_writes = || {
+        let writes = |range: &Use| range.kind == Kind::Write;
+        uses_of(one)
+            .filter(writes)
+            .any(|written| uses_of(one).any(|read| !writes(&read) && read.shared_with(&written).is_some()))
+    };
+    plain(one) == plain(other) && !reads_its_writes()
 }
 
 /// True if two ranges of one batch do not meet: of the same member, apart by a fence, or the batch's own.
