@@ -5,7 +5,7 @@ use crate::files::path::Path;
 use crate::files::shadow::{MERGED, Shadow, Side};
 use crate::files::{descriptor, status};
 use crate::sys::Errno;
-use rustix::fs::{FileType, OFlags, RawDir};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, RawDir};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
@@ -38,11 +38,27 @@ pub(crate) fn list(shadow: Shadow<'_>, fd: RawFd, path: &Path, side: Side) -> Re
             let tree: OwnedFd = rustix::fs::open(place.as_c_str(), flags, rustix::fs::Mode::empty())?;
             let mut ours = entries_of(std::os::fd::AsFd::as_fd(&tree))?;
             present(path, &mut ours);
-            ours.retain(|entry| !entries.iter().any(|real| real.name == entry.name));
+            // What both have is the machine's if it is a directory that only gains entries, and ours otherwise.
+            ours.retain(|entry| !(entry.kind == FileType::Directory && is_merged(shadow, path, &entry.name)));
+            entries.retain(|real| !ours.iter().any(|entry| entry.name == real.name && !is_dots(&entry.name)));
+            ours.retain(|entry| !is_dots(&entry.name));
             entries.append(&mut ours);
         }
     }
     Ok(entries)
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+/// True for an entry of the tree that the machine has too, as a directory.
+fn is_merged(shadow: Shadow<'_>, directory: &Path, name: &[u8]) -> bool {
+    let mut path = directory.clone();
+    !is_dots(name)
+        && path.push(name).is_ok()
+        && shadow.side_of_directory(&path) == Side::Merged
+        && rustix::fs::statat(CWD, path.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 /// Makes the tree's entries look as their directory's file system would.

@@ -259,16 +259,13 @@ pub(super) struct Glob {
     stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
 }
 
-/// The functions in `Glob` are to be used. Source: glibc glob.h.
-const GLOB_ALTDIRFUNC: c_int = 1 << 6;
-
 /// glob and its kin: the C library's own, told to look by our functions.
 unsafe fn glob_by(flags: c_int, results: *mut Glob, next: impl FnOnce(c_int) -> c_int) -> c_int {
     unsafe extern "C" fn close(stream: *mut c_void) {
         // SAFETY: glob closes what it has opened.
         unsafe { closedir(stream) };
     }
-    if !files::are_shown() || flags & GLOB_ALTDIRFUNC != 0 || results.is_null() {
+    if !files::are_shown() || flags & libc::GLOB_ALTDIRFUNC != 0 || results.is_null() {
         return next(flags);
     }
     // SAFETY: the program's structure; what it holds at these places is put back.
@@ -279,8 +276,8 @@ unsafe fn glob_by(flags: c_int, results: *mut Glob, next: impl FnOnce(c_int) -> 
         (*results).open = Some(opendir);
         (*results).lstat = Some(super::status::lstat);
         (*results).stat = Some(super::status::stat);
-        let answered = next(flags | GLOB_ALTDIRFUNC);
-        (*results).flags &= !GLOB_ALTDIRFUNC;
+        let answered = next(flags | libc::GLOB_ALTDIRFUNC);
+        (*results).flags &= !libc::GLOB_ALTDIRFUNC;
         ((*results).close, (*results).read, (*results).open, (*results).lstat, (*results).stat) = kept;
         answered
     }

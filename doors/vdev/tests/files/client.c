@@ -72,7 +72,8 @@ static void descriptors(void)
 	EXPECT(dup3(200, 201, O_CLOEXEC) == 201 && close_range(200, 200, 0) == 0 && write(201, "14", 2) == 2);
 	HOLDS(SIZE, "14\n");
 	REFUSES(write(201, "bad", 3), EINVAL);
-	REFUSES(write(201, (void *)8, 3), EFAULT);
+	const void *volatile nowhere = (void *)8;
+	REFUSES(write(201, nowhere, 3), EFAULT);
 	EXPECT(write(201, "", 0) == 0);
 	closefrom(150);
 	REFUSES(write(201, "1", 1), EBADF);
@@ -106,7 +107,8 @@ static void flags(void)
 	EXPECT(close(0) == 0 && open(SIZE, O_WRONLY) == 0);
 	REFUSES(read(0, &c, 1), EBADF);
 	EXPECT((fcntl(0, F_GETFL) & O_ACCMODE) == O_WRONLY);
-	REFUSES(open((const char *)0, O_RDONLY), EFAULT);
+	const char *volatile nowhere = NULL;
+	REFUSES(open(nowhere, O_RDONLY), EFAULT);
 	REFUSES(open("", O_RDONLY), ENOENT);
 	char long_path[PATH_MAX + 10] = DEVICES "/";
 	memset(long_path + strlen(long_path), 'x', PATH_MAX - strlen(long_path));
@@ -157,7 +159,7 @@ static void resolved(void)
 {
 	char path[PATH_MAX];
 	EXPECT(realpath(DEVICES "/wq0.0", path) && strcmp(path, PHYSICAL "/wq0.0") == 0);
-	EXPECT(realpath(PHYSICAL "/subsystem/devices", path) && strcmp(path, "/sys/bus/pci/devices") == 0);
+	EXPECT(realpath(PHYSICAL "/../subsystem/devices", path) && strcmp(path, "/sys/bus/pci/devices") == 0);
 	char *allocated = canonicalize_file_name("/dev/char/240:0");
 	EXPECT(allocated && strcmp(allocated, "/dev/dsa/wq0.0") == 0);
 	free(allocated);
