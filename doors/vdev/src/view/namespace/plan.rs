@@ -313,7 +313,8 @@ fn relative(path: &str) -> CString {
     c_string(OsStr::new(path.trim_start_matches('/')))
 }
 
-fn c_string(text: &OsStr) -> CString {
+/// As system calls take it.
+pub(super) fn c_string(text: &OsStr) -> CString {
     CString::new(text.as_bytes()).expect("paths, names and texts of links have no zero byte")
 }
 
