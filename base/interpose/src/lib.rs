@@ -1,4 +1,20 @@
-//! Hooks into a process we do not own.
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! SIGILL, SIGSEGV, SIGBUS ─► traps ── decode ──► sites (rewrites) ──┐
+//!                              │                                     ▼
+//!                              └────► entry ◄── trampoline ◄── a rewritten site
+//!                                       │ saves registers, takes a stack
+//!                                    emulate ─► guarded (operands) ─► Handler (portals)
+//!                                       │ back, or
+//!                                       └─► invalid opcode ─► signals::deliver (faults, handlers that were put off)
+//! every other signal ─► signals ─► the program's handler, or put off
+//! thread    what one thread must remember, reachable in any of these
+//! kernel    system calls, past the C library
+//! context, vectors   registers in a signal frame
+//! ```
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]

@@ -183,6 +183,11 @@ impl Thread {
         self.sent.fetch_and(!bit(signal), Ordering::Relaxed);
     }
 
+    /// In the child of a fork: what waited for the parent does not wait for it.
+    pub(crate) fn forget_sent(&self) {
+        self.sent.store(0, Ordering::Relaxed);
+    }
+
     /// Sends one of those that were kept and are not in `blocked` once more; the next follows when it has been delivered, since
     /// they do not block one another. It arrives at once unless the kernel's mask has it.
     pub(crate) fn send_kept(&self, blocked: u64) {

@@ -5,7 +5,7 @@
 mod common;
 
 use common::thunk::{State, Thunk, assert_same};
-use common::{Spin, descriptor, map, protect, read, start, write};
+use common::{Spin, descriptor, exits, map, protect, read, start, write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_interpose::signals::{self, Action};
 use telpher_interpose::{How, sites};
@@ -255,4 +255,49 @@ fn what_the_handler_does_to_registers_holds() {
         assert_eq!(common::PORTAL.last().descriptor, descriptor(10));
     }
     assert_eq!(read(memory), descriptor(10));
+}
+
+/// Runs on the alternate stack, and submits from there what faults in the middle of the emulation.
+unsafe extern "C" fn submits_badly(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    let here = std::hint::black_box([0x5a5a_5a5a_5a5a_5a5au64; 256]);
+    // SAFETY: what the kernel gives to a handler.
+    let stack = unsafe { (*context).uc_stack };
+    assert!(here.as_ptr().addr().wrapping_sub(stack.ss_sp.addr()) < stack.ss_size, "not on the alternate stack");
+    for (index, bytes) in [ENQCMD, MOVDIR64B].into_iter().enumerate() {
+        let thunk = Thunk::new(&bytes);
+        // A processor that has MOVDIR64B would not come to us before the site is rewritten.
+        sites::rewrite(thunk.site).unwrap();
+        REPAIR.with(|repair| *repair = Repair::Skip(5));
+        let before = State::new(11).with(&[(0, common::PORTAL.page()), (2, 0x40)]);
+        for _ in 0..3 {
+            assert_same(&before, &thunk.run(&before), before.flags);
+        }
+        assert_eq!(SEEN.with(|seen| seen.count), 3 * (index as u32 + 1));
+    }
+    assert_eq!(here, [0x5a5a_5a5a_5a5a_5a5au64; 256], "the frames of this handler were overwritten");
+}
+
+#[test]
+fn a_fault_in_the_emulation_leaves_the_alternate_stack_it_was_called_on_alone() {
+    exits("a_fault_in_the_emulation_leaves_the_alternate_stack_it_was_called_on_alone", 0, || {
+        start(true);
+        let length = 256 << 10;
+        let stack = libc::stack_t {
+            ss_sp: std::ptr::with_exposed_provenance_mut(map(length, READ_WRITE) as usize),
+            ss_flags: 0,
+            ss_size: length,
+        };
+        // SAFETY: new memory, for ever.
+        assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+        let flags = u64::from((libc::SA_SIGINFO | libc::SA_ONSTACK).cast_unsigned());
+        for (signal, handler) in
+            [(libc::SIGSEGV, handle as *const () as usize), (libc::SIGUSR1, submits_badly as *const () as usize)]
+        {
+            // SAFETY: the handlers have the signature.
+            unsafe { signals::action(signal, Some(Action { handler, flags, mask: 0 })) }.unwrap();
+        }
+        // SAFETY: sends a signal to this thread.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), libc::SIGUSR1) };
+        i32::from(SEEN.with(|seen| seen.count) != 6)
+    });
 }

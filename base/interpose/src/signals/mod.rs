@@ -1,7 +1,7 @@
 //! The program's view of signal actions and masks.
 //!
-//! The kernel knows our handlers, and the [`table`] knows what the program asked for. Handlers of the program are called by
-//! [`deliver`]: at once, or when the emulation that they interrupt has ended. SIGILL, SIGBUS and SIGSEGV go to the traps, whatever
+//! The kernel knows our handlers, and the `table` knows what the program asked for. Handlers of the program are called by
+//! `deliver`: at once, or when the emulation that they interrupt has ended. SIGILL, SIGBUS and SIGSEGV go to the traps, whatever
 //! the program sets, and are never really blocked: the program only believes so, and what it then must not see waits or kills,
 //! as it would.
 #![allow(unsafe_code, reason = "gives the kernel signal handlers, and calls the program's")]
@@ -120,6 +120,7 @@ pub(crate) fn adopt() -> Result<(), Errno> {
 pub(crate) fn after_fork_child() {
     OWNER.store(kernel::process(), Ordering::Relaxed);
     TABLE.after_fork_child();
+    Thread::current().forget_sent();
 }
 
 /// `sigaction`: the action before, and the new one if there is one.

@@ -7,7 +7,7 @@
 //!
 //! Other threads may be executing the site. So its first byte becomes an invalid opcode (06h, which no 64-bit program has), then
 //! the others change, then the first becomes the jump's; after each step every thread passes a serialising instruction
-//! (`membarrier`). Who executes the site in between traps, and the handler, which [`look`]s here first, sends it to the trampoline.
+//! (`membarrier`). Who executes the site in between traps, and the handler, which looks here first, sends it to the trampoline.
 //!
 //! Bytes are written through /proc/self/mem, so that no page is ever writable and executable, nor any page's protection
 //! changed; a mapping shared with a file refuses, and then the site goes on trapping.
@@ -18,7 +18,7 @@ mod patch;
 mod table;
 
 use crate::decode::{Instruction, LONGEST, Operation, decode};
-use crate::{guarded, kernel};
+use crate::{entry, guarded, kernel};
 use patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use table::{Phase, SITES, Site};
@@ -272,6 +272,7 @@ pub fn rewrite(address: u64) -> Result<(), Refusal> {
         }
     };
     let jump = site.jump().ok_or(Refusal::Unreachable)?;
+    entry::make_stacks();
     site.set(Phase::Changing);
     // SAFETY: the site holds `original`, as was just read under the lock; threads that meet the bytes in between are sent to the
     // trampoline, which does what the instruction does.
