@@ -142,6 +142,24 @@ impl Hardware {
         Err(HardwareError::Unknown { name: name.into(), presets: Self::presets().join(", ") })
     }
 
+    /// Moves devices whose PCI root bus this machine has itself (`is_taken("pci0000:6a")`) to the same bus of a domain in
+    /// which no bus is taken, so that the machine's own devices stay where they are.
+    pub fn avoid(&mut self, is_taken: impl Fn(&str) -> bool) {
+        let root = |domain: u32, rest: &str| format!("pci{domain:04x}:{}", rest.split(':').next().unwrap_or_default());
+        let rests: Vec<String> = self
+            .devices
+            .iter()
+            .filter_map(|device| device.address.split_once(':'))
+            .map(|(_, rest)| rest.into())
+            .collect();
+        let free = |domain: &u32| !rests.iter().any(|rest| is_taken(&root(*domain, rest)));
+        // A machine with 65536 full domains keeps its devices hidden behind ours.
+        let Some(domain) = (0..0x1_0000).find(free) else { return };
+        for (device, rest) in self.devices.iter_mut().zip(rests) {
+            device.address = format!("{domain:04x}:{rest}");
+        }
+    }
+
     /// The hardware of a file with accel-config's JSON.
     ///
     /// # Errors

@@ -194,3 +194,14 @@ fn a_name_that_is_none_lists_the_presets() {
     assert_eq!(error.to_string(), "cannot read /nowhere/x.json");
     assert!(error.source().is_some());
 }
+
+#[test]
+fn devices_leave_the_buses_of_the_machine_alone() {
+    let mut hardware = Hardware::from_name("spr-2").unwrap();
+    hardware.avoid(|_| false);
+    assert_eq!(hardware.devices[1].address, "0000:6f:01.0");
+    hardware.avoid(|root| root == "pci0000:6f" || root == "pci0001:6a");
+    assert_eq!(hardware.devices[0].address, "0002:6a:01.0");
+    let kernel = Kernel::new(&hardware, Abi::V6_6, true).unwrap();
+    assert!(kernel.roots().contains(&"/sys/devices/pci0002:6f".to_owned()));
+}
