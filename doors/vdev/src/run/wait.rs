@@ -145,10 +145,12 @@ impl<'a> Family<'a> {
     }
 }
 
-/// Children of this process, by number and name, to be read by people.
+/// Children of this process, whichever thread they are said to be of, by number and name: to be read by people.
 fn children() -> String {
-    let numbers = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-    let named = numbers.split_ascii_whitespace().map(|number| {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let numbers: Vec<String> =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok()).collect();
+    let named = numbers.iter().flat_map(|numbers| numbers.split_ascii_whitespace()).map(|number| {
         let name = std::fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
         format!("{number} ({})", name.trim_end())
     });

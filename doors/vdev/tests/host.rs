@@ -1,0 +1,461 @@
+//! The host as its guests meet it, and as it meets those who are none.
+
+#[path = "host/guest.rs"]
+mod guest;
+
+use guest::{Guest, Scratch, packet, receive};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SendFlags, SocketAddrUnix};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use telpher_vdev::hardware::Hardware;
+use telpher_vdev::host::{Behaviour, FileInfo, Host, Listener, Server};
+use telpher_vdev::kernel::{Abi, Kernel};
+use telpher_vdev::tree::{Caller, Entry, Errno};
+use telpher_vdev::view::shadow::Shadow;
+use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry};
+use telpher_vdev_wire::message::{DEDICATED, Kind, MAX_PAYLOAD, Report, ReportKind, Request, STRICT, TRACE};
+use zerocopy::IntoBytes;
+
+const SHARED: &str = "/dev/dsa/wq0.0";
+const DEDICATED_QUEUE: &str = "/dev/dsa/wq0.1";
+
+/// What the listener heard.
+#[derive(Debug, Default)]
+struct Heard {
+    opened: Mutex<Vec<FileInfo>>,
+    entries: Mutex<BTreeMap<u64, Vec<u64>>>,
+    retries: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Listener for Heard {
+    fn opened(&self, file: &FileInfo) {
+        self.opened.lock().unwrap().push(*file);
+    }
+    fn entry(&self, file: &FileInfo, entry: &TraceEntry) {
+        self.entries.lock().unwrap().entry(file.open).or_default().push(entry.submission);
+    }
+    fn released(&self, file: &FileInfo, statistics: &Statistics) {
+        self.retries.lock().unwrap().insert(file.open, statistics.retries.load(Ordering::Relaxed));
+    }
+}
+
+/// A host that is being served, two queues configured and enabled.
+struct Running {
+    host: Arc<Host>,
+    heard: Arc<Heard>,
+    guest: Guest,
+    scratch: Scratch,
+    _server: Server,
+}
+
+fn running(name: &str, behaviour: Behaviour) -> Running {
+    let scratch = Scratch::new(name);
+    let kernel = Kernel::new(&Hardware::from_name("spr-1").unwrap(), Abi::V6_6, true).unwrap();
+    let heard = Arc::new(Heard::default());
+    let run_name = format!("test-telpher-{name}-{}", std::process::id());
+    let host = Host::new(kernel, behaviour, heard.clone(), &run_name).unwrap();
+    let socket = scratch.0.join("socket");
+    let server = host.serve(&socket).unwrap();
+    Running { host, heard, guest: Guest { socket, space: 1 }, scratch, _server: server }
+}
+
+/// Path of something of queue 0.N.
+fn of_queue(wq: u32, name: &str) -> String {
+    format!("/sys/devices/pci0000:6a/0000:6a:01.0/dsa0/wq0.{wq}/{name}")
+}
+
+fn is_readable(file: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(file, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+}
+
+/// Waits for what another process or thread is about to do.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn attributes_are_shown_and_stored_with_the_driver_s_answers() {
+    let run = running("attributes", Behaviour::default());
+    let Running { guest, .. } = &run;
+    assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "enabled\n");
+    assert_eq!(guest.show("/sys/bus/dsa/nothing"), Err(Errno::NOENT));
+    assert_eq!(guest.show("relative"), Err(Errno::NOENT));
+    assert_eq!(guest.store(&of_queue(0, "priority"), "3\n"), Err(Errno::PERM));
+    assert_eq!(guest.store("/sys/bus/dsa/drivers/user/unbind", "wq0.0\n"), Ok(6));
+    assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "disabled\n");
+    assert_eq!(guest.open(SHARED).map(drop), Err(Errno::NOENT));
+}
+
+#[test]
+fn configuration_space_is_read_and_written_at_offsets() {
+    let run = running("config", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let path = "/sys/devices/pci0000:6a/0000:6a:01.0/config";
+    let (_, bytes, _) = guest.ask(Kind::Show, 0, 0, path, &[]).unwrap();
+    assert_eq!((bytes.len(), &bytes[..4]), (4096, &[0x86, 0x80, 0x25, 0x0b][..]));
+    let (_, rest, _) = guest.ask(Kind::Show, 0, 4000, path, &[]).unwrap();
+    assert_eq!(rest, bytes[4000..]);
+    let control = [0x02, 0x01, 0, 0];
+    assert_eq!(guest.ask(Kind::Store, 0, 0x168, path, &control).unwrap().0, 4);
+    assert_eq!(guest.ask(Kind::Show, 0, 0x168, path, &[]).unwrap().1[..4], control);
+}
+
+#[test]
+fn whatever_is_sent_the_next_guest_is_answered() {
+    let run = running("hostile", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let valid = packet(1, Kind::Show, 0, 0, &of_queue(0, "state"), &[]);
+    let errno = |bytes: &[u8]| guest.raw(bytes).map(|(reply, ..)| Errno::from_raw_os_error(reply.errno));
+    // Cut off anywhere, it is no request; an empty packet is like hanging up.
+    for len in 1..valid.len() {
+        assert_eq!(errno(&valid[..len]), Some(Errno::INVAL), "{len} bytes");
+    }
+    assert_eq!(errno(&[]), None);
+    // Lengths that lie, versions and kinds that are none, and all ones.
+    let request = |change: fn(&mut Request)| {
+        let mut head = Request { version: telpher_vdev_wire::VERSION, kind: 1, space: 1, ..Request::default() };
+        change(&mut head);
+        errno(head.as_bytes())
+    };
+    assert_eq!(request(|head| head.path_len = u32::MAX), Some(Errno::INVAL));
+    assert_eq!(request(|head| (head.path_len, head.data_len) = (u32::MAX, 1)), Some(Errno::INVAL));
+    assert_eq!(request(|head| head.version += 1), Some(Errno::PROTO));
+    assert_eq!(request(|head| head.kind = 77), Some(Errno::INVAL));
+    assert_eq!(request(|head| (head.kind, head.open) = (4, u64::MAX)), Some(Errno::BADF));
+    assert_eq!(errno(&[0xff; 100]), Some(Errno::PROTO));
+    // Longer than any request, and as long as one can be.
+    assert_eq!(errno(&vec![1; 100_000]), Some(Errno::MSGSIZE));
+    let long = packet(1, Kind::Show, 0, 0, &"x".repeat(MAX_PAYLOAD), &[]);
+    assert_eq!(errno(&long), Some(Errno::NOENT));
+    let name = format!("/sys/{}", "../".repeat(2000));
+    assert!(guest.show(&name).is_err());
+    // A report of a length that is none, and one without a file.
+    assert_eq!(guest.ask(Kind::Report, 1, 0, "", &[0; 3]).map(drop), Err(Errno::INVAL));
+    assert_eq!(guest.report(1, &Report::default()), Err(Errno::BADF));
+    // A guest without a number would pass for every other without one.
+    assert_eq!(Guest { space: 0, ..guest.clone() }.open(SHARED).map(drop), Err(Errno::INVAL));
+    // Who sends and does not wait for the answer.
+    for _ in 0..50 {
+        rustix::net::send(guest.connect(), &valid, SendFlags::NOSIGNAL).unwrap();
+    }
+    assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "enabled\n");
+}
+
+#[test]
+fn who_connects_and_says_nothing_keeps_nobody_waiting() {
+    let run = running("silent", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let silent: Vec<OwnedFd> = (0..400).map(|_| guest.connect()).collect();
+    let start = Instant::now();
+    assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "enabled\n");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    // The oldest were sent away to make room; the newest may still speak.
+    let late = silent.last().unwrap();
+    rustix::net::send(late, &packet(1, Kind::Show, 0, 0, &of_queue(0, "state"), &[]), SendFlags::NOSIGNAL).unwrap();
+    assert_eq!(receive(late).unwrap().1, b"enabled\n");
+    assert!(receive(&silent[0]).is_none());
+}
+
+#[test]
+fn descriptors_that_a_stranger_sends_along_do_not_stay_with_the_host() {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
+    use std::os::fd::AsFd;
+    let run = running("strange", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let (reader, writer) = std::io::pipe().unwrap();
+    for _ in 0..20 {
+        let socket = guest.connect();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let along = [writer.as_fd()];
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&along)));
+        let bytes = packet(1, Kind::Show, 0, 0, &of_queue(0, "state"), &[]);
+        sendmsg(&socket, &[std::io::IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+        assert_eq!(receive(&socket).unwrap().1, b"enabled\n");
+    }
+    drop(writer);
+    // The end of the pipe is seen only if nobody has the writing end any more.
+    assert_eq!(std::io::read_to_string(reader).unwrap(), "");
+}
+
+#[test]
+fn an_open_file_lasts_as_long_as_its_last_reference() {
+    let run = running("lasting", Behaviour::default());
+    let Running { guest, heard, .. } = &run;
+    let clients = || guest.show(&of_queue(0, "clients")).unwrap();
+    let opening = guest.open(SHARED).unwrap();
+    assert_eq!((opening.opened.device, opening.opened.wq, opening.opened.flags & DEDICATED), (0, 0, 0));
+    assert_eq!(clients(), "1\n");
+    let file = opening.file.unwrap();
+    let copy = file.try_clone().unwrap();
+    drop(file);
+    assert_eq!(clients(), "1\n");
+    drop(copy);
+    assert_eq!(clients(), "0\n");
+    assert_eq!(heard.opened.lock().unwrap().len(), 1);
+    assert_eq!(heard.retries.lock().unwrap().get(&opening.opened.open), Some(&0));
+}
+
+#[test]
+fn who_closes_a_dedicated_queue_can_open_it_again_at_once() {
+    let run = running("again", Behaviour::default());
+    let Running { guest, .. } = &run;
+    for _ in 0..300 {
+        let opening = guest.open(DEDICATED_QUEUE).unwrap();
+        assert_ne!(opening.opened.flags & DEDICATED, 0);
+        assert_eq!(guest.open(DEDICATED_QUEUE).map(drop), Err(Errno::BUSY));
+        drop(opening);
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_takes_leaves_no_file_open() {
+    let run = running("untaken", Behaviour::default());
+    let Running { guest, .. } = &run;
+    for _ in 0..50 {
+        let request = packet(1, Kind::Open, 0, 2, DEDICATED_QUEUE, &[]);
+        rustix::net::send(guest.connect(), &request, SendFlags::NOSIGNAL).unwrap();
+    }
+    eventually("the queue is free", || guest.open(DEDICATED_QUEUE).is_ok());
+}
+
+#[test]
+fn a_file_has_a_name_by_which_it_is_known_after_exec() {
+    let run = running("named", Behaviour::default());
+    let opening = run.guest.open(SHARED).unwrap();
+    let name = rustix::net::getsockname(opening.file.unwrap()).unwrap();
+    let name = SocketAddrUnix::try_from(name).unwrap();
+    let expected = format!("test-telpher-named-{}/{}", std::process::id(), opening.opened.open);
+    assert_eq!(name.abstract_name(), Some(expected.as_bytes()));
+}
+
+#[test]
+fn only_the_opener_s_address_space_may_join() {
+    let run = running("joining", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let opening = guest.open(SHARED).unwrap();
+    let open = opening.opened.open;
+    assert_eq!(guest.attach(open).unwrap().opened, opening.opened);
+    let child = Guest { space: 2, ..guest.clone() };
+    assert_eq!(child.attach(open).map(drop), Err(Errno::PERM));
+    assert_eq!(guest.attach(open + 1000).map(drop), Err(Errno::BADF));
+}
+
+/// The board and the lease as a guest maps them: by reading the files.
+fn board_words(file: &OwnedFd) -> [u32; 3] {
+    let mut bytes = [0; 12];
+    rustix::io::pread(file, &mut bytes, 0).unwrap();
+    let words = bytes.as_chunks::<4>().0;
+    [0, 1, 2].map(|index: usize| u32::from_ne_bytes(words[index]))
+}
+
+#[test]
+fn the_board_follows_the_queue_and_the_rows_its_files() {
+    let run = running("board", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let first = guest.open(SHARED).unwrap();
+    let second = guest.open(SHARED).unwrap();
+    assert_eq!((first.opened.row, second.opened.row), (0, 1));
+    assert_eq!(board_words(&first.board), [1, 0, 2]);
+    // What a guest says to hold counts until its file is gone.
+    rustix::io::pwrite(&second.board, &7_u32.to_ne_bytes(), 64 + 4).unwrap();
+    assert_eq!(guest.show(&of_queue(0, "occupancy")).unwrap(), "7\n");
+    drop(second);
+    assert_eq!(guest.show(&of_queue(0, "occupancy")).unwrap(), "0\n");
+    assert_eq!(guest.open(SHARED).unwrap().opened.row, 1);
+    guest.store("/sys/bus/dsa/drivers/user/unbind", "wq0.0").unwrap();
+    assert_eq!(board_words(&first.board), [0, 1, 2]);
+    guest.store("/sys/bus/dsa/drivers/idxd/unbind", "dsa0").unwrap();
+    assert_eq!(board_words(&first.board), [0, 1, 2]);
+}
+
+#[test]
+fn the_behaviour_asked_for_reaches_every_file() {
+    let mut behaviour = Behaviour { strict: true, trace: true, ..Behaviour::default() };
+    behaviour.inject.seed = 42;
+    let run = running("behaviour", behaviour);
+    let Running { guest, .. } = &run;
+    let opened = guest.open(SHARED).unwrap().opened;
+    assert_eq!((opened.flags, opened.inject.seed), (STRICT | TRACE, 42));
+}
+
+#[test]
+fn a_latched_error_makes_every_file_of_the_device_readable() {
+    let run = running("error", Behaviour::default());
+    let Running { guest, host, .. } = &run;
+    let (first, second) = (guest.open(SHARED).unwrap(), guest.open(SHARED).unwrap());
+    let rung = Arc::new(AtomicU64::new(0));
+    let bell = Arc::clone(&rung);
+    host.on_report(move || bell.store(bell.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
+    assert!(!is_readable(first.file.as_ref().unwrap()) && !host.poll_ready(first.opened.open));
+    // Valid, with a queue that was full. Source: SPEC §9.2.14.
+    let report = Report { kind: ReportKind::SwError as u32, reserved: 0, words: [0x5309, 0, 0, 0, 0, 0, 0, 0] };
+    guest.report(first.opened.open, &report).unwrap();
+    for opening in [&first, &second] {
+        assert!(is_readable(opening.file.as_ref().unwrap()) && host.poll_ready(opening.opened.open));
+    }
+    assert_eq!(rung.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn what_a_guest_writes_into_its_file_disturbs_nobody() {
+    let run = running("scribbler", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let opening = guest.open(SHARED).unwrap();
+    let file = opening.file.as_ref().unwrap();
+    // More than a socket's buffer holds: somebody takes it.
+    for _ in 0..2000 {
+        assert_eq!(rustix::io::write(file, &[7; 1024]), Ok(1024));
+    }
+    assert_eq!(guest.show(&of_queue(0, "clients")).unwrap(), "1\n");
+    drop(opening);
+    assert_eq!(guest.show(&of_queue(0, "clients")).unwrap(), "0\n");
+}
+
+#[test]
+fn traces_and_numbers_are_heard_to_the_last() {
+    let behaviour = Behaviour { trace: true, ..Behaviour::default() };
+    let run = running("trace", behaviour);
+    let Running { guest, heard, .. } = &run;
+    let opening = guest.open(SHARED).unwrap();
+    let open = opening.opened.open;
+    let lease = guest::map::<Lease>(&opening.lease);
+    let count = 3 * telpher_vdev_wire::lease::TRACE_ENTRIES as u64;
+    for number in 1..=count {
+        let entry = TraceEntry { submission: number, ..TraceEntry::EMPTY };
+        eventually("the host takes entries", || lease.append(&entry));
+    }
+    lease.statistics.retries.store(5, Ordering::Relaxed);
+    drop(opening);
+    eventually("the file is released", || heard.retries.lock().unwrap().contains_key(&open));
+    assert_eq!(heard.retries.lock().unwrap()[&open], 5);
+    assert_eq!(heard.entries.lock().unwrap()[&open], (1..=count).collect::<Vec<_>>());
+}
+
+#[test]
+fn at_the_end_of_a_run_all_files_are_released() {
+    let run = running("end", Behaviour::default());
+    let Running { guest, host, heard, .. } = &run;
+    let openings: Vec<_> = (0..5).map(|_| guest.open(SHARED).unwrap()).collect();
+    host.release_all();
+    assert_eq!(heard.retries.lock().unwrap().len(), openings.len());
+    assert_eq!(guest.show(&of_queue(0, "clients")).unwrap(), "0\n");
+}
+
+/// Everything below a directory of the host's tree, found in the shadow and found nowhere else.
+fn assert_shadowed(host: &Host, shadow: &std::path::Path, path: &str) {
+    let place = shadow.join(path.trim_start_matches('/'));
+    let mut expected = Vec::new();
+    for (name, entry) in host.list(path).unwrap() {
+        let (path, place) = (format!("{path}/{name}"), place.join(&name));
+        let found = std::fs::symlink_metadata(&place).unwrap_or_else(|error| panic!("{path}: {error}"));
+        match entry {
+            Entry::Directory => assert_shadowed(host, shadow, &path),
+            Entry::Link(text) => assert_eq!(std::fs::read_link(&place).unwrap().to_str(), Some(text.as_str())),
+            Entry::Attribute { mode } => {
+                let is = std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o777;
+                assert_eq!((is, found.len()), (mode.into(), 4096), "{path}");
+            }
+            Entry::Binary { size, .. } => assert_eq!(found.len(), size, "{path}"),
+            Entry::Node { major, minor } => {
+                assert_eq!(std::fs::read_to_string(&place).unwrap(), format!("{major}:{minor}"));
+            }
+        }
+        expected.push(name);
+    }
+    let found = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut found: Vec<String> = found.filter(|name| !name.starts_with('.')).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected, "{path}");
+}
+
+#[test]
+fn the_shadow_tree_is_what_the_driver_says_before_and_after_every_change() {
+    let run = running("shadow", Behaviour::default());
+    let Running { guest, host, scratch, .. } = &run;
+    let directory = scratch.0.join("view");
+    host.watch(Box::new(Shadow::create(&directory, host).unwrap()));
+    let check = || {
+        for root in ["/sys/bus/dsa", "/sys/devices/pci0000:6a"] {
+            assert_shadowed(host, &directory, root);
+        }
+        let node = directory.join("dev/dsa/wq0.0").exists();
+        assert_eq!(node, host.entry(SHARED).is_ok());
+    };
+    check();
+    let drivers = "/sys/bus/dsa/drivers";
+    // Links lead to where they lead in sysfs.
+    let link = directory.join("sys/bus/dsa/devices/wq0.0");
+    let leads_to = directory.join("sys/devices/pci0000:6a/0000:6a:01.0/dsa0/wq0.0").canonicalize().unwrap();
+    assert_eq!(link.canonicalize().unwrap(), leads_to);
+    assert!(link.join("driver/unbind").exists());
+    let opening = guest.open(SHARED).unwrap();
+    check();
+    drop(opening);
+    check();
+    guest.store(&format!("{drivers}/user/unbind"), "wq0.0").unwrap();
+    check();
+    assert!(!link.join("driver").exists());
+    guest.store(&format!("{drivers}/idxd/unbind"), "dsa0").unwrap();
+    check();
+    // Merged directories bear the mark, ours do not.
+    assert!(directory.join("sys/bus/.telpher-merged").exists() && directory.join("sys/.telpher-merged").exists());
+    assert!(!directory.join("sys/bus/dsa/.telpher-merged").exists());
+    let text = std::fs::read_to_string(directory.join("proc/cpuinfo"));
+    assert!(host.entry("/proc/cpuinfo").is_err() || text.is_ok());
+}
+
+#[test]
+fn a_killed_process_gives_everything_back() {
+    let run = running("killed", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let opening = guest.open(DEDICATED_QUEUE).unwrap();
+    // A child that has the file as its standard input and nothing else to do.
+    let mut child = std::process::Command::new("sleep").arg("1000").stdin(opening.file.unwrap()).spawn().unwrap();
+    assert_eq!(guest.open(DEDICATED_QUEUE).map(drop), Err(Errno::BUSY));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(guest.open(DEDICATED_QUEUE).is_ok());
+}
+
+#[test]
+fn many_guests_at_once_each_get_their_own_answer() {
+    let run = running("crowd", Behaviour::default());
+    let Running { guest, .. } = &run;
+    std::thread::scope(|scope| {
+        for space in 1..=8 {
+            let guest = Guest { space, ..guest.clone() };
+            scope.spawn(move || {
+                let mut pasids = Vec::new();
+                for _ in 0..50 {
+                    let opening = guest.open(SHARED).unwrap();
+                    pasids.push(opening.opened.pasid);
+                    assert_eq!(guest.show(&of_queue(1, "state")).unwrap(), "enabled\n");
+                    assert!(guest.attach(opening.opened.open).is_ok());
+                }
+                pasids
+            });
+        }
+    });
+    assert_eq!(guest.show(&of_queue(0, "clients")).unwrap(), "0\n");
+}
+
+#[test]
+fn a_caller_that_is_not_to_be_seen_opens_nothing() {
+    let run = running("unseen", Behaviour::default());
+    let Running { host, .. } = &run;
+    for process in [0, u32::MAX] {
+        assert_eq!(host.open(SHARED, Caller { process, space: 0 }).map(drop), Err(Errno::SRCH));
+    }
+    assert_eq!(host.write(1, Caller { process: 0, space: 0 }, &[0; 64]), Err(Errno::BADF));
+}

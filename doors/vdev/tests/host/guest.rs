@@ -1,0 +1,160 @@
+//! A guest in a nutshell: speaks the wire protocol and does nothing else.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
+};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use telpher_vdev::tree::Errno;
+use telpher_vdev_wire::VERSION;
+use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Opened, Reply, Report, Request};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// An address space of a process that has the host's socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Guest {
+    pub(crate) socket: PathBuf,
+    pub(crate) space: u64,
+}
+
+/// An open file as a guest gets it.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) opened: Opened,
+    /// The file; none from an attachment.
+    pub(crate) file: Option<OwnedFd>,
+    pub(crate) lease: OwnedFd,
+    pub(crate) board: OwnedFd,
+}
+
+impl Guest {
+    pub(crate) fn connect(&self) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, patience).unwrap();
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&self.socket).unwrap()).unwrap();
+        socket
+    }
+
+    /// Sends whatever bytes on a connection of their own and takes the reply; `None` if there is none.
+    pub(crate) fn raw(&self, packet: &[u8]) -> Option<(Reply, Vec<u8>, Vec<OwnedFd>)> {
+        let socket = self.connect();
+        rustix::net::send(&socket, packet, SendFlags::NOSIGNAL).unwrap();
+        receive(&socket)
+    }
+
+    pub(crate) fn ask(
+        &self,
+        kind: Kind,
+        open: u64,
+        argument: u64,
+        path: &str,
+        data: &[u8],
+    ) -> Result<(u64, Vec<u8>, Vec<OwnedFd>), Errno> {
+        let packet = packet(self.space, kind, open, argument, path, data);
+        let (reply, data, descriptors) = self.raw(&packet).expect("the host answers");
+        match reply.errno {
+            0 => Ok((reply.value, data, descriptors)),
+            errno => Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+
+    pub(crate) fn show(&self, path: &str) -> Result<String, Errno> {
+        self.ask(Kind::Show, 0, 0, path, &[]).map(|(_, text, _)| String::from_utf8(text).unwrap())
+    }
+
+    pub(crate) fn store(&self, path: &str, text: &str) -> Result<u64, Errno> {
+        self.ask(Kind::Store, 0, 0, path, text.as_bytes()).map(|(taken, ..)| taken)
+    }
+
+    pub(crate) fn open(&self, path: &str) -> Result<Opening, Errno> {
+        let flags = rustix::fs::OFlags::RDWR.bits().into();
+        self.ask(Kind::Open, 0, flags, path, &[]).map(|(_, data, descriptors)| opening(&data, descriptors, true))
+    }
+
+    pub(crate) fn attach(&self, open: u64) -> Result<Opening, Errno> {
+        self.ask(Kind::Attach, open, 0, "", &[]).map(|(_, data, descriptors)| opening(&data, descriptors, false))
+    }
+
+    pub(crate) fn report(&self, open: u64, report: &Report) -> Result<(), Errno> {
+        self.ask(Kind::Report, open, 0, "", report.as_bytes()).map(drop)
+    }
+}
+
+pub(crate) fn packet(space: u64, kind: Kind, open: u64, argument: u64, path: &str, data: &[u8]) -> Vec<u8> {
+    let head = Request {
+        version: VERSION,
+        kind: kind as u32,
+        space,
+        open,
+        argument,
+        path_len: path.len().try_into().unwrap(),
+        data_len: data.len().try_into().unwrap(),
+    };
+    [head.as_bytes(), path.as_bytes(), data].concat()
+}
+
+fn opening(data: &[u8], descriptors: Vec<OwnedFd>, with_file: bool) -> Opening {
+    let mut descriptors = descriptors.into_iter();
+    let file = if with_file { Some(descriptors.next().unwrap()) } else { None };
+    let (lease, board) = (descriptors.next().unwrap(), descriptors.next().unwrap());
+    assert!(descriptors.next().is_none());
+    Opening { opened: Opened::read_from_bytes(data).unwrap(), file, lease, board }
+}
+
+pub(crate) fn receive(socket: &OwnedFd) -> Option<(Reply, Vec<u8>, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; size_of::<Reply>() + MAX_PAYLOAD + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(&mut bytes)];
+    let message = rustix::net::recvmsg(socket, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    let descriptors = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let (reply, data) = Reply::read_from_prefix(&bytes[..message.bytes]).ok()?;
+    assert_eq!((reply.version, reply.data_len as usize), (VERSION, data.len()));
+    Some((reply, data.to_vec(), descriptors))
+}
+
+/// A directory that is removed at the end of a test.
+#[derive(Debug)]
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new("/dev/shm").join(format!("test-telpher-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Maps what was sent along, for as long as the test runs.
+#[allow(unsafe_code, reason = "maps a lease as a guest does")]
+pub(crate) fn map<T: Sync>(file: &OwnedFd) -> &'static T {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    // SAFETY: a new mapping at a place the system picks, of a file sealed at this size, never unmapped; the callers name types
+    // of atomics, for which all bytes are values.
+    unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let base = mmap(std::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, file, 0).unwrap();
+        &*base.cast::<T>()
+    }
+}
