@@ -98,8 +98,8 @@ pub(crate) fn run(args: &RunBench, machine: Machine) -> Result<RunResult, BenchE
     let mut rows = working(total.mul_f64(1.0 - STARTING))?;
     rows.extend(starts::rows(total.mul_f64(STARTING))?);
     let mut remarks = vec![
-        "The program submits with the instructions a DSA program has, and this CPU has none behind them: what is measured is their \
-         emulation and the software model, not DSA hardware."
+        "What is measured is the emulation of the submission instructions and the software model, not DSA hardware. Times within a \
+         program are CPU time of the submitting thread, in which the device works as well."
             .to_owned(),
     ];
     if machine.virtual_machine {
@@ -303,7 +303,7 @@ impl Direct {
 
     fn nop(&self, time: Duration) -> f64 {
         let Ok(seen) = window(time, || Ok::<u64, Infallible>(self.once(&self.nop, self.record)));
-        seen.ns_per_op()
+        seen.cpu_ns_per_op()
     }
 
     fn copy(&mut self, time: Duration) -> Result<f64, BenchError> {
@@ -311,7 +311,7 @@ impl Direct {
         if !self.copy.is_exact() {
             return Err(BenchError::Wrong { op: "move".into(), route: "the model directly".into() });
         }
-        Ok(seen.ns_per_op())
+        Ok(seen.cpu_ns_per_op())
     }
 }
 

@@ -2,7 +2,7 @@
 //! `telpher run`.
 //!
 //! A line on standard input says what to do for how many milliseconds (`nop 20`); the answer is the nanoseconds of one, or `-` and
-//! why not.
+//! why not. Time is CPU time: the device works in the submitting thread, and other work of the machine is not counted.
 
 use crate::bench::buffers::fill_known;
 use crate::bench::measure::{Window, window};
@@ -55,7 +55,7 @@ pub(crate) fn obey() -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         let line = line?;
         match answer(&line, &mut device) {
-            Ok(seen) => writeln!(out, "{}", seen.ns_per_op())?,
+            Ok(seen) => writeln!(out, "{}", seen.cpu_ns_per_op())?,
             Err(error) => writeln!(out, "- {error}")?,
         }
         out.flush()?;
