@@ -17,17 +17,19 @@ mod wait;
 
 pub use options::{RunError, RunOptions, TraceFormat, ViewChoice};
 
-use crate::host::{Behaviour, FileInfo, Host, Listener};
+use crate::host::{Behaviour, Host};
 use crate::kernel::Kernel;
+use crate::trace::Reporter;
 use crate::view::namespace;
 use crate::view::shadow::Shadow;
 use directory::RunDirectory;
 use program::Program;
 use signals::Signals;
+use std::error::Error;
+use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
 use telpher_device::{Residency, Runner};
-use telpher_vdev_wire::lease::{Statistics, TraceEntry};
 use telpher_vdev_wire::settings::{SHADOW, SOCKET, View};
 use wait::{Ended, Family};
 
@@ -45,10 +47,10 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     if let Ok(cpuinfo) = std::fs::read_to_string("/proc/cpuinfo") {
         kernel.set_cpuinfo(&cpuinfo);
     }
+    let reporter = Arc::new(Reporter::new(options.trace.as_deref(), options.trace_format)?);
     let directory = RunDirectory::create()?;
     let signals = Signals::take().map_err(RunError::system("take signals"))?;
-    let listener: Arc<dyn Listener> = Arc::new(Listeners(Vec::new()));
-    let host = Host::new(kernel, behaviour(options), listener, directory.name())
+    let host = Host::new(kernel, behaviour(options), reporter.clone(), directory.name())
         .map_err(|errno| RunError::errno("make a host", errno))?;
     let limits = spawn::raise_file_limit();
     let server = host.serve(&directory.path().join(SOCKET)).map_err(RunError::system("listen to guests"))?;
@@ -70,13 +72,18 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     let ended = family.wait();
     explain(ended, &program);
     family.wait_for_others(|left| {
-        eprintln!(
-            "telpher run: {} has ended; what it left running still has the device: {left}; ^C ends the device",
-            program.path.display()
-        );
+        let path = program.path.display();
+        say(format_args!("{path} has ended; what it left running still has the device: {left}; ^C ends the device"));
     });
     drop(server);
     host.release_all();
+    // The program's end is what counts; that the trace is not whole is told beside it.
+    if let Err(error) = reporter.finish() {
+        say(format_args!("{error}: {}", error.source().map(ToString::to_string).unwrap_or_default()));
+    }
+    if options.summary {
+        let _ = write!(std::io::stderr(), "{}", reporter.summary());
+    }
     Ok(ended.code())
 }
 
@@ -106,28 +113,15 @@ fn behaviour(options: &RunOptions) -> Behaviour {
 /// Says what a bare signal would not: that the program used instructions which can only be emulated in others.
 fn explain(ended: Ended, program: &Program) {
     if let (Ended::Signal(libc::SIGILL), Some(why)) = (ended, program.unpreloadable) {
-        eprintln!(
-            "telpher run: {} {why}, and was ended by an instruction that this CPU lacks (SIGILL): MOVDIR64B, ENQCMD and \
-             UMWAIT are emulated in dynamically linked programs only; let it submit by write(), or link it dynamically",
+        say(format_args!(
+            "{} {why}, and was ended by an instruction that this CPU lacks (SIGILL): MOVDIR64B, ENQCMD and UMWAIT are \
+             emulated in dynamically linked programs only; let it submit by write(), or link it dynamically",
             program.binary.display()
-        );
+        ));
     }
 }
 
-/// Several listeners as one.
-#[derive(Debug)]
-struct Listeners(Vec<Arc<dyn Listener>>);
-
-impl Listener for Listeners {
-    fn opened(&self, file: &FileInfo) {
-        self.0.iter().for_each(|listener| listener.opened(file));
-    }
-
-    fn entry(&self, file: &FileInfo, entry: &TraceEntry) {
-        self.0.iter().for_each(|listener| listener.entry(file, entry));
-    }
-
-    fn released(&self, file: &FileInfo, statistics: &Statistics) {
-        self.0.iter().for_each(|listener| listener.released(file, statistics));
-    }
+/// A sentence for the user, beside what the program prints. If nobody reads it, that is that.
+fn say(sentence: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "telpher run: {sentence}");
 }

@@ -2,6 +2,7 @@
 
 use crate::hardware::{Hardware, HardwareError};
 use crate::kernel::Abi;
+use crate::trace::TraceError;
 use crate::tree::Errno;
 use crate::view::namespace::Reason;
 use std::ffi::OsString;
@@ -143,14 +144,8 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// The trace file could not be made.
-    #[error("cannot write the trace to {}", path.display())]
-    Trace {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// The system refused something the host needs.
     #[error("cannot {attempt}")]
     System {
@@ -175,9 +170,7 @@ impl RunError {
             | RunError::GainsRights { .. }
             | RunError::NotPreloadable { .. }
             | RunError::Namespace { .. } => 126,
-            RunError::Hardware(_) | RunError::Directory { .. } | RunError::Trace { .. } | RunError::System { .. } => {
-                125
-            }
+            RunError::Hardware(_) | RunError::Directory { .. } | RunError::Trace(_) | RunError::System { .. } => 125,
         }
     }
 

@@ -12,7 +12,8 @@ use crate::host::{Host, Watcher};
 use crate::kernel::Kernel;
 use crate::tree::{Entry, Errno};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, ftruncate, mkdirat, openat, statat, symlinkat, unlinkat};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -62,7 +63,7 @@ impl Shadow {
 
     fn fill_all(&mut self, kernel: &Kernel) -> Result<(), Errno> {
         let merged = kernel.merged();
-        let mut marked = std::collections::BTreeSet::new();
+        let mut marked = BTreeSet::new();
         for path in &merged {
             // Every directory on the way down is the machine's as well.
             for (end, _) in path.match_indices('/').skip(1).chain([(path.len(), "")]) {
@@ -167,7 +168,8 @@ impl Watcher for Shadow {
         let result = directories.iter().try_for_each(|path| self.keep(kernel, path));
         if let (Err(errno), false) = (result, self.complained) {
             self.complained = true;
-            eprintln!(
+            let _ = writeln!(
+                std::io::stderr(),
                 "telpher run: the device's files in {} cannot be kept up to date: {errno}; make room there, or set \
                  XDG_RUNTIME_DIR to a directory that has some",
                 self.directory.display()
