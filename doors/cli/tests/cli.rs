@@ -42,18 +42,27 @@ const SMALL: [&str; 6] = ["bench", "--seconds", "0.2", "--size", "64,4k", "--no-
 
 #[test]
 fn help_and_version_end_well_and_carry_examples() {
-    for args in [&["--help"][..], &["bench", "--help"], &["bench", "ops", "--help"], &["bench", "pollution", "--help"]]
-    {
+    for args in [
+        &["--help"][..],
+        &["bench", "--help"],
+        &["bench", "ops", "--help"],
+        &["bench", "pollution", "--help"],
+        &["bench", "run", "--help"],
+    ] {
         let text = success(args);
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
     }
     assert!(success(&["list", "--help"]).contains("accel-config"));
+    for command in ["run", "trace"] {
+        let text = success(&[command, "--help"]);
+        assert!(text.contains("Examples:") && text.contains(&format!("telpher {command}")), "{text}");
+    }
     assert_eq!(success(&["--version"]), format!("telpher {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn what_is_not_understood_is_answered_with_what_is() {
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "there are move, fill"),
@@ -67,6 +76,10 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "--seconds", "no"], "seconds from 0.05"),
         (&["list", "--format", "csv"], "text or json"),
         (&["bnech"], "`telpher` has bench"),
+        (&["run"], "PROGRAM"),
+        (&["run", "--abi", "5.4", "--", "true"], "5.15 or 6.1 or 6.6 or 6.12"),
+        (&["run", "--view", "fuse", "--", "true"], "auto or preload or namespace"),
+        (&["run", "--hardwear", "spr-1", "--", "true"], "takes --hardware"),
     ];
     for (args, words) in cases {
         let said = refusal(args);

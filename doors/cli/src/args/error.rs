@@ -40,6 +40,11 @@ pub(crate) fn sentence(error: &Error, args: &[String]) -> Option<String> {
         ErrorKind::ArgumentConflict => {
             format!("{} cannot be used together with {}", option(), text(ContextKind::PriorArg))
         }
+        ErrorKind::MissingRequiredArgument => {
+            let command = innermost(args).0;
+            let missing = text(ContextKind::InvalidArg).replace(['<', '>', '.'], "");
+            format!("`{command}` needs {missing}; `{command} --help` says more")
+        }
         // The rest keeps clap's own first line.
         _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
     })

@@ -6,6 +6,7 @@
 
 mod accel_config;
 mod attributes;
+mod bench;
 mod check;
 mod clients;
 mod dpdk;
