@@ -68,8 +68,7 @@ impl<'de> Deserialize<'de> for Value {
 #[must_use]
 pub fn nanoseconds(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-    let (digits, unit) =
-        UNITS.iter().find_map(|(name, unit)| text.strip_suffix(name).map(|digits| (digits, *unit)))?;
+    let (digits, unit) = UNITS.iter().find_map(|(name, unit)| text.strip_suffix(name).map(|digits| (digits, *unit)))?;
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 

@@ -8,6 +8,7 @@ use super::{Core, Crew, Round};
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Looks at empty queues before a worker sleeps: about 50 µs, several times what a round trip between cores takes.
 /// Source: chosen; the cost of a sleep and a wake-up is of the same size.
@@ -15,6 +16,12 @@ const SPINS: u32 = 2_000;
 
 /// Looks at a blocked engine before its worker gives the core away. Source: chosen; about a microsecond.
 const BLOCKED_SPINS: u32 = 32;
+
+/// The same before its worker sleeps a little, where an observer may keep descriptors waiting for time to pass. Source: chosen;
+/// some microseconds.
+const PATIENCE: u32 = 64;
+/// How long. Source: chosen; below what observers make descriptors wait.
+const NAP: Duration = Duration::from_micros(20);
 
 const RUN: u32 = 0;
 const HOLD: u32 = 1;
@@ -96,13 +103,15 @@ fn work(core: &Core, shared: &Shared, worker: usize, mut crew: Crew) {
         }
         if order == RUN {
             match crew.step(core, None) {
-                Round::Done | Round::More => idle = 0,
+                Round::Done | Round::More => (idle, blocked) = (0, 0),
                 Round::Idle => idle += 1,
                 // Waits for software or for another worker. Others may need the core more, but not for a short wait.
                 Round::Blocked => {
                     idle = 0;
                     blocked = blocked.wrapping_add(1);
-                    if blocked % BLOCKED_SPINS == 0 {
+                    if core.observer.is_some() && blocked > PATIENCE {
+                        thread::sleep(NAP);
+                    } else if blocked.is_multiple_of(BLOCKED_SPINS) {
                         thread::yield_now();
                     }
                 }

@@ -6,11 +6,13 @@ use telpher_mem::{Fault, Space};
 const PARTS: usize = 8;
 /// A part is a multiple of this many bytes. Source: chosen; a line of the cache.
 const GRAIN: u64 = 64;
-/// Bytes read at once. Small, since the program's stack may be.
-const CHUNK: usize = 1024;
+/// Bytes read at once, a multiple of the grain. Small, since the program's stack may be.
+const CHUNK: usize = 2048;
 
-/// A part whose contents are not known: a page of it was absent.
+/// Sum of a part whose contents are not known: a page of it was absent, or there is no such part.
 const UNKNOWN: u64 = 0;
+/// The same while it is being summed.
+const ABSENT: u64 = u64::MAX;
 
 /// The program's memory, looked at without bringing pages in.
 pub(crate) trait Memory: Send + Sync + std::fmt::Debug {
@@ -41,53 +43,77 @@ pub(super) enum Change {
 impl Content {
     /// Sums a range.
     pub(super) fn of(memory: &dyn Memory, address: u64, len: u64) -> Self {
-        let mut sums = [UNKNOWN; PARTS];
-        for (sum, (at, len)) in sums.iter_mut().zip(parts(address, len)) {
-            *sum = sum_of(memory, at, len).unwrap_or(UNKNOWN);
-        }
-        Content(sums)
+        Content(sums_of(memory, address, len, |_, _| ()))
     }
 
     /// Compares the range with what it was.
     pub(super) fn change(&self, memory: &dyn Memory, address: u64, len: u64) -> Change {
-        for (before, (at, len)) in self.0.iter().zip(parts(address, len)) {
-            if *before == UNKNOWN {
-                continue;
-            }
-            match sum_of(memory, at, len) {
-                Ok(now) if now == *before => {}
-                Ok(_) => return Change::Written(at, len),
-                Err(fault) if !memory.is_mapped(fault.address) => return Change::Unmapped(fault.address),
+        let mut absent = [None; PARTS];
+        let now = sums_of(memory, address, len, |part, fault| absent[part] = absent[part].or(Some(fault)));
+        let part_len = part_len(len);
+        for (part, (before, now)) in self.0.iter().zip(&now).enumerate() {
+            match absent[part] {
+                _ if *before == UNKNOWN || before == now => {}
+                None => {
+                    let at = part as u64 * part_len;
+                    return Change::Written(address.wrapping_add(at), part_len.min(len - at));
+                }
+                Some(fault) if !memory.is_mapped(fault) => return Change::Unmapped(fault),
                 // Given back, or only swapped out: nobody can tell.
-                Err(_) => {}
+                Some(_) => {}
             }
         }
         Change::None
     }
 }
 
-/// The parts of a range: address and length.
-fn parts(address: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
-    let part = len.div_ceil(PARTS as u64).next_multiple_of(GRAIN);
-    let starts = (0..PARTS as u64).map(move |n| n * part).take_while(move |at| *at < len);
-    starts.map(move |at| (address.wrapping_add(at), part.min(len - at)))
+/// Bytes of each part but the last.
+fn part_len(len: u64) -> u64 {
+    len.div_ceil(PARTS as u64).next_multiple_of(GRAIN)
 }
 
-fn sum_of(memory: &dyn Memory, address: u64, len: u64) -> Result<u64, Fault> {
+/// The sums of a range's parts; `absent` hears of parts of which a page is not there, and where.
+fn sums_of(memory: &dyn Memory, address: u64, len: u64, mut absent: impl FnMut(usize, u64)) -> [u64; PARTS] {
+    let part_len = part_len(len);
+    let mut sums = [UNKNOWN; PARTS];
     let mut bytes = [0; CHUNK];
-    let (mut sum, mut done) = (0x243f_6a88_85a3_08d3_u64, 0);
+    let mut done = 0;
     while done < len {
-        // Cannot lose bits: at most a chunk.
-        let n = usize::try_from(len - done).map_or(CHUNK, |left| left.min(CHUNK));
-        memory.read(address.wrapping_add(done), &mut bytes[..n])?;
+        let n = index((len - done).min(CHUNK as u64));
         bytes[n..].fill(0);
-        for word in bytes[..n.next_multiple_of(8)].as_chunks::<8>().0 {
-            // Multiply and rotate, after FxHash: notices any single change, which is all that is asked of it.
-            sum = (sum.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517c_c1b7_2722_0a95);
+        match memory.read(address.wrapping_add(done), &mut bytes[..n]) {
+            Ok(()) => {
+                let grains = bytes[..n.next_multiple_of(8)].chunks(index(GRAIN));
+                for (grain, at) in grains.zip((done..).step_by(index(GRAIN))) {
+                    let sum = &mut sums[index(at / part_len)];
+                    if *sum != ABSENT {
+                        *sum = fold(*sum, grain);
+                    }
+                }
+            }
+            Err(fault) => {
+                let parts = index(done / part_len)..=index((done + n as u64 - 1) / part_len);
+                sums[parts.clone()].fill(ABSENT);
+                parts.for_each(|part| absent(part, fault.address));
+            }
         }
         done += n as u64;
     }
-    Ok(if sum == UNKNOWN { 1 } else { sum })
+    sums.map(|sum| if sum == ABSENT { UNKNOWN } else { sum })
+}
+
+/// Adds bytes to a sum: multiply and rotate, after FxHash. It notices any single change, which is all that is asked of it.
+fn fold(sum: u64, bytes: &[u8]) -> u64 {
+    let sum = bytes.as_chunks::<8>().0.iter().fold(sum, |sum, word| {
+        (sum.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_add(1).wrapping_mul(0x517c_c1b7_2722_0a95)
+    });
+    // Two values have a meaning of their own.
+    if sum == UNKNOWN || sum == ABSENT { 1 } else { sum }
+}
+
+/// A number below the length of a range's buffer.
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// This process's memory.
