@@ -8,7 +8,7 @@ use crate::sys::{self, Errno, call, word};
 use rustix::fs::Stat;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 
 /// open(2) of an absolute path; the answer is the program's from now on.
 ///
@@ -17,6 +17,13 @@ use std::os::fd::{IntoRawFd, RawFd};
 pub(crate) fn open(path: &Path, flags: c_int, mode: u32) -> Result<RawFd, Errno> {
     let flags = rustix::fs::OFlags::from_bits_retain(flags.cast_unsigned());
     rustix::fs::open(path.as_c_str(), flags, rustix::fs::Mode::from_raw_mode(mode)).map(IntoRawFd::into_raw_fd)
+}
+
+/// Lends a descriptor of the program's for a call. A program that closes it meanwhile gets what it gets from the C library: EBADF, or
+/// an answer about what has its number now.
+pub(crate) fn borrowed<T>(fd: RawFd, act: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+    // SAFETY: a number that is not -1; whether it is open is for the kernel to judge, and nothing is closed by it.
+    act(unsafe { BorrowedFd::borrow_raw(fd.max(0)) })
 }
 
 /// Where the kernel shows a descriptor as a link.
@@ -68,8 +75,9 @@ pub(crate) fn status(fd: RawFd) -> Result<Stat, Errno> {
 /// # Errors
 /// The system's.
 pub(crate) fn seek(fd: RawFd, offset: i64, whence: c_int) -> Result<u64, Errno> {
+    let offset = isize::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
     // SAFETY: no pointer is passed.
-    unsafe { call(libc::SYS_lseek, [word(fd), (offset as isize).cast_unsigned(), word(whence), 0, 0, 0]) }
+    unsafe { call(libc::SYS_lseek, [word(fd), offset.cast_unsigned(), word(whence), 0, 0, 0]) }
         .map(|offset| offset as u64)
 }
 
@@ -123,4 +131,11 @@ pub(crate) fn working_directory(into: &mut [u8]) -> Result<&[u8], Errno> {
 /// The system's.
 pub(crate) fn change_directory(path: &Path) -> Result<(), Errno> {
     rustix::process::chdir(path.as_c_str())
+}
+
+/// A descriptor that a test has opened by these functions, to be closed with it.
+#[cfg(test)]
+pub(crate) fn owned(fd: RawFd) -> std::os::fd::OwnedFd {
+    // SAFETY: the test has opened it and gives it away here.
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
 }

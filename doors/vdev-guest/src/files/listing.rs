@@ -1,5 +1,4 @@
 //! What readdir(3) tells of directories of ours, and of those of the machine that gain entries: a list made at the opening.
-#![allow(unsafe_code, reason = "lists directories by the program's descriptors")]
 
 use crate::files::path::Path;
 use crate::files::shadow::{MERGED, Shadow, Side};
@@ -7,7 +6,7 @@ use crate::files::{descriptor, status};
 use crate::sys::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, RawDir};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// One entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,10 +24,7 @@ pub(crate) struct Entry {
 /// # Errors
 /// The system's.
 pub(crate) fn list(shadow: Shadow<'_>, fd: RawFd, path: &Path, side: Side) -> Result<Vec<Entry>, Errno> {
-    // SAFETY: only borrowed for this call; a program that closes its directory meanwhile gets EBADF, or the list of what it
-    // has opened instead, as from the C library.
-    let directory = unsafe { BorrowedFd::borrow_raw(fd) };
-    let mut entries = entries_of(directory)?;
+    let mut entries = descriptor::borrowed(fd, entries_of)?;
     match side {
         Side::Ours => present(path, &mut entries),
         Side::Real => {}
@@ -36,7 +32,7 @@ pub(crate) fn list(shadow: Shadow<'_>, fd: RawFd, path: &Path, side: Side) -> Re
             let place = shadow.place(path)?;
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
             let tree: OwnedFd = rustix::fs::open(place.as_c_str(), flags, rustix::fs::Mode::empty())?;
-            let mut ours = entries_of(std::os::fd::AsFd::as_fd(&tree))?;
+            let mut ours = entries_of(tree.as_fd())?;
             present(path, &mut ours);
             // What both have is the machine's if it is a directory that only gains entries, and ours otherwise.
             ours.retain(|entry| !(entry.kind == FileType::Directory && is_merged(shadow, path, &entry.name)));
@@ -84,15 +80,13 @@ fn entries_of(directory: BorrowedFd<'_>) -> Result<Vec<Entry>, Errno> {
     Ok(entries)
 }
 
-/// The descriptors this process has, without allocating for more than there are.
+/// The descriptors this process has.
 pub(crate) fn descriptors() -> Vec<RawFd> {
-    let Ok(path) = Path::new(b"/proc/thread-self/fd") else { return Vec::new() };
-    let Ok(fd) = descriptor::open(&path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) else {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(c"/proc/thread-self/fd", flags, rustix::fs::Mode::empty()) else {
         return Vec::new();
     };
-    // SAFETY: opened above, and nobody else knows it.
-    let directory = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
-    let entries = entries_of(std::os::fd::AsFd::as_fd(&directory)).unwrap_or_default();
+    let entries = entries_of(directory.as_fd()).unwrap_or_default();
     let numbers = entries.iter().filter_map(|entry| std::str::from_utf8(&entry.name).ok()?.parse().ok());
-    numbers.filter(|number| *number != fd).collect()
+    numbers.filter(|number| *number != directory.as_raw_fd()).collect()
 }

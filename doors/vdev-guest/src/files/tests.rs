@@ -1,18 +1,16 @@
 //! A tree and a machine of the tests' own: the walk, the listing, what stat tells, and attributes over a driver that is an array.
-#![allow(unsafe_code, reason = "takes descriptors that raw calls have answered with")]
 
 use crate::files::attribute::{self, Driver};
-use crate::files::listing;
 use crate::files::path::Path;
 use crate::files::shadow::{MERGED, Shadow, Side, kind};
-use crate::files::status;
 use crate::files::walk::{Found, Walk, What};
+use crate::files::{descriptor, listing, status};
 use crate::sys::Errno;
 use rustix::fs::{FileType, Stat};
 use std::cell::RefCell;
 use std::fs;
 use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -292,9 +290,7 @@ impl Text {
     fn open(&self, mode: u32, flags: i32) -> Result<OwnedFd, Errno> {
         let mut status = rustix::fs::stat("/proc/self/exe").unwrap();
         status.st_mode = libc::S_IFREG | mode;
-        let fd = attribute::open(self, &path(), &status, flags)?;
-        // SAFETY: opened above, and nobody else's.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        attribute::open(self, &path(), &status, flags).map(descriptor::owned)
     }
 
     /// What a read from the beginning finds.
