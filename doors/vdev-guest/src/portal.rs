@@ -186,7 +186,7 @@ mod tests {
     fn every_address_of_a_page_finds_it_and_no_other_does() {
         let table = Box::new(Table::new());
         // The highest page of five-level user space has 45 bits.
-        let pages = [1, 2, 0x7fff_ffff_f, (1 << 45) - 1];
+        let pages = [1, 2, 0x7_ffff_ffff, (1 << 45) - 1];
         for (file, page) in (7..).zip(pages) {
             assert!(table.insert(portal(page, file)));
         }

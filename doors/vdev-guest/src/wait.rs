@@ -31,7 +31,7 @@ pub(crate) fn wait(monitor: Option<&Monitor>, deadline: u64) -> bool {
             return true;
         }
         looks = looks.wrapping_add(1);
-        if looks % LOOKS == 0 {
+        if looks.is_multiple_of(LOOKS) {
             sys::yield_now();
         }
         std::hint::spin_loop();

@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
 
 use crate::node::{self, Access};
+use crate::observe;
 use crate::portal::{PORTAL_BYTES, PORTALS, Portal};
 use crate::start::start;
 use crate::sys::{self, Errno, call, word};
@@ -12,7 +13,8 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 
 /// A page, as the kernel counts them.
-const PAGE: usize = PORTAL_BYTES as usize;
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == PORTAL_BYTES);
 /// Flags of mmap(2) that say where the portal may lie; all others mean nothing for it, or are checked.
 const PLACING: c_int = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_POPULATE;
 
@@ -66,6 +68,7 @@ pub(crate) unsafe extern "C" fn mmap64(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_int {
     let address = address.expose_provenance();
+    observe::unmapped(address as u64, len as u64);
     if is_range(address, len) {
         leave(address, len);
     }
@@ -87,6 +90,15 @@ pub(crate) unsafe extern "C" fn mremap(
     new_address: *mut c_void,
 ) -> *mut c_void {
     let (address, to) = (address.expose_provenance(), new_address.expose_provenance());
+    // What moves or shrinks is the device's no more than what is unmapped.
+    if new_len < old_len || flags & libc::MREMAP_FIXED != 0 {
+        let gone = if flags & libc::MREMAP_FIXED != 0 {
+            (address, old_len)
+        } else {
+            (address.wrapping_add(new_len), old_len - new_len)
+        };
+        observe::unmapped(gone.0 as u64, gone.1 as u64);
+    }
     if flags & libc::MREMAP_FIXED != 0 && is_range(to, new_len) {
         leave(to, new_len);
     }
@@ -155,12 +167,15 @@ struct Asked {
 unsafe fn map(asked: &Asked) -> Result<usize, Errno> {
     let Asked { address, len, protection, flags, fd, offset } = *asked;
     let access = if flags & libc::MAP_ANONYMOUS == 0 { access_of(fd, flags, len) } else { None };
+    if flags & libc::MAP_FIXED != 0 {
+        observe::unmapped(address as u64, len as u64);
+    }
     let replaces = flags & libc::MAP_FIXED != 0 && is_range(address, len);
     let Some(access) = access else {
         if replaces {
             leave(address, len);
         }
-        let arguments = [address, len, word(protection), word(flags), word(fd), offset.cast_unsigned() as usize];
+        let arguments = [address, len, word(protection), word(flags), word(fd), bits(offset)];
         // SAFETY: forwarded.
         return unsafe { call(libc::SYS_mmap, arguments) };
     };
@@ -188,6 +203,12 @@ unsafe fn map(asked: &Asked) -> Result<usize, Errno> {
     Ok(base)
 }
 
+/// An offset as the argument of a system call.
+fn bits(offset: i64) -> usize {
+    // Cannot lose bits: both have 64.
+    usize::try_from(offset.cast_unsigned()).unwrap_or_default()
+}
+
 /// The node behind a descriptor, if it is one. A file of the file-system view becomes known here, at its first mapping.
 fn access_of(fd: RawFd, flags: c_int, len: usize) -> Option<Access> {
     if fd < 0 {
@@ -200,10 +221,10 @@ fn access_of(fd: RawFd, flags: c_int, len: usize) -> Option<Access> {
 /// What the kernel checks, in its order: the call, the file's mode, the driver. Source: K612 `mm/mmap.c`, `cdev.c`.
 fn check(asked: &Asked, access: Access) -> Result<(), Errno> {
     let Asked { address, len, protection, flags, offset, .. } = *asked;
-    if len == 0 || offset.cast_unsigned() % PORTAL_BYTES != 0 {
+    if len == 0 || !offset.cast_unsigned().is_multiple_of(PORTAL_BYTES) {
         return Err(Errno::INVAL);
     }
-    if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0 && address % PAGE != 0 {
+    if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0 && !address.is_multiple_of(PAGE) {
         return Err(Errno::INVAL);
     }
     match flags & libc::MAP_TYPE {
@@ -236,7 +257,7 @@ fn portal_protection(protection: c_int) -> c_int {
 
 /// True for what the kernel takes as a range of pages.
 fn is_range(address: usize, len: usize) -> bool {
-    !PORTALS.is_empty() && len != 0 && address % PAGE == 0 && address.checked_add(len).is_some()
+    !PORTALS.is_empty() && len != 0 && address.is_multiple_of(PAGE) && address.checked_add(len).is_some()
 }
 
 /// The portals of a range are about to go.

@@ -1,5 +1,6 @@
 //! Processes that come and go.
 #![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+#![allow(non_snake_case, reason = "the C library's names")]
 
 use crate::fork::{self, Around};
 use crate::node;
