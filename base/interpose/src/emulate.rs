@@ -28,8 +28,8 @@ pub(crate) fn segment_base(segment: Segment) -> u64 {
     }
 }
 
-/// Called by [`entry::enter`](crate::entry::enter): emulates the instruction of the site whose trampoline was entered, or the one that
-/// trapped.
+/// Called by [`entry::enter`](crate::entry::enter): emulates the instruction of the site whose trampoline was entered, or
+/// the one that trapped.
 pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
     let thread = Thread::current();
     let (instruction, site, data, trapped) = match thread.take_trapped() {

@@ -1,12 +1,13 @@
 //! The way from a rewritten site, or from a trap, into the emulation and back.
 //!
 //! A trampoline steps over the red zone (the 128 bytes below the stack pointer belong to the interrupted function) and calls
-//! [`enter`]. That saves general registers and flags in a [`Frame`] on the program's stack, takes a stack of the pool, saves the vector
-//! state there, calls [`emulate`](crate::emulate::emulate), and undoes it all. A trap handler makes the thread go on at [`enter_trapped`], which is such
-//! a trampoline for any site. From the first count of `Thread::inside` to the last, the program's signal handlers are put off.
+//! [`enter`]. That saves general registers and flags in a [`Frame`] on the program's stack, takes a stack of the pool,
+//! saves the vector state there, calls [`emulate`](crate::emulate::emulate), and undoes it all. A trap handler makes the
+//! thread go on at [`enter_trapped`], which is such a trampoline for any site. From the first count of `Thread::inside` to
+//! the last, the program's signal handlers are put off.
 //!
-//! There are three ways out, see [`Exit`]. The third leads over an invalid opcode with all the program's registers in place: the
-//! handler of SIGILL finds there the very context in which the kernel would have delivered a fault or a signal.
+//! There are three ways out, see [`Exit`]. The third leads over an invalid opcode with all the program's registers in
+//! place: the handler of SIGILL finds there the very context in which the kernel would have delivered a fault or a signal.
 #![allow(unsafe_code, reason = "assembly that saves and restores a whole processor state")]
 
 use crate::emulate;
@@ -75,7 +76,7 @@ static MACHINE: Machine = Machine {
     free: AtomicU32::new(0),
 };
 
-/// Bytes of x87 and SSE state in front of every XSAVE area.
+/// Bytes of x87 and SSE state: all that FXSAVE writes, and the front of every XSAVE area.
 const LEGACY_BYTES: usize = 512;
 /// Bytes of the header behind it.
 const HEADER_BYTES: usize = 64;
@@ -91,8 +92,7 @@ const GUARD_BYTES: usize = 4096;
 /// Room for the vector state, rounded up to pages.
 const SAVED_BYTES: usize = 4096;
 
-/// Asks the processor what there is to save. Returns the offset of each component in the *standard* format, as the kernel
-/// writes it to signal frames.
+/// Asks the processor what there is to save, and how.
 #[allow(unused_unsafe, reason = "safe since Rust 1.94, unsafe in the oldest supported one")]
 pub(crate) fn detect() {
     // SAFETY: every x86-64 processor has CPUID and leaf 1.
@@ -320,8 +320,8 @@ pub(crate) unsafe extern "C" fn enter() {
     )
 }
 
-/// Where a trap handler lets the thread go on: the trampoline of no particular site. The thread is inside already, and its `trapped`
-/// says what is to be emulated.
+/// Where a trap handler lets the thread go on: the trampoline of no particular site. The thread is inside already, and its
+/// `trapped` says what is to be emulated.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn enter_trapped() {
     naked_asm!(

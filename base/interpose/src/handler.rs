@@ -37,7 +37,8 @@ pub struct Monitor {
 /// interrupted code: nothing here may allocate, block on a lock, touch a thread-local with a destructor, or unwind. `errno`
 /// belongs to the program. All of them but [`fixup`](Handler::fixup) run on a stack of at least
 /// [`STACK_BYTES`](crate::STACK_BYTES) where one of the pool was free, with the program's signal handlers put off until the
-/// instruction ends (a system call may end with `EINTR` all the same, see [`signals::is_deferred`](crate::signals::is_deferred)).
+/// instruction ends (a system call may end with `EINTR` all the same, see
+/// [`signals::is_deferred`](crate::signals::is_deferred)).
 pub trait Handler: Sync {
     /// True if `address` lies in a portal page.
     fn is_portal(&self, address: u64) -> bool;

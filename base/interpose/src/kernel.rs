@@ -62,7 +62,7 @@ pub(crate) unsafe fn action(signal: i32, new: Option<&KernelAction>) -> Result<K
     Ok(old)
 }
 
-/// How [`mask`] changes the thread's signal mask.
+/// How a thread's signal mask changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Adds to it.

@@ -1,8 +1,9 @@
 //! What belongs to one thread, reachable in any signal handler.
 //!
 //! Rust's thread-locals in a shared library go through `__tls_get_addr`, which may allocate in the middle of a signal after
-//! a `dlopen`. So the block is declared in assembly with the initial-exec model: one load from the GOT and an addition. A library that
-//! is there from the start (`LD_PRELOAD`) or an executable may use it; one loaded later takes of the C library's small reserve.
+//! a `dlopen`. So the block is declared in assembly with the initial-exec model: one load from the GOT and an addition. A
+//! library that is there from the start (`LD_PRELOAD`) or an executable may use it; one loaded later takes of the C
+//! library's small reserve.
 #![allow(unsafe_code, reason = "a thread-local block that assembly reaches too")]
 
 use crate::decode::Instruction;
@@ -20,8 +21,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fe
 /// (`siglongjmp`, `setcontext`) and restores the mask, tells us that these are no longer blocked either.
 pub(crate) const MARK: u64 = 1 << 31;
 
-/// In `blocked_by_handler`: a handler has been entered with the mark, even if it has unblocked everything. (The bit of SIGKILL, which nobody
-/// blocks.)
+/// In `blocked_by_handler`: a handler has been entered with the mark, even if it has unblocked everything. (The bit of
+/// SIGKILL, which nobody blocks.)
 const IN_USE: u64 = bit(libc::SIGKILL);
 
 /// An instruction that trapped and is to be emulated as soon as the signal handler has returned.
@@ -116,8 +117,8 @@ impl Thread {
         self.inside.load(Ordering::Relaxed) != 0
     }
 
-    /// Protected signals that the program believes it has blocked, where the kernel's mask is `mask`; and [`MARK`], if that is one
-    /// that a handler asked for.
+    /// Protected signals that the program believes it has blocked, where the kernel's mask is `mask`; and [`MARK`], if that
+    /// is one that a handler asked for.
     pub(crate) fn blocked(&self, mask: u64) -> u64 {
         let blocked = if mask & MARK == 0 { &self.blocked } else { &self.blocked_by_handler };
         blocked.load(Ordering::Relaxed) & (PROTECTED | MARK)

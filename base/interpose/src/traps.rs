@@ -1,8 +1,8 @@
 //! SIGILL, SIGSEGV and SIGBUS: who they are for, and what becomes of them.
 //!
-//! A trap of an instruction that is ours is not emulated here but right behind the handler, on the interrupted thread and its own mask
-//! (`entry::enter_trapped`): the handler may be on an alternate stack that is small, and a fault in the emulation
-//! would start at that stack's top again.
+//! A trap of an instruction that is ours is not emulated here but right behind the handler, on the interrupted thread and
+//! its own mask (`entry::enter_trapped`): the handler may be on an alternate stack that is small, and a fault in the
+//! emulation would start at that stack's top again.
 #![allow(unsafe_code, reason = "handles signals and edits the interrupted context")]
 
 use crate::decode::{self, Instruction, Operation};
@@ -45,8 +45,8 @@ pub fn install(handler: &'static dyn Handler, options: Options) -> Result<(), Er
     signals::adopt()
 }
 
-/// To be called first thing in the child of a `fork`, before its signal actions change: what other threads of the parent held is
-/// free again.
+/// To be called first thing in the child of a `fork`, before its signal actions change: what other threads of the parent
+/// held is free again.
 pub fn after_fork_child() {
     signals::after_fork_child();
     sites::after_fork_child();

@@ -216,7 +216,8 @@ fn a_store_to_another_page_kills_as_ever() {
     });
 }
 
-/// Memory that is shared with a signal handler's alternate stack: the emulation of a store that traps by SIGSEGV leaves it alone.
+/// Memory that is shared with a signal handler's alternate stack: the emulation of a store that traps by SIGSEGV leaves it
+/// alone.
 #[test]
 fn a_store_works_while_sigsegv_runs_on_an_alternate_stack() {
     if !has_64_byte_stores("a_store_works_while_sigsegv_runs_on_an_alternate_stack") {

@@ -53,14 +53,14 @@ pub(super) unsafe extern "C-unwind" fn wrapper(signal: i32, info: *mut siginfo_t
 
 /// The signal waits for the emulation, or whatever we are inside, to end.
 fn put_off(thread: &Thread, signal: i32, info: &siginfo_t, context: &mut ucontext_t) {
-    // No other signal from here to the return from this one: the one that is interrupted last must be the last to say what mask to
-    // return to.
+    // No other signal from here to the return from this one: the one that is interrupted last must be the last to say what
+    // mask to return to.
     kernel::mask(Some((Change::Block, ALL)));
     thread.mask.store(context::mask(context), Ordering::Relaxed);
     thread.deferred.store(1, Ordering::Relaxed);
     context::set_mask(context, ALL);
-    // It is blocked, so it arrives again when the mask is restored. A real-time signal is lost if the queue has been filled to its
-    // limit since it was taken from there.
+    // It is blocked, so it arrives again when the mask is restored. A real-time signal is lost if the queue has been filled
+    // to its limit since it was taken from there.
     let _ = kernel::send_again(signal, info);
 }
 
@@ -88,8 +88,8 @@ fn spend(signal: i32) -> Option<Action> {
 fn reset(lock: &Locked, signal: i32, action: Action) {
     // The kernel keeps the rest, too.
     let spent = Action { handler: libc::SIG_DFL, ..action };
-    TABLE.write(lock, signal, spent);
     reinstall(signal, spent);
+    TABLE.write(lock, signal, spent);
 }
 
 /// Lets the kernel's default action for the signal happen when we return.
@@ -126,7 +126,8 @@ pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t,
         }
         return;
     }
-    // A fault of ours: what is to be said about it is said from the outside.
+    // A fault in the middle of what puts handlers off (ours on an address of the program's, say): the handler may never come
+    // back, and is to run as anywhere.
     thread.inside.store(0, Ordering::Relaxed);
     note_stack(thread, context_seen);
     let before = thread.blocked(context::mask(context_seen));
@@ -166,7 +167,8 @@ pub(super) fn real(mask: u64) -> u64 {
 /// Runs a handler of the program with `blocked` as what it may believe blocked of the protected signals.
 ///
 /// # Safety
-/// `info` and `context` are the kernel's frame on this stack, `action` has a handler, and the kernel's mask is that of [`real`].
+/// `info` and `context` are the kernel's frame on this stack, `action` has a handler, and the kernel's mask is that of
+/// [`real`].
 unsafe fn run(
     thread: &Thread,
     signal: i32,

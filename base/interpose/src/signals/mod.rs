@@ -1,9 +1,9 @@
 //! The program's view of signal actions and masks.
 //!
 //! The kernel knows our handlers, and the `table` knows what the program asked for. Handlers of the program are called by
-//! `deliver`: at once, or when the emulation that they interrupt has ended. SIGILL, SIGBUS and SIGSEGV go to the traps, whatever
-//! the program sets, and are never really blocked: the program only believes so, and what it then must not see waits or kills,
-//! as it would.
+//! `deliver`: at once, or when the emulation that they interrupt has ended. SIGILL, SIGBUS and SIGSEGV go to the traps,
+//! whatever the program sets, and are never really blocked: the program only believes so, and what it then must not see
+//! waits or kills, as it would.
 #![allow(unsafe_code, reason = "gives the kernel signal handlers, and calls the program's")]
 
 pub(crate) mod deliver;
@@ -334,7 +334,8 @@ impl Drop for Deferral {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         let thread = Thread::current();
-        let inside = thread.inside.load(Ordering::Relaxed) - 1;
+        // Zero already, if a fault in between was the program's: see `deliver`.
+        let inside = thread.inside.load(Ordering::Relaxed).saturating_sub(1);
         thread.inside.store(inside, Ordering::Relaxed);
         if inside == 0 && thread.deferred.load(Ordering::Relaxed) != 0 {
             thread.deferred.store(0, Ordering::Relaxed);

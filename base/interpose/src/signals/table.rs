@@ -1,8 +1,8 @@
 //! What the program wants done on each signal: written under a lock, read by handlers that may not wait for it.
 //!
 //! Every signal has two rooms. A writer fills the one that is not read and then counts the version up, whose lowest bit says
-//! which room is read. So a reader never waits for a writer that was stopped half-way; it tries again only if a writer has finished
-//! and another begun meanwhile.
+//! which room is read. So a reader never waits for a writer that was stopped half-way; it tries again only if a writer has
+//! finished and another begun meanwhile.
 
 use super::{Action, Deferral, defer};
 use crate::kernel::{self, ALL, Change};
@@ -57,7 +57,8 @@ impl Table {
     pub(super) fn write(&self, _lock: &Locked, signal: i32, action: Action) {
         let row = self.row(signal);
         let next = row.version.load(Ordering::Relaxed) + 1;
-        // Release: pairs with the fence in `read`. The version that made this room the unread one comes before what is written now.
+        // Release: pairs with the fence in `read`. The version that made this room the unread one comes before what is
+        // written now.
         fence(Ordering::Release);
         let words = [action.handler as u64, action.flags, action.mask];
         for (room, word) in row.rooms[(next & 1) as usize].iter().zip(words) {
@@ -67,8 +68,8 @@ impl Table {
         row.version.store(next, Ordering::Release);
     }
 
-    /// The lock of the writers, with all signals blocked, and the protected ones put off: a handler that interrupted a writer could
-    /// wait for it for ever.
+    /// The lock of the writers, with all signals blocked, and the protected ones put off: a handler that interrupted a
+    /// writer could wait for it for ever.
     pub(super) fn lock(&self) -> Locked<'_> {
         let mask = kernel::mask(Some((Change::Block, ALL)));
         let deferral = Some(defer());

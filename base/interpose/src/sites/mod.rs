@@ -5,9 +5,10 @@
 //! trampoline:  step over the red zone; call entry::enter; step back; jmp site + length
 //! ```
 //!
-//! Other threads may be executing the site. So its first byte becomes an invalid opcode (06h, which no 64-bit program has), then
-//! the others change, then the first becomes the jump's; after each step every thread passes a serialising instruction
-//! (`membarrier`). Who executes the site in between traps, and the handler, which looks here first, sends it to the trampoline.
+//! Other threads may be executing the site. So its first byte becomes an invalid opcode (06h, which no 64-bit program has),
+//! then the others change, then the first becomes the jump's; after each step every thread passes a serialising instruction
+//! (`membarrier`). Who executes the site in between traps, and the handler, which looks here first, sends it to the
+//! trampoline.
 //!
 //! Bytes are written through /proc/self/mem, so that no page is ever writable and executable, nor any page's protection
 //! changed; a mapping shared with a file refuses, and then the site goes on trapping.
@@ -274,8 +275,8 @@ pub fn rewrite(address: u64) -> Result<(), Refusal> {
     let jump = site.jump().ok_or(Refusal::Unreachable)?;
     entry::make_stacks();
     site.set(Phase::Changing);
-    // SAFETY: the site holds `original`, as was just read under the lock; threads that meet the bytes in between are sent to the
-    // trampoline, which does what the instruction does.
+    // SAFETY: the site holds `original`, as was just read under the lock; threads that meet the bytes in between are sent
+    // to the trampoline, which does what the instruction does.
     let done = unsafe { patch.replace(at, original, jump) };
     site.set(if done { Phase::Rewritten } else { Phase::Refused });
     if !done {

@@ -35,9 +35,8 @@ impl Patch {
     /// # Safety
     /// `old` is there. A thread that executes [`INVALID`] at `address` is sent where both mean the same.
     pub(super) unsafe fn replace(&self, address: usize, old: [u8; JUMP], new: [u8; JUMP]) -> bool {
-        // Each write but the middle one is of a single byte, and no thread executes the others while the first is invalid. A barrier
-        // cannot fail once one was done.
-        // SAFETY: forwarded.
+        // Each write but the middle one is of a single byte, and no thread executes the others while the first is invalid.
+        // A barrier cannot fail once one was done. SAFETY: forwarded.
         if !unsafe { self.memory.write(address, &[INVALID]) } {
             return false;
         }
