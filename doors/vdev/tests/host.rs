@@ -307,6 +307,47 @@ fn a_latched_error_makes_every_file_of_the_device_readable() {
         assert!(is_readable(opening.file.as_ref().unwrap()) && host.poll_ready(opening.opened.open));
     }
     assert_eq!(rung.load(Ordering::Relaxed), 1);
+    // Another address space has nothing to say of this file.
+    let stranger = Guest { space: 2, ..guest.clone() };
+    assert_eq!(stranger.report(first.opened.open, &report), Err(Errno::PERM));
+}
+
+#[test]
+fn a_connection_without_a_request_is_ended_after_a_while() {
+    let run = running("patience", Behaviour::default());
+    let silent = run.guest.connect();
+    let start = Instant::now();
+    assert!(receive(&silent).is_none());
+    assert!((Duration::from_secs(4)..Duration::from_secs(15)).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+/// Requests with bytes changed, cut off and lengthened; the seed is told if one of them ends the host.
+#[test]
+fn mangled_requests_do_not_end_the_host() {
+    let run = running("mangled", Behaviour::default());
+    let guest = &run.guest;
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x2545_f491_4f6c_dd1d_u64);
+    let mut state = seed;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state >> 11).unwrap() % below
+    };
+    let kinds = [Kind::Show, Kind::Store, Kind::Open, Kind::Attach, Kind::Report];
+    let paths = [of_queue(0, "state"), of_queue(0, "priority"), SHARED.into(), "/sys/bus/dsa/drivers/user/bind".into()];
+    for round in 0..3000 {
+        let kind = kinds[random(kinds.len())];
+        let mut bytes = packet(1, kind, random(4) as u64, random(8) as u64, &paths[random(paths.len())], &[0; 72]);
+        for _ in 0..random(6) {
+            let at = random(bytes.len());
+            bytes[at] = u8::try_from(random(256)).unwrap();
+        }
+        bytes.truncate(1 + random(bytes.len()));
+        bytes.resize(bytes.len() + random(40) * random(2), 0xa5);
+        assert!(guest.raw(&bytes).is_some(), "no answer in round {round}, seed {seed:#x}");
+    }
+    assert!(guest.show(&of_queue(0, "state")).is_ok());
 }
 
 #[test]

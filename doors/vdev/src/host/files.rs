@@ -4,7 +4,7 @@ use super::execute::Executor;
 use super::identity::Identity;
 use super::share::Shared;
 use super::{FileInfo, Listener};
-use crate::tree::Errno;
+use crate::tree::{Caller, Errno};
 use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub(super) struct OpenFile {
     pub(super) board: Arc<QueueBoard>,
     /// Of an opener that had no number for its address space.
     pub(super) identity: Option<Identity>,
-    /// The number that a guest has given that address space since; 0 if none has.
+    /// The number that a guest has given the opener's address space; 0 if none has.
     space: AtomicU64,
     /// The host's end of the file, in the preloaded view.
     pub(super) end: Option<OwnedFd>,
@@ -44,7 +44,7 @@ impl OpenFile {
     /// A file on a row of the board that is given back when it is dropped.
     pub(super) fn new(
         opened: Opened,
-        process: u32,
+        caller: Caller,
         board: Arc<QueueBoard>,
         identity: Option<Identity>,
         end: Option<OwnedFd>,
@@ -53,7 +53,7 @@ impl OpenFile {
             open: opened.open,
             device: opened.device,
             wq: opened.wq,
-            process,
+            process: caller.process,
             pasid: opened.pasid,
             dedicated: opened.flags & telpher_vdev_wire::message::DEDICATED != 0,
         };
@@ -63,7 +63,7 @@ impl OpenFile {
             lease: Arc::new(Shared::new("telpher-lease")?),
             board,
             identity,
-            space: AtomicU64::new(0),
+            space: AtomicU64::new(caller.space),
             end,
             executor: Mutex::new(None),
             told_ready: Mutex::new(false),
@@ -77,7 +77,7 @@ impl OpenFile {
         self.space.store(space, Ordering::Relaxed);
     }
 
-    /// The number of the opener's address space, if it came later than the opening; 0 if it has none.
+    /// The number of the opener's address space; 0 if it has none.
     pub(super) fn space(&self) -> u64 {
         self.space.load(Ordering::Relaxed)
     }

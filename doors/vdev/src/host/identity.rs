@@ -52,6 +52,30 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_was_executed_has_another_memory() {
+        use std::io::Write;
+        let script = "read line; exec sleep 1000";
+        let mut command = std::process::Command::new("sh");
+        let mut child = command.args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let name = || std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
+        let wait_for = |wanted: &str| {
+            (0..4000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                name().trim() == wanted
+            })
+        };
+        assert!(wait_for("sh"));
+        let before = Identity::of(child.id()).unwrap();
+        writeln!(child.stdin.as_ref().unwrap()).unwrap();
+        assert!(wait_for("sleep"));
+        let after = Identity::of(child.id()).unwrap();
+        assert_eq!(before.process, after.process);
+        assert_ne!(before, after);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn threads_share_an_identity_and_children_have_their_own() {
         let own = Identity::of(std::process::id()).unwrap();
         assert_eq!(own.process, std::process::id());

@@ -282,7 +282,7 @@ impl Host {
         let file = self.change(|kernel| {
             let opened = kernel.open(path, caller)?;
             let open = opened.open;
-            let file = self.make_file(kernel, opened, caller.process, identity, end);
+            let file = self.make_file(kernel, opened, caller, identity, end);
             if file.is_err() {
                 kernel.release(open);
             }
@@ -296,7 +296,7 @@ impl Host {
         &self,
         kernel: &Kernel,
         opened: Opened,
-        process: u32,
+        caller: Caller,
         identity: Option<Identity>,
         end: Option<OwnedFd>,
     ) -> Result<Arc<OpenFile>, Errno> {
@@ -315,7 +315,7 @@ impl Host {
         let row = board.take_row().ok_or(Errno::NFILE)?;
         let flags = opened.flags | self.behaviour.flags();
         let opened = Opened { flags, row, inject: self.behaviour.inject, ..opened };
-        let file = OpenFile::new(opened, process, Arc::clone(&board), identity, end).map(Arc::new);
+        let file = OpenFile::new(opened, caller, Arc::clone(&board), identity, end).map(Arc::new);
         match &file {
             Ok(file) => drop(files.open.insert(opened.open, Arc::clone(file))),
             Err(_) => board.give_row(row),
@@ -450,6 +450,14 @@ impl Host {
     #[must_use]
     pub fn poll_ready(&self, open: u64) -> bool {
         self.file(open).is_ok_and(|file| lock(&self.kernel).poll_ready(file.info.device))
+    }
+
+    /// What a guest's device reports to the driver; that of a file which another address space has opened is not its own.
+    fn report_of(&self, open: u64, space: u64, report: &Report) -> Result<(), Errno> {
+        if self.file(open)?.space() != space {
+            return Err(Errno::PERM);
+        }
+        self.report(open, report)
     }
 
     /// What a device reports to the driver.

@@ -98,7 +98,7 @@ impl Host {
             Kind::Attach => self.attach(asked.head.open, caller).map(|file| with_file(file, None)),
             Kind::Report => {
                 let report = Report::read_from_bytes(asked.data).map_err(|_| Errno::INVAL)?;
-                self.report(asked.head.open, &report).map(|()| Answer::default())
+                self.report_of(asked.head.open, caller.space, &report).map(|()| Answer::default())
             }
         }
     }

@@ -4,7 +4,7 @@
 //! program ─► directory, sweeper ─► signals ─► kernel ─► Host, Server ─► view ─► spawn ─► wait ─► all undone
 //! ```
 //!
-//! [`program`](self) looks at what is to be run; the sweeper is forked while there is one thread; everything made is undone by
+//! The program is looked at before anything is made; the sweeper is forked while there is one thread; everything made is undone by
 //! dropping it, and by the sweeper if this process is killed.
 
 mod directory;
