@@ -202,7 +202,7 @@ pub(crate) fn fixup(signal: i32, info: &libc::siginfo_t, context: &mut libc::uco
 }
 
 /// `SI_KERNEL`: from the kernel, which knows no address.
-const FROM_KERNEL: i32 = 0x80;
+pub(crate) const FROM_KERNEL: i32 = 0x80;
 
 impl Fault {
     /// #GP as Linux reports it.

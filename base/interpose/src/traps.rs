@@ -128,7 +128,16 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
         return false;
     }
     let site = context::instruction(context);
+    let handler = handler();
+    // SAFETY: a fault has an address, or zero.
+    let faulted = unsafe { info.si_addr() }.addr() as u64;
     let code = match sites::look(site) {
+        // The submission that was there has trapped, and another thread has rewritten the site before this handler ran: a
+        // jump reaches no portal, and raises no general protection (which has no address).
+        Seen::Rewritten { trampoline } if handler.is_portal(faulted) || info.si_code == guarded::FROM_KERNEL => {
+            context::go_on(context, trampoline);
+            return true;
+        }
         // Not a fault of the instruction that was there.
         Seen::Rewritten { .. } => return false,
         Seen::Code(code) => code,
@@ -137,9 +146,6 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
         return false;
     };
     let registers = context::registers(context, instruction.length);
-    let handler = handler();
-    // SAFETY: a fault has an address, or zero.
-    let faulted = unsafe { info.si_addr() }.addr() as u64;
     match instruction.operation {
         Operation::Movdir64b { destination, .. } | Operation::Enqcmd { destination, .. } => {
             // The processor has the instruction, but a portal that is a page of memory, or no PASID for it.
