@@ -56,20 +56,13 @@ impl RunDirectory {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let base = openat(CWD, base, flags, Mode::empty())?;
+        let own = CString::new(name.as_str()).map_err(|_| Errno::INVAL)?;
+        // Before there is anything to sweep: killed at any later moment, this process leaves nothing.
+        let sweeper = Sweeper::start(&base, &own)?;
         mkdirat(&base, &name, Mode::RWXU)?;
-        let made = || {
-            let lock = openat(&base, &name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-            let own = CString::new(name.as_str()).map_err(|_| Errno::INVAL)?;
-            Ok((Sweeper::start(&base, &own)?, lock))
-        };
-        match made() {
-            Ok((sweeper, lock)) => Ok(RunDirectory { path, name, _sweeper: sweeper, _lock: lock }),
-            Err(errno) => {
-                let _ = rustix::fs::unlinkat(&base, &name, rustix::fs::AtFlags::REMOVEDIR);
-                Err(errno)
-            }
-        }
+        let lock = openat(&base, &name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(RunDirectory { path, name, _sweeper: sweeper, _lock: lock })
     }
 
     /// Where it is.

@@ -27,6 +27,7 @@ use program::Program;
 use signals::Signals;
 use std::error::Error;
 use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use telpher_device::{Residency, Runner};
@@ -43,7 +44,9 @@ use wait::{Ended, Family};
 pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     let program = Program::find(&options.program, std::env::var_os("PATH").as_deref())?;
     let view = choose_view(options.view, &program)?;
-    let mut kernel = Kernel::new(&options.hardware, options.abi, options.rawio)?;
+    let mut hardware = options.hardware.clone();
+    hardware.avoid(|root| Path::new("/sys/devices").join(root).exists());
+    let mut kernel = Kernel::new(&hardware, options.abi, options.rawio)?;
     if let Ok(cpuinfo) = std::fs::read_to_string("/proc/cpuinfo") {
         kernel.set_cpuinfo(&cpuinfo);
     }
@@ -66,7 +69,7 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
             host.watch(Box::new(shadow));
             spawn::spawn(command, &program)?
         }
-        View::Namespace => spawn::spawn_in_namespace(command, &program, &host)?,
+        View::Namespace => spawn::spawn_in_namespace(command, &program, &host, directory.path(), guest)?,
     };
     let mut family = Family::new(child, &signals);
     let ended = family.wait();

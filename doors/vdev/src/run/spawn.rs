@@ -46,10 +46,17 @@ pub(super) fn raise_file_limit() -> Rlimit {
     before
 }
 
+/// Folder of the run directory, and name in it, under which the guest's image stands inside a namespace.
+const IMAGE: (&str, &str) = ("image", "guest.so");
+
 /// Fills a command in: arguments and environment.
 pub(super) fn prepare(command: &mut Command, options: &RunOptions, view: View, directory: &Path, guest: &OwnedFd) {
     let settings = Settings { view, rewrite: options.rewrite, directory: directory.as_os_str().as_bytes() };
-    let image = format!("/proc/{}/fd/{}", std::process::id(), guest.as_raw_fd());
+    let image = match view {
+        View::Preload => format!("/proc/{}/fd/{}", std::process::id(), guest.as_raw_fd()),
+        // A program in a user namespace may not look into its host's descriptors.
+        View::Namespace => directory.join(IMAGE.0).join(IMAGE.1).display().to_string(),
+    };
     let nested = std::env::var_os(RUN).is_some();
     let preload = preload(&image, std::env::var_os(PRELOAD).as_deref(), nested);
     command
@@ -89,9 +96,16 @@ pub(super) fn spawn(mut command: Command, program: &Program) -> Result<Pid, RunE
 ///
 /// # Errors
 /// If the system does not execute it, or refuses the view.
-pub(super) fn spawn_in_namespace(mut command: Command, program: &Program, host: &Arc<Host>) -> Result<Pid, RunError> {
+pub(super) fn spawn_in_namespace(
+    mut command: Command,
+    program: &Program,
+    host: &Arc<Host>,
+    directory: &Path,
+    guest: OwnedFd,
+) -> Result<Pid, RunError> {
     let no_view = |reason| RunError::Namespace { program: program.path.clone(), source: Box::new(reason) };
-    let (entrance, running) = namespace::prepare(Arc::clone(host)).map_err(no_view)?;
+    let (mut entrance, running) = namespace::prepare(Arc::clone(host)).map_err(no_view)?;
+    entrance.carry(guest, &directory.join(IMAGE.0), IMAGE.1).map_err(no_view)?;
     entrance.install(&mut command);
     let spawned = command.spawn();
     drop(command);
