@@ -1,6 +1,6 @@
 //! DPDK's `dmadev_autotest`, on queues configured by accel-config and by a Python script of ours.
 
-use crate::harness::{Run, View, in_both_views, lacking, room, source};
+use crate::harness::{Done, Run, View, in_both_views, lacking, room, source};
 use crate::skip::skip;
 use std::fmt::Write as _;
 
@@ -37,7 +37,7 @@ fn by_accel_config() -> String {
     script + "accel-config enable-device dsa0\naccel-config enable-wq dsa0/wq0.0 dsa0/wq0.1\n"
 }
 
-fn autotest(view: View, name: &str, before: &str, after: &str, options: &[&str]) {
+fn autotest(view: View, name: &str, before: &str, after: &str, options: &[&str]) -> Done {
     let room = room(&format!("{name}-{}", view.name()));
     let run = options.iter().fold(Run::new(view), |run, option| run.with(option));
     // Its own folder for what it keeps at run time.
@@ -50,6 +50,7 @@ fn autotest(view: View, name: &str, before: &str, after: &str, options: &[&str])
     for queue in ["wq0.0", "wq0.1"] {
         assert!(done.stdout.contains(queue) || done.stderr.contains(queue), "{queue} was not tested: {done}");
     }
+    done
 }
 
 in_both_views! {
@@ -77,5 +78,13 @@ fn dmadev_autotest_passes_under_lenient_residency_and_on_an_engine_thread() {
     if ready(name, &[("accel-config", "accel-config")]) {
         autotest(View::Preload, name, &by_accel_config(), "", &["--residency", "lenient"]);
         autotest(View::Preload, name, &by_accel_config(), "", &["--runner", "threaded"]);
+    }
+}
+
+#[test]
+fn dmadev_autotest_does_nothing_that_is_reported() {
+    let name = "dmadev_autotest_does_nothing_that_is_reported";
+    if ready(name, &[("accel-config", "accel-config")]) {
+        crate::check::expect_no_report(&autotest(View::Preload, name, &by_accel_config(), "", &["--check"]));
     }
 }

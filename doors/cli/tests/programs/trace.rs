@@ -35,7 +35,7 @@ in_both_views! {
             let of_queue: Vec<&Value> = stories.iter().filter(|story| story["queue"] == queue).collect();
             let copies: Vec<&&Value> = of_queue.iter().filter(|story| story["operation"] == "memory-move").collect();
             assert_eq!(copies.len(), COPIES / 2, "{queue}");
-            assert_eq!(of_queue.iter().filter(|story| story["operation"] == "no-op").count(), 1, "{queue}");
+            assert_eq!(of_queue.iter().filter(|story| story["operation"] == "nop").count(), 1, "{queue}");
             for story in &of_queue {
                 assert_eq!(story["how"], how, "{story}");
                 assert_eq!((&story["status"], &story["end"]), (&1.into(), &"record".into()), "{story}");
@@ -110,7 +110,7 @@ fn a_trace_goes_to_standard_error_if_asked() {
     let done = Run::on_two_queues(View::Preload).with("--trace").with("-").program(&[program]);
     done.expect_success();
     assert!(
-        done.stderr.contains("no-op(") && done.stderr.contains("movdir64b") && done.stderr.contains("write"),
+        done.stderr.contains("nop(") && done.stderr.contains("movdir64b") && done.stderr.contains("write"),
         "{done}"
     );
 }
