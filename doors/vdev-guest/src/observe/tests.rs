@@ -490,7 +490,7 @@ fn descriptors_in_flight_at_once_must_not_meet() {
 }
 
 #[test]
-fn one_engine_keeps_the_order_of_writes() {
+fn one_engine_keeps_the_order_of_writes_and_nobody_is_told() {
     let stand = Stand::with_engines(CHECK, Inject::default(), 0b1);
     stand.at_once(|| {
         for n in 0..8 {
@@ -602,27 +602,34 @@ fn what_was_refused_is_told_once_and_forgotten() {
 }
 
 #[test]
-fn a_descriptor_is_held_for_a_while_and_a_single_engine_s_in_their_order() {
-    let stand = Stand::with_engines(CHECK, Inject::default(), 0b1);
+fn a_descriptor_is_held_for_a_while_and_until_those_before_it_have_ended() {
+    let stand = checked();
     let check = stand.observer.check.as_ref().unwrap();
     let arrive = |submission, descriptor: &Descriptor| {
         let trail = &stand.observer.trail;
-        let arrival =
-            Arrival { file: 5, submission, descriptor, destination: 0, single_engine: true, now_ns: 1000, trail };
-        check.submitted(&arrival);
+        check.submitted(&Arrival {
+            file: 5,
+            submission,
+            descriptor,
+            destination: 0,
+            single_engine: false,
+            now_ns: 1000,
+            trail,
+        });
     };
     arrive(1, &copy(0));
     arrive(2, &copy(1));
     arrive(3, &Descriptor::nop().with_record(record(0)));
-    let hold = check::HOLD_NS;
+    let (hold, patience) = (check::HOLD_NS, check::PATIENCE_NS);
     let may = |submission, now_ns| check.may_begin(5, submission, now_ns);
+    let end = |submission| check.concluded(5, Name { submission, member: 0 });
     // The third has nothing to be held for, but two before it.
     assert!(!may(3, 1000) && !may(2, 1000 + hold) && !may(1, 999 + hold));
-    assert!(may(1, 1000 + hold) && may(2, 1000 + hold) && may(3, 1000 + hold));
+    assert!(may(1, 1000 + hold) && !may(2, 1000 + hold));
+    end(1);
+    assert!(may(2, 1000 + hold) && !may(3, 1000 + hold));
     // Nobody waits for ever for one that does not come.
-    arrive(4, &copy(2));
-    arrive(5, &copy(3));
-    assert!(!may(5, 999 + 2 * hold) && may(5, 1000 + 2 * hold));
-    // What is not in the table is not held.
-    assert!(may(77, 0));
+    assert!(!may(3, 999 + patience) && may(3, 1000 + patience));
+    // What is not in the table is not held, nor by another file's.
+    assert!(may(77, 0) && check.may_begin(6, 9, 0));
 }

@@ -33,6 +33,10 @@ use uses::{Kind, Use, record_of, uses_of};
 /// not wait to go on, short enough for 5000 descriptors a second one after the other.
 pub(super) const HOLD_NS: u64 = 200_000;
 
+/// Nanoseconds for which it waits, beyond that, for older ones of its file to end. Source: chosen; long beside the time any operation
+/// takes.
+pub(super) const PATIENCE_NS: u64 = 100_000_000;
+
 /// The check of one process.
 #[derive(Debug)]
 pub(crate) struct Checker {
@@ -69,10 +73,13 @@ struct Findings<'a> {
 }
 
 impl Findings<'_> {
+    fn has(&self, misuse: Misuse) -> bool {
+        self.told >> misuse as u32 & 1 == 1
+    }
+
     fn add(&mut self, finding: &Finding) {
-        let bit = 1 << finding.misuse as u32;
-        if self.told & bit == 0 {
-            self.told |= bit;
+        if !self.has(finding.misuse) {
+            self.told |= 1 << finding.misuse as u32;
             self.trail.found(finding);
         }
     }
@@ -102,7 +109,6 @@ impl Checker {
             destination: arrival.destination,
             single_engine: arrival.single_engine,
             due_ns: arrival.now_ns.saturating_add(hold),
-            begun: false,
             list_changed: false,
             trail: Arc::clone(arrival.trail),
             lists,
@@ -154,10 +160,12 @@ impl Checker {
         if let Some(record) = record_of(descriptor) {
             self.judge_record(table.flight(index).submission, descriptor, &record, member, findings);
         }
+        let work = work_of(descriptor);
         uses_of(descriptor).all(|what| {
-            let range = Range { what, member, segment, content: None };
+            let compared = matches!(what.kind, Kind::Read | Kind::Write);
+            let mut range = Range { what, member, segment, work, compared };
             for other in 0..table.len() {
-                judge(table, (other, index), &range, descriptor, findings);
+                meet(table, (other, index), &mut range, descriptor, findings);
             }
             table.add_range(index, range)
         })
@@ -188,18 +196,12 @@ impl Checker {
         }
     }
 
-    /// Remembers what the data of a flight holds, where nobody else in flight may write it; what it writes itself is from now on
-    /// not compared for others.
+    /// Remembers what the memory of a flight holds.
     fn sum_contents(&self, table: &mut Table, index: usize) {
         let mut cursor = table.ranges(index);
         while let Some((place, range)) = table.step(&mut cursor) {
-            let data = matches!(range.what.kind, Kind::Read | Kind::Write);
-            if data && !others_write(table, index, &range) {
-                let content = Content::of(&*self.memory, range.what.address, range.what.len);
-                table.set_content(place, Some(content));
-            }
-            if range.what.kind.writes() {
-                stop_comparing(table, index, &range.what);
+            if range.compared {
+                table.set_content(place, Content::of(&*self.memory, range.what.address, range.what.len));
             }
         }
     }
@@ -213,14 +215,13 @@ impl Checker {
         if now_ns < flight.due_ns {
             return false;
         }
-        // A single engine's writes come in order. Whoever is older is in hand too, or will be; should it not come, time goes on.
-        let patience = flight.due_ns.saturating_add(HOLD_NS);
-        let single_engine = flight.single_engine;
-        let older = |flight: &Flight| flight.file == file && flight.submission < submission && !flight.begun;
-        if single_engine && now_ns < patience && (0..table.len()).any(|index| older(table.flight(index))) {
+        // One after the other, in their order: a device with several engines may do otherwise, but what depends on it is told
+        // as a hazard, and the rest of the program shall run as without the check. Should who is older not come, time goes on.
+        let patience = flight.due_ns.saturating_add(PATIENCE_NS);
+        let older = |flight: &Flight| flight.file == file && flight.submission < submission;
+        if now_ns < patience && (0..table.len()).any(|index| older(table.flight(index))) {
             return false;
         }
-        table.flight_mut(index).begun = true;
         self.compare(table, index, 0);
         true
     }
@@ -256,9 +257,12 @@ impl Checker {
         let Some(descriptor) = table.descriptor(index, member) else { return };
         let mut findings = Findings { trail: &flight.trail, told: 0 };
         let mut cursor = table.ranges(index);
-        while let Some((_, range)) = table.step(&mut cursor) {
-            let Some(content) = range.content.filter(|_| range.member == member) else { continue };
-            let (misuse, address, len) = match content.change(&*self.memory, range.what.address, range.what.len) {
+        while let Some((place, range)) = table.step(&mut cursor) {
+            if !range.compared || range.member != member {
+                continue;
+            }
+            let change = table.content(place).change(&*self.memory, range.what.address, range.what.len);
+            let (misuse, address, len) = match change {
                 Change::None => continue,
                 Change::Written(address, len) if range.what.kind == Kind::Write => {
                     (Misuse::DestinationChanged, address, len)
@@ -325,31 +329,39 @@ impl Checker {
     }
 }
 
-/// Compares a new range with those of a flight, its own too. Source of what is ordered: SPEC §3.9.
-fn judge(
-    table: &Table,
+/// Compares a new range with those of a flight, its own too: judges the two, and compares neither's bytes if the other writes
+/// them. Source of what is ordered: SPEC §3.9.
+fn meet(
+    table: &mut Table,
     (other, own): (usize, usize),
-    new: &Range,
+    new: &mut Range,
     descriptor: &Descriptor,
     findings: &mut Findings<'_>,
 ) {
-    let (flight, mine) = (table.flight(other), table.flight(own));
     let mut cursor = table.ranges(other);
-    while let Some((_, old)) = table.step(&mut cursor) {
+    while let Some((place, old)) = table.step(&mut cursor) {
         let Some((address, len)) = new.what.shared_with(&old.what) else { continue };
         let Some(misuse) = new.what.hazard(&old.what) else { continue };
+        if other == own && old.member == new.member {
+            continue;
+        }
+        new.compared &= !old.what.kind.writes();
+        if old.compared && new.what.kind.writes() {
+            table.forget_content(place);
+        }
+        let (flight, mine) = (table.flight(other), table.flight(own));
         let ordered = if other == own {
             ordered_in_batch(&flight.descriptor, new, &old)
         } else {
             misuse == Misuse::WriteAfterWrite && writes_are_ordered(mine, flight, new, &old)
         };
-        if ordered {
+        if ordered || findings.has(misuse) {
+            continue;
+        }
+        if misuse == Misuse::WriteAfterWrite && new.work == old.work && new.work != UNIQUE {
             continue;
         }
         let Some(theirs) = table.descriptor(other, old.member) else { continue };
-        if misuse == Misuse::WriteAfterWrite && same_work(descriptor, theirs) {
-            continue;
-        }
         findings.add(&Finding {
             misuse,
             party: party((mine.submission, new.member), new.what.operand, descriptor),
@@ -360,32 +372,28 @@ fn judge(
     }
 }
 
-/// True if two descriptors do the same, whichever comes last: the same bytes, from the same place, to the same place. Programs that
-/// only want work to be done submit such.
-fn same_work(one: &Descriptor, other: &Descriptor) -> bool {
-    // Whom it is told does not count, nor when it begins: record address, the flags around it, interrupt handle.
-    let telling = Flags::FENCE | Flags::RECORD | Flags::REQUEST_COMPLETION_INTERRUPT | Flags::COMPLETION_RECORD_TC;
-    let plain = |descriptor: &Descriptor| {
-        let mut words = descriptor.with_flags(descriptor.flags().difference(telling)).with_interrupt_handle(0).0;
-        words[0] >>= 32;
-        words[1] = 0;
-        words
-    };
+/// Work that is not the same when it is done twice.
+const UNIQUE: u64 = 0;
+
+/// A number for what a descriptor does: two that do the same to the same bytes have the same, and it does not matter which comes last.
+/// Programs that only want work to be done submit such.
+fn work_of(descriptor: &Descriptor) -> u64 {
     // Done twice it must be as done once: not so where it reads what it writes.
-    let reads_its_writes = || {
-        let writes = |range: &Use| range.kind == Kind::Write;
-        uses_of(one)
-            .filter(writes)
-            .any(|written| uses_of(one).any(|read| !writes(&read) && read.shared_with(&written).is_some()))
-    };
-    plain(one) == plain(other) && !reads_its_writes()
+    let writes = |range: &Use| range.kind == Kind::Write;
+    let reads = |written: &Use| uses_of(descriptor).any(|read| !writes(&read) && read.shared_with(written).is_some());
+    if uses_of(descriptor).filter(writes).any(|written| reads(&written)) {
+        return UNIQUE;
+    }
+    // Whom it is told does not count, nor when it begins: record address, the flags around it, interrupt handle, first dword.
+    let telling = Flags::FENCE | Flags::RECORD | Flags::REQUEST_COMPLETION_INTERRUPT | Flags::COMPLETION_RECORD_TC;
+    let flags = descriptor.flags().difference(telling);
+    let mut plain = descriptor.with_flags(flags).with_interrupt_handle(0).with_completion_address(0);
+    plain.0[0] >>= 32;
+    sum_of(&plain)
 }
 
-/// True if two ranges of one batch do not meet: of the same member, apart by a fence, or the batch's own.
+/// True if two ranges of one batch's members do not meet: apart by a fence, or the batch's own.
 fn ordered_in_batch(batch: &Descriptor, new: &Range, old: &Range) -> bool {
-    if new.member == old.member {
-        return true;
-    }
     match (old.member, old.what.kind) {
         // A member may have its record in its own place of the list: it was read before.
         (0, Kind::List) => {
@@ -410,32 +418,6 @@ fn writes_are_ordered(new: &Flight, old: &Flight, new_range: &Range, old_range: 
         && class(new) == class(old)
         && new_range.what.kind == Kind::Write
         && old_range.what.kind == Kind::Write
-}
-
-/// True if somebody else in flight may write a range: another descriptor, or another member.
-fn others_write(table: &Table, index: usize, range: &Range) -> bool {
-    (0..table.len()).any(|other| {
-        let mut cursor = table.ranges(other);
-        while let Some((_, theirs)) = table.step(&mut cursor) {
-            let same = other == index && theirs.member == range.member;
-            if !same && theirs.what.kind.writes() && theirs.what.shared_with(&range.what).is_some() {
-                return true;
-            }
-        }
-        false
-    })
-}
-
-/// Other flights' memory that `range` writes is not compared any more.
-fn stop_comparing(table: &mut Table, index: usize, range: &Use) {
-    for other in (0..table.len()).filter(|other| *other != index) {
-        let mut cursor = table.ranges(other);
-        while let Some((place, theirs)) = table.step(&mut cursor) {
-            if theirs.content.is_some() && theirs.what.shared_with(range).is_some() {
-                table.set_content(place, None);
-            }
-        }
-    }
 }
 
 fn party((submission, member): (u64, u32), operand: OperandId, descriptor: &Descriptor) -> Party {

@@ -111,8 +111,10 @@ pub(super) struct Range {
     pub(super) member: u32,
     /// How many members with a fence stand before or at this one.
     pub(super) segment: u32,
-    /// What it held at submission; `None` if somebody else may write it.
-    pub(super) content: Option<Content>,
+    /// What the descriptor does, as a number; see `work_of`.
+    pub(super) work: u64,
+    /// Its bytes are compared with what they were: nobody else in flight may write them.
+    pub(super) compared: bool,
 }
 
 /// A submitted descriptor.
@@ -128,8 +130,6 @@ pub(super) struct Flight {
     pub(super) single_engine: bool,
     /// Nanoseconds before which it is not executed.
     pub(super) due_ns: u64,
-    /// It is being executed.
-    pub(super) begun: bool,
     /// Its list was seen to have changed.
     pub(super) list_changed: bool,
     pub(super) trail: Arc<Trail>,
@@ -149,12 +149,19 @@ pub(super) struct Lists {
 pub(super) struct Table {
     flights: Vec<Flight>,
     ranges: Arena<Range>,
+    /// What ranges held at submission, by their place. Apart, since it is long and seldom looked at.
+    contents: Box<[Content]>,
     members: Arena<Descriptor>,
 }
 
 impl Table {
     pub(super) fn new() -> Self {
-        Table { flights: Vec::with_capacity(FLIGHTS), ranges: Arena::new(RANGES), members: Arena::new(MEMBERS) }
+        Table {
+            flights: Vec::with_capacity(FLIGHTS),
+            ranges: Arena::new(RANGES),
+            contents: vec![Content::default(); RANGES].into(),
+            members: Arena::new(MEMBERS),
+        }
     }
 
     /// A new flight without ranges; `None` if there is no room.
@@ -193,10 +200,19 @@ impl Table {
         self.ranges.step(cursor).map(|(place, range)| (place, *range))
     }
 
-    pub(super) fn set_content(&mut self, place: Place, content: Option<Content>) {
+    /// Stops comparing a range.
+    pub(super) fn forget_content(&mut self, place: Place) {
         if let Some((Some(range), _)) = self.ranges.items.get_mut(place.0 as usize) {
-            range.content = content;
+            range.compared = false;
         }
+    }
+
+    pub(super) fn set_content(&mut self, place: Place, content: Content) {
+        self.contents[place.0 as usize] = content;
+    }
+
+    pub(super) fn content(&self, place: Place) -> &Content {
+        &self.contents[place.0 as usize]
     }
 
     /// The descriptor with this position in the batch plus one, as it was at submission; the flight's own for 0.
