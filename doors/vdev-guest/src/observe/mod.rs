@@ -30,7 +30,7 @@ use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_mem::{Fault, Space};
 use telpher_model::{Job, Outcome, Verdict};
 use telpher_vdev_wire::event::{Injected, Told};
-use telpher_vdev_wire::message::{CHECK, Opened, TRACE};
+use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE};
 use trail::{Name, Trail};
 
 pub(crate) use telpher_vdev_wire::event::{Answer, How};
@@ -68,6 +68,8 @@ pub(crate) struct Observer {
     file: u64,
     /// The queue's group has one engine.
     single_engine: bool,
+    /// Submissions by write() are posted: the queue is dedicated.
+    dedicated: bool,
     /// Submissions that were taken, and those under way.
     submissions: AtomicU64,
 }
@@ -90,8 +92,14 @@ impl Observer {
             check,
             file: opened.open,
             single_engine: GrpCfg(opened.grp_cfg).engines().count_ones() == 1,
+            dedicated: opened.flags & DEDICATED != 0,
             submissions: AtomicU64::new(0),
         }
+    }
+
+    /// A submit instruction was emulated: after a trap, or at a rewritten site.
+    pub(crate) fn emulated(&self, trapped: bool) {
+        self.trail.emulated(trapped);
     }
 
     /// 64 bytes reach the queue: from the instruction or the call to the queue's answer.
@@ -108,7 +116,7 @@ impl Observer {
                 self.trail.injected(name, &descriptor, Injected::Halt, 0, 0);
             }
             // Only a deferrable write has such an answer.
-            if how != How::Movdir64b && disturb.retries(submission, &descriptor) {
+            if how != How::Movdir64b && !self.dedicated && disturb.retries(submission, &descriptor) {
                 self.trail.injected(name, &descriptor, Injected::Retry, 0, 0);
                 answer = Some(Answer::Retry);
             }

@@ -339,8 +339,10 @@ fn a_storm_of_retry_ends() {
     let taken = stand.kinds(TraceKind::Submitted).into_iter().filter(|entry| entry.answer == 0);
     assert_eq!(taken.map(|entry| entry.submission).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(stand.lease.0.statistics.retries.load(Ordering::Relaxed), 12);
-    // A posted write has no such answer.
+    // A posted write has no such answer, nor has a dedicated queue's write().
     assert_eq!(stand.observer.offer(How::Movdir64b, PORTAL, &Descriptor::nop().0, &stand), Answer::Lost);
+    let stand = Stand::new(DEDICATED, Inject { retry_rate: ALWAYS, ..Inject::default() });
+    assert_eq!(stand.observer.offer(How::Write, PORTAL, &Descriptor::nop().0, &stand), Answer::Taken);
 }
 
 #[test]

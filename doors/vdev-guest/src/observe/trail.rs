@@ -104,6 +104,12 @@ impl Trail {
         }
     }
 
+    /// A submit instruction was emulated: after a trap, or at a rewritten site.
+    pub(super) fn emulated(&self, trapped: bool) {
+        let statistics = self.statistics();
+        count(if trapped { &statistics.traps } else { &statistics.calls }, 1);
+    }
+
     /// A descriptor has ended.
     pub(super) fn ended(&self, name: Name, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
         self.count(descriptor, record, told);
