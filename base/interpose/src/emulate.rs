@@ -44,6 +44,7 @@ pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
             (instruction, site, [0; 8], false)
         }
     };
+    thread.by_trap.set(trapped);
     let next = site + u64::from(instruction.length);
     let registers = Registers { general: frame.general, next };
     thread.resume.store(next, Ordering::Relaxed);

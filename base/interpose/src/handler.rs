@@ -1,5 +1,7 @@
 //! What the owner of the portals brings: where they are, and what becomes of 64 bytes stored there.
 
+use crate::thread::Thread;
+
 /// How 64 bytes were sent to a portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
@@ -10,6 +12,16 @@ pub enum How {
     Enqcmd,
     /// One 64-byte vector store, to a device the same as MOVDIR64B.
     Store,
+}
+
+impl How {
+    /// For a [`Handler`] in [`enqueue`](Handler::enqueue): true if the instruction trapped, false if its site was rewritten and
+    /// called.
+    #[must_use]
+    #[inline]
+    pub fn is_trap() -> bool {
+        Thread::current().by_trap.get()
+    }
 }
 
 /// What the portal said. Only ENQCMD tells it to the program.

@@ -64,6 +64,8 @@ pub(crate) struct Thread {
     /// `trapped` is there: set by the trap handler, taken by the emulation.
     has_trapped: Cell<bool>,
     trapped: UnsafeCell<MaybeUninit<Trapped>>,
+    /// What is emulated came by a trap, not by a rewritten site.
+    pub(crate) by_trap: Cell<bool>,
     /// `monitor` was armed by UMONITOR.
     armed: Cell<bool>,
     monitor: Cell<Monitor>,

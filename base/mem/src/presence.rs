@@ -21,8 +21,8 @@ const EXCLUSIVE: u64 = 1 << 56;
 #[derive(Clone, Debug)]
 pub struct Pagemap {
     file: Arc<OwnedFd>,
-    /// The process that opened it: a forked child's descriptor would tell of its parent.
-    process: u32,
+    /// The process that opened it, if it is to be asked whether this is that: a forked child's descriptor tells of its parent.
+    process: Option<u32>,
 }
 
 impl Pagemap {
@@ -33,13 +33,14 @@ impl Pagemap {
     pub fn open() -> std::io::Result<Pagemap> {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let file = rustix::fs::open("/proc/self/pagemap", flags, rustix::fs::Mode::empty())?;
-        Ok(Self::of(file))
+        Ok(Pagemap { process: Some(own_process()), ..Self::of(file) })
     }
 
-    /// Wraps this process' pagemap, opened by others: at a descriptor of their choice.
+    /// Wraps this process' pagemap, opened by others, at a descriptor of their choice. A forked child that goes on with it is told
+    /// of its parent's pages: for those who start afresh in a child, and want no system call more at every look.
     #[must_use]
     pub fn of(file: OwnedFd) -> Pagemap {
-        Pagemap { file: Arc::new(file), process: own_process() }
+        Pagemap { file: Arc::new(file), process: None }
     }
 }
 
@@ -61,7 +62,7 @@ impl Presence {
     pub(crate) fn ask(&self, first: u64, write: bool, present: &mut [bool]) {
         debug_assert!(present.len() <= BATCH_PAGES + 1);
         if let Presence::Pagemap(Pagemap { file, process }) = self
-            && *process == own_process()
+            && process.is_none_or(|process| process == own_process())
             && ask_pagemap(file.as_ref(), first, write, present).is_some()
         {
             return;

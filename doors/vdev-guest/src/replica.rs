@@ -101,6 +101,12 @@ impl Replica {
         })
     }
 
+    /// Counts a submit instruction, by how it was emulated.
+    #[inline]
+    pub(crate) fn count_instruction(&self, trapped: bool) {
+        self.observer.emulated(trapped);
+    }
+
     /// 64 bytes arrive at the portal: by a submit instruction of this process, or by its write().
     #[inline]
     pub(crate) fn offer(&self, how: How, destination: u64, words: &[u64; 8]) -> Answer {

@@ -28,7 +28,9 @@ impl Handler for Portals {
             return Answer::Retry;
         }
         let how = if how == How::Enqcmd { observe::How::Enqcmd } else { observe::How::Movdir64b };
-        match node::replica(&inside).offer(how, destination, descriptor) {
+        let replica = node::replica(&inside);
+        replica.count_instruction(How::is_trap());
+        match replica.offer(how, destination, descriptor) {
             observe::Answer::Taken => Answer::Accepted,
             observe::Answer::Retry | observe::Answer::Lost => Answer::Retry,
         }
