@@ -25,14 +25,19 @@ fn symbols(object: &[u8]) -> Symbols {
     assert_eq!(&object[..4], b"\x7fELF");
     let (sections, size, count) = (number(object, 40, 8), number(object, 58, 2), number(object, 60, 2));
     let section = |index: usize| sections + index * size;
-    let table = (0..count).map(section).find(|at| number(object, at + 4, 4) == DYNAMIC_SYMBOLS).expect("a dynamic object");
+    let table =
+        (0..count).map(section).find(|at| number(object, at + 4, 4) == DYNAMIC_SYMBOLS).expect("a dynamic object");
     let strings = number(object, section(number(object, table + 40, 4)) + 24, 8);
     let (begin, len) = (number(object, table + 24, 8), number(object, table + 32, 8));
     let mut found = Symbols::default();
     for symbol in (begin..begin + len).step_by(24).skip(1) {
         let name = text(object, strings + number(object, symbol, 4));
         let is_defined = number(object, symbol + 6, 2) != 0;
-        if is_defined { found.defined.insert(name) } else { found.wanted.insert(name) };
+        if is_defined {
+            found.defined.insert(name)
+        } else {
+            found.wanted.insert(name)
+        };
     }
     found
 }

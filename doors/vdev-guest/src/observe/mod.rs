@@ -24,6 +24,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::sys;
 use check::{Arrival, Checker, Own};
 use disturb::{Disturb, Lateness};
+use rustix::time::Timespec;
 use std::sync::{Arc, OnceLock};
 use telpher_abi::registers::GrpCfg;
 use telpher_abi::{CompletionRecord, Descriptor};
@@ -160,6 +161,15 @@ impl Observer {
     }
 }
 
+/// Sleeps, if there is something to sleep for.
+fn nap(nanos: u64) {
+    if nanos > 0 {
+        let tv_nsec = i64::try_from(nanos).unwrap_or(i64::MAX).min(999_999_999);
+        // Interrupted or not, the clock is looked at again.
+        let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec });
+    }
+}
+
 /// The half of a descriptor's first word that the device does not look at.
 const LOW: u64 = 0xffff_ffff;
 
@@ -188,8 +198,14 @@ impl telpher_model::Observer for Observer {
         let name = self.name(job);
         match &self.check {
             Some(check) if name.member != 0 => check.member_begins(self.file, name, job.descriptor),
-            Some(check) if !check.may_begin(self.file, name.submission, sys::now_ns()) => return Verdict::Wait,
-            _ => {}
+            Some(check) => {
+                if let Some(wait_ns) = check.must_wait(self.file, name.submission, sys::now_ns()) {
+                    // Whoever stands behind it has longer to wait.
+                    nap(wait_ns);
+                    return Verdict::Wait;
+                }
+            }
+            None => {}
         }
         match self.disturb.as_ref().and_then(|disturb| disturb.status(name, job.descriptor)) {
             Some(status) => {

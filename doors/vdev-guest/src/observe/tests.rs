@@ -623,15 +623,15 @@ fn a_descriptor_is_held_for_a_while_and_until_those_before_it_have_ended() {
     arrive(2, &copy(1));
     arrive(3, &Descriptor::nop().with_record(record(0)));
     let (hold, patience) = (check::HOLD_NS, check::PATIENCE_NS);
-    let may = |submission, now_ns| check.may_begin(5, submission, now_ns);
+    let wait = |submission, now_ns| check.must_wait(5, submission, now_ns);
     let end = |submission| check.concluded(5, Name { submission, member: 0 });
     // The third has nothing to be held for, but two before it.
-    assert!(!may(3, 1000) && !may(2, 1000 + hold) && !may(1, 999 + hold));
-    assert!(may(1, 1000 + hold) && !may(2, 1000 + hold));
+    assert_eq!([wait(3, 1000), wait(2, 1000 + hold), wait(1, 999 + hold)], [Some(0), Some(0), Some(1)]);
+    assert_eq!([wait(1, 1000 + hold), wait(2, 1000 + hold)], [None, Some(0)]);
     end(1);
-    assert!(may(2, 1000 + hold) && !may(3, 1000 + hold));
+    assert_eq!([wait(2, 1000 + hold), wait(3, 1000 + hold)], [None, Some(0)]);
     // Nobody waits for ever for one that does not come.
-    assert!(!may(3, 999 + patience) && may(3, 1000 + patience));
+    assert_eq!([wait(3, 999 + patience), wait(3, 1000 + patience)], [Some(0), None]);
     // What is not in the table is not held, nor by another file's.
-    assert!(may(77, 0) && check.may_begin(6, 9, 0));
+    assert_eq!([wait(77, 0), check.must_wait(6, 9, 0)], [None, None]);
 }

@@ -2,7 +2,6 @@
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys;
-use rustix::time::Timespec;
 use std::fmt;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
@@ -14,7 +13,7 @@ pub(crate) type SharedLease = Arc<dyn AsRef<Lease> + Send + Sync>;
 
 /// Naps at a full ring before an entry is lost, and how long one is. Source: chosen; twenty of the host's rounds.
 const NAPS: u32 = 100;
-const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
+const NAP_NS: u64 = 200_000;
 
 /// Where an open file's counters and entries go.
 pub(super) struct Trail {
@@ -67,8 +66,7 @@ impl Trail {
                 return;
             }
             if nap < naps {
-                // Interrupted or not, the ring is looked at again.
-                let _ = rustix::thread::nanosleep(&NAP);
+                super::nap(NAP_NS);
             }
         }
         self.deserted.store(1, Ordering::Relaxed);

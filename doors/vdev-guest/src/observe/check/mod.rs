@@ -206,24 +206,25 @@ impl Checker {
         }
     }
 
-    /// A descriptor is in an engine's hand: true once it may go on. Then its memory must be as it was.
-    pub(super) fn may_begin(&self, file: u64, submission: u64, now_ns: u64) -> bool {
+    /// A descriptor is in an engine's hand: how long it must wait, in nanoseconds; `None` once it may go on. Then its memory must be
+    /// as it was.
+    pub(super) fn must_wait(&self, file: u64, submission: u64, now_ns: u64) -> Option<u64> {
         let mut inner = self.inner();
         let table = &mut inner.table;
-        let Some(index) = table.find(file, submission) else { return true };
+        let index = table.find(file, submission)?;
         let flight = table.flight(index);
         if now_ns < flight.due_ns {
-            return false;
+            return Some(flight.due_ns - now_ns);
         }
         // One after the other, in their order: a device with several engines may do otherwise, but what depends on it is told
         // as a hazard, and the rest of the program shall run as without the check. Should who is older not come, time goes on.
         let patience = flight.due_ns.saturating_add(PATIENCE_NS);
         let older = |flight: &Flight| flight.file == file && flight.submission < submission;
         if now_ns < patience && (0..table.len()).any(|index| older(table.flight(index))) {
-            return false;
+            return Some(0);
         }
         self.compare(table, index, 0);
-        true
+        None
     }
 
     /// The next member of a batch was read: the list, and the member's memory, must be as they were.
