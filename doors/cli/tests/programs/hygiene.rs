@@ -1,6 +1,7 @@
 //! Starting and ending: exit codes and signals pass through, nothing is left behind, nobody can stall anybody.
 
-use crate::harness::{Run, View, client, eventually, finish, in_both_views, lacking, room, source, wait};
+use crate::harness::{Run, TELPHER, View, client, eventually, finish, in_both_views, lacking, room, source, wait};
+use crate::skip::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -180,4 +181,54 @@ fn hardware_that_is_none_is_refused_in_a_sentence() {
     let done = Run::new(View::Preload).with("--hardware").with(source("refused.json")).program(&["true"]);
     assert_eq!(done.code(), 125, "{done}");
     assert!(done.stderr.contains("wq0.0") && done.stderr.contains("size"), "{done}");
+}
+
+/// Neither view needs a privilege where the kernel lets users have namespaces.
+#[test]
+fn an_ordinary_user_has_the_device_in_both_views() {
+    let name = "an_ordinary_user_has_the_device_in_both_views";
+    let Some(program) = client("rotating") else { return };
+    // Copies in a place that everybody can read, which the build's folder need not be.
+    let folder = std::env::temp_dir().join(format!("telpher-test-{}", std::process::id()));
+    let everybody = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::set_permissions(&folder, everybody(0o755)).expect("readable for all");
+    let copies =
+        [(Path::new(TELPHER), "telpher"), (&program, "rotating"), (&source("two-queues.json"), "two-queues.json")].map(
+            |(from, to)| {
+                let to = folder.join(to);
+                std::fs::copy(from, &to).expect("a copy");
+                std::fs::set_permissions(&to, everybody(0o755)).expect("readable for all");
+                to
+            },
+        );
+    let as_user = |words: &[&std::ffi::OsStr]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env", "-u", "XDG_RUNTIME_DIR"]);
+        finish(command.args(words).current_dir("/"), None, Duration::from_secs(60))
+    };
+    let root = rustix::process::getuid().is_root();
+    for view in [View::Preload, View::Namespace] {
+        let namespaces =
+            || as_user(&["unshare", "--map-root-user", "--mount", "true"].map(AsRef::as_ref)).status.success();
+        if !root {
+            skip(name, "every other test is run by an ordinary user already");
+        } else if view == View::Namespace && (view.missing().is_some() || !namespaces()) {
+            skip(name, "an ordinary user cannot have mount namespaces here");
+        } else {
+            let [telpher, program, hardware] = &copies;
+            let words = [
+                telpher.as_os_str(),
+                "run".as_ref(),
+                "--view".as_ref(),
+                view.name().as_ref(),
+                "--hardware".as_ref(),
+                hardware.as_os_str(),
+                "--".as_ref(),
+                program.as_os_str(),
+            ];
+            as_user(&words).expect_success();
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("the copies go");
 }
