@@ -7,7 +7,7 @@ use super::descriptors::is_node;
 use super::next::interpose;
 use crate::files::table;
 use crate::node;
-use libc::{c_short, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use libc::{c_short, epoll_event, fd_set, nfds_t, pollfd, timeval};
 use std::ffi::c_int;
 
 /// What a node can be waited for.
@@ -72,15 +72,6 @@ interpose! {
     }
     fn __poll_chk(entries: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int { |next|
         poll_by(entries, count, |waits| next(entries, count, if waits { timeout } else { 0 }, room))
-    }
-    fn __ppoll_chk(
-        entries: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize,
-    ) -> c_int { |next|
-        if size_of::<pollfd>() as u64 * count > room as u64 {
-            next(entries, count, timeout, mask, room)
-        } else {
-            super::signals::ppoll(entries, count, timeout, mask)
-        }
     }
     fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int { |next| {
         never_writable(count, write);

@@ -1,9 +1,12 @@
 //! Signal actions and masks: the program sees what it has set, and the traps stay where they are.
 #![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
 
+use super::next::interpose;
+use super::polling::{never_writable, poll_by};
 use crate::run;
 use crate::start::start;
-use crate::sys::{self, Errno, call, word};
+use crate::sys::{self, Errno, call};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec};
 use std::ffi::c_int;
 use telpher_interpose::signals::{self, Action, Change};
 
@@ -13,6 +16,8 @@ const SET_BYTES: usize = 8;
 const SIG_ERR: usize = usize::MAX;
 /// Answer of sigset(3) for a blocked signal, and its request to block one.
 const SIG_HOLD: usize = 2;
+/// No time to wait.
+static AT_ONCE: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// A negative errno of the interposer as an answer.
 fn answer(result: Result<(), i32>) -> c_int {
@@ -240,24 +245,23 @@ fn low_half(mask: u64) -> c_int {
     (mask as u32).cast_signed()
 }
 
-/// sigsuspend(2).
+/// The set the kernel may be given for the program's, in a run; `None` where the program has none.
 ///
 /// # Safety
-/// As sigsuspend(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn sigsuspend(set: *const libc::sigset_t) -> c_int {
+/// The set is null or can be read.
+unsafe fn real_set(set: *const sigset_t) -> Option<sigset_t> {
     start();
     // SAFETY: the caller's set.
-    let Some(set) = (unsafe { set.as_ref() }) else { return answer(Err(libc::EFAULT)) };
-    let mask = real_mask(signals::to_bits(set));
-    let arguments = [(&raw const mask).addr(), SET_BYTES, 0, 0, 0, 0];
-    // SAFETY: the mask outlives the call.
-    sys::answer_int(unsafe { call(libc::SYS_rt_sigsuspend, arguments) }.map(|_| 0))
+    let mut real = unsafe { set.as_ref() }.copied()?;
+    if run::view().is_some() {
+        real = signals::from_bits(signals::real_mask(signals::to_bits(&real)));
+    }
+    Some(real)
 }
 
-/// The set the kernel may be given for the program's, in a run.
-fn real_mask(set: u64) -> u64 {
-    if run::view().is_some() { signals::real_mask(set) } else { set }
+/// A copy, or the null pointer in place of none.
+fn pointer<T>(copy: Option<&T>) -> *const T {
+    copy.map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
 /// sigpending(2).
@@ -278,84 +282,111 @@ pub(crate) unsafe extern "C" fn sigpending(set: *mut libc::sigset_t) -> c_int {
     sys::answer_int(asked.map(|_| 0))
 }
 
-/// ppoll(2).
-///
-/// # Safety
-/// As ppoll(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn ppoll(
-    files: *mut libc::pollfd,
-    count: libc::nfds_t,
-    timeout: *const libc::timespec,
-    set: *const libc::sigset_t,
-) -> c_int {
-    start();
-    // SAFETY: the caller's set.
-    let mask = unsafe { set.as_ref() }.map(|set| real_mask(signals::to_bits(set)));
-    // The kernel writes the time that is left; the caller's stays as it is.
-    // SAFETY: the caller's time.
-    let mut left = unsafe { timeout.as_ref() }.copied();
-    let arguments = [
-        files.expose_provenance(),
-        usize::try_from(count).unwrap_or(usize::MAX),
-        left.as_mut().map_or(0, |left| std::ptr::from_mut(left).addr()),
-        mask.as_ref().map_or(0, |mask| std::ptr::from_ref(mask).addr()),
-        SET_BYTES,
-        0,
-    ];
-    // SAFETY: forwarded; mask and time outlive the call.
-    sys::answer_int(unsafe { call(libc::SYS_ppoll, arguments) }.map(sys::descriptor))
+// Those that wait are the C library's own, for a thread can be cancelled in them.
+interpose! {
+    fn sigsuspend(set: *const sigset_t) -> c_int { |next| {
+        let real = real_set(set);
+        if real.is_none() { answer(Err(libc::EFAULT)) } else { next(pointer(real.as_ref())) }
+    } }
+    fn ppoll(entries: *mut pollfd, count: nfds_t, timeout: *const timespec, set: *const sigset_t) -> c_int { |next| {
+        let real = real_set(set);
+        poll_by(entries, count, |waits| next(entries, count, if waits { timeout } else { &raw const AT_ONCE }, pointer(real.as_ref())))
+    } }
+    fn __ppoll_chk(
+        entries: *mut pollfd, count: nfds_t, timeout: *const timespec, set: *const sigset_t, room: usize,
+    ) -> c_int { |next| {
+        let real = real_set(set);
+        let next = |timeout| next(entries, count, timeout, pointer(real.as_ref()), room);
+        // The C library ends a program whose array is too short, which must not be looked at before.
+        if (room / size_of::<pollfd>()) as u64 >= count {
+            poll_by(entries, count, |waits| next(if waits { timeout } else { &raw const AT_ONCE }))
+        } else {
+            next(timeout)
+        }
+    } }
+    fn pselect(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, set: *const sigset_t,
+    ) -> c_int { |next| {
+        never_writable(count, write);
+        let real = real_set(set);
+        next(count, read, write, except, timeout, pointer(real.as_ref()))
+    } }
+    fn epoll_pwait(fd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, set: *const sigset_t) -> c_int { |next| {
+        let real = real_set(set);
+        next(fd, events, most, timeout, pointer(real.as_ref()))
+    } }
 }
 
-/// pselect(2).
-///
-/// # Safety
-/// As pselect(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn pselect(
-    count: c_int,
-    read: *mut libc::fd_set,
-    write: *mut libc::fd_set,
-    except: *mut libc::fd_set,
-    timeout: *const libc::timespec,
-    set: *const libc::sigset_t,
-) -> c_int {
-    start();
-    // SAFETY: the caller's set.
-    let mask = unsafe { set.as_ref() }.map(|set| real_mask(signals::to_bits(set)));
-    // SAFETY: the caller's time.
-    let mut left = unsafe { timeout.as_ref() }.copied();
-    // What the kernel's sixth argument points to: the mask and its size.
-    let packed = [mask.as_ref().map_or(0, |mask| std::ptr::from_ref(mask).addr()), SET_BYTES];
-    let arguments = [
-        word(count),
-        read.expose_provenance(),
-        write.expose_provenance(),
-        except.expose_provenance(),
-        left.as_mut().map_or(0, |left| std::ptr::from_mut(left).addr()),
-        packed.as_ptr().addr(),
-    ];
-    // SAFETY: forwarded; mask, time and pair outlive the call.
-    sys::answer_int(unsafe { call(libc::SYS_pselect6, arguments) }.map(sys::descriptor))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::c_void;
+    use std::ptr::null_mut;
 
-/// epoll_pwait(2).
-///
-/// # Safety
-/// As epoll_pwait(2).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn epoll_pwait(
-    fd: c_int,
-    events: *mut libc::epoll_event,
-    most: c_int,
-    timeout: c_int,
-    set: *const libc::sigset_t,
-) -> c_int {
-    start();
-    // SAFETY: the caller's set.
-    let mask = unsafe { set.as_ref() }.map(|set| real_mask(signals::to_bits(set)));
-    let mask = mask.as_ref().map_or(0, |mask| std::ptr::from_ref(mask).addr());
-    let arguments = [word(fd), events.expose_provenance(), word(most), word(timeout), mask, SET_BYTES];
-    // SAFETY: forwarded; the mask outlives the call.
-    sys::answer_int(unsafe { call(libc::SYS_epoll_pwait, arguments) }.map(sys::descriptor))
+    type Body = extern "C" fn(*mut c_void) -> *mut c_void;
+
+    /// The result of a cancelled thread.
+    const CANCELED: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
+
+    unsafe extern "C" {
+        fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    }
+
+    extern "C" fn in_sigsuspend(set: *mut c_void) -> *mut c_void {
+        // SAFETY: the set of the case, which waits for this thread.
+        unsafe { sigsuspend(set.cast()) };
+        null_mut()
+    }
+
+    extern "C" fn in_ppoll(set: *mut c_void) -> *mut c_void {
+        // SAFETY: as above; no entries.
+        unsafe { ppoll(null_mut(), 0, null_mut(), set.cast()) };
+        null_mut()
+    }
+
+    extern "C" fn in_checked_ppoll(set: *mut c_void) -> *mut c_void {
+        // SAFETY: as above.
+        unsafe { __ppoll_chk(null_mut(), 0, null_mut(), set.cast(), 0) };
+        null_mut()
+    }
+
+    extern "C" fn in_pselect(set: *mut c_void) -> *mut c_void {
+        // SAFETY: as above; no sets of descriptors.
+        unsafe { pselect(0, null_mut(), null_mut(), null_mut(), null_mut(), set.cast()) };
+        null_mut()
+    }
+
+    extern "C" fn in_epoll_pwait(set: *mut c_void) -> *mut c_void {
+        let mut event = epoll_event { events: 0, u64: 0 };
+        // SAFETY: as above; one event.
+        unsafe { epoll_pwait(libc::epoll_create1(libc::EPOLL_CLOEXEC), &raw mut event, 1, -1, set.cast()) };
+        null_mut()
+    }
+
+    #[test]
+    fn a_thread_that_waits_can_be_cancelled() {
+        for body in [in_sigsuspend, in_ppoll, in_checked_ppoll, in_pselect, in_epoll_pwait] as [Body; 5] {
+            let mut set = signals::from_bits(0);
+            let (mut thread, mut result) = (0, null_mut());
+            // SAFETY: the set outlives the thread, which is joined.
+            unsafe {
+                assert_eq!(libc::pthread_create(&raw mut thread, std::ptr::null(), body, (&raw mut set).cast()), 0);
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                assert_eq!(pthread_cancel(thread), 0);
+                assert_eq!(libc::pthread_join(thread, &raw mut result), 0);
+            }
+            assert_eq!(result, CANCELED);
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_when_its_time_is_over() {
+        let (at_once, none) = (&raw const AT_ONCE, std::ptr::null());
+        // SAFETY: null pointers where they are allowed.
+        unsafe {
+            assert_eq!(ppoll(null_mut(), 0, at_once, none), 0);
+            assert_eq!(pselect(0, null_mut(), null_mut(), null_mut(), at_once, none), 0);
+            assert_eq!((sigsuspend(none), sys::errno()), (-1, libc::EFAULT));
+        }
+    }
 }
