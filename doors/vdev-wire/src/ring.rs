@@ -145,7 +145,13 @@ impl TraceRing {
         // Relaxed: only the host writes it.
         let mut number = self.taken.load(Ordering::Relaxed);
         loop {
-            if number == self.reserved.load(Ordering::Relaxed) {
+            let reserved = self.reserved.load(Ordering::Relaxed);
+            if reserved == number {
+                return None;
+            }
+            // No guest reserves more than there are: a count that somebody has trampled on. Nothing behind it is believed.
+            if reserved.wrapping_sub(number) > TRACE_ENTRIES as u64 {
+                self.taken.store(reserved, Ordering::Release);
                 return None;
             }
             let slot = self.slot(number);
@@ -170,5 +176,37 @@ impl TraceRing {
     #[allow(clippy::cast_possible_truncation, reason = "reduced below the number of slots")]
     fn slot(&self, number: u64) -> &TraceSlot {
         &self.slots[(number % TRACE_ENTRIES as u64) as usize]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// On a stack on which a ring finds room.
+    fn with_ring(test: fn(TraceRing)) {
+        let thread = std::thread::Builder::new().stack_size(16 << 20).spawn(move || test(TraceRing::default()));
+        thread.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_trampled_count_ends_the_trace_at_once() {
+        with_ring(|ring| {
+            assert!(ring.append(&TraceEntry::EMPTY));
+            ring.reserved.store(u64::MAX, Ordering::Relaxed);
+            assert_eq!(ring.take(true), None);
+            assert_eq!(ring.take(true), None);
+        });
+    }
+
+    #[test]
+    fn what_a_killed_thread_reserved_is_passed_over_once_it_is_gone() {
+        with_ring(|ring| {
+            ring.reserved.store(1, Ordering::Relaxed);
+            assert!(ring.append(&TraceEntry::EMPTY));
+            assert_eq!(ring.take(false), None);
+            assert_eq!(ring.take(true), Some(TraceEntry::EMPTY));
+            assert_eq!(ring.take(true), None);
+        });
     }
 }

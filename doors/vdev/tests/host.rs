@@ -366,6 +366,30 @@ fn what_a_guest_writes_into_its_file_disturbs_nobody() {
 }
 
 #[test]
+fn who_shuts_his_side_down_keeps_the_host_from_nothing() {
+    let run = running("shut", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let opening = guest.open(DEDICATED_QUEUE).unwrap();
+    rustix::net::shutdown(opening.file.as_ref().unwrap(), rustix::net::Shutdown::Write).unwrap();
+    for _ in 0..3 {
+        assert_eq!(guest.open(DEDICATED_QUEUE).map(drop), Err(Errno::BUSY));
+    }
+    drop(opening);
+    eventually("the queue is free", || guest.open(DEDICATED_QUEUE).is_ok());
+}
+
+#[test]
+fn a_lease_full_of_ones_ends_with_its_file() {
+    let run = running("ones", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let opening = guest.open(DEDICATED_QUEUE).unwrap();
+    let ones = vec![0xff; size_of::<Lease>()];
+    assert_eq!(rustix::io::pwrite(&opening.lease, &ones, 0), Ok(ones.len()));
+    drop(opening);
+    assert_eq!(guest.show(&of_queue(1, "clients")).unwrap(), "0\n");
+}
+
+#[test]
 fn traces_and_numbers_are_heard_to_the_last() {
     let behaviour = Behaviour { trace: true, ..Behaviour::default() };
     let run = running("trace", behaviour);

@@ -356,7 +356,7 @@ impl Host {
             Some(file)
         });
         if let Some(file) = file {
-            while file.take_trace(&*self.listener, true) > 0 {}
+            file.take_trace(&*self.listener, true);
             self.listener.released(&file.info, &file.lease.statistics);
         }
     }
@@ -372,7 +372,10 @@ impl Host {
     ///
     /// Asked before every request: whoever closes a dedicated queue and opens it again must not meet itself.
     fn release_closed(&self) {
-        loop {
+        let mut released = true;
+        // Bounded by what hangs up: what else arrives is looked at once a round.
+        while released {
+            released = false;
             let mut events = Vec::with_capacity(64);
             let now = rustix::time::Timespec::default();
             let Ok(count) = epoll::wait(&self.ends, rustix::buffer::spare_capacity(&mut events), Some(&now)) else {
@@ -385,9 +388,14 @@ impl Host {
                 let (flags, open) = (event.flags, event.data.u64());
                 if flags.contains(epoll::EventFlags::HUP) {
                     self.release(open);
+                    released = true;
                 } else if let Ok(OpenFile { end: Some(end), .. }) = self.file(open).as_deref() {
-                    // Written past the guest, by somebody to whom it is no queue: taken, so that he does not block.
-                    let _ = rustix::net::recv(end, &mut [0; 4096], RecvFlags::DONTWAIT);
+                    // Written past the guest, by somebody to whom it is no queue: taken, so that he does not block. One who
+                    // has shut his side down has nothing to say any more; that he has gone is told all the same.
+                    if matches!(rustix::net::recv(end, &mut [0; 4096], RecvFlags::DONTWAIT), Ok((_, 0))) {
+                        let data = epoll::EventData::new_u64(open);
+                        let _ = epoll::modify(&self.ends, end, data, epoll::EventFlags::empty());
+                    }
                 }
             }
         }

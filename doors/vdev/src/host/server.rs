@@ -146,7 +146,7 @@ impl Service {
                         self.waiting.insert(number, (connection, Instant::now()));
                     }
                     if self.waiting.len() > MAX_WAITING {
-                        self.waiting.pop_first();
+                        self.serve_oldest();
                     }
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -154,13 +154,19 @@ impl Service {
                 Err(_) => {
                     // For want of descriptors: whoever waits for nothing gives his. If nobody does, the others must close
                     // something first; the listener stays readable, so a short pause keeps this from spinning.
-                    if self.waiting.pop_first().is_none() {
+                    if !self.serve_oldest() {
                         std::thread::sleep(Duration::from_millis(1));
                     }
                     return;
                 }
             }
         }
+    }
+
+    /// Answers the oldest connection, or forgets it if its packet has not come; false if there is none.
+    fn serve_oldest(&mut self) -> bool {
+        let oldest = self.waiting.first_key_value().map(|(number, _)| *number);
+        oldest.map(|number| self.serve(number)).is_some()
     }
 
     /// Answers a connection whose packet has come, or which has hung up.
