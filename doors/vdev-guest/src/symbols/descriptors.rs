@@ -144,7 +144,8 @@ fn seek_by(fd: c_int, offset: off_t, whence: c_int, next: impl FnOnce(off_t, c_i
 
 /// After `new` has become a duplicate of `old`.
 fn duplicated(old: c_int, new: c_int) {
-    if new < 0 {
+    // A child of vfork has its own descriptors, and its parent's tables.
+    if new < 0 || !table::belongs_here() {
         return;
     }
     if node::is_node(old) {
@@ -337,4 +338,50 @@ interpose! {
 /// True for an attribute or a node.
 fn is_ours(fd: c_int) -> bool {
     !is_foreign(fd) && (is_node(fd) || files::attribute_of(fd).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{case, open};
+
+    /// Runs `act` in a child that shares this process's memory, as vfork's does; the answer is what it ends with.
+    fn in_vforked_child(act: extern "C" fn(*mut c_void) -> c_int, with: c_int) -> c_int {
+        let mut stack = vec![0_u128; 16384];
+        let mut with = with;
+        // SAFETY: the stack outlives the child, which is waited for; the parent waits in the kernel meanwhile.
+        unsafe {
+            let top = stack.as_mut_ptr().add(stack.len());
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            let child = libc::clone(act, top.cast(), flags, (&raw mut with).cast());
+            assert!(child > 0);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            libc::WEXITSTATUS(status)
+        }
+    }
+
+    #[test]
+    fn what_a_vforked_child_duplicates_is_not_noted() {
+        extern "C" fn duplicate(fd: *mut c_void) -> c_int {
+            // SAFETY: the case's number; duplicates of its descriptor.
+            unsafe {
+                let fd = *fd.cast();
+                let copies = [dup(fd), dup2(fd, 200), fcntl(fd, libc::F_DUPFD, 100)];
+                crate::symbols::process::finish();
+                copies.into_iter().find(|copy| *copy < 0).map_or(copies[0], |_| 0)
+            }
+        }
+        case(
+            "symbols::descriptors::tests::what_a_vforked_child_duplicates_is_not_noted",
+            |_| (),
+            |_| {
+                let fd = open();
+                let copy = in_vforked_child(duplicate, fd);
+                assert!(copy > 0);
+                assert_eq!([copy, 100, 200].map(node::is_node), [false; 3]);
+                assert!(node::is_node(fd));
+            },
+        );
+    }
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
 #![allow(non_snake_case, reason = "the C library's names")]
 
+use crate::files::table;
 use crate::fork::{self, Around};
 use crate::node;
 use crate::run;
@@ -68,9 +69,9 @@ pub(crate) extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
 }
 
-/// Lets everything that was submitted end.
+/// Lets everything that was submitted end; not for a child of vfork, which has submitted nothing, and ends before its parent goes on.
 pub(crate) fn finish() {
-    if run::view().is_some() {
+    if run::view().is_some() && table::belongs_here() {
         let _put_off = telpher_interpose::signals::defer();
         node::each(crate::replica::Replica::drain);
     }

@@ -26,7 +26,7 @@ struct Known {
 
 /// The host, on a thread of the test's process.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(crate) struct Host {
     known: Arc<Mutex<Known>>,
     board: File,
     lease: File,

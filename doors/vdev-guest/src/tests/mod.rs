@@ -21,7 +21,7 @@ const NODE: &[u8] = b"/dev/dsa/wq0.0";
 const PAGE: usize = 4096;
 
 /// Runs `act` in a child of its own, with a host that answers openings with what `adapt` makes of the usual shared queue.
-fn case(name: &str, adapt: impl FnOnce(&mut Opened), act: impl FnOnce(&Host)) {
+pub(crate) fn case(name: &str, adapt: impl FnOnce(&mut Opened), act: impl FnOnce(&Host)) {
     if std::env::var(CASE).is_ok_and(|case| case == name) {
         let host = Host::listen(adapt);
         crate::start::start();
@@ -51,7 +51,7 @@ fn dedicated(opened: &mut Opened) {
     opened.wq_cfg = WqCfg(opened.wq_cfg).with_dedicated(true).with_threshold(0).with_pasid(pasid).0;
 }
 
-fn open() -> RawFd {
+pub(crate) fn open() -> RawFd {
     crate::node::open(NODE, libc::O_RDWR.cast_unsigned()).unwrap()
 }
 
