@@ -55,6 +55,9 @@ impl Handler for Portals {
 /// EBADF without write access, EPERM from another address space, EFAULT, EINVAL for a batch where those are refused and for
 /// a misaligned record address, EAGAIN from a queue that stays full; each only if nothing was submitted before it.
 pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Errno> {
+    // The program's handlers find the queue as it was before or after a descriptor, never with an engine in this thread's hand;
+    // and what they close waits for nobody who is inside here.
+    let _put_off = telpher_interpose::signals::defer();
     let Some(Access { number, may_write, own, .. }) = node::access(fd) else { return Err(Errno::BADF) };
     if !may_write {
         return Err(Errno::BADF);
@@ -66,8 +69,6 @@ pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Er
     if replica.opened.write_errno != 0 {
         return Err(Errno::from_raw_os_error(replica.opened.write_errno));
     }
-    // The program's handlers find the queue as it was before or after a descriptor, never with an engine in this thread's hand.
-    let _put_off = telpher_interpose::signals::defer();
     let descriptors = len as u64 / DESCRIPTOR_BYTES;
     let mut written = 0;
     while written < descriptors * DESCRIPTOR_BYTES {

@@ -239,6 +239,8 @@ fn check(asked: &Asked, access: Access) -> Result<(), Errno> {
     if !access.may_read {
         return Err(Errno::ACCESS);
     }
+    // A handler of the program that closes the file would wait for this thread to come out.
+    let _put_off = telpher_interpose::signals::defer();
     let inside = if access.own { node::enter(access.number) } else { None };
     // Refused for being unsafe comes before refused for being another's; both are EPERM.
     let Some(inside) = inside else { return Err(Errno::PERM) };
