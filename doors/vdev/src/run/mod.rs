@@ -50,9 +50,10 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     if let Ok(cpuinfo) = std::fs::read_to_string("/proc/cpuinfo") {
         kernel.set_cpuinfo(&cpuinfo);
     }
-    let reporter = Arc::new(Reporter::new(options.trace.as_deref(), options.trace_format)?);
     let directory = RunDirectory::create()?;
     let signals = Signals::take().map_err(RunError::system("take signals"))?;
+    // It has threads: after the sweeper was forked, and with the signals taken.
+    let reporter = Arc::new(Reporter::new(options.trace.as_deref(), options.trace_format)?);
     let host = Host::new(kernel, behaviour(options), reporter.clone(), directory.name())
         .map_err(|errno| RunError::errno("make a host", errno))?;
     let limits = spawn::raise_file_limit();

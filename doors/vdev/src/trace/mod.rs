@@ -8,6 +8,7 @@
 //! ```
 
 mod assemble;
+mod later;
 pub mod line;
 mod parse;
 mod prose;
@@ -20,6 +21,7 @@ use crate::host::{FileInfo, Listener};
 use crate::run::TraceFormat;
 use crate::summary::Summary;
 use assemble::Assembler;
+use later::Later;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -95,7 +97,9 @@ impl Reporter {
     /// If the file cannot be made.
     pub fn new(trace: Option<&Path>, format: TraceFormat) -> Result<Self, TraceError> {
         let open = |path: &Path| -> io::Result<Box<dyn Write + Send>> {
-            if path == Path::new("-") { Ok(Box::new(io::stderr())) } else { Ok(Box::new(File::create(path)?)) }
+            let out: Box<dyn Write + Send> =
+                if path == Path::new("-") { Box::new(io::stderr()) } else { Box::new(File::create(path)?) };
+            Ok(Box::new(Later::new(out)?))
         };
         let sink = match trace {
             None => None,
@@ -104,7 +108,9 @@ impl Reporter {
                 Some(Sink { path: path.into(), out, format, failed: None })
             }
         };
-        Ok(Self::with(sink, Box::new(io::stderr())))
+        let errors = Later::new(Box::new(io::stderr()));
+        let errors = errors.map_err(|source| TraceError { path: "-".into(), source })?;
+        Ok(Self::with(sink, Box::new(errors)))
     }
 
     fn with(sink: Option<Sink>, errors: Box<dyn Write + Send>) -> Self {
@@ -150,6 +156,7 @@ impl Reporter {
         if let Some(sentence) = summary.misuse_sentence() {
             let _ = writeln!(errors, "telpher: check: {sentence}");
         }
+        let _ = errors.flush();
         let Some(sink) = sink else { return Ok(()) };
         sink.write(&lines);
         let flushed = sink.out.flush();
