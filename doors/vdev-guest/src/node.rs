@@ -10,6 +10,7 @@
 //! of the rest: there every file is *foreign*, as for the kernel, which compares address spaces.
 
 use crate::control;
+use crate::files::table;
 use crate::gate::{Gate, Inside};
 use crate::guard;
 use crate::lock::{Held, Lock};
@@ -105,6 +106,7 @@ pub(crate) fn open(path: &[u8], flags: u32) -> Result<RawFd, Errno> {
     let number = take_number()?;
     match install(number, &opening, flags) {
         Ok(fd) => {
+            forget(fd);
             let mut files = FILES.hold();
             files[usize::from(number)] = File { descriptors: 1, ..file };
             set_descriptor(fd, number + 1);
@@ -170,10 +172,25 @@ pub(crate) fn is_node(fd: RawFd) -> bool {
     number_of(fd).is_some()
 }
 
+/// True if a descriptor that was a node is one still: its number may have been closed where nobody saw it, and be something else's.
+/// Then it is forgotten. In the file-system view [`join`] finds that out.
+pub(crate) fn is_still(fd: RawFd) -> bool {
+    if run::view() != Some(View::Preload) {
+        return is_node(fd);
+    }
+    let Some((_, file)) = file_of(fd) else { return false };
+    let still = name::of_socket(fd).is_some_and(|name| name.open == file.open);
+    if !still && table::belongs_here() {
+        forget(fd);
+    }
+    still
+}
+
 /// Recognises a node among the descriptors a program got by other ways (kept across exec, received); true if it is one. It
 /// belongs to another address space: it can be closed, duplicated and asked for its queue, and everything else is EPERM.
 pub(crate) fn adopt(fd: RawFd) -> bool {
     let Some(NodeName { open, device, wq }) = name::of_socket(fd) else { return false };
+    forget(fd);
     let mut files = FILES.hold();
     let known = files.iter().position(|file| file.stage == Stage::Foreign && file.open == open);
     let Some(index) = known.or_else(|| files.iter().position(|file| file.stage == Stage::Free)) else { return false };

@@ -233,6 +233,7 @@ pub(crate) fn open(found: &Found, flags: c_int, mode: u32) -> Result<RawFd, Errn
     let tree = tree().ok_or(Errno::IO)?;
     if !found.is_ours() {
         let fd = descriptor::open(&found.path, flags, mode)?;
+        given(fd, Kind::Foreign);
         opened(fd, found);
         return Ok(fd);
     }
@@ -257,7 +258,7 @@ pub(crate) fn open(found: &Found, flags: c_int, mode: u32) -> Result<RawFd, Errn
     };
     if natively {
         let fd = descriptor::open(&tree.place(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
-        table::set(fd, Kind::Place);
+        given(fd, Kind::Place);
         return Ok(fd);
     }
     if status::is_node(&found.path) {
@@ -268,7 +269,7 @@ pub(crate) fn open(found: &Found, flags: c_int, mode: u32) -> Result<RawFd, Errn
     }
     if status::is_attribute(&found.path) {
         let fd = attribute::open(&Host, &found.path, status, flags)?;
-        table::set(fd, Kind::Attribute);
+        given(fd, Kind::Attribute);
         return Ok(fd);
     }
     // A file whose text the host has put into the tree: /proc/cpuinfo.
@@ -276,8 +277,17 @@ pub(crate) fn open(found: &Found, flags: c_int, mode: u32) -> Result<RawFd, Errn
         return Err(Errno::ACCESS);
     }
     let fd = descriptor::open(&tree.place(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
-    table::set(fd, Kind::Place);
+    given(fd, Kind::Place);
     Ok(fd)
+}
+
+/// Notes what a number is from now on that the kernel has just given out. Whatever it was before has been closed, perhaps where
+/// nobody saw it.
+pub(crate) fn given(fd: RawFd, kind: Kind) {
+    if node::is_node(fd) && table::belongs_here() {
+        node::forget(fd);
+    }
+    table::set(fd, kind);
 }
 
 /// Notes a directory of the machine that the program has opened itself.

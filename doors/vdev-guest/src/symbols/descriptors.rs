@@ -17,9 +17,9 @@ const MAX_SEGMENTS: usize = 1024;
 /// Most bytes of a write that an attribute looks at.
 const PAGE: usize = 4096;
 
-/// True if a descriptor is a queue's node whose calls are answered here.
+/// True if a descriptor is a queue's node whose calls are answered here. Costs a system call if it seems so.
 pub(super) fn is_node(fd: c_int) -> bool {
-    node::is_node(fd) && files::are_shown()
+    node::is_node(fd) && files::are_shown() && node::is_still(fd)
 }
 
 /// Before a read: an attribute's text is made new if the read begins where it begins. `offset` is that of the read, if it names one.
@@ -148,11 +148,11 @@ fn duplicated(old: c_int, new: c_int) {
     if new < 0 || !table::belongs_here() {
         return;
     }
-    if node::is_node(old) {
+    files::given(new, table::kind(old));
+    if node::is_node(old) && node::is_still(old) {
         node::duplicated(old, new);
         table::notice(new);
     }
-    table::set(new, table::kind(old));
     stdio::settle(new);
 }
 
@@ -359,6 +359,36 @@ mod tests {
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
             libc::WEXITSTATUS(status)
         }
+    }
+
+    #[test]
+    fn a_number_that_was_closed_unseen_is_no_node_any_more() {
+        case(
+            "symbols::descriptors::tests::a_number_that_was_closed_unseen_is_no_node_any_more",
+            |_| (),
+            |host| {
+                // SAFETY: descriptors of this case's own.
+                unsafe {
+                    let fd = open();
+                    sys::close(fd).unwrap();
+                    assert_eq!(super::super::files::open(c"/dev/null".as_ptr(), libc::O_RDWR, 0), fd);
+                    assert!(!node::is_node(fd));
+                    libc::close(fd);
+                    assert_eq!(open(), fd);
+                    sys::close(fd).unwrap();
+                    assert_eq!(libc::open(c"/dev/null".as_ptr(), libc::O_RDWR), fd);
+                    assert!(node::is_node(fd));
+                    assert_eq!(write(fd, c"x".as_ptr().cast(), 1), 1);
+                    assert!(!node::is_node(fd));
+                    libc::close(fd);
+                    assert_eq!(open(), fd);
+                    sys::close(fd).unwrap();
+                    let copy = dup(libc::STDIN_FILENO);
+                    assert_eq!((copy, node::is_node(copy)), (fd, false));
+                    assert!(host.is_gone(3));
+                }
+            },
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::next::interpose;
 use super::route::{Route, find, refuse, route};
 use super::stdio;
-use crate::files::table::{self, Kind};
+use crate::files::table::Kind;
 use crate::files::{self, shadow};
 use crate::sys::{Errno, answer_int};
 use libc::{AT_FDCWD, mode_t, off_t};
@@ -28,10 +28,7 @@ pub(super) unsafe fn open_at(
     let fd = match unsafe { find(directory, path, follow) } {
         None => {
             let fd = next();
-            if table::kind(fd) != Kind::Foreign {
-                // The number was closed where nobody saw it.
-                table::set(fd, Kind::Foreign);
-            }
+            files::given(fd, Kind::Foreign);
             fd
         }
         Some(Err(error)) => return refuse(error),

@@ -59,7 +59,7 @@ pub(super) unsafe fn never_writable(count: c_int, set: *mut fd_set) {
     for fd in 0..count.min(table::highest().saturating_add(1)).min(1024) {
         // SAFETY: a set has 1024 bits.
         unsafe {
-            if is_node(fd) && libc::FD_ISSET(fd, set) {
+            if libc::FD_ISSET(fd, set) && is_node(fd) {
                 libc::FD_CLR(fd, set);
             }
         }

@@ -76,7 +76,7 @@ impl Host {
     }
 
     /// True if nobody has file `number` open any more, in any process.
-    pub(super) fn is_gone(&self, number: usize) -> bool {
+    pub(crate) fn is_gone(&self, number: usize) -> bool {
         let known = self.known.lock().unwrap();
         let mut poll = libc::pollfd { fd: known.ends[number - 1].as_raw_fd(), events: 0, revents: 0 };
         // SAFETY: one structure that outlives the call.
