@@ -146,7 +146,7 @@ print(len(found) > 100)
         if lacking("pci_tools_find_the_device_beside_the_machines_own", &[("lspci", "pciutils"), ("setpci", "pciutils")]) {
             return;
         }
-        let said = Run::new(view).shell("lspci -n -d 8086:0b25; lspci -n | wc -l; lspci -k -s 6a:01.0 | grep -c 'in use: idxd'");
+        let said = Run::new(view).shell("lspci -n -d 8086:0b25; lspci -n | wc -l; lspci -k -d 8086:0b25 | grep -c 'in use: idxd'");
         let own = std::fs::read_dir("/sys/bus/pci/devices").map_or(0, |entries| entries.count());
         let lines: Vec<&str> = said.lines().collect();
         assert!(lines[0].contains("0880: 8086:0b25"), "{said}");
