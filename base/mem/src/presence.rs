@@ -1,11 +1,12 @@
 //! Which pages of this process are present, as the kernel tells it.
-#![allow(unsafe_code, reason = "mincore")]
+#![allow(unsafe_code, reason = "mincore, and a descriptor that its owner keeps")]
 
 use crate::PAGE_BYTES;
 use crate::map::SMALL_BYTES;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Pages asked about at once.
 pub(crate) const BATCH_PAGES: usize = 512;
@@ -20,9 +21,16 @@ const EXCLUSIVE: u64 = 1 << 56;
 /// An open `/proc/self/pagemap`; copies share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Pagemap {
-    file: Arc<OwnedFd>,
+    file: File,
     /// The process that opened it, if it is to be asked whether this is that: a forked child's descriptor tells of its parent.
     process: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+enum File {
+    Own(Arc<OwnedFd>),
+    /// The number it has at the moment; negative if it is closed.
+    At(&'static AtomicI32),
 }
 
 impl Pagemap {
@@ -33,14 +41,37 @@ impl Pagemap {
     pub fn open() -> std::io::Result<Pagemap> {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let file = rustix::fs::open("/proc/self/pagemap", flags, rustix::fs::Mode::empty())?;
-        Ok(Pagemap { process: Some(own_process()), ..Self::of(file) })
+        Ok(Pagemap { file: File::Own(Arc::new(file)), process: Some(own_process()) })
     }
 
-    /// Wraps this process' pagemap, opened by others, at a descriptor of their choice. A forked child that goes on with it is told
-    /// of its parent's pages: for those who start afresh in a child, and want no system call more at every look.
+    /// Wraps this process' pagemap, opened by others, at the descriptor that `number` says: they may move it to another, as long as
+    /// they say so before the old one becomes something else. A forked child that goes on with it is told of its parent's pages: for
+    /// those who start afresh in a child, and want no system call more at every look.
+    ///
+    /// # Safety
+    /// The number is negative, or that of an open pagemap, which is not closed before the number has changed.
     #[must_use]
-    pub fn of(file: OwnedFd) -> Pagemap {
-        Pagemap { file: Arc::new(file), process: None }
+    pub unsafe fn at(number: &'static AtomicI32) -> Pagemap {
+        Pagemap { file: File::At(number), process: None }
+    }
+
+    fn ask(&self, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
+        let number = match &self.file {
+            File::Own(file) => return ask_pagemap(file, first, write, present),
+            File::At(number) => number,
+        };
+        loop {
+            // Acquire: pairs with whatever its owner publishes it with.
+            let fd = number.load(Ordering::Acquire);
+            if fd < 0 {
+                return None;
+            }
+            // SAFETY: the promise of `at`; what was read from a file that has just come there instead is thrown away.
+            let asked = ask_pagemap(unsafe { BorrowedFd::borrow_raw(fd) }, first, write, present);
+            if number.load(Ordering::Acquire) == fd {
+                return asked;
+            }
+        }
     }
 }
 
@@ -61,9 +92,9 @@ impl Presence {
     /// Tells for each page from page number `first` on whether an access would find it.
     pub(crate) fn ask(&self, first: u64, write: bool, present: &mut [bool]) {
         debug_assert!(present.len() <= BATCH_PAGES + 1);
-        if let Presence::Pagemap(Pagemap { file, process }) = self
-            && process.is_none_or(|process| process == own_process())
-            && ask_pagemap(file.as_ref(), first, write, present).is_some()
+        if let Presence::Pagemap(pagemap) = self
+            && pagemap.process.is_none_or(|process| process == own_process())
+            && pagemap.ask(first, write, present).is_some()
         {
             return;
         }
@@ -76,13 +107,13 @@ fn own_process() -> u32 {
     rustix::process::getpid().as_raw_pid().cast_unsigned()
 }
 
-pub(crate) fn ask_pagemap(file: &OwnedFd, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
+pub(crate) fn ask_pagemap(file: impl AsFd, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
     let mut words = [0; (BATCH_PAGES + 1) * 8];
     let bytes = &mut words[..present.len() * 8];
     let mut filled = 0;
     while filled < bytes.len() {
         // Page numbers have 52 bits, so the offset has 55. Past the user half the file ends: nothing is present there.
-        match rustix::io::pread(file.as_fd(), &mut bytes[filled..], first * 8 + filled as u64) {
+        match rustix::io::pread(&file, &mut bytes[filled..], first * 8 + filled as u64) {
             Ok(0) => break,
             Ok(n) => filled += n,
             Err(Errno::INTR) => {}
@@ -114,6 +145,7 @@ fn ask_mincore(first: u64, present: &mut [bool]) {
 mod tests {
     use super::*;
     use crate::pages::Pages;
+    use std::os::fd::AsRawFd;
 
     fn answers(presence: &Presence, pages: &Pages, write: bool) -> Vec<bool> {
         let mut present = vec![false; 4];
@@ -149,6 +181,24 @@ mod tests {
         let pages = Pages::of_file(4).unwrap();
         pages.poke(3 * PAGE_BYTES, &[1]);
         assert_eq!(answers(&presence, &pages, true), [false, false, false, true]);
+    }
+
+    #[test]
+    fn a_pagemap_is_found_at_the_number_that_it_has() {
+        static NUMBER: AtomicI32 = AtomicI32::new(-1);
+        // SAFETY: the descriptors are put there below, and stay open.
+        let presence = Presence::Pagemap(unsafe { Pagemap::at(&NUMBER) });
+        let pages = Pages::new(4).unwrap();
+        pages.poke(PAGE_BYTES, &[1]);
+        let expected = [false, true, false, false];
+        assert_eq!(answers(&presence, &pages, true), expected, "closed: as mincore says");
+        let first = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let second = first.try_clone().unwrap();
+        for file in [first, second] {
+            NUMBER.store(file.as_raw_fd(), Ordering::Release);
+            assert_eq!(answers(&presence, &pages, true), expected);
+            NUMBER.store(-1, Ordering::Release);
+        }
     }
 
     #[test]

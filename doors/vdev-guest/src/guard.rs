@@ -49,6 +49,11 @@ pub(crate) fn duplicate(fd: RawFd) -> Result<RawFd, Errno> {
     Err(Errno::MFILE)
 }
 
+/// Where a guard's number is kept: another number once the guard has been moved, negative once it is closed.
+pub(crate) fn place_of(fd: RawFd) -> Option<&'static AtomicI32> {
+    used().iter().find(|guard| fd >= 0 && guard.load(Ordering::Relaxed) == fd)
+}
+
 /// Closes a guard.
 pub(crate) fn close(fd: RawFd) {
     for guard in used() {
@@ -69,7 +74,8 @@ pub(crate) fn make_room(fd: RawFd) -> Result<bool, Errno> {
             let base = usize::try_from(fd).unwrap_or_default() + 1;
             let copy = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, base).map(sys::descriptor)?;
             crate::node::guard_moved(fd, copy);
-            guard.store(copy, Ordering::Relaxed);
+            // Release: who reads the new number finds the file there.
+            guard.store(copy, Ordering::Release);
             return Ok(true);
         }
     }

@@ -20,7 +20,7 @@ use crate::observe::{self, Answer, How, Observer, Queue};
 use crate::shared::Shared;
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys::{self, Errno};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use telpher_abi::registers::{EngCap, GenCap, GrpCap, GrpCfg, OpCap, PortalKind, WqCap, WqCfg};
 use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Status, StatusByte};
@@ -377,15 +377,15 @@ fn pagemap() -> Option<Pagemap> {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let opened = rustix::fs::open(c"/proc/self/pagemap", flags, rustix::fs::Mode::empty()).ok()?;
         let copy = guard::duplicate(opened.as_raw_fd()).ok()?;
-        // SAFETY: the duplicate is nobody else's. It is never dropped: the guard keeps it for the life of the process.
-        *known = Some(Pagemap::of(unsafe { OwnedFd::from_raw_fd(copy) }));
+        // SAFETY: this guard is closed in a forked child only, where its place says so first.
+        *known = Some(unsafe { Pagemap::at(guard::place_of(copy)?) });
     }
     known.clone()
 }
 
 /// In a forked child: the pagemap was the parent's, and its guard has been closed.
 pub(crate) fn forget_pagemap() {
-    std::mem::forget(PAGEMAP.hold().take());
+    *PAGEMAP.hold() = None;
 }
 
 pub(crate) static PAGEMAP: Lock<Option<Pagemap>> = Lock::new(None);

@@ -55,6 +55,26 @@ fn a_copy_through_the_portal_is_done_in_this_process() {
 }
 
 #[test]
+fn a_program_may_take_the_number_of_the_page_tables() {
+    let adapt = |opened: &mut telpher_vdev_wire::message::Opened| opened.flags |= STRICT;
+    case("tests::submissions::a_program_may_take_the_number_of_the_page_tables", adapt, |_| {
+        let (fd, record) = (open(), RecordCell::new());
+        let kept = crate::guard::next(0).unwrap();
+        let mut target = [0_u8; 64];
+        let fill = Descriptor::fill(0x11, target.as_mut_ptr() as u64, 64).with_record(record.address());
+        assert_eq!(crate::guard::make_room(kept), Ok(true));
+        // SAFETY: the number is free for the program now.
+        unsafe {
+            let zeros = libc::open(c"/dev/zero".as_ptr(), libc::O_RDONLY);
+            assert_eq!(libc::dup2(zeros, kept), kept);
+        }
+        assert_eq!(write(fd, &[fill]), Ok(64));
+        assert_eq!(await_status(&record), Status::Success);
+        assert_eq!(target[0], 0x11);
+    });
+}
+
+#[test]
 fn a_posted_write_to_a_shared_queue_is_lost() {
     case(
         "tests::submissions::a_posted_write_to_a_shared_queue_is_lost",
