@@ -142,6 +142,11 @@ fn seek_by(fd: c_int, offset: off_t, whence: c_int, next: impl FnOnce(off_t, c_i
     }
 }
 
+/// True for a request that the kernel serves before it asks the driver. Source: K612 fs/ioctl.c, do_vfs_ioctl.
+fn is_every_files(request: c_ulong) -> bool {
+    [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO].contains(&request)
+}
+
 /// After `new` has become a duplicate of `old`.
 fn duplicated(old: c_int, new: c_int) {
     // A child of vfork has its own descriptors, and its parent's tables.
@@ -276,7 +281,7 @@ interpose! {
         if is_ours(from) || is_ours(to) { answer(Err(Errno::INVAL)) } else { next(from, at, to, to_at, len, flags) }
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int { |next|
-        if is_node(fd) { refuse(Errno::NOTTY) } else { next(fd, request, argument) }
+        if is_node(fd) && !is_every_files(request) { refuse(Errno::NOTTY) } else { next(fd, request, argument) }
     }
     fn dup(fd: c_int) -> c_int { |next| {
         let new = next(fd);
@@ -387,6 +392,27 @@ mod tests {
                     assert_eq!((copy, node::is_node(copy)), (fd, false));
                     assert!(host.is_gone(3));
                 }
+            },
+        );
+    }
+
+    #[test]
+    fn requests_that_every_file_knows_are_served_and_others_refused() {
+        case(
+            "symbols::descriptors::tests::requests_that_every_file_knows_are_served_and_others_refused",
+            |_| (),
+            |_| {
+                let fd = open();
+                let mut word: c_int = 1;
+                // SAFETY: the word outlives the calls, which read or write no more.
+                let mut ask = |request| unsafe { ioctl(fd, request, (&raw mut word).expose_provenance()) };
+                let flags = |command| sys::fcntl(fd, command, 0).map(sys::descriptor).unwrap();
+                for (request, set) in [(libc::FIOCLEX, libc::FD_CLOEXEC), (libc::FIONCLEX, 0)] {
+                    assert_eq!((ask(request), flags(libc::F_GETFD)), (0, set));
+                }
+                assert_eq!(ask(libc::FIONBIO), 0);
+                assert_ne!(flags(libc::F_GETFL) & libc::O_NONBLOCK, 0);
+                assert_eq!((ask(libc::FIONREAD), sys::errno()), (-1, libc::ENOTTY));
             },
         );
     }
