@@ -177,7 +177,16 @@ unsafe fn map(asked: &Asked) -> Result<usize, Errno> {
         }
         let arguments = [address, len, word(protection), word(flags), word(fd), bits(offset)];
         // SAFETY: forwarded.
-        return unsafe { call(libc::SYS_mmap, arguments) };
+        let mapped = unsafe { call(libc::SYS_mmap, arguments) };
+        // The file system maps no file; of a node that is not known yet, the driver would have told what is wrong.
+        if mapped == Err(Errno::NODEV)
+            && flags & libc::MAP_ANONYMOUS == 0
+            && node::join(fd)
+            && let Some(access) = node::access(fd)
+        {
+            check(asked, access)?;
+        }
+        return mapped;
     };
     check(asked, access)?;
     if replaces {

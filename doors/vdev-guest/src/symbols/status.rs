@@ -7,10 +7,12 @@ use crate::files::path::{LONGEST, Path};
 use crate::files::walk::What;
 use crate::files::{self, attribute, descriptor, status as look};
 use crate::node;
+use crate::run;
 use crate::sys::{self, Errno, answer};
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_long, size_t, ssize_t};
 use rustix::fs::Stat;
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use telpher_vdev_wire::settings::View;
 
 /// Writes a status where the program wants it.
 ///
@@ -43,6 +45,53 @@ unsafe fn is_descriptor_itself(path: *const c_char, flags: c_int) -> bool {
     flags & AT_EMPTY_PATH != 0 && (path.is_null() || unsafe { *path } == 0)
 }
 
+/// What the namespace's file system shows as a regular file, since it can serve no other, and is a queue's node: its device
+/// number, from the size that the file system gives a node (`1 << 31 | major << 20 | minor`).
+fn node_number(mode: u32, size: u64, device: u64) -> Option<u64> {
+    if size >> 31 != 1 || mode & libc::S_IFMT != libc::S_IFREG || run::view() != Some(View::Namespace) {
+        return None;
+    }
+    // The file system's own files only; its directory of nodes is always there.
+    let ours = rustix::fs::stat(c"/dev/dsa").ok()?.st_dev;
+    let (major, minor) = (size >> 20 & 0x7ff, size & 0xf_ffff);
+    let (major, minor) = (u32::try_from(major).ok()?, u32::try_from(minor).ok()?);
+    (ours == device).then(|| rustix::fs::makedev(major, minor))
+}
+
+/// Tells of a node as the driver's: a character device.
+///
+/// # Safety
+/// `into` holds what the C library has just written, if `result` is 0.
+unsafe fn told(result: c_int, into: *mut libc::stat) -> c_int {
+    if result == 0 {
+        // SAFETY: the caller's promise.
+        let status = unsafe { &mut *into };
+        if let Some(number) = node_number(status.st_mode, status.st_size.cast_unsigned(), status.st_dev) {
+            status.st_mode = status.st_mode & !libc::S_IFMT | libc::S_IFCHR;
+            (status.st_rdev, status.st_size) = (number, 0);
+        }
+    }
+    result
+}
+
+/// The same in statx's form.
+///
+/// # Safety
+/// As for [`told`].
+unsafe fn told_extended(result: c_int, into: *mut libc::statx) -> c_int {
+    if result == 0 {
+        // SAFETY: the caller's promise.
+        let status = unsafe { &mut *into };
+        let device = rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor);
+        if let Some(number) = node_number(status.stx_mode.into(), status.stx_size, device) {
+            status.stx_mode = status.stx_mode & 0o7777 | 0o020_000;
+            (status.stx_rdev_major, status.stx_rdev_minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+            status.stx_size = 0;
+        }
+    }
+    result
+}
+
 /// stat and its kin.
 unsafe fn status_at(
     directory: c_int,
@@ -56,12 +105,12 @@ unsafe fn status_at(
         if is_descriptor_itself(path, flags) && directory != AT_FDCWD {
             return match files::status_of(directory) {
                 Some(status) => give(&status, into),
-                None => next(directory, path),
+                None => told(next(directory, path), into),
             };
         }
         let path_given = if is_descriptor_itself(path, flags) { c".".as_ptr() } else { path };
         match route(directory, path_given, flags & AT_SYMLINK_NOFOLLOW == 0) {
-            Route::On => next(directory, path),
+            Route::On => told(next(directory, path), into),
             Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
             Route::Refused(error) => refuse(error),
             Route::Ours(found) => files::status(&found).map_or_else(refuse, |status| give(&status, into)),
@@ -73,7 +122,8 @@ unsafe fn status_of(fd: c_int, into: *mut libc::stat, next: impl FnOnce() -> c_i
     match files::status_of(fd) {
         // SAFETY: as the C library asks for.
         Some(status) => unsafe { give(&status, into) },
-        None => next(),
+        // SAFETY: as the C library asks for.
+        None => unsafe { told(next(), into) },
     }
 }
 
@@ -304,12 +354,12 @@ interpose! {
         if is_descriptor_itself(path, flags) && directory != AT_FDCWD {
             return match files::status_of(directory) {
                 Some(status) => give_extended(&status, into),
-                None => next(directory, path, flags, mask, into),
+                None => told_extended(next(directory, path, flags, mask, into), into),
             };
         }
         let path_given = if is_descriptor_itself(path, flags) { c".".as_ptr() } else { path };
         match route(directory, path_given, flags & AT_SYMLINK_NOFOLLOW == 0) {
-            Route::On => next(directory, path, flags, mask, into),
+            Route::On => told_extended(next(directory, path, flags, mask, into), into),
             Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr(), flags, mask, into),
             Route::Refused(error) => refuse(error),
             Route::Ours(found) => files::status(&found).map_or_else(refuse, |status| give_extended(&status, into)),

@@ -43,9 +43,15 @@ pub const OPEN_NUMBER: u32 = 2 << 30 | 8 << 16 | (b't' as u32) << 8 | 1;
 
 /// Bytes that one write(2) to an attribute takes, and the size attributes have in a listing. Source: sysfs, a page.
 const PAGE: usize = 4096;
-/// A node's size in a listing. Larger than any write(2), since writes beyond a file's end exclude each other in the kernel
+/// A node's size in a listing, but for its numbers. Larger than any write(2), since writes beyond a file's end exclude each other in the kernel
 /// (K612 `fs/fuse/file.c`, `fuse_dio_wr_exclusive_lock`): one program's would wait for another's.
 const NODE_SIZE: u64 = 1 << 31;
+
+/// A node's size. A file system of this kind serves no character device, but the guest can say that it is one: the size tells
+/// which, major number in bits 30:20, minor number in bits 19:0.
+fn node_size(major: u32, minor: u32) -> u64 {
+    NODE_SIZE | u64::from(major & 0x7ff) << 20 | u64::from(minor & 0xf_ffff)
+}
 /// What chmod(2) and chown(2) have made of a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Owned {
@@ -97,7 +103,7 @@ impl<T: Tree> FileSystem<T> {
             Entry::Link(text) => (FileType::Symlink, 0o777, text.len() as u64),
             Entry::Attribute { mode } => (FileType::RegularFile, *mode, PAGE as u64),
             Entry::Binary { mode, size } => (FileType::RegularFile, *mode, *size),
-            Entry::Node { .. } => (FileType::RegularFile, 0o600, NODE_SIZE),
+            Entry::Node { major, minor } => (FileType::RegularFile, 0o600, node_size(*major, *minor)),
         };
         // What procfs and debugfs make as one looks has no size before.
         let size = if path.starts_with("/proc/") || path.starts_with("/sys/kernel/debug/") { 0 } else { size };
