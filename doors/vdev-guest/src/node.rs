@@ -228,7 +228,7 @@ pub(crate) fn join(fd: RawFd) -> bool {
         FILES.hold().iter().position(|file| matches!(file.stage, Stage::Own | Stage::Foreign) && file.open == open);
     let number = match known {
         Some(known) => Ok(u16::try_from(known).unwrap_or_default()),
-        None => attach(open),
+        None => attach(fd, open),
     };
     let Ok(number) = number else { return false };
     FILES.hold()[usize::from(number)].descriptors += 1;
@@ -236,8 +236,9 @@ pub(crate) fn join(fd: RawFd) -> bool {
     true
 }
 
-/// Makes a file, without descriptors yet, of one that was opened through the file system.
-fn attach(open: u64) -> Result<u16, Errno> {
+/// Makes a file, without descriptors yet, of one that was opened through the file system and is behind `fd`.
+fn attach(fd: RawFd, open: u64) -> Result<u16, Errno> {
+    let mode = i32::try_from(sys::fcntl(fd, libc::F_GETFL, 0)?).unwrap_or(libc::O_RDWR) & libc::O_ACCMODE;
     let number = take_number()?;
     let started = control::attach(open).and_then(|opening| {
         let opened = opening.opened;
@@ -254,8 +255,8 @@ fn attach(open: u64) -> Result<u16, Errno> {
             return Err(error);
         }
     };
-    // The kernel has checked open(2)'s mode of a real file before it asks anybody else.
-    FILES.hold()[usize::from(number)] = File { may_read: true, may_write: true, open, ..file };
+    let (may_read, may_write) = (mode != libc::O_WRONLY, mode != libc::O_RDONLY);
+    FILES.hold()[usize::from(number)] = File { may_read, may_write, open, ..file };
     Ok(number)
 }
 
