@@ -32,6 +32,7 @@ mod config;
 mod listing;
 mod model;
 mod name;
+mod open;
 mod own;
 mod portal;
 mod replica;
@@ -44,6 +45,7 @@ pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMod
 pub use listing::Listing;
 pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
 pub use name::{DeviceName, ModelSource, NameError, WqName};
+pub use open::{OpenError, OpenOptions, Opened, Skipped, open};
 pub use replica::QueueImage;
 pub use runner::Runner;
 pub use telpher_model::{Capabilities, Preset};

@@ -28,6 +28,7 @@
 mod ask;
 mod batch;
 mod channel;
+mod costs;
 mod cpu;
 mod credit;
 mod error;

@@ -24,6 +24,7 @@ pub use record::RecordCell;
 pub use submission::Submission;
 
 use std::fmt::Debug;
+use std::time::Duration;
 use telpher_abi::registers::{GenCap, OpCap};
 
 /// What the queue said to one descriptor. `Retry` is an answer, not an error.
@@ -69,6 +70,28 @@ pub struct QueueInfo {
     pub numa_node: Option<u32>,
 }
 
+/// Whether a queue still works.
+#[must_use]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// As far as anybody knows, what it took will be answered.
+    Working,
+    /// It takes nothing any more, and **nothing it took touches memory any more**: what has no completion record now never
+    /// gets one. The sentence says what the machine said.
+    Stopped(String),
+}
+
+/// How to pass the time while a record is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Watch {
+    /// One PAUSE.
+    Pause,
+    /// A light sleep for a time (TPAUSE).
+    Timed,
+    /// A light sleep that a write to the record's line ends (UMONITOR, UMWAIT).
+    Monitor,
+}
+
 /// A client's way into one work queue.
 ///
 /// Implementations: the real device, the modelled device (inline and threaded), and the mock of the other side.
@@ -79,7 +102,9 @@ pub struct QueueInfo {
 /// - a submission is executed at most once, and not at all after [`Offer::Retry`] was answered;
 /// - its ranges are not touched any more once its completion record is written (or its queue has drained);
 /// - nothing of it is kept, handed on or offered again beyond that;
-/// - `offer` does not unwind once it has taken a submission.
+/// - `offer` does not unwind once it has taken a submission;
+/// - once [`health`](Portal::health) has answered [`Health::Stopped`], no submission taken before is executed or touches
+///   memory any more.
 #[allow(unsafe_code, reason = "implementations make the promise above")]
 pub unsafe trait Portal: Send + Sync + Debug {
     /// What this queue accepts; constant while the portal lives.
@@ -94,6 +119,17 @@ pub unsafe trait Portal: Send + Sync + Debug {
     /// Gives an executor that has no thread of its own a chance to work; called by whoever waits for a record. Must
     /// return soon. The default does nothing.
     fn drive(&self) {}
+
+    /// Rests the calling thread until `record` may have been written, or `at_most` has passed; returning early proves
+    /// nothing. What the machine lacks becomes the next lighter way. The default is one PAUSE.
+    fn watch(&self, _record: &RecordCell, _how: Watch, _at_most: Duration) {
+        std::hint::spin_loop();
+    }
+
+    /// Whether the queue still works. May make system calls: for waiters whose record is late, not for each look.
+    fn health(&self) -> Health {
+        Health::Working
+    }
 }
 
 #[cfg(doctest)]

@@ -30,7 +30,7 @@ const HOUSE: &[Rule] = &[
     // the way of one request; the mover never sees hw or model
     rule("path", "portal", &["abi"], &[]),
     rule("path", "model", &["portal", "ops", "mem", "abi"], &[]),
-    rule("path", "hw", &["portal", "abi"], &[]),
+    rule("path", "hw", &["portal", "mem", "abi"], &[]),
     rule("path", "device", &["hw", "model", "portal", "mem", "abi"], &[]),
     rule("path", "mover", &["portal", "ops", "mem", "abi"], &["device"]),
     // who rides on it: never on each other, never on hw or model
