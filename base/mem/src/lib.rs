@@ -10,6 +10,7 @@
 //! Fault             address, direction, bytes done: exact
 //! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
 //! Region            owned pages, 4 KiB or 2 MiB
+//! Lineage           tells a forked child from its parent
 //! hook              the same faults, answered by a signal handler that is not ours
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
@@ -19,6 +20,7 @@
 compile_error!("telpher-mem is for x86-64 Linux: its kernels are assembly and its faults are signals");
 
 pub mod hook;
+mod lineage;
 mod local;
 mod map;
 #[cfg(any(test, feature = "test-util"))]
@@ -32,6 +34,7 @@ mod space;
 mod stable;
 mod strict;
 
+pub use lineage::Lineage;
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::MapError;
 #[cfg(any(test, feature = "test-util"))]

@@ -85,6 +85,12 @@ impl Mapping {
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
     }
 
+    /// Asks the kernel to give a forked child empty pages in its place; false if it cannot.
+    pub(crate) fn wipe_on_fork(&self) -> bool {
+        // SAFETY: our own private anonymous mapping; no byte changes in this process.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_WIPEONFORK) == 0 }
+    }
+
     /// Changes what may be done with the pages of a range. Only for mappings to which no reference exists.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn protect(&self, offset: usize, len: usize, flags: i32) -> Result<(), MapError> {
