@@ -197,6 +197,31 @@ impl BatchJob {
         }
     }
 
+    /// True if every member has ended; takes one step otherwise.
+    pub fn is_done(&mut self) -> bool {
+        if let State::Flying(_) = self.state
+            && let Poll::Ready(done) = self.step()
+        {
+            self.state = State::Ready(done);
+        }
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// Waits for every member on this thread, at most `at_most` and the rest of one look; true if all have ended. The batch
+    /// goes on either way.
+    pub fn wait_for(&mut self, at_most: Duration) -> bool {
+        if self.is_done() {
+            return true;
+        }
+        let Some(shared) = self.shared() else { return true };
+        let end = shared.clock.now().after(at_most);
+        shared.wait(|| match self.is_done() {
+            true => Poll::Ready(true),
+            false if shared.clock.now() >= end => Poll::Ready(false),
+            false => Poll::Pending,
+        })
+    }
+
     /// Waits for every member on this thread.
     pub fn wait(mut self) -> BatchDone {
         match self.shared() {
@@ -299,6 +324,12 @@ impl BatchDone {
     /// Members whose result was not taken, in order, by their index.
     pub fn results(&self) -> impl Iterator<Item = (usize, &Result<Outcome, JobError>)> {
         self.members.iter().enumerate().filter_map(|(i, member)| member.as_ref().map(|(result, ..)| (i, result)))
+    }
+
+    /// A member's result and who did the work, by its index; `None` if there is no such member or it was taken.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<(&Result<Outcome, JobError>, Via)> {
+        self.members.get(index)?.as_ref().map(|(result, via, _)| (result, *via))
     }
 
     /// A member's result and buffers.

@@ -163,6 +163,30 @@ impl<B: Send + 'static> Job<B> {
         }
     }
 
+    /// Waits for the result on this thread, at most `at_most` and the rest of one look; true if it is there. The job goes
+    /// on either way.
+    ///
+    /// ```
+    /// # let mover = telpher_mover::Mover::cpu();
+    /// let mut job = mover.copy(vec![7; 64], vec![0; 64]);
+    /// while !job.wait_for(std::time::Duration::from_millis(10)) {
+    ///     println!("still at it");
+    /// }
+    /// assert!(job.wait().result.is_ok());
+    /// ```
+    pub fn wait_for(&mut self, at_most: Duration) -> bool {
+        if self.is_done() {
+            return true;
+        }
+        let Some(shared) = self.shared().map(Arc::clone) else { return true };
+        let end = shared.clock.now().after(at_most);
+        shared.wait(|| match self.is_done() {
+            true => Poll::Ready(true),
+            false if shared.clock.now() >= end => Poll::Ready(false),
+            false => Poll::Pending,
+        })
+    }
+
     /// The same job, given up when `after` has passed from now.
     pub fn deadline(self, after: Duration) -> Timed<B> {
         let end = self.shared().map_or(Moment::default(), |shared| shared.clock.now().after(after));

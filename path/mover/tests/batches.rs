@@ -170,6 +170,24 @@ fn a_dropped_batch_keeps_every_buffer() {
 }
 
 #[test]
+fn a_wait_that_ends_early_leaves_the_batch_as_it_was() {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    device.state().manual = true;
+    let mover = mover(&device, policy());
+    let mut batch = mover.batch();
+    batch.fill(vec![0_u8; 8], 1);
+    batch.copy(vec![7; 8], vec![0; 7]);
+    let mut job = batch.submit();
+    assert!(!job.wait_for(Duration::from_micros(30)) && !job.is_done());
+    device.run(1);
+    assert!(job.wait_for(Duration::from_secs(1)) && job.is_done());
+    let done = job.wait();
+    assert_eq!(done.get(0), Some((&Ok(Outcome::Done), Via::Device)));
+    assert_eq!(done.get(1), Some((&Err(JobError::Lengths { first: 8, second: 7 }), Via::Cpu)));
+    assert_eq!(done.get(2), None);
+}
+
+#[test]
 fn an_expired_batch_is_quarantined_or_given_back() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(

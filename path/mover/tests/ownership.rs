@@ -171,6 +171,19 @@ fn a_halted_device_ends_in_the_deadline() {
 }
 
 #[test]
+fn a_wait_that_ends_early_leaves_the_job_as_it_was() {
+    let device = manual();
+    let mover = mover(&device, policy());
+    let mut job = mover.fill(vec![0_u8; 10], 0x0101_0101_0101_0101);
+    assert!(!job.wait_for(Duration::from_micros(50)));
+    assert_eq!(mover.quarantined(), 0, "nothing was given up");
+    device.run(1);
+    assert!(job.wait_for(Duration::ZERO));
+    assert!(job.wait_for(Duration::ZERO), "a result that is there is not waited for");
+    assert_eq!(job.wait().buffers, (vec![1; 10],));
+}
+
+#[test]
 fn small_operations_never_see_a_device() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, Policy::default());
