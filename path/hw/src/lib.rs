@@ -1,6 +1,34 @@
 //! The real device behind the seam: `/dev/dsa`, its discovery, and the instructions that submit and wait.
+//!
+//! ```text
+//! Files ──► discover ──► Machine: Device, Group, Engine, Queue          what the driver says there is
+//! open("wq0.1") ──► node ──► portal page ──► HwPortal: Portal           what the mover takes
+//!                               MOVDIR64B · ENQCMD · write()
+//! ```
 #![deny(unsafe_code)]
 
-mod files;
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("telpher-hw is for x86-64 Linux: the device's driver and its instructions exist nowhere else");
 
+mod attribute;
+mod cpuid;
+mod discover;
+mod error;
+mod files;
+mod instructions;
+mod machine;
+mod open;
+mod page;
+mod portal;
+mod submit;
+
+pub use discover::discover;
+pub use error::OpenError;
 pub use files::{Files, Live};
+pub use instructions::{ANNOUNCEMENT, Instructions};
+pub use machine::{Device, DeviceKind, Engine, Group, Machine, Oddity, Queue, QueueType, State};
+pub use open::open;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

@@ -1,0 +1,131 @@
+//! Which of the instructions for DSA there are: asked before any of them is used. Source: instructions.md §1.
+//!
+//! A processor that lacks one raises SIGILL, so none is executed without its token: [`Movdir64b`], [`Enqcmd`], [`Waitpkg`].
+
+use crate::cpuid::leaf;
+use crate::files::{Files, Live};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Variable by which `telpher run` announces the instructions it emulates, as words of /proc/cpuinfo with blanks between them:
+/// CPUID cannot be made to tell of them.
+pub const ANNOUNCEMENT: &str = "TELPHER_INSTRUCTIONS";
+
+/// Where the kernel lists what programs may use.
+const CPUINFO: &str = "/proc/cpuinfo";
+/// `CPUID.(EAX=7,ECX=0):ECX` of MOVDIR64B.
+const MOVDIR64B_BIT: u32 = 1 << 28;
+/// `CPUID.(EAX=7,ECX=0):ECX` of UMONITOR, UMWAIT and TPAUSE.
+const WAITPKG_BIT: u32 = 1 << 5;
+
+/// What programs may execute on a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Instructions {
+    /// MOVDIR64B, for dedicated queues.
+    pub movdir64b: bool,
+    /// ENQCMD, for shared queues. Needs the kernel besides the processor: it has to load the process' PASID.
+    pub enqcmd: bool,
+    /// UMONITOR, UMWAIT, TPAUSE.
+    pub waitpkg: bool,
+}
+
+impl Instructions {
+    /// Of this machine, found out once: CPUID for what the processor does by itself, /proc/cpuinfo for ENQCMD, and the
+    /// announcement of whoever emulates.
+    #[must_use]
+    pub fn here() -> Self {
+        static HERE: OnceLock<Instructions> = OnceLock::new();
+        *HERE.get_or_init(|| {
+            let announced = std::env::var(ANNOUNCEMENT).unwrap_or_default();
+            let leaf_7 = leaf(7).ecx;
+            let listed = Instructions::listed(&Live::default());
+            let announced = Instructions::among(announced.split_whitespace());
+            Instructions {
+                movdir64b: leaf_7 & MOVDIR64B_BIT != 0 || announced.movdir64b,
+                enqcmd: listed.enqcmd || announced.enqcmd,
+                waitpkg: leaf_7 & WAITPKG_BIT != 0 || announced.waitpkg,
+            }
+        })
+    }
+
+    /// What /proc/cpuinfo lists, of a recorded machine too.
+    #[must_use]
+    pub fn listed(files: &dyn Files) -> Self {
+        let text = files.read(Path::new(CPUINFO)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let flags = text.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == "flags").then_some(value)
+        });
+        Instructions::among(flags.unwrap_or_default().split_whitespace())
+    }
+
+    fn among<'a>(words: impl Iterator<Item = &'a str>) -> Self {
+        words.fold(Instructions::default(), |found, word| Instructions {
+            movdir64b: found.movdir64b || word == "movdir64b",
+            enqcmd: found.enqcmd || word == "enqcmd",
+            waitpkg: found.waitpkg || word == "waitpkg",
+        })
+    }
+}
+
+/// Declares the token of an instruction.
+macro_rules! token {
+    ($(#[$doc:meta])* $name:ident, $field:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct $name(());
+
+        impl $name {
+            /// True if this machine has it.
+            pub(crate) fn is_available() -> bool {
+                Instructions::here().$field
+            }
+
+            /// The token, where [`is_available`](Self::is_available).
+            pub(crate) fn new() -> Option<Self> {
+                Self::is_available().then_some($name(()))
+            }
+        }
+    };
+}
+
+token! {
+    /// MOVDIR64B may be executed.
+    Movdir64b, movdir64b
+}
+token! {
+    /// ENQCMD may be executed.
+    Enqcmd, enqcmd
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[derive(Debug)]
+    struct CpuInfo(&'static str);
+
+    impl Files for CpuInfo {
+        fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+            assert_eq!(path, Path::new("/proc/cpuinfo"));
+            Ok(self.0.into())
+        }
+        fn list(&self, _: &Path) -> std::io::Result<Vec<std::ffi::OsString>> {
+            unreachable!()
+        }
+        fn link(&self, _: &Path) -> std::io::Result<PathBuf> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn the_kernels_list_is_read_by_words() {
+        let all = Instructions { movdir64b: true, enqcmd: true, waitpkg: true };
+        let listed = |text| Instructions::listed(&CpuInfo(text));
+        assert_eq!(listed("processor\t: 0\nflags\t\t: fpu waitpkg movdir64b enqcmd\n"), all);
+        // Neither part of a word nor another line counts.
+        assert_eq!(listed("flags\t\t: fpu enqcmds xwaitpkg\nbugs\t\t: movdir64b\n"), Instructions::default());
+        assert_eq!(listed(""), Instructions::default());
+    }
+}

@@ -1,0 +1,121 @@
+//! A queue's name becomes a portal.
+
+use crate::discover::{BUS, discover, discover_device};
+use crate::error::OpenError;
+use crate::files::{Files, Live};
+use crate::instructions::{Enqcmd, Movdir64b};
+use crate::machine::{Device, Queue, QueueType, State};
+use crate::page::Page;
+use crate::portal::{HwPortal, Way};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use telpher_abi::Opcode;
+use telpher_abi::registers::{GenCap, OpCap};
+use telpher_mem::Lineage;
+use telpher_portal::{Portal, QueueInfo, QueueMode};
+
+/// Opens a queue of this machine for this process, `wq0.1`: a dedicated one for it alone.
+///
+/// The portal is mapped and written to by MOVDIR64B or ENQCMD; where the kernel refuses the mapping or the processor lacks the
+/// instruction, the driver submits by write(), which takes no batches ([`QueueInfo::max_batch`] is 1 then).
+///
+/// # Errors
+///
+/// [`OpenError`] says what was attempted, what the machine said, and what to do.
+pub fn open(queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
+    let files = Live::default();
+    let (device, queue) = find(&files, queue)?;
+    let info = usable(&device, &queue)?;
+    let path = queue.node(device.kind);
+    let node = File::options().read(true).write(true).open(&path).map_err(|source| opening(path.clone(), source))?;
+    let way = match Page::of(&node) {
+        Ok(page) => match info.mode {
+            QueueMode::Dedicated => Movdir64b::new().map(|instruction| Way::Posted(instruction, page)),
+            QueueMode::Shared => Enqcmd::new().map(|instruction| Way::Deferred(instruction, page)),
+        }
+        .unwrap_or(Way::Call),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Way::Call,
+        Err(source) => return Err(OpenError::Map { path, source }),
+    };
+    let info = match way {
+        Way::Call => QueueInfo { max_batch: 1, operations: info.operations.with(Opcode::Batch, false), ..info },
+        _ => info,
+    };
+    Ok(Arc::new(HwPortal { info, way, node, opened_in: Lineage::current() }))
+}
+
+/// The queue as the driver describes it.
+fn find(files: &dyn Files, name: &str) -> Result<(Device, Queue), OpenError> {
+    let number = |text: &str| -> Option<u32> {
+        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+    };
+    let of = name.strip_prefix("wq").and_then(|rest| rest.split_once('.')).and_then(|(device, queue)| {
+        number(queue)?;
+        number(device)
+    });
+    let of = of.ok_or_else(|| OpenError::Name(name.into()))?;
+    let queue = name.to_owned();
+    if files.list(Path::new(BUS)).is_err() {
+        return Err(OpenError::NoDriver { queue });
+    }
+    let Some(device) = discover_device(files, of) else {
+        let present = discover(files).devices.into_iter().map(|device| device.name).collect();
+        return Err(OpenError::NoDevice { queue, device: format!("dsa{of}"), present });
+    };
+    match device.queues.iter().find(|queue| queue.name == name) {
+        Some(found) => Ok((device.clone(), found.clone())),
+        None => {
+            let present = device.queues.iter().map(|queue| queue.name.clone()).collect();
+            Err(OpenError::NoQueue { queue, device: device.name, present })
+        }
+    }
+}
+
+/// What a client needs to know of it, if programs can use it at all.
+fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenError> {
+    let name = queue.name.clone();
+    if let Some(state @ (State::Disabled | State::Halted)) = device.state {
+        return Err(OpenError::Device { queue: name, device: device.name.clone(), state });
+    }
+    if let Some(queue_type @ (QueueType::None | QueueType::Kernel)) = queue.queue_type
+        && queue.state == Some(State::Enabled)
+    {
+        return Err(OpenError::Type { queue: name, queue_type });
+    }
+    if queue.state != Some(State::Enabled) {
+        return Err(OpenError::Disabled { queue: name, device: device.name.clone() });
+    }
+    let missing = |attribute| OpenError::Attribute { queue: name.clone(), attribute };
+    let mode = queue.mode.ok_or_else(|| missing("mode"))?;
+    let (attribute, size) = match mode {
+        QueueMode::Dedicated => ("size", queue.size),
+        QueueMode::Shared => ("threshold", queue.threshold),
+    };
+    let size = size.filter(|size| *size > 0).ok_or_else(|| missing(attribute))?;
+    let max_transfer = queue.max_transfer.or(device.max_transfer).ok_or_else(|| missing("max_transfer_size"))?;
+    let operations = queue.op_config.or(device.op_cap).ok_or_else(|| missing("op_cap"))?;
+    Ok(QueueInfo {
+        mode,
+        size,
+        max_transfer,
+        max_batch: queue.max_batch.or(device.max_batch).unwrap_or(1),
+        block_on_fault: queue.block_on_fault.unwrap_or(false),
+        gen_cap: device.gen_cap.unwrap_or(GenCap([0])),
+        operations: OpCap(operations.0),
+        numa_node: device.numa_node,
+        name,
+    })
+}
+
+/// What open(2)'s answer means. Source: linux-abi §7, §8.
+fn opening(path: PathBuf, source: io::Error) -> OpenError {
+    match source.raw_os_error().unwrap_or(0) {
+        libc::ENOENT | libc::ENXIO => OpenError::NoNode { path, source },
+        libc::EACCES | libc::EPERM => OpenError::Permission { path, source },
+        libc::EBUSY => OpenError::Busy { path, source },
+        libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV | libc::ENOSPC => OpenError::AddressSpace { path, source },
+        _ => OpenError::Open { path, source },
+    }
+}

@@ -1,0 +1,61 @@
+//! The two submission instructions, as bytes: assemblers of the supported toolchain know them, but the virtual device and
+//! disassemblers then meet the same form everywhere.
+#![allow(unsafe_code, reason = "MOVDIR64B, ENQCMD and SFENCE")]
+
+use crate::instructions::{Enqcmd, Movdir64b};
+use std::arch::asm;
+use std::arch::x86_64::_mm_sfence;
+use telpher_abi::Descriptor;
+use telpher_portal::Offer;
+
+/// Makes what this thread has stored before visible before what it submits: both instructions are weakly ordered, and the
+/// device reads memory, not this processor's store buffer. Source: instructions.md §3, §4, §6.
+#[inline]
+fn fence() {
+    // SAFETY: SFENCE is SSE, which every x86-64 has.
+    unsafe { _mm_sfence() }
+}
+
+impl Movdir64b {
+    /// Stores 64 bytes at once.
+    ///
+    /// # Safety
+    ///
+    /// `slot` is a multiple of 64 and lies in a mapped portal, and the descriptor has been vouched for.
+    #[inline]
+    pub(crate) unsafe fn store(self, slot: *mut u8, descriptor: &Descriptor) -> Offer {
+        fence();
+        // movdir64b rax,[rdx]. SAFETY: the token says that the instruction exists; it reads 64 bytes, which are borrowed, and
+        // stores them to a device (no memory of this program), at an address that the caller vouches for.
+        unsafe {
+            asm!(".byte 0x66, 0x0f, 0x38, 0xf8, 0x02", in("rax") slot, in("rdx") descriptor, options(nostack, preserves_flags));
+        }
+        Offer::Taken
+    }
+}
+
+impl Enqcmd {
+    /// Enqueues 64 bytes, once.
+    ///
+    /// # Safety
+    ///
+    /// `slot` is a multiple of 64 and lies in a mapped portal, and the descriptor has been vouched for.
+    #[inline]
+    pub(crate) unsafe fn store(self, slot: *mut u8, descriptor: &Descriptor) -> Offer {
+        if descriptor.0[0] & 0xffff_ffff != 0 {
+            // The processor puts PASID and privilege there itself, and faults if anything stands there. Source:
+            // instructions.md §4.
+            let clean = descriptor.with_pasid(0).with_trusted_reserved(0).with_privileged(false);
+            // SAFETY: as the caller's; the low dword is zero now.
+            return unsafe { self.store(slot, &clean) };
+        }
+        let retry: u8;
+        fence();
+        // enqcmd rax,[rdx]. SAFETY: as for MOVDIR64B; the low dword is zero, so that it does not fault.
+        unsafe {
+            asm!(".byte 0xf2, 0x0f, 0x38, 0xf8, 0x02", "setz {retry}", in("rax") slot, in("rdx") descriptor,
+                retry = out(reg_byte) retry, options(nostack));
+        }
+        if retry == 0 { Offer::Taken } else { Offer::Retry }
+    }
+}
