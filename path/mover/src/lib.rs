@@ -32,6 +32,7 @@ mod costs;
 mod cpu;
 mod credit;
 mod error;
+mod estimate;
 mod freelist;
 mod inflight;
 mod job;

@@ -1,6 +1,7 @@
 //! What all handles of one mover share, and the way in and out of the air.
 
 use super::table::{Leg, Table};
+use crate::costs::Costs;
 use crate::policy::Policy;
 use crate::route::Lanes;
 use crate::time::{Clock, Moment};
@@ -14,6 +15,9 @@ use telpher_portal::{Offer, Portal, Submission};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) lanes: Lanes,
+    /// What operations cost, as far as somebody measured it.
+    #[allow(dead_code, reason = "read by the waits and the split")]
+    pub(crate) costs: Costs,
     table: Table,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
@@ -27,7 +31,8 @@ impl Shared {
     ) -> Self {
         let lanes = Lanes::new(portals);
         let capacity = if lanes.all().is_empty() { 0 } else { policy.capacity };
-        Shared { lanes, table: Table::new(capacity), policy, clock }
+        let costs = Costs::new(lanes.all().len());
+        Shared { lanes, costs, table: Table::new(capacity), policy, clock }
     }
 
     /// Offers a descriptor to a lane, asking for a record in a slot. Nothing means no slot, no credit, or `Retry`.

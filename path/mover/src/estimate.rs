@@ -1,0 +1,266 @@
+//! One estimate of a time, which many threads correct and read without a lock, and a row of them over sizes.
+//!
+//! An estimate is kept as a *correction*: by which factor the truth differs from what was thought before anything was
+//! measured. In logarithms a factor is a sum, so a device that is thirty times slower than the published one is no further
+//! away than one that is thirty times faster, and a size within a row's step needs no estimate of its own.
+//!
+//! **Robust by construction.** A sample moves an estimate by at most so much, however far away it lies: one that met a page
+//! fault, an interrupt or a sleeping core counts like one that was a little late (Huber's bounded influence: P. J. Huber,
+//! *Robust Estimation of a Location Parameter*, Annals of Mathematical Statistics 35, 1964). Only when several in a row lie
+//! far off on the same side is it the machine that has changed, and then the estimate follows at once.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// One in the logarithms used here: 2^16 is a factor of two.
+pub(crate) const ONE: i32 = 1 << 16;
+
+/// Samples until an estimate counts as settled. Source: assumed; seven halvings leave 1 % of an error of a factor of two.
+pub(crate) const SETTLED: u16 = 8;
+
+/// How far one sample counts while the estimate is young or the machine has changed: a factor of 16 off, taken half.
+const FAR: i32 = 4 * ONE;
+
+/// The same for a settled estimate: a factor of 1.4 off, taken to a sixteenth; so a lone outlier moves it by 2 %.
+const NEAR: i32 = ONE / 2;
+
+/// So many samples in a row beyond [`NEAR`] on one side are a change, not outliers.
+/// Source: assumed; page faults and interrupts seldom meet four operations of one size in a row, and when they do, the cost is real.
+const CHANGE: i8 = 4;
+
+/// What is known of one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Estimate {
+    /// Logarithm of the factor by which the truth exceeds what was assumed, in [`ONE`]s.
+    pub(crate) correction: i32,
+    /// Samples behind it; stays at the largest number.
+    pub(crate) samples: u16,
+    /// Samples in a row that lay far above (positive) or below (negative).
+    streak: i8,
+}
+
+impl Estimate {
+    /// True if it rests on enough samples.
+    pub(crate) fn is_settled(self) -> bool {
+        self.samples >= SETTLED
+    }
+
+    /// The estimate after one more sample, given as the logarithm of measured over assumed.
+    pub(crate) fn after(self, sample: i32) -> Estimate {
+        let error = sample.saturating_sub(self.correction);
+        // A change is followed until little of it is left, not only until it could pass for chance.
+        let noise = if self.streak.abs() >= CHANGE { NEAR / 8 } else { NEAR };
+        let side = i8::from(error > noise) - i8::from(error < -noise);
+        let streak = if side != 0 && self.streak.signum() == side { self.streak.saturating_add(side) } else { side };
+        let step = if self.is_settled() && streak.abs() < CHANGE {
+            error.clamp(-NEAR, NEAR) / 16
+        } else {
+            error.clamp(-FAR, FAR) / 2
+        };
+        let correction = self.correction.saturating_add(step);
+        Estimate { correction, samples: self.samples.saturating_add(1), streak }
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        let [a, b, c, d, e, f, g, _] = bits.to_le_bytes();
+        Estimate {
+            correction: i32::from_le_bytes([a, b, c, d]),
+            samples: u16::from_le_bytes([e, f]),
+            streak: i8::from_le_bytes([g]),
+        }
+    }
+
+    fn bits(self) -> u64 {
+        let [a, b, c, d] = self.correction.to_le_bytes();
+        let [e, f] = self.samples.to_le_bytes();
+        let [g] = self.streak.to_le_bytes();
+        u64::from_le_bytes([a, b, c, d, e, f, g, 0])
+    }
+}
+
+/// An estimate that threads share: one word, so that a reader never sees half of an update.
+#[derive(Debug)]
+pub(crate) struct SharedEstimate(AtomicU64);
+
+impl SharedEstimate {
+    pub(crate) fn new() -> Self {
+        SharedEstimate(AtomicU64::new(Estimate::default().bits()))
+    }
+
+    /// What is known now.
+    ///
+    /// **Staleness**: other threads learn meanwhile; any of their estimates is a good one.
+    pub(crate) fn read(&self) -> Estimate {
+        // Relaxed: the word is all there is to see.
+        Estimate::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    /// One more sample, and what is known with it. If another thread's sample comes in between, this one is dropped: among
+    /// many that is no loss, and nobody ever turns in a loop here.
+    pub(crate) fn learn(&self, sample: i32) -> Estimate {
+        // Relaxed (all): as in `read`.
+        let before = self.0.load(Ordering::Relaxed);
+        let after = Estimate::from_bits(before).after(sample);
+        match self.0.compare_exchange(before, after.bits(), Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => after,
+            Err(others) => Estimate::from_bits(others),
+        }
+    }
+
+    /// Replaces what is known by a result measured with care: settled, but still open to change.
+    pub(crate) fn set(&self, correction: i32) {
+        let estimate = Estimate { correction, samples: SETTLED, streak: 0 };
+        // Relaxed: as in `read`.
+        self.0.store(estimate.bits(), Ordering::Relaxed);
+    }
+}
+
+/// Steps of a row: sizes up to 127 bytes, then each doubling up to 512 MiB and all beyond.
+pub(crate) const STEPS: usize = 24;
+
+/// The step a size belongs to.
+#[inline]
+pub(crate) fn step(bytes: u64) -> usize {
+    // The logarithm of a 64-bit number is below 64, and clamped to `STEPS` here.
+    ((bytes | 64).ilog2() as usize - 6).min(STEPS - 1)
+}
+
+/// The smallest size of a step, in bytes; that of the first is 0.
+pub(crate) fn smallest(step: usize) -> u64 {
+    if step == 0 { 0 } else { 64 << step.min(STEPS - 1) }
+}
+
+/// Estimates over sizes.
+#[derive(Debug)]
+pub(crate) struct Row([SharedEstimate; STEPS]);
+
+impl Row {
+    pub(crate) fn new() -> Self {
+        Row(std::array::from_fn(|_| SharedEstimate::new()))
+    }
+
+    /// The estimate of one step alone.
+    #[inline]
+    pub(crate) fn at(&self, step: usize) -> &SharedEstimate {
+        &self.0[step]
+    }
+
+    /// The correction for a step: its own if it was ever measured, else that of the nearest that was, else none. A machine that
+    /// is slower than assumed at one size is taken to be so at the sizes around it.
+    pub(crate) fn correction(&self, step: usize) -> i32 {
+        (0..STEPS)
+            .flat_map(|away| [step.checked_sub(away), step.checked_add(away).filter(|&at| at < STEPS)])
+            .flatten()
+            .map(|at| self.0[at].read())
+            .find(|estimate| estimate.samples > 0)
+            .map_or(0, |estimate| estimate.correction)
+    }
+}
+
+/// The logarithm of a time in nanoseconds, in [`ONE`]s; of zero that of one.
+#[allow(clippy::cast_possible_truncation, reason = "at most 64 times 2^16")]
+pub(crate) fn log(nanos: u64) -> i32 {
+    // Exactness beyond 53 bits (104 days) does not matter to a logarithm.
+    #[allow(clippy::cast_precision_loss, reason = "see above")]
+    let nanos = nanos.max(1) as f64;
+    (nanos.log2() * f64::from(ONE)) as i32
+}
+
+/// `nanos` times the factor whose logarithm is `correction`; the largest number if that is too much.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a float that is positive or zero saturates at the largest number; an estimate needs no 64 bits"
+)]
+pub(crate) fn scaled(nanos: u64, correction: i32) -> u64 {
+    (nanos as f64 * (f64::from(correction) / f64::from(ONE)).exp2()) as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn learned(estimate: Estimate, samples: impl IntoIterator<Item = i32>) -> Estimate {
+        samples.into_iter().fold(estimate, Estimate::after)
+    }
+
+    /// Within so many per cent of a factor whose logarithm is `truth`.
+    fn close(estimate: Estimate, truth: i32, percent: i32) -> bool {
+        (estimate.correction - truth).abs() <= ONE * percent / 69
+    }
+
+    #[test]
+    fn eight_samples_find_a_truth_far_from_what_was_assumed() {
+        for truth in [-6 * ONE, -ONE, 0, ONE / 3, 6 * ONE] {
+            let estimate = learned(Estimate::default(), [truth; 8]);
+            assert!(estimate.is_settled() && close(estimate, truth, 10), "{truth}: {estimate:?}");
+        }
+    }
+
+    #[test]
+    fn a_lone_outlier_moves_a_settled_estimate_by_two_per_cent_at_most() {
+        let settled = learned(Estimate::default(), [ONE; 50]);
+        for outlier in [-20 * ONE, 20 * ONE, i32::MAX, i32::MIN] {
+            let after = settled.after(outlier);
+            assert!(close(after, settled.correction, 3), "{outlier}: {after:?}");
+        }
+    }
+
+    #[test]
+    fn one_sample_in_ten_a_thousand_times_too_long_does_not_mislead() {
+        let samples = (0..500).map(|i| if i % 10 == 3 { 11 * ONE } else { ONE });
+        let estimate = learned(Estimate::default(), samples);
+        assert!(close(estimate, ONE, 8), "{estimate:?}");
+    }
+
+    #[test]
+    fn the_first_sample_may_be_an_outlier() {
+        let estimate = learned(Estimate::default(), std::iter::once(12 * ONE).chain([0; 10]));
+        assert!(close(estimate, 0, 8), "{estimate:?}");
+    }
+
+    #[test]
+    fn a_machine_that_changes_is_followed_within_twelve_samples() {
+        let settled = learned(Estimate::default(), [0; 1000]);
+        let changed = learned(settled, [3 * ONE; 12]);
+        assert!(close(changed, 3 * ONE, 10), "{changed:?}");
+    }
+
+    #[test]
+    fn an_estimate_is_the_word_it_is_kept_in() {
+        for estimate in [
+            Estimate::default(),
+            Estimate { correction: -1, samples: u16::MAX, streak: -128 },
+            Estimate { correction: i32::MIN, samples: 1, streak: 127 },
+        ] {
+            assert_eq!(Estimate::from_bits(estimate.bits()), estimate);
+        }
+    }
+
+    #[test]
+    fn every_size_belongs_to_the_step_whose_smallest_it_reaches() {
+        for at in 0..STEPS {
+            assert_eq!(step(smallest(at)), at);
+            assert_eq!(step(smallest(at).saturating_sub(1)), at.saturating_sub(1));
+        }
+        assert_eq!((step(0), step(u64::MAX)), (0, STEPS - 1));
+    }
+
+    #[test]
+    fn a_step_never_measured_borrows_from_its_nearest_neighbour() {
+        let row = Row::new();
+        assert_eq!(row.correction(5), 0);
+        row.at(3).set(ONE);
+        row.at(10).set(-ONE);
+        assert_eq!([0, 3, 5, 8, 23].map(|at| row.correction(at)), [ONE, ONE, ONE, -ONE, -ONE]);
+    }
+
+    #[test]
+    fn logarithms_and_factors_are_inverse() {
+        for nanos in [1, 7, 1000, 123_456_789] {
+            let back = scaled(1000, log(nanos) - log(1000));
+            assert!(back.abs_diff(nanos) <= nanos / 1000 + 1, "{nanos} {back}");
+        }
+        assert_eq!((log(0), scaled(u64::MAX, 60 * ONE)), (0, u64::MAX));
+    }
+}
