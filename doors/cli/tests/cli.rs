@@ -47,6 +47,7 @@ fn help_and_version_end_well_and_carry_examples() {
         &["bench", "--help"],
         &["bench", "ops", "--help"],
         &["bench", "pollution", "--help"],
+        &["bench", "mover", "--help"],
         &["bench", "run", "--help"],
     ] {
         let text = success(args);
@@ -62,7 +63,7 @@ fn help_and_version_end_well_and_carry_examples() {
 
 #[test]
 fn what_is_not_understood_is_answered_with_what_is() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 18] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "there are move, fill"),
@@ -73,6 +74,7 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "--device", "model:nowhere.json"], "cannot read nowhere.json"),
         (&["bench", "--placement", "0,63"], "NUMA node 63 does not exist; this machine has"),
         (&["bench", "--threads", "2", "--wq-size", "100"], "128 entries"),
+        (&["bench", "mover", "--only", "shraing"], "is not a contest; there are"),
         (&["bench", "--seconds", "no"], "seconds from 0.05"),
         (&["list", "--format", "csv"], "text or json"),
         (&["bnech"], "`telpher` has bench"),
@@ -180,6 +182,24 @@ fn the_pollution_experiment_runs_where_there_are_two_cores() {
     } else {
         assert!(refusal(&args).contains("needs two cores"));
     }
+}
+
+#[test]
+fn a_contest_of_the_mover_is_held_by_name_in_every_format() {
+    let small = ["bench", "mover", "--only", "sharing", "--seconds", "0.2"];
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() == 1) {
+        assert!(success(&[&small[..], &["--no-html"]].concat()).contains("sharing needs 2 cores"));
+        return;
+    }
+    let path = room().join("mover.html");
+    let text = success(&[&small[..], &["--html", path.to_str().expect("a plain path")]].concat());
+    assert!(text.contains("sharing: ") && text.contains("one shared queue"), "{text}");
+    assert!(std::fs::read_to_string(&path).expect("the report is there").contains("one shared queue"));
+    let json = success(&[&small[..], &["--no-html", "--format", "json"]].concat());
+    let result: Value = serde_json::from_str(&json).expect("valid JSON");
+    assert_eq!((result["kind"].as_str(), result["contests"][0]["name"].as_str()), (Some("mover"), Some("sharing")));
+    let csv = success(&[&small[..], &["--no-html", "--format", "csv"]].concat());
+    assert!(csv.starts_with("contest,what,measured,unit,at_most,at_least,reached\nsharing,"), "{csv}");
 }
 
 #[test]

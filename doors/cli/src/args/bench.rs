@@ -38,6 +38,7 @@ pub(crate) struct Bench {
 pub(crate) enum BenchKind {
     Ops(OpsBench),
     Pollution(PollutionBench),
+    Mover(MoverBench),
     Run(RunBench),
 }
 
@@ -153,6 +154,27 @@ pub(crate) struct PollutionBench {
     pub(crate) seconds: f64,
 }
 
+/// What the mover's own machinery costs and gains.
+///
+/// A contest for each question: how much threads lose that share one mover, and so on; the table names them all. The contestants
+/// of each take turns of some milliseconds, and the numbers are medians over the turns. Every contest checks what it moved.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher bench mover
+  telpher bench mover --only sharing --seconds 10 --no-html
+  telpher bench mover --format csv --no-html > mover.csv")]
+pub(crate) struct MoverBench {
+    /// Contests to hold, by name; all without this option.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Measuring time in all.
+    #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
+}
+
 /// What it costs a program to run under `telpher run`.
 ///
 /// A program that submits as any program for DSA does, with its sites rewritten after the first trap and with every submission
@@ -179,7 +201,7 @@ pub(crate) struct Output {
     /// What goes to standard output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// Where the report goes [default: telpher-bench.html, or telpher-bench- with ops, pollution or run].
+    /// Where the report goes [default: telpher-bench.html, or telpher-bench- with ops, pollution, mover or run].
     #[arg(long, value_name = "FILE", conflicts_with = "no_html")]
     pub(crate) html: Option<PathBuf>,
     /// Write no report.

@@ -8,7 +8,7 @@ mod trace;
 pub(crate) mod values;
 
 pub(crate) use bench::{
-    Bench, BenchKind, Format, Hint, OpsBench, Output, Pages, PollutionBench, Queue, RunBench, Sweep,
+    Bench, BenchKind, Format, Hint, MoverBench, OpsBench, Output, Pages, PollutionBench, Queue, RunBench, Sweep,
 };
 pub(crate) use error::sentence;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};

@@ -11,11 +11,13 @@ mod duel;
 mod lane;
 pub(crate) mod machine;
 pub(crate) mod measure;
+pub(crate) mod mover;
 pub(crate) mod ops;
 pub(crate) mod pollution;
 mod progress;
 mod protection;
 pub(crate) mod results;
+pub(crate) mod row;
 pub(crate) mod run;
 mod sweep;
 mod work;
@@ -171,6 +173,12 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             let (text, csv) = (|| report::pollution::text(&result), || report::pollution::csv(&result));
             deliver(&pollution.output, POLLUTION_HTML, &result, text, csv, || report::pollution::html(&result))
         }
+        Some(BenchKind::Mover(mover)) => {
+            writable(&mover.output, MOVER_HTML)?;
+            let result = mover::run(mover, machine)?;
+            let (text, csv) = (|| report::mover::text(&result), || report::mover::csv(&result));
+            deliver(&mover.output, MOVER_HTML, &result, text, csv, || report::mover::html(&result))
+        }
         Some(BenchKind::Run(run)) if run.program => run::program::obey().map_err(BenchError::Output),
         Some(BenchKind::Run(run)) => {
             writable(&run.output, RUN_HTML)?;
@@ -184,6 +192,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
 const SWEEP_HTML: &str = "telpher-bench.html";
 const OPS_HTML: &str = "telpher-bench-ops.html";
 const POLLUTION_HTML: &str = "telpher-bench-pollution.html";
+const MOVER_HTML: &str = "telpher-bench-mover.html";
 const RUN_HTML: &str = "telpher-bench-run.html";
 
 /// Where the report goes, if there is to be one.

@@ -2,8 +2,10 @@
 
 pub(crate) mod chart;
 pub(crate) mod html;
+pub(crate) mod mover;
 pub(crate) mod ops;
 pub(crate) mod pollution;
+mod rows;
 pub(crate) mod run;
 pub(crate) mod sweep;
 pub(crate) mod table;

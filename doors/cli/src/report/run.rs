@@ -1,61 +1,21 @@
 //! What running under `telpher run` costs, as a terminal table, CSV and an HTML page.
 
 use super::html::Page;
-use super::table::{Align, Table};
-use super::units;
-use crate::bench::run::{Goal, Row, RunResult};
-use std::fmt::Write as _;
-
-const HEADER: [&str; 5] = ["what", "measured", "goal", "", "how"];
+use super::rows;
+use crate::bench::run::RunResult;
 
 /// The table for a terminal.
 pub(crate) fn text(result: &RunResult) -> String {
     let mut out = super::heading(&result.machine, &result.remarks);
     out.push_str("\nUnder telpher run; '<' is short of its goal\n");
-    let align = [Align::Left, Align::Right, Align::Right, Align::Left, Align::Left];
-    let columns: Vec<_> = HEADER.into_iter().zip(align).collect();
-    let mut table = Table::new(&columns);
-    for row in &result.rows {
-        table.row(cells(row));
-    }
-    out.push_str(&table.to_string());
+    out.push_str(&rows::text(&result.rows));
     out
-}
-
-fn cells(row: &Row) -> [String; 5] {
-    let goal = match row.goal {
-        None => String::new(),
-        Some(Goal::AtMost(most)) => format!("≤ {}", units::trimmed(most)),
-        Some(Goal::AtLeast(least)) => format!("≥ {}", units::trimmed(least)),
-    };
-    [
-        row.what.into(),
-        format!("{} {}", units::three(row.measured), row.unit),
-        goal,
-        if row.reached() { String::new() } else { "<".into() },
-        row.how.clone(),
-    ]
 }
 
 /// One line a row.
 pub(crate) fn csv(result: &RunResult) -> String {
-    let mut out = String::from("what,measured,unit,at_most,at_least,reached\n");
-    for row in &result.rows {
-        let (most, least) = match row.goal {
-            None => (String::new(), String::new()),
-            Some(Goal::AtMost(most)) => (most.to_string(), String::new()),
-            Some(Goal::AtLeast(least)) => (String::new(), least.to_string()),
-        };
-        let _ = writeln!(
-            out,
-            "\"{}\",{:.4},{},{most},{least},{}",
-            row.what,
-            row.measured,
-            row.unit,
-            if row.reached() { "yes" } else { "no" }
-        );
-    }
-    out
+    let lines = result.rows.iter().map(|row| format!("{}\n", rows::csv(row)));
+    format!("{}\n{}", rows::CSV, lines.collect::<String>())
 }
 
 /// The report.
@@ -71,7 +31,7 @@ pub(crate) fn html(result: &RunResult) -> String {
         "The contestants run in turns of some milliseconds; ratios and differences are medians over the turns, so that what changes \
          slowly meets both sides. A row that is marked '<' is short of its goal.",
     );
-    page.table(&HEADER.map(String::from), result.rows.iter().map(|row| cells(row).to_vec()));
+    page.table(&rows::HEADER.map(String::from), result.rows.iter().map(|row| rows::cells(row).to_vec()));
     page.finish()
 }
 
@@ -101,6 +61,6 @@ mod tests {
     #[test]
     fn the_page_has_every_row() {
         let html = html(&sample());
-        assert!(sample().rows.iter().all(|row| html.contains(row.what)));
+        assert!(sample().rows.iter().all(|row| html.contains(&*row.what)));
     }
 }

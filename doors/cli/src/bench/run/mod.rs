@@ -16,6 +16,7 @@ use super::buffers::fill_known;
 use super::machine::Machine;
 use super::measure::{median, window};
 use super::progress::Budget;
+use super::row::{Goal, Row};
 use crate::args::RunBench;
 use crate::ffi::{self, OwnedCopy};
 use program::{COPY, Task};
@@ -26,42 +27,6 @@ use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Residency, WqMode};
 use telpher_portal::{Offer, Portal, RecordCell, Submission};
 use turns::Partner;
-
-/// One number and what it may be.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct Row {
-    /// What is measured.
-    pub(crate) what: &'static str,
-    /// The number, a median.
-    pub(crate) measured: f64,
-    /// Its unit.
-    pub(crate) unit: &'static str,
-    /// What it must reach, if it must.
-    pub(crate) goal: Option<Goal>,
-    /// How it was measured.
-    pub(crate) how: String,
-}
-
-/// What a number must reach.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Goal {
-    /// This or less.
-    AtMost(f64),
-    /// This or more.
-    AtLeast(f64),
-}
-
-impl Row {
-    /// True if the goal is reached, or there is none.
-    pub(crate) fn reached(&self) -> bool {
-        match self.goal {
-            None => true,
-            Some(Goal::AtMost(most)) => self.measured <= most,
-            Some(Goal::AtLeast(least)) => self.measured >= least,
-        }
-    }
-}
 
 /// Everything `telpher bench run` found.
 #[derive(Clone, Debug, Serialize)]
@@ -183,7 +148,7 @@ fn told(seen: &mut Seen) -> Vec<Row> {
     };
     let ratio = |a: &[f64], b: &[f64]| each(a, b, |a, b| a / b);
     let less = |a: &[f64], b: &[f64]| each(a, b, |a, b| a - b);
-    let row = |what, measured, unit, goal, how: &str| Row { what, measured, unit, goal, how: how.to_owned() };
+    let row = |what, measured, unit, goal, how: &str| Row::new(what, measured, unit, goal, how);
     let nop = "No-op, until its record is seen";
     vec![
         row(
@@ -347,7 +312,8 @@ pub(crate) mod tests {
 
     #[test]
     fn only_what_misses_its_goal_is_short() {
-        let short: Vec<&str> = sample().rows.iter().filter(|row| !row.reached()).map(|row| row.what).collect();
+        let rows = sample().rows;
+        let short: Vec<&str> = rows.iter().filter(|row| !row.reached()).map(|row| &*row.what).collect();
         assert_eq!(short, ["never touches the device: files"]);
     }
 

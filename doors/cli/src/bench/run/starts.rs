@@ -1,8 +1,9 @@
 //! From start to end of `telpher run -- true`, and of `true` by itself.
 
-use super::{Goal, Row, START_MS};
+use super::START_MS;
 use crate::bench::BenchError;
 use crate::bench::measure::median;
+use crate::bench::row::{Goal, Row};
 use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -44,12 +45,8 @@ pub(super) fn rows(time: Duration) -> Result<Vec<Row>, BenchError> {
             }
         }
     }
-    let row = |what, times: &mut Vec<f64>, goal| Row {
-        what,
-        measured: median(times),
-        unit: "ms",
-        goal,
-        how: format!("start to end, median of {}", times.len()),
+    let row = |what: &'static str, times: &mut Vec<f64>, goal| {
+        Row::new(what, median(times), "ms", goal, format!("start to end, median of {}", times.len()))
     };
     let [alone, preload, namespace] = seen.as_mut_slice() else { unreachable!("three ways") };
     let mut rows = vec![
