@@ -113,6 +113,34 @@ impl Ask {
         !self.overlaps()
     }
 
+    /// True if parts of it may be done in any order and at the same time, and together give what the whole gives: nothing is
+    /// carried from one part to the next, and no part reads what another writes.
+    pub(crate) fn is_divisible(&self) -> bool {
+        match self.opcode() {
+            Opcode::MemoryMove => !self.overlaps(),
+            Opcode::Fill | Opcode::Dualcast | Opcode::CacheFlush => true,
+            // The first difference of all is the first of the first part that has one. What a device shall expect is said of
+            // the whole.
+            Opcode::Compare | Opcode::ComparePattern => self.expected().is_none(),
+            _ => false,
+        }
+    }
+
+    /// The part `[start, start + len)` of a divisible ask.
+    pub(crate) fn part(&self, start: u64, len: u64) -> Ask {
+        debug_assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
+        let mut part = *self;
+        part.advance(start);
+        part.len = len;
+        part
+    }
+
+    /// The address whose pages its parts had better not share: of the destination, or of what is read if nothing is written.
+    pub(crate) fn anchor(&self) -> u64 {
+        let d = self.template();
+        if self.opcode() == Opcode::ComparePattern { d.src() } else { d.dst() }
+    }
+
     /// True if it writes memory besides its record, so that a cache hint is legal (SPEC Table 5-4).
     pub(crate) fn writes(&self) -> bool {
         matches!(

@@ -121,6 +121,13 @@ impl<B: Send + 'static> Job<B> {
         }
     }
 
+    /// Whether the thread that steps it waits for it, and may do a part of the work.
+    fn attend(&mut self, attended: bool) {
+        if let State::Flying(cargo) = &mut self.0 {
+            cargo.attend(attended);
+        }
+    }
+
     fn shared(&self) -> Option<&Arc<Shared>> {
         match &self.0 {
             State::Flying(cargo) => Some(cargo.shared()),
@@ -153,6 +160,7 @@ impl<B: Send + 'static> Job<B> {
     /// Out of the way of jobs that are ready at once.
     #[inline(never)]
     fn wait_in_flight(mut self) -> Done<B> {
+        self.attend(true);
         let mut waiter = None;
         loop {
             if let Poll::Ready(done) = self.step() {
@@ -180,11 +188,14 @@ impl<B: Send + 'static> Job<B> {
         }
         let Some(shared) = self.shared().map(Arc::clone) else { return true };
         let end = shared.clock.now().after(at_most);
-        shared.wait(|| match self.is_done() {
+        self.attend(true);
+        let done = shared.wait(|| match self.is_done() {
             true => Poll::Ready(true),
             false if shared.clock.now() >= end => Poll::Ready(false),
             false => Poll::Pending,
-        })
+        });
+        self.attend(false);
+        done
     }
 
     /// The same job, given up when `after` has passed from now.
@@ -243,6 +254,9 @@ impl<B: Send + 'static> Timed<B> {
     ///
     /// [`Expired`] if the deadline passed first.
     pub fn wait(mut self) -> Result<Done<B>, Expired<B>> {
+        if let Some(job) = &mut self.job {
+            job.attend(true);
+        }
         let shared = self.job.as_ref().and_then(Job::shared).map(Arc::clone);
         match (shared, self.step()) {
             (_, Poll::Ready(result)) => result,

@@ -1,6 +1,7 @@
 //! Policies are values: how to retry, what to do on a fault, where results go, and the rest in one [`Policy`].
 
 use crate::route::Route;
+use crate::split::Split;
 use crate::threshold::Threshold;
 use crate::wait::Wait;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct Policy {
     pub threshold: Threshold,
     /// Which queue is asked first.
     pub route: Route,
+    /// How a long operation is shared out over queues.
+    pub split: Split,
     /// How long a full queue is asked again.
     pub retry: Retry,
     /// What happens on a page fault.
@@ -77,6 +80,7 @@ impl Default for Policy {
         Policy {
             threshold: Threshold::default(),
             route: Route::default(),
+            split: Split::default(),
             retry: Retry::default(),
             on_fault: OnFault::default(),
             wait: Wait::default(),

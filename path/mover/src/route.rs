@@ -1,5 +1,6 @@
 //! Where: the queues a mover has, and which of them is asked first.
 
+use crate::ask::Ask;
 use crate::credit::{Credit, Credits};
 use crate::report::Bomb;
 use crate::sync::{AtomicU32, Ordering};
@@ -59,6 +60,8 @@ pub(crate) struct Lane {
     pub(crate) portal: Arc<dyn Portal>,
     /// What it accepts.
     pub(crate) limits: Limits,
+    /// Which device it belongs to, as far as the name says.
+    device: Box<str>,
     /// Exact credits if the queue is dedicated.
     credits: Option<Credits>,
     /// Descriptors of this mover in flight.
@@ -75,7 +78,8 @@ impl Lane {
         let info = portal.info();
         let credits = (info.mode == QueueMode::Dedicated).then(|| Credits::new(info.size));
         let limits = Limits::of(info);
-        Lane { limits, credits, load: AtomicU32::new(0), portal }
+        let device = device_of(&info.name).into();
+        Lane { limits, device, credits, load: AtomicU32::new(0), portal }
     }
 
     /// Room for one descriptor, if there is some as far as this side knows.
@@ -123,6 +127,8 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     lanes: Box<[Lane]>,
+    /// The smallest of the lanes' largest transfers.
+    max_transfer: u64,
     turn: AtomicU32,
 }
 
@@ -136,11 +142,36 @@ impl Lanes {
                 lanes.push(Lane::new(portal));
             }
         }
-        Lanes { lanes: lanes.into(), turn: AtomicU32::new(0) }
+        let max_transfer = lanes.iter().map(|lane| lane.limits.max_transfer).min().unwrap_or(0);
+        Lanes { lanes: lanes.into(), max_transfer, turn: AtomicU32::new(0) }
     }
 
     pub(crate) fn all(&self) -> &[Lane] {
         &self.lanes
+    }
+
+    /// The largest transfer that every lane takes; what is no longer needs no parts.
+    pub(crate) fn max_transfer(&self) -> u64 {
+        self.max_transfer
+    }
+
+    /// Up to `ways` lanes for the parts of an ask, the one to ask first in front, then those of other devices, then the rest.
+    pub(crate) fn several(&self, route: Route, ask: &Ask, ways: u32) -> Vec<usize> {
+        let first = self.first(route);
+        let ways = (ways.max(1) as usize).min(self.lanes.len());
+        let mut chosen: Vec<usize> = Vec::with_capacity(ways);
+        let in_turn = || (0..self.lanes.len()).map(|i| (first + i) % self.lanes.len());
+        let suits = |&lane: &usize| ask.cut(&self.lanes[lane].limits).is_some();
+        for other_devices in [true, false] {
+            for lane in in_turn().filter(suits) {
+                let device = &self.lanes[lane].device;
+                let known = |&other: &usize| other == lane || other_devices && self.lanes[other].device == *device;
+                if chosen.len() < ways && !chosen.iter().any(known) {
+                    chosen.push(lane);
+                }
+            }
+        }
+        chosen
     }
 
     /// Index of the lane to ask first; 0 if there is none at all.
@@ -155,6 +186,11 @@ impl Lanes {
             Route::LeastLoaded => (0..self.lanes.len()).min_by_key(|&i| self.lanes[i].load()).unwrap_or(0),
         }
     }
+}
+
+/// The part of a queue's name that its device's other queues share: all before the last dot (`wq0` of `wq0.1`).
+fn device_of(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(device, _)| device)
 }
 
 /// Adds to a descriptor what the policy wants and the queue allows.

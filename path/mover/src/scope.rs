@@ -33,6 +33,13 @@ enum Begun {
 }
 
 impl Begun {
+    /// Whoever steps it from now on waits for it.
+    fn attend(&mut self) {
+        if let Begun::Flying(flight) = self {
+            flight.attend();
+        }
+    }
+
     /// One step; true if it has ended.
     fn step(&mut self, shared: &Shared) -> bool {
         if let Begun::Flying(flight) = self
@@ -60,6 +67,7 @@ impl ScopedJob<'_> {
 
     /// Waits for it on this thread.
     pub fn wait(self) -> Done<()> {
+        lock(self.begun)[self.index].attend();
         self.shared.wait(|| {
             let mut begun = lock(self.begun);
             if !begun[self.index].step(self.shared) {
@@ -102,6 +110,7 @@ fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
     let late = shared.clock.now().after(shared.policy.linger);
     let mut warned = false;
     let mut next = first;
+    begun[first..].iter_mut().for_each(Begun::attend);
     shared.wait(|| {
         while begun.get_mut(next).is_some_and(|begun| begun.step(shared)) {
             next += 1;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telpher_abi::registers::{GenCap, OpCap};
-use telpher_mover::{JobError, Mover, Opcode, Outcome, Policy, Retry, Route, Via};
+use telpher_mover::{CrcMode, JobError, Mover, Opcode, Outcome, Policy, Retry, Route, Via};
 use telpher_portal::{Portal, QueueMode};
 
 #[test]
@@ -123,7 +123,8 @@ fn long_transfers_go_in_pieces() {
     let mover = mover(&device, policy());
     let src = Chance::new(1).bytes(50_000);
     let (_, src, dst) = mover.copy(src, vec![0; 50_000]).wait().into_parts();
-    assert_eq!((src == dst, device.state().taken.len()), (true, 13));
+    // Cut at pages of the destination, so perhaps one more than its length needs.
+    assert!(src == dst && (13..=14).contains(&device.state().taken.len()));
     // A destination inside the source goes from its end.
     let mut expected = src.clone();
     expected.copy_within(0..49_000, 1000);
@@ -215,7 +216,8 @@ fn a_queue_found_full_by_the_second_piece_is_given_its_pause_too() {
     let retry = Retry { attempts: 10, pause: Duration::from_millis(1) };
     let portal = Arc::clone(&device) as Arc<dyn Portal>;
     let mover = Mover::with_clock([portal], Policy { retry, ..policy() }, clock.clone());
-    let mut job = mover.fill(vec![0; 128], 7);
+    // A checksum goes on from where the piece before ended; what is divisible has all its pieces out at once.
+    let mut job = mover.crc(vec![0; 128], 7, CrcMode::default());
     device.run(1);
     device.state().retries = 5;
     for _ in 0..3 {
@@ -227,5 +229,5 @@ fn a_queue_found_full_by_the_second_piece_is_given_its_pause_too() {
     assert_eq!(device.state().retries, 3);
     device.state().retries = 0;
     device.state().manual = false;
-    assert_eq!(job.wait().result, Ok(Outcome::Done));
+    assert!(job.wait().result.is_ok_and(|outcome| outcome.crc().is_some()));
 }

@@ -1,6 +1,6 @@
 //! A load in flight together with everything it owns.
 
-use super::flight::Flight;
+use super::fleet::Passage;
 use super::load::{Held, Load};
 use super::shared::Shared;
 use crate::error::JobError;
@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// A payload, and the flight that uses its memory. The payload comes back only on the ground.
+/// A payload, and the flights that use its memory. The payload comes back only on the ground.
 pub(crate) struct Cargo<B: Send + 'static> {
     /// Always there until given back or parked.
     payload: Option<Held<B>>,
@@ -18,7 +18,7 @@ pub(crate) struct Cargo<B: Send + 'static> {
 }
 
 struct Voyage {
-    flight: Flight,
+    passage: Passage,
     shared: Arc<Shared>,
 }
 
@@ -27,27 +27,29 @@ impl<B: Send + 'static> Cargo<B> {
     pub(crate) fn new(shared: &Arc<Shared>, load: Load<B>) -> Self {
         let (payload, ask) = load.into_parts();
         // SAFETY: the ask's ranges lie in the payload's stable buffers (`Load`), the payload is private to `self`, leaves
-        // only through `unload` (flight over) or `expire` and `drop` (which park it with the leg), and no method lends it.
-        let flight = unsafe { Flight::new(shared, ask) };
-        Cargo { payload: Some(payload), voyage: Box::new(Voyage { flight, shared: Arc::clone(shared) }) }
+        // only through `unload` (all flights over) or `expire` and `drop` (which park it with the legs), and no method lends it.
+        let passage = unsafe { Passage::new(shared, ask) };
+        Cargo { payload: Some(payload), voyage: Box::new(Voyage { passage, shared: Arc::clone(shared) }) }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.voyage.shared
     }
 
-    /// Drives the lane this cargo waits for, then takes one step; on arrival the payload comes back.
+    /// Whether whoever steps it from now on waits for it, and may do a part of the work.
+    pub(crate) fn attend(&mut self, attended: bool) {
+        self.voyage.passage.attend(attended);
+    }
+
+    /// Drives the lanes this cargo waits for, then takes one step; on arrival the payload comes back.
     pub(crate) fn step(&mut self) -> Poll<(Result<Outcome, JobError>, Via, B)> {
-        let Voyage { flight, shared } = &mut *self.voyage;
-        if let Some(lane) = flight.lane() {
-            shared.drive_lane(Some(lane));
-        }
-        let now = shared.now_if(flight.needs_time());
-        match flight.step(shared, now) {
+        let Voyage { passage, shared } = &mut *self.voyage;
+        passage.drive(shared);
+        match passage.step(shared) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(result) => {
                 let payload = self.payload.take().expect("a payload is there until its flight is over");
-                Poll::Ready((result, flight.via(), payload.into_inner()))
+                Poll::Ready((result, passage.via(), payload.into_inner()))
             }
         }
     }
@@ -58,14 +60,8 @@ impl<B: Send + 'static> Cargo<B> {
     }
 
     fn leave(&mut self, expired: bool) -> Option<B> {
-        match self.voyage.flight.abort() {
-            None => self.payload.take().map(Held::into_inner),
-            Some(leg) => {
-                let payload = self.payload.take();
-                self.voyage.shared.park(leg, Box::new(payload), expired);
-                None
-            }
-        }
+        let Voyage { passage, shared } = &mut *self.voyage;
+        passage.leave(shared, self.payload.take(), expired)
     }
 }
 
@@ -77,6 +73,6 @@ impl<B: Send + 'static> Drop for Cargo<B> {
 
 impl<B: Send + 'static> Debug for Cargo<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cargo").field("flight", &self.voyage.flight).finish_non_exhaustive()
+        f.debug_struct("Cargo").field("passage", &self.voyage.passage).finish_non_exhaustive()
     }
 }

@@ -62,6 +62,28 @@ impl Flight {
         Flight { course, stage: Stage::Ready, lane, lanes_tried: 0, offers: 0, offers_ever: 0 }
     }
 
+    /// The same with the lane to ask first.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Flight::new`].
+    pub(super) unsafe fn bound_for(lane: usize, ask: Ask) -> Self {
+        Flight { course: Course::new(ask), stage: Stage::Ready, lane, lanes_tried: 0, offers: 0, offers_ever: 0 }
+    }
+
+    /// Offers a flight that has not begun to its lane, once; true if it was taken. If not, it is as it was.
+    pub(super) fn offer_once(&mut self, shared: &Shared) -> bool {
+        let lane = self.lane % shared.lanes.all().len();
+        let limits = &shared.lanes.all()[lane].limits;
+        let Some(descriptor) = self.course.next(limits) else { return false };
+        let writes = self.course.rest().writes();
+        let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
+        // SAFETY: as in `offer`.
+        let Some(leg) = (unsafe { shared.take_off(lane, descriptor) }) else { return false };
+        self.stage = Stage::Aloft(leg);
+        true
+    }
+
     /// A flight that goes on with a course begun elsewhere: on the CPU alone if told so, and with a record already there if
     /// one is given.
     ///

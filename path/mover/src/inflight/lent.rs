@@ -1,6 +1,6 @@
 //! A load of borrowed slices in flight: a scope keeps it until it is over.
 
-use super::flight::Flight;
+use super::fleet::Passage;
 use super::load::{Held, Load};
 use super::shared::Shared;
 use crate::error::JobError;
@@ -8,9 +8,9 @@ use crate::outcome::{Outcome, Via};
 use std::fmt::Debug;
 use std::task::Poll;
 
-/// A flight over memory that outlives it only because somebody waits.
+/// Flights over memory that outlives them only because somebody waits.
 pub(crate) struct Lent {
-    flight: Flight,
+    passage: Passage,
     /// Keeps nothing alive; holds what the slices were, so that nobody else derives pointers from them.
     _payload: Box<dyn std::any::Any + Send>,
 }
@@ -45,16 +45,18 @@ impl Lent {
     pub(crate) unsafe fn new<P: Send + 'static>(shared: &Shared, load: Load<P>) -> Self {
         let (payload, ask) = load.into_parts();
         // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from others.
-        Lent { flight: unsafe { Flight::new(shared, ask) }, _payload: Box::new(Kept(payload)) }
+        Lent { passage: unsafe { Passage::new(shared, ask) }, _payload: Box::new(Kept(payload)) }
     }
 
-    /// Drives the lane this flight waits for, then takes one step.
+    /// Whoever steps it from now on waits for it, and may do a part of the work.
+    pub(crate) fn attend(&mut self) {
+        self.passage.attend(true);
+    }
+
+    /// Drives the lanes it waits for, then takes one step.
     pub(crate) fn step(&mut self, shared: &Shared) -> Poll<(Result<Outcome, JobError>, Via)> {
-        if let Some(lane) = self.flight.lane() {
-            shared.drive_lane(Some(lane));
-        }
-        let now = shared.now_if(self.flight.needs_time());
-        self.flight.step(shared, now).map(|result| (result, self.flight.via()))
+        self.passage.drive(shared);
+        self.passage.step(shared).map(|result| (result, self.passage.via()))
     }
 }
 
@@ -63,6 +65,6 @@ struct Kept<P>(#[allow(dead_code, reason = "held, not read")] Held<P>);
 
 impl Debug for Lent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lent").field("flight", &self.flight).finish_non_exhaustive()
+        f.debug_struct("Lent").field("passage", &self.passage).finish_non_exhaustive()
     }
 }

@@ -7,14 +7,15 @@
 //!    [`StableBuf`](telpher_mem::StableBuf)'s bytes stay put while the value moves.
 //! 2. A [`Cargo`] takes a whole load and gives the payload back only while its [`Flight`] is grounded: nothing offered, or
 //!    the record seen.
-//! 3. A cargo that is dropped or expires while aloft moves its payload into the slot ([`table`]), where a sweeper frees it
-//!    after the record is seen, or nobody ever does. A cargo that is forgotten leaks its payload; it is never freed.
+//! 3. A cargo that is dropped or expires while aloft moves its payload into the slot ([`table`]), or the slots of all its
+//!    flights ([`fleet`]), where a sweeper frees it after the last record is seen, or nobody ever does. A cargo that is forgotten leaks its payload; it is never freed.
 //! 4. What a scope lends outlives the scope, and a scope does not return while a flight of it is aloft.
 //! 5. Records and batch lists live in the table, the cargo or the ring, and are leaked rather than freed while aloft.
 #![allow(unsafe_code, reason = "vouches for addresses and makes slices of them; the proof is the ownership told above")]
 
 mod cargo;
 mod convoy;
+mod fleet;
 mod flight;
 mod lent;
 mod load;

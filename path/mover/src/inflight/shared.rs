@@ -1,6 +1,7 @@
 //! What all handles of one mover share, and the way in and out of the air.
 
 use super::table::{Leg, Table};
+use crate::ask::Ask;
 use crate::costs::Costs;
 use crate::policy::Policy;
 use crate::route::Lanes;
@@ -54,6 +55,17 @@ impl Shared {
                 None
             }
         }
+    }
+
+    /// The lanes that the parts of an ask go to, and a part's longest; nothing if it is better done in one flight.
+    pub(super) fn fleet(&self, ask: &Ask) -> Option<(Vec<usize>, u64)> {
+        let split = &self.policy.split;
+        if !ask.is_divisible() || ask.len() < split.above && ask.len() <= self.lanes.max_transfer() {
+            return None;
+        }
+        let lanes = self.lanes.several(self.policy.route, ask, split.ways);
+        let longest = lanes.iter().map(|&lane| self.lanes.all()[lane].limits.max_transfer).min()?;
+        (lanes.len() > 1 || ask.len() > longest || split.hybrid).then_some((lanes, longest))
     }
 
     /// True once the leg's record is written.

@@ -1,0 +1,365 @@
+//! One long operation shared out over queues, and between devices and the thread that waits.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::device::{PAGE, TestDevice};
+use common::{Chance, Watched, clock, movers, policy};
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use telpher_mover::{JobError, Mover, OnFault, Opcode, Outcome, Policy, Retry, Route, Split, Via};
+use telpher_portal::Portal;
+
+/// From this many bytes on an operation is split.
+const ABOVE: u64 = 64 << 10;
+
+fn split(ways: u32, hybrid: bool) -> Policy {
+    Policy { split: Split { above: ABOVE, ways, hybrid }, route: Route::First, ..policy() }
+}
+
+/// Devices of their own, which execute only when told.
+fn manual<const N: usize>() -> [Arc<TestDevice>; N] {
+    std::array::from_fn(|i| {
+        let device = Arc::new(TestDevice::with(|info| info.name = format!("wq{i}.0")));
+        device.state().manual = true;
+        device
+    })
+}
+
+fn waiting(devices: &[Arc<TestDevice>]) -> Vec<usize> {
+    devices.iter().map(|device| device.state().taken.len()).collect()
+}
+
+fn over(devices: &[Arc<TestDevice>], policy: Policy) -> Mover {
+    movers(&devices.iter().collect::<Vec<_>>(), policy)
+}
+
+const LONG: usize = 1 << 20;
+
+#[test]
+fn a_long_copy_is_on_as_many_queues_at_once_as_policy_says() {
+    for (ways, expected) in [(0, [2, 0, 0]), (1, [2, 0, 0]), (2, [2, 2, 0]), (3, [2, 2, 2]), (9, [2, 2, 2])] {
+        let devices = manual::<3>();
+        devices.iter().for_each(|device| assert_eq!(device.info().max_transfer, 2 << 20));
+        let mover = over(&devices, split(ways, false));
+        let job = mover.copy(vec![7_u8; 2 * LONG + LONG], vec![0; 3 * LONG]);
+        assert_eq!(waiting(&devices), expected, "{ways} ways");
+        devices.iter().for_each(|device| device.state().manual = false);
+        let done = job.wait();
+        assert_eq!((done.result, done.via), (Ok(Outcome::Done), Via::Device));
+        assert!(done.buffers.0 == done.buffers.1);
+    }
+}
+
+#[test]
+fn parts_go_to_other_devices_before_other_queues_of_the_same_one() {
+    let devices = ["wq0.0", "wq0.1", "wq1.0"].map(|name| {
+        let device = Arc::new(TestDevice::with(|info| info.name = name.into()));
+        device.state().manual = true;
+        device
+    });
+    let _job = over(&devices, split(2, false)).copy(vec![7_u8; LONG], vec![0; LONG]);
+    assert_eq!(waiting(&devices), [2, 0, 2]);
+}
+
+#[test]
+fn the_pieces_of_what_is_longer_than_a_transfer_are_under_way_together() {
+    let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
+    device.state().manual = true;
+    let mover = common::mover(&device, Policy { split: Split::NONE, ..policy() });
+    let job = mover.copy(Chance::new(1).bytes(50_000), vec![0; 50_000]);
+    assert_eq!(device.state().taken.len(), 2);
+    device.state().manual = false;
+    let done = job.wait();
+    assert!(done.buffers.0 == done.buffers.1);
+    // Cut at pages of the destination, so perhaps one more than its length needs.
+    assert!((13..=14).contains(&device.state().taken.len()));
+}
+
+#[test]
+fn parts_meet_at_pages_of_the_destination() {
+    let devices = manual::<2>();
+    let mover = over(&devices, split(2, false));
+    let job = mover.fill(vec![0_u8; 1_234_567], 7);
+    let taken = devices.iter().flat_map(|device| [device.take_front(), device.take_front()]);
+    let borders: Vec<_> = taken.map(|d| (d.dst(), d.dst() + u64::from(d.size()))).collect();
+    let begin = borders.iter().map(|(start, _)| *start).min().unwrap();
+    for (start, _) in &borders {
+        assert!(*start == begin || start.is_multiple_of(PAGE), "{borders:x?}");
+        assert!(*start == begin || borders.iter().any(|(_, end)| end == start), "{borders:x?}");
+    }
+    // What was taken away never ends: the buffer stays where it is.
+    std::mem::forget(job);
+    std::mem::forget(mover);
+}
+
+#[test]
+fn what_cannot_be_done_in_any_order_stays_whole() {
+    let devices = manual::<2>();
+    let mover = over(&devices, split(2, true));
+    let bytes = Chance::new(2).bytes(LONG);
+    let mut expected = bytes.clone();
+    expected.copy_within(0..LONG - 100, 100);
+    let overlapping = mover.copy_within(bytes, 0..LONG - 100, 100);
+    let checksum = mover.crc(vec![1_u8; LONG], 0, telpher_mover::CrcMode::default());
+    assert_eq!(waiting(&devices).iter().sum::<usize>(), 2);
+    devices.iter().for_each(|device| device.state().manual = false);
+    let done = overlapping.wait();
+    assert!(done.via == Via::Device && done.buffers.0 == expected);
+    assert_eq!(checksum.wait().via, Via::Device);
+}
+
+#[test]
+fn short_operations_stay_whole() {
+    let devices = manual::<2>();
+    let mover = over(&devices, split(2, true));
+    let _job = mover.copy(vec![1_u8; 60_000], vec![0; 60_000]);
+    assert_eq!(waiting(&devices), [1, 0]);
+}
+
+#[test]
+fn a_split_job_that_is_dropped_keeps_its_buffers_until_the_last_record() {
+    let devices = manual::<2>();
+    let mover = over(&devices, split(2, false));
+    let (dst, dropped) = Watched::new(vec![0; LONG]);
+    drop(mover.fill(dst, 5));
+    assert_eq!((waiting(&devices), mover.orphaned()), (vec![2, 2], 4));
+    for (device, runs) in [(0, 2), (1, 1)] {
+        devices[device].run(runs);
+        (0..200).for_each(|_| mover.drive());
+        assert!(!dropped.load(Ordering::SeqCst));
+    }
+    devices[1].run(1);
+    (0..200).for_each(|_| mover.drive());
+    assert!(dropped.load(Ordering::SeqCst) && mover.orphaned() == 0);
+    // What had not been sent never is.
+    assert_eq!(waiting(&devices), [2, 2]);
+}
+
+#[test]
+fn a_split_job_past_its_deadline_is_quarantined_or_given_back() {
+    let devices = manual::<2>();
+    let mover = over(&devices, split(2, false));
+    let job = mover.fill(vec![0_u8; LONG], 5).deadline(Duration::from_millis(1));
+    assert!(job.wait().is_err_and(|expired| expired.buffers.is_none()));
+    assert_eq!(mover.quarantined(), 4);
+    devices.iter().for_each(|device| assert_eq!(device.run(9), 2));
+    (0..200).for_each(|_| mover.drive());
+    assert_eq!(mover.quarantined(), 0);
+
+    devices.iter().for_each(|device| device.state().retries = u64::MAX);
+    let patient = Retry { attempts: u32::MAX, pause: Duration::ZERO };
+    let mover = over(&devices, Policy { retry: patient, ..split(2, false) });
+    let job = mover.fill(vec![0_u8; LONG], 5).deadline(Duration::from_millis(1));
+    assert!(job.wait().is_err_and(|expired| expired.buffers.is_some_and(|(dst,)| dst == vec![0; LONG])));
+}
+
+#[test]
+fn a_queue_that_stays_full_costs_one_round_of_patience_and_not_one_for_each_part() {
+    let devices = manual::<2>();
+    devices.iter().for_each(|device| device.state().retries = u64::MAX);
+    let retry = Retry { attempts: 10, pause: Duration::ZERO };
+    let mover = over(&devices, Policy { retry, ..split(2, false) });
+    let done = mover.copy(vec![7_u8; 8 * LONG], vec![0; 8 * LONG]).wait();
+    assert!(done.via == Via::Cpu && done.buffers.0 == done.buffers.1);
+    let offers: u64 = devices.iter().map(|device| u64::MAX - device.state().retries).sum();
+    // Eleven to each for the first part, and one in vain for each other place at each look meanwhile.
+    assert!((22..200).contains(&offers), "{offers}");
+}
+
+#[test]
+fn a_part_that_fails_ends_the_whole_with_its_address_and_what_was_done() {
+    let devices = manual::<2>();
+    let on_fault = OnFault::TouchAndResubmit { limit: 2 };
+    let mover = over(&devices, Policy { on_fault, ..split(2, false) });
+    let dst = vec![0_u8; LONG];
+    let first = dst.as_ptr() as u64;
+    let bad = (first + 300_000).next_multiple_of(PAGE);
+    devices.iter().for_each(|device| {
+        device.refuse(bad);
+        device.state().manual = false;
+    });
+    let (result, _, dst) = mover.copy(vec![9; LONG], dst).wait().into_parts();
+    let Err(JobError::Fault { address, write: true, done }) = result else { panic!("{result:?}") };
+    assert_eq!(address, bad);
+    // Exactly what was copied, and nothing is under way any more.
+    assert_eq!(done, dst.iter().filter(|&&byte| byte == 9).count() as u64);
+    assert_eq!((mover.orphaned(), mover.quarantined()), (0, 0));
+}
+
+#[test]
+fn the_first_difference_of_all_is_found_wherever_parts_end_first() {
+    let mut chance = Chance::new(7);
+    for differences in [vec![], vec![0], vec![LONG - 1], vec![700_000, 300_000], vec![500_000, 500_001, 10]] {
+        let devices = manual::<2>();
+        let mover = over(&devices, split(2, true));
+        let a = chance.bytes(LONG);
+        let mut b = a.clone();
+        differences.iter().for_each(|&at| b[at] ^= 1);
+        let expected = differences.iter().min().map_or(Outcome::Equal, |&at| Outcome::Different { at: at as u64 });
+        let job = mover.compare(a, b);
+        // The second device first.
+        devices[1].run(9);
+        devices.iter().for_each(|device| device.state().manual = false);
+        assert_eq!(job.wait().result, Ok(expected));
+        let pattern = mover.fill(vec![0_u8; LONG], 0x0807_0605_0403_0201).wait();
+        let (mut bytes,) = pattern.buffers;
+        differences.iter().for_each(|&at| bytes[at] ^= 1);
+        assert_eq!(mover.compare_pattern(bytes, 0x0807_0605_0403_0201).wait().result, Ok(expected));
+    }
+}
+
+#[test]
+fn who_waits_takes_part_and_who_polls_does_not() {
+    let [device] = manual::<1>();
+    let mover = common::mover(&device, split(1, true));
+    let mut job = mover.copy(vec![7_u8; 4 * LONG], vec![0; 4 * LONG]);
+    for _ in 0..10 {
+        assert!(!job.is_done());
+    }
+    assert_eq!(device.state().taken.len(), 2, "only what a device has was begun");
+    // Whoever waits does what nobody has, while the device stands still.
+    let late = job.deadline(Duration::from_millis(50)).wait();
+    assert!(late.is_err());
+    device.run(9);
+    assert_eq!(device.state().taken.len(), 2, "nothing was left for the device");
+
+    device.state().manual = false;
+    let (src, mut dst) = (Chance::new(3).bytes(4 * LONG), vec![0; 4 * LONG]);
+    let done = mover.scope(|scope| scope.copy(&src, &mut dst).wait());
+    assert_eq!((done.result, done.via), (Ok(Outcome::Done), Via::Both));
+    assert!(src == dst);
+    let mut dst = vec![0; 4 * LONG];
+    assert_eq!(mover.copy_slices(&src, &mut dst), Ok(Outcome::Done));
+    assert!(src == dst);
+}
+
+#[derive(Debug, Clone)]
+struct World {
+    seed: u64,
+    len: usize,
+    ways: u32,
+    hybrid: bool,
+    max_transfer: [u64; 3],
+    size: u32,
+    retries: [u64; 3],
+    faults: Vec<(u8, u32)>,
+    on_fault: OnFault,
+    backward: bool,
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let on_fault = prop_oneof![
+        Just(OnFault::FinishOnCpu),
+        (3_u32..6).prop_map(|limit| OnFault::TouchAndResubmit { limit }),
+        Just(OnFault::Block)
+    ];
+    let limits = ([3000_u64..90_000, 3000_u64..90_000, 3000_u64..90_000], 1_u32..5, [0_u64..200, 0_u64..9, 0_u64..2]);
+    let faults = proptest::collection::vec((any::<u8>(), 1_u32..3), 0..6);
+    let switches = (0_u32..5, any::<bool>(), any::<bool>());
+    (any::<u64>(), 0_usize..200_000, limits, faults, on_fault, switches).prop_map(
+        |(seed, len, (max_transfer, size, retries), faults, on_fault, (ways, hybrid, backward))| World {
+            seed,
+            len,
+            ways,
+            hybrid,
+            max_transfer,
+            size,
+            retries,
+            faults,
+            on_fault,
+            backward,
+        },
+    )
+}
+
+impl World {
+    fn devices(&self) -> Vec<Arc<TestDevice>> {
+        (0..3)
+            .map(|i| {
+                let device = Arc::new(TestDevice::with(|info| {
+                    info.name = format!("wq{i}.0");
+                    info.max_transfer = self.max_transfer[i];
+                    info.size = self.size;
+                }));
+                device.state().retries = self.retries[i];
+                device.state().backward = self.backward;
+                device
+            })
+            .collect()
+    }
+
+    /// Some pages of these buffers fault some times, on every device.
+    fn disturb(&self, devices: &[Arc<TestDevice>], buffers: &[&[u8]]) {
+        for &(page, times) in &self.faults {
+            let buffer = buffers[usize::from(page) % buffers.len()];
+            let at = buffer.as_ptr() as u64 + u64::from(page / 4) * PAGE;
+            devices.iter().for_each(|device| device.fault(at, times));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn however_it_is_shared_out_the_bytes_are_the_naive_ones(world in world()) {
+        let devices = world.devices();
+        let retry = Retry { attempts: 20, ..Retry::default() };
+        let policy = Policy {
+            on_fault: world.on_fault,
+            retry,
+            split: Split { above: 40_000, ways: world.ways, hybrid: world.hybrid },
+            ..common::policy()
+        };
+        let portals = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Portal>);
+        let mover = Mover::with_clock(portals.collect::<Vec<_>>(), policy, clock());
+        let source = Chance::new(world.seed).bytes(world.len);
+        let (src, dst) = (source.clone(), vec![0; world.len]);
+        world.disturb(&devices, &[&src, &dst]);
+        let (result, src, mut dst) = mover.copy(src, dst).wait().into_parts();
+        prop_assert_eq!(result, Ok(Outcome::Done));
+        prop_assert!(src == source && dst == source);
+
+        // Some bytes differ, or none.
+        let mut chance = Chance::new(world.seed ^ 1);
+        for _ in 0..chance.below(3) {
+            if world.len > 0 {
+                let at = usize::try_from(chance.below(world.len as u64)).unwrap();
+                dst[at] ^= 0x55;
+            }
+        }
+        let expected = src.iter().zip(&dst).position(|(a, b)| a != b);
+        let expected = expected.map_or(Outcome::Equal, |at| Outcome::Different { at: at as u64 });
+        world.disturb(&devices, &[&src, &dst]);
+        let (result, _, dst) = mover.compare(src, dst).wait().into_parts();
+        prop_assert_eq!(result, Ok(expected));
+
+        let word = world.seed;
+        world.disturb(&devices, &[&dst]);
+        let (result, dst) = mover.fill(dst, word).wait().into_parts();
+        prop_assert_eq!(result, Ok(Outcome::Done));
+        prop_assert!(dst == common::naive::pattern(&word.to_le_bytes(), world.len));
+
+        // A move within one buffer, overlapping or not.
+        if world.len > 0 {
+            let len = world.len as u64;
+            let n = usize::try_from(chance.below(len) + 1).unwrap();
+            let room = (world.len - n + 1) as u64;
+            let (from, to) = (chance.below(room), chance.below(room));
+            let (from, to) = (usize::try_from(from).unwrap(), usize::try_from(to).unwrap());
+            let whole = Chance::new(world.seed ^ 2).bytes(world.len);
+            let mut expected = whole.clone();
+            expected.copy_within(from..from + n, to);
+            world.disturb(&devices, &[&whole]);
+            let (result, moved) = mover.copy_within(whole, from..from + n, to).wait().into_parts();
+            prop_assert_eq!(result, Ok(Outcome::Done));
+            prop_assert!(moved == expected);
+        }
+        prop_assert_eq!(devices.iter().map(|device| device.state().lost).sum::<usize>(), 0);
+        prop_assert_eq!((mover.orphaned(), mover.quarantined()), (0, 0));
+        prop_assert!(devices.iter().all(|device| !device.state().taken.contains(&Opcode::Batch)));
+    }
+}
