@@ -22,15 +22,15 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::sys::{self, Errno};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use telpher_abi::registers::{EngCap, GenCap, GrpCap, GrpCfg, OpCap, PortalKind, WqCap, WqCfg};
-use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Status, StatusByte};
-use telpher_device::{Capabilities, ModelDevice, ModelOptions, QueueImage, Runner};
+use telpher_abi::registers::PortalKind;
+use telpher_abi::{CompletionRecord, Descriptor};
+use telpher_device::{ModelDevice, ModelOptions, Notice, Runner};
 use telpher_mem::{Fault, Local, Pagemap, Space, Strict};
-use telpher_model::{Identity, Job, Outcome, PciControl, Response, Told, Verdict, Write};
+use telpher_model::{Identity, Job, Outcome, Response, Told, Verdict, Write};
 use telpher_portal::Submission;
 use telpher_vdev_wire::board::{Board, ENABLED};
 use telpher_vdev_wire::lease::Lease;
-use telpher_vdev_wire::message::{DEDICATED, Opened, Report, ReportKind, STRICT, THREADED};
+use telpher_vdev_wire::message::{Opened, Report, STRICT, THREADED};
 
 /// Nanoseconds that a close waits for descriptors that do not end. Source: chosen: long for a model, short for a person; an
 /// idxd that does not drain takes its process along.
@@ -51,8 +51,6 @@ pub(crate) struct Replica {
     threshold: u32,
     /// 1 while somebody takes reports.
     reporting: AtomicU32,
-    /// Batches of which a record could not be written even by the driver, one bit an identifier.
-    failed_batches: [AtomicU32; 8],
 }
 
 impl Replica {
@@ -70,11 +68,9 @@ impl Replica {
         let space = if opened.flags & STRICT != 0 { strict(memory) } else { Box::new(memory) };
         let threaded = opened.flags & THREADED != 0 || observe::needs_thread(&opened);
         let observer = Arc::new(Observer::new(&opened, Arc::new(lease), || strict(memory)));
-        let capabilities = capabilities_of(&opened);
         let options = ModelOptions {
-            capabilities,
+            capabilities: opened.capabilities(),
             runner: if threaded { Runner::Threaded } else { Runner::Inline },
-            pci: pci_of(&capabilities),
             lanes: observe::lanes(&opened),
             observer: Some(if threaded {
                 Arc::new(Reporting { observer: Arc::clone(&observer), number })
@@ -83,11 +79,9 @@ impl Replica {
             }),
             ..ModelOptions::default()
         };
-        let image = image_of(&opened);
+        let image = opened.queue_image();
         let device = sys::with_signals_blocked(|| ModelDevice::replica(options, &image, opened.pasid, space));
         let device = device.map_err(|_| Errno::IO)?;
-        let threshold =
-            if opened.flags & DEDICATED != 0 { 0 } else { image.wq_cfg.threshold().min(image.wq_cfg.size()).into() };
         Ok(Replica {
             opened,
             device,
@@ -95,9 +89,8 @@ impl Replica {
             board,
             observer,
             generation,
-            threshold,
+            threshold: opened.threshold(),
             reporting: AtomicU32::new(0),
-            failed_batches: [const { AtomicU32::new(0) }; 8],
         })
     }
 
@@ -146,11 +139,6 @@ impl Replica {
         response
     }
 
-    /// True for a queue with one client and posted writes.
-    pub(crate) fn is_dedicated(&self) -> bool {
-        self.opened.flags & DEDICATED != 0
-    }
-
     /// 64 bytes of the program's memory, as the kernel copies them for write(2); `None` where that would be EFAULT.
     pub(crate) fn read_descriptor(&self, address: u64) -> Option<Descriptor> {
         let mut bytes = [0; 64];
@@ -187,7 +175,9 @@ impl Replica {
             if looks > 1 {
                 sys::yield_now();
             }
-            self.take_log();
+            if self.device.has_reports() {
+                self.report();
+            }
             sys::now_ns() >= end
         });
         self.report();
@@ -202,13 +192,7 @@ impl Replica {
             if self.reporting.swap(1, Ordering::Acquire) != 0 {
                 return;
             }
-            self.take_log();
-            if let Some(error) = self.device.take_sw_error() {
-                let kind = if self.device.is_halted() { ReportKind::Halted } else { ReportKind::SwError };
-                let mut words = [0; 8];
-                words[..4].copy_from_slice(&error.0);
-                self.tell(kind, words);
-            }
+            self.device.take_reports(&self.memory, |notice| self.tell(&notice));
             self.reporting.store(0, Ordering::SeqCst);
             if !self.device.has_reports() {
                 return;
@@ -216,55 +200,11 @@ impl Replica {
         }
     }
 
-    fn take_log(&self) {
-        let mut any = false;
-        self.device.take_log_entries(|entry| {
-            any = true;
-            let written = self.settle(entry);
-            self.tell(ReportKind::EventLog, entry.0);
-            if !written {
-                self.tell(ReportKind::EventLogFailed, entry.0);
-            }
+    fn tell(&self, notice: &Notice) {
+        Report::of(notice, |report| {
+            // A host that is gone has nobody to tell.
+            let _ = control::report(self.opened.open, report);
         });
-        if any {
-            // What waited for room in the log.
-            self.device.advance();
-        }
-    }
-
-    /// Writes the record an entry owes, faulting its page in; `false` if that is not possible either. Source: K612 `irq.c`,
-    /// idxd_evl_fault_work().
-    fn settle(&self, entry: &EventLogEntry) -> bool {
-        let identifier = entry.batch_identifier();
-        let (word, bit) = (&self.failed_batches[usize::from(identifier / 32)], 1 << (identifier % 32));
-        let mut record = entry.record();
-        match Status::from_code(entry.error_code()) {
-            Status::CompletionRecordFault => {
-                if entry.batch_member() && entry.first_error_in_batch() {
-                    word.fetch_and(!bit, Ordering::Relaxed);
-                }
-            }
-            Status::BatchEventLog => {
-                let failed = word.fetch_and(!bit, Ordering::Relaxed) & bit != 0;
-                if failed {
-                    record = record.with_status_code(StatusByte::new(Status::BatchFail).0).with_result(1);
-                } else if !entry.record_required() {
-                    return true;
-                }
-            }
-            Status::DrainEventLog => {}
-            _ => return true,
-        }
-        let written = self.memory.write_record(entry.address(), &record.0).is_ok();
-        if !written && entry.batch_member() {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
-        written
-    }
-
-    fn tell(&self, kind: ReportKind, words: [u64; 8]) {
-        // A host that is gone has nobody to tell.
-        let _ = control::report(self.opened.open, &Report { kind: kind as u32, reserved: 0, words });
     }
 }
 
@@ -275,7 +215,7 @@ impl Queue for Replica {
             How::Movdir64b => false,
             How::Enqcmd => true,
             // The kernel uses the instruction of the queue's kind.
-            How::Write => !self.is_dedicated(),
+            How::Write => !self.opened.is_dedicated(),
         };
         match self.admit(deferrable, descriptor) {
             Response::Accepted => Answer::Taken,
@@ -325,40 +265,6 @@ impl telpher_model::Observer for Reporting {
         {
             node::replica(&inside).report();
         }
-    }
-}
-
-fn capabilities_of(opened: &Opened) -> Capabilities {
-    Capabilities {
-        version: opened.version,
-        gen_cap: GenCap([opened.gen_cap]),
-        wq_cap: WqCap([opened.wq_cap]),
-        grp_cap: GrpCap([opened.grp_cap]),
-        eng_cap: EngCap([opened.eng_cap]),
-        op_cap: OpCap(opened.op_cap),
-        cmd_cap: opened.cmd_cap,
-        page_request_capacity: opened.page_request_capacity,
-        // Narrower in the device than on the wire; what does not fit is refused as beyond the model.
-        msix_entries: u16::try_from(opened.msix_entries).unwrap_or(u16::MAX),
-        counters: u8::try_from(opened.counters).unwrap_or(u8::MAX),
-        traffic_classes: u8::try_from(opened.traffic_classes).unwrap_or(u8::MAX),
-    }
-}
-
-/// The function as idxd leaves it: shared virtual memory, with as many page requests as it can have.
-fn pci_of(capabilities: &Capabilities) -> PciControl {
-    let page_requests = capabilities.page_request_capacity;
-    PciControl { prs: page_requests != 0, page_requests, ..PciControl::SHARED_VIRTUAL_MEMORY }
-}
-
-fn image_of(opened: &Opened) -> QueueImage {
-    QueueImage {
-        wq: opened.wq,
-        group: opened.group,
-        gen_cfg: opened.gen_cfg,
-        grp_cfg: GrpCfg(opened.grp_cfg),
-        wq_cfg: WqCfg(opened.wq_cfg),
-        event_log_entries: u16::try_from(opened.event_log_entries).unwrap_or(u16::MAX),
     }
 }
 

@@ -15,6 +15,7 @@ pub mod event;
 pub mod lease;
 pub mod message;
 pub mod name;
+mod replica;
 mod ring;
 pub mod settings;
 mod sync;

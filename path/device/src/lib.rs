@@ -46,7 +46,7 @@ pub use listing::Listing;
 pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
 pub use name::{DeviceName, ModelSource, NameError, WqName};
 pub use open::{OpenError, OpenOptions, Opened, Skipped, open};
-pub use replica::QueueImage;
+pub use replica::{Notice, QueueImage};
 pub use runner::Runner;
 pub use telpher_model::{Capabilities, Preset};
 

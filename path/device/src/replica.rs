@@ -7,8 +7,9 @@ use crate::apply::write_table;
 use crate::model::Residency;
 use crate::model::{CrewKind, ModelDevice, ModelOptions, StartError};
 use crate::own::own_memory;
+use crate::sync::{AtomicU32, Ordering};
 use telpher_abi::registers::{Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, PortalKind, WqCfg, offset};
-use telpher_abi::{EventLogEntry, SwError};
+use telpher_abi::{EventLogEntry, Status, StatusByte, SwError};
 use telpher_mem::{PAGE_BYTES, PageSize, Region, Space, StableBufMut, WriteHint};
 use telpher_model::{PciControl, Response, Write, layout};
 use telpher_portal::Submission;
@@ -30,12 +31,30 @@ pub struct QueueImage {
     pub event_log_entries: u16,
 }
 
-/// The memory of a replica's event log; reached by address only.
+/// What a replica has for its driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// SWERROR has latched this.
+    Error(SwError),
+    /// The device has halted, for this reason.
+    Halt(SwError),
+    /// The event log has this entry.
+    Logged {
+        /// As the device wrote it.
+        entry: EventLogEntry,
+        /// The record that it carries has been written, or none was owed; `false` if it could not be written either.
+        settled: bool,
+    },
+}
+
+/// The memory of a replica's event log, reached by address only; and what the driver remembers of its entries.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     address: u64,
     entries: u16,
     entry_bytes: u64,
+    /// Batches of which a record could not be written even by the driver, one bit an identifier.
+    failed_batches: [AtomicU32; 8],
     /// Keeps the memory.
     _memory: Region,
 }
@@ -44,7 +63,8 @@ impl EventLog {
     fn new(entries: u16, entry_bytes: u64, space: &dyn Space) -> Result<Self, StartError> {
         let len = usize::from(entries) * usize::try_from(entry_bytes).unwrap_or_default();
         let mut memory = Region::new(len, PageSize::Small)?;
-        let log = EventLog { address: memory.address_mut(), entries, entry_bytes, _memory: memory };
+        let failed_batches = std::array::from_fn(|_| AtomicU32::new(0));
+        let log = EventLog { address: memory.address_mut(), entries, entry_bytes, failed_batches, _memory: memory };
         // Touched, so that the device finds every page.
         let _ = space.fill(log.address, [0; 2], len as u64, WriteHint::Cache);
         Ok(log)
@@ -53,11 +73,42 @@ impl EventLog {
     fn registers(&self) -> EvlCfg {
         EvlCfg::default().with_base_page(self.address / PAGE_BYTES).with_entries(self.entries)
     }
+
+    /// Writes the record that an entry owes, faulting its page in; `false` if that is not possible either. Source: K612
+    /// `irq.c`, idxd_evl_fault_work().
+    fn settle(&self, entry: &EventLogEntry, memory: &dyn Space) -> bool {
+        let identifier = entry.batch_identifier();
+        let (failed, bit) = (&self.failed_batches[usize::from(identifier / 32)], 1 << (identifier % 32));
+        let mut record = entry.record();
+        // Relaxed, here and below: one caller at a time takes reports, and whoever hands that on orders them.
+        match Status::from_code(entry.error_code()) {
+            Status::CompletionRecordFault => {
+                if entry.batch_member() && entry.first_error_in_batch() {
+                    failed.fetch_and(!bit, Ordering::Relaxed);
+                }
+            }
+            Status::BatchEventLog => {
+                if failed.fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
+                    record = record.with_status_code(StatusByte::new(Status::BatchFail).0).with_result(1);
+                } else if !entry.record_required() {
+                    return true;
+                }
+            }
+            Status::DrainEventLog => {}
+            _ => return true,
+        }
+        let written = memory.write_record(entry.address(), &record.0).is_ok();
+        if !written && entry.batch_member() {
+            failed.fetch_or(bit, Ordering::Relaxed);
+        }
+        written
+    }
 }
 
 impl ModelDevice {
-    /// Starts a replica whose clients' memory is `space`, under their PASID. Of the options, configuration and residency do not
-    /// count: the image and the space say both.
+    /// Starts a replica whose clients' memory is `space`, under their PASID: no request of the queue goes anywhere else,
+    /// whatever the image says. Of the options, configuration, residency and PCI function do not count: image and space say the
+    /// first two, and the function is as idxd leaves it, with as many page requests as it can have.
     ///
     /// # Errors
     /// If the capabilities are beyond the model, a command is refused (the image is none that a driver could have enabled), or
@@ -78,9 +129,14 @@ impl ModelDevice {
         };
         let log_registers = log.as_ref().map(EventLog::registers);
         // The first space is that of requests without a PASID, which are the log's alone.
+        let page_requests = options.capabilities.page_request_capacity;
+        let pci = PciControl { prs: page_requests != 0, page_requests, ..PciControl::SHARED_VIRTUAL_MEMORY };
+        let options = ModelOptions { pci, ..options };
         let device = Self::assemble(options, vec![(NO_PASID, own), (pasid, space)], log)?;
         device.unmask_interrupts();
-        device.write_image(image, log_registers);
+        // Without a PASID a request would be taken for the device's own.
+        let wq_cfg = image.wq_cfg.with_pasid(pasid).with_pasid_enable(true);
+        device.write_image(&QueueImage { wq_cfg, ..*image }, log_registers);
         device.command(Command::new(CommandCode::EnableDevice, 0))?;
         device.command(Command::new(CommandCode::EnableWq, image.wq))?;
         Ok(device)
@@ -156,9 +212,26 @@ impl ModelDevice {
         })
     }
 
-    /// Takes the entries of the event log, oldest first, as the driver's interrupt handler does. One caller at a time.
-    pub fn take_log_entries(&self, mut hear: impl FnMut(&EventLogEntry)) {
-        let Some(log) = &self.inner.log else { return };
+    /// Takes what the event log and SWERROR hold, oldest first, and does on the way what the driver's interrupt handler does:
+    /// records that the log carries are written to `memory`. One caller at a time.
+    pub fn take_reports(&self, memory: &dyn Space, mut hear: impl FnMut(Notice)) {
+        if let Some(log) = &self.inner.log {
+            let mut any = false;
+            self.take_log_entries(log, |entry| {
+                any = true;
+                hear(Notice::Logged { entry, settled: log.settle(&entry, memory) });
+            });
+            if any {
+                // What waited for room in the log.
+                self.advance();
+            }
+        }
+        if let Some(error) = self.take_sw_error() {
+            hear(if self.is_halted() { Notice::Halt(error) } else { Notice::Error(error) });
+        }
+    }
+
+    fn take_log_entries(&self, log: &EventLog, mut hear: impl FnMut(EventLogEntry)) {
         let device = &self.inner.core.device;
         // The pending bit first: an entry that comes later sets it anew.
         device.write_register(offset::EVLSTATUS + 4, 4, 1 << 30);
@@ -166,7 +239,7 @@ impl ModelDevice {
         while head != u64::from(EvlStatus([device.read_register(offset::EVLSTATUS, 8)]).tail()) {
             let mut bytes = [0; 64];
             if self.inner.own_space().read(log.address + head * log.entry_bytes, &mut bytes).is_ok() {
-                hear(&EventLogEntry(telpher_abi::Descriptor::from_bytes(&bytes).0));
+                hear(EventLogEntry(telpher_abi::Descriptor::from_bytes(&bytes).0));
             }
             head = (head + 1) % u64::from(log.entries);
             device.write_register(offset::EVLSTATUS, 4, head);

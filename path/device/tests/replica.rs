@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "the tests vouch for their own buffers")]
 
 use telpher_abi::registers::{GenCfg, GrpCfg, PortalKind, WqCfg};
-use telpher_abi::{CompletionRecord, Descriptor, DeviceError, EventLogEntry, Status};
-use telpher_device::{ModelDevice, ModelOptions, Preset, QueueImage, Runner, StartError};
+use telpher_abi::{CompletionRecord, Descriptor, DeviceError, Status, StatusByte};
+use telpher_device::{ModelDevice, ModelOptions, Notice, Preset, QueueImage, Runner, StartError};
 use telpher_mem::{Local, Space, Strict};
 use telpher_model::{Capabilities, Identity, Response, Write};
 use telpher_portal::{RecordCell, Submission};
@@ -45,6 +45,13 @@ fn start(image: &QueueImage) -> ModelDevice {
 fn submit(device: &ModelDevice, write: Write, descriptor: Descriptor) -> Response {
     // SAFETY: as in `memory`; every buffer outlives the wait for its record.
     device.submit(3, PortalKind::LimitedMsix, write, &unsafe { Submission::vouch(descriptor) })
+}
+
+/// What the device has for its driver, which reaches the same memory.
+fn notices(device: &ModelDevice) -> Vec<Notice> {
+    let mut heard = Vec::new();
+    device.take_reports(memory().as_ref(), |notice| heard.push(notice));
+    heard
 }
 
 #[test]
@@ -100,7 +107,8 @@ fn a_device_made_to_halt_takes_nothing_and_reports_it() {
     device.halt();
     assert!(device.is_halted() && device.has_reports());
     assert_eq!(submit(&device, SHARED, Descriptor::nop()), Response::Retry);
-    assert_eq!(device.take_sw_error().unwrap().error_code(), DeviceError::ConfigurationChange.code());
+    let [Notice::Halt(error)] = notices(&device)[..] else { panic!("no halt") };
+    assert_eq!(error.error_code(), DeviceError::ConfigurationChange.code());
     assert!(device.drain(|| false), "nothing to wait for");
 }
 
@@ -131,9 +139,7 @@ fn the_log_is_the_replicas_own_and_carries_what_no_record_could() {
     for round in 0..3 * u64::from(entries) {
         assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(nowhere)), Response::Accepted);
         assert!(device.has_reports(), "round {round}");
-        let mut heard: Vec<EventLogEntry> = Vec::new();
-        device.take_log_entries(|entry| heard.push(*entry));
-        let [entry] = heard[..] else { panic!("{heard:?}") };
+        let [Notice::Logged { entry, settled: false }] = notices(&device)[..] else { panic!("round {round}") };
         assert_eq!(entry.error_code(), Status::CompletionRecordFault.code());
         assert_eq!((entry.address(), entry.pasid(), entry.record_required()), (nowhere, PASID, true));
         assert_eq!(CompletionRecord(entry.record().0).status(), Status::Success);
@@ -146,7 +152,7 @@ fn without_its_capability_there_is_no_log_whatever_the_image_says() {
     let image =
         QueueImage { gen_cfg: GenCfg::default().with_event_log(true).0[0] | 96, event_log_entries: 64, ..image(true) };
     let device = ModelDevice::replica(ModelOptions::of(Preset::Spr), &image, PASID, memory()).unwrap();
-    device.take_log_entries(|entry| panic!("{entry:?}"));
+    assert_eq!(notices(&device), []);
 }
 
 #[test]
@@ -171,10 +177,10 @@ fn an_untouched_page_faults_in_a_strict_space_and_the_log_does_not() {
     let device = ModelDevice::replica(options(Runner::Inline), &image, PASID, Box::new(strict)).unwrap();
     let untouched = region.as_ptr() as u64;
     assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(untouched)), Response::Accepted);
-    let mut heard = 0;
-    device.take_log_entries(|entry| {
-        heard += 1;
-        assert_eq!(entry.address(), untouched);
-    });
-    assert_eq!(heard, 1);
+    // The driver's own write brings the page.
+    let [Notice::Logged { entry, settled: true }] = notices(&device)[..] else { panic!("no entry") };
+    assert_eq!(entry.address(), untouched);
+    let mut status = [0];
+    memory().read(untouched, &mut status).unwrap();
+    assert_eq!(status, [StatusByte::new(Status::Success).0]);
 }

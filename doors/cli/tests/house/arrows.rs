@@ -55,7 +55,7 @@ const HOUSE: &[Rule] = &[
     // the virtual device: its host, the part inside a program, and the words between the two (decision 0003)
     rule("doors", "vdev", &["vdev-wire", "model", "device", "portal", "mem", "abi"], &[]),
     rule("doors", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "abi"], &[]),
-    rule("doors", "vdev-wire", &[], &[]),
+    rule("doors", "vdev-wire", &["device", "abi"], &[]),
 ];
 
 /// All rooms below the doors, and the one door behind which the command finds a subcommand's whole work.

@@ -1,0 +1,114 @@
+//! From the words of an opening to the device that they describe, and from what that device reports back to words: the same on
+//! whichever side the replica runs.
+
+use crate::message::{DEDICATED, Opened, Report, ReportKind};
+use telpher_abi::registers::{EngCap, GenCap, GrpCap, GrpCfg, OpCap, WqCap, WqCfg};
+use telpher_device::{Capabilities, Notice, QueueImage};
+
+impl Opened {
+    /// Capabilities of the device.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            version: self.version,
+            gen_cap: GenCap([self.gen_cap]),
+            wq_cap: WqCap([self.wq_cap]),
+            grp_cap: GrpCap([self.grp_cap]),
+            eng_cap: EngCap([self.eng_cap]),
+            op_cap: OpCap(self.op_cap),
+            cmd_cap: self.cmd_cap,
+            page_request_capacity: self.page_request_capacity,
+            // Narrower in the device than on the wire; what does not fit is refused as beyond the model.
+            msix_entries: u16::try_from(self.msix_entries).unwrap_or(u16::MAX),
+            counters: u8::try_from(self.counters).unwrap_or(u8::MAX),
+            traffic_classes: u8::try_from(self.traffic_classes).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// Registers of the queue.
+    #[must_use]
+    pub fn queue_image(&self) -> QueueImage {
+        QueueImage {
+            wq: self.wq,
+            group: self.group,
+            gen_cfg: self.gen_cfg,
+            grp_cfg: GrpCfg(self.grp_cfg),
+            wq_cfg: WqCfg(self.wq_cfg),
+            event_log_entries: u16::try_from(self.event_log_entries).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// True for a queue with one client and posted writes.
+    #[must_use]
+    #[inline]
+    pub fn is_dedicated(&self) -> bool {
+        self.flags & DEDICATED != 0
+    }
+
+    /// Descriptors that may wait, of all processes together; 0 for a dedicated queue.
+    #[must_use]
+    pub fn threshold(&self) -> u32 {
+        let config = WqCfg(self.wq_cfg);
+        if self.is_dedicated() { 0 } else { config.threshold().min(config.size()).into() }
+    }
+}
+
+impl Report {
+    /// Tells the driver of a notice: one report, or a second one of an entry whose record could not be written.
+    pub fn of(notice: &Notice, mut tell: impl FnMut(&Report)) {
+        let mut report = |kind: ReportKind, words: &[u64]| {
+            let mut report = Report { kind: kind as u32, ..Report::default() };
+            report.words[..words.len()].copy_from_slice(words);
+            tell(&report);
+        };
+        match notice {
+            Notice::Error(error) => report(ReportKind::SwError, &error.0),
+            Notice::Halt(error) => report(ReportKind::Halted, &error.0),
+            Notice::Logged { entry, settled } => {
+                report(ReportKind::EventLog, &entry.0);
+                if !settled {
+                    report(ReportKind::EventLogFailed, &entry.0);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_abi::{EventLogEntry, SwError};
+
+    #[test]
+    fn what_is_wider_on_the_wire_becomes_what_no_device_has() {
+        let opened = Opened { msix_entries: 1 << 20, counters: 300, traffic_classes: 300, ..Opened::default() };
+        let capabilities = Opened { event_log_entries: 1 << 20, ..opened }.capabilities();
+        assert_eq!((capabilities.msix_entries, capabilities.counters), (u16::MAX, u8::MAX));
+        assert_eq!(capabilities.traffic_classes, u8::MAX);
+        assert_eq!(Opened { event_log_entries: 1 << 20, ..opened }.queue_image().event_log_entries, u16::MAX);
+    }
+
+    #[test]
+    fn a_threshold_beyond_the_queue_is_its_size_and_a_dedicated_queue_has_none() {
+        let wq_cfg = |threshold| WqCfg::default().with_size(8).with_threshold(threshold).0;
+        let threshold = |threshold, flags| Opened { wq_cfg: wq_cfg(threshold), flags, ..Opened::default() }.threshold();
+        assert_eq!([threshold(6, 0), threshold(9, 0), threshold(6, DEDICATED)], [6, 8, 0]);
+    }
+
+    #[test]
+    fn an_entry_whose_record_could_not_be_written_is_told_twice() {
+        let told = |notice| {
+            let mut told = Vec::new();
+            Report::of(&notice, |report| told.push((report.kind, report.words)));
+            told
+        };
+        let entry = EventLogEntry([1, 2, 3, 4, 5, 6, 7, 8]);
+        let (log, failed) = (ReportKind::EventLog as u32, ReportKind::EventLogFailed as u32);
+        assert_eq!(told(Notice::Logged { entry, settled: true }), [(log, entry.0)]);
+        assert_eq!(told(Notice::Logged { entry, settled: false }), [(log, entry.0), (failed, entry.0)]);
+        let error = SwError([1, 2, 3, 4]);
+        let words = [1, 2, 3, 4, 0, 0, 0, 0];
+        assert_eq!(told(Notice::Error(error)), [(ReportKind::SwError as u32, words)]);
+        assert_eq!(told(Notice::Halt(error)), [(ReportKind::Halted as u32, words)]);
+    }
+}
