@@ -5,6 +5,7 @@ use crate::model::{ModelDevice, ModelOptions, PortalError, StartError};
 use crate::name::{DeviceName, ModelSource, WqName};
 use crate::runner::Runner;
 use std::sync::Arc;
+use telpher_hw::QueueType;
 use telpher_portal::Portal;
 
 /// What came of a name.
@@ -52,21 +53,26 @@ pub enum OpenError {
     /// A queue of the modelled device is not there.
     #[error(transparent)]
     Portal(#[from] PortalError),
-    /// Hardware.
-    #[error("{0} cannot be opened")]
-    Hardware(WqName),
+    /// A real device's queue cannot be used.
+    #[error(transparent)]
+    Hardware(#[from] telpher_hw::OpenError),
 }
 
 /// Opens what a name names: `cpu` gives no queue, `model:…` every enabled queue of a fresh modelled device, `hw:wqM.N` that
-/// queue, `all` every hardware queue this process may use (the model and the CPU path need no opening beside them).
+/// queue, `all` every hardware queue this process may use (the model and the CPU path need no opening beside them). A machine
+/// without hardware has none, which is no error.
 ///
 /// # Errors
 ///
 /// [`OpenError`] tells what was attempted and what the machine said.
 pub fn open(name: &DeviceName, options: OpenOptions) -> Result<Opened, OpenError> {
     let model = match name {
-        DeviceName::Cpu | DeviceName::All => return Ok(Opened::default()),
-        DeviceName::Hardware(wq) => return Err(OpenError::Hardware(*wq)),
+        DeviceName::Cpu => return Ok(Opened::default()),
+        DeviceName::All => return Ok(every_queue()),
+        DeviceName::Hardware(wq) => {
+            let portal = telpher_hw::open(&wq.to_string())?;
+            return Ok(Opened { portals: vec![portal], skipped: Vec::new() });
+        }
         DeviceName::Model(ModelSource::Preset(preset)) => ModelOptions::of(*preset),
         DeviceName::Model(ModelSource::File(path)) => {
             let first = Config::load(path)?.into_iter().next().expect("a loaded file has a device");
@@ -78,4 +84,59 @@ pub fn open(name: &DeviceName, options: OpenOptions) -> Result<Opened, OpenError
     let queues = device.enabled_queues();
     let portals = queues.iter().map(|queue| device.portal(&WqName { device: 0, queue: *queue }.to_string()));
     Ok(Opened { portals: portals.collect::<Result<_, _>>()?, skipped: Vec::new() })
+}
+
+/// Every hardware queue that this process can open.
+fn every_queue() -> Opened {
+    let machine = telpher_hw::discover(&telpher_hw::Live::default());
+    let mut opened = Opened::default();
+    for (_, queue) in machine.queues() {
+        // What nobody has configured is no queue yet.
+        if queue.queue_type.is_none_or(|kind| kind == QueueType::None) {
+            continue;
+        }
+        match telpher_hw::open(&queue.name) {
+            Ok(portal) => opened.portals.push(portal),
+            Err(error) => opened.skipped.push(Skipped { queue: queue.name.clone(), why: told(&error) }),
+        }
+    }
+    opened
+}
+
+/// An error and what led to it, as one sentence.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(name: &str) -> Result<Opened, OpenError> {
+        open(&name.parse().unwrap(), OpenOptions::default())
+    }
+
+    #[test]
+    fn the_cpu_needs_no_queue_and_a_model_gives_all_that_are_enabled() {
+        assert!(opened("cpu").unwrap().portals.is_empty());
+        let names: Vec<String> =
+            opened("model:full").unwrap().portals.iter().map(|portal| portal.info().name.clone()).collect();
+        assert_eq!(names, (0..8).map(|queue| format!("wq0.{queue}")).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_hardware_queue_that_is_not_there_is_an_error_by_name_and_none_among_all() {
+        let said = opened("hw:wq4294967295.9").unwrap_err().to_string();
+        assert!(said.starts_with("cannot open wq4294967295.9: "), "{said}");
+        let all = opened("all").unwrap();
+        assert!(all.portals.iter().all(|portal| portal.info().name.starts_with("wq")));
+        assert!(all.skipped.iter().all(|skipped| skipped.why.contains(&skipped.queue)), "{:?}", all.skipped);
+    }
+
+    #[test]
+    fn a_sentence_carries_what_led_to_it() {
+        let said = told(&opened("model:./no/such/file.json").unwrap_err());
+        assert!(said.starts_with("cannot read ./no/such/file.json: ") && said.contains("os error 2"), "{said}");
+    }
 }

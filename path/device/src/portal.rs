@@ -3,9 +3,10 @@
 
 use crate::model::{CrewKind, Inner};
 use std::sync::Arc;
-use telpher_abi::registers::PortalKind;
+use telpher_abi::DeviceError;
+use telpher_abi::registers::{DeviceState, PortalKind};
 use telpher_model::{Response, Write};
-use telpher_portal::{Offer, Portal, QueueInfo, Submission};
+use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
 /// A client's way into one queue of a modelled device.
 #[derive(Debug)]
@@ -50,5 +51,21 @@ unsafe impl Portal for ModelPortal {
 
     fn drive(&self) {
         self.inner.drive(Some(self.inner.core.device.group_of_wq(self.wq)));
+    }
+
+    /// A queue that is enabled again works again; what it held when it was disabled is gone all the same.
+    fn health(&self) -> Health {
+        let device = &self.inner.core.device;
+        if !device.has_stopped(self.wq) {
+            return Health::Working;
+        }
+        let name = &self.info.name;
+        Health::Stopped(match (device.state(), device.sw_error()) {
+            (DeviceState::Halted, error) if error.valid() => {
+                format!("{name}: the device has halted: {}", DeviceError::from_code(error.error_code()))
+            }
+            (DeviceState::Halted, _) => format!("{name}: the device has halted"),
+            _ => format!("{name} is disabled"),
+        })
     }
 }

@@ -86,7 +86,8 @@ impl Device {
                 return;
             }
             let command = Command([self.commands.command.get()]);
-            if self.state() == DeviceState::Halted {
+            let resets = CommandCode::from_code(command.code()) == CommandCode::ResetDevice;
+            if self.state() == DeviceState::Halted && !resets {
                 // Engines do not work any more, so waiting for them is over; the halt stays.
                 self.finish(command, CommandError::Halted, 0);
             } else if self.is_over(&Concern::of(command)) {
@@ -128,7 +129,10 @@ impl Device {
                 Ok(None)
             }
             CommandCode::ResetDevice => {
-                self.set_state(DeviceState::Draining);
+                // A device that has halted stays so until the end: nothing that waits in it is executed any more.
+                if self.state() != DeviceState::Halted {
+                    self.set_state(DeviceState::Draining);
+                }
                 self.concern(self.all_queues(), true);
                 Ok(None)
             }

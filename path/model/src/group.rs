@@ -101,6 +101,10 @@ impl Device {
         arbiter
             .turn
             .try_with(|| {
+                // Looked at under the turn: what `has_stopped` has once found halted, and nothing in hand, stays so.
+                if self.state() == DeviceState::Halted {
+                    return Pick::Nothing;
+                }
                 let mut ready = 0;
                 for wq in bits(members) {
                     let queue = &self.wqs[wq];

@@ -28,7 +28,7 @@ use crate::sync::{AtomicU64, Ordering, Word};
 use crate::wq::{Entry, Submitter};
 use batch::Batch;
 use telpher_abi::perfmon::Event;
-use telpher_abi::registers::DeviceState;
+use telpher_abi::registers::{DeviceState, WqState};
 use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, OpFlags, Opcode, OperandId, Status, StatusByte};
 use telpher_mem::Fault;
 
@@ -114,6 +114,22 @@ impl Default for Lane {
 }
 
 impl Device {
+    /// True if a queue takes nothing, and nothing that it has taken is executed or touches memory any more: it is disabled, or
+    /// the device has halted, and none of its descriptors is in an engine's hand. May say `false` where somebody else is just
+    /// looking.
+    #[must_use]
+    pub fn has_stopped(&self, wq: usize) -> bool {
+        if self.wq_state(wq) == WqState::Disabled {
+            // Whoever disabled it has waited for its descriptors, or abandoned them.
+            return true;
+        }
+        // Under the turn in which engines take descriptors: what an engine took before is marked, and after it none takes any.
+        // What waits in a halted device is abandoned by the reset that must come first.
+        let group = &self.groups[self.group_of_wq(wq)].0;
+        let stopped = || self.state() == DeviceState::Halted && !self.in_progress(wq, u64::MAX, None, None);
+        group.turn.try_with(stopped).unwrap_or(false)
+    }
+
     /// True if a descriptor of the queue before `end` is in progress in any lane but `except`.
     pub(crate) fn in_progress(&self, wq: usize, end: u64, pasid: Option<u32>, except: Option<usize>) -> bool {
         self.lanes.as_flattened().iter().enumerate().any(|(index, lane)| {
@@ -353,9 +369,6 @@ impl Engine {
     /// Takes the next descriptor of the group. `None` if the phase moved on.
     #[inline]
     fn next_descriptor<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
-        if device.state() == DeviceState::Halted {
-            return Some(Step::Idle);
-        }
         let Some(group) = device.group_of_engine(self.index) else { return Some(Step::Idle) };
         let lane = &device.lanes[self.index][self.lane].0;
         let mark = |wq: usize, entry: &Entry| {
