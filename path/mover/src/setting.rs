@@ -1,0 +1,393 @@
+//! A policy in words: the names and values that a C or Python program, an environment and a tuning file write.
+//!
+//! One table ([`Policy::SETTINGS`]) says for each name what it takes, how it is read, and how it is written again, so that all
+//! doors spell a policy alike.
+
+use crate::policy::{Hint, OnFault, Policy, Retry};
+use crate::route::Route;
+use crate::threshold::Threshold;
+use crate::wait::{DEFAULT_PAUSES, Wait};
+use std::fmt::Write;
+use std::time::Duration;
+use telpher_abi::Opcode;
+
+/// One field of a [`Policy`] as people write it.
+#[derive(Clone, Copy)]
+pub struct Setting {
+    /// The field's name, words joined by hyphens.
+    pub name: &'static str,
+    /// What it takes, as a help text shows it.
+    pub takes: &'static str,
+    /// What it decides, in one sentence.
+    pub about: &'static str,
+    /// The policy with a value that was read; nothing if it is none.
+    read: fn(Policy, &str) -> Option<Policy>,
+    /// Writes a policy's value.
+    write: fn(&Policy) -> String,
+}
+
+impl std::fmt::Debug for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setting").field("name", &self.name).field("takes", &self.takes).finish_non_exhaustive()
+    }
+}
+
+/// Why a setting was not taken; the policy is as it was.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// No field has this name.
+    #[error("there is no setting '{name}'; there are {}", names())]
+    Name {
+        /// As it was written.
+        name: String,
+    },
+    /// The field does not take this value.
+    #[error("'{name}' does not take '{value}'; it takes {takes}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// As it was written.
+        value: String,
+        /// What it takes.
+        takes: &'static str,
+    },
+}
+
+fn names() -> String {
+    Policy::SETTINGS.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", ")
+}
+
+impl Policy {
+    /// Every setting, in the order of the fields.
+    pub const SETTINGS: &'static [Setting] = &[
+        Setting {
+            name: "threshold",
+            takes: "a size from which operations go to a device (4k, 1m), 'always' or 'never', for all operations or for some \
+                    (memory-move=64k,fill=never)",
+            about: "whether an operation goes to a device",
+            read: |policy, value| Some(Policy { threshold: read_threshold(policy.threshold, value)?, ..policy }),
+            write: |policy| write_threshold(&policy.threshold),
+        },
+        Setting {
+            name: "route",
+            takes: "first, round-robin or least-loaded",
+            about: "which queue is asked first",
+            read: |policy, value| Some(Policy { route: read_word(ROUTES, value)?, ..policy }),
+            write: |policy| write_word(ROUTES, &policy.route),
+        },
+        Setting {
+            name: "retry",
+            takes: "how often a full queue is asked again (64), and the time between two offers (64:10us)",
+            about: "how long a full queue is asked again",
+            read: |policy, value| Some(Policy { retry: read_retry(value)?, ..policy }),
+            write: |policy| format!("{}:{}", policy.retry.attempts, write_duration(policy.retry.pause)),
+        },
+        Setting {
+            name: "on-fault",
+            takes: "finish-on-cpu, touch-and-resubmit, with a limit of touches (touch-and-resubmit:4), or block",
+            about: "what happens on a page fault",
+            read: |policy, value| Some(Policy { on_fault: read_on_fault(value)?, ..policy }),
+            write: |policy| match policy.on_fault {
+                OnFault::FinishOnCpu => "finish-on-cpu".into(),
+                OnFault::TouchAndResubmit { limit } => format!("touch-and-resubmit:{limit}"),
+                OnFault::Block => "block".into(),
+            },
+        },
+        Setting {
+            name: "wait",
+            takes: "spin, pause, yield or sleep; yield with the looks before it begins (yield:256), sleep with these and the \
+                    time of one sleep (sleep:256:50us)",
+            about: "how threads wait",
+            read: |policy, value| Some(Policy { wait: read_wait(value)?, ..policy }),
+            write: |policy| match policy.wait {
+                Wait::Spin => "spin".into(),
+                Wait::Pause => "pause".into(),
+                Wait::Yield { pauses } => format!("yield:{pauses}"),
+                Wait::Sleep { pauses, interval } => format!("sleep:{pauses}:{}", write_duration(interval)),
+            },
+        },
+        Setting {
+            name: "hint",
+            takes: "cache or memory",
+            about: "where results land",
+            read: |policy, value| Some(Policy { hint: read_word(HINTS, value)?, ..policy }),
+            write: |policy| write_word(HINTS, &policy.hint),
+        },
+        Setting {
+            name: "capacity",
+            takes: "a number of descriptors from 1 to 1048576",
+            about: "how many descriptors are in flight at most",
+            read: |policy, value| {
+                let capacity = value.parse().ok().filter(|n| (1..=MOST_IN_FLIGHT).contains(n))?;
+                Some(Policy { capacity, ..policy })
+            },
+            write: |policy| policy.capacity.to_string(),
+        },
+        Setting {
+            name: "linger",
+            takes: "a time such as 1s or 500ms",
+            about: "how long the last handle's drop waits for jobs nobody waits for",
+            read: |policy, value| Some(Policy { linger: read_duration(value)?, ..policy }),
+            write: |policy| write_duration(policy.linger),
+        },
+    ];
+
+    /// Changes one field, given in words.
+    ///
+    /// ```
+    /// use telpher_mover::{Policy, Wait};
+    /// let mut policy = Policy::default();
+    /// policy.set("wait", "spin")?;
+    /// policy.set("threshold", "memory-move=64k,fill=never")?;
+    /// assert_eq!(policy.wait, Wait::Spin);
+    /// assert!(policy.set("wiat", "spin").unwrap_err().to_string().starts_with("there is no setting 'wiat'"));
+    /// # Ok::<(), telpher_mover::SettingError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`], with what is accepted.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+        let setting = Self::setting(name).ok_or_else(|| SettingError::Name { name: name.into() })?;
+        *self = (setting.read)(*self, value.trim()).ok_or_else(|| SettingError::Value {
+            name: setting.name,
+            value: value.into(),
+            takes: setting.takes,
+        })?;
+        Ok(())
+    }
+
+    /// One field in words, as [`Policy::set`] reads it; nothing if there is no such setting.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<String> {
+        Self::setting(name).map(|setting| (setting.write)(self))
+    }
+
+    fn setting(name: &str) -> Option<&'static Setting> {
+        Self::SETTINGS.iter().find(|setting| setting.name == name.trim())
+    }
+}
+
+/// The largest table of descriptors in flight that a setting may ask for. Source: derived; 128 MiB of slots and records.
+const MOST_IN_FLIGHT: u32 = 1 << 20;
+
+const ROUTES: &[(&str, Route)] =
+    &[("first", Route::First), ("round-robin", Route::RoundRobin), ("least-loaded", Route::LeastLoaded)];
+
+const HINTS: &[(&str, Hint)] = &[("cache", Hint::Cache), ("memory", Hint::Memory)];
+
+fn read_word<T: Copy>(words: &[(&str, T)], value: &str) -> Option<T> {
+    words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning)
+}
+
+fn write_word<T: PartialEq>(words: &[(&str, T)], meaning: &T) -> String {
+    words.iter().find(|(_, each)| each == meaning).map_or("", |(word, _)| word).into()
+}
+
+fn read_retry(value: &str) -> Option<Retry> {
+    let (attempts, pause) = value.split_once(':').unwrap_or((value, "0s"));
+    Some(Retry { attempts: attempts.parse().ok()?, pause: read_duration(pause)? })
+}
+
+fn read_on_fault(value: &str) -> Option<OnFault> {
+    match value.split_once(':') {
+        None => match value {
+            "finish-on-cpu" => Some(OnFault::FinishOnCpu),
+            "touch-and-resubmit" => Some(OnFault::default()),
+            "block" => Some(OnFault::Block),
+            _ => None,
+        },
+        Some(("touch-and-resubmit", limit)) => Some(OnFault::TouchAndResubmit { limit: limit.parse().ok()? }),
+        Some(_) => None,
+    }
+}
+
+/// One sleep, if a setting does not say how long. Source: assumed; the timer slack of a Linux thread, below which nothing sleeps.
+const NAP: Duration = Duration::from_micros(50);
+
+fn read_wait(value: &str) -> Option<Wait> {
+    let mut parts = value.split(':');
+    let word = parts.next()?;
+    let mut pauses = || parts.next().map_or(Some(DEFAULT_PAUSES), |text| text.parse().ok());
+    let wait = match word {
+        "spin" => Wait::Spin,
+        "pause" => Wait::Pause,
+        "yield" => Wait::Yield { pauses: pauses()? },
+        "sleep" => Wait::Sleep { pauses: pauses()?, interval: parts.next().map_or(Some(NAP), read_duration)? },
+        _ => return None,
+    };
+    parts.next().is_none().then_some(wait)
+}
+
+/// Operations a threshold is kept for: those that have a size.
+pub(crate) fn sized_operations() -> impl Iterator<Item = Opcode> {
+    Opcode::ALL.iter().copied().filter(|op| {
+        op.code() <= Opcode::CacheFlush.code() && !matches!(op, Opcode::Nop | Opcode::Batch | Opcode::Drain)
+    })
+}
+
+fn read_threshold(mut threshold: Threshold, value: &str) -> Option<Threshold> {
+    for part in value.split(',') {
+        threshold = match part.split_once('=') {
+            None => Threshold::all(read_limit(part)?),
+            Some((name, limit)) => {
+                let op = sized_operations().find(|op| op.name() == name.trim())?;
+                threshold.with(op, read_limit(limit)?)
+            }
+        };
+    }
+    Some(threshold)
+}
+
+/// What most operations have, then those that differ.
+fn write_threshold(threshold: &Threshold) -> String {
+    let common = threshold.of(Opcode::MemoryMove);
+    let mut text = write_limit(common);
+    for op in sized_operations().filter(|&op| threshold.of(op) != common) {
+        // Writing to a string does not fail.
+        let _ = write!(text, ",{}={}", op.name(), write_limit(threshold.of(op)));
+    }
+    text
+}
+
+/// A size from which on a device is asked: `64`, `4k`, `always`, `never`.
+pub(crate) fn read_limit(text: &str) -> Option<u64> {
+    let text = text.trim();
+    match text {
+        "always" => return Some(0),
+        "never" => return Some(u64::MAX),
+        _ => {}
+    }
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The same, written with the largest unit that leaves a whole number.
+pub(crate) fn write_limit(bytes: u64) -> String {
+    match bytes {
+        0 => "always".into(),
+        u64::MAX => "never".into(),
+        _ => {
+            let (unit, name) = [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")]
+                .into_iter()
+                .find(|(unit, _)| bytes.is_multiple_of(*unit))
+                .unwrap_or((1, ""));
+            format!("{}{name}", bytes / unit)
+        }
+    }
+}
+
+/// A time: a whole number and `ns`, `us`, `ms` or `s`.
+pub(crate) fn read_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number = digits.parse().ok()?;
+    Some(match &text[digits.len()..] {
+        "ns" => Duration::from_nanos(number),
+        "us" => Duration::from_micros(number),
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        _ => return None,
+    })
+}
+
+/// The same, written with the largest unit that leaves a whole number.
+pub(crate) fn write_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let (unit, name) = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]
+        .into_iter()
+        .find(|(unit, _)| nanos.is_multiple_of(*unit))
+        .unwrap_or((1, "ns"));
+    format!("{}{name}", nanos / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_reads_what_it_writes() {
+        let mut other = Policy::default();
+        for (name, value) in [
+            ("threshold", "64k,fill=never,compare=always,crc-generation=1000"),
+            ("route", "least-loaded"),
+            ("retry", "3:10us"),
+            ("on-fault", "touch-and-resubmit:9"),
+            ("wait", "sleep:7:20us"),
+            ("hint", "memory"),
+            ("capacity", "77"),
+            ("linger", "1500ms"),
+        ] {
+            other.set(name, value).unwrap();
+        }
+        for policy in [Policy::default(), other, Policy { threshold: Threshold::CPU, ..other }] {
+            let mut read = Policy { threshold: Threshold::DEVICE, wait: Wait::Pause, ..Policy::default() };
+            for setting in Policy::SETTINGS {
+                let value = policy.get(setting.name).unwrap();
+                read.set(setting.name, &value).unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!(read.get(setting.name).unwrap(), value);
+            }
+            for op in sized_operations() {
+                assert_eq!(read.threshold.of(op), policy.threshold.of(op), "{op:?}");
+            }
+            assert_eq!(Policy { threshold: policy.threshold, ..read }, policy);
+        }
+    }
+
+    #[test]
+    fn the_table_has_every_value_of_every_field() {
+        let mut policy = Policy::default();
+        for (name, values) in [
+            ("route", &["first", "round-robin", "least-loaded"][..]),
+            ("on-fault", &["finish-on-cpu", "touch-and-resubmit", "block"]),
+            ("wait", &["spin", "pause", "yield", "yield:3", "sleep", "sleep:3", "sleep:3:1ms"]),
+            ("hint", &["cache", "memory"]),
+            ("threshold", &["0", "4096", "4k", "1M", "2g", "always", "never", " memory-move = 1k , fill=2k"]),
+            ("retry", &["0", "64", "64:1us"]),
+        ] {
+            for value in values {
+                policy.set(name, value).unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_setting_does_not_take_is_a_sentence_and_changes_nothing() {
+        let mut policy = Policy::default();
+        for (name, value) in [
+            ("wait", "spin:3"),
+            ("wait", "sleep:3:1ms:4"),
+            ("wait", "yield:many"),
+            ("threshold", ""),
+            ("threshold", "4k,"),
+            ("threshold", "fill=64k,sort=4k"),
+            ("threshold", "99999999999g"),
+            ("threshold", "4kk"),
+            ("threshold", "-1"),
+            ("threshold", "4é"),
+            ("on-fault", "block:3"),
+            ("capacity", "0"),
+            ("capacity", "1048577"),
+            ("linger", "1"),
+            ("linger", "1h"),
+            ("retry", "64:1"),
+            ("hint", "l3"),
+            ("route", "Second"),
+        ] {
+            let error = policy.set(name, value).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{name}' does not take '{value}'; it takes ")), "{error}");
+            assert_eq!(policy, Policy::default());
+        }
+        let error = policy.set("colour", "red").unwrap_err().to_string();
+        assert!(error.contains("threshold, route, retry"), "{error}");
+        assert_eq!(policy.get("colour"), None);
+    }
+}
