@@ -11,6 +11,7 @@
 //! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
 //! Region            owned pages, 4 KiB or 2 MiB
 //! Lineage           tells a forked child from its parent
+//! Nodes             which NUMA node a thread or a page is on
 //! hook              the same faults, answered by a signal handler that is not ours
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
@@ -25,6 +26,7 @@ mod local;
 mod map;
 #[cfg(any(test, feature = "test-util"))]
 mod mock;
+mod nodes;
 #[cfg(any(test, feature = "test-util"))]
 mod pages;
 mod presence;
@@ -39,6 +41,7 @@ pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::MapError;
 #[cfg(any(test, feature = "test-util"))]
 pub use mock::{MockSpace, PageRequest};
+pub use nodes::Nodes;
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
 pub use presence::Pagemap;

@@ -50,6 +50,7 @@ mod split;
 mod sync;
 mod threshold;
 mod time;
+mod topology;
 mod wait;
 
 pub use batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
@@ -66,6 +67,7 @@ pub use setting::{Setting, SettingError};
 pub use split::Split;
 pub use threshold::{DEFAULT_THRESHOLD, Threshold};
 pub use time::{Clock, ManualClock, Moment, Rest, SystemClock};
+pub use topology::{SystemTopology, Topology};
 pub use wait::{DEFAULT_PAUSES, Wait};
 
 pub use telpher_abi::Opcode;

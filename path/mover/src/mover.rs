@@ -9,6 +9,7 @@ use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::scope::Scope;
 use crate::time::{Clock, SystemClock};
+use crate::topology::{SystemTopology, Topology};
 use std::sync::Arc;
 use telpher_abi::Opcode;
 use telpher_mem::{StableBuf, StableBufMut};
@@ -57,7 +58,18 @@ impl Mover {
         policy: Policy,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Mover { shared: Arc::new(Shared::new(portals, policy, clock)) }
+        Mover { shared: Arc::new(Shared::new(portals, policy, clock, SystemTopology::shared)) }
+    }
+
+    /// The same with a clock and a machine of one's own.
+    #[must_use]
+    pub fn with_topology(
+        portals: impl IntoIterator<Item = Arc<dyn Portal>>,
+        policy: Policy,
+        clock: Arc<dyn Clock>,
+        topology: Arc<dyn Topology>,
+    ) -> Self {
+        Mover { shared: Arc::new(Shared::new(portals, policy, clock, || topology)) }
     }
 
     /// A mover without a device.

@@ -4,21 +4,34 @@ use crate::ask::Ask;
 use crate::credit::{Credit, Credits};
 use crate::report::Bomb;
 use crate::sync::{AtomicU32, Ordering};
+use crate::topology::{Places, Topology};
 use std::sync::Arc;
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, Submission};
 
 /// Which queue is asked first; if it is full the others follow in their order.
+///
+/// Where all queues are on one node, or nobody knows where they are, [`Local`](Route::Local) and
+/// [`PushPull`](Route::PushPull) are [`RoundRobin`](Route::RoundRobin). What a queue's node is says
+/// [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node); what the machine's nodes are, a
+/// [`Topology`](crate::Topology).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Route {
     /// Always the first.
     First,
-    /// Each descriptor the next one.
-    #[default]
+    /// Each operation the next one. Source: *Data movement with DSA*, §5.2, for many small tasks.
     RoundRobin,
     /// The one with the fewest descriptors of this mover in flight.
     LeastLoaded,
+    /// In turn those nearest to the thread that asks: the way to the portal is short, and memory is mostly where its threads are.
+    /// Source: guideline G4 (Kuper et al., ASPLOS 2024, §6.2: "the ideal case in most scenarios favors having data local"), and
+    /// *Data movement with DSA*, §3.2.3: "utilizing off-socket DSAs proves disadvantageous in the average case".
+    #[default]
+    Local,
+    /// Those nearest to the source and those nearest to the destination: the two in turn for one operation, both for one that is
+    /// split. Source: *Data movement with DSA*, §3.2.3 and §3.3: close to the peak of four devices, with two.
+    PushPull,
 }
 
 /// What a queue and its device can do, as the state machines need it.
@@ -130,11 +143,16 @@ pub(crate) struct Lanes {
     /// The smallest of the lanes' largest transfers.
     max_transfer: u64,
     turn: AtomicU32,
+    /// Which lanes are near what, if that makes a difference.
+    places: Option<Places>,
 }
 
 impl Lanes {
     /// One lane for each portal; one that comes twice has one lane, whose credits are all there are.
-    pub(crate) fn new(portals: impl IntoIterator<Item = Arc<dyn Portal>>) -> Self {
+    pub(crate) fn new(
+        portals: impl IntoIterator<Item = Arc<dyn Portal>>,
+        topology: impl FnOnce() -> Arc<dyn Topology>,
+    ) -> Self {
         let mut lanes: Vec<Lane> = Vec::new();
         for portal in portals {
             // By address alone: the same portal may come with two vtables.
@@ -143,7 +161,8 @@ impl Lanes {
             }
         }
         let max_transfer = lanes.iter().map(|lane| lane.limits.max_transfer).min().unwrap_or(0);
-        Lanes { lanes: lanes.into(), max_transfer, turn: AtomicU32::new(0) }
+        let nodes: Vec<_> = lanes.iter().map(|lane| lane.portal.info().numa_node).collect();
+        Lanes { places: Places::of(&nodes, topology), lanes: lanes.into(), max_transfer, turn: AtomicU32::new(0) }
     }
 
     pub(crate) fn all(&self) -> &[Lane] {
@@ -155,15 +174,27 @@ impl Lanes {
         self.max_transfer
     }
 
-    /// Up to `ways` lanes for the parts of an ask, the one to ask first in front, then those of other devices, then the rest.
+    /// Up to `ways` lanes for the parts of an ask, those to ask first in front: of different devices if there are as many, and
+    /// only near ones if the route is by node.
     pub(crate) fn several(&self, route: Route, ask: &Ask, ways: u32) -> Vec<usize> {
-        let first = self.first(route);
+        let in_turn = |lanes: &[usize], first: usize| -> Vec<usize> {
+            (0..lanes.len()).map(|i| lanes[(first + i) % lanes.len()]).collect()
+        };
+        let order = match (route, &self.places) {
+            (Route::Local, Some(places)) => in_turn(places.near_thread(), self.turn()),
+            (Route::PushPull, Some(places)) => {
+                let turn = self.turn();
+                let [read, written] = places.near_memory(ask).map(|lanes| in_turn(lanes, turn));
+                // One of each side, again and again: what one side has more of comes behind.
+                let most = read.len().max(written.len());
+                (0..most).flat_map(|i| [read.get(i), written.get(i)]).flatten().copied().collect()
+            }
+            _ => in_turn(&Vec::from_iter(0..self.lanes.len()), self.first(route, ask)),
+        };
         let ways = (ways.max(1) as usize).min(self.lanes.len());
         let mut chosen: Vec<usize> = Vec::with_capacity(ways);
-        let in_turn = || (0..self.lanes.len()).map(|i| (first + i) % self.lanes.len());
-        let suits = |&lane: &usize| ask.cut(&self.lanes[lane].limits).is_some();
         for other_devices in [true, false] {
-            for lane in in_turn().filter(suits) {
+            for &lane in order.iter().filter(|&&lane| ask.cut(&self.lanes[lane].limits).is_some()) {
                 let device = &self.lanes[lane].device;
                 let known = |&other: &usize| other == lane || other_devices && self.lanes[other].device == *device;
                 if chosen.len() < ways && !chosen.iter().any(known) {
@@ -174,16 +205,30 @@ impl Lanes {
         chosen
     }
 
-    /// Index of the lane to ask first; 0 if there is none at all.
-    pub(crate) fn first(&self, route: Route) -> usize {
+    fn turn(&self) -> usize {
+        // Relaxed: only the number counts, and any order of turns is a fair one.
+        self.turn.fetch_add(1, Ordering::Relaxed) as usize
+    }
+
+    /// Index of the lane to ask first for an ask; 0 if there is none at all.
+    #[inline]
+    pub(crate) fn first(&self, route: Route, ask: &Ask) -> usize {
         if self.lanes.len() < 2 {
             return 0;
         }
-        match route {
-            Route::First => 0,
-            // Relaxed: only the number counts, and any order of turns is a fair one.
-            Route::RoundRobin => self.turn.fetch_add(1, Ordering::Relaxed) as usize % self.lanes.len(),
-            Route::LeastLoaded => (0..self.lanes.len()).min_by_key(|&i| self.lanes[i].load()).unwrap_or(0),
+        match (route, &self.places) {
+            (Route::First, _) => 0,
+            (Route::RoundRobin, _) | (Route::Local | Route::PushPull, None) => self.turn() % self.lanes.len(),
+            (Route::LeastLoaded, _) => (0..self.lanes.len()).min_by_key(|&i| self.lanes[i].load()).unwrap_or(0),
+            (Route::Local, Some(places)) => {
+                let near = places.near_thread();
+                near[self.turn() % near.len()]
+            }
+            (Route::PushPull, Some(places)) => {
+                let turn = self.turn();
+                let near = places.near_memory(ask)[turn % 2];
+                near[turn / 2 % near.len()]
+            }
         }
     }
 }
@@ -212,10 +257,14 @@ pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &crate::
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::topology::SystemTopology;
     use telpher_portal::mock::MockPortal;
 
     fn lanes(modes: &[QueueMode]) -> Lanes {
-        Lanes::new(modes.iter().map(|&mode| Arc::new(MockPortal::new(mode, 2)) as Arc<dyn Portal>))
+        Lanes::new(
+            modes.iter().map(|&mode| Arc::new(MockPortal::new(mode, 2)) as Arc<dyn Portal>),
+            SystemTopology::shared,
+        )
     }
 
     #[test]
@@ -234,7 +283,10 @@ mod tests {
     #[test]
     fn a_portal_given_twice_is_one_lane_with_the_credits_of_one_queue() {
         let portal: Arc<dyn Portal> = Arc::new(MockPortal::new(QueueMode::Dedicated, 1));
-        let lanes = Lanes::new([Arc::clone(&portal), Arc::new(MockPortal::new(QueueMode::Dedicated, 1)), portal]);
+        let lanes = Lanes::new(
+            [Arc::clone(&portal), Arc::new(MockPortal::new(QueueMode::Dedicated, 1)), portal],
+            SystemTopology::shared,
+        );
         assert_eq!(lanes.all().len(), 2);
         let entry = lanes.all()[0].enter().unwrap();
         assert!(lanes.all()[0].enter().is_none());
@@ -252,10 +304,11 @@ mod tests {
     #[test]
     fn round_robin_takes_turns_and_least_loaded_the_emptiest() {
         let lanes = lanes(&[QueueMode::Shared, QueueMode::Shared, QueueMode::Shared]);
-        assert_eq!([0; 4].map(|_| lanes.first(Route::RoundRobin)), [0, 1, 2, 0]);
+        let ask = Ask::new(Descriptor::nop(), 0);
+        assert_eq!([0; 4].map(|_| lanes.first(Route::RoundRobin, &ask)), [0, 1, 2, 0]);
         let held = [lanes.all()[0].enter().unwrap(), lanes.all()[2].enter().unwrap()];
-        assert_eq!(lanes.first(Route::LeastLoaded), 1);
-        assert_eq!(lanes.first(Route::First), 0);
+        assert_eq!(lanes.first(Route::LeastLoaded, &ask), 1);
+        assert_eq!(lanes.first(Route::First, &ask), 0);
         let [a, b] = held;
         lanes.all()[0].leave(a);
         lanes.all()[2].leave(b);

@@ -12,6 +12,7 @@ const ROOMS: &[&str] = &[
     "base/mem/src/local/kernels.rs",
     "base/mem/src/local/trap.rs",
     "base/mem/src/map.rs",
+    "base/mem/src/nodes.rs",
     "base/mem/src/pages.rs",
     "base/mem/src/presence.rs",
     "base/mem/src/region.rs",

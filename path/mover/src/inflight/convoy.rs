@@ -115,6 +115,10 @@ enum Stage {
 impl Convoy {
     fn new(shared: &Shared, members: Vec<Member>) -> Self {
         let n = members.len();
+        // The first that has buffers speaks for all.
+        let asks = || members.iter().map(|member| member.course.rest());
+        let typical = asks().find(|ask| ask.transfer() > 0).or(asks().next());
+        let lane = typical.map_or(0, |ask| shared.lanes.first(shared.policy.route, ask));
         Convoy {
             members,
             list: vec![Descriptor::nop(); n],
@@ -122,7 +126,7 @@ impl Convoy {
             stage: Stage::Choose,
             next: 0,
             failed: None,
-            lane: shared.lanes.first(shared.policy.route),
+            lane,
             lanes_tried: 0,
             offers: 0,
             singly: false,

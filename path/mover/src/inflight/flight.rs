@@ -57,8 +57,8 @@ impl Flight {
     /// From the first `step` on, until `step` returns `Ready` or [`Flight::abort`] gives up the leg to a slot together with
     /// the memory: every range of `ask` is valid for reads, its destinations for writes, and nobody else touches them.
     pub(super) unsafe fn new(shared: &Shared, ask: Ask) -> Self {
+        let lane = shared.lanes.first(shared.policy.route, &ask);
         let course = Course::new(ask);
-        let lane = shared.lanes.first(shared.policy.route);
         Flight { course, stage: Stage::Ready, lane, lanes_tried: 0, offers: 0, offers_ever: 0 }
     }
 
@@ -96,7 +96,7 @@ impl Flight {
         on_cpu: bool,
         record: Option<CompletionRecord>,
     ) -> Self {
-        let lane = shared.lanes.first(shared.policy.route);
+        let lane = shared.lanes.first(shared.policy.route, course.rest());
         let stage = record.map_or(Stage::Ready, Stage::Landed);
         let lanes_tried = if on_cpu { usize::MAX } else { 0 };
         Flight { course, stage, lane, lanes_tried, offers: 0, offers_ever: 0 }

@@ -6,6 +6,7 @@ use crate::costs::Costs;
 use crate::policy::Policy;
 use crate::route::Lanes;
 use crate::time::{Clock, Moment};
+use crate::topology::Topology;
 use crate::wait::Waiter;
 use std::sync::Arc;
 use std::task::Poll;
@@ -29,8 +30,9 @@ impl Shared {
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
         policy: Policy,
         clock: Arc<dyn Clock>,
+        topology: impl FnOnce() -> Arc<dyn Topology>,
     ) -> Self {
-        let lanes = Lanes::new(portals);
+        let lanes = Lanes::new(portals, topology);
         let capacity = if lanes.all().is_empty() { 0 } else { policy.capacity };
         let costs = Costs::new(lanes.all().len());
         Shared { lanes, costs, table: Table::new(capacity), policy, clock }

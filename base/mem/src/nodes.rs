@@ -1,0 +1,170 @@
+//! NUMA nodes: how many there are, how far apart, and which one a thread or a page is on, as the kernel tells it.
+#![allow(unsafe_code, reason = "move_pages, asked where a page is and told to move none")]
+
+use std::path::Path;
+
+/// Distance of a node from itself, and what is assumed between two nodes if the firmware says nothing. Source: ACPI 6.5, §5.2.17
+/// (SLIT), and the kernel's LOCAL_DISTANCE and REMOTE_DISTANCE.
+const LOCAL: u32 = 10;
+const REMOTE: u32 = 20;
+
+/// The most nodes that are believed in. Source: Linux, NODES_SHIFT is at most 10.
+const MOST: u32 = 1 << 10;
+
+/// The nodes of a machine, read once: a node that comes or goes later is not noticed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nodes {
+    /// By CPU number.
+    of_cpu: Vec<Option<u32>>,
+    /// `distances[a][b]`; empty for a node that is not online.
+    distances: Vec<Vec<u32>>,
+}
+
+impl Nodes {
+    /// Those of this machine. Where the kernel has no NUMA there is one node, 0.
+    #[must_use]
+    pub fn of_this_machine() -> Nodes {
+        Self::read(Path::new("/sys/devices/system/node"))
+    }
+
+    /// Those that a directory like `/sys/devices/system/node` describes.
+    #[must_use]
+    pub fn read(directory: &Path) -> Nodes {
+        let text = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap_or_default();
+        let online = list(&text("online"));
+        let mut nodes = Nodes { of_cpu: Vec::new(), distances: Vec::new() };
+        for &node in online.iter().filter(|&&node| node < MOST) {
+            let at = node as usize;
+            nodes.distances.resize(nodes.distances.len().max(at + 1), Vec::new());
+            // One number for each node online, in their order.
+            let mut row = Vec::new();
+            for (to, distance) in online.iter().zip(text(&format!("node{node}/distance")).split_whitespace()) {
+                let to = (*to as usize).min(MOST as usize);
+                row.resize(row.len().max(to + 1), REMOTE);
+                row[to] = distance.parse().unwrap_or(REMOTE);
+            }
+            nodes.distances[at] = row;
+            for cpu in list(&text(&format!("node{node}/cpulist"))) {
+                let cpu = cpu as usize;
+                nodes.of_cpu.resize(nodes.of_cpu.len().max(cpu + 1), None);
+                nodes.of_cpu[cpu] = Some(node);
+            }
+        }
+        if nodes.distances.is_empty() {
+            nodes.distances = vec![vec![LOCAL]];
+        }
+        nodes
+    }
+
+    /// One more than the highest node's number.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        // At most `MOST`.
+        u32::try_from(self.distances.len()).unwrap_or(MOST)
+    }
+
+    /// How far one node's memory is for another, 10 for its own (the firmware's relative numbers).
+    #[must_use]
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        let known = self.distances.get(from as usize).and_then(|row| row.get(to as usize));
+        known.copied().unwrap_or(if from == to { LOCAL } else { REMOTE })
+    }
+
+    /// The node of the CPU this thread runs on at the moment.
+    #[must_use]
+    pub fn of_this_thread(&self) -> Option<u32> {
+        match self.count() {
+            1 => Some(0),
+            _ => self.of_cpu.get(rustix::thread::sched_getcpu()).copied().flatten(),
+        }
+    }
+
+    /// The node of the page that holds `address` in this process; nothing if none is there yet, or the kernel does not say. A
+    /// system call if there is more than one node.
+    #[must_use]
+    pub fn of_page(&self, address: u64) -> Option<u32> {
+        if self.count() == 1 {
+            return Some(0);
+        }
+        let mut status: libc::c_int = -1;
+        let pages = [address];
+        // SAFETY: one address and one place for one answer, both alive for the call; without a list of nodes nothing is moved,
+        // and an address where nothing is mapped is an answer.
+        let asked = unsafe {
+            let nodes = std::ptr::null::<libc::c_int>();
+            libc::syscall(libc::SYS_move_pages, 0, 1_usize, pages.as_ptr(), nodes, &raw mut status, 0)
+        };
+        if asked == 0 { u32::try_from(status).ok() } else { None }
+    }
+}
+
+/// `0-3,8` as numbers; what is none is passed by, and no list is longer than a machine can be.
+fn list(text: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    };
+    let ranges = text.trim().split(',').filter_map(range);
+    ranges.flat_map(|(first, last): (u32, u32)| (first..=last).take(1 << 13)).take(1 << 13).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of files under a directory that goes with the test.
+    fn tree(name: &str, files: &[(&str, &str)]) -> Nodes {
+        let root = std::env::temp_dir().join(format!("telpher-nodes-{name}-{}", std::process::id()));
+        for (path, text) in files {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let nodes = Nodes::read(&root);
+        let _ = std::fs::remove_dir_all(root);
+        nodes
+    }
+
+    #[test]
+    fn nodes_with_gaps_and_without_cpus_are_read() {
+        let nodes = tree(
+            "gaps",
+            &[
+                ("online", "0-1,8\n"),
+                ("node0/cpulist", "0-1,4\n"),
+                ("node0/distance", "10 21 13\n"),
+                ("node1/cpulist", "2-3\n"),
+                ("node1/distance", "21 10 23\n"),
+                ("node8/cpulist", "\n"),
+                ("node8/distance", "13 23 10\n"),
+            ],
+        );
+        assert_eq!(nodes.count(), 9);
+        assert_eq!([(0, 0), (0, 1), (0, 8), (8, 0), (1, 8)].map(|(a, b)| nodes.distance(a, b)), [10, 21, 13, 13, 23]);
+        // Nobody said.
+        assert_eq!([(3, 3), (3, 0), (99, 1)].map(|(a, b)| nodes.distance(a, b)), [10, 20, 20]);
+        assert_eq!(nodes.of_cpu, [Some(0), Some(0), Some(1), Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn nonsense_is_one_node() {
+        for online in ["", "banana", "7-3", "99999999"] {
+            assert_eq!(tree("nonsense", &[("online", online)]).count(), 1, "{online}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_knows_where_this_thread_and_its_stack_are() {
+        let nodes = Nodes::of_this_machine();
+        let here = 0_u8;
+        let address = (&raw const here).expose_provenance() as u64;
+        assert!(nodes.of_this_thread().is_some_and(|node| node < nodes.count()));
+        assert!(nodes.of_page(address).is_none_or(|node| node < nodes.count()));
+        // Asked in earnest, whatever the number of nodes.
+        let two = Nodes { distances: vec![vec![10, 20], vec![20, 10]], of_cpu: nodes.of_cpu };
+        assert_eq!(two.of_page(8), None, "nothing is mapped there");
+        if let Some(node) = two.of_page(address) {
+            assert!(Path::new(&format!("/sys/devices/system/node/node{node}")).exists());
+        }
+    }
+}
