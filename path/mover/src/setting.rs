@@ -5,6 +5,7 @@
 
 use crate::policy::{Hint, OnFault, Policy, Retry};
 use crate::route::Route;
+use crate::split::Split;
 use crate::threshold::Threshold;
 use crate::wait::{DEFAULT_PAUSES, Wait};
 use std::fmt::Write;
@@ -71,10 +72,28 @@ impl Policy {
         },
         Setting {
             name: "route",
-            takes: "first, round-robin or least-loaded",
+            takes: "first, round-robin, least-loaded, local or push-pull",
             about: "which queue is asked first",
             read: |policy, value| Some(Policy { route: read_word(ROUTES, value)?, ..policy }),
             write: |policy| write_word(ROUTES, &policy.route),
+        },
+        Setting {
+            name: "split",
+            takes: "a size from which an operation is cut into parts (1m), 'always' or 'never', and how many queues they go to \
+                    (1m:2)",
+            about: "how a long operation is shared out over queues",
+            read: |policy, value| Some(Policy { split: read_split(policy.split, value)?, ..policy }),
+            write: |policy| format!("{}:{}", write_limit(policy.split.above), policy.split.ways),
+        },
+        Setting {
+            name: "hybrid",
+            takes: "on or off",
+            about: "whether the thread that waits for a long operation does parts of it",
+            read: |policy, value| {
+                let hybrid = read_word(SWITCH, value)?;
+                Some(Policy { split: Split { hybrid, ..policy.split }, ..policy })
+            },
+            write: |policy| write_word(SWITCH, &policy.split.hybrid),
         },
         Setting {
             name: "retry",
@@ -172,8 +191,15 @@ impl Policy {
 /// The largest table of descriptors in flight that a setting may ask for. Source: derived; 128 MiB of slots and records.
 const MOST_IN_FLIGHT: u32 = 1 << 20;
 
-const ROUTES: &[(&str, Route)] =
-    &[("first", Route::First), ("round-robin", Route::RoundRobin), ("least-loaded", Route::LeastLoaded)];
+const ROUTES: &[(&str, Route)] = &[
+    ("first", Route::First),
+    ("round-robin", Route::RoundRobin),
+    ("least-loaded", Route::LeastLoaded),
+    ("local", Route::Local),
+    ("push-pull", Route::PushPull),
+];
+
+const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
 
 const HINTS: &[(&str, Hint)] = &[("cache", Hint::Cache), ("memory", Hint::Memory)];
 
@@ -183,6 +209,14 @@ fn read_word<T: Copy>(words: &[(&str, T)], value: &str) -> Option<T> {
 
 fn write_word<T: PartialEq>(words: &[(&str, T)], meaning: &T) -> String {
     words.iter().find(|(_, each)| each == meaning).map_or("", |(word, _)| word).into()
+}
+
+fn read_split(split: Split, value: &str) -> Option<Split> {
+    let (above, ways) = match value.split_once(':') {
+        None => (value, split.ways),
+        Some((above, ways)) => (above, ways.parse().ok().filter(|&ways| ways > 0)?),
+    };
+    Some(Split { above: read_limit(above)?, ways, ..split })
 }
 
 fn read_retry(value: &str) -> Option<Retry> {
@@ -318,7 +352,9 @@ mod tests {
         let mut other = Policy::default();
         for (name, value) in [
             ("threshold", "64k,fill=never,compare=always,crc-generation=1000"),
-            ("route", "least-loaded"),
+            ("route", "push-pull"),
+            ("split", "256k:4"),
+            ("hybrid", "on"),
             ("retry", "3:10us"),
             ("on-fault", "touch-and-resubmit:9"),
             ("wait", "sleep:7:20us"),
@@ -346,7 +382,9 @@ mod tests {
     fn the_table_has_every_value_of_every_field() {
         let mut policy = Policy::default();
         for (name, values) in [
-            ("route", &["first", "round-robin", "least-loaded"][..]),
+            ("route", &["first", "round-robin", "least-loaded", "local", "push-pull"][..]),
+            ("split", &["never", "1m", "always", "1m:2", "64k:8"]),
+            ("hybrid", &["on", "off"]),
             ("on-fault", &["finish-on-cpu", "touch-and-resubmit", "block"]),
             ("wait", &["spin", "pause", "yield", "yield:3", "sleep", "sleep:3", "sleep:3:1ms"]),
             ("hint", &["cache", "memory"]),
@@ -381,13 +419,17 @@ mod tests {
             ("retry", "64:1"),
             ("hint", "l3"),
             ("route", "Second"),
+            ("split", "1m:0"),
+            ("split", "1m:2:3"),
+            ("split", ":2"),
+            ("hybrid", "perhaps"),
         ] {
             let error = policy.set(name, value).unwrap_err().to_string();
             assert!(error.starts_with(&format!("'{name}' does not take '{value}'; it takes ")), "{error}");
             assert_eq!(policy, Policy::default());
         }
         let error = policy.set("colour", "red").unwrap_err().to_string();
-        assert!(error.contains("threshold, route, retry"), "{error}");
+        assert!(error.contains("threshold, route, split, hybrid, retry"), "{error}");
         assert_eq!(policy.get("colour"), None);
     }
 }
