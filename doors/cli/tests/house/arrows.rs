@@ -50,7 +50,12 @@ const HOUSE: &[Rule] = &[
     // what outsiders touch: on all below, never on each other
     rule("doors", "cli", BELOW_DOORS, &[]),
     rule("doors", "capi", &["mover", "device", "cache", "vhost", "tier", "digest", "fabric", "mem", "abi"], &[]),
-    rule("doors", "python", &["mover", "device", "cache", "vhost", "tier", "digest", "fabric", "mem", "abi"], &[]),
+    rule(
+        "doors",
+        "python",
+        &["mover", "device", "cache", "vhost", "tier", "digest", "fabric", "portal", "mem", "abi"],
+        &[],
+    ),
     rule("doors", "preload", &["mover", "device", "interpose", "mem", "abi"], &[]),
     // the virtual device: its host, the part inside a program, and the words between the two (decision 0003)
     rule("doors", "vdev", &["vdev-wire", "model", "device", "portal", "mem", "abi"], &[]),

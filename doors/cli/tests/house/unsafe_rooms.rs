@@ -42,6 +42,7 @@ const ROOMS: &[&str] = &[
     "path/mover/src/scope.rs",
     "lab/conformance/src/arena.rs",
     "doors/cli/src/ffi.rs",
+    "doors/python/src/view.rs",
     "doors/vdev/src/host/execute.rs",
     "doors/vdev/src/host/peer.rs",
     "doors/vdev/src/host/share.rs",

@@ -1,0 +1,105 @@
+//! `telpher.Batch`: operations that are submitted together.
+
+use crate::dif::Dif;
+use crate::job::{Job, Members, Taker, taker};
+use crate::mover::record;
+use crate::operations::{Pattern, ShortPattern, operations};
+use crate::result::DifTags;
+use crate::view::{Lie, View, ViewMut, disjoint, lie};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use telpher_mover::CrcMode;
+
+/// A list of operations that are submitted together: one descriptor to the device, one wait for all. Each method adds one and
+/// returns its index; `submit()` sends them and returns a `Job` whose result is the list of theirs, with the exception in place of
+/// the result where one failed.
+#[pyclass(frozen, module = "telpher", name = "Batch")]
+pub(crate) struct Batch(Mutex<Option<Begun>>);
+
+struct Begun {
+    batch: telpher_mover::Batch,
+    takers: Vec<Taker>,
+}
+
+impl Batch {
+    pub(crate) fn new(mover: &telpher_mover::Mover) -> Self {
+        Batch(Mutex::new(Some(Begun { batch: mover.batch(), takers: Vec::new() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Begun>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add<B: Send + 'static>(
+        &self,
+        add: impl FnOnce(&mut telpher_mover::Batch) -> telpher_mover::Key<B>,
+    ) -> PyResult<usize> {
+        let mut begun = self.lock();
+        let begun = begun.as_mut().ok_or_else(|| PyValueError::new_err("this batch was submitted"))?;
+        let key = add(&mut begun.batch);
+        begun.takers.push(taker(key));
+        Ok(begun.takers.len() - 1)
+    }
+}
+
+macro_rules! batch_methods {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident, $name_async:ident ($($arg:ident: $Arg:ty),*)
+            = ($($signature:tt)*), reads [$($read:ident),*], writes [$($write:ident),*], |$front:ident| $call:expr;
+    )*) => {
+        #[pymethods]
+        impl Batch {
+            /// Adds a copy of `src` to `dst`, which is equally long; the two may overlap.
+            fn copy(&self, src: View, dst: ViewMut) -> PyResult<usize> {
+                match lie(src, dst) {
+                    Lie::Apart(src, dst) => self.add(|batch| batch.copy(src, dst)),
+                    Lie::Over(overlap) => {
+                        let (from, to) = overlap.course();
+                        self.add(|batch| batch.copy_within(overlap, from, to))
+                    }
+                }
+            }
+
+            /// Applies the first `size` bytes of a delta record (all of them, if left out) to `dst`. The record is read now.
+            #[pyo3(signature = (delta, dst, size=None))]
+            #[allow(clippy::needless_pass_by_value, reason = "a view is held for the call")]
+            fn apply_delta(&self, delta: View, dst: ViewMut, size: Option<u32>) -> PyResult<usize> {
+                let (record, size) = record(&delta, size)?;
+                self.add(|batch| batch.apply_delta(record, dst, size))
+            }
+
+            /// The next operation, and so everything after it, begins only when every one before has succeeded; if one did not,
+            /// the rest fails as abandoned.
+            fn fence(&self) -> PyResult<()> {
+                let mut begun = self.lock();
+                let begun = begun.as_mut().ok_or_else(|| PyValueError::new_err("this batch was submitted"))?;
+                begun.batch.fence();
+                Ok(())
+            }
+
+            /// Sends the list; afterwards it takes nothing more.
+            fn submit(&self, py: Python<'_>) -> PyResult<Job> {
+                let begun = self.lock().take().ok_or_else(|| PyValueError::new_err("this batch was submitted"))?;
+                let Begun { batch, takers } = begun;
+                let job = py.detach(|| batch.submit());
+                Ok(Job::new(Box::new(Members { job, takers }), true))
+            }
+
+            fn __len__(&self) -> usize {
+                self.lock().as_ref().map_or(0, |begun| begun.takers.len())
+            }
+
+            $(
+                $(#[$doc])*
+                #[pyo3(signature = ($($signature)*))]
+                fn $name(&self, $($arg: $Arg),*) -> PyResult<usize> {
+                    disjoint(&[$(&$read),*], &[$(&$write),*])?;
+                    self.add(|$front| $call)
+                }
+            )*
+        }
+    };
+}
+operations!(batch_methods);

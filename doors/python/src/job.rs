@@ -1,0 +1,199 @@
+//! An operation under way, and how a Python thread or task waits for it.
+
+use crate::error::{Error, raised};
+use crate::result::{Ended, via};
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use telpher_mover::{BatchDone, BatchJob, Done, JobError, Key};
+
+/// How long a wait goes on before it looks whether a signal has come, so that Ctrl-C is heard.
+/// Source: assumed; shorter than anybody notices, longer than nearly every job.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// A job of any operation.
+pub(crate) trait Flying: Send {
+    /// Waits for at most so long; true if it has ended.
+    fn within(&mut self, at_most: Duration) -> bool;
+
+    /// What it came to; only after `within` was true.
+    fn ended(self: Box<Self>) -> Vec<Ended>;
+}
+
+impl<B: Send + 'static> Flying for telpher_mover::Job<B> {
+    fn within(&mut self, at_most: Duration) -> bool {
+        self.wait_for(at_most)
+    }
+
+    fn ended(self: Box<Self>) -> Vec<Ended> {
+        let Done { result, via, .. } = self.wait();
+        vec![Ended { result, via }]
+    }
+}
+
+/// Takes one member's result from a batch.
+pub(crate) type Taker = Box<dyn FnOnce(&mut BatchDone) -> Ended + Send>;
+
+/// The taker of a member.
+pub(crate) fn taker<B: Send + 'static>(key: Key<B>) -> Taker {
+    Box::new(move |done| {
+        let Done { result, via, .. } = done.take(key);
+        Ended { result, via }
+    })
+}
+
+/// A batch and who takes its members' results.
+pub(crate) struct Members {
+    pub(crate) job: BatchJob,
+    pub(crate) takers: Vec<Taker>,
+}
+
+impl Flying for Members {
+    fn within(&mut self, at_most: Duration) -> bool {
+        self.job.wait_for(at_most)
+    }
+
+    fn ended(self: Box<Self>) -> Vec<Ended> {
+        let mut done = self.job.wait();
+        self.takers.into_iter().map(|taker| taker(&mut done)).collect()
+    }
+}
+
+enum State {
+    Flying(Box<dyn Flying>),
+    Ended(Vec<Ended>),
+    /// Another thread waits for it.
+    Lent,
+}
+
+/// An operation under way. `await` it, or call `result()`; until it is done nobody may write its buffers, nor read those it
+/// writes. Dropping it does not stop it: its buffers are kept until the device is done with them.
+#[pyclass(frozen, generic, weakref, module = "telpher", name = "Job")]
+pub(crate) struct Job {
+    state: Mutex<State>,
+    /// A batch, whose result is a list.
+    many: bool,
+}
+
+impl Job {
+    pub(crate) fn new(flying: Box<dyn Flying>, many: bool) -> Self {
+        Job { state: Mutex::new(State::Flying(flying)), many }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while it was locked left it `Lent`, which is answered with an exception.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks for at most so long; true if it has ended. Nobody holds the lock while the interpreter is let go.
+    fn look(&self, py: Python<'_>, at_most: Duration) -> PyResult<bool> {
+        // A statement of its own: in the match the guard would live on.
+        let state = std::mem::replace(&mut *self.lock(), State::Lent);
+        let mut flying = match state {
+            State::Flying(flying) => flying,
+            State::Lent => return Err(Error::new_err("another thread waits for this job; a job has one waiter at a time")),
+            ended @ State::Ended(_) => {
+                *self.lock() = ended;
+                return Ok(true);
+            }
+        };
+        let done = if at_most.is_zero() { flying.within(at_most) } else { py.detach(|| flying.within(at_most)) };
+        *self.lock() = if done { State::Ended(flying.ended()) } else { State::Flying(flying) };
+        Ok(done)
+    }
+
+    /// Waits, hearing signals, until it has ended or the time is over.
+    pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<bool> {
+        if self.look(py, Duration::ZERO)? {
+            return Ok(true);
+        }
+        let start = Instant::now();
+        loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            if self.look(py, left.map_or(SLICE, |left| left.min(SLICE)))? {
+                return Ok(true);
+            }
+            py.check_signals()?;
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits to the end and gives the value.
+    pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.wait(py, None)?;
+        self.value(py)
+    }
+
+    fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let State::Ended(ended) = &*self.lock() else {
+            return Err(Error::new_err("another thread waits for this job; a job has one waiter at a time"));
+        };
+        match (ended.as_slice(), self.many) {
+            ([one], false) => one.value(py),
+            (members, _) => {
+                let values = members.iter().map(|member| match &member.result {
+                    // A batch's failures stand in its list beside the rest.
+                    Err(error) => Ok(raised(error).into_value(py).into_any()),
+                    Ok(_) => member.value(py),
+                });
+                Ok(PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Job {
+    /// True if it has ended; lets it take one step otherwise. Never blocks.
+    fn done(&self, py: Python<'_>) -> PyResult<bool> {
+        self.look(py, Duration::ZERO)
+    }
+
+    /// Waits for the result, at most `timeout` seconds if given, and returns or raises it. Other threads run meanwhile, and
+    /// signals are heard. After a `TimeoutError` the job is still under way and may be waited for again.
+    #[pyo3(signature = (timeout=None))]
+    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose().map_err(|_| {
+            PyValueError::new_err("a timeout is a number of seconds, 0 or more")
+        })?;
+        if self.wait(py, timeout)? {
+            return self.value(py);
+        }
+        let after = timeout.unwrap_or_default();
+        Err(PyTimeoutError::new_err(format!("not done within {after:?}; the job is still under way")))
+    }
+
+    /// Who did the work: "cpu", "device", or "both"; `None` while it is under way; of a batch, a tuple.
+    #[getter]
+    fn via(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let State::Ended(ended) = &*self.lock() else { return Ok(py.None()) };
+        Ok(match (ended.as_slice(), self.many) {
+            ([one], false) => via(one.via).into_pyobject(py)?.into_any().unbind(),
+            (members, _) => PyTuple::new(py, members.iter().map(|member| via(member.via)))?.into_any().unbind(),
+        })
+    }
+
+    fn __await__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let drive = slf.py().import("telpher._await")?.getattr("drive")?;
+        drive.call1((slf,))?.call_method0("__await__")
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match &*self.lock() {
+            State::Flying(_) | State::Lent => "under way".to_owned(),
+            State::Ended(ended) => match ended.iter().find_map(|one| one.result.as_ref().err()) {
+                None => "done".to_owned(),
+                Some(error) => told(error),
+            },
+        };
+        format!("<telpher.Job: {state}>")
+    }
+}
+
+fn told(error: &JobError) -> String {
+    crate::error::told(error)
+}

@@ -1,0 +1,274 @@
+//! `telpher.Mover`: queues, and the operations that go to them.
+
+use crate::batch::Batch;
+use crate::dif::Dif;
+use crate::error::{OpenError, told};
+use crate::job::Job;
+use crate::operations::{Pattern, ShortPattern, operations};
+use crate::result::DifTags;
+use crate::view::{Lie, View, ViewMut, disjoint, lie};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use telpher_abi::Opcode;
+use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
+use telpher_mem::StableBuf;
+use telpher_mover::{CrcMode, Policy};
+use telpher_portal::QueueMode;
+
+/// From here on the interpreter is let go while an operation is begun, because the CPU may do it there and then.
+/// Source: assumed; at 10 GB/s this much takes several microseconds, many times what letting go costs.
+const LET_GO: usize = 64 << 10;
+
+/// Moves and transforms memory, by devices where that is worth it and by the CPU elsewhere.
+///
+/// `device` is "all" (every hardware queue this process may use, the CPU if there is none), "cpu", "model:spr" or another model,
+/// "model:FILE", or "hw:wq0.1". `threaded` lets a modelled device execute on threads of its own. Every other keyword is a setting
+/// of its policy, as text or number: `threshold="64k"`, `wait="spin"`; `telpher.SETTINGS` tells them all. A tuning file named by
+/// the environment variable TELPHER_TUNING is read first.
+///
+/// A mover may be used by any number of threads. It is a context manager: at its end it is closed.
+#[pyclass(frozen, weakref, module = "telpher", name = "Mover")]
+pub(crate) struct Mover {
+    mover: Arc<Opening>,
+    device: String,
+    skipped: Vec<(String, String)>,
+}
+
+/// A mover, `None` once it is closed.
+type Opening = Mutex<Option<telpher_mover::Mover>>;
+
+/// Every mover that may still be open.
+static OPEN: Mutex<Vec<Weak<Opening>>> = Mutex::new(Vec::new());
+
+/// Closes every mover while the interpreter is whole: buffers of jobs nobody waits for are given back to it, and no device writes
+/// them after it is gone.
+#[pyfunction]
+pub(crate) fn _close_all(py: Python<'_>) {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    py.detach(|| open.iter().filter_map(Weak::upgrade).for_each(|mover| close(&mover)));
+}
+
+fn close(mover: &Opening) {
+    // Taken out first: nobody holds the lock while jobs are waited for.
+    let mover = mover.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(mover);
+}
+
+impl Mover {
+    /// A handle of its own, so that nobody holds the lock while an operation runs.
+    fn open(&self) -> PyResult<telpher_mover::Mover> {
+        let mover = self.mover.lock().unwrap_or_else(PoisonError::into_inner);
+        mover.clone().ok_or_else(|| PyValueError::new_err("this mover is closed"))
+    }
+
+    fn begin<B: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        bytes: usize,
+        launch: impl FnOnce(&telpher_mover::Mover) -> telpher_mover::Job<B> + Send,
+    ) -> PyResult<Job> {
+        let mover = self.open()?;
+        let job = if bytes < LET_GO { launch(&mover) } else { py.detach(|| launch(&mover)) };
+        Ok(Job::new(Box::new(job), false))
+    }
+
+    fn begin_copy(&self, py: Python<'_>, src: View, dst: ViewMut) -> PyResult<Job> {
+        let bytes = src.len();
+        match lie(src, dst) {
+            Lie::Apart(src, dst) => self.begin(py, bytes, |mover| mover.copy(src, dst)),
+            Lie::Over(overlap) => {
+                let (from, to) = overlap.course();
+                self.begin(py, bytes, |mover| mover.copy_within(overlap, from, to))
+            }
+        }
+    }
+
+    fn begin_apply(&self, py: Python<'_>, delta: &View, dst: ViewMut, size: Option<u32>) -> PyResult<Job> {
+        let (record, size) = record(delta, size)?;
+        self.begin(py, dst.len(), |mover| mover.apply_delta(record, dst, size))
+    }
+}
+
+/// A delta record of one's own: the kernels decide by its bytes, so nobody may write them meanwhile.
+pub(crate) fn record(delta: &View, size: Option<u32>) -> PyResult<(Vec<u8>, u32)> {
+    let record = delta.to_vec();
+    let size = size.map_or_else(|| u32::try_from(record.len()), Ok);
+    let size = size.map_err(|_| PyValueError::new_err("a delta record of 4 GiB or more is none"))?;
+    Ok((record, size))
+}
+
+/// A policy of the environment's tuning file and these settings.
+fn policy(settings: Option<&Bound<'_, PyDict>>) -> PyResult<Policy> {
+    let mut policy = Policy::default();
+    for (name, value) in settings.into_iter().flatten() {
+        let name: String = name.extract()?;
+        let value = value.str()?.to_string();
+        policy.set(&name.replace('_', "-"), &value).map_err(|error| PyValueError::new_err(told(&error)))?;
+    }
+    Ok(policy)
+}
+
+macro_rules! mover_methods {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident, $name_async:ident ($first:ident: $First:ty $(, $arg:ident: $Arg:ty)*)
+            = ($($signature:tt)*), reads [$($read:ident),*], writes [$($write:ident),*], |$front:ident| $call:expr;
+    )*) => {
+        #[pymethods]
+        impl Mover {
+            #[new]
+            #[pyo3(signature = (device="all", *, threaded=false, **settings))]
+            fn new(device: &str, threaded: bool, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+                let name: DeviceName = device.parse().map_err(|error| PyValueError::new_err(told(&error)))?;
+                let policy = policy(settings)?;
+                let runner = if threaded { Runner::Threaded } else { Runner::Inline };
+                let opened = telpher_device::open(&name, OpenOptions { runner });
+                let Opened { portals, skipped } = opened.map_err(|error| OpenError::new_err(told(&error)))?;
+                let mover = Arc::new(Mutex::new(Some(telpher_mover::Mover::new(portals, policy))));
+                let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+                open.retain(|mover| mover.strong_count() > 0);
+                open.push(Arc::downgrade(&mover));
+                let skipped = skipped.into_iter().map(|skipped| (skipped.queue, skipped.why)).collect();
+                Ok(Mover { mover, device: device.to_owned(), skipped })
+            }
+
+            /// Copies `src` to `dst`, which is equally long; the two may overlap.
+            fn copy(&self, py: Python<'_>, src: View, dst: ViewMut) -> PyResult<Py<PyAny>> {
+                self.begin_copy(py, src, dst)?.finish(py)
+            }
+
+            /// Begins `copy` and returns its `Job`.
+            fn copy_async(&self, py: Python<'_>, src: View, dst: ViewMut) -> PyResult<Job> {
+                self.begin_copy(py, src, dst)
+            }
+
+            /// True if two equally long buffers have the same bytes.
+            fn equal(&self, py: Python<'_>, a: View, b: View) -> PyResult<bool> {
+                let job = self.begin(py, a.len(), |mover| mover.compare(a, b))?;
+                Ok(job.finish(py)?.is_none(py))
+            }
+
+            /// Applies the first `size` bytes of a delta record (all of them, if left out) to `dst`.
+            #[pyo3(signature = (delta, dst, size=None))]
+            #[allow(clippy::needless_pass_by_value, reason = "a view is held for the call")]
+            fn apply_delta(&self, py: Python<'_>, delta: View, dst: ViewMut, size: Option<u32>) -> PyResult<Py<PyAny>> {
+                self.begin_apply(py, &delta, dst, size)?.finish(py)
+            }
+
+            /// Begins `apply_delta` and returns its `Job`.
+            #[pyo3(signature = (delta, dst, size=None))]
+            #[allow(clippy::needless_pass_by_value, reason = "a view is held for the call")]
+            fn apply_delta_async(&self, py: Python<'_>, delta: View, dst: ViewMut, size: Option<u32>) -> PyResult<Job> {
+                self.begin_apply(py, &delta, dst, size)
+            }
+
+            /// A list of operations that are submitted together.
+            fn batch(&self) -> PyResult<Batch> {
+                Ok(Batch::new(&self.open()?))
+            }
+
+            /// Ends when everything the queues took before has ended.
+            fn drain(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.begin(py, 0, telpher_mover::Mover::drain)?.finish(py)
+            }
+
+            /// Lets go of the queues. Jobs under way end by themselves; those nobody waits for any more are waited for, as long as
+            /// the setting `linger` says. A closed mover begins nothing.
+            fn close(&self, py: Python<'_>) {
+                py.detach(|| close(&self.mover));
+            }
+
+            /// True once it is closed.
+            #[getter]
+            fn closed(&self) -> bool {
+                self.mover.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+            }
+
+            /// The device's name, as given.
+            #[getter]
+            fn device(&self) -> &str {
+                &self.device
+            }
+
+            /// Queues that were looked at and cannot be used, each with the reason.
+            #[getter]
+            fn skipped(&self) -> Vec<(String, String)> {
+                self.skipped.clone()
+            }
+
+            /// Its queues, a dict each: name, mode, size, limits, operations, NUMA node. None means the CPU does everything.
+            #[getter]
+            fn queues<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+                let list = PyList::empty(py);
+                for portal in self.open()?.portals() {
+                    let info = portal.info();
+                    let queue = PyDict::new(py);
+                    queue.set_item("name", &info.name)?;
+                    queue.set_item("mode", match info.mode {
+                        QueueMode::Dedicated => "dedicated",
+                        QueueMode::Shared => "shared",
+                    })?;
+                    queue.set_item("size", info.size)?;
+                    queue.set_item("max_transfer", info.max_transfer)?;
+                    queue.set_item("max_batch", info.max_batch)?;
+                    queue.set_item("block_on_fault", info.block_on_fault)?;
+                    queue.set_item("numa_node", info.numa_node)?;
+                    let able = Opcode::ALL.iter().filter(|op| info.operations.contains(**op)).map(|op| op.name());
+                    queue.set_item("operations", able.collect::<Vec<_>>())?;
+                    list.append(queue)?;
+                }
+                Ok(list)
+            }
+
+            /// Jobs whose buffers are kept although nobody waits for them, because the device may still write: dropped ones and
+            /// ones whose deadline passed.
+            #[getter]
+            fn kept(&self) -> PyResult<usize> {
+                let mover = self.open()?;
+                mover.drive();
+                Ok(mover.orphaned() + mover.quarantined())
+            }
+
+            fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+                slf
+            }
+
+            #[pyo3(signature = (*_exception))]
+            fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+                self.close(py);
+            }
+
+            fn __repr__(&self) -> String {
+                let closed = if self.closed() { ", closed" } else { "" };
+                format!("<telpher.Mover on '{}'{closed}>", self.device)
+            }
+
+            $(
+                $(#[$doc])*
+                #[pyo3(signature = ($($signature)*))]
+                fn $name(&self, py: Python<'_>, $first: $First $(, $arg: $Arg)*) -> PyResult<Py<PyAny>> {
+                    self.$name_async(py, $first $(, $arg)*)?.finish(py)
+                }
+
+                #[doc = concat!("Begins `", stringify!($name), "` and returns its `Job`.")]
+                #[pyo3(signature = ($($signature)*))]
+                fn $name_async(&self, py: Python<'_>, $first: $First $(, $arg: $Arg)*) -> PyResult<Job> {
+                    disjoint(&[$(&$read),*], &[$(&$write),*])?;
+                    self.begin(py, $first.len(), |$front| $call)
+                }
+            )*
+        }
+    };
+}
+operations!(mover_methods);
+
+/// The settings a mover takes, each with what it accepts and decides.
+pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let settings = PyDict::new(py);
+    for setting in Policy::SETTINGS {
+        settings.set_item(setting.name.replace('-', "_"), format!("{}: {}", setting.takes, setting.about))?;
+    }
+    Ok(settings)
+}

@@ -1,0 +1,117 @@
+//! The operations: one list for the three fronts, `Mover.crc`, `Mover.crc_async` and `Batch.crc`. Copy stands apart, because its
+//! buffers may overlap.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Calls a macro with the list: names, arguments, their signature in Python, what is read and written, and the call in Rust,
+/// which a mover and a batch understand alike.
+macro_rules! operations {
+    ($with:ident) => {
+        $with! {
+            /// Copies `length` bytes from offset `start` to offset `to` of the same buffer; the ranges may overlap.
+            copy_within, copy_within_async (dst: ViewMut, start: usize, length: usize, to: usize)
+                = (dst, start, length, to), reads [], writes [dst],
+                |front| front.copy_within(dst, start..start.saturating_add(length), to);
+            /// Fills the buffer with a pattern: a byte from 0 to 255 as in `memset`, or 1, 2, 4, 8 or 16 bytes repeated, the last
+            /// time cut off where the buffer ends.
+            fill, fill_async (dst: ViewMut, pattern: Pattern)
+                = (dst, pattern=Pattern([0; 2])), reads [], writes [dst],
+                |front| front.fill16(dst, pattern.0);
+            /// The offset of the first byte in which two equally long buffers differ, or `None` if they are equal. Mind that a
+            /// difference at offset 0 is `0`: ask `is None`, or use `equal`.
+            compare, compare_async (a: View, b: View)
+                = (a, b), reads [a, b], writes [],
+                |front| front.compare(a, b);
+            /// The offset of the first byte that differs from the repeated pattern (a byte, or 1, 2, 4 or 8 bytes), or `None`.
+            compare_pattern, compare_pattern_async (src: View, pattern: ShortPattern)
+                = (src, pattern=ShortPattern(0)), reads [src], writes [],
+                |front| front.compare_pattern(src, pattern.0);
+            /// Writes to `delta` what to change in `old` to get `new`: 10-byte entries. `old` and `new` are equally long, a
+            /// multiple of 8 bytes, at most 512 KiB. Returns a `Delta`.
+            create_delta, create_delta_async (old: View, new: View, delta: ViewMut)
+                = (old, new, delta), reads [old, new], writes [delta],
+                |front| front.create_delta(old, new, delta);
+            /// Copies `src` to two equally long destinations. Devices take only destinations whose addresses agree in their low
+            /// 12 bits; others are done by the CPU.
+            dualcast, dualcast_async (src: View, dst: ViewMut, dst2: ViewMut)
+                = (src, dst, dst2), reads [src], writes [dst, dst2],
+                |front| front.dualcast(src, dst, dst2);
+            /// The CRC32C of `data`, continued from `seed`.
+            crc, crc_async (data: View, seed: u32)
+                = (data, seed=0), reads [data], writes [],
+                |front| front.crc(data, seed, CrcMode::default());
+            /// Copies `src` to `dst` and returns its CRC32C, in one pass.
+            copy_crc, copy_crc_async (src: View, dst: ViewMut, seed: u32)
+                = (src, dst, seed=0), reads [src], writes [dst],
+                |front| front.copy_crc(src, dst, seed, CrcMode::default());
+            /// Checks blocks that are each followed by their 8-byte integrity field. Returns a `DifResult`.
+            dif_check, dif_check_async (src: View, config: Dif, tags: DifTags)
+                = (src, config, tags), reads [src], writes [],
+                |front| front.dif_check(src, config.0, tags.into());
+            /// Copies blocks and appends an integrity field to each; `dst` is longer by 8 bytes for each block. Returns a
+            /// `DifResult`.
+            dif_insert, dif_insert_async (src: View, dst: ViewMut, config: Dif, tags: DifTags)
+                = (src, dst, config, tags), reads [src], writes [dst],
+                |front| front.dif_insert(src, dst, config.0, tags.into());
+            /// Checks blocks and copies them without their integrity fields; `dst` is shorter by 8 bytes for each block. Returns
+            /// a `DifResult`.
+            dif_strip, dif_strip_async (src: View, dst: ViewMut, config: Dif, tags: DifTags)
+                = (src, dst, config, tags), reads [src], writes [dst],
+                |front| front.dif_strip(src, dst, config.0, tags.into());
+            /// Checks blocks and copies them with new integrity fields; `source` are the tags expected, `dest` the new ones.
+            /// Returns a `DifResult`.
+            dif_update, dif_update_async (src: View, dst: ViewMut, config: Dif, source: DifTags, dest: DifTags)
+                = (src, dst, config, source, dest), reads [src], writes [dst],
+                |front| front.dif_update(src, dst, config.0, source.into(), dest.into());
+            /// Flushes every cache line of the buffer to memory.
+            flush, flush_async (data: View)
+                = (data), reads [data], writes [],
+                |front| front.flush(data);
+        }
+    };
+}
+pub(crate) use operations;
+
+/// What to repeat over a buffer, as 16 bytes.
+#[derive(Debug)]
+pub(crate) struct Pattern(pub(crate) [u64; 2]);
+
+/// What to compare a buffer with, as 8 bytes: the longest that the operation has.
+#[derive(Debug)]
+pub(crate) struct ShortPattern(pub(crate) u64);
+
+/// A byte as in `memset`, or so many bytes repeated.
+fn repeated<const N: usize>(object: &Borrowed<'_, '_, PyAny>) -> PyResult<[u8; N]> {
+    let lengths: Vec<String> = (0..=N.ilog2()).map(|power| (1_u32 << power).to_string()).collect();
+    let wrong = || {
+        let (last, first) = lengths.split_last().expect("there is a length of 1");
+        PyValueError::new_err(format!("a pattern is an int from 0 to 255, or {} or {last} bytes", first.join(", ")))
+    };
+    let bytes = match object.extract::<u8>() {
+        Ok(byte) => vec![byte],
+        Err(_) => object.extract::<Vec<u8>>().map_err(|_| wrong())?,
+    };
+    if bytes.len() > N || !bytes.len().is_power_of_two() {
+        return Err(wrong());
+    }
+    Ok(std::array::from_fn(|at| bytes[at % bytes.len()]))
+}
+
+impl<'py> FromPyObject<'_, 'py> for Pattern {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let bytes = u128::from_le_bytes(repeated(&object)?);
+        #[allow(clippy::cast_possible_truncation, reason = "the two halves of it")]
+        Ok(Pattern([bytes as u64, (bytes >> 64) as u64]))
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for ShortPattern {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(ShortPattern(u64::from_le_bytes(repeated(&object)?)))
+    }
+}

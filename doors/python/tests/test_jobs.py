@@ -1,0 +1,268 @@
+"""Jobs: awaited, waited for, dropped, in threads, across fork, at the interpreter's end."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import unittest
+
+import numpy as np
+import telpher
+
+
+def mover(**settings):
+    return telpher.Mover("model:spr", threaded=True, threshold=0, **settings)
+
+
+class Jobs(unittest.TestCase):
+    def test_a_job_ends_and_tells_who_did_it(self):
+        with mover() as m:
+            job = m.copy_async(bytes([7]) * 100_000, dst := bytearray(100_000))
+            self.assertIsNone(job.result(timeout=10))
+            self.assertTrue(job.done())
+            self.assertEqual((dst, job.via), (b"\x07" * 100_000, "device"))
+            self.assertEqual(repr(job), "<telpher.Job: done>")
+        with telpher.Mover("cpu") as m:
+            self.assertEqual(m.crc_async(b"1").via, "cpu")
+
+    def test_a_result_can_be_asked_for_again(self):
+        with mover() as m:
+            job = m.crc_async(b"123456789")
+            self.assertEqual([job.result(), job.result()], [0xE3069283] * 2)
+
+    def test_a_failure_is_raised_each_time(self):
+        with mover() as m:
+            job = m.copy_async(bytes(3), bytearray(4))
+            for _ in range(2):
+                with self.assertRaises(ValueError):
+                    job.result()
+
+    def test_a_buffer_in_flight_cannot_be_resized_and_afterwards_can(self):
+        with mover() as m:
+            dst = bytearray(64 << 20)
+            job = m.fill_async(dst, 1)
+            if not job.done():
+                with self.assertRaises(BufferError):
+                    dst.extend(b"more")
+            job.result()
+            dst.extend(b"more")
+            self.assertEqual((dst[:64 << 20].count(1), dst[-4:]), (64 << 20, b"more"))
+
+    def test_a_dropped_job_goes_on_and_its_buffer_is_given_back(self):
+        with mover() as m:
+            dst = bytearray(16 << 20)
+            del_me = m.fill_async(dst, 1)
+            del del_me
+            gc.collect()
+            end = time.monotonic() + 30
+            while m.kept and time.monotonic() < end:
+                pass
+            self.assertEqual(m.kept, 0)
+            self.assertEqual(dst.count(1), len(dst))
+            dst.clear()
+
+    def test_many_tasks_await_their_jobs_at_once(self):
+        async def main():
+            with mover() as m:
+                blocks = [np.full(50_000, i % 251, np.uint8) for i in range(200)]
+                results = [np.zeros_like(block) for block in blocks]
+                turns = 0
+
+                async def beside():
+                    nonlocal turns
+                    while True:
+                        turns += 1
+                        await asyncio.sleep(0)
+
+                other = asyncio.create_task(beside())
+                await asyncio.gather(*(self.awaited(m.copy_async(a, b)) for a, b in zip(blocks, results)))
+                checksums = await asyncio.gather(*(self.awaited(m.crc_async(a)) for a in blocks))
+                other.cancel()
+                self.assertTrue(all((a == b).all() for a, b in zip(blocks, results)))
+                self.assertEqual(checksums, [m.crc(a) for a in blocks])
+                self.assertGreater(turns, 0)
+
+        asyncio.run(main())
+
+    @staticmethod
+    async def awaited(job):
+        return await job
+
+    def test_a_cancelled_task_leaves_the_job_to_end_by_itself(self):
+        async def main():
+            with mover() as m:
+                dst = bytearray(8 << 20)
+                task = asyncio.create_task(self.awaited(m.fill_async(dst, 5)))
+                await asyncio.sleep(0)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                del task
+                m.drain()
+                self.assertEqual(dst.count(5), len(dst))
+
+        asyncio.run(main())
+
+    def test_threads_share_one_mover(self):
+        with mover() as m:
+            failures = []
+
+            def work(seed):
+                rng = np.random.default_rng(seed)
+                for _ in range(100):
+                    src = rng.integers(0, 256, int(rng.integers(1, 30_000)), dtype=np.uint8)
+                    dst = np.zeros_like(src)
+                    m.copy(src, dst)
+                    if not (src == dst).all():
+                        failures.append(seed)
+
+            threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+            self.assertEqual(failures, [])
+
+    def test_a_batch_gives_each_result_in_its_place(self):
+        with mover() as m:
+            batch = m.batch()
+            src, dst = bytes([9]) * 5000, bytearray(5000)
+            self.assertEqual(batch.copy(src, dst), 0)
+            batch.fence()
+            self.assertEqual(batch.crc(dst), 1)
+            batch.copy(bytes(3), bytearray(4))
+            batch.fence()
+            batch.fill(bytearray(8), 1)
+            self.assertEqual(len(batch), 4)
+            job = batch.submit()
+            first, checksum, wrong, abandoned = job.result()
+            self.assertIsNone(first)
+            self.assertEqual(checksum, m.crc(src))
+            self.assertIsInstance(wrong, ValueError)
+            self.assertIsInstance(abandoned, telpher.JobFailed)
+            self.assertIn("abandoned at a fence because member 2", str(abandoned))
+            self.assertEqual(len(job.via), 4)
+            with self.assertRaisesRegex(ValueError, "submitted"):
+                batch.fence()
+
+    def test_a_closed_mover_begins_nothing_but_ends_what_it_began(self):
+        m = mover()
+        job = m.copy_async(bytes([1]) * (1 << 20), dst := bytearray(1 << 20))
+        m.close()
+        self.assertTrue(m.closed)
+        job.result()
+        self.assertEqual(dst.count(1), 1 << 20)
+        with self.assertRaisesRegex(ValueError, "closed"):
+            m.copy(b"", bytearray())
+        m.close()
+
+    def test_a_bad_timeout_is_told(self):
+        with mover() as m:
+            with self.assertRaisesRegex(ValueError, "seconds"):
+                m.crc_async(b"").result(timeout=-1)
+
+
+class Opening(unittest.TestCase):
+    def test_an_unknown_device_is_told_what_there_is(self):
+        with self.assertRaisesRegex(ValueError, "accepted: cpu, model:spr"):
+            telpher.Mover("gpu")
+
+    def test_a_device_that_is_not_there_is_an_open_error(self):
+        with self.assertRaises(telpher.OpenError) as caught:
+            telpher.Mover("hw:wq97.3")
+        self.assertGreater(len(str(caught.exception)), 20)
+
+    def test_all_works_where_there_is_no_device(self):
+        with telpher.Mover() as m:
+            self.assertEqual(m.crc(b"123456789"), 0xE3069283)
+
+    def test_an_unknown_setting_is_told_what_there_is(self):
+        with self.assertRaisesRegex(ValueError, "threshold"):
+            telpher.Mover("cpu", treshold=1)
+        with self.assertRaises(ValueError):
+            telpher.Mover("cpu", threshold="much")
+        self.assertIn("threshold", telpher.SETTINGS)
+
+    def test_the_queues_of_a_device_are_told(self):
+        with telpher.Mover("model:spr") as m:
+            queue = m.queues[0]
+            self.assertEqual(queue["name"], "wq0.0")
+            self.assertIn("memory-move", queue["operations"])
+
+
+def python(program, **options):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, **options
+    )
+
+
+class Ends(unittest.TestCase):
+    def test_an_interpreter_ends_well_with_jobs_in_flight(self):
+        for _ in range(5):
+            ended = python(
+                """
+                import telpher
+                m = telpher.Mover("model:spr", threaded=True, threshold=0)
+                keep = [m.fill_async(bytearray(4 << 20), 1) for _ in range(8)]
+                m.fill_async(bytearray(4 << 20), 1)
+                print("end")
+                """
+            )
+            self.assertEqual((ended.returncode, ended.stdout), (0, "end\n"), ended.stderr)
+
+    def test_a_thread_that_waits_does_not_keep_the_interpreter_from_ending(self):
+        ended = python(
+            """
+            import telpher, threading
+            m = telpher.Mover("model:spr", threaded=True, threshold=0)
+            def work():
+                while True:
+                    m.copy(bytes(100_000), bytearray(100_000))
+            threading.Thread(target=work, daemon=True).start()
+            m.copy(bytes(100_000), bytearray(100_000))
+            """
+        )
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
+    def test_a_forked_child_moves_bytes_too(self):
+        ended = python(
+            """
+            import os, telpher
+            m = telpher.Mover("model:spr", threaded=True, threshold=0)
+            job = m.fill_async(inherited := bytearray(1 << 20), 3)
+            if (child := os.fork()) == 0:
+                job.result(timeout=20)
+                m.copy(bytes([7]) * 100_000, dst := bytearray(100_000))
+                fresh = telpher.Mover("model:spr", threshold=0)
+                same = fresh.equal(dst, bytes([7]) * 100_000)
+                os._exit(0 if same and inherited.count(3) == 1 << 20 else 1)
+            _, status = os.waitpid(child, 0)
+            job.result()
+            assert inherited.count(3) == 1 << 20
+            print(os.waitstatus_to_exitcode(status))
+            """
+        )
+        self.assertEqual((ended.returncode, ended.stdout), (0, "0\n"), ended.stderr)
+
+    def test_ctrl_c_is_heard_while_a_thread_waits(self):
+        ended = python(
+            """
+            import os, signal, telpher, threading
+            m = telpher.Mover("model:spr", threaded=True, threshold=0)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            room = bytearray(64 << 20)
+            try:
+                while True:
+                    m.fill(room, 1)
+            except KeyboardInterrupt:
+                print("heard")
+            """
+        )
+        self.assertEqual((ended.returncode, ended.stdout), (0, "heard\n"), ended.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
