@@ -69,7 +69,8 @@ enum State {
 }
 
 /// An operation under way. `await` it, or call `result()`; until it is done nobody may write its buffers, nor read those it
-/// writes. Dropping it does not stop it: its buffers are kept until the device is done with them.
+/// writes. Dropping it does not stop what the device has in hand, and its buffers are kept until that is done; what had not been
+/// begun (a long operation goes in pieces) is not done any more.
 #[pyclass(frozen, generic, weakref, module = "telpher", name = "Job")]
 pub(crate) struct Job {
     state: Mutex<State>,
@@ -170,6 +171,7 @@ impl Job {
     /// Who did the work: "cpu", "device", or "both"; `None` while it is under way; of a batch, a tuple.
     #[getter]
     fn via(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.look(py, Duration::ZERO)?;
         let State::Ended(ended) = &*self.lock() else { return Ok(py.None()) };
         Ok(match (ended.as_slice(), self.many) {
             ([one], false) => via(one.via).into_pyobject(py)?.into_any().unbind(),
