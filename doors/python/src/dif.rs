@@ -15,7 +15,8 @@ fn flags<F: bitflags::Flags>(side: &str, names: &[String]) -> PyResult<F> {
     names.iter().try_fold(F::empty(), |set, name| match F::from_name(&name.to_uppercase()) {
         Some(flag) => Ok(set.union(flag)),
         None => {
-            let all: Vec<_> = F::FLAGS.iter().map(|flag| flag.name().to_lowercase()).filter(|n| !n.is_empty()).collect();
+            let all: Vec<_> =
+                F::FLAGS.iter().map(|flag| flag.name().to_lowercase()).filter(|n| !n.is_empty()).collect();
             Err(PyValueError::new_err(format!("'{name}' is not a {side} flag; accepted: {}", all.join(", "))))
         }
     })

@@ -94,7 +94,9 @@ impl Job {
         let state = std::mem::replace(&mut *self.lock(), State::Lent);
         let mut flying = match state {
             State::Flying(flying) => flying,
-            State::Lent => return Err(Error::new_err("another thread waits for this job; a job has one waiter at a time")),
+            State::Lent => {
+                return Err(Error::new_err("another thread waits for this job; a job has one waiter at a time"));
+            }
             ended @ State::Ended(_) => {
                 *self.lock() = ended;
                 return Ok(true);
@@ -158,9 +160,10 @@ impl Job {
     /// signals are heard. After a `TimeoutError` the job is still under way and may be waited for again.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        let timeout = timeout.map(Duration::try_from_secs_f64).transpose().map_err(|_| {
-            PyValueError::new_err("a timeout is a number of seconds, 0 or more")
-        })?;
+        let timeout = timeout
+            .map(Duration::try_from_secs_f64)
+            .transpose()
+            .map_err(|_| PyValueError::new_err("a timeout is a number of seconds, 0 or more"))?;
         if self.wait(py, timeout)? {
             return self.value(py);
         }

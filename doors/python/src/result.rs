@@ -131,7 +131,9 @@ impl Ended {
                 let found = DifFound { ok: false, at: Some(at), what, source: None, dest: None };
                 found.into_pyobject(py)?.into_any().unbind()
             }
-            ref other => return Err(crate::error::Error::new_err(format!("a result this version cannot tell: {other:?}"))),
+            ref other => {
+                return Err(crate::error::Error::new_err(format!("a result this version cannot tell: {other:?}")));
+            }
         };
         Ok(value)
     }
