@@ -118,7 +118,7 @@ impl Batch {
     /// Submits the list. It goes to a device if one member alone is worth it, or the sum of all is worth it for the operation
     /// with the lowest threshold among them; otherwise the CPU does it here.
     pub fn submit(self) -> BatchJob {
-        let threshold = &self.shared.policy.threshold;
+        let threshold = |op| self.shared.threshold(op);
         let weights = || {
             self.members.iter().filter_map(|member| match member {
                 Entry::Good(load, _) => Some(load.weight()),
@@ -126,9 +126,9 @@ impl Batch {
             })
         };
         let total: u64 = weights().map(|(_, bytes)| bytes).sum();
-        let least = weights().map(|(op, _)| threshold.of(op)).min().unwrap_or(u64::MAX);
+        let least = weights().map(|(op, _)| threshold(op)).min().unwrap_or(u64::MAX);
         let worth = total >= least && !self.shared.lanes.all().is_empty();
-        let device = |load: &Load<_>| worth && threshold.of(load.weight().0) < u64::MAX;
+        let device = |load: &Load<_>| worth && threshold(load.weight().0) < u64::MAX;
         let members = self.members.iter().map(|member| match member {
             Entry::Good(load, _) => device(load),
             Entry::Bad(..) => false,

@@ -29,13 +29,13 @@ pub(crate) struct Costs {
 
 #[allow(dead_code, reason = "read by the waits and the split")]
 impl Costs {
-    /// A table for a mover with so many lanes. Two and a half KiB for each, and for the CPU.
+    /// A table for a mover with so many lanes. Five KiB for each, and for the CPU.
     pub(crate) fn new(lanes: usize) -> Self {
         let rows = || (0..KINDS).map(|_| Row::new()).collect();
         Costs { workers: (0..=lanes).map(|_| rows()).collect() }
     }
 
-    fn row(&self, kind: Kind, worker: Worker) -> Option<&Row> {
+    pub(crate) fn row(&self, kind: Kind, worker: Worker) -> Option<&Row> {
         let worker = match worker {
             Worker::Cpu => 0,
             Worker::Device { lane } => lane.checked_add(1)?,

@@ -17,7 +17,7 @@ pub(crate) const ONE: i32 = 1 << 16;
 /// Samples until an estimate counts as settled. Source: assumed; seven halvings leave 1 % of an error of a factor of two.
 pub(crate) const SETTLED: u16 = 8;
 
-/// How far one sample counts while the estimate is young or the machine has changed: a factor of 16 off, taken half.
+/// How far one sample counts while the estimate is young or the machine has changed: a factor of 16 off, taken half, the very first in full.
 const FAR: i32 = 4 * ONE;
 
 /// The same for a settled estimate: a factor of 1.4 off, taken to a sixteenth; so a lone outlier moves it by 2 %.
@@ -40,6 +40,7 @@ pub(crate) struct Estimate {
 
 impl Estimate {
     /// True if it rests on enough samples.
+    #[cfg(test)]
     pub(crate) fn is_settled(self) -> bool {
         self.samples >= SETTLED
     }
@@ -51,10 +52,10 @@ impl Estimate {
         let noise = if self.streak.abs() >= CHANGE { NEAR / 8 } else { NEAR };
         let side = i8::from(error > noise) - i8::from(error < -noise);
         let streak = if side != 0 && self.streak.signum() == side { self.streak.saturating_add(side) } else { side };
-        let step = if self.is_settled() && streak.abs() < CHANGE {
-            error.clamp(-NEAR, NEAR) / 16
-        } else {
-            error.clamp(-FAR, FAR) / 2
+        let step = match self.samples {
+            0 => error.clamp(-FAR, FAR),
+            SETTLED.. if streak.abs() < CHANGE => error.clamp(-NEAR, NEAR) / 16,
+            _ => error.clamp(-FAR, FAR) / 2,
         };
         let correction = self.correction.saturating_add(step);
         Estimate { correction, samples: self.samples.saturating_add(1), streak }
@@ -114,19 +115,25 @@ impl SharedEstimate {
     }
 }
 
-/// Steps of a row: sizes up to 127 bytes, then each doubling up to 512 MiB and all beyond.
-pub(crate) const STEPS: usize = 24;
+/// Steps of a row: two for each doubling from 64 bytes to 1 GiB; the first takes all that is less, the last all that is more.
+pub(crate) const STEPS: usize = 48;
 
 /// The step a size belongs to.
 #[inline]
 pub(crate) fn step(bytes: u64) -> usize {
-    // The logarithm of a 64-bit number is below 64, and clamped to `STEPS` here.
-    ((bytes | 64).ilog2() as usize - 6).min(STEPS - 1)
+    let bytes = bytes.max(64);
+    let doublings = bytes.ilog2();
+    // The bit below the highest tells the halves apart. The numbers are below 128.
+    let half = (bytes >> (doublings - 1)) & 1;
+    (2 * (doublings as usize - 6) + usize::from(half == 1)).min(STEPS - 1)
 }
 
 /// The smallest size of a step, in bytes; that of the first is 0.
 pub(crate) fn smallest(step: usize) -> u64 {
-    if step == 0 { 0 } else { 64 << step.min(STEPS - 1) }
+    match step {
+        0 => 0,
+        _ => (2 + step as u64 % 2) << (5 + step.min(STEPS - 1) / 2),
+    }
 }
 
 /// Estimates over sizes.

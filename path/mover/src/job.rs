@@ -1,7 +1,8 @@
 //! One operation under way: a future, and something a thread can wait for.
 
 use crate::error::{Expired, JobError};
-use crate::inflight::{Cargo, Load, Shared, Unready};
+use crate::inflight::{Cargo, Load, Meter, Shared, Unready};
+use crate::learn::Choice;
 use crate::outcome::{Outcome, Via};
 use crate::time::Moment;
 use crate::wait::Waiter;
@@ -87,19 +88,50 @@ impl<B: Send + 'static> Job<B> {
     /// On the CPU at once if policy says so, or on its way: offered before this returns, if the queue has room.
     #[inline(never)]
     pub(crate) fn launch(shared: &Arc<Shared>, load: Result<Load<B>, Unready<B>>) -> Self {
-        let load = match load {
-            Ok(load) => load,
-            Err(Unready { error, payload }) => return Self::ready(Err(error), Via::Cpu, payload),
-        };
+        match load {
+            Ok(load) => {
+                let (op, bytes) = load.weight();
+                Self::launch_as(shared, load, shared.choose(op, bytes))
+            }
+            Err(Unready { error, payload }) => Self::ready(Err(error), Via::Cpu, payload),
+        }
+    }
+
+    /// The same when it was chosen who does it.
+    #[inline(never)]
+    pub(crate) fn launch_chosen(shared: &Arc<Shared>, load: Result<Load<B>, Unready<B>>, choice: Choice) -> Self {
+        match load {
+            Ok(load) => Self::launch_as(shared, load, choice),
+            Err(Unready { error, payload }) => Self::ready(Err(error), Via::Cpu, payload),
+        }
+    }
+
+    fn launch_as(shared: &Arc<Shared>, load: Load<B>, choice: Choice) -> Self {
         let (op, bytes) = load.weight();
-        if shared.lanes.all().is_empty() || bytes < shared.policy.threshold.of(op) {
+        let begun = choice.timed.then(|| shared.clock.now());
+        if !choice.device {
             let (result, via, buffers) = load.run(shared.policy.hint);
+            if let Some(begun) = begun {
+                shared.learn_cpu(op, bytes, begun);
+            }
             return Self::ready(result, via, buffers);
         }
         let mut cargo = Cargo::new(shared, load);
-        match cargo.step() {
-            Poll::Ready((result, via, buffers)) => Self::ready(result, via, buffers),
-            Poll::Pending => Job(State::Flying(cargo)),
+        let step = cargo.step();
+        let meter = begun.map(|begun| Meter::new(shared, op, bytes, begun));
+        match (step, meter) {
+            (Poll::Ready((result, via, buffers)), meter) => {
+                if let Some(meter) = meter {
+                    meter.ended(shared);
+                }
+                Self::ready(result, via, buffers)
+            }
+            (Poll::Pending, meter) => {
+                if let Some(meter) = meter {
+                    cargo.time(meter);
+                }
+                Job(State::Flying(cargo))
+            }
         }
     }
 

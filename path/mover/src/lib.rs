@@ -36,6 +36,8 @@ mod estimate;
 mod freelist;
 mod inflight;
 mod job;
+mod learn;
+mod marks;
 mod mover;
 mod operation;
 mod outcome;
@@ -58,6 +60,7 @@ pub use channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejecte
 pub use error::{ChannelError, Expired, JobError};
 pub use inflight::Buffers;
 pub use job::{Done, Job, Timed};
+pub use learn::Learning;
 pub use mover::Mover;
 pub use outcome::{Delta, Outcome, Tags, Via};
 pub use policy::{Hint, OnFault, Policy, Retry};

@@ -4,10 +4,13 @@ use crate::batch::Batch;
 use crate::error::JobError;
 use crate::inflight::{Shared, copy_now, drain, nop, tuple};
 use crate::job::Job;
+use crate::learn::Choice;
 use crate::operation::operations;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::scope::Scope;
+use crate::setting::sized_operations;
+use crate::threshold::Threshold;
 use crate::time::{Clock, SystemClock};
 use crate::topology::{SystemTopology, Topology};
 use std::sync::Arc;
@@ -93,11 +96,12 @@ impl Mover {
     #[inline(always)]
     pub fn copy<R: StableBuf, W: StableBufMut>(&self, src: R, mut dst: W) -> Job<(R, W)> {
         let len = src.len();
-        if self.is_small(Opcode::MemoryMove, len) && len == dst.len() {
+        let choice = self.shared.choose(Opcode::MemoryMove, len as u64);
+        if choice == Choice::SMALL && len == dst.len() {
             copy_now(&src, &mut dst, self.shared.policy.hint);
             return Job::small((src, dst));
         }
-        Job::launch(&self.shared, tuple::copy(src, dst))
+        Job::launch_chosen(&self.shared, tuple::copy(src, dst), choice)
     }
 
     /// Copies between plain slices and waits. Below the threshold this is `memcpy` behind one compare.
@@ -109,17 +113,21 @@ impl Mover {
     pub fn copy_slices(&self, src: &[u8], dst: &mut [u8]) -> Result<Outcome, JobError> {
         // By their own type: `StableBuf::len` would ask for slices borrowed for ever.
         let (len, room) = (<[u8]>::len(src), <[u8]>::len(dst));
-        if self.is_small(Opcode::MemoryMove, len) && len == room {
+        let choice = self.shared.choose(Opcode::MemoryMove, len as u64);
+        if choice == Choice::SMALL && len == room {
             telpher_ops::copy(src, dst, self.shared.policy.hint);
             return Ok(Outcome::Done);
         }
-        self.scope(|scope| scope.copy(src, dst).wait().result)
+        self.scope(|scope| scope.copy_chosen(src, dst, choice).wait().result)
     }
 
-    /// True if the CPU does an operation of so many bytes.
-    #[inline]
-    fn is_small(&self, op: Opcode, len: usize) -> bool {
-        (len as u64) < self.shared.policy.threshold.of(op) || self.shared.lanes.all().is_empty()
+    /// From which sizes on operations go to a device: the policy's threshold, or what was learned since
+    /// ([`Policy::learning`]). If a device is better for some sizes only, this is the least of them.
+    ///
+    /// **Staleness**: other threads learn meanwhile.
+    #[must_use]
+    pub fn threshold(&self) -> Threshold {
+        sized_operations().fold(self.shared.policy.threshold, |all, op| all.with(op, self.shared.threshold(op)))
     }
 
     /// Does nothing, by way of a device if there is one. The outcome is [`Done`](Outcome::Done).

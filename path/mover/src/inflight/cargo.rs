@@ -2,6 +2,7 @@
 
 use super::fleet::Passage;
 use super::load::{Held, Load};
+use super::meter::Meter;
 use super::shared::Shared;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
@@ -20,6 +21,8 @@ pub(crate) struct Cargo<B: Send + 'static> {
 struct Voyage {
     passage: Passage,
     shared: Arc<Shared>,
+    /// There if it is timed.
+    meter: Option<Meter>,
 }
 
 impl<B: Send + 'static> Cargo<B> {
@@ -29,25 +32,42 @@ impl<B: Send + 'static> Cargo<B> {
         // SAFETY: the ask's ranges lie in the payload's stable buffers (`Load`), the payload is private to `self`, leaves
         // only through `unload` (all flights over) or `expire` and `drop` (which park it with the legs), and no method lends it.
         let passage = unsafe { Passage::new(shared, ask) };
-        Cargo { payload: Some(payload), voyage: Box::new(Voyage { passage, shared: Arc::clone(shared) }) }
+        Cargo { payload: Some(payload), voyage: Box::new(Voyage { passage, shared: Arc::clone(shared), meter: None }) }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.voyage.shared
     }
 
+    /// Times it from now on.
+    pub(crate) fn time(&mut self, meter: Meter) {
+        self.voyage.meter = Some(meter);
+    }
+
     /// Whether whoever steps it from now on waits for it, and may do a part of the work.
     pub(crate) fn attend(&mut self, attended: bool) {
-        self.voyage.passage.attend(attended);
+        let Voyage { passage, shared, meter } = &mut *self.voyage;
+        passage.attend(attended);
+        if let Some(meter) = meter {
+            meter.attend(shared, attended.into());
+        }
     }
 
     /// Drives the lanes this cargo waits for, then takes one step; on arrival the payload comes back.
     pub(crate) fn step(&mut self) -> Poll<(Result<Outcome, JobError>, Via, B)> {
-        let Voyage { passage, shared } = &mut *self.voyage;
+        let Voyage { passage, shared, meter } = &mut *self.voyage;
+        let begun = meter.as_ref().and_then(|meter| meter.step(shared));
         passage.drive(shared);
-        match passage.step(shared) {
+        let step = passage.step(shared);
+        if let Some(meter) = meter {
+            meter.stepped(shared, begun);
+        }
+        match step {
             Poll::Pending => Poll::Pending,
             Poll::Ready(result) => {
+                if let Some(meter) = meter.take() {
+                    meter.ended(shared);
+                }
                 let payload = self.payload.take().expect("a payload is there until its flight is over");
                 Poll::Ready((result, passage.via(), payload.into_inner()))
             }
@@ -60,7 +80,7 @@ impl<B: Send + 'static> Cargo<B> {
     }
 
     fn leave(&mut self, expired: bool) -> Option<B> {
-        let Voyage { passage, shared } = &mut *self.voyage;
+        let Voyage { passage, shared, .. } = &mut *self.voyage;
         passage.leave(shared, self.payload.take(), expired)
     }
 }

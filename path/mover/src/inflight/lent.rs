@@ -2,6 +2,7 @@
 
 use super::fleet::Passage;
 use super::load::{Held, Load};
+use super::meter::Meter;
 use super::shared::Shared;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
@@ -11,6 +12,8 @@ use std::task::Poll;
 /// Flights over memory that outlives them only because somebody waits.
 pub(crate) struct Lent {
     passage: Passage,
+    /// There if it is timed.
+    meter: Option<Meter>,
     /// Keeps nothing alive; holds what the slices were, so that nobody else derives pointers from them.
     _payload: Box<dyn std::any::Any + Send>,
 }
@@ -45,18 +48,36 @@ impl Lent {
     pub(crate) unsafe fn new<P: Send + 'static>(shared: &Shared, load: Load<P>) -> Self {
         let (payload, ask) = load.into_parts();
         // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from others.
-        Lent { passage: unsafe { Passage::new(shared, ask) }, _payload: Box::new(Kept(payload)) }
+        Lent { passage: unsafe { Passage::new(shared, ask) }, meter: None, _payload: Box::new(Kept(payload)) }
     }
 
-    /// Whoever steps it from now on waits for it, and may do a part of the work.
-    pub(crate) fn attend(&mut self) {
+    /// Times it from now on.
+    pub(crate) fn time(&mut self, meter: Meter) {
+        self.meter = Some(meter);
+    }
+
+    /// Whoever steps it from now on waits for so many operations of which this is one, and may do a part of the work.
+    pub(crate) fn attend(&mut self, shared: &Shared, among: u32) {
         self.passage.attend(true);
+        if let Some(meter) = &mut self.meter {
+            meter.attend(shared, among);
+        }
     }
 
     /// Drives the lanes it waits for, then takes one step.
     pub(crate) fn step(&mut self, shared: &Shared) -> Poll<(Result<Outcome, JobError>, Via)> {
+        let begun = self.meter.as_ref().and_then(|meter| meter.step(shared));
         self.passage.drive(shared);
-        self.passage.step(shared).map(|result| (result, self.passage.via()))
+        let step = self.passage.step(shared);
+        if let Some(meter) = &mut self.meter {
+            meter.stepped(shared, begun);
+        }
+        step.map(|result| {
+            if let Some(meter) = self.meter.take() {
+                meter.ended(shared);
+            }
+            (result, self.passage.via())
+        })
     }
 }
 

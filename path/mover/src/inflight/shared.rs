@@ -3,6 +3,7 @@
 use super::table::{Leg, Table};
 use crate::ask::Ask;
 use crate::costs::Costs;
+use crate::learn::{self, Choice, Judge, Learning};
 use crate::policy::Policy;
 use crate::route::Lanes;
 use crate::time::{Clock, Moment};
@@ -10,7 +11,8 @@ use crate::topology::Topology;
 use crate::wait::Waiter;
 use std::sync::Arc;
 use std::task::Poll;
-use telpher_abi::{CompletionRecord, Descriptor};
+use std::time::Duration;
+use telpher_abi::{CompletionRecord, Descriptor, Opcode};
 use telpher_portal::{Offer, Portal, Submission};
 
 /// Queues, slots, policy and clock of one mover.
@@ -18,8 +20,9 @@ use telpher_portal::{Offer, Portal, Submission};
 pub(crate) struct Shared {
     pub(crate) lanes: Lanes,
     /// What operations cost, as far as somebody measured it.
-    #[allow(dead_code, reason = "read by the waits and the split")]
     pub(crate) costs: Costs,
+    /// What came of it for whether, if the policy learns.
+    judge: Option<Box<Judge>>,
     table: Table,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
@@ -35,7 +38,42 @@ impl Shared {
         let lanes = Lanes::new(portals, topology);
         let capacity = if lanes.all().is_empty() { 0 } else { policy.capacity };
         let costs = Costs::new(lanes.all().len());
-        Shared { lanes, costs, table: Table::new(capacity), policy, clock }
+        let learns = policy.learning == Learning::On && !lanes.all().is_empty();
+        let judge = learns.then(|| Box::new(Judge::new(&policy.threshold)));
+        Shared { lanes, costs, judge, table: Table::new(capacity), policy, clock }
+    }
+
+    /// Who does an operation on its own, and whether it is to be timed. To be asked once for an operation.
+    #[inline]
+    pub(crate) fn choose(&self, op: Opcode, bytes: u64) -> Choice {
+        let from = self.policy.threshold.of(op);
+        match &self.judge {
+            // What has no size has no cost worth learning, and *never* is a rule.
+            Some(judge) if bytes > 0 && from < u64::MAX => learn::choose(judge, &self.costs, op, bytes),
+            _ => Choice { device: bytes >= from && !self.lanes.all().is_empty(), timed: false },
+        }
+    }
+
+    /// Bytes from which an operation goes to a device, as far as is known now.
+    pub(crate) fn threshold(&self, op: Opcode) -> u64 {
+        let from = self.policy.threshold.of(op);
+        match &self.judge {
+            Some(judge) if from < u64::MAX => judge.least(op).unwrap_or(u64::MAX),
+            _ => from,
+        }
+    }
+
+    /// What a timed operation cost its caller.
+    pub(crate) fn learn(&self, op: Opcode, bytes: u64, device: bool, took: Duration) {
+        if let Some(judge) = &self.judge {
+            learn::learn(judge, &self.costs, op, bytes, device, took);
+        }
+    }
+
+    /// The same for one that the CPU did since `begun`.
+    pub(crate) fn learn_cpu(&self, op: Opcode, bytes: u64, begun: Moment) {
+        let took = self.clock.now().nanos.saturating_sub(begun.nanos);
+        self.learn(op, bytes, false, Duration::from_nanos(took));
     }
 
     /// Offers a descriptor to a lane, asking for a record in a slot. Nothing means no slot, no credit, or `Retry`.

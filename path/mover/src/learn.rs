@@ -1,0 +1,273 @@
+//! Whether, learned: for each operation and size, whoever was found to be cheaper does it.
+//!
+//! What is compared is what an operation costs *its caller*: the time a thread spends in the mover for it, from the call to
+//! the result less what it did elsewhere meanwhile. A program that waits for each operation so compares a device's latency
+//! with the CPU's, one that keeps many in flight compares what submitting and fetching cost, and both get the crossover that is
+//! theirs (guideline G2 of Kuper et al., ASPLOS 2024, §6.1, puts the one near 4 KiB and the other near 256 bytes).
+//!
+//! ```text
+//!  size ─► Marks ── settled, no turn ──────────────────────────► the cheaper one        a load, a count
+//!             │ young, or this thread's turn to look
+//!             ▼
+//!          consider ── the cheaper one, or now and then the other ──► timed ──► Row ──► Marks
+//! ```
+//!
+//! **Cost of learning.** A thread looks once in about [`STRIDE`] of work, and of the time an operation takes at most one
+//! part in [`EFFORT`] goes into trying the other way again; a way that is far off is tried once, or not at all where it is
+//! known to be far off at a neighbouring size. Nothing waits, and nothing is lost if two threads learn at once but a sample.
+//!
+//! Not seen here: that a copy by the CPU leaves the destination in its cache, and that it pushes other things out.
+
+use crate::costs::{Costs, KINDS, Kind, Worker, published};
+use crate::estimate::{Estimate, ONE, Row, SETTLED, STEPS, log, scaled, smallest, step};
+use crate::marks::Marks;
+use crate::sync::{AtomicU32, Ordering};
+use crate::threshold::Threshold;
+use std::cell::Cell;
+use std::time::Duration;
+use telpher_abi::Opcode;
+
+/// Whether costs are learned while a mover works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Learning {
+    /// The [`Threshold`] decides, so that who does an operation depends on nothing but the operation and its size.
+    #[default]
+    Off,
+    /// What operations were measured to cost their callers decides; the threshold does until something was measured, and where
+    /// it says *never*. Batches follow what single operations taught.
+    On,
+}
+
+/// Work of one thread between two looks, in nanoseconds. Source: derived; a look costs about 200 ns (two readings of the clock
+/// and the learning), one part in a hundred of this.
+const STRIDE: u64 = 20_000;
+
+/// The same before anything was timed, in bytes: what takes a CPU about as long.
+const STRIDE_BYTES: u64 = 128 << 10;
+
+/// Bytes that a call counts as. Source: assumed; 10 ns at 10 GB/s.
+const CALL_BYTES: u64 = 100;
+
+/// The part of an operation's time that goes into trying the other way. Source: chosen; 1.6 %.
+const EFFORT: u64 = 64;
+
+/// Fewest looks between two tries of the other way, if both are equally good.
+const FEWEST_LOOKS: u64 = 4;
+
+/// Who is to do an operation, and whether it is to be timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Choice {
+    pub(crate) device: bool,
+    pub(crate) timed: bool,
+}
+
+impl Choice {
+    /// The CPU, and nobody looks.
+    pub(crate) const SMALL: Choice = Choice { device: false, timed: false };
+}
+
+/// What a mover has learned about whether.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    /// The verdicts: which sizes of a kind go to a device.
+    marks: Box<[Marks]>,
+    /// What a device's operations cost their callers. The CPU's times are in [`Costs`].
+    expense: Box<[Row]>,
+    /// Looks at a kind and step since the dearer way was last tried.
+    looks: Box<[[AtomicU32; STEPS]]>,
+}
+
+impl Judge {
+    /// Begins with what the threshold says.
+    pub(crate) fn new(threshold: &Threshold) -> Self {
+        let mut verdicts = [0_u64; KINDS];
+        for op in Opcode::ALL.iter().filter(|op| threshold.of(**op) < u64::MAX) {
+            for at in (0..STEPS).filter(|&at| smallest(at).max(1) >= threshold.of(*op)) {
+                verdicts[Kind::of(*op) as usize] |= 1 << at;
+            }
+        }
+        Judge {
+            marks: verdicts.into_iter().map(Marks::new).collect(),
+            expense: (0..KINDS).map(|_| Row::new()).collect(),
+            looks: (0..KINDS).map(|_| std::array::from_fn(|_| AtomicU32::new(0))).collect(),
+        }
+    }
+
+    /// Who does an operation. `watch` is the thread's own.
+    #[inline]
+    pub(crate) fn choose(&self, costs: &Costs, op: Opcode, bytes: u64, watch: &Watch) -> Choice {
+        let kind = Kind::of(op);
+        let at = step(bytes);
+        let marks = &self.marks[kind as usize];
+        if marks.is_settled(at) && !watch.is_due(bytes) {
+            return Choice { device: marks.is_device(at), timed: false };
+        }
+        self.consider(costs, kind, at, bytes)
+    }
+
+    /// The smallest size that goes to a device; nothing if none does.
+    pub(crate) fn least(&self, op: Opcode) -> Option<u64> {
+        self.marks[Kind::of(op) as usize].first().map(smallest)
+    }
+
+    /// A timed operation's choice: the way of which too little is known, else the cheaper one, and the dearer one when it is
+    /// its turn.
+    #[cold]
+    fn consider(&self, costs: &Costs, kind: Kind, at: usize, bytes: u64) -> Choice {
+        let view = self.weigh(costs, kind, at, bytes);
+        self.mark(kind, at, &view);
+        let device = if view.is_known() {
+            // Relaxed: a count; two threads that try at once do no harm.
+            let looks = u64::from(self.looks[kind as usize][at].fetch_add(1, Ordering::Relaxed));
+            let other = looks >= view.looks_between();
+            if other {
+                // Relaxed: as above.
+                self.looks[kind as usize][at].store(0, Ordering::Relaxed);
+            }
+            view.device() != other
+        } else {
+            match view.on_device.samples.cmp(&view.on_cpu.samples) {
+                std::cmp::Ordering::Less => true,
+                std::cmp::Ordering::Greater => false,
+                std::cmp::Ordering::Equal => view.device(),
+            }
+        };
+        Choice { device, timed: true }
+    }
+
+    /// What a timed operation cost its caller.
+    pub(crate) fn learn(&self, costs: &Costs, op: Opcode, bytes: u64, device: bool, took: Duration, watch: &Watch) {
+        watch.wind(bytes, took);
+        let kind = Kind::of(op);
+        let at = step(bytes);
+        if device {
+            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            self.expense[kind as usize].at(at).learn(log(nanos) - log(published(kind, bytes, ON_DEVICE)));
+        } else {
+            costs.learn(op, bytes, Worker::Cpu, took);
+        }
+        let view = self.weigh(costs, kind, at, bytes);
+        self.mark(kind, at, &view);
+    }
+
+    /// What a device's operation costs its caller, measured with care elsewhere.
+    pub(crate) fn teach(&self, costs: &Costs, op: Opcode, bytes: u64, took: Duration) {
+        let (kind, at) = (Kind::of(op), step(bytes));
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.expense[kind as usize].at(at).set(log(nanos) - log(published(kind, bytes, ON_DEVICE)));
+        let view = self.weigh(costs, kind, at, bytes);
+        self.mark(kind, at, &view);
+    }
+
+    fn weigh(&self, costs: &Costs, kind: Kind, at: usize, bytes: u64) -> View {
+        let cpu = costs.row(kind, Worker::Cpu).expect("every table has the CPU's rows");
+        let expense = &self.expense[kind as usize];
+        let on_cpu = log(published(kind, bytes, Worker::Cpu)).saturating_add(cpu.correction(at));
+        let on_device = log(published(kind, bytes, ON_DEVICE)).saturating_add(expense.correction(at));
+        View {
+            gap: on_device.saturating_sub(on_cpu),
+            cheaper: on_device.min(on_cpu),
+            on_cpu: cpu.at(at).read(),
+            on_device: expense.at(at).read(),
+        }
+    }
+
+    fn mark(&self, kind: Kind, at: usize, view: &View) {
+        self.marks[kind as usize].set(at, view.device(), view.is_known());
+    }
+}
+
+/// Expense is kept for all lanes together: who calls does not choose one.
+const ON_DEVICE: Worker = Worker::Device { lane: 0 };
+
+/// What is known of one kind at one step.
+struct View {
+    /// The logarithm of the device's expense over the CPU's.
+    gap: i32,
+    /// The logarithm of the cheaper way's nanoseconds.
+    cheaper: i32,
+    on_cpu: Estimate,
+    on_device: Estimate,
+}
+
+impl View {
+    fn device(&self) -> bool {
+        self.gap < 0
+    }
+
+    /// True if so much is known of both ways that the gap between them cannot be chance. The wider it is, the less is needed:
+    /// half as many samples for each factor of two.
+    fn is_known(&self) -> bool {
+        let doublings = self.gap.unsigned_abs() / ONE.unsigned_abs();
+        let needed = SETTLED.checked_shr(doublings).unwrap_or(0);
+        self.on_cpu.samples >= needed && self.on_device.samples >= needed
+    }
+
+    /// Looks between two tries of the dearer way, so that its excess is one part in [`EFFORT`] of the work between.
+    fn looks_between(&self) -> u64 {
+        let gap = i32::try_from(self.gap.unsigned_abs()).unwrap_or(i32::MAX);
+        // In 1/256 of the cheaper way's time.
+        let excess = scaled(256, gap).saturating_sub(256);
+        let operations_a_look = (STRIDE / scaled(1, self.cheaper).max(1)).max(1);
+        (excess.saturating_mul(EFFORT) / 256 / operations_a_look).max(FEWEST_LOOKS)
+    }
+}
+
+/// One thread's share of the looking: how much work it may still do before it looks again.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    left: Cell<u64>,
+    /// For strides of unequal length, so that no program's rhythm hides an operation from every look.
+    chance: Cell<u32>,
+}
+
+impl Watch {
+    pub(crate) const fn new() -> Self {
+        Watch { left: Cell::new(STRIDE_BYTES), chance: Cell::new(0x9E37_79B9) }
+    }
+
+    /// Counts an operation; true if it is to be looked at.
+    #[inline]
+    fn is_due(&self, bytes: u64) -> bool {
+        let weight = bytes.saturating_add(CALL_BYTES);
+        match self.left.get().checked_sub(weight) {
+            Some(left) => {
+                self.left.set(left);
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// Begins a stride after an operation was timed: as many bytes as take a stride's time if they take as long as these.
+    fn wind(&self, bytes: u64, took: Duration) {
+        // Xorshift (G. Marsaglia, *Xorshift RNGs*, Journal of Statistical Software 8, 2003); the same in every run.
+        let mut x = self.chance.get();
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        self.chance.set(x);
+        // Between a half and three halves of a stride.
+        let nanos = STRIDE / 2 + u64::from(x) % STRIDE;
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.left.set(bytes.saturating_add(CALL_BYTES).saturating_mul(nanos) / took);
+    }
+}
+
+thread_local! {
+    static WATCH: Watch = const { Watch::new() };
+}
+
+/// Who does an operation, by this thread's watch.
+#[inline]
+pub(crate) fn choose(judge: &Judge, costs: &Costs, op: Opcode, bytes: u64) -> Choice {
+    WATCH.with(|watch| judge.choose(costs, op, bytes, watch))
+}
+
+/// What a timed operation cost its caller, who looks again after a stride.
+pub(crate) fn learn(judge: &Judge, costs: &Costs, op: Opcode, bytes: u64, device: bool, took: Duration) {
+    WATCH.with(|watch| judge.learn(costs, op, bytes, device, took, watch));
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

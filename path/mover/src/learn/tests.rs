@@ -1,0 +1,176 @@
+//! A learned verdict against every fixed threshold, on made-up machines with seeded chance.
+#![allow(clippy::cast_precision_loss, reason = "sizes and shares")]
+
+use super::{Judge, Watch};
+use crate::costs::{Costs, Worker};
+use crate::estimate::{STEPS, smallest};
+use crate::threshold::Threshold;
+use std::time::Duration;
+use telpher_abi::Opcode;
+
+/// Numbers by chance: xorshift64*, the same in every run.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// From 0 to just below 1.
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A size whose logarithm is evenly spread.
+    fn size(&mut self, from: u64, to: u64) -> u64 {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between two sizes")]
+        let size = (from as f64 * (to as f64 / from as f64).powf(self.share())) as u64;
+        size
+    }
+}
+
+/// What an operation costs its caller, in nanoseconds.
+struct Machine {
+    name: &'static str,
+    cpu: fn(f64) -> f64,
+    device: fn(f64) -> f64,
+}
+
+const MACHINES: [Machine; 6] = [
+    // A device waited for: 1 µs and 31.4 GB/s; a core copies cold 4 KiB at 4.1 GB/s, larger at 9.7 GiB/s.
+    Machine { name: "waited for", cpu: |n| 30.0 + n / 10.4, device: |n| 1000.0 + n / 31.4 },
+    // A device with much in flight: the caller pays for submitting and fetching, and from 256 KiB on for its bandwidth.
+    Machine { name: "kept busy", cpu: |n| 10.0 + n / 10.4, device: |n| (130.0_f64).max(n / 31.4) },
+    // The model on a thread: a hand-over, then the same copy.
+    Machine { name: "model", cpu: |n| 20.0 + n / 12.0, device: |n| 4000.0 + n / 11.5 },
+    // A model with one core: everything again, and more.
+    Machine { name: "hopeless", cpu: |n| 20.0 + n / 12.0, device: |n| 30_000.0 + n / 5.0 },
+    // A device a hundred times better than anybody thought.
+    Machine { name: "miracle", cpu: |n| 100.0 + n / 2.0, device: |n| 60.0 + n / 300.0 },
+    // A device that is better only while things fit some buffer, so that no threshold is right.
+    Machine {
+        name: "window",
+        cpu: |n| 20.0 + n / 8.0,
+        device: |n| 800.0 + if n < 262_144.0 { n / 30.0 } else { n / 4.0 },
+    },
+];
+
+/// Draws the next operation's size.
+type Mix = fn(&mut Chance) -> u64;
+
+const MIXES: [(&str, Mix); 5] = [
+    ("small", |chance| chance.size(64, 2048)),
+    ("pages", |chance| if chance.share() < 0.9 { 4096 } else { 4096 * (1 + chance.next() % 16) }),
+    ("messages", |chance| if chance.share() < 0.95 { chance.size(64, 512) } else { chance.size(32 << 10, 256 << 10) }),
+    ("everything", |chance| chance.size(64, 4 << 20)),
+    ("large", |chance| chance.size(64 << 10, 16 << 20)),
+];
+
+const OPERATIONS: usize = 10_000;
+
+/// A look's own cost, in nanoseconds.
+const LOOK: f64 = 200.0;
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time within a second")]
+fn nanoseconds(nanos: f64) -> Duration {
+    Duration::from_nanos(nanos as u64)
+}
+
+/// Time of a mix: learned (while learning, then after), and the best fixed threshold's.
+fn run(machine: &Machine, mix: Mix, seed: u64) -> [f64; 3] {
+    let mut chance = Chance(seed);
+    let (costs, watch) = (Costs::new(1), Watch::new());
+    let judge = Judge::new(&Threshold::default());
+    let mut time = [0.0; 2];
+    let mut fixed = [0.0; STEPS + 1];
+    for i in 0..2 * OPERATIONS {
+        let bytes = mix(&mut chance);
+        let choice = judge.choose(&costs, Opcode::MemoryMove, bytes, &watch);
+        // A tenth up and down; one in a hundred meets a page fault, an interrupt or worse.
+        let noise = 0.9 + chance.share() * 0.2;
+        let noise = if chance.share() < 0.01 { noise * 30.0 } else { noise };
+        let [on_cpu, on_device] = [machine.cpu, machine.device].map(|cost| cost(bytes as f64));
+        let nanos = if choice.device { on_device } else { on_cpu };
+        time[i / OPERATIONS] += nanos;
+        if choice.timed {
+            time[i / OPERATIONS] += LOOK;
+            judge.learn(&costs, Opcode::MemoryMove, bytes, choice.device, nanoseconds(nanos * noise), &watch);
+        }
+        if i >= OPERATIONS {
+            for (at, fixed) in fixed.iter_mut().enumerate() {
+                let threshold = if at == STEPS { u64::MAX } else { smallest(at) };
+                *fixed += if bytes >= threshold { on_device } else { on_cpu };
+            }
+        }
+    }
+    [time[0], time[1], fixed.into_iter().fold(f64::INFINITY, f64::min)]
+}
+
+fn each_mix(machine: &Machine, seed: u64, mut each: impl FnMut(&str, [f64; 3])) {
+    for (name, mix) in MIXES {
+        each(name, run(machine, mix, seed));
+    }
+}
+
+#[test]
+fn after_ten_thousand_operations_no_fixed_threshold_is_five_per_cent_better() {
+    for machine in &MACHINES {
+        for seed in [1, 7, 0xfeed] {
+            each_mix(machine, seed, |mix, [_, learned, best]| {
+                assert!(best / learned >= 0.95, "{}, {mix}, seed {seed}: {:.3}", machine.name, best / learned);
+            });
+        }
+    }
+}
+
+#[test]
+fn what_is_tried_while_learning_costs_little_unless_the_device_is_hopeless() {
+    for machine in MACHINES.iter().filter(|machine| machine.name != "hopeless") {
+        each_mix(machine, 7, |mix, [learning, _, best]| {
+            assert!(best / learning >= 0.85, "{}, {mix}: {:.3}", machine.name, best / learning);
+        });
+    }
+}
+
+#[test]
+fn a_window_of_sizes_is_learned_where_no_threshold_is_right() {
+    let [_, learned, best] = run(&MACHINES[5], MIXES[3].1, 7);
+    assert!(best / learned > 1.0, "{}", best / learned);
+}
+
+/// A judge that has seen so many operations of one size, and how many of the last hundred went to the device.
+fn watched(judge: &Judge, costs: &Costs, watch: &Watch, bytes: u64, nanos: [u64; 2], operations: usize) -> usize {
+    let mut late = 0;
+    for i in 0..operations {
+        let choice = judge.choose(costs, Opcode::Fill, bytes, watch);
+        if choice.timed {
+            let took = Duration::from_nanos(nanos[usize::from(choice.device)]);
+            judge.learn(costs, Opcode::Fill, bytes, choice.device, took, watch);
+        }
+        late += usize::from(choice.device && i + 100 >= operations);
+    }
+    late
+}
+
+#[test]
+fn a_machine_that_changes_its_mind_is_followed() {
+    let (judge, costs, watch) = (Judge::new(&Threshold::default()), Costs::new(1), Watch::new());
+    assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 3_000], 2_000) > 95);
+    // The device gets busy with others' work.
+    assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 60_000], 2_000) < 5);
+    // And is free again.
+    assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 3_000], 20_000) > 95);
+    assert_eq!(judge.least(Opcode::Fill).map(|least| least <= 100_000), Some(true));
+}
+
+#[test]
+fn what_was_taught_is_known_at_once_and_still_open_to_change() {
+    let (judge, costs, watch) = (Judge::new(&Threshold::default()), Costs::new(1), Watch::new());
+    costs.teach(Opcode::Fill, 1 << 20, Worker::Cpu, Duration::from_micros(50));
+    judge.teach(&costs, Opcode::Fill, 1 << 20, Duration::from_micros(500));
+    assert!(watched(&judge, &costs, &watch, 1 << 20, [50_000, 500_000], 100) <= 1);
+    assert!(watched(&judge, &costs, &watch, 1 << 20, [50_000, 5_000], 5_000) > 95);
+}
