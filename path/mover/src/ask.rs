@@ -108,11 +108,6 @@ impl Ask {
         self.opcode() == Opcode::MemoryMove && d.dst().abs_diff(d.src()) < self.len
     }
 
-    /// True if doing a part twice gives the same bytes as doing it once.
-    pub(crate) fn is_repeatable(&self) -> bool {
-        !self.overlaps()
-    }
-
     /// True if parts of it may be done in any order and at the same time, and together give what the whole gives: nothing is
     /// carried from one part to the next, and no part reads what another writes.
     pub(crate) fn is_divisible(&self) -> bool {

@@ -4,7 +4,7 @@ use crate::error::{ChannelError, JobError};
 use crate::inflight::{Buffers, Ring, Unready, named, side};
 use crate::operation::operations;
 use crate::outcome::{Outcome, Via};
-use crate::policy::{Hint, OnFault};
+use crate::policy::{DEFAULT_PATIENCE, Hint, OnFault};
 use crate::time::{Clock, SystemClock};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,10 @@ pub struct ChannelPolicy {
     pub bursts: bool,
     /// How long after [`Channel::submit`] an operation is given up.
     pub deadline: Option<Duration>,
+    /// How long nothing may come before the queue is asked whether it still works, and then again each time. What it has if it
+    /// stopped is done by the CPU within [`Channel::completed`], except for raw descriptors, which end with
+    /// [`JobError::Stopped`].
+    pub patience: Duration,
     /// How long the channel's drop waits for what is in flight, before its memory is given up for good.
     pub linger: Duration,
 }
@@ -47,6 +51,7 @@ impl Default for ChannelPolicy {
             order: Order::default(),
             bursts: true,
             deadline: None,
+            patience: DEFAULT_PATIENCE,
             linger: Duration::from_secs(1),
         }
     }

@@ -1,5 +1,6 @@
 //! Why something could not be done. One enum an action, one sentence a variant, values with units.
 
+use std::sync::Arc;
 use std::time::Duration;
 use telpher_abi::{Opcode, Status};
 
@@ -82,6 +83,15 @@ pub enum JobError {
         status: Status,
         /// The record's bytes completed.
         completed: u32,
+    },
+    /// The queue stopped (halted, disabled, reset, or left behind by a fork) while it worked on something that may not be done
+    /// twice: a move whose ranges overlap, or a raw descriptor. What the destination holds is not known.
+    #[error("the queue stopped, and {op} cannot be done again elsewhere: {why}")]
+    Stopped {
+        /// The operation.
+        op: Opcode,
+        /// What the machine said of the queue.
+        why: Arc<str>,
     },
     /// A batch member behind a fence, abandoned because an earlier member did not succeed.
     #[error("abandoned at a fence because member {because} did not succeed")]

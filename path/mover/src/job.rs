@@ -52,6 +52,17 @@ into_parts! {
 /// woken, which for operations of microseconds is the better bargain. A program that wants idle executors waits for jobs
 /// on a thread of its own choice, with [`Wait::Sleep`](crate::Wait::Sleep).
 ///
+/// # When the device does not answer
+///
+/// A record that is out for longer than [`Policy::patience`](crate::Policy::patience) makes whoever looks for it ask the queue
+/// whether it still works. If the queue has stopped (halted, disabled, reset), nothing it took touches memory any more: it is
+/// left out from then on, and the job goes on with another queue or the CPU. What may be half done is done again, with the
+/// same result, except a move whose ranges overlap: that ends with [`JobError::Stopped`], unless the device
+/// had it in pieces that do not overlap in themselves.
+///
+/// A queue that says it works and yet never answers keeps the buffers, and with them [`wait`](Job::wait); a
+/// [`deadline`](Job::deadline) ends the wait without them.
+///
 /// # On drop
 ///
 /// Dropping a job that is in flight does not stop it. Its buffers move to the mover and are freed after the device has

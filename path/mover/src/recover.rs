@@ -146,6 +146,14 @@ impl Course {
         self.piece.is_some_and(|piece| piece.whole == self.rest.len())
     }
 
+    /// True if the present piece, of which a device may have done any part, gives the same when it is done again. Only a move
+    /// may overwrite what it has yet to read, and only if its ranges overlap within the piece.
+    pub(crate) fn may_be_done_again(&self) -> bool {
+        let d = self.rest.template();
+        let apart = d.dst().abs_diff(d.src());
+        self.rest.opcode() != Opcode::MemoryMove || self.piece.is_none_or(|piece| apart >= piece.len)
+    }
+
     /// What is left of a memory move, in the order it must be done: at most a begun piece and the rest around it.
     pub(crate) fn moves(&self) -> [Ask; 2] {
         let mut rest = self.rest;
@@ -181,7 +189,7 @@ impl Course {
             | Status::InterruptHandle => Next::OnCpu(status, None),
             // Nobody knows how much was done: the CPU may only do again what can be done again.
             Status::HardwareReadError | Status::HardwareWriteError | Status::TranslationFailure => {
-                if self.rest.is_repeatable() { Next::OnCpu(status, None) } else { refused }
+                if self.may_be_done_again() { Next::OnCpu(status, None) } else { refused }
             }
             // Codes that no single operation of ours can end with.
             Status::None

@@ -3,12 +3,13 @@
 use crate::ask::Ask;
 use crate::credit::{Credit, Credits};
 use crate::report::Bomb;
+use crate::standing::Standing;
 use crate::sync::{AtomicU32, Ordering};
 use crate::topology::{Places, Topology};
 use std::sync::Arc;
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{Descriptor, Opcode};
-use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, Submission};
+use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, Submission};
 
 /// Which queue is asked first; if it is full the others follow in their order.
 ///
@@ -71,6 +72,8 @@ impl Limits {
 pub(crate) struct Lane {
     /// The way in.
     pub(crate) portal: Arc<dyn Portal>,
+    /// Whether it is still to be used.
+    standing: Standing,
     /// What it accepts.
     pub(crate) limits: Limits,
     /// Which device it belongs to, as far as the name says.
@@ -92,11 +95,45 @@ impl Lane {
         let credits = (info.mode == QueueMode::Dedicated).then(|| Credits::new(info.size));
         let limits = Limits::of(info);
         let device = device_of(&info.name).into();
-        Lane { limits, device, credits, load: AtomicU32::new(0), portal }
+        Lane { limits, device, credits, load: AtomicU32::new(0), standing: Standing::new(), portal }
+    }
+
+    /// True once nothing may be offered any more, and nothing that was taken touches memory any more. Whoever sees it and then
+    /// finds a record empty knows that it stays so.
+    #[inline]
+    pub(crate) fn is_out(&self) -> bool {
+        self.standing.is_out()
+    }
+
+    /// Why it is out.
+    pub(crate) fn why(&self) -> Arc<str> {
+        self.standing.why()
+    }
+
+    /// Asks the queue whether it still works; if not, it is out from now on. May make system calls.
+    #[cold]
+    pub(crate) fn ask(&self) {
+        if self.is_out() {
+            return;
+        }
+        if let Health::Stopped(why) = self.portal.health() {
+            self.standing.stop(why);
+        }
+    }
+
+    /// Lets an executor without a thread work.
+    #[inline]
+    pub(crate) fn drive(&self) {
+        if !self.is_out() {
+            self.portal.drive();
+        }
     }
 
     /// Room for one descriptor, if there is some as far as this side knows.
     pub(crate) fn enter(&self) -> Option<Entry> {
+        if self.is_out() {
+            return None;
+        }
         let credit = match &self.credits {
             Some(credits) => Some(credits.take()?),
             None => None,
@@ -133,6 +170,15 @@ impl Lane {
     pub(crate) fn load(&self) -> u32 {
         // Relaxed: a hint.
         self.load.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if !self.standing.is_home() {
+            // The portal is the parent's: threads it would join do not exist here, and locks it would take may be held by them.
+            std::mem::forget(Arc::clone(&self.portal));
+        }
     }
 }
 

@@ -17,7 +17,9 @@ use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
 use crate::recover::{Course, Next};
 use crate::time::Moment;
+use crate::vigil::Vigil;
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -85,6 +87,8 @@ pub(crate) struct Convoy {
     singly: bool,
     /// No queue had room; go on with the CPU.
     on_cpu: bool,
+    /// How long the present window has been out.
+    vigil: Vigil,
 }
 
 /// Where a batch is.
@@ -131,11 +135,19 @@ impl Convoy {
             offers: 0,
             singly: false,
             on_cpu: shared.lanes.all().is_empty(),
+            vigil: Vigil::default(),
         }
     }
 
     /// One step: at most one record read or one descriptor offered; the CPU's share of a member is done in full.
     fn step(&mut self, shared: &Shared, now: Moment) -> Poll<()> {
+        // With the leg where `abort` finds it: clocks and portals may panic.
+        if let Stage::Window { leg, .. } = &self.stage
+            && !shared.has_landed(leg)
+            && !shared.has_gone_down(leg, &mut self.vigil)
+        {
+            return Poll::Pending;
+        }
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Choose => self.choose(shared, now),
             Stage::Full(until) => {
@@ -147,8 +159,7 @@ impl Convoy {
             }
             Stage::Window { leg, from, to } => {
                 if !shared.has_landed(&leg) {
-                    self.stage = Stage::Window { leg, from, to };
-                    return Poll::Pending;
+                    return self.lost(shared, now, leg, from..to);
                 }
                 let record = shared.land(leg);
                 let any = (from..to).any(|i| self.records[i].0.status().is_some());
@@ -174,6 +185,22 @@ impl Convoy {
             },
             Stage::Over => Poll::Ready(()),
         }
+    }
+
+    /// The queue is out and the window's record never comes. Members with a record are done; the others may be half done, each
+    /// of them, and are chosen again if that does no harm. Between members that no fence separates the order is free, and
+    /// behind a fence none has begun before those in front have their records.
+    fn lost(&mut self, shared: &Shared, now: Moment, leg: Leg, members: Range<usize>) -> Poll<()> {
+        let why = shared.salvage(leg);
+        for i in members.clone() {
+            let course = &self.members[i].course;
+            if self.records[i].0.status().is_none() && !course.may_be_done_again() {
+                let op = course.rest().opcode();
+                self.ended(i, Err(JobError::Stopped { op, why: Arc::clone(&why) }));
+            }
+        }
+        self.singly = true;
+        self.review(shared, now, members.start, members.end)
     }
 
     fn ended(&mut self, index: usize, result: Result<Outcome, JobError>) {
@@ -254,10 +281,11 @@ impl Convoy {
         // §3.8), so the one record ends the promise for all.
         if let Some(leg) = unsafe { shared.take_off(lane, batch) } {
             (self.lanes_tried, self.offers) = (0, 0);
+            self.vigil = Vigil::default();
             self.stage = Stage::Window { leg, from, to };
             return Poll::Pending;
         }
-        if self.offers < shared.policy.retry.attempts {
+        if self.offers < shared.policy.retry.attempts && !shared.lanes.all()[lane].is_out() {
             self.offers += 1;
             self.stage = Stage::Full(now.after(shared.policy.retry.pause));
             return Poll::Pending;
@@ -282,6 +310,9 @@ impl Convoy {
     /// Reads the window's records from `at` on, up to the first member that must go on alone.
     fn review(&mut self, shared: &Shared, now: Moment, at: usize, to: usize) -> Poll<()> {
         for i in at..to {
+            if self.members[i].result.is_some() {
+                continue;
+            }
             // Without a record the device abandoned it at a fence, or never came to it: it is chosen again.
             let Some(record) = self.records[i].0.read() else { continue };
             if let Some(outcome) = self.plain(shared, i, &record) {

@@ -16,8 +16,9 @@ use crate::outcome::{Outcome, Via};
 use crate::policy::Hint;
 use crate::recover::{Course, Next};
 use crate::time::Moment;
+use crate::vigil::Vigil;
 use std::task::Poll;
-use telpher_abi::{CompletionRecord, Opcode};
+use telpher_abi::{CompletionRecord, Opcode, Status, StatusByte};
 
 /// An ask on its way to, at, or back from a device. Its memory is somebody else's to keep: see [`Flight::new`].
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(super) struct Flight {
     offers: u32,
     /// Offers in vain altogether.
     offers_ever: u32,
+    /// How long the present leg has been out.
+    vigil: Vigil,
 }
 
 /// Where a flight is.
@@ -59,7 +62,7 @@ impl Flight {
     pub(super) unsafe fn new(shared: &Shared, ask: Ask) -> Self {
         let lane = shared.lanes.first(shared.policy.route, &ask);
         let course = Course::new(ask);
-        Flight { course, stage: Stage::Ready, lane, lanes_tried: 0, offers: 0, offers_ever: 0 }
+        Self::at(course, Stage::Ready, lane, 0)
     }
 
     /// The same with the lane to ask first.
@@ -68,7 +71,7 @@ impl Flight {
     ///
     /// As for [`Flight::new`].
     pub(super) unsafe fn bound_for(lane: usize, ask: Ask) -> Self {
-        Flight { course: Course::new(ask), stage: Stage::Ready, lane, lanes_tried: 0, offers: 0, offers_ever: 0 }
+        Self::at(Course::new(ask), Stage::Ready, lane, 0)
     }
 
     /// Offers a flight that has not begun to its lane, once; true if it was taken. If not, it is as it was.
@@ -99,7 +102,11 @@ impl Flight {
         let lane = shared.lanes.first(shared.policy.route, course.rest());
         let stage = record.map_or(Stage::Ready, Stage::Landed);
         let lanes_tried = if on_cpu { usize::MAX } else { 0 };
-        Flight { course, stage, lane, lanes_tried, offers: 0, offers_ever: 0 }
+        Self::at(course, stage, lane, lanes_tried)
+    }
+
+    fn at(course: Course, stage: Stage, lane: usize, lanes_tried: usize) -> Self {
+        Flight { course, stage, lane, lanes_tried, offers: 0, offers_ever: 0, vigil: Vigil::default() }
     }
 
     /// Its course, when it is over.
@@ -137,6 +144,13 @@ impl Flight {
     /// One step: at most one record read and one descriptor offered; the CPU's share is done in full. Must not be called
     /// again after it was ready.
     pub(super) fn step(&mut self, shared: &Shared, now: Moment) -> Poll<Result<Outcome, JobError>> {
+        // With the leg where `abort` finds it: clocks and portals may panic.
+        if let Stage::Aloft(leg) = &self.stage
+            && !shared.has_landed(leg)
+            && !shared.has_gone_down(leg, &mut self.vigil)
+        {
+            return Poll::Pending;
+        }
         let next = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Ready => self.offer(shared, now),
             Stage::Full(until) if now < until => {
@@ -149,10 +163,7 @@ impl Flight {
                 self.onward(shared, &record)
             }
             Stage::Landed(record) => self.onward(shared, &record),
-            Stage::Aloft(leg) => {
-                self.stage = Stage::Aloft(leg);
-                Poll::Pending
-            }
+            Stage::Aloft(leg) => self.lost(shared, leg),
             Stage::Over => Poll::Ready(Err(JobError::Unsupported { op: self.course.rest().opcode() })),
         };
         if next.is_ready() {
@@ -173,13 +184,18 @@ impl Flight {
             let lane = self.lane % lanes.len();
             self.lane = lane;
             let limits = &lanes[lane].limits;
-            if let Some(descriptor) = self.course.next(limits) {
+            if lanes[lane].is_out() {
+                if drain && self.course.next(limits).is_some() {
+                    return self.onward(shared, &drained());
+                }
+            } else if let Some(descriptor) = self.course.next(limits) {
                 let writes = self.course.rest().writes();
                 let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
                 // SAFETY: the descriptor names a part of the ask's ranges, whose validity and exclusiveness `Flight::new`
                 // was promised until the leg, kept in `self.stage`, lands or is parked with the memory.
                 if let Some(leg) = unsafe { shared.take_off(lane, descriptor) } {
                     (self.lanes_tried, self.offers) = (0, 0);
+                    self.vigil = Vigil::default();
                     self.stage = Stage::Aloft(leg);
                     return Poll::Pending;
                 }
@@ -198,6 +214,20 @@ impl Flight {
             self.lane = lane + 1;
         }
         Poll::Ready(self.finish_on_cpu(shared.policy.hint))
+    }
+
+    /// The queue is out and its record never comes: what may be done again is, elsewhere.
+    fn lost(&mut self, shared: &Shared, leg: Leg) -> Poll<Result<Outcome, JobError>> {
+        let why = shared.salvage(leg);
+        let op = self.course.rest().opcode();
+        if op == Opcode::Drain {
+            // Nothing that the queue took is under way any more, which is all that was asked.
+            return self.onward(shared, &drained());
+        }
+        if !self.course.may_be_done_again() {
+            return Poll::Ready(Err(JobError::Stopped { op, why }));
+        }
+        self.offer(shared, shared.clock.now())
     }
 
     /// After a record: to the end, or on the way again in the same step.
@@ -239,4 +269,9 @@ impl Flight {
         self.course.cpu_did_the_rest();
         Ok(outcome)
     }
+}
+
+/// The record of a drain of a queue that is out.
+fn drained() -> CompletionRecord {
+    CompletionRecord::new(StatusByte::new(Status::Success))
 }

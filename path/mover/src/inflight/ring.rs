@@ -14,6 +14,7 @@ use crate::policy::Policy;
 use crate::recover::{Course, Next};
 use crate::route::{Entry, Lane};
 use crate::time::{Clock, Moment};
+use crate::vigil::Vigil;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
@@ -105,6 +106,8 @@ pub(crate) struct Ring<S, D> {
     again: usize,
     /// Operations given up whose record is to come.
     expired: usize,
+    /// How long nothing has come.
+    vigil: Vigil,
 }
 
 impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
@@ -135,6 +138,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             tail: 0,
             again: 0,
             expired: 0,
+            vigil: Vigil::default(),
         }
     }
 
@@ -209,9 +213,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             let first = self.waiting;
             let len = self.prepare(first);
             if len == 0 {
-                // Not this queue's: the CPU does it now.
                 let i = self.index(first);
-                let result = self.on_cpu(i, JobError::Unsupported { op: self.places[i].course.rest().opcode() });
+                let result = self.without_queue(i);
                 self.places[i].stage = Stage::Ended(result, None);
             } else if !self.send(first, len) {
                 break;
@@ -228,6 +231,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Writes the descriptors of the longest run from `first` on that may go together; 0 if the first may not go at all.
     fn prepare(&mut self, first: u64) -> usize {
+        if self.lane.is_out() {
+            return 0;
+        }
         let most = if self.policy.bursts { self.lane.limits.batch().max(1) } else { 1 };
         // A list does not go around the end of the ring.
         let room =
@@ -311,9 +317,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             if !matches!(self.places[i].stage, Stage::Again) || self.places[i].in_burst {
                 continue;
             }
-            if !self.write(i) {
-                let op = self.places[i].course.rest().opcode();
-                let result = self.on_cpu(i, JobError::Unsupported { op });
+            if self.lane.is_out() || !self.write(i) {
+                let result = self.without_queue(i);
                 self.end(i, result, None);
             } else if !self.send(position, 1) {
                 break;
@@ -326,9 +331,15 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Lets the executor work, and reads what has been written.
     pub(crate) fn poll(&mut self) {
-        self.lane.portal.drive();
+        self.lane.drive();
         self.read_records();
         self.retire_bursts();
+        if !self.bursts.is_empty() {
+            if self.vigil.is_late(self.policy.patience, || self.clock.now()) {
+                self.lane.ask();
+            }
+            self.salvage();
+        }
         self.resend();
         if self.policy.deadline.is_some() {
             self.expire();
@@ -369,32 +380,49 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 b += 1;
                 continue;
             };
-            // Does not allocate: the deque only shrinks.
-            let burst = self.bursts.remove(b).expect("the index is below the length");
-            self.lane.leave(burst.entry);
-            self.orphans(first, len, &record);
-            for position in first..first + len as u64 {
-                let i = self.index(position);
-                self.places[i].in_burst = false;
-                if matches!(self.places[i].stage, Stage::Expired) {
-                    self.places[i].stage = Stage::Fetched;
-                    self.expired -= 1;
-                }
-            }
-            // Late, but here: now the buffers can go. Last, because a payload's drop may panic; only given-up ones are left.
-            for position in first..first + len as u64 {
-                let i = self.index(position);
-                if matches!(self.places[i].stage, Stage::Fetched) {
-                    drop(self.places[i].payload.take());
-                }
-            }
+            self.retire(b, Some(&record));
         }
         self.recycle();
     }
 
-    /// Operations of a finished burst that were not looked at since: a record may have come after `read_records` looked, and
-    /// members of a batch without any were never done.
-    fn orphans(&mut self, first: u64, len: usize, batch: &CompletionRecord) {
+    /// Ends every burst of a queue that is out: what has no record now never gets one.
+    fn salvage(&mut self) {
+        if !self.lane.is_out() {
+            return;
+        }
+        while !self.bursts.is_empty() {
+            self.retire(0, None);
+        }
+        self.recycle();
+    }
+
+    /// Ends one burst: its record is here, or never comes.
+    fn retire(&mut self, b: usize, batch: Option<&CompletionRecord>) {
+        // Does not allocate: the deque only shrinks.
+        let Burst { first, len, entry } = self.bursts.remove(b).expect("the index is below the length");
+        self.vigil = Vigil::default();
+        self.lane.leave(entry);
+        self.orphans(first, len, batch);
+        for position in first..first + len as u64 {
+            let i = self.index(position);
+            self.places[i].in_burst = false;
+            if matches!(self.places[i].stage, Stage::Expired) {
+                self.places[i].stage = Stage::Fetched;
+                self.expired -= 1;
+            }
+        }
+        // Late, but over: now the buffers can go. Last, because a payload's drop may panic; only given-up ones are left.
+        for position in first..first + len as u64 {
+            let i = self.index(position);
+            if matches!(self.places[i].stage, Stage::Fetched) {
+                drop(self.places[i].payload.take());
+            }
+        }
+    }
+
+    /// Operations of a burst that is over which were not looked at since: a record may have come after `read_records` looked;
+    /// members of a batch without any were never done; and those of a queue that is out may be half done.
+    fn orphans(&mut self, first: u64, len: usize, batch: Option<&CompletionRecord>) {
         for position in first..first + len as u64 {
             let i = self.index(position);
             if !matches!(self.places[i].stage, Stage::Aloft) {
@@ -404,8 +432,12 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 Some(record) => self.arrived(i, &record),
                 None => {
                     let op = self.places[i].course.rest().opcode();
-                    let result = self.on_cpu(i, JobError::Refused { op, status: batch.status() });
-                    self.end(i, result, Some(*batch));
+                    let result = match batch {
+                        Some(batch) => self.on_cpu(i, JobError::Refused { op, status: batch.status() }),
+                        None if self.places[i].course.may_be_done_again() => self.without_queue(i),
+                        None => Err(JobError::Stopped { op, why: self.lane.why() }),
+                    };
+                    self.end(i, result, batch.copied());
                 }
             }
         }
@@ -446,6 +478,19 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.again += 1;
     }
 
+    /// Not this queue's, or not any more: the CPU does it if it may.
+    fn without_queue(&mut self, i: usize) -> Result<Outcome, JobError> {
+        let op = self.places[i].course.rest().opcode();
+        if !self.lane.is_out() {
+            return self.on_cpu(i, JobError::Unsupported { op });
+        }
+        if op == Opcode::Drain {
+            // Nothing that the queue took is under way any more, which is all that was asked.
+            return Ok(Outcome::Done);
+        }
+        self.on_cpu(i, JobError::Stopped { op, why: self.lane.why() })
+    }
+
     /// The CPU does the rest, unless the memory is not ours to touch.
     fn on_cpu(&mut self, i: usize, otherwise: JobError) -> Result<Outcome, JobError> {
         let Place { course, raw, .. } = &mut self.places[i];
@@ -453,7 +498,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             return Err(otherwise);
         }
         // SAFETY: the course's ranges lie in the payload in this place, which no device has: it was never sent, or its
-        // record is here, or its batch's record is here and it was left out.
+        // record is here, or its batch's record is here and it was left out, or the queue is out.
         let outcome = unsafe { memory::finish(course, self.policy.hint) }?;
         course.cpu_did_the_rest();
         Ok(outcome)
@@ -495,6 +540,11 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                         if matches!(self.places[i].stage, Stage::Again) {
                             self.expire_grounded(i);
                         }
+                        continue;
+                    }
+                    self.lane.ask();
+                    if self.lane.is_out() {
+                        self.salvage();
                         continue;
                     }
                     self.places[i].stage = Stage::Expired;
@@ -551,8 +601,12 @@ impl<S, D> Drop for Ring<S, D> {
             cell.status().is_some()
         };
         // A clock or a portal that panics in here leaks everything, as giving up does.
-        while !self.bursts.iter().all(|burst| over(self, burst)) {
+        while !self.lane.is_out() && !self.bursts.iter().all(|burst| over(self, burst)) {
             if self.clock.now() >= end {
+                self.lane.ask();
+                if self.lane.is_out() {
+                    break;
+                }
                 crate::report::say(format_args!(
                     "a channel to {} was dropped with operations in flight, which had no completion record {:?} later; its \
                      buffers and records are leaked, because the device may still write them",
@@ -561,10 +615,10 @@ impl<S, D> Drop for Ring<S, D> {
                 ));
                 return;
             }
-            self.lane.portal.drive();
+            self.lane.drive();
             self.clock.rest(waiter.rest());
         }
-        // SAFETY: every burst's record is there, so no device has them; nothing uses them after this. Places last, because
+        // SAFETY: every burst's record is there or the queue is out, so no device has them; nothing uses them after this. Places last, because
         // their payloads' drops may panic.
         unsafe {
             ManuallyDrop::drop(&mut self.records);

@@ -5,9 +5,10 @@ use crate::ask::Ask;
 use crate::costs::Costs;
 use crate::learn::{self, Choice, Judge, Learning};
 use crate::policy::Policy;
-use crate::route::Lanes;
+use crate::route::{Lane, Lanes};
 use crate::time::{Clock, Moment};
 use crate::topology::Topology;
+use crate::vigil::Vigil;
 use crate::wait::Waiter;
 use std::sync::Arc;
 use std::task::Poll;
@@ -114,6 +115,24 @@ impl Shared {
         self.table.record(leg).status().is_some()
     }
 
+    /// To be asked after a look in vain. True once the leg's queue is out, so that the record, if it is still not there at the
+    /// next look, never comes; now and then asks the queue itself.
+    #[inline]
+    pub(super) fn has_gone_down(&self, leg: &Leg, vigil: &mut Vigil) -> bool {
+        let lane = &self.lanes.all()[leg.lane];
+        if vigil.is_late(self.policy.patience, || self.clock.now()) {
+            lane.ask();
+        }
+        lane.is_out()
+    }
+
+    /// Frees the slot of a leg whose record never comes, and tells why.
+    pub(super) fn salvage(&self, leg: Leg) -> Arc<str> {
+        let why = self.lanes.all()[leg.lane].why();
+        self.table.land(&self.lanes, leg);
+        why
+    }
+
     /// Takes a written record and frees its slot.
     pub(super) fn land(&self, leg: Leg) -> CompletionRecord {
         let record = self.table.record(&leg).read().expect("a leg lands after its record was seen");
@@ -123,7 +142,12 @@ impl Shared {
 
     /// Leaves `cargo` in the leg's slot until its record is written.
     pub(super) fn park(&self, leg: Leg, cargo: Box<dyn Send>, expired: bool) {
+        let lane = leg.lane;
         self.table.park(leg, cargo, expired);
+        if expired {
+            // If the queue has stopped, the next sweep frees it. Behind the parking, because a portal may panic.
+            self.lanes.all()[lane].ask();
+        }
     }
 
     /// Jobs that were dropped, and jobs that expired, whose memory is still kept.
@@ -133,9 +157,7 @@ impl Shared {
 
     /// Lets every executor without a thread work, and frees what parked jobs left.
     pub(crate) fn drive(&self) {
-        for lane in self.lanes.all() {
-            lane.portal.drive();
-        }
+        self.lanes.all().iter().for_each(Lane::drive);
         self.table.sweep(&self.lanes);
     }
 
@@ -143,7 +165,7 @@ impl Shared {
     pub(crate) fn drive_lane(&self, lane: Option<usize>) {
         match lane.and_then(|lane| self.lanes.all().get(lane)) {
             Some(lane) => {
-                lane.portal.drive();
+                lane.drive();
                 self.table.sweep(&self.lanes);
             }
             None => self.drive(),
@@ -166,8 +188,13 @@ impl Shared {
         self.wait(|| {
             self.drive();
             let parked = self.parked();
-            if parked == (0, 0) || self.clock.now() >= end { Poll::Ready(parked) } else { Poll::Pending }
-        })
+            if parked == (0, 0) || self.clock.now() >= end { Poll::Ready(()) } else { Poll::Pending }
+        });
+        if self.parked() != (0, 0) {
+            self.lanes.all().iter().for_each(Lane::ask);
+            self.table.sweep_all(&self.lanes);
+        }
+        self.parked()
     }
 
     /// The time, for those who need it; a moment nobody compares otherwise.

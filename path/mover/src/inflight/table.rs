@@ -1,7 +1,7 @@
 //! The slots: one completion record each, and room for what a job that nobody waits for leaves behind.
 
 use crate::freelist::FreeList;
-use crate::route::{Entry, Lanes};
+use crate::route::{Entry, Lane, Lanes};
 use crate::slot::SlotState;
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,8 @@ pub(super) struct Line(pub(super) RecordCell);
 struct Slot {
     /// Whose turn it is.
     state: SlotState,
+    /// Index of the lane of what is parked: a hint until the slot is claimed.
+    lane: AtomicU32,
     /// What must stay until the record is written.
     parked: Mutex<Option<Parked>>,
 }
@@ -67,7 +69,7 @@ const SWEEP: u32 = 16;
 
 impl Table {
     pub(super) fn new(capacity: u32) -> Self {
-        let slot = |_| Slot { state: SlotState::new(), parked: Mutex::new(None) };
+        let slot = |_| Slot { state: SlotState::new(), lane: AtomicU32::new(0), parked: Mutex::new(None) };
         Table {
             records: (0..capacity).map(|_| Line::default()).collect(),
             slots: (0..capacity).map(slot).collect(),
@@ -108,6 +110,8 @@ impl Table {
         let slot = &self.slots[slot as usize];
         // Relaxed: a count for people, and a hint for `sweep`.
         self.count(expired).fetch_add(1, Ordering::Relaxed);
+        // Relaxed: published by `park` below. There are fewer lanes than numbers.
+        slot.lane.store(u32::try_from(lane).unwrap_or(u32::MAX), Ordering::Relaxed);
         *slot.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Parked { lane, entry, expired, cargo });
         slot.state.park();
     }
@@ -124,7 +128,7 @@ impl Table {
         (self.dropped.load(Ordering::Relaxed), self.expired.load(Ordering::Relaxed))
     }
 
-    /// Looks at some parked slots and frees those whose record has been written.
+    /// Looks at some parked slots and frees those whose record has been written, or whose queue is out.
     pub(super) fn sweep(&self, lanes: &Lanes) {
         if self.parked() == (0, 0) {
             return;
@@ -137,9 +141,18 @@ impl Table {
         }
     }
 
+    /// Looks at every slot.
+    pub(super) fn sweep_all(&self, lanes: &Lanes) {
+        for index in 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX) {
+            self.sweep_one(lanes, index);
+        }
+    }
+
     fn sweep_one(&self, lanes: &Lanes, index: u32) {
         let slot = &self.slots[index as usize];
-        if !slot.state.claim_if(|| self.records[index as usize].0.status().is_some()) {
+        // Relaxed: exact behind the claim, which looks twice; see `claim_if`.
+        let is_out = || lanes.all().get(slot.lane.load(Ordering::Relaxed) as usize).is_some_and(Lane::is_out);
+        if !slot.state.claim_if(|| self.records[index as usize].0.status().is_some() || is_out()) {
             return;
         }
         let parked = slot.parked.lock().unwrap_or_else(PoisonError::into_inner).take();

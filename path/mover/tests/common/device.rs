@@ -10,7 +10,7 @@ use telpher_abi::{
     StatusByte,
 };
 use telpher_mover::{CrcMode, DifConfig, Tags};
-use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
+use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
 
 pub(crate) const PAGE: u64 = 4096;
 
@@ -31,6 +31,12 @@ pub(crate) struct State {
     pub(crate) manual: bool,
     /// Faults left for a page, and whether the system would refuse it.
     pub(crate) faults: HashMap<u64, (u32, bool)>,
+    /// Faults left for a single byte.
+    pub(crate) exact: HashMap<u64, u32>,
+    /// It has stopped: takes nothing, does nothing, and says so when asked.
+    pub(crate) stopped: Option<String>,
+    /// Asked how it does.
+    pub(crate) asked: usize,
     /// Memory moves run backward even where they need not.
     pub(crate) backward: bool,
     /// Status to answer the next descriptors with, untouched.
@@ -91,6 +97,32 @@ impl TestDevice {
     /// The page of `address` faults for ever, and the system would say so.
     pub(crate) fn refuse(&self, address: u64) {
         self.state().faults.insert(address / PAGE, (u32::MAX, true));
+    }
+
+    /// The very byte at `address` faults so often.
+    pub(crate) fn fault_at(&self, address: u64, times: u32) {
+        self.state().exact.insert(address, times);
+    }
+
+    /// It stops, with whatever it has in hand.
+    pub(crate) fn stop(&self, why: &str) {
+        let mut state = self.state();
+        state.stopped = Some(why.into());
+        state.queue.clear();
+    }
+
+    /// It stops in the middle of the oldest descriptor, a batch's first member if that is one, when it comes to the byte at
+    /// `address`.
+    pub(crate) fn stop_within(&self, address: u64, why: &str) {
+        let mut d = self.take_front();
+        if d.opcode() == Opcode::Batch {
+            // SAFETY: the list was vouched for.
+            d = unsafe { *(d.src() as *const Descriptor) };
+        }
+        self.fault_at(address, 1);
+        let record = self.perform(&mut self.state(), &d);
+        assert_eq!(record.status(), Status::PageFault, "it never came to {address:#x}");
+        self.stop(why);
     }
 
     /// Takes the oldest descriptor away, unexecuted.
@@ -249,8 +281,13 @@ fn flagged(d: &Descriptor, flag: Flags) -> bool {
 
 /// One access; faults at a page's first byte reached, as often as told.
 fn touch(state: &mut State, block: bool, address: u64, write: bool, done: u64) -> Result<(), Faulty> {
-    if state.faults.is_empty() {
+    if state.faults.is_empty() && state.exact.is_empty() {
         return Ok(());
+    }
+    if let Some(times) = state.exact.get_mut(&address).filter(|times| **times > 0) {
+        *times -= 1;
+        state.faulted += 1;
+        return Err((Stop { done, address, write, result: 0, refused: false }, CompletionRecord::default()));
     }
     let page = address / PAGE;
     let Some((times, refused)) = state.faults.get_mut(&page) else { return Ok(()) };
@@ -461,6 +498,11 @@ unsafe impl Portal for TestDevice {
 
     fn offer(&self, submission: &Submission) -> Offer {
         let mut state = self.state();
+        if state.stopped.is_some() {
+            // A posted write to a disabled queue is dropped without an answer.
+            state.lost += usize::from(self.info.mode == QueueMode::Dedicated);
+            return if self.info.mode == QueueMode::Dedicated { Offer::Taken } else { Offer::Retry };
+        }
         if state.retries > 0 {
             state.retries -= 1;
             return Offer::Retry;
@@ -477,6 +519,12 @@ unsafe impl Portal for TestDevice {
         state.queue.push_back(d);
         state.most = state.most.max(state.queue.len());
         Offer::Taken
+    }
+
+    fn health(&self) -> Health {
+        let mut state = self.state();
+        state.asked += 1;
+        state.stopped.clone().map_or(Health::Working, Health::Stopped)
     }
 
     fn drive(&self) {
