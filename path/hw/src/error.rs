@@ -139,29 +139,38 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// The portal cannot be mapped, and descriptors cannot be written either.
+    /// The portal cannot be mapped, and the driver submits nothing either.
     #[error(
-        "cannot submit to {}: this kernel neither lets the portal be mapped nor takes write(); give the program CAP_SYS_RAWIO, \
-         or use a kernel with write() submission (6.9, or a stable update of early 2024)", .path.display()
+        "cannot submit to {}: its portal cannot be mapped{}, and the driver refuses write(): {refused}", .path.display(),
+        match .source.raw_os_error() {
+            Some(libc::EPERM) => " without CAP_SYS_RAWIO (INTEL-SA-01084); give the program that capability, or use a kernel with \
+                write() submission (6.9, or a stable update of 2024)",
+            _ => "",
+        }
     )]
     Map {
         /// Which.
         path: PathBuf,
+        /// What write(2) said.
+        refused: io::Error,
         /// What mmap(2) said.
         #[source]
         source: io::Error,
     },
-    /// The processor lacks the instruction, and descriptors cannot be written either.
+    /// The processor lacks the instruction, and the driver submits nothing either.
     #[error(
-        "cannot submit to {queue}: this processor, or its kernel, offers no {instruction}, and the kernel takes no write() \
-         either; {}",
+        "cannot submit to {}: this processor or its kernel offers no {instruction}, and the driver refuses write(); {}",
+        .path.display(),
         if *.instruction == "ENQCMD" { "use a dedicated queue, or Linux 5.18 or later" } else { "use a machine that has it" }
     )]
     Instruction {
         /// Which.
-        queue: String,
+        path: PathBuf,
         /// `MOVDIR64B` or `ENQCMD`.
         instruction: &'static str,
+        /// What write(2) said.
+        #[source]
+        source: io::Error,
     },
     /// It was opened, and a No-op was not answered.
     #[error(
@@ -176,7 +185,7 @@ pub enum OpenError {
     },
     /// It was opened, and a No-op failed.
     #[error(
-        "{queue} was opened, but a No-op failed: {status:?}; see `errors` of its device in /sys/bus/dsa/devices, and dmesg"
+        "{queue} was opened, but a No-op failed: {status}; see `errors` of its device in /sys/bus/dsa/devices, and dmesg"
     )]
     Refused {
         /// Which.

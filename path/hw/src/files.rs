@@ -49,7 +49,8 @@ impl Live {
         Live { root: root.into() }
     }
 
-    fn at(&self, path: &Path) -> PathBuf {
+    /// Where a path of the machine really is.
+    pub(crate) fn at(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 }

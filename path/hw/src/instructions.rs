@@ -98,6 +98,26 @@ token! {
     /// ENQCMD may be executed.
     Enqcmd, enqcmd
 }
+token! {
+    /// UMONITOR, UMWAIT and TPAUSE may be executed.
+    Waitpkg, waitpkg
+}
+
+/// The tokens of a machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tokens {
+    pub(crate) movdir64b: Option<Movdir64b>,
+    pub(crate) enqcmd: Option<Enqcmd>,
+    pub(crate) waitpkg: Option<Waitpkg>,
+}
+
+impl Tokens {
+    /// Of this machine.
+    pub(crate) fn here() -> Self {
+        Tokens { movdir64b: Movdir64b::new(), enqcmd: Enqcmd::new(), waitpkg: Waitpkg::new() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,12 +15,15 @@ mod cpuid;
 mod discover;
 mod error;
 mod files;
+mod health;
 mod instructions;
 mod machine;
 mod open;
 mod page;
 mod portal;
 mod submit;
+mod trial;
+mod wait;
 
 pub use discover::discover;
 pub use error::OpenError;
@@ -28,6 +31,7 @@ pub use files::{Files, Live};
 pub use instructions::{ANNOUNCEMENT, Instructions};
 pub use machine::{Device, DeviceKind, Engine, Group, Machine, Oddity, Queue, QueueType, State};
 pub use open::open;
+pub use portal::rehearsal;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

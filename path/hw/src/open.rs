@@ -3,17 +3,18 @@
 use crate::discover::{BUS, discover, discover_device};
 use crate::error::OpenError;
 use crate::files::{Files, Live};
-use crate::instructions::{Enqcmd, Movdir64b};
+use crate::health::Evidence;
+use crate::instructions::Tokens;
 use crate::machine::{Device, Queue, QueueType, State};
 use crate::page::Page;
 use crate::portal::{HwPortal, Way};
+use crate::trial::{self, Trial};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use telpher_abi::Opcode;
-use telpher_abi::registers::{GenCap, OpCap};
-use telpher_mem::Lineage;
+use telpher_abi::registers::GenCap;
+use telpher_abi::{Opcode, Status};
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 
 /// Opens a queue of this machine for this process, `wq0.1`: a dedicated one for it alone.
@@ -25,25 +26,58 @@ use telpher_portal::{Portal, QueueInfo, QueueMode};
 ///
 /// [`OpenError`] says what was attempted, what the machine said, and what to do.
 pub fn open(queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
-    let files = Live::default();
-    let (device, queue) = find(&files, queue)?;
+    open_on(&Live::default(), Tokens::here(), queue)
+}
+
+/// The same on a tree of the machine's shape, with some of its instructions.
+fn open_on(files: &Live, tokens: Tokens, queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
+    let (device, queue) = find(files, queue)?;
     let info = usable(&device, &queue)?;
-    let path = queue.node(device.kind);
-    let node = File::options().read(true).write(true).open(&path).map_err(|source| opening(path.clone(), source))?;
-    let way = match Page::of(&node) {
-        Ok(page) => match info.mode {
-            QueueMode::Dedicated => Movdir64b::new().map(|instruction| Way::Posted(instruction, page)),
-            QueueMode::Shared => Enqcmd::new().map(|instruction| Way::Deferred(instruction, page)),
+    let path = files.at(&queue.node(device.kind));
+    let node = File::options().read(true).write(true).open(&path);
+    let node = node.map_err(|source| opening(path.clone(), source))?;
+    let (way, unmapped) = way(&node, info.mode, tokens);
+    let maps = matches!(way, Way::Posted(..) | Way::Deferred(..));
+    let evidence = Evidence::of(files, &device, &queue);
+    let portal = HwPortal::new(info, way, tokens.waitpkg, Some(node), evidence);
+    match trial::nop(|submission| portal.try_offer(submission)) {
+        Trial::Ended(Status::Success) | Trial::Full => {}
+        Trial::Ended(status) => return Err(OpenError::Refused { queue: queue.name, status }),
+        Trial::Silent => return Err(OpenError::Silent { queue: queue.name, waited_ms: trial::PATIENCE.as_millis() }),
+        Trial::Refused(source) => {
+            return Err(match (unmapped, portal.info().mode) {
+                (Some(mapping), _) => OpenError::Map { path, refused: source, source: mapping },
+                (None, QueueMode::Dedicated) => OpenError::Instruction { path, instruction: "MOVDIR64B", source },
+                (None, QueueMode::Shared) => OpenError::Instruction { path, instruction: "ENQCMD", source },
+            });
         }
-        .unwrap_or(Way::Call),
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Way::Call,
-        Err(source) => return Err(OpenError::Map { path, source }),
-    };
-    let info = match way {
-        Way::Call => QueueInfo { max_batch: 1, operations: info.operations.with(Opcode::Batch, false), ..info },
-        _ => info,
-    };
-    Ok(Arc::new(HwPortal { info, way, node, opened_in: Lineage::current() }))
+    }
+    let info = portal.info().clone();
+    let takes_batches = maps && info.max_batch > 1 && takes_batches(&portal);
+    let operations = info.operations.with(Opcode::Batch, takes_batches);
+    let max_batch = if takes_batches { info.max_batch } else { 1 };
+    Ok(Arc::new(portal.with_info(QueueInfo { max_batch, operations, ..info })))
+}
+
+/// How to submit, and what mmap(2) has said if it refused.
+fn way(node: &File, mode: QueueMode, tokens: Tokens) -> (Way, Option<io::Error>) {
+    match Page::of(node) {
+        Err(error) => (Way::Call, Some(error)),
+        Ok(page) => {
+            let way = match mode {
+                QueueMode::Dedicated => tokens.movdir64b.map(|instruction| Way::Posted(instruction, page)),
+                QueueMode::Shared => tokens.enqcmd.map(|instruction| Way::Deferred(instruction, page)),
+            };
+            (way.unwrap_or(Way::Call), None)
+        }
+    }
+}
+
+/// Whether a mapped portal takes batches. The driver hides the operation where ordinary programs may not submit one, though the
+/// device takes it from those that may map its portal (linux-abi §7); so it is tried.
+fn takes_batches(portal: &HwPortal) -> bool {
+    portal.info().operations.contains(Opcode::Batch)
+        || matches!(trial::batch(|submission| portal.try_offer(submission)), Trial::Ended(Status::Success))
 }
 
 /// The queue as the driver describes it.
@@ -103,7 +137,7 @@ fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenError> {
         max_batch: queue.max_batch.or(device.max_batch).unwrap_or(1),
         block_on_fault: queue.block_on_fault.unwrap_or(false),
         gen_cap: device.gen_cap.unwrap_or(GenCap([0])),
-        operations: OpCap(operations.0),
+        operations,
         numa_node: device.numa_node,
         name,
     })

@@ -1,10 +1,10 @@
 //! A queue's portal in this address space: 4 KiB of 64 slots that are all the same queue.
-#![allow(unsafe_code, reason = "maps the portal and unmaps it")]
+#![allow(unsafe_code, reason = "maps the portal, puts an ordinary page in its place, unmaps it; lets go of a file")]
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 use telpher_mem::Lineage;
 
@@ -38,10 +38,22 @@ impl Page {
     ///
     /// What mmap(2) said; EPERM since INTEL-SA-01084 for whoever lacks CAP_SYS_RAWIO.
     pub(crate) fn of(node: &File) -> io::Result<Page> {
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        Page::map(libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE, node.as_raw_fd())
+    }
+
+    /// A page of ordinary memory, which is no queue.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory.
+    pub(crate) fn ordinary() -> io::Result<Page> {
+        Page::map(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1)
+    }
+
+    fn map(protection: i32, flags: i32, fd: RawFd) -> io::Result<Page> {
         let mapped_in = Lineage::current();
-        // SAFETY: without MAP_FIXED the system picks a range nobody uses; the file is open.
-        let base = unsafe { libc::mmap(ptr::null_mut(), PORTAL_BYTES, libc::PROT_WRITE, flags, node.as_raw_fd(), 0) };
+        // SAFETY: without MAP_FIXED the system picks a range nobody uses.
+        let base = unsafe { libc::mmap(ptr::null_mut(), PORTAL_BYTES, protection, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -57,6 +69,20 @@ impl Page {
         // SAFETY: smaller than the mapping's length.
         unsafe { self.base.as_ptr().add(offset) }
     }
+
+    /// Puts ordinary memory in the portal's place: what any thread stores from here on reaches no device. A direct store is lost
+    /// there, and ENQCMD answers Retry (instructions.md §4).
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory; the portal is as it was then.
+    pub(crate) fn disarm(&self) -> io::Result<()> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: our own mapping, in one step; it holds nothing of this program's, and stays as long as it would have.
+        let base = unsafe { libc::mmap(self.base.as_ptr().cast(), PORTAL_BYTES, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
 }
 
 impl Drop for Page {
@@ -67,5 +93,55 @@ impl Drop for Page {
         }
         // SAFETY: our own mapping, of which nothing remains after this.
         unsafe { libc::munmap(self.base.as_ptr().cast(), PORTAL_BYTES) };
+    }
+}
+
+/// Lets go of an open file while others may be using its descriptor: the number stays taken, by something that cannot be written.
+///
+/// # Errors
+///
+/// If there is no descriptor for what takes its place; the file is as it was then.
+pub(crate) fn release(node: &File) -> io::Result<()> {
+    let (reader, _) = io::pipe()?;
+    // SAFETY: both descriptors are open and stay with their owners; what the second means changes in one step.
+    let done = unsafe { libc::dup3(reader.as_raw_fd(), node.as_raw_fd(), libc::O_CLOEXEC) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::io::Write;
+
+    #[test]
+    fn successive_slots_walk_the_whole_page_and_stay_in_it() {
+        let page = Page::ordinary().unwrap();
+        let base = page.base.as_ptr() as usize;
+        let slots: Vec<usize> = (0..128).map(|_| page.slot() as usize).collect();
+        assert!(slots.iter().all(|slot| slot.is_multiple_of(SLOT_BYTES) && (base..base + PORTAL_BYTES).contains(slot)));
+        assert!(slots.windows(2).all(|pair| pair[0] != pair[1]));
+        assert_eq!(slots.iter().collect::<HashSet<_>>().len(), 64);
+    }
+
+    #[test]
+    fn what_is_stored_after_disarming_does_not_reach_the_file() {
+        let mut file = File::options().read(true).write(true).open("/dev/zero").unwrap();
+        let page = Page::map(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd()).unwrap();
+        page.disarm().unwrap();
+        // SAFETY: a slot of a page that can be written.
+        unsafe { page.slot().write_volatile(7) };
+        release(&file).unwrap();
+        // The number is open still, and takes nothing.
+        assert_eq!(file.write(&[0; 64]).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn a_released_file_is_closed_for_its_other_end() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let node = File::from(std::os::fd::OwnedFd::from(writer));
+        release(&node).unwrap();
+        // End of file: nobody can write any more.
+        assert_eq!(io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
     }
 }

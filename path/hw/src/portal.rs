@@ -1,12 +1,23 @@
 //! The portal of a real queue.
+//!
+//! ```text
+//! offer ─► this process'? still open? ─► slot ─► SFENCE ─► MOVDIR64B | ENQCMD      or write()
+//! health ─► the driver's attributes ─► stopped? then the portal is taken away and the file closed, which drains
+//! ```
 #![allow(unsafe_code, reason = "the promise of an executor; calls the submission instructions on a mapped page")]
 
-use crate::instructions::{Enqcmd, Movdir64b};
-use crate::page::Page;
+use crate::health::Evidence;
+use crate::instructions::{Enqcmd, Movdir64b, Waitpkg};
+use crate::page::{Page, release};
+use crate::submit::rehearse;
 use std::fs::File;
-use std::io::Write;
+use std::hint::spin_loop;
+use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use telpher_mem::Lineage;
-use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
+use telpher_portal::{Health, Offer, Portal, QueueInfo, RecordCell, Submission, Watch};
 
 /// How descriptors reach the queue.
 #[derive(Debug)]
@@ -17,30 +28,100 @@ pub(crate) enum Way {
     Deferred(Enqcmd, Page),
     /// The driver submits: where the portal must not be mapped, or the processor lacks the instruction.
     Call,
+    /// No queue: see [`rehearsal`](crate::rehearsal).
+    Rehearsed(Page),
+}
+
+impl Way {
+    fn page(&self) -> Option<&Page> {
+        match self {
+            Way::Posted(_, page) | Way::Deferred(_, page) | Way::Rehearsed(page) => Some(page),
+            Way::Call => None,
+        }
+    }
 }
 
 /// A client's way into one queue of a real device.
 #[derive(Debug)]
 pub(crate) struct HwPortal {
-    pub(crate) info: QueueInfo,
-    pub(crate) way: Way,
-    pub(crate) node: File,
+    info: QueueInfo,
+    way: Way,
+    waits: Option<Waitpkg>,
+    /// The queue's open file; none for a rehearsal.
+    node: Option<File>,
+    evidence: Evidence,
     /// A forked child has neither the page nor the PASID.
-    pub(crate) opened_in: Lineage,
+    opened_in: Lineage,
+    /// Set before the portal is taken away, so that offers say Retry from then on.
+    closed: AtomicBool,
+    /// Why it has stopped, once that is certain.
+    stopped: OnceLock<String>,
 }
 
 impl HwPortal {
-    /// Lets the driver submit. Nothing is taken unless all 64 bytes are: EAGAIN is a full queue; a Batch or a record that is not
-    /// aligned (EINVAL) cannot be sent this way, which [`QueueInfo`] says beforehand.
-    fn call(&self, submission: &Submission) -> Offer {
-        match (&self.node).write(&submission.descriptor().to_bytes()) {
-            Ok(64) => Offer::Taken,
-            _ => Offer::Retry,
+    pub(crate) fn new(
+        info: QueueInfo,
+        way: Way,
+        waits: Option<Waitpkg>,
+        node: Option<File>,
+        evidence: Evidence,
+    ) -> Self {
+        let opened_in = Lineage::current();
+        let (closed, stopped) = (AtomicBool::new(false), OnceLock::new());
+        HwPortal { info, way, waits, node, evidence, opened_in, closed, stopped }
+    }
+
+    /// The same with other properties, as the queue has turned out to have them.
+    pub(crate) fn with_info(self, info: QueueInfo) -> Self {
+        HwPortal { info, ..self }
+    }
+
+    /// Offers a descriptor, and tells why the driver has refused a write().
+    ///
+    /// # Errors
+    ///
+    /// What write(2) said, other than that the queue is full.
+    #[inline]
+    pub(crate) fn try_offer(&self, submission: &Submission) -> io::Result<Offer> {
+        // Relaxed: whoever comes too late for it stores into ordinary memory, or writes to a file that cannot be written.
+        if !self.opened_in.is_current() || self.closed.load(Ordering::Relaxed) {
+            return Ok(Offer::Retry);
         }
+        match &self.way {
+            // SAFETY: slots are aligned and inside the mapped portal; a submission has been vouched for.
+            Way::Posted(instruction, page) => Ok(unsafe { instruction.store(page.slot(), submission.descriptor()) }),
+            // SAFETY: as above.
+            Way::Deferred(instruction, page) => Ok(unsafe { instruction.store(page.slot(), submission.descriptor()) }),
+            Way::Call => self.call(submission),
+            // SAFETY: as above, and the page is ordinary memory.
+            Way::Rehearsed(page) => Ok(unsafe { rehearse(page.slot(), submission.descriptor()) }),
+        }
+    }
+
+    /// Lets the driver submit. Nothing is taken unless all 64 bytes are.
+    fn call(&self, submission: &Submission) -> io::Result<Offer> {
+        let Some(mut node) = self.node.as_ref() else { return Ok(Offer::Retry) };
+        match node.write(&submission.descriptor().to_bytes()) {
+            Ok(64) => Ok(Offer::Taken),
+            Ok(_) => Ok(Offer::Retry),
+            // The queue is full. Source: linux-abi §7.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Offer::Retry),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes sure that nothing taken is executed any more, whatever becomes of the queue: no thread reaches it from here on,
+    /// and the driver waits for what is in progress when the last reference to the file goes (linux-abi §7, close).
+    fn retire(&self) -> io::Result<()> {
+        // Relaxed: see `try_offer`.
+        self.closed.store(true, Ordering::Relaxed);
+        self.way.page().map_or(Ok(()), Page::disarm)?;
+        self.node.as_ref().map_or(Ok(()), release)
     }
 }
 
 // SAFETY: the device executes what its queue has taken once; the instructions and the driver keep nothing, and do not unwind.
+// *Stopped* is said after the queue was out of reach and its file closed, which waits for what was in progress.
 unsafe impl Portal for HwPortal {
     fn info(&self) -> &QueueInfo {
         &self.info
@@ -48,25 +129,44 @@ unsafe impl Portal for HwPortal {
 
     #[inline]
     fn offer(&self, submission: &Submission) -> Offer {
-        if !self.opened_in.is_current() {
-            return Offer::Retry;
-        }
-        match &self.way {
-            // SAFETY: slots are aligned and inside the mapped portal; a submission has been vouched for.
-            Way::Posted(instruction, page) => unsafe { instruction.store(page.slot(), submission.descriptor()) },
-            // SAFETY: as above.
-            Way::Deferred(instruction, page) => unsafe { instruction.store(page.slot(), submission.descriptor()) },
-            Way::Call => self.call(submission),
+        // A Batch or a record that is not aligned cannot be written (EINVAL), which `QueueInfo` says beforehand.
+        self.try_offer(submission).unwrap_or(Offer::Retry)
+    }
+
+    fn watch(&self, record: &RecordCell, how: Watch, at_most: Duration) {
+        match (how, self.waits) {
+            (Watch::Pause, _) | (_, None) => spin_loop(),
+            (Watch::Timed, Some(waits)) => waits.pause(at_most),
+            (Watch::Monitor, Some(waits)) => waits.monitor(record, at_most),
         }
     }
+
     fn health(&self) -> Health {
         if !self.opened_in.is_current() {
             // What the parent submitted goes on in the parent's memory.
+            let name = &self.info.name;
             return Health::Stopped(format!(
-                "{} was opened before this process was forked; a child opens its own queues",
-                self.info.name
+                "{name} was opened before this process was forked; a child opens its own queues"
             ));
         }
-        Health::Working
+        if let Some(why) = self.stopped.get() {
+            return Health::Stopped(why.clone());
+        }
+        let Some(why) = self.evidence.stopped() else { return Health::Working };
+        match self.retire() {
+            Ok(()) => Health::Stopped(self.stopped.get_or_init(|| why).clone()),
+            // Not certain yet; whoever asks again tries again.
+            Err(_) => Health::Working,
+        }
     }
+}
+
+/// A queue of no device, to measure everything around the submission instruction: ordinary stores to ordinary memory take its
+/// place. It takes No-ops only, writes their records itself, and says Retry to everything else.
+///
+/// # Errors
+///
+/// If there is no memory for a page.
+pub fn rehearsal(info: QueueInfo) -> io::Result<impl Portal> {
+    Ok(HwPortal::new(info, Way::Rehearsed(Page::ordinary()?), None, None, Evidence::default()))
 }

@@ -5,8 +5,8 @@
 use crate::instructions::{Enqcmd, Movdir64b};
 use std::arch::asm;
 use std::arch::x86_64::_mm_sfence;
-use telpher_abi::Descriptor;
-use telpher_portal::Offer;
+use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode, Status, StatusByte};
+use telpher_portal::{Offer, RecordCell};
 
 /// Makes what this thread has stored before visible before what it submits: both instructions are weakly ordered, and the
 /// device reads memory, not this processor's store buffer. Source: instructions.md §3, §4, §6.
@@ -58,4 +58,29 @@ impl Enqcmd {
         }
         if retry == 0 { Offer::Taken } else { Offer::Retry }
     }
+}
+
+/// What stands in the instructions' place where there is no device: the same fence, 64 bytes by ordinary stores, and a No-op that
+/// is executed on the spot. Anything else is Retry.
+///
+/// # Safety
+///
+/// `slot` is a multiple of 64 and 64 bytes of ordinary memory that nobody else reads, and the descriptor has been vouched for.
+#[inline]
+pub(crate) unsafe fn rehearse(slot: *mut u8, descriptor: &Descriptor) -> Offer {
+    let record = descriptor.completion_address();
+    // Cannot lose bits: both have 64.
+    let address = usize::try_from(record).expect("an address");
+    let asks = descriptor.flags().contains(Flags::RECORD) && record.is_multiple_of(size_of::<RecordCell>() as u64);
+    if descriptor.opcode() != Opcode::Nop || !asks {
+        return Offer::Retry;
+    }
+    fence();
+    // SAFETY: 64 aligned bytes, by the caller's promise. Volatile, so that they are really stored.
+    unsafe { slot.cast::<[u64; 8]>().write_volatile(descriptor.0) };
+    // SAFETY: a vouched descriptor's record is 32 bytes that its executor may write, and is aligned as checked above; other
+    // threads only look at it through atomics.
+    let record = unsafe { &*std::ptr::with_exposed_provenance::<RecordCell>(address) };
+    record.complete(&CompletionRecord([StatusByte::new(Status::Success).0.into(), 0, 0, 0]));
+    Offer::Taken
 }

@@ -36,6 +36,8 @@ const ROOMS: &[&str] = &[
     "path/hw/src/page.rs",
     "path/hw/src/portal.rs",
     "path/hw/src/submit.rs",
+    "path/hw/src/trial.rs",
+    "path/hw/src/wait.rs",
     "path/device/src/own.rs",
     "path/device/src/portal.rs",
     "path/mover/src/inflight/mod.rs",
