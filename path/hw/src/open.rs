@@ -11,6 +11,7 @@ use crate::portal::{HwPortal, Way};
 use crate::trial::{self, Trial};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use telpher_abi::registers::GenCap;
@@ -34,7 +35,8 @@ fn open_on(files: &Live, tokens: Tokens, queue: &str) -> Result<Arc<dyn Portal>,
     let (device, queue) = find(files, queue)?;
     let info = usable(&device, &queue)?;
     let path = files.at(&queue.node(device.kind));
-    let node = File::options().read(true).write(true).open(&path);
+    // Nobody who offers shall ever be made to wait.
+    let node = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
     let node = node.map_err(|source| opening(path.clone(), source))?;
     let (way, unmapped) = way(&node, info.mode, tokens);
     let maps = matches!(way, Way::Posted(..) | Way::Deferred(..));
@@ -153,3 +155,6 @@ fn opening(path: PathBuf, source: io::Error) -> OpenError {
         _ => OpenError::Open { path, source },
     }
 }
+
+#[cfg(test)]
+mod tests;

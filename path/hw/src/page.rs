@@ -112,7 +112,9 @@ pub(crate) fn release(node: &File) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
-    use std::io::Write;
+    use std::io::{Read, Write};
+    use std::os::fd::FromRawFd;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn successive_slots_walk_the_whole_page_and_stay_in_it() {
@@ -126,14 +128,22 @@ mod tests {
 
     #[test]
     fn what_is_stored_after_disarming_does_not_reach_the_file() {
-        let mut file = File::options().read(true).write(true).open("/dev/zero").unwrap();
-        let page = Page::map(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd()).unwrap();
-        page.disarm().unwrap();
+        // SAFETY: a terminated name; the descriptor is new.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(c"portal".as_ptr(), libc::MFD_CLOEXEC)) };
+        file.set_len(PORTAL_BYTES as u64).unwrap();
+        let page = Page::of(&file).unwrap();
+        let sum = || {
+            let mut bytes = [0; PORTAL_BYTES];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>()
+        };
         // SAFETY: a slot of a page that can be written.
         unsafe { page.slot().write_volatile(7) };
-        release(&file).unwrap();
-        // The number is open still, and takes nothing.
-        assert_eq!(file.write(&[0; 64]).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        assert_eq!(sum(), 7);
+        page.disarm().unwrap();
+        // SAFETY: as above, and it is the same page still, though another one lies there.
+        unsafe { page.slot().write_volatile(7) };
+        assert_eq!(sum(), 7);
     }
 
     #[test]
@@ -141,7 +151,8 @@ mod tests {
         let (mut reader, writer) = io::pipe().unwrap();
         let node = File::from(std::os::fd::OwnedFd::from(writer));
         release(&node).unwrap();
-        // End of file: nobody can write any more.
-        assert_eq!(io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
+        // End of file: nobody can write any more. The number is open still, and takes nothing.
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+        assert_eq!((&node).write(&[0; 64]).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 }

@@ -1,0 +1,336 @@
+//! Opening on trees in a folder, where a named pipe plays the queue's node: it cannot be mapped, and what is written comes out at
+//! its other end, where a thread plays the device.
+#![allow(unsafe_code, reason = "plays the device, which writes records by address; seals files; forks")]
+
+use super::*;
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use telpher_abi::{CompletionRecord, Descriptor, StatusByte};
+use telpher_portal::{Health, Offer, RecordCell, Submission, Watch};
+
+/// A machine with one device and two queues, in a folder that goes with it.
+struct Tree(PathBuf);
+
+impl Tree {
+    fn new() -> Self {
+        static TREES: AtomicU32 = AtomicU32::new(0);
+        let number = TREES.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("telpher-hw-{}-{number}", std::process::id()));
+        let tree = Tree(root);
+        for (name, text) in [
+            ("dsa0/state", "enabled"),
+            ("dsa0/errors", "00000000,00000000,00000000,00000000,00000000,00000000,00000000,00000000"),
+            ("dsa0/op_cap", "00000000,00000000,00000000,00000000,00000000,00000000,00000001,003f027f"),
+            ("dsa0/gen_cap", "0x40915f0107"),
+            ("dsa0/numa_node", "1"),
+            ("dsa0/max_transfer_size", "2147483648"),
+            ("wq0.0/mode", "shared"),
+            ("wq0.0/threshold", "15"),
+            ("wq0.1/mode", "dedicated"),
+            ("wq0.1/threshold", "0"),
+        ] {
+            tree.set(name, text);
+        }
+        for queue in ["wq0.0", "wq0.1"] {
+            for (name, text) in [
+                ("state", "enabled"),
+                ("size", "16"),
+                ("type", "user"),
+                ("clients", "1"),
+                ("block_on_fault", "1"),
+                ("max_batch_size", "32"),
+                ("max_transfer_size", "2097152"),
+            ] {
+                tree.set(&format!("{queue}/{name}"), text);
+            }
+        }
+        fs::create_dir_all(tree.0.join("dev/dsa")).unwrap();
+        tree
+    }
+
+    fn attribute(&self, name: &str) -> PathBuf {
+        self.0.join("sys/bus/dsa/devices").join(name)
+    }
+
+    /// Writes an attribute where it is, so that who has it open sees it.
+    fn set(&self, name: &str, text: &str) {
+        let path = self.attribute(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    }
+
+    fn node(&self, queue: &str) -> PathBuf {
+        self.0.join("dev/dsa").join(queue)
+    }
+
+    fn pipe(&self, queue: &str) -> PathBuf {
+        let path = self.node(queue);
+        let text = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a terminated path.
+        assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o600) }, 0);
+        path
+    }
+
+    fn open(&self, queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
+        open_on(&Live::under(&self.0), Tokens::default(), queue)
+    }
+
+    /// The error of an opening that must fail.
+    fn refusal(&self, queue: &str) -> OpenError {
+        self.open(queue).expect_err("an opening that fails")
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Plays the device behind a pipe: every descriptor ends with `status`. Ends with the last writer.
+fn device(pipe: &Path, status: Status) -> JoinHandle<u32> {
+    // Reading and writing at first, so that neither end waits for the other.
+    let held = File::options().read(true).write(true).open(pipe).unwrap();
+    let mut reader = File::open(pipe).unwrap();
+    std::thread::spawn(move || {
+        let (mut bytes, mut done) = ([0; 64], 0);
+        let mut held = Some(held);
+        while reader.read_exact(&mut bytes).is_ok() {
+            // The first descriptor proves that the queue is open.
+            held.take();
+            complete(&Descriptor::from_bytes(&bytes), status);
+            done += 1;
+        }
+        done
+    })
+}
+
+fn complete(descriptor: &Descriptor, status: Status) {
+    let record = usize::try_from(descriptor.completion_address()).unwrap();
+    // SAFETY: whoever vouched for the descriptor keeps its record until it is written, and reads it as atomics.
+    let record = unsafe { &*std::ptr::with_exposed_provenance::<RecordCell>(record) };
+    record.complete(&CompletionRecord([StatusByte::new(status).0.into(), 0, 0, 0]));
+}
+
+/// A No-op there and back.
+fn nop(portal: &dyn Portal) {
+    let record = RecordCell::new();
+    // SAFETY: a No-op names nothing but its record, which outlives the loop.
+    let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
+    assert_eq!(portal.offer(&nop), Offer::Taken);
+    while record.status().is_none() {
+        portal.watch(&record, Watch::Monitor, std::time::Duration::from_micros(10));
+    }
+    assert_eq!(record.read().unwrap().status(), Status::Success);
+}
+
+/// A file in memory with seals, as the node of a queue.
+fn sealed(tree: &Tree, queue: &str, len: u64, seals: i32) -> File {
+    // SAFETY: a terminated name; the descriptor is new.
+    let file = unsafe { File::from_raw_fd(libc::memfd_create(c"node".as_ptr(), libc::MFD_ALLOW_SEALING)) };
+    file.set_len(len).unwrap();
+    // SAFETY: a command on an open descriptor.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+    std::os::unix::fs::symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), tree.node(queue)).unwrap();
+    file
+}
+
+#[test]
+fn a_queue_that_cannot_be_mapped_is_written_to_and_offers_no_batches() {
+    for (queue, mode, size) in [("wq0.0", QueueMode::Shared, 15), ("wq0.1", QueueMode::Dedicated, 16)] {
+        let tree = Tree::new();
+        let device = device(&tree.pipe(queue), Status::Success);
+        let portal = tree.open(queue).unwrap();
+        let info = portal.info();
+        assert_eq!((info.mode, info.size, info.max_batch), (mode, size, 1));
+        assert_eq!((info.max_transfer, info.numa_node, info.block_on_fault), (2_097_152, Some(1), true));
+        assert!(info.operations.contains(Opcode::MemoryMove) && !info.operations.contains(Opcode::Batch));
+        nop(portal.as_ref());
+        assert_eq!(portal.health(), Health::Working);
+        drop(portal);
+        // The trial's and ours: nothing else was submitted, and the file is closed.
+        assert_eq!(device.join().unwrap(), 2);
+    }
+}
+
+#[test]
+fn a_full_queue_that_is_written_to_says_retry_and_takes_nothing() {
+    let tree = Tree::new();
+    let pipe = tree.pipe("wq0.0");
+    let device = device(&pipe, Status::Success);
+    let portal = tree.open("wq0.0").unwrap();
+    drop(portal);
+    device.join().unwrap();
+    // The same once more without a device behind it, until the pipe is full.
+    let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
+    let node = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
+    let (found, queue) = find(&Live::under(&tree.0), "wq0.0").unwrap();
+    let info = usable(&found, &queue).unwrap();
+    let portal = HwPortal::new(info, Way::Call, None, Some(node), Evidence::default());
+    // SAFETY: a No-op without a record names nothing.
+    let nop = unsafe { Submission::vouch(Descriptor::nop()) };
+    let taken = (0..100_000).take_while(|_| portal.offer(&nop) == Offer::Taken).count();
+    assert!((64..100_000).contains(&taken), "{taken}");
+    assert_eq!(portal.offer(&nop), Offer::Retry);
+    let mut bytes = vec![0; taken * 64];
+    reader.read_exact(&mut bytes).unwrap();
+    assert_eq!(portal.offer(&nop), Offer::Taken);
+}
+
+#[test]
+fn every_fact_that_keeps_a_queue_from_working_has_its_sentence() {
+    type Case = (fn(&Tree), &'static str, &'static str);
+    let cases: [Case; 13] = [
+        (|_| {}, "wq0", "queues are named like wq0.1"),
+        (|_| {}, "wq0.-1", "queues are named like wq0.1"),
+        (|_| {}, "wq3.0", "no device dsa3; there is dsa0"),
+        (|_| {}, "wq0.7", "dsa0 has no such queue; there are wq0.0, wq0.1"),
+        (|tree| fs::remove_dir_all(tree.0.join("sys")).unwrap(), "wq0.0", "modprobe idxd"),
+        (|tree| tree.set("dsa0/state", "disabled"), "wq0.0", "dsa0 is disabled; configure and enable it"),
+        (|tree| tree.set("dsa0/state", "halted"), "wq0.0", "dsa0 is halted; it has to be reset"),
+        (|tree| tree.set("wq0.0/state", "disabled"), "wq0.0", "accel-config enable-wq dsa0/wq0.0"),
+        (|tree| tree.set("wq0.0/type", "kernel"), "wq0.0", "its type is kernel"),
+        (|tree| tree.set("wq0.0/mode", "both"), "wq0.0", "`mode` says nothing usable"),
+        (|tree| tree.set("wq0.0/threshold", "0"), "wq0.0", "`threshold` says nothing usable"),
+        (|tree| tree.set("wq0.1/size", "0"), "wq0.1", "`size` says nothing usable"),
+        (|_| {}, "wq0.0", "there is no such node, though the queue is enabled"),
+    ];
+    for (change, queue, part) in cases {
+        let tree = Tree::new();
+        change(&tree);
+        let text = tree.refusal(queue).to_string();
+        assert!(text.contains(part), "'{text}' has no '{part}'");
+    }
+}
+
+#[test]
+fn every_answer_of_open_has_its_sentence() {
+    let cases = [
+        (libc::ENOENT, "no such node"),
+        (libc::ENXIO, "no such node"),
+        (libc::EACCES, "permission denied; give this user"),
+        (libc::EBUSY, "dedicated and in use"),
+        (libc::EOPNOTSUPP, "(PASID)"),
+        (libc::ENODEV, "(PASID)"),
+        (libc::ENOSPC, "(PASID)"),
+        (libc::EMFILE, "cannot open /dev/dsa/wq0.0; `telpher doctor`"),
+    ];
+    for (errno, part) in cases {
+        let error = opening("/dev/dsa/wq0.0".into(), io::Error::from_raw_os_error(errno));
+        assert!(error.to_string().contains(part), "{error}");
+        let source = std::error::Error::source(&error).expect("what the system said").to_string();
+        assert_eq!(source, io::Error::from_raw_os_error(errno).to_string());
+    }
+}
+
+#[test]
+fn a_portal_that_may_neither_be_mapped_nor_written_to_is_refused_with_both_reasons() {
+    let tree = Tree::new();
+    // What cannot be written cannot be mapped for writing: EPERM, as the driver answers.
+    let _node = sealed(&tree, "wq0.0", 4096, libc::F_SEAL_WRITE);
+    let text = tree.refusal("wq0.0").to_string();
+    assert!(text.contains("CAP_SYS_RAWIO") && text.contains("refuses write(): Operation not permitted"), "{text}");
+}
+
+#[test]
+fn a_missing_instruction_is_a_sentence_where_the_driver_does_not_submit() {
+    for (queue, part) in [("wq0.0", "offers no ENQCMD"), ("wq0.1", "offers no MOVDIR64B")] {
+        let tree = Tree::new();
+        // Can be mapped, and not be written, since it would grow.
+        let _node = sealed(&tree, queue, 0, libc::F_SEAL_GROW);
+        let text = tree.refusal(queue).to_string();
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_queue_that_answers_nothing_is_not_given_away() {
+    let tree = Tree::new();
+    fs::write(tree.node("wq0.1"), []).unwrap();
+    let text = tree.refusal("wq0.1").to_string();
+    assert!(text.contains("did not answer a No-op within 1000 ms"), "{text}");
+    // It was submitted, by the only way that is left without the instruction.
+    let written = fs::read(tree.node("wq0.1")).unwrap();
+    assert_eq!(Descriptor::from_bytes(written[..64].try_into().unwrap()).opcode(), Opcode::Nop);
+}
+
+#[test]
+fn a_queue_on_which_a_no_op_fails_is_not_given_away() {
+    let tree = Tree::new();
+    let device = device(&tree.pipe("wq0.0"), Status::BadOpcode);
+    let text = tree.refusal("wq0.0").to_string();
+    assert!(text.contains("a No-op failed: ") && text.contains("(0x10)"), "{text}");
+    device.join().unwrap();
+}
+
+#[test]
+fn a_stopped_queue_is_closed_before_it_is_said_and_stays_stopped() {
+    let error = "00000000,00000000,00000000,00000000,00000000,00000000,00000000,00005101";
+    let cases = [
+        ("dsa0/state", "halted", "dsa0 has halted; its error register says: PCI configuration changed"),
+        ("dsa0/state", "disabled", "dsa0 has been disabled; its error register says: PCI"),
+        ("wq0.0/state", "disabled", "wq0.0 has been disabled"),
+        ("wq0.0/clients", "0", "wq0.0 has been disabled and enabled anew"),
+    ];
+    for (attribute, text, part) in cases {
+        let tree = Tree::new();
+        let device = device(&tree.pipe("wq0.0"), Status::Success);
+        let portal = tree.open("wq0.0").unwrap();
+        let before = fs::read_to_string(tree.attribute(attribute)).unwrap();
+        assert_eq!(portal.health(), Health::Working);
+        tree.set("dsa0/errors", error);
+        tree.set(attribute, text);
+        let Health::Stopped(why) = portal.health() else { panic!("{attribute} is {text}, and nothing was noticed") };
+        assert!(why.contains(part), "'{why}' has no '{part}'");
+        // The file is closed although the portal lives, so that a driver would have drained the queue.
+        device.join().unwrap();
+        // Whatever comes later, this portal stays out of it.
+        tree.set(attribute, before.trim());
+        assert_eq!(portal.health(), Health::Stopped(why));
+        // SAFETY: a No-op without a record names nothing.
+        let nop = unsafe { Submission::vouch(Descriptor::nop()) };
+        assert_eq!(portal.offer(&nop), Offer::Retry);
+    }
+}
+
+#[test]
+fn attributes_that_say_nothing_stop_nobody() {
+    let tree = Tree::new();
+    let device = device(&tree.pipe("wq0.0"), Status::Success);
+    let portal = tree.open("wq0.0").unwrap();
+    for attribute in ["dsa0/state", "wq0.0/state", "wq0.0/clients"] {
+        tree.set(attribute, "");
+        assert_eq!(portal.health(), Health::Working);
+        tree.set(attribute, &"\u{fffd}x".repeat(300));
+        assert_eq!(portal.health(), Health::Working);
+    }
+    drop(portal);
+    device.join().unwrap();
+}
+
+#[test]
+fn a_forked_child_submits_nothing_by_its_parents_queue() {
+    let tree = Tree::new();
+    let device = device(&tree.pipe("wq0.0"), Status::Success);
+    let portal = tree.open("wq0.0").unwrap();
+    // SAFETY: the child writes nothing that another thread could hold, and exits at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a No-op without a record names nothing.
+        let nop = unsafe { Submission::vouch(Descriptor::nop()) };
+        let refused = portal.offer(&nop) == Offer::Retry;
+        let said = matches!(portal.health(), Health::Stopped(why) if why.contains("forked"));
+        // SAFETY: ends the child without anything of the parent's being run.
+        unsafe { libc::_exit(i32::from(!(refused && said))) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    nop(portal.as_ref());
+    drop(portal);
+    assert_eq!(device.join().unwrap(), 2);
+}

@@ -1,0 +1,85 @@
+//! A submission neither allocates nor waits: counted on a queue of no device, by the code that submits to real ones.
+#![allow(unsafe_code, reason = "an allocator that counts; No-ops that name their records")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::{Descriptor, Opcode};
+use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[derive(Debug)]
+struct Counting;
+
+// SAFETY: the system's allocator, and a count.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.set(CALLS.get() + 1);
+        // SAFETY: forwarded.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        CALLS.set(CALLS.get() + 1);
+        // SAFETY: forwarded.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn info() -> QueueInfo {
+    QueueInfo {
+        name: "rehearsal".into(),
+        mode: QueueMode::Dedicated,
+        size: 64,
+        max_transfer: 1 << 21,
+        max_batch: 1,
+        block_on_fault: false,
+        gen_cap: GenCap::default(),
+        operations: OpCap::default().with(Opcode::Nop, true),
+        numa_node: None,
+    }
+}
+
+#[test]
+fn a_submission_allocates_nothing() {
+    let portal = telpher_hw::rehearsal(info()).unwrap();
+    let records: Vec<RecordCell> = (0..64).map(|_| RecordCell::new()).collect();
+    let before = CALLS.get();
+    for round in 0..1000 {
+        for record in &records {
+            record.clear();
+            // SAFETY: a No-op names nothing but its record, which outlives this function's use of it.
+            let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
+            assert_eq!(portal.offer(&nop), Offer::Taken, "{round}");
+            assert!(record.status().is_some());
+        }
+    }
+    assert_eq!(CALLS.get(), before);
+    // The counter counts.
+    drop(std::hint::black_box(Box::new(0)));
+    assert_eq!(CALLS.get(), before + 2);
+}
+
+#[test]
+fn a_rehearsal_takes_no_ops_with_a_record_and_nothing_else() {
+    let portal = telpher_hw::rehearsal(info()).unwrap();
+    let record = RecordCell::new();
+    let nop = Descriptor::nop().with_record(record.address());
+    for descriptor in [
+        Descriptor::nop(),
+        nop.with_completion_address(record.address() + 8),
+        Descriptor::new(Opcode::Drain).with_record(record.address()),
+        Descriptor::fill(0, 0, 0).with_record(record.address()),
+    ] {
+        // SAFETY: none of them is executed.
+        let submission = unsafe { Submission::vouch(descriptor) };
+        assert_eq!(portal.offer(&submission), Offer::Retry, "{descriptor:?}");
+    }
+    assert!(record.status().is_none());
+    assert_eq!(portal.health(), Health::Working);
+}
