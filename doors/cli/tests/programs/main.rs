@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod clients;
 mod dpdk;
+mod hardware;
 mod harness;
 mod hygiene;
 mod inject;

@@ -9,6 +9,7 @@
 //! medians over the turns.
 
 mod sharing;
+mod submission;
 mod turns;
 
 use super::BenchError;
@@ -36,7 +37,7 @@ pub(crate) struct Contest {
 }
 
 /// Every contest, in the order in which they run.
-const CONTESTS: &[Contest] = &[sharing::CONTEST];
+const CONTESTS: &[Contest] = &[sharing::CONTEST, submission::CONTEST];
 
 /// What came of one contest.
 #[derive(Clone, Debug, Serialize)]
