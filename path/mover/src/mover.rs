@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::error::JobError;
-use crate::inflight::{Shared, copy_now, drain, nop, tuple};
+use crate::inflight::{Core, Shared, copy_now, drain, nop, tuple};
 use crate::job::Job;
 use crate::learn::Choice;
 use crate::operation::operations;
@@ -10,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::scope::Scope;
 use crate::setting::sized_operations;
+use crate::stripe;
 use crate::threshold::Threshold;
 use crate::time::{Clock, SystemClock};
 use crate::topology::{SystemTopology, Topology};
@@ -40,7 +41,8 @@ use telpher_portal::Portal;
 /// then is leaked with a message on standard error, because the device may still write it.
 #[derive(Clone, Debug)]
 pub struct Mover {
-    shared: Arc<Shared>,
+    /// A way for each stripe of threads; all lead to the same.
+    ways: Arc<[Arc<Shared>]>,
 }
 
 impl Mover {
@@ -61,7 +63,7 @@ impl Mover {
         policy: Policy,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Mover { shared: Arc::new(Shared::new(portals, policy, clock, SystemTopology::shared)) }
+        Mover { ways: Shared::new(portals, policy, clock, SystemTopology::shared) }
     }
 
     /// The same with a clock and a machine of one's own.
@@ -72,7 +74,7 @@ impl Mover {
         clock: Arc<dyn Clock>,
         topology: Arc<dyn Topology>,
     ) -> Self {
-        Mover { shared: Arc::new(Shared::new(portals, policy, clock, || topology)) }
+        Mover { ways: Shared::new(portals, policy, clock, || topology) }
     }
 
     /// A mover without a device.
@@ -81,27 +83,39 @@ impl Mover {
         Self::new([], Policy::default())
     }
 
+    /// The calling thread's way to what all share.
+    #[inline]
+    fn shared(&self) -> &Arc<Shared> {
+        &self.ways[stripe::mine() % self.ways.len()]
+    }
+
+    /// The same for who only looks.
+    #[inline(always)]
+    fn core(&self) -> &Core {
+        &self.ways[0]
+    }
+
     /// What it decides by.
     #[must_use]
     pub fn policy(&self) -> &Policy {
-        &self.shared.policy
+        &self.core().policy
     }
 
     /// Its queues.
     pub fn portals(&self) -> impl Iterator<Item = &Arc<dyn Portal>> {
-        self.shared.lanes.all().iter().map(|lane| &lane.portal)
+        self.core().lanes.all().iter().map(|lane| &lane.portal)
     }
 
     /// Copies `src` to `dst`, which is equally long. The outcome is [`Done`](Outcome::Done).
     #[inline(always)]
     pub fn copy<R: StableBuf, W: StableBufMut>(&self, src: R, mut dst: W) -> Job<(R, W)> {
         let len = src.len();
-        let choice = self.shared.choose(Opcode::MemoryMove, len as u64);
+        let choice = self.core().choose(Opcode::MemoryMove, len as u64);
         if choice == Choice::SMALL && len == dst.len() {
-            copy_now(&src, &mut dst, self.shared.policy.hint);
+            copy_now(&src, &mut dst, self.core().policy.hint);
             return Job::small((src, dst));
         }
-        Job::launch_chosen(&self.shared, tuple::copy(src, dst), choice)
+        Job::launch_chosen(self.shared(), tuple::copy(src, dst), choice)
     }
 
     /// Copies between plain slices and waits. Below the threshold this is `memcpy` behind one compare.
@@ -113,9 +127,9 @@ impl Mover {
     pub fn copy_slices(&self, src: &[u8], dst: &mut [u8]) -> Result<Outcome, JobError> {
         // By their own type: `StableBuf::len` would ask for slices borrowed for ever.
         let (len, room) = (<[u8]>::len(src), <[u8]>::len(dst));
-        let choice = self.shared.choose(Opcode::MemoryMove, len as u64);
+        let choice = self.core().choose(Opcode::MemoryMove, len as u64);
         if choice == Choice::SMALL && len == room {
-            telpher_ops::copy(src, dst, self.shared.policy.hint);
+            telpher_ops::copy(src, dst, self.core().policy.hint);
             return Ok(Outcome::Done);
         }
         self.scope(|scope| scope.copy_chosen(src, dst, choice).wait().result)
@@ -127,23 +141,23 @@ impl Mover {
     /// **Staleness**: other threads learn meanwhile.
     #[must_use]
     pub fn threshold(&self) -> Threshold {
-        sized_operations().fold(self.shared.policy.threshold, |all, op| all.with(op, self.shared.threshold(op)))
+        sized_operations().fold(self.core().policy.threshold, |all, op| all.with(op, self.core().threshold(op)))
     }
 
     /// Does nothing, by way of a device if there is one. The outcome is [`Done`](Outcome::Done).
     pub fn nop(&self) -> Job<()> {
-        Job::launch(&self.shared, Ok(nop(())))
+        Job::launch(self.shared(), Ok(nop(())))
     }
 
     /// Ends when everything the queues took before has ended, one Drain for each queue. The outcome is
     /// [`Done`](Outcome::Done); if a queue has no Drain, the error is [`JobError::Unsupported`].
     pub fn drain(&self) -> Job<()> {
-        Job::launch(&self.shared, Ok(drain((), self.shared.lanes.all().len())))
+        Job::launch(self.shared(), Ok(drain((), self.core().lanes.all().len())))
     }
 
     /// A list of operations that are submitted together.
     pub fn batch(&self) -> Batch {
-        Batch::new(Arc::clone(&self.shared))
+        Batch::new(Arc::clone(self.shared()))
     }
 
     /// Runs `f` with a scope in which operations borrow plain slices. Everything begun in it has ended when this returns,
@@ -167,13 +181,13 @@ impl Mover {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
-        crate::scope::run(&self.shared, f)
+        crate::scope::run(self.shared(), f)
     }
 
     /// Lets executors without a thread work, and frees the buffers of jobs that were dropped or expired and have since got
     /// their completion record. Waiting and polling do this too; a program that does neither may call it now and then.
     pub fn drive(&self) {
-        self.shared.drive();
+        self.core().drive();
     }
 
     /// Jobs whose deadline passed and whose buffers are kept until the device has written its record.
@@ -181,7 +195,7 @@ impl Mover {
     /// **Staleness**: other threads change it meanwhile.
     #[must_use]
     pub fn quarantined(&self) -> usize {
-        self.shared.parked().1 as usize
+        self.core().parked().1 as usize
     }
 
     /// Jobs that were dropped and whose buffers are kept until the device has written its record.
@@ -189,7 +203,7 @@ impl Mover {
     /// **Staleness**: other threads change it meanwhile.
     #[must_use]
     pub fn orphaned(&self) -> usize {
-        self.shared.parked().0 as usize
+        self.core().parked().0 as usize
     }
 }
 
@@ -202,7 +216,7 @@ macro_rules! methods {
         impl Mover {
             $($(#[$doc])*
             pub fn $name<$($T: $bound),*>(&self, $($buf: $T,)* $($arg: $A),*) -> Job<($($T,)*)> {
-                Job::launch(&self.shared, tuple::$name($($buf,)* $($arg),*))
+                Job::launch(self.shared(), tuple::$name($($buf,)* $($arg),*))
             })*
         }
     };

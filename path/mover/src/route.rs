@@ -4,6 +4,7 @@ use crate::ask::Ask;
 use crate::credit::{Credit, Credits};
 use crate::report::Bomb;
 use crate::standing::Standing;
+use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU32, Ordering};
 use crate::topology::{Places, Topology};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, Submission};
 
 /// Which queue is asked first; if it is full the others follow in their order.
 ///
-/// Where all queues are on one node, or nobody knows where they are, [`Local`](Route::Local) and
-/// [`PushPull`](Route::PushPull) are [`RoundRobin`](Route::RoundRobin). What a queue's node is says
+/// Where all queues are on one node, or nobody knows where they are, all are near: to [`Local`](Route::Local) and to
+/// [`PushPull`](Route::PushPull), which is [`RoundRobin`](Route::RoundRobin) then. What a queue's node is says
 /// [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node); what the machine's nodes are, a
 /// [`Topology`](crate::Topology).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -25,7 +26,9 @@ pub enum Route {
     RoundRobin,
     /// The one with the fewest descriptors of this mover in flight.
     LeastLoaded,
-    /// In turn those nearest to the thread that asks: the way to the portal is short, and memory is mostly where its threads are.
+    /// Those nearest to the thread that asks: the way to the portal is short, and memory is mostly where its threads are. Of
+    /// several, each thread has one of its own, and asks it while nothing of this mover is in flight there; otherwise the least
+    /// loaded. So threads that wait for each operation keep off each other's queues, and one with much in flight uses all.
     /// Source: guideline G4 (Kuper et al., ASPLOS 2024, §6.2: "the ideal case in most scenarios favors having data local"), and
     /// *Data movement with DSA*, §3.2.3: "utilizing off-socket DSAs proves disadvantageous in the average case".
     #[default]
@@ -79,9 +82,9 @@ pub(crate) struct Lane {
     /// Which device it belongs to, as far as the name says.
     device: Box<str>,
     /// Exact credits if the queue is dedicated.
-    credits: Option<Credits>,
+    credits: Padded<Option<Credits>>,
     /// Descriptors of this mover in flight.
-    load: AtomicU32,
+    load: Padded<AtomicU32>,
 }
 
 /// The right to offer one descriptor to a lane; given back by [`Lane::leave`].
@@ -95,7 +98,14 @@ impl Lane {
         let credits = (info.mode == QueueMode::Dedicated).then(|| Credits::new(info.size));
         let limits = Limits::of(info);
         let device = device_of(&info.name).into();
-        Lane { limits, device, credits, load: AtomicU32::new(0), standing: Standing::new(), portal }
+        Lane {
+            limits,
+            device,
+            credits: Padded(credits),
+            load: Padded(AtomicU32::new(0)),
+            standing: Standing::new(),
+            portal,
+        }
     }
 
     /// True once nothing may be offered any more, and nothing that was taken touches memory any more. Whoever sees it and then
@@ -134,7 +144,7 @@ impl Lane {
         if self.is_out() {
             return None;
         }
-        let credit = match &self.credits {
+        let credit = match &*self.credits {
             Some(credits) => Some(credits.take()?),
             None => None,
         };
@@ -159,7 +169,7 @@ impl Lane {
     pub(crate) fn leave(&self, entry: Entry) {
         // Relaxed: as in `enter`. Cannot underflow because every entry was counted there.
         self.load.fetch_sub(1, Ordering::Relaxed);
-        if let (Some(credits), Some(credit)) = (&self.credits, entry.0) {
+        if let (Some(credits), Some(credit)) = (&*self.credits, entry.0) {
             credits.give(credit);
         }
     }
@@ -188,7 +198,9 @@ pub(crate) struct Lanes {
     lanes: Box<[Lane]>,
     /// The smallest of the lanes' largest transfers.
     max_transfer: u64,
-    turn: AtomicU32,
+    turn: Padded<AtomicU32>,
+    /// Every lane, for those to whom all are near.
+    every: Box<[usize]>,
     /// Which lanes are near what, if that makes a difference.
     places: Option<Places>,
 }
@@ -208,7 +220,13 @@ impl Lanes {
         }
         let max_transfer = lanes.iter().map(|lane| lane.limits.max_transfer).min().unwrap_or(0);
         let nodes: Vec<_> = lanes.iter().map(|lane| lane.portal.info().numa_node).collect();
-        Lanes { places: Places::of(&nodes, topology), lanes: lanes.into(), max_transfer, turn: AtomicU32::new(0) }
+        Lanes {
+            places: Places::of(&nodes, topology),
+            every: (0..lanes.len()).collect(),
+            lanes: lanes.into(),
+            max_transfer,
+            turn: Padded(AtomicU32::new(0)),
+        }
     }
 
     pub(crate) fn all(&self) -> &[Lane] {
@@ -227,7 +245,10 @@ impl Lanes {
             (0..lanes.len()).map(|i| lanes[(first + i) % lanes.len()]).collect()
         };
         let order = match (route, &self.places) {
-            (Route::Local, Some(places)) => in_turn(places.near_thread(), self.turn()),
+            (Route::Local, _) => {
+                let near = self.near_thread();
+                in_turn(near, self.own(near, stripe::mine()))
+            }
             (Route::PushPull, Some(places)) => {
                 let turn = self.turn();
                 let [read, written] = places.near_memory(ask).map(|lanes| in_turn(lanes, turn));
@@ -235,7 +256,7 @@ impl Lanes {
                 let most = read.len().max(written.len());
                 (0..most).flat_map(|i| [read.get(i), written.get(i)]).flatten().copied().collect()
             }
-            _ => in_turn(&Vec::from_iter(0..self.lanes.len()), self.first(route, ask)),
+            _ => in_turn(&self.every, self.first(route, ask)),
         };
         let ways = (ways.max(1) as usize).min(self.lanes.len());
         let mut chosen: Vec<usize> = Vec::with_capacity(ways);
@@ -264,11 +285,11 @@ impl Lanes {
         }
         match (route, &self.places) {
             (Route::First, _) => 0,
-            (Route::RoundRobin, _) | (Route::Local | Route::PushPull, None) => self.turn() % self.lanes.len(),
-            (Route::LeastLoaded, _) => (0..self.lanes.len()).min_by_key(|&i| self.lanes[i].load()).unwrap_or(0),
-            (Route::Local, Some(places)) => {
-                let near = places.near_thread();
-                near[self.turn() % near.len()]
+            (Route::RoundRobin, _) | (Route::PushPull, None) => self.turn() % self.lanes.len(),
+            (Route::LeastLoaded, _) => self.every[self.least_loaded(&self.every, 0)],
+            (Route::Local, _) => {
+                let near = self.near_thread();
+                near[self.own(near, stripe::mine())]
             }
             (Route::PushPull, Some(places)) => {
                 let turn = self.turn();
@@ -276,6 +297,24 @@ impl Lanes {
                 near[turn / 2 % near.len()]
             }
         }
+    }
+
+    /// The lanes nearest to the calling thread; all, if that makes no difference.
+    fn near_thread(&self) -> &[usize] {
+        self.places.as_ref().map_or(&self.every, Places::near_thread)
+    }
+
+    /// Which of these lanes a thread with this number asks first: its own one, or another if that has something to do.
+    fn own(&self, near: &[usize], thread: usize) -> usize {
+        let own = thread % near.len();
+        // Others' loads are on lines that others write: not even a look without need.
+        if self.lanes[near[own]].load() == 0 { own } else { self.least_loaded(near, own) }
+    }
+
+    /// Which of these lanes has the fewest descriptors; of several, the first from `start` on.
+    fn least_loaded(&self, lanes: &[usize], start: usize) -> usize {
+        let all = (0..lanes.len()).map(|i| (start + i) % lanes.len());
+        all.min_by_key(|&at| self.lanes[lanes[at]].load()).unwrap_or(0)
     }
 }
 
@@ -358,5 +397,20 @@ mod tests {
         let [a, b] = held;
         lanes.all()[0].leave(a);
         lanes.all()[2].leave(b);
+    }
+
+    #[test]
+    fn a_thread_keeps_to_its_own_queue_until_it_has_something_there_then_spreads_evenly() {
+        let lanes = lanes(&[QueueMode::Shared; 3]);
+        let all = [0, 1, 2];
+        assert_eq!([4, 4, 5, 6, 4].map(|thread| lanes.own(&all, thread)), [1, 1, 2, 0, 1]);
+        let held = [(); 6].map(|()| {
+            let lane = lanes.own(&all, 4);
+            (lane, lanes.all()[lane].enter().unwrap())
+        });
+        assert_eq!(held.each_ref().map(|(lane, _)| *lane), [1, 2, 0, 1, 2, 0]);
+        held.into_iter().for_each(|(lane, entry)| lanes.all()[lane].leave(entry));
+        // Of two near ones the same holds.
+        assert_eq!([4, 5].map(|thread| lanes.own(&all[1..], thread)), [0, 1]);
     }
 }

@@ -88,6 +88,17 @@ impl World {
     }
 }
 
+impl World {
+    /// So many copies, all under way before the first is waited for.
+    fn copies(&self, count: usize) {
+        let jobs: Vec<_> = (0..count).map(|_| self.mover.copy(vec![7_u8; 100], vec![0_u8; 100])).collect();
+        for job in jobs {
+            let done = job.wait();
+            assert!(done.result.is_ok() && done.buffers.0 == done.buffers.1);
+        }
+    }
+}
+
 const BOTH: [Option<u32>; 4] = [Some(0), Some(0), Some(1), Some(1)];
 
 fn by(route: Route) -> Policy {
@@ -95,18 +106,18 @@ fn by(route: Route) -> Policy {
 }
 
 #[test]
-fn local_takes_turns_among_the_devices_of_the_threads_node() {
+fn local_spreads_what_is_in_flight_over_the_devices_of_the_threads_node() {
     let world = World::new(&BOTH, by(Route::Local));
     for (node, expected) in [(0, [2, 2, 0, 0]), (1, [0, 0, 2, 2]), (2, [2, 2, 0, 0]), (3, [0, 0, 2, 2])] {
         world.machine.run_on(Some(node));
-        (0..4).for_each(|_| world.copy(None, None, 100));
+        world.copies(4);
         assert_eq!(world.taken(), expected, "node {node}");
     }
     world.machine.run_on(None);
-    (0..4).for_each(|_| world.copy(None, None, 100));
+    world.copies(4);
     assert_eq!(world.taken(), [1; 4], "nobody knows where the thread is");
     world.machine.run_on(Some(77));
-    (0..4).for_each(|_| world.copy(None, None, 100));
+    world.copies(4);
     assert_eq!(world.taken(), [1; 4], "nobody knows the node");
 }
 
@@ -178,6 +189,19 @@ fn a_batch_goes_where_its_first_member_with_buffers_is() {
 }
 
 #[test]
+fn a_thread_that_waits_for_each_keeps_to_one_near_queue() {
+    let world = World::new(&BOTH, by(Route::Local));
+    world.machine.run_on(Some(1));
+    for _ in 0..8 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..4).for_each(|_| world.copy(None, None, 100)));
+        });
+        let taken = world.taken();
+        assert!(taken == [0, 0, 4, 0] || taken == [0, 0, 0, 4], "{taken:?}");
+    }
+}
+
+#[test]
 fn a_full_near_queue_gives_way_to_far_ones() {
     let retry = Retry { attempts: 3, ..Retry::default() };
     let world = World::new(&[Some(0), Some(1)], Policy { retry, ..by(Route::Local) });
@@ -192,7 +216,7 @@ fn where_nearness_decides_nothing_nobody_is_asked() {
     for nodes in [[None; 3], [Some(1); 3], [Some(1), None, Some(1)]] {
         for route in [Route::Local, Route::PushPull, Route::RoundRobin] {
             let world = World::new(&nodes, by(route));
-            (0..6).for_each(|_| world.copy(Some(0), Some(1), 100));
+            world.copies(6);
             assert_eq!(world.taken(), [2; 3], "{nodes:?}, {route:?}");
             assert_eq!(*world.machine.asked.lock().unwrap(), 0);
         }

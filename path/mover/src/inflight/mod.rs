@@ -32,4 +32,4 @@ pub use load::Buffers;
 pub(crate) use load::{Load, Unready, boxed, copy_now, drain, named, nop, side, tuple};
 pub(crate) use meter::Meter;
 pub(crate) use ring::Ring;
-pub(crate) use shared::Shared;
+pub(crate) use shared::{Core, Shared};

@@ -6,19 +6,49 @@ use crate::costs::Costs;
 use crate::learn::{self, Choice, Judge, Learning};
 use crate::policy::Policy;
 use crate::route::{Lane, Lanes};
+use crate::stripe::STRIPES;
 use crate::time::{Clock, Moment};
 use crate::topology::Topology;
 use crate::vigil::Vigil;
 use crate::wait::Waiter;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
 use telpher_portal::{Offer, Portal, Submission};
 
+/// One stripe of threads' way to what all share. Jobs hold it, and count themselves on a line of their own.
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct Shared(Arc<Core>);
+
+impl Deref for Shared {
+    type Target = Core;
+
+    #[inline(always)]
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+impl Shared {
+    /// The ways to a new mover's core: one for each stripe, or a single one if there is nothing to be in flight.
+    pub(crate) fn new(
+        portals: impl IntoIterator<Item = Arc<dyn Portal>>,
+        policy: Policy,
+        clock: Arc<dyn Clock>,
+        topology: impl FnOnce() -> Arc<dyn Topology>,
+    ) -> Arc<[Arc<Shared>]> {
+        let core = Arc::new(Core::new(portals, policy, clock, topology));
+        let ways = if core.lanes.all().is_empty() { 1 } else { STRIPES };
+        (0..ways).map(|_| Arc::new(Shared(Arc::clone(&core)))).collect()
+    }
+}
+
 /// Queues, slots, policy and clock of one mover.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct Core {
     pub(crate) lanes: Lanes,
     /// What operations cost, as far as somebody measured it.
     pub(crate) costs: Costs,
@@ -29,8 +59,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Shared {
-    pub(crate) fn new(
+impl Core {
+    fn new(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
         policy: Policy,
         clock: Arc<dyn Clock>,
@@ -41,7 +71,7 @@ impl Shared {
         let costs = Costs::new(lanes.all().len());
         let learns = policy.learning == Learning::On && !lanes.all().is_empty();
         let judge = learns.then(|| Box::new(Judge::new(&policy.threshold)));
-        Shared { lanes, costs, judge, table: Table::new(capacity), policy, clock }
+        Core { lanes, costs, judge, table: Table::new(capacity), policy, clock }
     }
 
     /// Who does an operation on its own, and whether it is to be timed. To be asked once for an operation.
@@ -203,11 +233,11 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Core {
     fn drop(&mut self) {
         /// Leaks the table unless told otherwise: settling runs a portal, a clock and payloads' drops, and if one of them
         /// unwinds the rest is still in flight.
-        struct Leak<'a>(&'a mut Shared);
+        struct Leak<'a>(&'a mut Core);
         impl Drop for Leak<'_> {
             fn drop(&mut self) {
                 self.0.table.leak();

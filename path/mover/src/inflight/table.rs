@@ -1,8 +1,9 @@
 //! The slots: one completion record each, and room for what a job that nobody waits for leaves behind.
 
-use crate::freelist::FreeList;
+use crate::freelists::FreeLists;
 use crate::route::{Entry, Lane, Lanes};
 use crate::slot::SlotState;
+use crate::stripe;
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use telpher_portal::RecordCell;
@@ -55,7 +56,7 @@ pub(super) struct Leg {
 pub(super) struct Table {
     records: Box<[Line]>,
     slots: Box<[Slot]>,
-    free: FreeList,
+    free: FreeLists,
     /// Where the next sweep begins.
     cursor: AtomicU32,
     /// Parked because the job was dropped.
@@ -73,7 +74,7 @@ impl Table {
         Table {
             records: (0..capacity).map(|_| Line::default()).collect(),
             slots: (0..capacity).map(slot).collect(),
-            free: FreeList::new(capacity),
+            free: FreeLists::new(capacity),
             cursor: AtomicU32::new(0),
             dropped: AtomicU32::new(0),
             expired: AtomicU32::new(0),
@@ -82,7 +83,7 @@ impl Table {
 
     /// A slot for a descriptor to a lane; its record is empty.
     pub(super) fn board(&self, lanes: &Lanes, lane: usize) -> Option<Leg> {
-        let slot = self.free.pop()?;
+        let slot = self.free.pop(stripe::mine())?;
         let Some(entry) = lanes.all()[lane].enter() else {
             self.free.push(slot);
             return None;
