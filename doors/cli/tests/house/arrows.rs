@@ -49,7 +49,12 @@ const HOUSE: &[Rule] = &[
     ),
     // what outsiders touch: on all below, never on each other
     rule("doors", "cli", BELOW_DOORS, &[]),
-    rule("doors", "capi", &["mover", "device", "cache", "vhost", "tier", "digest", "fabric", "mem", "abi"], &[]),
+    rule(
+        "doors",
+        "capi",
+        &["mover", "device", "cache", "vhost", "tier", "digest", "fabric", "portal", "mem", "abi"],
+        &[],
+    ),
     rule(
         "doors",
         "python",

@@ -44,6 +44,8 @@ const ROOMS: &[&str] = &[
     "path/mover/src/scope.rs",
     "lab/conformance/src/arena.rs",
     "doors/cli/src/ffi.rs",
+    "doors/capi/src/exports/mod.rs",
+    "doors/capi/src/raw/mod.rs",
     "doors/python/src/view.rs",
     "doors/vdev/src/host/execute.rs",
     "doors/vdev/src/host/peer.rs",

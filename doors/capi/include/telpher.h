@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * telpher.h: move and transform memory without the CPU.
+ *
+ * Copies, fills, comparisons, checksums, deltas and integrity fields, done by a Data Streaming Accelerator, by a model of one,
+ * or by the CPU, whichever is there and worth it. Three ways in, each usable alone:
+ *
+ *   telpher_copy, telpher_run, ...     do it and wait
+ *   telpher_start, telpher_batch_*     a job: go on meanwhile, look or wait later; many threads, many queues
+ *   telpher_channel_*                  poll mode: one thread, one queue, tickets; nothing blocks, nothing allocates
+ *
+ *     telpher_device *device;
+ *     telpher_mover *mover;
+ *     if (telpher_device_open(&device, "model:spr", NULL) || telpher_mover_new(&mover, device, "threshold=16k"))
+ *         return fprintf(stderr, "%s\n", telpher_last_error()), 1;
+ *     telpher_copy(mover, dst, src, len);
+ *     telpher_mover_free(mover);
+ *     telpher_device_close(device);
+ *
+ *
+ * WHAT EVERY FUNCTION EXPECTS AND RETURNS
+ *
+ * Return values. Functions that return int return 0 or a count or 1/0 on success, and a negative errno on failure: -EINVAL
+ * and so on. telpher_last_error() then has the sentence. Every function looks for NULL first: a NULL that is not said to be
+ * allowed gives -EFAULT. Besides the errnos said at each function there is -ENOTRECOVERABLE: a bug in telpher.
+ *
+ * Handles. A function that makes one writes it to its out parameter, NULL if it fails. The caller owns it and ends it once
+ * with the function named for that, which takes NULL as well. Handles are independent: a mover goes on when its device was
+ * closed, a job when its mover was freed.
+ *
+ * Threads. "Any thread, any time": several threads may call it on one handle at once. "One thread at a time": the handle may be
+ * handed from thread to thread, but two calls on it must not overlap; this is said of jobs, batches and channels. A
+ * function that ends a handle must be the last call on it.
+ *
+ * Texts are UTF-8 and end in a zero byte. Those returned belong to the library.
+ *
+ *
+ * WHAT MUST STAY ALIVE BETWEEN SUBMIT AND COMPLETE
+ *
+ * A device reads and writes the caller's memory while the program goes on. An operation's ranges are therefore lent: from the call
+ * that takes the operation until its end was told, they stay mapped where they are, nobody writes the sources, and nobody
+ * reads or writes the destinations. The end was told when
+ *
+ *   telpher_copy, telpher_run and their kind   returned (but see -ETIMEDOUT below);
+ *   a job                                      telpher_job_done or telpher_job_wait returned 1, or telpher_job_free returned;
+ *   a job that was abandoned                   telpher_mover_outstanding returned 0 after that;
+ *   a channel's operation                      telpher_channel_completed returned its completion;
+ *   anything that ended with -ETIMEDOUT        telpher_mover_outstanding (telpher_channel_quarantined) returned 0 after that:
+ *                                              the device gave no answer, and may still write until it does.
+ *
+ * The telpher_op structure itself, its telpher_result, and texts are read or written only during the call. Members of a batch, and
+ * operations under way together, may share sources; what one writes no other may touch unless a fence stands between them.
+ *
+ * A process that forks: the child must not use handles of its parent, but for ending none of them and making its own.
+ *
+ * Memory that strangers change meanwhile (a guest's, another process's) does not fit these rules, because the CPU may do or
+ * finish an operation; telpher_channel_raw is for that.
+ */
+#ifndef TELPHER_H
+#define TELPHER_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this header; telpher_version_number() is that of the library. Functions, keys and numbers are added within a
+ * soname, never changed. */
+#define TELPHER_VERSION_MAJOR 0
+#define TELPHER_VERSION_MINOR 1
+#define TELPHER_VERSION_PATCH 0
+#define TELPHER_VERSION_NUMBER (TELPHER_VERSION_MAJOR << 16 | TELPHER_VERSION_MINOR << 8 | TELPHER_VERSION_PATCH)
+
+#ifndef TELPHER_API
+#define TELPHER_API
+#endif
+
+/* The queues behind a device's name. */
+typedef struct telpher_device telpher_device;
+/* Decides where, whether and how, and does it. */
+typedef struct telpher_mover telpher_mover;
+/* An operation or a batch under way, then its results. */
+typedef struct telpher_job telpher_job;
+/* A list of operations being built. */
+typedef struct telpher_batch telpher_batch;
+/* One thread's ring to one queue. */
+typedef struct telpher_channel telpher_channel;
+
+
+/* ------------------------------------------------------------------------------------------------ what is asked */
+
+/* Operations. Which fields of telpher_op each uses; "len" is the length of every buffer named unless said otherwise. The low
+ * byte is the device's own code (SPEC Table 8-2). SPEC is Intel's Data Streaming Accelerator Architecture Specification. */
+typedef enum telpher_opcode {
+    TELPHER_NOP = 0x00,             /* nothing; behind a fence it marks that everything before has succeeded */
+    TELPHER_DRAIN = 0x02,           /* ends when everything the queues took before has; not in batches */
+    TELPHER_COPY = 0x03,            /* src to dst, len; they share no byte */
+    TELPHER_FILL = 0x04,            /* dst, len, pattern[0]: its 8 bytes repeated, lowest first */
+    TELPHER_COMPARE = 0x05,         /* src with src2, len */
+    TELPHER_COMPARE_PATTERN = 0x06, /* src, len, with pattern[0] repeated */
+    TELPHER_CREATE_DELTA = 0x07,    /* what turns src into src2, len (a multiple of 8, at most 512 KiB), to dst, dst_len */
+    TELPHER_APPLY_DELTA = 0x08,     /* the record src, len (a multiple of 10), to dst, dst_len (a multiple of 8) */
+    TELPHER_DUALCAST = 0x09,        /* src to dst and dst2, len */
+    TELPHER_CRC = 0x10,             /* CRC32C of src, len, continued from seed (0 for a fresh one) */
+    TELPHER_COPY_CRC = 0x11,        /* src to dst, len, and the CRC32C */
+    TELPHER_DIF_CHECK = 0x12,       /* src, len: blocks with tuples; dif, tags */
+    TELPHER_DIF_INSERT = 0x13,      /* src, len: blocks; dst, dst_len: blocks with tuples; dif, tags (those made) */
+    TELPHER_DIF_STRIP = 0x14,       /* src, len: blocks with tuples; dst, dst_len: blocks; dif, tags (those expected) */
+    TELPHER_DIF_UPDATE = 0x15,      /* src, len and dst, dst_len: blocks with tuples; dif, tags, new_tags */
+    TELPHER_FLUSH = 0x20,           /* flushes the cache lines of src, len */
+    TELPHER_MOVE = 0x103,           /* src to dst, len; they may share bytes, as with memmove */
+    TELPHER_FILL16 = 0x104          /* dst, len, pattern: its 16 bytes repeated */
+} telpher_opcode;
+
+/* Flags of an operation. Those for batches mean nothing elsewhere. */
+typedef enum telpher_flag {
+    TELPHER_FENCE = 0x1,                      /* batch: begins after every member before has succeeded */
+    TELPHER_EXPECT_EQUAL = 0x2,               /* batch, compare: a difference fails the next fence */
+    TELPHER_EXPECT_DIFFERENT = 0x4,           /* batch, compare: equality fails the next fence */
+    TELPHER_CRC_BYPASS_INVERT_REFLECT = 0x8,  /* neither invert nor reflect seed and result (SPEC 8.3.12) */
+    TELPHER_CRC_BYPASS_DATA_REFLECT = 0x10    /* do not reflect the data bytes */
+} telpher_flag;
+
+/* Settings of a DIF operation (SPEC 8.3.17): 8-byte tuples of guard, application tag and reference tag behind each block. */
+typedef struct telpher_dif {
+    uint8_t block;  /* bytes of a block: 0 is 512, 1 is 520, 2 is 4096, 3 is 4104 */
+    uint8_t flags;  /* the guard: 0x4 invert the CRC's seed, 0x8 invert its result */
+    uint8_t source; /* source tuples: 0x1 all-F error, 0x2 all-F detect, 0x4 app-F detect, 0x8 app-and-ref-F detect,
+                     * 0x10 app tag increments, 0x20 no guard check, 0x40 no ref tag check, 0x80 ref tag is fixed */
+    uint8_t dest;   /* new tuples: 0x8 pass the app tag, 0x10 app tag increments, 0x20 pass the guard, 0x40 pass the ref tag,
+                     * 0x80 ref tag is fixed */
+} telpher_dif;
+
+/* Tags of the first block of a DIF operation. */
+typedef struct telpher_tags {
+    uint32_t ref_tag;
+    uint16_t app_tag;
+    uint16_t app_mask; /* bits set here are not looked at, and are 0 in new tuples */
+} telpher_tags;
+
+/* One operation. Begin with a telpher_op_* function below, or with zeros: fields that an operation does not name are not looked
+ * at, reserved ones must be zero. A length of 0 is refused, as devices do. */
+typedef struct telpher_op {
+    uint32_t opcode;       /* enum telpher_opcode */
+    uint32_t flags;        /* enum telpher_flag */
+    uint64_t user_data;    /* comes back with a channel's completion */
+    const void *src;
+    const void *src2;
+    void *dst;
+    void *dst2;
+    uint64_t len;          /* bytes */
+    uint64_t dst_len;      /* bytes of dst, where it has a length of its own */
+    uint64_t pattern[2];
+    uint32_t seed;
+    telpher_dif dif;
+    telpher_tags tags;
+    telpher_tags new_tags;
+    uint64_t reserved[3];
+} telpher_op;
+
+
+/* ------------------------------------------------------------------------------------------------ what came of it */
+
+/* What an operation came to. A difference found or a tag that does not match is an outcome, not a failure. */
+typedef enum telpher_outcome {
+    TELPHER_FAILED = 0,          /* status is negative; see error */
+    TELPHER_DONE = 1,
+    TELPHER_EQUAL = 2,
+    TELPHER_DIFFERENT = 3,       /* at: offset of the first byte that differs */
+    TELPHER_CRC_VALUE = 4,       /* crc */
+    TELPHER_DELTA_IDENTICAL = 5, /* nothing was written */
+    TELPHER_DELTA_COMPLETE = 6,  /* bytes: length of the record */
+    TELPHER_DELTA_OVERFLOW = 7,  /* the record is full after bytes and must not be applied; at: source bytes compared */
+    TELPHER_DIF_DONE = 8,        /* tags, new_tags: those the next block would have */
+    TELPHER_DIF_MISMATCH = 9     /* at: offset of the block in the source; device_status: what does not match */
+} telpher_outcome;
+
+/* Who did the work. */
+typedef enum telpher_via {
+    TELPHER_VIA_CPU = 1,
+    TELPHER_VIA_DEVICE = 2,
+    TELPHER_VIA_BOTH = 3 /* a device began, the CPU finished */
+} telpher_via;
+
+/* Kinds of failure, with their errno and the fields of telpher_result that belong to them. */
+typedef enum telpher_error {
+    TELPHER_ERROR_NONE = 0,
+    TELPHER_ERROR_ARGUMENT = 1,     /* EFAULT: NULL. EOVERFLOW: beyond the address space. EMSGSIZE: too long. EINVAL: others */
+    TELPHER_ERROR_LENGTHS = 2,      /* EINVAL: at and bytes are lengths that do not agree */
+    TELPHER_ERROR_UNIT = 3,         /* EINVAL: at is a length that is no multiple of bytes */
+    TELPHER_ERROR_TOO_LONG = 4,     /* EMSGSIZE: at is a length, bytes the most that opcode can express */
+    TELPHER_ERROR_BAD_DELTA = 5,    /* EBADMSG: the record is none from byte at on; device_status */
+    TELPHER_ERROR_FAULT = 6,        /* EFAULT: a page fault at address, a write if write, after bytes; it went on */
+    TELPHER_ERROR_QUEUE_FULL = 7,   /* EBUSY: every queue stayed full through at offers, and the CPU cannot do it */
+    TELPHER_ERROR_REFUSED = 8,      /* EIO: the device ended opcode with device_status, and the CPU cannot do it */
+    TELPHER_ERROR_UNSUPPORTED = 9,  /* EOPNOTSUPP: no queue offers opcode, and the CPU has no equivalent */
+    TELPHER_ERROR_NONSENSE = 10,    /* EPROTO: the device's record contradicts its descriptor */
+    TELPHER_ERROR_ABANDONED = 11,   /* ECANCELED: behind a fence, because member at did not succeed */
+    TELPHER_ERROR_DEADLINE = 12,    /* ETIMEDOUT: no answer within at nanoseconds; the ranges are still lent, see above */
+    TELPHER_ERROR_OTHER = 255       /* one that this version of the header has no number for; telpher_last_error tells it */
+} telpher_error;
+
+/* What an operation came to. Fields that the outcome or the error does not name are 0. */
+typedef struct telpher_result {
+    int32_t status;         /* 0, or a negative errno */
+    uint32_t outcome;       /* enum telpher_outcome */
+    uint32_t via;           /* enum telpher_via; 0 if nothing was begun */
+    uint32_t error;         /* enum telpher_error */
+    uint32_t opcode;        /* the device's code of the operation that an error is about */
+    uint32_t device_status; /* SPEC Table 5-5, without the direction bit; for DIF_MISMATCH the bits of SPEC Table 5-8 */
+    uint32_t crc;
+    uint32_t write;         /* 1 if a page fault was on a write */
+    uint64_t at;
+    uint64_t bytes;
+    uint64_t address;
+    telpher_tags tags;
+    telpher_tags new_tags;
+    uint64_t reserved[3];
+} telpher_result;
+
+/* An operation of a channel that has ended. */
+typedef struct telpher_completion {
+    uint64_t ticket;        /* as telpher_channel_put gave it */
+    uint64_t user_data;     /* as the operation had it */
+    telpher_result result;
+    uint8_t record[32];     /* the device's last completion record, if has_record */
+    uint32_t has_record;
+    uint32_t reserved;
+} telpher_completion;
+
+/* What a queue accepts. */
+typedef struct telpher_queue_info {
+    char name[32];            /* "wq0.1" */
+    uint32_t dedicated;       /* 1: one mover or channel at a time, which is seen to; 0: shared by any number */
+    uint32_t size;            /* operations that may be under way */
+    uint64_t max_transfer;    /* longest transfer of one descriptor in bytes; longer operations go in pieces */
+    uint32_t max_batch;       /* descriptors in a batch; 1 or less if it takes none */
+    uint32_t block_on_fault;  /* 1 if the option on-fault=block can be had */
+    int32_t numa_node;        /* -1 if unknown */
+    uint32_t reserved;
+    uint64_t operations;      /* bit n is set if the queue does the operation whose device code is n; what none does the CPU
+                               * does, but for TELPHER_DRAIN */
+    uint64_t reserved2[3];
+} telpher_queue_info;
+
+
+/* ------------------------------------------------------------------------------------------------ about the library */
+
+/* "0.1.0". Any thread, any time. Never NULL. */
+TELPHER_API const char *telpher_version(void);
+
+/* The version as major << 16 | minor << 8 | patch. Any thread, any time. */
+TELPHER_API uint32_t telpher_version_number(void);
+
+/* 1 if the library has a feature, 0 if not or if it does not know the name. Any thread, any time.
+ * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options". */
+TELPHER_API int telpher_has(const char *feature);
+
+/* Why the last call of this thread that failed did so, as a sentence; "" if none has. Never NULL.
+ * The text belongs to the library and is valid until the next call of this thread to any function here. */
+TELPHER_API const char *telpher_last_error(void);
+
+/* A result as a sentence, cut to size bytes with the zero byte. buffer may be NULL if size is 0.
+ * Returns the length it has whole, as snprintf does. Any thread, any time. */
+TELPHER_API int telpher_result_text(const telpher_result *result, char *buffer, size_t size);
+
+/* Every option with its values, many lines. Valid for ever. Any thread, any time. Never NULL. */
+TELPHER_API const char *telpher_options_help(void);
+
+
+/* ------------------------------------------------------------------------------------------------ devices */
+
+/* Opens what name names: "model:spr", "model:spr-fw2", "model:full", "model:FILE" (a software model, configured by a file in
+ * accel-config's JSON), "hw:wq0.1" (one queue of a real device), "all" (every queue of real devices that this process may
+ * use), "cpu" (no queue). options may be NULL; key=value words divided by spaces, see telpher_options_help.
+ * Out: a handle, to be ended with telpher_device_close.
+ * -EINVAL: the name, an option or a configuration is wrong. -ENODEV: the device or queue is not there or not in a state to be
+ * used. Any other: what the system said, as -EACCES or -EBUSY for a node or -ENOENT for a file. */
+TELPHER_API int telpher_device_open(telpher_device **device, const char *name, const char *options);
+
+/* Ends the handle; NULL is allowed. Movers and channels made of it go on. */
+TELPHER_API void telpher_device_close(telpher_device *device);
+
+/* How many queues the device has, from 0. Any thread, any time. */
+TELPHER_API int telpher_device_queues(const telpher_device *device);
+
+/* Writes what queue index accepts to *info. Any thread, any time. -EINVAL: no such queue. */
+TELPHER_API int telpher_device_queue(const telpher_device *device, uint32_t index, telpher_queue_info *info);
+
+/* Writes which queue was passed by when "all" was opened, and why, for index from 0 on; as telpher_result_text.
+ * Any thread, any time. -EINVAL: no more of them. */
+TELPHER_API int telpher_device_skipped(const telpher_device *device, uint32_t index, char *buffer, size_t size);
+
+
+/* ------------------------------------------------------------------------------------------------ movers */
+
+/* A mover over the device's queues; device NULL: the CPU does everything. options may be NULL: defaults that are good without
+ * tuning; else key=value words, see telpher_options_help.
+ * Out: a handle, to be ended with telpher_mover_free.
+ * -EINVAL: an option, or no such queue. -EBUSY: a dedicated queue that another mover or channel of this device has. */
+TELPHER_API int telpher_mover_new(telpher_mover **mover, const telpher_device *device, const char *options);
+
+/* Ends the handle; NULL is allowed. Waits for what was abandoned, at most the option linger (1 s).
+ * -EBUSY: a device still has memory of abandoned operations. The handle then stays and can be freed later. */
+TELPHER_API int telpher_mover_free(telpher_mover *mover);
+
+/* Writes the value that the mover's option key has, as the options of telpher_mover_new write it; as telpher_result_text.
+ * Any thread, any time. -EINVAL: no such option, or queues, which is no setting. */
+TELPHER_API int telpher_mover_option(const telpher_mover *mover, const char *key, char *buffer, size_t size);
+
+/* How many operations were abandoned, or ended with -ETIMEDOUT, whose ranges a device may still use. Goes down when
+ * somebody waits for anything or calls telpher_mover_drive. Any thread, any time. */
+TELPHER_API int telpher_mover_outstanding(const telpher_mover *mover);
+
+/* Lets devices without a thread of their own (the inline model) work, and notices what has ended of abandoned operations.
+ * Needed only by programs that abandon jobs and then wait for nothing. Any thread, any time. */
+TELPHER_API int telpher_mover_drive(const telpher_mover *mover);
+
+
+/* ------------------------------------------------------------------------------------------------ do it and wait
+ *
+ * Any thread, any time. Ranges are lent until the function returns. Small operations are the CPU's at the cost of a compare.
+ * -EINVAL: no bytes, or ranges that must not share bytes do. -EOVERFLOW: a range leaves the address space. Else see
+ * enum telpher_error. */
+
+/* Copies len bytes from src to dst, which share none. */
+TELPHER_API int telpher_copy(const telpher_mover *mover, void *dst, const void *src, size_t len);
+
+/* The same for ranges that may share bytes. */
+TELPHER_API int telpher_move(const telpher_mover *mover, void *dst, const void *src, size_t len);
+
+/* Repeats the 8 bytes of pattern, lowest first, over len bytes, which need not be a multiple of 8. */
+TELPHER_API int telpher_fill(const telpher_mover *mover, void *dst, uint64_t pattern, size_t len);
+
+/* 0 if the ranges are equal; 1 if not, and then the offset of the first difference in *at, which may be NULL. */
+TELPHER_API int telpher_compare(const telpher_mover *mover, const void *a, const void *b, size_t len, uint64_t *at);
+
+/* Writes the CRC32C of a range, continued from seed (0 for a fresh one), to *crc. */
+TELPHER_API int telpher_crc32c(const telpher_mover *mover, const void *src, size_t len, uint32_t seed, uint32_t *crc);
+
+/* The same while copying the range to dst, which shares no byte with it. */
+TELPHER_API int telpher_copy_crc32c(const telpher_mover *mover, void *dst, const void *src, size_t len, uint32_t seed,
+                                    uint32_t *crc);
+
+/* Does any operation. *result may be NULL; it is filled in on failure as well. Returns result->status. */
+TELPHER_API int telpher_run(const telpher_mover *mover, const telpher_op *op, telpher_result *result);
+
+
+/* ------------------------------------------------------------------------------------------------ jobs
+ *
+ * A mover has no thread of its own: a job goes on when somebody looks at it, waits for it, or waits for another job of the
+ * same mover. */
+
+/* Puts an operation on its way. Any thread, any time.
+ * Out: a job, to be ended with telpher_job_free or telpher_job_abandon. The ranges are lent until the job has ended. */
+TELPHER_API int telpher_start(const telpher_mover *mover, const telpher_op *op, telpher_job **job);
+
+/* 1 if the job has ended, 0 if not; takes one step and never blocks. One thread at a time. */
+TELPHER_API int telpher_job_done(telpher_job *job);
+
+/* Waits until the job has ended (returns 1) or timeout_ns nanoseconds have passed (returns 0, and the job goes on). -1 is no
+ * limit. One thread at a time. -EINVAL: a timeout below -1. */
+TELPHER_API int telpher_job_wait(telpher_job *job, int64_t timeout_ns);
+
+/* How many results the job has: 0 before its end, then 1, or 1 for each member of a batch. One thread at a time. */
+TELPHER_API int telpher_job_results(const telpher_job *job);
+
+/* Writes result index (0 unless the job is a batch) to *result, which may be NULL, and returns its status. One thread at a
+ * time. -EAGAIN: the job has not ended. -EINVAL: no such result. */
+TELPHER_API int telpher_job_result(const telpher_job *job, uint32_t index, telpher_result *result);
+
+/* Ends the handle; NULL is allowed. Waits until the job has ended, without limit: its ranges are the caller's then. */
+TELPHER_API int telpher_job_free(telpher_job *job);
+
+/* Ends the handle at once; NULL is allowed. What is under way goes on, and the ranges stay lent until telpher_mover_outstanding
+ * has returned 0. */
+TELPHER_API int telpher_job_abandon(telpher_job *job);
+
+
+/* ------------------------------------------------------------------------------------------------ batches */
+
+/* An empty list of operations. Any thread, any time.
+ * Out: a handle, ended by telpher_batch_submit or telpher_batch_free. */
+TELPHER_API int telpher_batch_new(const telpher_mover *mover, telpher_batch **batch);
+
+/* Adds an operation and returns its number from 0, which is the index of its result. Members run in no particular order; one
+ * with TELPHER_FENCE begins when all before it have succeeded, and if one has not it ends with -ECANCELED, and so do those
+ * after it. The ranges are lent until the job has ended, or the batch was freed. One thread at a time.
+ * -EOPNOTSUPP: TELPHER_DRAIN. */
+TELPHER_API int telpher_batch_add(telpher_batch *batch, const telpher_op *op);
+
+/* Submits the list as one job; the list's handle ends, unless it or job is NULL. A list longer than the queue takes goes as several,
+ * one after the other. One thread at a time.
+ * Out: a job. Its telpher_job_result(job, i, ...) is member i's. */
+TELPHER_API int telpher_batch_submit(telpher_batch *batch, telpher_job **job);
+
+/* Ends a list that was not submitted; NULL is allowed. */
+TELPHER_API void telpher_batch_free(telpher_batch *batch);
+
+
+/* ------------------------------------------------------------------------------------------------ channels
+ *
+ * One thread at a time. No function but new and free blocks or allocates. */
+
+/* A channel with room for capacity operations, from 1 to 2^23, to one queue of a device. options may be NULL.
+ * Out: a handle, to be ended with telpher_channel_free.
+ * -EINVAL: an option, the capacity, or no such queue. -EBUSY: as for telpher_mover_new. */
+TELPHER_API int telpher_channel_new(telpher_channel **channel, const telpher_device *device, uint32_t queue,
+                                    uint32_t capacity, const char *options);
+
+/* Prepares an operation and writes its number, counting up from 0, to *ticket, which may be NULL. The ranges are lent from
+ * here until the completion was fetched.
+ * -EAGAIN: every place is taken; fetch completions first. */
+TELPHER_API int telpher_channel_put(telpher_channel *channel, const telpher_op *op, uint64_t *ticket);
+
+/* Prepares a descriptor as it is: 64 bytes of any alignment (SPEC chapter 8). Its completion record address and its flags are
+ * replaced; PASID is the process's own. The CPU never touches its ranges: what the device leaves undone ends with
+ * TELPHER_ERROR_FAULT or TELPHER_ERROR_REFUSED, the record beside it. The caller answers for every address in it, also those of a
+ * batch list's members and their records. -EAGAIN as above. */
+TELPHER_API int telpher_channel_raw(telpher_channel *channel, const uint8_t descriptor[64], uint64_t user_data,
+                                    uint64_t *ticket);
+
+/* Sends what was prepared, two or more as one batch descriptor if the queue takes batches. Returns how many operations left; the
+ * others stay for the next call. */
+TELPHER_API int telpher_channel_submit(telpher_channel *channel);
+
+/* Writes operations that have ended to completions, at most max, and returns how many: in the order they were prepared, or
+ * as they come with the option order=arrival. */
+TELPHER_API int telpher_channel_completed(telpher_channel *channel, telpher_completion *completions, uint32_t max);
+
+/* How many operations were prepared whose completion was not fetched. */
+TELPHER_API int telpher_channel_pending(const telpher_channel *channel);
+
+/* How many operations ended with -ETIMEDOUT (option deadline) whose ranges the device may still use. */
+TELPHER_API int telpher_channel_quarantined(const telpher_channel *channel);
+
+/* Ends the handle; NULL is allowed. Sends and waits for everything prepared, at most the option linger (1 s); completions not
+ * fetched are dropped. -EBUSY: the device has not answered. The handle then stays and can be freed later. */
+TELPHER_API int telpher_channel_free(telpher_channel *channel);
+
+
+/* ------------------------------------------------------------------------------------------------ operations to hand */
+
+/* An operation of nothing but zeros and its opcode. */
+static inline telpher_op telpher_op_of(uint32_t opcode) {
+    telpher_op op = {0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, {0, 0}, 0, {0, 0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}};
+    op.opcode = opcode;
+    return op;
+}
+
+static inline telpher_op telpher_op_nop(void) {
+    return telpher_op_of(TELPHER_NOP);
+}
+
+static inline telpher_op telpher_op_drain(void) {
+    return telpher_op_of(TELPHER_DRAIN);
+}
+
+static inline telpher_op telpher_op_copy(void *dst, const void *src, uint64_t len) {
+    telpher_op op = telpher_op_of(TELPHER_COPY);
+    op.dst = dst;
+    op.src = src;
+    op.len = len;
+    return op;
+}
+
+static inline telpher_op telpher_op_move(void *dst, const void *src, uint64_t len) {
+    telpher_op op = telpher_op_copy(dst, src, len);
+    op.opcode = TELPHER_MOVE;
+    return op;
+}
+
+static inline telpher_op telpher_op_fill(void *dst, uint64_t pattern, uint64_t len) {
+    telpher_op op = telpher_op_of(TELPHER_FILL);
+    op.dst = dst;
+    op.pattern[0] = pattern;
+    op.len = len;
+    return op;
+}
+
+static inline telpher_op telpher_op_fill16(void *dst, const uint64_t pattern[2], uint64_t len) {
+    telpher_op op = telpher_op_fill(dst, pattern[0], len);
+    op.opcode = TELPHER_FILL16;
+    op.pattern[1] = pattern[1];
+    return op;
+}
+
+static inline telpher_op telpher_op_compare(const void *a, const void *b, uint64_t len) {
+    telpher_op op = telpher_op_of(TELPHER_COMPARE);
+    op.src = a;
+    op.src2 = b;
+    op.len = len;
+    return op;
+}
+
+static inline telpher_op telpher_op_compare_pattern(const void *src, uint64_t pattern, uint64_t len) {
+    telpher_op op = telpher_op_of(TELPHER_COMPARE_PATTERN);
+    op.src = src;
+    op.pattern[0] = pattern;
+    op.len = len;
+    return op;
+}
+
+/* delta gets what turns old into new_, each len bytes. */
+static inline telpher_op telpher_op_create_delta(void *delta, uint64_t delta_len, const void *old, const void *new_,
+                                                 uint64_t len) {
+    telpher_op op = telpher_op_compare(old, new_, len);
+    op.opcode = TELPHER_CREATE_DELTA;
+    op.dst = delta;
+    op.dst_len = delta_len;
+    return op;
+}
+
+static inline telpher_op telpher_op_apply_delta(void *dst, uint64_t dst_len, const void *delta, uint64_t delta_len) {
+    telpher_op op = telpher_op_copy(dst, delta, delta_len);
+    op.opcode = TELPHER_APPLY_DELTA;
+    op.dst_len = dst_len;
+    return op;
+}
+
+static inline telpher_op telpher_op_dualcast(void *dst, void *dst2, const void *src, uint64_t len) {
+    telpher_op op = telpher_op_copy(dst, src, len);
+    op.opcode = TELPHER_DUALCAST;
+    op.dst2 = dst2;
+    return op;
+}
+
+static inline telpher_op telpher_op_crc(const void *src, uint64_t len, uint32_t seed) {
+    telpher_op op = telpher_op_of(TELPHER_CRC);
+    op.src = src;
+    op.len = len;
+    op.seed = seed;
+    return op;
+}
+
+static inline telpher_op telpher_op_copy_crc(void *dst, const void *src, uint64_t len, uint32_t seed) {
+    telpher_op op = telpher_op_crc(src, len, seed);
+    op.opcode = TELPHER_COPY_CRC;
+    op.dst = dst;
+    return op;
+}
+
+static inline telpher_op telpher_op_dif_check(const void *src, uint64_t len, telpher_dif dif, telpher_tags tags) {
+    telpher_op op = telpher_op_of(TELPHER_DIF_CHECK);
+    op.src = src;
+    op.len = len;
+    op.dif = dif;
+    op.tags = tags;
+    return op;
+}
+
+static inline telpher_op telpher_op_dif_insert(void *dst, uint64_t dst_len, const void *src, uint64_t len, telpher_dif dif,
+                                               telpher_tags tags) {
+    telpher_op op = telpher_op_dif_check(src, len, dif, tags);
+    op.opcode = TELPHER_DIF_INSERT;
+    op.dst = dst;
+    op.dst_len = dst_len;
+    return op;
+}
+
+static inline telpher_op telpher_op_dif_strip(void *dst, uint64_t dst_len, const void *src, uint64_t len, telpher_dif dif,
+                                              telpher_tags tags) {
+    telpher_op op = telpher_op_dif_insert(dst, dst_len, src, len, dif, tags);
+    op.opcode = TELPHER_DIF_STRIP;
+    return op;
+}
+
+static inline telpher_op telpher_op_dif_update(void *dst, uint64_t dst_len, const void *src, uint64_t len, telpher_dif dif,
+                                               telpher_tags tags, telpher_tags new_tags) {
+    telpher_op op = telpher_op_dif_insert(dst, dst_len, src, len, dif, tags);
+    op.opcode = TELPHER_DIF_UPDATE;
+    op.new_tags = new_tags;
+    return op;
+}
+
+static inline telpher_op telpher_op_flush(const void *src, uint64_t len) {
+    telpher_op op = telpher_op_of(TELPHER_FLUSH);
+    op.src = src;
+    op.len = len;
+    return op;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TELPHER_H */

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Builds and installs libtelpher for C and C++: shared and static library, headers, pkg-config file.
+# Needs cargo and a C compiler, and nothing from the network beyond what cargo fetches.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: install.sh [--prefix DIR] [--libdir DIR] [--includedir DIR] [--destdir DIR] [--profile NAME]
+
+  --prefix DIR      where it will be used from            [/usr/local]
+  --libdir DIR      for libraries and pkgconfig/           [PREFIX/lib]
+  --includedir DIR  for telpher.h and telpher.hpp          [PREFIX/include]
+  --destdir DIR     put in front of all these while installing, for packagers
+  --profile NAME    cargo's profile                        [release]
+
+CC is the compiler that links (cc), CARGO the cargo that builds. Installed are
+  PREFIX/lib/libtelpher.so.X.Y.Z, libtelpher.so.X, libtelpher.so, libtelpher.a, pkgconfig/telpher.pc
+  PREFIX/include/telpher.h, telpher.hpp
+USAGE
+}
+
+prefix=/usr/local libdir='' includedir='' destdir='' profile=release
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help | -h) usage; exit 0 ;;
+        --prefix | --libdir | --includedir | --destdir | --profile)
+            [ $# -ge 2 ] || { echo "install.sh: $1 needs a value" >&2; exit 2; }
+            declare "${1#--}=$2"
+            shift 2
+            ;;
+        *) echo "install.sh: unknown option $1" >&2; usage >&2; exit 2 ;;
+    esac
+done
+libdir=${libdir:-$prefix/lib}
+includedir=${includedir:-$prefix/include}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cc=${CC:-cc}
+
+# The archive and the version, from cargo itself: its last message about this package names the files.
+messages=$("${CARGO:-cargo}" build --manifest-path "$here/Cargo.toml" --profile "$profile" --lib \
+    --message-format json-render-diagnostics)
+archive=$(grep -o '"[^"]*/libtelpher_capi\.a"' <<<"$messages" | tail -n 1 | tr -d '"')
+version=$(sed -n 's/^#define TELPHER_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' "$here/include/telpher.h" | paste -sd .)
+major=${version%%.*}
+[ -f "$archive" ] || { echo "install.sh: cargo built no libtelpher_capi.a" >&2; exit 1; }
+
+lib=$destdir$libdir include=$destdir$includedir
+mkdir -p "$lib/pkgconfig" "$include"
+work=$(mktemp -d "$lib/.telpher.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+# The shared library comes out of the archive, so that the export map says what is in it: all of the archive goes in, and
+# whatever no export needs goes out again.
+"$cc" -shared -o "$work/libtelpher.so" -Wl,-soname,"libtelpher.so.$major" -Wl,--version-script="$here/telpher.map" \
+    -Wl,--whole-archive "$archive" -Wl,--no-whole-archive -Wl,--gc-sections -Wl,-z,defs,-z,relro,-z,now \
+    -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+
+# In place by renaming: a program that has the old file open keeps it.
+mv -f "$work/libtelpher.so" "$lib/libtelpher.so.$version"
+ln -sf "libtelpher.so.$version" "$lib/libtelpher.so.$major"
+ln -sf "libtelpher.so.$major" "$lib/libtelpher.so"
+cp "$archive" "$work/libtelpher.a"
+mv -f "$work/libtelpher.a" "$lib/libtelpher.a"
+chmod 644 "$lib/libtelpher.a"
+for header in telpher.h telpher.hpp; do
+    [ ! -e "$here/include/$header" ] || install -m 644 "$here/include/$header" "$include/$header"
+done
+sed -e "s|@prefix@|$prefix|; s|@libdir@|$libdir|; s|@includedir@|$includedir|; s|@version@|$version|" \
+    "$here/telpher.pc.in" >"$work/telpher.pc"
+mv -f "$work/telpher.pc" "$lib/pkgconfig/telpher.pc"
+chmod 644 "$lib/pkgconfig/telpher.pc"
+echo "libtelpher $version in $destdir$prefix; compile with: cc PROGRAM.c \$(pkg-config --cflags --libs telpher)"

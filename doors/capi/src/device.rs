@@ -1,0 +1,111 @@
+//! An opened device: its queues, and who has the dedicated ones.
+
+use crate::failure::{Failure, chain};
+use crate::options::Options;
+use crate::words::QueueInfo;
+use std::sync::{Arc, Mutex, PoisonError};
+use telpher_device::{DeviceName, Opened, Skipped, open};
+use telpher_mover::{Channel, ChannelPolicy, Mover, Policy, StableBuf, StableBufMut};
+use telpher_portal::QueueMode;
+
+/// The queues behind a device's name.
+///
+/// A dedicated queue has one client (SPEC §3.3). Here that is seen to: a portal's count of owners tells whether a mover, a
+/// channel or a job of theirs still has it, and the lock lets one claim look at a time.
+#[derive(Debug)]
+pub struct Device {
+    opened: Opened,
+    /// Owners that each portal had before anybody claimed it.
+    unclaimed: Vec<usize>,
+    claiming: Mutex<()>,
+}
+
+impl Device {
+    pub(crate) fn open(name: &str, options: &Options) -> Result<Device, Failure> {
+        let name: DeviceName = name.parse().map_err(|error| Failure::Told(libc::EINVAL, chain(&error)))?;
+        let opened = open(&name, options.open)?;
+        let unclaimed = opened.portals.iter().map(Arc::strong_count).collect();
+        Ok(Device { opened, unclaimed, claiming: Mutex::new(()) })
+    }
+
+    pub(crate) fn queues(&self) -> usize {
+        self.opened.portals.len()
+    }
+
+    /// Queues that were passed by.
+    pub(crate) fn skipped(&self) -> &[Skipped] {
+        &self.opened.skipped
+    }
+
+    /// What one queue accepts.
+    pub(crate) fn info(&self, index: usize) -> Option<QueueInfo> {
+        let info = self.opened.portals.get(index)?.info();
+        let mut name = [0; 32];
+        // The last byte stays zero.
+        name.iter_mut().zip(info.name.bytes().take(31)).for_each(|(to, from)| *to = from);
+        let bit = |op: &telpher_mover::Opcode| if op.code() < 64 { 1_u64 << op.code() } else { 0 };
+        let operations = telpher_mover::Opcode::ALL.iter().filter(|op| info.operations.contains(**op)).map(bit);
+        Some(QueueInfo {
+            name,
+            dedicated: self.is_dedicated(index).into(),
+            size: info.size,
+            max_transfer: info.max_transfer,
+            max_batch: info.max_batch,
+            block_on_fault: info.block_on_fault.into(),
+            numa_node: info.numa_node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1),
+            reserved: 0,
+            operations: operations.fold(0, |all, bit| all | bit),
+            reserved2: [0; 3],
+        })
+    }
+
+    fn is_dedicated(&self, index: usize) -> bool {
+        self.opened.portals[index].info().mode == QueueMode::Dedicated
+    }
+
+    /// Refuses a dedicated queue that somebody has. To be asked under the lock.
+    fn free(&self, index: usize) -> Result<(), Failure> {
+        let portal = &self.opened.portals[index];
+        if self.is_dedicated(index) && Arc::strong_count(portal) > self.unclaimed[index] {
+            return Err(Failure::Told(
+                libc::EBUSY,
+                format!(
+                    "{} is a dedicated queue and another mover or channel of this device has it; free that one and its \
+                     jobs first, or divide the queues with the option queues=LIST",
+                    portal.info().name
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn index(&self, index: u64) -> Result<usize, Failure> {
+        let count = self.queues();
+        let found = usize::try_from(index).ok().filter(|index| *index < count);
+        Ok(found.ok_or(crate::failure::Refusal::Index { what: "queue", index, count: count as u64 })?)
+    }
+
+    /// A mover over these queues, all if not given.
+    pub(crate) fn mover(&self, queues: Option<&[usize]>, policy: Policy) -> Result<Mover, Failure> {
+        let _one = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<usize> = (0..self.queues()).collect();
+        let queues = queues.unwrap_or(&all);
+        for &queue in queues {
+            self.free(self.index(queue as u64)?)?;
+        }
+        Ok(Mover::new(queues.iter().map(|queue| Arc::clone(&self.opened.portals[*queue])), policy))
+    }
+
+    /// A channel to one queue.
+    pub(crate) fn channel<S: StableBuf, D: StableBufMut>(
+        &self,
+        queue: u64,
+        capacity: u32,
+        policy: ChannelPolicy,
+    ) -> Result<Channel<S, D>, Failure> {
+        let _one = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.index(queue)?;
+        self.free(queue)?;
+        Ok(Channel::new(Arc::clone(&self.opened.portals[queue]), capacity, policy)?)
+    }
+}

@@ -1,0 +1,94 @@
+//! Lists of operations that are submitted together.
+
+use super::{answer, change, count, hand_out, look};
+use crate::exports::Mover;
+use crate::failure::{Failure, Refusal};
+use crate::job::Job;
+use crate::raw::{Request, dispatch};
+use crate::words::{Op, flag};
+use std::ffi::c_int;
+use telpher_mover::{Batch as Inner, Key};
+
+/// A list being built, by one thread at a time.
+#[derive(Debug)]
+pub struct Batch {
+    inner: Inner,
+}
+
+/// An empty list.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_batch_new(mover: *const Mover, batch: *mut *mut Batch) -> c_int {
+    // SAFETY: our caller's promise.
+    let make = || Ok(Batch { inner: unsafe { look("the mover", mover) }?.inner.batch() });
+    // SAFETY: our caller's promise.
+    answer(|| unsafe { hand_out(batch, make) })
+}
+
+/// Adds an operation and gives its number.
+///
+/// # Safety
+///
+/// See the [module's rules](crate); and the operation's ranges are lent until the batch is freed or its job has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_batch_add(batch: *mut Batch, op: *const Op) -> c_int {
+    fn number<B>(key: Key<B>) -> usize {
+        key.index()
+    }
+    answer(|| {
+        // SAFETY: our caller's promise.
+        let (batch, op) = unsafe { (change("the batch", batch)?, look("the operation", op)?) };
+        // SAFETY: lent by our caller's promise until the batch or its job drops the request.
+        let request = unsafe { Request::of(op) }?;
+        if matches!(request, Request::Drain) {
+            let why = "a drain is no member of a batch; submit the batch, then drain";
+            return Err(Failure::Told(libc::EOPNOTSUPP, why.into()));
+        }
+        if op.flags & flag::TELPHER_FENCE != 0 {
+            batch.inner.fence();
+        }
+        let inner = &mut batch.inner;
+        Ok(count(dispatch!(request, inner, number, {
+            Request::Nop | Request::Drain => number(inner.nop()),
+            Request::Compare(a, b, Some(difference)) => number(inner.compare_expecting(a, b, difference)),
+        })))
+    })
+}
+
+/// Submits a list, whose handle ends here, and gives the job.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_batch_submit(batch: *mut Batch, job: *mut *mut Job) -> c_int {
+    let submit = || {
+        if batch.is_null() {
+            return Err(Refusal::Null("the batch").into());
+        }
+        // SAFETY: came from `telpher_batch_new` and is used no more (our caller's promise).
+        let Batch { inner } = *unsafe { Box::from_raw(batch) };
+        Ok(Job::batch(inner.submit()))
+    };
+    // SAFETY: our caller's promise.
+    answer(|| unsafe { hand_out(job, submit) })
+}
+
+/// Ends a list that was not submitted.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_batch_free(batch: *mut Batch) {
+    if !batch.is_null() {
+        answer(|| {
+            // SAFETY: came from `telpher_batch_new` and is used no more (our caller's promise).
+            drop(unsafe { Box::from_raw(batch) });
+            Ok(0)
+        });
+    }
+}

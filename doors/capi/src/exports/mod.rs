@@ -1,0 +1,118 @@
+//! The functions of `telpher.h`. Each turns pointers into handles and operations, and nothing else.
+//!
+//! What holds for every one of them, so that the proofs below need not repeat it: **a pointer to a handle** is NULL or came from
+//! the function that makes such handles and was not given to one that ends it; **a pointer to a structure** is NULL or
+//! aligned and valid for its size; **a text** is NULL or ends in a zero byte; an *out* pointer may be written. These are the
+//! callers' promises (`telpher.h`, "What every function expects"), and NULL is looked for before anything else.
+#![allow(unsafe_code, reason = "the C ABI: exported symbols, and pointers that C vouches for")]
+
+mod about;
+mod batch;
+mod channel;
+mod device;
+mod job;
+mod mover;
+
+pub use about::*;
+pub use batch::*;
+pub use channel::*;
+pub use device::*;
+pub use job::*;
+pub use mover::*;
+
+pub use crate::channel::Channel;
+pub use crate::device::Device;
+pub use crate::job::Job;
+
+use crate::failure::{Failure, Refusal};
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a function's body: its failure is told, and a panic, which is our bug, does not unwind into C.
+fn answer(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(failure)) => failure.tell(),
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Failure::Told(libc::ENOTRECOVERABLE, format!("a bug in telpher: {said}")).tell()
+        }
+    }
+}
+
+/// What a pointer points to.
+///
+/// # Safety
+///
+/// NULL, or valid for reads for `'a` while nobody writes it.
+unsafe fn look<'a, T>(what: &'static str, pointer: *const T) -> Result<&'a T, Failure> {
+    // SAFETY: our caller's promise.
+    Ok(unsafe { pointer.as_ref() }.ok_or(Refusal::Null(what))?)
+}
+
+/// The same to change it.
+///
+/// # Safety
+///
+/// NULL, or valid for reads and writes for `'a` while nobody else touches it.
+unsafe fn change<'a, T>(what: &'static str, pointer: *mut T) -> Result<&'a mut T, Failure> {
+    // SAFETY: our caller's promise.
+    Ok(unsafe { pointer.as_mut() }.ok_or(Refusal::Null(what))?)
+}
+
+/// A text; an empty one for NULL.
+///
+/// # Safety
+///
+/// NULL, or ends in a zero byte and stays as it is for `'a`.
+unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
+    if pointer.is_null() {
+        return Ok("");
+    }
+    // SAFETY: not null, and our caller's promise.
+    Ok(unsafe { CStr::from_ptr(pointer) }.to_str().map_err(|_| Refusal::Text)?)
+}
+
+/// Makes a handle and writes it to `out`, which is looked at before anything is made.
+///
+/// # Safety
+///
+/// `out` is NULL or valid for a write.
+unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Failure>) -> Result<c_int, Failure> {
+    if out.is_null() {
+        return Err(Refusal::Null("the place for the handle").into());
+    }
+    // SAFETY: not null, and our caller's promise. NULL until there is a handle, so that a caller who forgets to look at
+    // the return value holds nothing wild.
+    unsafe { out.write(std::ptr::null_mut()) };
+    let handle = Box::into_raw(Box::new(make()?));
+    // SAFETY: as above.
+    unsafe { out.write(handle) };
+    Ok(0)
+}
+
+/// Writes a text with its zero byte to a buffer, cut to its size, and gives the length it has whole, as `snprintf` does.
+///
+/// # Safety
+///
+/// `buffer` is NULL with `size` 0, or valid for `size` bytes of writes.
+unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> Result<c_int, Failure> {
+    if size > 0 {
+        if buffer.is_null() {
+            return Err(Refusal::Null("the text buffer").into());
+        }
+        let n = text.len().min(size - 1);
+        // SAFETY: `n + 1 <= size` bytes by our caller; a fresh text overlaps nothing of C's.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), n);
+            buffer.add(n).write(0);
+        }
+    }
+    Ok(count(text.len()))
+}
+
+/// A number as C's functions return it.
+fn count(n: usize) -> c_int {
+    c_int::try_from(n).unwrap_or(c_int::MAX)
+}

@@ -1,0 +1,325 @@
+//! Movers, and operations that are waited for.
+
+use super::{answer, change, copy_text, count, hand_out, look, text};
+use crate::failure::{Failure, Refusal};
+use crate::job::{Ended, Job, told};
+use crate::options::{Of, Options};
+use crate::raw::{Raw, Request};
+use crate::words::{Op, OpResult, opcode};
+use std::ffi::{c_char, c_int, c_void};
+use std::time::Instant;
+use telpher_mover::{Mover as Inner, Opcode, Outcome};
+
+/// A mover and what its functions look at on every call. Any number of threads may use it at once.
+#[derive(Debug)]
+pub struct Mover {
+    pub(super) inner: Inner,
+    /// Copies of fewer bytes are the CPU's, so that nothing that could unwind is on their way.
+    small: u64,
+}
+
+/// A mover over a device's queues; over none for `device` NULL.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_mover_new(
+    mover: *mut *mut Mover,
+    device: *const crate::device::Device,
+    options: *const c_char,
+) -> c_int {
+    let make = || {
+        // SAFETY: our caller's promise.
+        let Options { policy, queues, .. } = Options::parse(Of::Mover, unsafe { text(options) }?)?;
+        // SAFETY: our caller's promise.
+        let inner = match unsafe { device.as_ref() } {
+            Some(device) => device.mover(queues.as_deref(), policy)?,
+            None => Inner::new([], policy),
+        };
+        let alone = inner.portals().next().is_none();
+        let small = if alone { u64::MAX } else { inner.policy().threshold.of(Opcode::MemoryMove) };
+        Ok(Mover { inner, small })
+    };
+    // SAFETY: our caller's promise.
+    answer(|| unsafe { hand_out(mover, make) })
+}
+
+/// Ends a mover's handle, once no device has memory of operations nobody waits for any more.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_mover_free(mover: *mut Mover) -> c_int {
+    if mover.is_null() {
+        return 0;
+    }
+    answer(|| {
+        // SAFETY: our caller's promise.
+        let inner = &unsafe { look("the mover", mover) }?.inner;
+        let end = Instant::now() + inner.policy().linger;
+        while outstanding(inner) > 0 {
+            inner.drive();
+            if Instant::now() >= end {
+                let why =
+                    "operations that were abandoned have no completion record yet; the mover stays, free it later";
+                return Err(Failure::Not(libc::EBUSY, why));
+            }
+            std::thread::yield_now();
+        }
+        // SAFETY: came from `telpher_mover_new` and is used no more (our caller's promise).
+        drop(unsafe { Box::from_raw(mover) });
+        Ok(0)
+    })
+}
+
+fn outstanding(inner: &Inner) -> usize {
+    inner.orphaned() + inner.quarantined()
+}
+
+/// A setting as it is in words.
+///
+/// # Safety
+///
+/// See the [module's rules](crate); and `buffer` is valid for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_mover_option(
+    mover: *const Mover,
+    key: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    answer(|| {
+        // SAFETY: our caller's promise.
+        let (mover, key) = unsafe { (look("the mover", mover)?, text(key)?) };
+        let value = mover.inner.policy().get(key);
+        let value = value.ok_or_else(|| Refusal::Option(format!("a mover has no setting '{key}'")))?;
+        // SAFETY: our caller's promise.
+        unsafe { copy_text(&value, buffer, size) }
+    })
+}
+
+/// Operations that were abandoned or given up and whose memory a device may still use.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_mover_outstanding(mover: *const Mover) -> c_int {
+    // SAFETY: our caller's promise.
+    answer(|| Ok(count(outstanding(&unsafe { look("the mover", mover) }?.inner))))
+}
+
+/// Lets devices without a thread work, and notices what has ended of abandoned operations.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_mover_drive(mover: *const Mover) -> c_int {
+    answer(|| {
+        // SAFETY: our caller's promise.
+        unsafe { look("the mover", mover) }?.inner.drive();
+        Ok(0)
+    })
+}
+
+/// Does one operation and waits for it.
+///
+/// # Safety
+///
+/// See the [module's rules](crate); and the operation's ranges are lent until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_run(mover: *const Mover, op: *const Op, result: *mut OpResult) -> c_int {
+    answer(|| {
+        let run = || {
+            // SAFETY: our caller's promise.
+            let (mover, op) = unsafe { (look("the mover", mover)?, look("the operation", op)?) };
+            // SAFETY: lent until this returns, and then the request has ended or the mover counts it as outstanding,
+            // for which the header has its own rule.
+            Ok(Job::run(&mover.inner, unsafe { Request::of(op) }?))
+        };
+        let (words, failure) = match run() {
+            Ok(ended) => told(&ended),
+            Err(failure) => (OpResult::refused(&failure), Some(failure)),
+        };
+        // SAFETY: our caller's promise.
+        if let Ok(result) = unsafe { change("the result", result) } {
+            *result = words;
+        }
+        failure.map_or(Ok(0), Err)
+    })
+}
+
+/// One operation of the short functions below.
+///
+/// # Safety
+///
+/// As for [`telpher_run`].
+unsafe fn simply(mover: *const Mover, op: &Op) -> Result<Outcome, Failure> {
+    // SAFETY: our caller's promise.
+    let mover = unsafe { look("the mover", mover) }?;
+    // SAFETY: as in `telpher_run`.
+    let (result, _): Ended = Job::run(&mover.inner, unsafe { Request::of(op) }?);
+    Ok(result?)
+}
+
+/// An operation with nothing in it.
+const NOTHING: Op = Op {
+    opcode: opcode::TELPHER_NOP,
+    flags: 0,
+    user_data: 0,
+    src: std::ptr::null(),
+    src2: std::ptr::null(),
+    dst: std::ptr::null_mut(),
+    dst2: std::ptr::null_mut(),
+    len: 0,
+    dst_len: 0,
+    pattern: [0; 2],
+    seed: 0,
+    dif: crate::words::Dif { block: 0, flags: 0, source: 0, dest: 0 },
+    tags: crate::words::Tags { ref_tag: 0, app_tag: 0, app_mask: 0 },
+    new_tags: crate::words::Tags { ref_tag: 0, app_tag: 0, app_mask: 0 },
+    reserved: [0; 3],
+};
+
+/// Copies `len` bytes between ranges that share none.
+///
+/// # Safety
+///
+/// See the [module's rules](crate); and both ranges are lent until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_copy(mover: *const Mover, dst: *mut c_void, src: *const c_void, len: usize) -> c_int {
+    // SAFETY: our caller's promise.
+    if let Some(handle) = unsafe { mover.as_ref() }
+        && (len as u64) < handle.small
+        // SAFETY: lent by our caller until we return.
+        && let Some((src, dst)) = unsafe { Raw::pair(src, dst, len) }
+    {
+        // SAFETY: lent by our caller until we return, and `pair` looked that they are two ranges.
+        return match handle.inner.copy_slices(unsafe { src.bytes() }, unsafe { dst.bytes_mut() }) {
+            Ok(_) => 0,
+            Err(error) => Failure::Job(error).tell(),
+        };
+    }
+    // SAFETY: our caller's promise.
+    unsafe { copy_far(mover, dst, src, len) }
+}
+
+/// A copy that is large, or none at all.
+///
+/// # Safety
+///
+/// As for [`telpher_copy`].
+#[cold]
+#[inline(never)]
+unsafe fn copy_far(mover: *const Mover, dst: *mut c_void, src: *const c_void, len: usize) -> c_int {
+    answer(|| {
+        // SAFETY: our caller's promise.
+        let mover = unsafe { look("the mover", mover) }?;
+        // SAFETY: lent by our caller until we return; a scope has ended by then.
+        let (from, to) = unsafe { Raw::two(src, dst, len as u64) }?;
+        // SAFETY: as above, and `two` looked that they share no byte.
+        mover.inner.copy_slices(unsafe { from.bytes() }, unsafe { to.bytes_mut() })?;
+        Ok(0)
+    })
+}
+
+/// Copies `len` bytes between ranges that may share some.
+///
+/// # Safety
+///
+/// As for [`telpher_copy`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_move(mover: *const Mover, dst: *mut c_void, src: *const c_void, len: usize) -> c_int {
+    let op = Op { opcode: opcode::TELPHER_MOVE, src, dst, len: len as u64, ..NOTHING };
+    // SAFETY: our caller's promise.
+    answer(|| unsafe { simply(mover, &op) }.map(|_| 0))
+}
+
+/// Repeats the 8 bytes of `pattern` over `len` bytes.
+///
+/// # Safety
+///
+/// As for [`telpher_copy`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_fill(mover: *const Mover, dst: *mut c_void, pattern: u64, len: usize) -> c_int {
+    let op = Op { opcode: opcode::TELPHER_FILL, dst, pattern: [pattern, 0], len: len as u64, ..NOTHING };
+    // SAFETY: our caller's promise.
+    answer(|| unsafe { simply(mover, &op) }.map(|_| 0))
+}
+
+/// Compares two ranges: 0 if equal, 1 if not, and then where.
+///
+/// # Safety
+///
+/// As for [`telpher_copy`]; and `at` is NULL or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_compare(
+    mover: *const Mover,
+    a: *const c_void,
+    b: *const c_void,
+    len: usize,
+    at: *mut u64,
+) -> c_int {
+    let op = Op { opcode: opcode::TELPHER_COMPARE, src: a, src2: b, len: len as u64, ..NOTHING };
+    answer(|| {
+        // SAFETY: our caller's promise.
+        let Some(difference) = unsafe { simply(mover, &op) }?.difference() else { return Ok(0) };
+        // SAFETY: our caller's promise.
+        if let Ok(at) = unsafe { change("the place for the offset", at) } {
+            *at = difference;
+        }
+        Ok(1)
+    })
+}
+
+/// The CRC32C of a range, continued from `seed`.
+///
+/// # Safety
+///
+/// As for [`telpher_copy`]; and `crc` is NULL or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_crc32c(
+    mover: *const Mover,
+    src: *const c_void,
+    len: usize,
+    seed: u32,
+    crc: *mut u32,
+) -> c_int {
+    let op = Op { opcode: opcode::TELPHER_CRC, src, len: len as u64, seed, ..NOTHING };
+    // SAFETY: our caller's promise.
+    answer(|| unsafe { checksum(mover, &op, crc) })
+}
+
+/// Copies a range and computes its CRC32C in the same pass.
+///
+/// # Safety
+///
+/// As for [`telpher_copy`]; and `crc` is NULL or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_copy_crc32c(
+    mover: *const Mover,
+    dst: *mut c_void,
+    src: *const c_void,
+    len: usize,
+    seed: u32,
+    crc: *mut u32,
+) -> c_int {
+    let op = Op { opcode: opcode::TELPHER_COPY_CRC, src, dst, len: len as u64, seed, ..NOTHING };
+    // SAFETY: our caller's promise.
+    answer(|| unsafe { checksum(mover, &op, crc) })
+}
+
+/// # Safety
+///
+/// As for [`telpher_crc32c`].
+unsafe fn checksum(mover: *const Mover, op: &Op, crc: *mut u32) -> Result<c_int, Failure> {
+    // SAFETY: our caller's promise. Looked at first: a checksum that nobody gets is a mistake.
+    let place = unsafe { change("the place for the checksum", crc) }?;
+    // SAFETY: our caller's promise.
+    let outcome = unsafe { simply(mover, op) }?;
+    *place = outcome.crc().ok_or(Refusal::Option(format!("a checksum operation came to {outcome:?}")))?;
+    Ok(0)
+}

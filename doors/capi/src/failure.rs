@@ -1,0 +1,377 @@
+//! Why a call failed: an errno, a kind, and a sentence that the calling thread can ask for.
+
+use crate::words::{OpResult, Tags, error, outcome, via};
+use std::cell::RefCell;
+use std::error::Error;
+use std::ffi::{CStr, CString, c_char, c_int};
+use telpher_abi::Status;
+use telpher_device::OpenError;
+use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, Via};
+
+/// Why an argument is none.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("{0} is NULL")]
+    Null(&'static str),
+    #[error("{0} has no bytes; an operation of no length is refused, as devices do")]
+    Empty(&'static str),
+    #[error("{what} at {address:#x} with {len} bytes does not lie in the address space")]
+    Beyond { what: &'static str, address: u64, len: u64 },
+    #[error(
+        "the ranges at {first:#x} and {second:#x} share bytes; only a move (TELPHER_MOVE, telpher_move) allows that"
+    )]
+    Overlap { first: u64, second: u64 },
+    #[error("{what} of {len} bytes is longer than the operation can express")]
+    TooLong { what: &'static str, len: u64 },
+    #[error("there is no operation {0:#x}; see enum telpher_opcode")]
+    Opcode(u32),
+    #[error("the flags {0:#x} are unknown or contradict each other; see enum telpher_flag")]
+    Flags(u32),
+    #[error("a reserved field of the {0} is not zero; begin with a zeroed structure or a telpher_op_* function")]
+    Reserved(&'static str),
+    #[error(
+        "DIF settings block {block}, flags {flags:#x}, source {source:#x}, dest {dest:#x} have an unknown bit or block size"
+    )]
+    // A field named `source` would be taken for the error's cause.
+    Dif { block: u8, flags: u8, r#source: u8, dest: u8 },
+    #[error("a text argument is not UTF-8")]
+    Text,
+    #[error("{0}")]
+    Option(String),
+    #[error("there is no {what} {index}; there are {count}")]
+    Index { what: &'static str, index: u64, count: u64 },
+    #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
+    Timeout(i64),
+}
+
+/// Whatever a call can fail with.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// An argument.
+    Refused(Refusal),
+    /// A job.
+    Job(JobError),
+    /// Anything else: an errno and its sentence.
+    Told(c_int, String),
+    /// Not a failure of the caller's: what did not end, or has no room, in a word.
+    Not(c_int, &'static str),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Failure::Refused(refusal)
+    }
+}
+
+impl From<JobError> for Failure {
+    fn from(error: JobError) -> Self {
+        Failure::Job(error)
+    }
+}
+
+impl From<ChannelError> for Failure {
+    fn from(error: ChannelError) -> Self {
+        Failure::Told(libc::EINVAL, chain(&error))
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        // What the machine said, if it said anything; else the caller's words, or no such device.
+        let causes = std::iter::successors(Some(&error as &dyn Error), |error| error.source());
+        let said = causes.filter_map(|error| error.downcast_ref::<std::io::Error>()).find_map(|io| io.raw_os_error());
+        let errno = said.unwrap_or(match &error {
+            OpenError::Config(_) | OpenError::Start { .. } | OpenError::Portal(_) => libc::EINVAL,
+            _ => libc::ENODEV,
+        });
+        Failure::Told(errno, chain(&error))
+    }
+}
+
+impl From<RejectReason> for Failure {
+    fn from(reason: RejectReason) -> Self {
+        match reason {
+            RejectReason::Full { .. } => {
+                Failure::Not(libc::EAGAIN, "every place of the channel is taken; fetch completions first")
+            }
+            RejectReason::Buffers(error) => Failure::Job(error),
+            other => Failure::Told(libc::EINVAL, chain(&other)),
+        }
+    }
+}
+
+/// An error and its causes, as one sentence.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+impl Failure {
+    /// The errno, positive.
+    pub(crate) fn errno(&self) -> c_int {
+        match self {
+            Failure::Refused(refusal) => match refusal {
+                Refusal::Null(_) => libc::EFAULT,
+                Refusal::Beyond { .. } => libc::EOVERFLOW,
+                Refusal::TooLong { .. } => libc::EMSGSIZE,
+                _ => libc::EINVAL,
+            },
+            Failure::Job(error) => errno_of(error),
+            Failure::Told(errno, _) | Failure::Not(errno, _) => *errno,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Failure::Refused(refusal) => refusal.to_string(),
+            Failure::Job(error) => error.to_string(),
+            Failure::Told(_, text) => text.clone(),
+            Failure::Not(_, text) => (*text).to_owned(),
+        }
+    }
+
+    /// Keeps it for [`last_text`] and gives the negative errno.
+    pub(crate) fn tell(self) -> c_int {
+        let errno = self.errno();
+        // Busy or gone only if a signal handler or a thread's last destructor comes by here: then the older sentence stays.
+        let _ = LAST.try_with(|last| {
+            if let Ok(mut last) = last.try_borrow_mut() {
+                last.0 = Some(self);
+            }
+        });
+        -errno
+    }
+}
+
+/// The errno of a job's error, positive. One reason an arm.
+fn errno_of(error: &JobError) -> c_int {
+    match error {
+        // The caller's arguments.
+        JobError::Lengths { .. } | JobError::Unit { .. } => libc::EINVAL,
+        JobError::TooLong { .. } => libc::EMSGSIZE,
+        // The caller's data.
+        JobError::BadDelta { .. } => libc::EBADMSG,
+        JobError::Fault { .. } => libc::EFAULT,
+        // The device has no time.
+        JobError::QueueFull { .. } => libc::EBUSY,
+        JobError::Deadline { .. } => libc::ETIMEDOUT,
+        // Nobody here can.
+        JobError::Unsupported { .. } => libc::EOPNOTSUPP,
+        // An earlier member's failure.
+        JobError::Abandoned { .. } => libc::ECANCELED,
+        // The device's answer contradicts the question.
+        JobError::Nonsense { .. } => libc::EPROTO,
+        // The device failed.
+        _ => libc::EIO,
+    }
+}
+
+thread_local! {
+    /// The last failure of this thread, and its sentence once somebody asked for it.
+    static LAST: RefCell<(Option<Failure>, CString)> = RefCell::new((None, CString::default()));
+}
+
+/// The sentence of this thread's last failure; empty if there was none. Valid until the next call of this thread.
+pub(crate) fn last_text() -> *const c_char {
+    const NONE: &CStr = c"";
+    let text = LAST.try_with(|last| {
+        let mut last = last.try_borrow_mut().ok()?;
+        if let Some(failure) = last.0.take() {
+            last.1 = sentence(&failure.text());
+        }
+        Some(last.1.as_ptr())
+    });
+    text.ok().flatten().unwrap_or(NONE.as_ptr())
+}
+
+/// As C wants it.
+fn sentence(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}
+
+impl OpResult {
+    /// What an operation that was taken came to.
+    pub(crate) fn of(result: &Result<Outcome, JobError>, by: Via) -> OpResult {
+        let via = match by {
+            Via::Cpu => via::TELPHER_VIA_CPU,
+            Via::Device => via::TELPHER_VIA_DEVICE,
+            _ => via::TELPHER_VIA_BOTH,
+        };
+        match result {
+            Ok(outcome) => OpResult { via, ..OpResult::came_to(outcome) },
+            Err(error) => OpResult { via, ..OpResult::failed(error) },
+        }
+    }
+
+    /// What an operation that was refused comes to.
+    pub(crate) fn refused(failure: &Failure) -> OpResult {
+        match failure {
+            Failure::Job(error) => OpResult::failed(error),
+            Failure::Refused(_) => {
+                OpResult { status: -failure.errno(), error: error::TELPHER_ERROR_ARGUMENT, ..OpResult::default() }
+            }
+            _ => OpResult { status: -failure.errno(), error: error::TELPHER_ERROR_OTHER, ..OpResult::default() },
+        }
+    }
+
+    fn came_to(outcome: &Outcome) -> OpResult {
+        let of = |outcome| OpResult { outcome, ..OpResult::default() };
+        let tags =
+            |tags: &telpher_mover::Tags| Tags { ref_tag: tags.ref_tag, app_tag: tags.app_tag, app_mask: tags.app_mask };
+        match outcome {
+            Outcome::Done => of(outcome::TELPHER_DONE),
+            Outcome::Equal => of(outcome::TELPHER_EQUAL),
+            Outcome::Different { at } => OpResult { at: *at, ..of(outcome::TELPHER_DIFFERENT) },
+            Outcome::Crc(crc) => OpResult { crc: *crc, ..of(outcome::TELPHER_CRC_VALUE) },
+            Outcome::Delta(Delta::Identical) => of(outcome::TELPHER_DELTA_IDENTICAL),
+            Outcome::Delta(Delta::Complete { bytes }) => {
+                OpResult { bytes: (*bytes).into(), ..of(outcome::TELPHER_DELTA_COMPLETE) }
+            }
+            Outcome::Delta(Delta::Overflow { bytes, compared }) => {
+                OpResult { bytes: (*bytes).into(), at: *compared, ..of(outcome::TELPHER_DELTA_OVERFLOW) }
+            }
+            Outcome::Dif { source, dest } => {
+                OpResult { tags: tags(source), new_tags: tags(dest), ..of(outcome::TELPHER_DIF_DONE) }
+            }
+            Outcome::DifMismatch { at, what } => {
+                OpResult { at: *at, device_status: what.bits().into(), ..of(outcome::TELPHER_DIF_MISMATCH) }
+            }
+            // An outcome that has no number here yet: done, and nothing else is known of it.
+            _ => of(outcome::TELPHER_DONE),
+        }
+    }
+
+    fn failed(failed: &JobError) -> OpResult {
+        let of = |error| OpResult { status: -errno_of(failed), error, ..OpResult::default() };
+        let op = |op: &Opcode| u32::from(op.code());
+        let status = |status: &Status| u32::from(status.code());
+        match failed {
+            JobError::Lengths { first, second } => {
+                OpResult { at: *first, bytes: *second, ..of(error::TELPHER_ERROR_LENGTHS) }
+            }
+            JobError::Unit { op: o, len, unit } => {
+                OpResult { opcode: op(o), at: *len, bytes: *unit, ..of(error::TELPHER_ERROR_UNIT) }
+            }
+            JobError::TooLong { op: o, len, max } => {
+                OpResult { opcode: op(o), at: *len, bytes: *max, ..of(error::TELPHER_ERROR_TOO_LONG) }
+            }
+            JobError::BadDelta { at, status: s } => {
+                OpResult { at: *at, device_status: status(s), ..of(error::TELPHER_ERROR_BAD_DELTA) }
+            }
+            JobError::Fault { address, write, done } => {
+                OpResult { address: *address, write: (*write).into(), bytes: *done, ..of(error::TELPHER_ERROR_FAULT) }
+            }
+            JobError::QueueFull { offers } => OpResult { at: (*offers).into(), ..of(error::TELPHER_ERROR_QUEUE_FULL) },
+            JobError::Refused { op: o, status: s } => {
+                OpResult { opcode: op(o), device_status: status(s), ..of(error::TELPHER_ERROR_REFUSED) }
+            }
+            JobError::Unsupported { op: o } => OpResult { opcode: op(o), ..of(error::TELPHER_ERROR_UNSUPPORTED) },
+            JobError::Nonsense { op: o, status: s, completed } => OpResult {
+                opcode: op(o),
+                device_status: status(s),
+                bytes: (*completed).into(),
+                ..of(error::TELPHER_ERROR_NONSENSE)
+            },
+            JobError::Abandoned { because } => OpResult { at: *because as u64, ..of(error::TELPHER_ERROR_ABANDONED) },
+            JobError::Deadline { after } => {
+                let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+                OpResult { at: nanos, ..of(error::TELPHER_ERROR_DEADLINE) }
+            }
+            _ => of(error::TELPHER_ERROR_OTHER),
+        }
+    }
+}
+
+impl OpResult {
+    /// It as a sentence: the outcome, or the failure as [`last_text`] would have told it.
+    pub(crate) fn text(&self) -> String {
+        match self.outcome {
+            outcome::TELPHER_DONE => "done".into(),
+            outcome::TELPHER_EQUAL => "equal".into(),
+            outcome::TELPHER_DIFFERENT => format!("different from byte {} on", self.at),
+            outcome::TELPHER_CRC_VALUE => format!("CRC32C {:#010x}", self.crc),
+            outcome::TELPHER_DELTA_IDENTICAL => "identical; no delta record was written".into(),
+            outcome::TELPHER_DELTA_COMPLETE => format!("a delta record of {} bytes", self.bytes),
+            outcome::TELPHER_DELTA_OVERFLOW => {
+                format!("the delta record is full after {} bytes; {} source bytes were compared", self.bytes, self.at)
+            }
+            outcome::TELPHER_DIF_DONE => "every block was processed".into(),
+            outcome::TELPHER_DIF_MISMATCH => {
+                format!("the block at byte {} does not match its tuple (DIF status {:#x})", self.at, self.device_status)
+            }
+            _ => match self.job_error() {
+                Some(error) => error.to_string(),
+                None if self.error == error::TELPHER_ERROR_ARGUMENT => "an argument was refused".into(),
+                None => format!("failed with errno {}", self.status.wrapping_neg()),
+            },
+        }
+    }
+
+    /// The error it was made of, if every field of that fits.
+    fn job_error(&self) -> Option<JobError> {
+        let op = || Some(Opcode::from_code(u8::try_from(self.opcode).ok()?));
+        let status = || Some(Status::from_code(u8::try_from(self.device_status).ok()?));
+        Some(match self.error {
+            error::TELPHER_ERROR_LENGTHS => JobError::Lengths { first: self.at, second: self.bytes },
+            error::TELPHER_ERROR_UNIT => JobError::Unit { op: op()?, len: self.at, unit: self.bytes },
+            error::TELPHER_ERROR_TOO_LONG => JobError::TooLong { op: op()?, len: self.at, max: self.bytes },
+            error::TELPHER_ERROR_BAD_DELTA => JobError::BadDelta { at: self.at, status: status()? },
+            error::TELPHER_ERROR_FAULT => {
+                JobError::Fault { address: self.address, write: self.write != 0, done: self.bytes }
+            }
+            error::TELPHER_ERROR_QUEUE_FULL => JobError::QueueFull { offers: u32::try_from(self.at).ok()? },
+            error::TELPHER_ERROR_REFUSED => JobError::Refused { op: op()?, status: status()? },
+            error::TELPHER_ERROR_UNSUPPORTED => JobError::Unsupported { op: op()? },
+            error::TELPHER_ERROR_NONSENSE => {
+                JobError::Nonsense { op: op()?, status: status()?, completed: u32::try_from(self.bytes).ok()? }
+            }
+            error::TELPHER_ERROR_ABANDONED => JobError::Abandoned { because: usize::try_from(self.at).ok()? },
+            error::TELPHER_ERROR_DEADLINE => JobError::Deadline { after: std::time::Duration::from_nanos(self.at) },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const EVERY: [JobError; 11] = [
+        JobError::Lengths { first: 1, second: 2 },
+        JobError::Unit { op: Opcode::DifCheck, len: 1, unit: 520 },
+        JobError::TooLong { op: Opcode::CreateDelta, len: 1 << 40, max: 1 << 19 },
+        JobError::BadDelta { at: 10, status: Status::from_code(0x10) },
+        JobError::Fault { address: 0x7000, write: true, done: 4096 },
+        JobError::QueueFull { offers: 64 },
+        JobError::Refused { op: Opcode::Fill, status: Status::from_code(0x11) },
+        JobError::Unsupported { op: Opcode::Drain },
+        JobError::Nonsense { op: Opcode::Nop, status: Status::from_code(1), completed: 7 },
+        JobError::Abandoned { because: 3 },
+        JobError::Deadline { after: Duration::from_millis(5) },
+    ];
+
+    #[test]
+    fn a_result_keeps_the_whole_error() {
+        for error in EVERY {
+            let result = OpResult::of(&Err(error.clone()), Via::Both);
+            assert!(result.status < 0 && result.outcome == outcome::TELPHER_FAILED, "{error:?}");
+            assert_eq!(result.job_error(), Some(error));
+            assert_eq!(result.via, via::TELPHER_VIA_BOTH);
+        }
+    }
+
+    #[test]
+    fn a_result_that_a_stranger_filled_in_has_a_text_too() {
+        for kind in 0..300 {
+            let result = OpResult { error: kind, opcode: 999, device_status: 999, at: u64::MAX, ..OpResult::default() };
+            assert!(!result.text().is_empty(), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Jobs without their types: one operation, or a batch of them.
+
+use crate::failure::{Failure, Refusal};
+use crate::raw::{Request, dispatch};
+use crate::words::OpResult;
+use std::time::Duration;
+use telpher_mover::{BatchJob, Job as MoverJob, JobError, Mover, Outcome, Via};
+
+/// What an operation came to, and who did it.
+pub(crate) type Ended = (Result<Outcome, JobError>, Via);
+
+/// Something under way that ends once. Its buffers are the caller's, so giving them back is giving nothing.
+trait UnderWay: Send {
+    /// One step; true if it has ended.
+    fn is_done(&mut self) -> bool;
+    /// Waits for so long; true if it has ended.
+    fn wait_for(&mut self, at_most: Duration) -> bool;
+    /// The results, once it has ended.
+    fn results(self: Box<Self>) -> Vec<Ended>;
+}
+
+impl<B: Send + 'static> UnderWay for MoverJob<B> {
+    fn is_done(&mut self) -> bool {
+        MoverJob::is_done(self)
+    }
+    fn wait_for(&mut self, at_most: Duration) -> bool {
+        MoverJob::wait_for(self, at_most)
+    }
+    fn results(self: Box<Self>) -> Vec<Ended> {
+        vec![ended(*self)]
+    }
+}
+
+impl UnderWay for BatchJob {
+    fn is_done(&mut self) -> bool {
+        BatchJob::is_done(self)
+    }
+    fn wait_for(&mut self, at_most: Duration) -> bool {
+        BatchJob::wait_for(self, at_most)
+    }
+    fn results(self: Box<Self>) -> Vec<Ended> {
+        let done = self.wait();
+        (0..).map_while(|index| done.get(index).map(|(result, via)| (result.clone(), via))).collect()
+    }
+}
+
+fn ended<B: Send + 'static>(job: MoverJob<B>) -> Ended {
+    let done = job.wait();
+    (done.result, done.via)
+}
+
+/// An operation or a batch under way, or its results.
+///
+/// Used by one thread at a time; may be handed from thread to thread.
+pub struct Job(State);
+
+enum State {
+    UnderWay(Box<dyn UnderWay>),
+    Ended(Vec<Ended>),
+}
+
+/// How long a wait without a limit looks at a time.
+const LONG: Duration = Duration::from_secs(3600);
+
+impl Job {
+    /// Puts one operation on its way.
+    pub(crate) fn start(mover: &Mover, request: Request) -> Job {
+        fn kept<B: Send + 'static>(job: MoverJob<B>) -> Job {
+            Job::of(job)
+        }
+        dispatch!(request, mover, kept, { Request::Nop => kept(mover.nop()), Request::Drain => kept(mover.drain()) })
+    }
+
+    /// Does one operation and waits for it.
+    pub(crate) fn run(mover: &Mover, request: Request) -> Ended {
+        dispatch!(request, mover, ended, { Request::Nop => ended(mover.nop()), Request::Drain => ended(mover.drain()) })
+    }
+
+    /// A batch that was submitted.
+    pub(crate) fn batch(job: BatchJob) -> Job {
+        Job::of(job)
+    }
+
+    fn of(mut job: impl UnderWay + 'static) -> Job {
+        // Most operations that the CPU did are there already.
+        let done = job.is_done();
+        let job = Box::new(job);
+        Job(if done { State::Ended(job.results()) } else { State::UnderWay(job) })
+    }
+
+    fn settle(&mut self, look: impl FnOnce(&mut dyn UnderWay) -> bool) -> bool {
+        let State::UnderWay(job) = &mut self.0 else { return true };
+        if !look(&mut **job) {
+            return false;
+        }
+        if let State::UnderWay(job) = std::mem::replace(&mut self.0, State::Ended(Vec::new())) {
+            self.0 = State::Ended(job.results());
+        }
+        true
+    }
+
+    /// One step; true if it has ended.
+    pub(crate) fn is_done(&mut self) -> bool {
+        self.settle(|job| job.is_done())
+    }
+
+    /// Waits so long, or without limit; true if it has ended.
+    pub(crate) fn wait(&mut self, at_most: Option<Duration>) -> bool {
+        self.settle(|job| match at_most {
+            Some(at_most) => job.wait_for(at_most),
+            None => {
+                while !job.wait_for(LONG) {}
+                true
+            }
+        })
+    }
+
+    /// What its operation of this number came to.
+    pub(crate) fn result(&self, index: u64) -> Result<&Ended, Failure> {
+        let State::Ended(results) = &self.0 else {
+            return Err(Failure::Not(libc::EAGAIN, "the job has not ended; wait for it first"));
+        };
+        let found = usize::try_from(index).ok().and_then(|index| results.get(index));
+        Ok(found.ok_or(Refusal::Index { what: "result", index, count: results.len() as u64 })?)
+    }
+
+    /// How many results it has: none while it is under way.
+    pub(crate) fn results(&self) -> usize {
+        match &self.0 {
+            State::Ended(results) => results.len(),
+            State::UnderWay(_) => 0,
+        }
+    }
+}
+
+/// A result for C, and the failure to be told if it is one.
+pub(crate) fn told((result, via): &Ended) -> (OpResult, Option<Failure>) {
+    (OpResult::of(result, *via), result.as_ref().err().cloned().map(Failure::Job))
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.0 {
+            State::UnderWay(_) => "under way",
+            State::Ended(_) => "ended",
+        };
+        f.debug_tuple("Job").field(&state).finish()
+    }
+}

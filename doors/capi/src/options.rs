@@ -1,0 +1,253 @@
+//! Options as text: `key=value` words, one table for parsing, refusing and helping. What decides is the mover's own
+//! list of settings ([`Policy::SETTINGS`]); here stand the few words that belong to this door.
+//!
+//! Text and not a structure, because policies grow: a new key is no new ABI, and a program built yesterday can take one from
+//! its user today.
+
+use crate::failure::{Failure, Refusal};
+use std::fmt::Write;
+use telpher_device::{OpenOptions, Runner};
+use telpher_mover::{ChannelPolicy, Order, Policy};
+
+/// Everything that can be set.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) open: OpenOptions,
+    pub(crate) policy: Policy,
+    pub(crate) channel: ChannelPolicy,
+    /// The device's queues that a mover uses; all of them if not set.
+    pub(crate) queues: Option<Vec<usize>>,
+}
+
+/// What is made with the options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Of {
+    Device,
+    Mover,
+    Channel,
+}
+
+/// One key that the mover's settings do not have.
+struct Key {
+    name: &'static str,
+    of: Of,
+    /// What it takes.
+    takes: &'static str,
+    /// What it decides.
+    about: &'static str,
+    /// Sets it; nothing if the value is none.
+    set: fn(&mut Options, &str) -> Option<()>,
+}
+
+const KEYS: &[Key] = &[
+    Key {
+        name: "runner",
+        of: Of::Device,
+        takes: "inline or threaded",
+        about: "who executes for a modelled device: the submitting thread, or engines on threads",
+        set: |o, v| {
+            o.open.runner = word(v, &[("inline", Runner::Inline), ("threaded", Runner::Threaded)])?;
+            Some(())
+        },
+    },
+    Key {
+        name: "queues",
+        of: Of::Mover,
+        takes: "a list of indices (0,2-3)",
+        about: "which of the device's queues are used; all if not given",
+        set: |o, v| {
+            o.queues = Some(list(v)?);
+            Some(())
+        },
+    },
+    Key {
+        name: "order",
+        of: Of::Channel,
+        takes: "submitted or arrival",
+        about: "in which order completions come",
+        set: |o, v| {
+            o.channel.order = word(v, &[("submitted", Order::Submitted), ("arrival", Order::Arrival)])?;
+            Some(())
+        },
+    },
+    Key {
+        name: "bursts",
+        of: Of::Channel,
+        takes: "on or off",
+        about: "whether waiting operations go as one batch descriptor",
+        set: |o, v| {
+            o.channel.bursts = word(v, &[("on", true), ("off", false)])?;
+            Some(())
+        },
+    },
+    Key {
+        name: "deadline",
+        of: Of::Channel,
+        takes: "a time such as 10ms",
+        about: "how long after its submission an operation is given up",
+        set: |o, v| {
+            // Read by a setting that takes a time as well.
+            let mut time = Policy::default();
+            time.set("linger", v).ok()?;
+            o.channel.deadline = Some(time.linger);
+            Some(())
+        },
+    },
+];
+
+/// The mover's settings that a channel has too.
+const SHARED_WITH_CHANNELS: [&str; 3] = ["on-fault", "hint", "linger"];
+
+impl Options {
+    /// Reads `key=value` words divided by spaces. Later ones win.
+    pub(crate) fn parse(of: Of, text: &str) -> Result<Options, Failure> {
+        let mut options = Options::default();
+        for word in text.split_ascii_whitespace() {
+            options.set(of, word).map_err(|why| Refusal::Option(format!("option '{word}': {why}")))?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, of: Of, word: &str) -> Result<(), String> {
+        let (key, value) = word.split_once('=').ok_or("options are written key=value")?;
+        if let Some(own) = KEYS.iter().find(|own| own.of == of && own.name == key) {
+            return (own.set)(self, value).ok_or_else(|| format!("'{key}' takes {}", own.takes));
+        }
+        if !settings(of).any(|(name, ..)| name == key) {
+            let names: Vec<&str> = keys(of).map(|(name, ..)| name).collect();
+            let names = names.join(", ");
+            return Err(format!("a {} has {names}", of.name()));
+        }
+        self.policy.set(key, value).map_err(|error| error.to_string())?;
+        let Policy { hint, on_fault, linger, .. } = self.policy;
+        self.channel = ChannelPolicy { hint, on_fault, linger, ..self.channel };
+        Ok(())
+    }
+}
+
+impl Of {
+    const ALL: [Of; 3] = [Of::Device, Of::Mover, Of::Channel];
+
+    fn name(self) -> &'static str {
+        match self {
+            Of::Device => "device",
+            Of::Mover => "mover",
+            Of::Channel => "channel",
+        }
+    }
+}
+
+/// Name, values and sense of a key.
+type Line = (&'static str, &'static str, &'static str);
+
+/// The mover's settings that something has.
+fn settings(of: Of) -> impl Iterator<Item = Line> {
+    let has = move |name: &str| match of {
+        Of::Device => false,
+        Of::Mover => true,
+        Of::Channel => SHARED_WITH_CHANNELS.contains(&name),
+    };
+    let all = Policy::SETTINGS.iter().filter(move |setting| has(setting.name));
+    all.map(|setting| (setting.name, setting.takes, setting.about))
+}
+
+fn keys(of: Of) -> impl Iterator<Item = Line> {
+    let own = KEYS.iter().filter(move |own| own.of == of).map(|own| (own.name, own.takes, own.about));
+    own.chain(settings(of))
+}
+
+/// Every key with its values, a few lines each.
+pub(crate) fn help() -> String {
+    let mut text = String::from("options are key=value words divided by spaces; later ones win\n");
+    for of in Of::ALL {
+        // Writing to a string does not fail.
+        let _ = write!(text, "\nof a {}:\n", of.name());
+        for (name, takes, about) in keys(of) {
+            let _ = write!(text, "  {name}: {about}\n      takes {takes}\n");
+        }
+    }
+    text
+}
+
+fn word<T: Copy>(value: &str, words: &[(&str, T)]) -> Option<T> {
+    words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning)
+}
+
+/// `0,2-5` as numbers.
+fn list(value: &str) -> Option<Vec<usize>> {
+    /// More queues than any machine has; keeps a mistyped range from filling the memory.
+    const MOST: usize = 4096;
+    let mut all = Vec::new();
+    for part in value.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let parse = |digits: &str| digits.parse::<usize>().ok().filter(|n| *n < MOST);
+        let (first, last) = (parse(first)?, parse(last)?);
+        if first > last {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use telpher_mover::{Hint, OnFault, Route, Threshold};
+
+    fn parse(of: Of, text: &str) -> Result<Options, String> {
+        Options::parse(of, text).map_err(|failure| match failure {
+            Failure::Refused(refusal) => refusal.to_string(),
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn words_set_the_movers_settings_and_those_of_this_door() {
+        let text = "threshold=1 threshold=16k route=first queues=0,2-3";
+        let Options { policy, queues, .. } = parse(Of::Mover, text).unwrap();
+        let expected = Policy { threshold: Threshold::all(16 << 10), route: Route::First, ..Policy::default() };
+        assert_eq!((policy, queues), (expected, Some(vec![0, 2, 3])));
+        let text = "order=arrival bursts=off deadline=10ms hint=memory on-fault=block linger=2s";
+        let Options { channel, .. } = parse(Of::Channel, text).unwrap();
+        let expected = ChannelPolicy {
+            order: Order::Arrival,
+            bursts: false,
+            deadline: Some(Duration::from_millis(10)),
+            hint: Hint::Memory,
+            on_fault: OnFault::Block,
+            linger: Duration::from_secs(2),
+        };
+        assert_eq!(channel, expected);
+        assert_eq!(parse(Of::Device, " runner=threaded ").unwrap().open.runner, Runner::Threaded);
+        assert_eq!(parse(Of::Channel, "").unwrap().channel, ChannelPolicy::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_is_accepted() {
+        for (of, text, said) in [
+            (Of::Mover, "colour=red", "a mover has queues, threshold"),
+            (Of::Device, "threshold=1", "a device has runner"),
+            (Of::Channel, "capacity=9", "a channel has order, bursts, deadline"),
+            (Of::Mover, "threshold", "key=value"),
+            (Of::Mover, "threshold=", "it takes a size"),
+            (Of::Mover, "linger=5", "it takes a time"),
+            (Of::Mover, "queues=3-1", "takes a list"),
+            (Of::Mover, "queues=0-99999999999", "takes a list"),
+            (Of::Channel, "deadline=soon", "takes a time"),
+            (Of::Channel, "order=random", "takes submitted or arrival"),
+        ] {
+            let error = parse(of, text).unwrap_err();
+            assert!(error.contains(said) && error.contains(text), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_help_has_every_key() {
+        let help = help();
+        for of in Of::ALL {
+            assert!(keys(of).all(|(name, takes, _)| help.contains(&format!("  {name}: ")) && help.contains(takes)));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! From a C operation to a checked one: every range looked at, every number read, once for all fronts.
+
+use super::Raw;
+use crate::failure::Refusal;
+use crate::words::{self, Op, flag, opcode};
+use std::ops::Range;
+use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
+use telpher_mover::{CrcMode, DifConfig, Tags};
+
+/// An operation whose ranges are promised: buffers in the order of the mover's method of that name.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Nop,
+    Drain,
+    Copy(Raw, Raw),
+    /// A copy whose ranges share bytes, within the range that has both.
+    CopyWithin(Raw, Range<usize>, usize),
+    Fill(Raw, u64),
+    Fill16(Raw, [u64; 2]),
+    /// With the outcome that is expected, if one is: true for a difference.
+    Compare(Raw, Raw, Option<bool>),
+    ComparePattern(Raw, u64),
+    CreateDelta(Raw, Raw, Raw),
+    ApplyDelta(Raw, Raw, u32),
+    Dualcast(Raw, Raw, Raw),
+    Crc(Raw, u32, CrcMode),
+    CopyCrc(Raw, Raw, u32, CrcMode),
+    DifCheck(Raw, DifConfig, Tags),
+    DifInsert(Raw, Raw, DifConfig, Tags),
+    DifStrip(Raw, Raw, DifConfig, Tags),
+    DifUpdate(Raw, Raw, DifConfig, Tags, Tags),
+    Flush(Raw),
+}
+
+/// Calls the method of a front (`Mover`, `Batch`, `Channel`) that a request asks for, and hands its answer to `$then`; nop,
+/// drain and an expected comparison are the caller's, because fronts differ there.
+macro_rules! dispatch {
+    ($request:expr, $front:expr, $then:path, { $($own:pat => $answer:expr),* $(,)? }) => {{
+        use $crate::raw::Request;
+        match $request {
+            $($own => $answer,)*
+            Request::Copy(src, dst) => $then($front.copy(src, dst)),
+            Request::CopyWithin(whole, from, to) => $then($front.copy_within(whole, from, to)),
+            Request::Fill(dst, pattern) => $then($front.fill(dst, pattern)),
+            Request::Fill16(dst, pattern) => $then($front.fill16(dst, pattern)),
+            Request::Compare(a, b, _) => $then($front.compare(a, b)),
+            Request::ComparePattern(src, pattern) => $then($front.compare_pattern(src, pattern)),
+            Request::CreateDelta(a, b, delta) => $then($front.create_delta(a, b, delta)),
+            Request::ApplyDelta(delta, dst, bytes) => $then($front.apply_delta(delta, dst, bytes)),
+            Request::Dualcast(src, a, b) => $then($front.dualcast(src, a, b)),
+            Request::Crc(src, seed, mode) => $then($front.crc(src, seed, mode)),
+            Request::CopyCrc(src, dst, seed, mode) => $then($front.copy_crc(src, dst, seed, mode)),
+            Request::DifCheck(src, config, tags) => $then($front.dif_check(src, config, tags)),
+            Request::DifInsert(src, dst, config, tags) => $then($front.dif_insert(src, dst, config, tags)),
+            Request::DifStrip(src, dst, config, tags) => $then($front.dif_strip(src, dst, config, tags)),
+            Request::DifUpdate(src, dst, config, tags, new) => $then($front.dif_update(src, dst, config, tags, new)),
+            Request::Flush(src) => $then($front.flush(src)),
+        }
+    }};
+}
+pub(crate) use dispatch;
+
+/// Every flag there is.
+const FLAGS: u32 = flag::TELPHER_FENCE
+    | flag::TELPHER_EXPECT_EQUAL
+    | flag::TELPHER_EXPECT_DIFFERENT
+    | flag::TELPHER_CRC_BYPASS_INVERT_REFLECT
+    | flag::TELPHER_CRC_BYPASS_DATA_REFLECT;
+
+/// The DIF flags that have a meaning; the words keep others too. A source's flags are all eight named.
+const DIF_FLAGS: DifFlags = DifFlags::INVERT_CRC_SEED.union(DifFlags::INVERT_CRC_RESULT);
+const DEST_FLAGS: DestDifFlags = DestDifFlags::APP_TAG_PASS
+    .union(DestDifFlags::APP_TAG_INCREMENTS)
+    .union(DestDifFlags::GUARD_PASS)
+    .union(DestDifFlags::REF_TAG_PASS)
+    .union(DestDifFlags::REF_TAG_FIXED);
+
+impl Request {
+    /// Reads an operation.
+    ///
+    /// # Safety
+    ///
+    /// The ranges that the operation names (which ones, and how long, its opcode says) are lent as [`Raw`] promises, until
+    /// the request or what is made of it has been dropped: read for `src` and `src2`, written for `dst` and `dst2`.
+    pub(crate) unsafe fn of(op: &Op) -> Result<Request, Refusal> {
+        if op.reserved != [0; 3] {
+            return Err(Refusal::Reserved("operation"));
+        }
+        if op.flags & !FLAGS != 0 {
+            return Err(Refusal::Flags(op.flags & !FLAGS));
+        }
+        // SAFETY: our caller's promise is the callee's.
+        let src = || unsafe { Raw::new("the source", op.src, op.len) };
+        // SAFETY: as above.
+        let src2 = || unsafe { Raw::new("the second source", op.src2, op.len) };
+        // SAFETY: as above.
+        let dst = || unsafe { Raw::new("the destination", op.dst, op.len) };
+        // SAFETY: as above.
+        let dst2 = || unsafe { Raw::new("the second destination", op.dst2, op.len) };
+        // SAFETY: as above.
+        let own = || unsafe { Raw::new("the destination", op.dst, op.dst_len) };
+        let seed = op.seed;
+        Ok(match op.opcode {
+            opcode::TELPHER_NOP => Request::Nop,
+            opcode::TELPHER_DRAIN => Request::Drain,
+            opcode::TELPHER_COPY => Request::Copy(apart(src()?, &[&dst()?])?, dst()?),
+            opcode::TELPHER_MOVE => within(src()?, dst()?),
+            opcode::TELPHER_FILL => Request::Fill(dst()?, op.pattern[0]),
+            opcode::TELPHER_FILL16 => Request::Fill16(dst()?, op.pattern),
+            opcode::TELPHER_COMPARE => Request::Compare(src()?, src2()?, expected(op.flags)?),
+            opcode::TELPHER_COMPARE_PATTERN => Request::ComparePattern(src()?, op.pattern[0]),
+            opcode::TELPHER_CREATE_DELTA => {
+                let delta = own()?;
+                Request::CreateDelta(apart(src()?, &[&delta])?, apart(src2()?, &[&delta])?, delta)
+            }
+            opcode::TELPHER_APPLY_DELTA => {
+                let dst = own()?;
+                let bytes =
+                    u32::try_from(op.len).map_err(|_| Refusal::TooLong { what: "the delta record", len: op.len })?;
+                Request::ApplyDelta(apart(src()?, &[&dst])?, dst, bytes)
+            }
+            opcode::TELPHER_DUALCAST => {
+                let second = dst2()?;
+                Request::Dualcast(apart(src()?, &[&dst()?, &second])?, apart(dst()?, &[&second])?, second)
+            }
+            opcode::TELPHER_CRC => Request::Crc(src()?, seed, crc_mode(op.flags)),
+            opcode::TELPHER_COPY_CRC => Request::CopyCrc(apart(src()?, &[&dst()?])?, dst()?, seed, crc_mode(op.flags)),
+            opcode::TELPHER_DIF_CHECK => Request::DifCheck(src()?, dif(op)?, tags(op.tags)),
+            opcode::TELPHER_DIF_INSERT => {
+                Request::DifInsert(apart(src()?, &[&own()?])?, own()?, dif(op)?, tags(op.tags))
+            }
+            opcode::TELPHER_DIF_STRIP => Request::DifStrip(apart(src()?, &[&own()?])?, own()?, dif(op)?, tags(op.tags)),
+            opcode::TELPHER_DIF_UPDATE => {
+                let (src, new) = (apart(src()?, &[&own()?])?, tags(op.new_tags));
+                Request::DifUpdate(src, own()?, dif(op)?, tags(op.tags), new)
+            }
+            opcode::TELPHER_FLUSH => Request::Flush(src()?),
+            other => return Err(Refusal::Opcode(other)),
+        })
+    }
+}
+
+/// The range, if it shares no byte with the others.
+pub(super) fn apart(range: Raw, others: &[&Raw]) -> Result<Raw, Refusal> {
+    match others.iter().find(|other| range.overlaps(other)) {
+        None => Ok(range),
+        Some(other) => Err(Refusal::Overlap { first: range.address, second: other.address }),
+    }
+}
+
+/// A copy as `memmove` does it.
+fn within(src: Raw, dst: Raw) -> Request {
+    if !src.overlaps(&dst) {
+        return Request::Copy(src, dst);
+    }
+    let len = src.len;
+    let (from, to) = if src.address <= dst.address { (0, dst.behind(&src)) } else { (src.behind(&dst), 0) };
+    Request::CopyWithin(src.covering(&dst), from..from + len, to)
+}
+
+fn expected(flags: u32) -> Result<Option<bool>, Refusal> {
+    match (flags & flag::TELPHER_EXPECT_EQUAL != 0, flags & flag::TELPHER_EXPECT_DIFFERENT != 0) {
+        (false, false) => Ok(None),
+        (true, false) => Ok(Some(false)),
+        (false, true) => Ok(Some(true)),
+        (true, true) => Err(Refusal::Flags(flag::TELPHER_EXPECT_EQUAL | flag::TELPHER_EXPECT_DIFFERENT)),
+    }
+}
+
+fn crc_mode(flags: u32) -> CrcMode {
+    CrcMode {
+        bypass_invert_reflect: flags & flag::TELPHER_CRC_BYPASS_INVERT_REFLECT != 0,
+        bypass_data_reflect: flags & flag::TELPHER_CRC_BYPASS_DATA_REFLECT != 0,
+    }
+}
+
+fn dif(op: &Op) -> Result<DifConfig, Refusal> {
+    let words::Dif { block, flags, source, dest } = op.dif;
+    let config = || {
+        Some(DifConfig {
+            block: (block < 4).then(|| DifBlock::from_code(block))?,
+            flags: DifFlags::from_bits(flags).filter(|flags| DIF_FLAGS.contains(*flags))?,
+            source: SourceDifFlags::from_bits(source)?,
+            dest: DestDifFlags::from_bits(dest).filter(|flags| DEST_FLAGS.contains(*flags))?,
+        })
+    };
+    config().ok_or(Refusal::Dif { block, flags, source, dest })
+}
+
+fn tags(tags: words::Tags) -> Tags {
+    Tags { ref_tag: tags.ref_tag, app_tag: tags.app_tag, app_mask: tags.app_mask }
+}

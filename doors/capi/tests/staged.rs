@@ -1,0 +1,193 @@
+//! What a newcomer gets: `install.sh` into an empty folder, and programs in C and C++ compiled against what lies there.
+//!
+//! The library is built with the profile of the tests, whose code is there already; everything else is as installed.
+
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Where devices for the programs come from.
+const DEVICES: [&str; 2] = ["model:spr", "model:full"];
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder that `install.sh` filled, or what this machine lacks for it.
+fn stage() -> Result<&'static Path, &'static str> {
+    static STAGE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let stage = STAGE.get_or_init(|| {
+        for tool in ["cc", "c++", "pkg-config", "nm"] {
+            if Command::new(tool).arg("--version").output().is_err() {
+                return Err(format!("no {tool}"));
+            }
+        }
+        let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage");
+        // Of an earlier run; nothing of it may help this one.
+        let _ = std::fs::remove_dir_all(&stage);
+        let mut install = Command::new(here().join("install.sh"));
+        install.arg("--prefix").arg(&stage).args(["--profile", "dev"]).env("CARGO", env!("CARGO"));
+        ok("install.sh", install.output().expect("install.sh runs"));
+        Ok(stage)
+    });
+    stage.as_deref().map_err(String::as_str)
+}
+
+/// The standard output of something that went well.
+fn ok(what: &str, output: Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what}: {}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+fn pkg_config(stage: &Path, words: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.env("PKG_CONFIG_PATH", stage.join("lib/pkgconfig")).args(words).arg("telpher");
+    ok("pkg-config", command.output().expect("pkg-config runs")).split_whitespace().map(str::to_owned).collect()
+}
+
+/// Compiles a source of this crate against the staged headers, and links it with what pkg-config says or with `libraries`.
+fn compile(stage: &Path, source: &str, name: &str, options: &[&str], libraries: Option<Vec<String>>) -> PathBuf {
+    let program = stage.join(name);
+    let (compiler, standard) = if source.ends_with(".c") { ("cc", "-std=c11") } else { ("c++", "-std=c++20") };
+    let mut command = Command::new(compiler);
+    command.args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"]).args(options);
+    command.arg(here().join(source)).args(pkg_config(stage, &["--cflags"])).arg("-o").arg(&program);
+    command.args(libraries.unwrap_or_else(|| pkg_config(stage, &["--libs"])));
+    ok(source, command.output().expect("the compiler runs"));
+    program
+}
+
+/// Runs a program with the staged library, a minute at most.
+fn run(stage: &Path, program: &Path, words: &[&str]) -> String {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program).args(words).env("LD_LIBRARY_PATH", stage.join("lib"));
+    ok(&format!("{} {words:?}", program.display()), command.output().expect("timeout runs"))
+}
+
+/// The same example in Rust, by cargo.
+fn run_rust(example: &str, device: &str) -> String {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(here()).args(["run", "--quiet", "--example", example, "--", device]);
+    ok(example, command.output().expect("cargo runs"))
+}
+
+/// An example says the same in every language and on every device.
+fn same_everywhere(example: &str, lines: usize) {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip(example, why),
+    };
+    let programs = ["c"].map(|language| {
+        let source = format!("examples/{example}.{language}");
+        compile(stage, &source, &format!("{example}_{language}"), &[], None)
+    });
+    let expected = run_rust(example, "model:spr");
+    assert_eq!(expected.lines().count(), lines, "{expected}");
+    for device in DEVICES {
+        for program in &programs {
+            assert_eq!(run(stage, program, &[device]), expected, "{} {device}", program.display());
+        }
+    }
+}
+
+#[test]
+fn the_copy_with_crc_says_the_same_in_three_languages() {
+    same_everywhere("copy_crc", 1);
+}
+
+#[test]
+fn the_batch_with_a_fence_says_the_same_in_three_languages() {
+    same_everywhere("batch_fence", 8);
+}
+
+#[test]
+fn the_poll_mode_ring_says_the_same_in_three_languages() {
+    same_everywhere("poll_ring", 1);
+}
+
+/// A program of `tests/programs`, as it is and under the sanitizers, on each device.
+fn passes(name: &str, source: &str) {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip(name, why),
+    };
+    let stem = name.replace(' ', "_");
+    let plain = compile(stage, source, &stem, &["-pthread"], None);
+    let sanitized = ["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let sanitized = compile(stage, source, &format!("{stem}_sanitized"), &sanitized, None);
+    for device in DEVICES {
+        for program in [&plain, &sanitized] {
+            run(stage, program, &[device]);
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_answered_with_an_errno() {
+    passes("wrong arguments", "tests/programs/arguments.c");
+}
+
+#[test]
+fn the_archive_links_by_itself() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip("the_archive_links_by_itself", why),
+    };
+    let private = pkg_config(stage, &["--libs", "--static"]);
+    let (ours, others): (Vec<_>, Vec<_>) = private.into_iter().partition(|word| word == "-ltelpher");
+    assert_eq!(ours.len(), 1, "pkg-config names the library once");
+    let words = ["-Wl,-Bstatic", "-ltelpher", "-Wl,-Bdynamic"].map(str::to_owned);
+    let (folders, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|word| word.starts_with("-L"));
+    let libraries = [folders, words.to_vec(), others].concat();
+    let program = compile(stage, "examples/copy_crc.c", "copy_crc_static", &[], Some(libraries));
+    let needed = Command::new("ldd").arg(&program).output().expect("ldd runs");
+    assert!(!String::from_utf8_lossy(&needed.stdout).contains("telpher"), "it needs no libtelpher.so");
+    run(stage, &program, &["model:spr"]);
+}
+
+#[test]
+fn the_library_exports_what_the_map_names() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip("the_library_exports_what_the_map_names", why),
+    };
+    let library = stage.join("lib/libtelpher.so");
+    let nm = Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(&library).output();
+    let listed = ok("nm", nm.expect("nm runs"));
+    let mut exported: Vec<&str> = listed.lines().filter(|line| !line.contains(" A ")).map(first_word).collect();
+    exported.sort_unstable();
+    let map = std::fs::read_to_string(here().join("telpher.map")).expect("the map");
+    let names =
+        map.lines().filter_map(|line| line.trim().strip_suffix(';')).filter(|name| name.starts_with("telpher_"));
+    let mut names: Vec<String> = names.map(|name| format!("{name}@@TELPHER_0.1")).collect();
+    names.sort_unstable();
+    assert_eq!(exported, names);
+    let links = std::fs::read_link(&library).expect("a link");
+    assert_eq!(links, Path::new("libtelpher.so.0"));
+    assert_eq!(pkg_config(stage, &["--modversion"]), [env!("CARGO_PKG_VERSION")]);
+}
+
+fn first_word(line: &str) -> &str {
+    line.split_whitespace().next().unwrap_or_default()
+}
+
+#[test]
+fn packagers_install_below_another_root() {
+    let Ok(stage) = stage() else { return skip::skip("packagers_install_below_another_root", "no tools") };
+    let root = stage.join("root");
+    let mut install = Command::new(here().join("install.sh"));
+    install.args(["--prefix", "/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root).args(["--profile", "dev"]);
+    ok("install.sh", install.env("CARGO", env!("CARGO")).output().expect("install.sh runs"));
+    let config = std::fs::read_to_string(root.join("usr/lib64/pkgconfig/telpher.pc")).expect("a pkg-config file");
+    assert!(config.contains("libdir=/usr/lib64\nincludedir=/usr/include\n"), "{config}");
+    assert!(!config.contains(root.to_str().expect("a path in UTF-8")), "{config}");
+    for file in ["usr/lib64/libtelpher.so.0", "usr/lib64/libtelpher.a", "usr/include/telpher.h"] {
+        assert!(root.join(file).exists(), "{file}");
+    }
+    let unknown = Command::new(here().join("install.sh")).arg("--colour").output().expect("install.sh runs");
+    assert_eq!(unknown.status.code(), Some(2));
+}
