@@ -78,7 +78,7 @@ impl From<ChannelError> for Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         // What the machine said, if it said anything; else the caller's words, or no such device.
-        let causes = std::iter::successors(Some(&error as &dyn Error), |error| error.source());
+        let causes = std::iter::successors(Some(&error as &(dyn Error + 'static)), |&error| error.source());
         let said = causes.filter_map(|error| error.downcast_ref::<std::io::Error>()).find_map(|io| io.raw_os_error());
         let errno = said.unwrap_or(match &error {
             OpenError::Config(_) | OpenError::Start { .. } | OpenError::Portal(_) => libc::EINVAL,
