@@ -392,8 +392,8 @@ TELPHER_API int telpher_batch_new(const telpher_mover *mover, telpher_batch **ba
  * -EOPNOTSUPP: TELPHER_DRAIN. */
 TELPHER_API int telpher_batch_add(telpher_batch *batch, const telpher_op *op);
 
-/* Submits the list as one job; the list's handle ends, unless it or job is NULL. A list longer than the queue takes goes as several,
- * one after the other. One thread at a time.
+/* Submits the list as one job; the list's handle ends, unless job is NULL. A list longer than the queue takes goes as several, one
+ * after the other. One thread at a time.
  * Out: a job. Its telpher_job_result(job, i, ...) is member i's. */
 TELPHER_API int telpher_batch_submit(telpher_batch *batch, telpher_job **job);
 

@@ -81,7 +81,7 @@ fn same_everywhere(example: &str, lines: usize) {
         Ok(stage) => stage,
         Err(why) => return skip::skip(example, why),
     };
-    let programs = ["c"].map(|language| {
+    let programs = ["c", "cpp"].map(|language| {
         let source = format!("examples/{example}.{language}");
         compile(stage, &source, &format!("{example}_{language}"), &[], None)
     });
@@ -129,6 +129,21 @@ fn passes(name: &str, source: &str) {
 #[test]
 fn wrong_arguments_are_answered_with_an_errno() {
     passes("wrong arguments", "tests/programs/arguments.c");
+}
+
+#[test]
+fn every_operation_gives_the_naive_bytes_through_every_way_in() {
+    passes("every operation", "tests/programs/operations.c");
+}
+
+#[test]
+fn handles_jobs_and_threads_live_as_the_header_says() {
+    passes("lifetimes", "tests/programs/lifetimes.c");
+}
+
+#[test]
+fn cpp_handles_exceptions_and_coroutines_do_what_they_say() {
+    passes("cpp", "tests/programs/coroutines.cpp");
 }
 
 #[test]
@@ -185,7 +200,9 @@ fn packagers_install_below_another_root() {
     let config = std::fs::read_to_string(root.join("usr/lib64/pkgconfig/telpher.pc")).expect("a pkg-config file");
     assert!(config.contains("libdir=/usr/lib64\nincludedir=/usr/include\n"), "{config}");
     assert!(!config.contains(root.to_str().expect("a path in UTF-8")), "{config}");
-    for file in ["usr/lib64/libtelpher.so.0", "usr/lib64/libtelpher.a", "usr/include/telpher.h"] {
+    for file in
+        ["usr/lib64/libtelpher.so.0", "usr/lib64/libtelpher.a", "usr/include/telpher.h", "usr/include/telpher.hpp"]
+    {
         assert!(root.join(file).exists(), "{file}");
     }
     let unknown = Command::new(here().join("install.sh")).arg("--colour").output().expect("install.sh runs");

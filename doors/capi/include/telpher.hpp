@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// telpher.hpp: telpher.h for C++20. Handles that end themselves, errors as exceptions, spans for ranges, and jobs that a
+// coroutine awaits. Everything here is inline over the C functions; the rules of telpher.h hold, above all its page on what must
+// stay alive between submit and complete.
+//
+//     telpher::device device("model:spr");
+//     telpher::mover mover(device, "threshold=16k");
+//     mover.copy(dst, src);                                        // done when it returns
+//
+//     telpher::task work(telpher::mover &mover) {
+//         co_await mover.start(telpher::ops::copy(dst, src));      // others go on meanwhile
+//     }
+//     telpher::loop loop;
+//     loop.spawn(work(mover));
+//     loop.run();
+//
+// Errors. What the C function answers with a negative errno is thrown as telpher::error, a std::system_error whose code() is
+// that errno and whose what() has the sentence. A difference found is a result, not an error.
+//
+// Lifetimes. A job's destructor waits for its end, and a channel's for everything it was given, at most its option linger. So
+// declare buffers before the job, batch or channel that uses them: then they outlive it, also when an exception passes by.
+//
+// Threads. As in telpher.h: device and mover any thread, any time; job, batch, channel and loop one thread at a time.
+#ifndef TELPHER_HPP
+#define TELPHER_HPP
+
+#include <telpher.h>
+
+#include <algorithm>
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace telpher {
+
+// What a C function answered with a negative errno.
+class error : public std::system_error {
+  public:
+    error(int negative_errno, const std::string &sentence)
+        : std::system_error(-negative_errno, std::generic_category(), sentence) {}
+};
+
+namespace detail {
+
+// The answer, or the exception that it means.
+inline int check(int answer) {
+    if (answer < 0)
+        throw error(answer, telpher_last_error());
+    return answer;
+}
+
+struct closer {
+    void operator()(telpher_device *device) const noexcept { telpher_device_close(device); }
+    // A mover of which something was abandoned stays, with its handle, rather than giving memory back too early.
+    void operator()(telpher_mover *mover) const noexcept { (void)telpher_mover_free(mover); }
+    void operator()(telpher_job *job) const noexcept { (void)telpher_job_free(job); }
+    void operator()(telpher_batch *batch) const noexcept { telpher_batch_free(batch); }
+    void operator()(telpher_channel *channel) const noexcept { (void)telpher_channel_free(channel); }
+};
+
+template <class T> using handle = std::unique_ptr<T, closer>;
+
+inline void same(std::size_t a, std::size_t b) {
+    if (a != b)
+        throw error(-EINVAL, "buffers of " + std::to_string(a) + " and " + std::to_string(b) +
+                                 " bytes must be equally long");
+}
+
+} // namespace detail
+
+// Bytes to read and bytes to write, from anything a span can be made of: std::as_bytes and std::as_writable_bytes do it.
+using bytes = std::span<const std::byte>;
+using writable = std::span<std::byte>;
+
+// The bytes of a vector, an array or a span of trivially copyable values.
+template <class Range> bytes read(const Range &range) {
+    return std::as_bytes(std::span(range));
+}
+template <class Range> writable write(Range &range) {
+    return std::as_writable_bytes(std::span(range));
+}
+
+// Operations, as telpher_op_* with spans. Lengths that must agree are looked at here.
+namespace ops {
+
+inline telpher_op nop() { return telpher_op_nop(); }
+inline telpher_op drain() { return telpher_op_drain(); }
+inline telpher_op copy(writable dst, bytes src) {
+    detail::same(src.size(), dst.size());
+    return telpher_op_copy(dst.data(), src.data(), src.size());
+}
+inline telpher_op move(writable dst, bytes src) {
+    detail::same(src.size(), dst.size());
+    return telpher_op_move(dst.data(), src.data(), src.size());
+}
+inline telpher_op fill(writable dst, std::uint64_t pattern) {
+    return telpher_op_fill(dst.data(), pattern, dst.size());
+}
+inline telpher_op fill16(writable dst, const std::uint64_t (&pattern)[2]) {
+    return telpher_op_fill16(dst.data(), pattern, dst.size());
+}
+inline telpher_op compare(bytes a, bytes b) {
+    detail::same(a.size(), b.size());
+    return telpher_op_compare(a.data(), b.data(), a.size());
+}
+inline telpher_op compare_pattern(bytes src, std::uint64_t pattern) {
+    return telpher_op_compare_pattern(src.data(), pattern, src.size());
+}
+inline telpher_op create_delta(writable delta, bytes old, bytes new_) {
+    detail::same(old.size(), new_.size());
+    return telpher_op_create_delta(delta.data(), delta.size(), old.data(), new_.data(), old.size());
+}
+inline telpher_op apply_delta(writable dst, bytes delta) {
+    return telpher_op_apply_delta(dst.data(), dst.size(), delta.data(), delta.size());
+}
+inline telpher_op dualcast(writable dst, writable dst2, bytes src) {
+    detail::same(src.size(), dst.size());
+    detail::same(src.size(), dst2.size());
+    return telpher_op_dualcast(dst.data(), dst2.data(), src.data(), src.size());
+}
+inline telpher_op crc(bytes src, std::uint32_t seed = 0) { return telpher_op_crc(src.data(), src.size(), seed); }
+inline telpher_op copy_crc(writable dst, bytes src, std::uint32_t seed = 0) {
+    detail::same(src.size(), dst.size());
+    return telpher_op_copy_crc(dst.data(), src.data(), src.size(), seed);
+}
+inline telpher_op dif_check(bytes src, telpher_dif dif, telpher_tags tags) {
+    return telpher_op_dif_check(src.data(), src.size(), dif, tags);
+}
+inline telpher_op dif_insert(writable dst, bytes src, telpher_dif dif, telpher_tags tags) {
+    return telpher_op_dif_insert(dst.data(), dst.size(), src.data(), src.size(), dif, tags);
+}
+inline telpher_op dif_strip(writable dst, bytes src, telpher_dif dif, telpher_tags tags) {
+    return telpher_op_dif_strip(dst.data(), dst.size(), src.data(), src.size(), dif, tags);
+}
+inline telpher_op dif_update(writable dst, bytes src, telpher_dif dif, telpher_tags tags, telpher_tags new_tags) {
+    return telpher_op_dif_update(dst.data(), dst.size(), src.data(), src.size(), dif, tags, new_tags);
+}
+inline telpher_op flush(bytes src) { return telpher_op_flush(src.data(), src.size()); }
+
+// The same operation with flags of enum telpher_flag.
+inline telpher_op with(telpher_op op, std::uint32_t flags) {
+    op.flags |= flags;
+    return op;
+}
+
+} // namespace ops
+
+// A result as a sentence.
+inline std::string text(const telpher_result &result) {
+    std::string text(static_cast<std::size_t>(detail::check(telpher_result_text(&result, nullptr, 0))), '\0');
+    detail::check(telpher_result_text(&result, text.data(), text.size() + 1));
+    return text;
+}
+
+// The result, or the exception that its failure means.
+inline const telpher_result &success(const telpher_result &result) {
+    if (result.status < 0)
+        throw error(result.status, text(result));
+    return result;
+}
+
+// The queues behind a device's name. Moves, does not copy. Movers and channels made of it go on when it is gone.
+class device {
+  public:
+    // Throws if the name, an option, or the machine says no.
+    explicit device(const std::string &name, const std::string &options = "") {
+        telpher_device *raw;
+        detail::check(telpher_device_open(&raw, name.c_str(), options.c_str()));
+        handle_.reset(raw);
+    }
+
+    // How many queues it has.
+    std::uint32_t queues() const { return static_cast<std::uint32_t>(detail::check(telpher_device_queues(get()))); }
+
+    // What a queue accepts. Throws if there is none of this index.
+    telpher_queue_info queue(std::uint32_t index) const {
+        telpher_queue_info info;
+        detail::check(telpher_device_queue(get(), index, &info));
+        return info;
+    }
+
+    telpher_device *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_device> handle_;
+};
+
+class mover;
+
+// An operation or a batch under way, then its results. Its destructor waits for its end: until then the ranges are lent.
+// One thread at a time. `co_await` gives the result of an operation, or a batch's results; it needs a loop that runs.
+class job {
+  public:
+    // 1 step; true if it has ended.
+    bool done() { return detail::check(telpher_job_done(get())) == 1; }
+
+    // Waits until it has ended.
+    job &wait() {
+        detail::check(telpher_job_wait(get(), -1));
+        return *this;
+    }
+
+    // Waits until it has ended, or so long; true if it has ended.
+    bool wait_for(std::chrono::nanoseconds at_most) {
+        return detail::check(telpher_job_wait(get(), std::max<std::int64_t>(at_most.count(), 0))) == 1;
+    }
+
+    // How many results it has; 0 before its end.
+    std::uint32_t size() const { return static_cast<std::uint32_t>(detail::check(telpher_job_results(get()))); }
+
+    // What operation `index` came to, failed or not. Throws if the job has not ended or has no such operation.
+    telpher_result result(std::uint32_t index = 0) const {
+        telpher_result result;
+        result.outcome = TELPHER_DONE;
+        result.status = 0;
+        const int answer = telpher_job_result(get(), index, &result);
+        // A failure that is not the result's own is the call's.
+        if (answer < 0 && result.status != answer)
+            throw error(answer, telpher_last_error());
+        return result;
+    }
+
+    // Gives the handle up without waiting; the ranges stay lent until the mover has nothing outstanding.
+    void abandon() { detail::check(telpher_job_abandon(handle_.release())); }
+
+    telpher_job *get() const noexcept { return handle_.get(); }
+
+    struct awaiter;
+    awaiter operator co_await() &;
+    awaiter operator co_await() &&;
+
+  private:
+    friend class mover;
+    friend class batch;
+    explicit job(telpher_job *raw) noexcept : handle_(raw) {}
+    detail::handle<telpher_job> handle_;
+};
+
+// A list of operations that are submitted together.
+class batch {
+  public:
+    explicit batch(const mover &mover);
+
+    // Adds an operation and gives its number, the index of its result.
+    std::uint32_t add(const telpher_op &op) {
+        return static_cast<std::uint32_t>(detail::check(telpher_batch_add(handle_.get(), &op)));
+    }
+
+    // The same behind a fence: it begins when everything before it has succeeded.
+    std::uint32_t add_fenced(const telpher_op &op) { return add(ops::with(op, TELPHER_FENCE)); }
+
+    // Submits the list, which is gone then.
+    job submit() && {
+        telpher_job *raw;
+        detail::check(telpher_batch_submit(handle_.get(), &raw));
+        (void)handle_.release();
+        return job(raw);
+    }
+
+  private:
+    detail::handle<telpher_batch> handle_;
+};
+
+// Decides where, whether and how, and does it. Moves, does not copy; any thread, any time.
+class mover {
+  public:
+    // Over the device's queues. Throws for an option that is none, and for a dedicated queue that somebody has.
+    explicit mover(const device &device, const std::string &options = "") : mover(device.get(), options) {}
+
+    // By the CPU alone.
+    static mover cpu(const std::string &options = "") { return mover(nullptr, options); }
+
+    // Each does its work and waits; the ranges are lent until it returns.
+    void copy(writable dst, bytes src) const {
+        detail::same(src.size(), dst.size());
+        detail::check(telpher_copy(get(), dst.data(), src.data(), src.size()));
+    }
+    void move(writable dst, bytes src) const {
+        detail::same(src.size(), dst.size());
+        detail::check(telpher_move(get(), dst.data(), src.data(), src.size()));
+    }
+    void fill(writable dst, std::uint64_t pattern) const {
+        detail::check(telpher_fill(get(), dst.data(), pattern, dst.size()));
+    }
+    // The offset of the first difference, or nothing if the ranges are equal.
+    std::optional<std::uint64_t> compare(bytes a, bytes b) const {
+        detail::same(a.size(), b.size());
+        std::uint64_t at = 0;
+        const bool differ = detail::check(telpher_compare(get(), a.data(), b.data(), a.size(), &at)) == 1;
+        return differ ? std::optional(at) : std::nullopt;
+    }
+    std::uint32_t crc32c(bytes src, std::uint32_t seed = 0) const {
+        std::uint32_t crc;
+        detail::check(telpher_crc32c(get(), src.data(), src.size(), seed, &crc));
+        return crc;
+    }
+    std::uint32_t copy_crc32c(writable dst, bytes src, std::uint32_t seed = 0) const {
+        detail::same(src.size(), dst.size());
+        std::uint32_t crc;
+        detail::check(telpher_copy_crc32c(get(), dst.data(), src.data(), src.size(), seed, &crc));
+        return crc;
+    }
+    // Any operation. Throws if it fails.
+    telpher_result run(const telpher_op &op) const {
+        telpher_result result;
+        detail::check(telpher_run(get(), &op, &result));
+        return result;
+    }
+
+    // Puts an operation on its way; the ranges are lent until the job has ended.
+    job start(const telpher_op &op) const {
+        telpher_job *raw;
+        detail::check(telpher_start(get(), &op, &raw));
+        return job(raw);
+    }
+
+    // A setting as it is.
+    std::string option(const std::string &key) const {
+        std::string value(static_cast<std::size_t>(detail::check(telpher_mover_option(get(), key.c_str(), nullptr, 0))), '\0');
+        detail::check(telpher_mover_option(get(), key.c_str(), value.data(), value.size() + 1));
+        return value;
+    }
+
+    // Abandoned operations whose ranges a device may still use.
+    int outstanding() const { return detail::check(telpher_mover_outstanding(get())); }
+
+    // Lets devices without a thread work.
+    void drive() const { detail::check(telpher_mover_drive(get())); }
+
+    telpher_mover *get() const noexcept { return handle_.get(); }
+
+  private:
+    mover(telpher_device *device, const std::string &options) {
+        telpher_mover *raw;
+        detail::check(telpher_mover_new(&raw, device, options.c_str()));
+        handle_.reset(raw);
+    }
+    detail::handle<telpher_mover> handle_;
+};
+
+inline batch::batch(const mover &mover) {
+    telpher_batch *raw;
+    detail::check(telpher_batch_new(mover.get(), &raw));
+    handle_.reset(raw);
+}
+
+// One thread's ring to one queue: nothing but construction and destruction blocks or allocates.
+class channel {
+  public:
+    channel(const device &device, std::uint32_t queue, std::uint32_t capacity, const std::string &options = "") {
+        telpher_channel *raw;
+        detail::check(telpher_channel_new(&raw, device.get(), queue, capacity, options.c_str()));
+        handle_.reset(raw);
+    }
+
+    // Prepares an operation and gives its ticket, or nothing if every place is taken.
+    std::optional<std::uint64_t> put(const telpher_op &op) {
+        std::uint64_t ticket;
+        const int answer = telpher_channel_put(get(), &op, &ticket);
+        if (answer == -EAGAIN)
+            return std::nullopt;
+        detail::check(answer);
+        return ticket;
+    }
+
+    // Sends what was prepared; how many operations left.
+    std::uint32_t submit() { return static_cast<std::uint32_t>(detail::check(telpher_channel_submit(get()))); }
+
+    // Fetches what has ended: the part of `room` that was filled.
+    std::span<telpher_completion> completed(std::span<telpher_completion> room) {
+        const auto max = static_cast<std::uint32_t>(std::min<std::size_t>(room.size(), UINT32_MAX));
+        return room.first(static_cast<std::size_t>(detail::check(telpher_channel_completed(get(), room.data(), max))));
+    }
+
+    // Prepared, and not fetched.
+    int pending() const { return detail::check(telpher_channel_pending(get())); }
+    // Fetched as late, and the device may still use the ranges.
+    int quarantined() const { return detail::check(telpher_channel_quarantined(get())); }
+
+    telpher_channel *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_channel> handle_;
+};
+
+// ---------------------------------------------------------------------------------------------------- coroutines
+
+class loop;
+
+// What a coroutine that awaits jobs returns: lazily started, owned by whoever has it. Give it to a loop, or co_await it in
+// another task.
+class [[nodiscard]] task {
+  public:
+    struct promise_type {
+        std::exception_ptr failure;
+        std::coroutine_handle<> next = std::noop_coroutine();
+
+        task get_return_object() { return task(std::coroutine_handle<promise_type>::from_promise(*this)); }
+        std::suspend_always initial_suspend() noexcept { return {}; }
+        struct last {
+            bool await_ready() noexcept { return false; }
+            std::coroutine_handle<> await_suspend(std::coroutine_handle<promise_type> self) noexcept {
+                return self.promise().next;
+            }
+            void await_resume() noexcept {}
+        };
+        last final_suspend() noexcept { return {}; }
+        void return_void() noexcept {}
+        void unhandled_exception() noexcept { failure = std::current_exception(); }
+    };
+
+    task(task &&other) noexcept : self_(std::exchange(other.self_, nullptr)) {}
+    task &operator=(task &&other) noexcept {
+        std::swap(self_, other.self_);
+        return *this;
+    }
+    // A task that is dropped half-way destroys its locals; jobs among them are waited for.
+    ~task() {
+        if (self_)
+            self_.destroy();
+    }
+
+    bool await_ready() const noexcept { return self_.done(); }
+    std::coroutine_handle<> await_suspend(std::coroutine_handle<> waiting) noexcept {
+        self_.promise().next = waiting;
+        return self_;
+    }
+    void await_resume() const {
+        if (self_.promise().failure)
+            std::rethrow_exception(self_.promise().failure);
+    }
+
+  private:
+    friend class loop;
+    explicit task(std::coroutine_handle<promise_type> self) noexcept : self_(self) {}
+    std::coroutine_handle<promise_type> self_;
+};
+
+// Runs tasks on the calling thread. A mover has no thread of its own, so somebody must look at the jobs: the loop looks at
+// those that its tasks await, in turn, and when none of them goes on it waits for one as the mover's option "wait" says.
+class loop {
+  public:
+    loop() = default;
+    loop(const loop &) = delete;
+    loop &operator=(const loop &) = delete;
+
+    // Takes a task; it begins when the loop runs.
+    void spawn(task task) { fresh_.push_back(std::move(task)); }
+
+    // Runs until every task has ended. Rethrows the first exception that one ended with, after all have ended.
+    void run() {
+        const outer outer(this);
+        while (!fresh_.empty() || !waiting_.empty()) {
+            while (!fresh_.empty()) {
+                running_.push_back(std::move(fresh_.front()));
+                fresh_.pop_front();
+                running_.back().self_.resume();
+            }
+            look();
+            sweep();
+        }
+        if (failure_)
+            std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
+
+    // The loop that runs on this thread.
+    static loop *&current() {
+        thread_local loop *current = nullptr;
+        return current;
+    }
+
+  private:
+    friend struct job::awaiter;
+
+    struct waiter {
+        telpher_job *job;
+        std::coroutine_handle<> go_on;
+    };
+
+    // A loop may run within a task of another.
+    struct outer {
+        loop *before;
+        explicit outer(loop *self) : before(std::exchange(current(), self)) {}
+        ~outer() { current() = before; }
+        outer(const outer &) = delete;
+        outer &operator=(const outer &) = delete;
+    };
+
+    // How long the loop waits for one job before it looks at the others again.
+    // Source: assumed; some descriptors' time, and little beside what a thread's turn takes.
+    static constexpr std::int64_t REST_NS = 20'000;
+
+    // One round: what has ended goes on; if nothing has, a rest.
+    void look() {
+        std::vector<std::coroutine_handle<>> ready;
+        std::erase_if(waiting_, [&](const waiter &waiter) {
+            // A failed look ends the wait as well: the awaiter finds it again and throws.
+            if (telpher_job_done(waiter.job) == 0)
+                return false;
+            ready.push_back(waiter.go_on);
+            return true;
+        });
+        if (ready.empty() && !waiting_.empty() && fresh_.empty())
+            (void)telpher_job_wait(waiting_.front().job, REST_NS);
+        for (const auto go_on : ready)
+            go_on.resume();
+    }
+
+    // Drops the tasks that have ended, and keeps the first exception.
+    void sweep() {
+        std::erase_if(running_, [&](task &task) {
+            if (!task.self_.done())
+                return false;
+            if (!failure_)
+                failure_ = task.self_.promise().failure;
+            return true;
+        });
+    }
+
+    std::deque<task> fresh_;
+    // A deque, because a task must not move while it is being resumed and spawns another.
+    std::deque<task> running_;
+    std::deque<waiter> waiting_;
+    std::exception_ptr failure_;
+};
+
+// Awaits a job within a task that a loop runs. Gives the result of its first operation, and throws if that failed; a batch's
+// others are asked of the job.
+struct job::awaiter {
+    job *waited;
+    std::optional<job> own;
+
+    job &of() noexcept { return own ? *own : *waited; }
+
+    bool await_ready() { return of().done(); }
+    void await_suspend(std::coroutine_handle<> go_on) {
+        if (loop::current() == nullptr)
+            throw error(-EINVAL, "a job is awaited where no telpher::loop runs");
+        loop::current()->waiting_.push_back({of().get(), go_on});
+    }
+    telpher_result await_resume() { return success(of().result()); }
+};
+
+inline job::awaiter job::operator co_await() & {
+    return awaiter{this, std::nullopt};
+}
+inline job::awaiter job::operator co_await() && {
+    return awaiter{nullptr, std::optional<job>(std::move(*this))};
+}
+
+} // namespace telpher
+
+#endif // TELPHER_HPP

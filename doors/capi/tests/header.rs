@@ -1,0 +1,213 @@
+//! `telpher.h` and the Rust side say the same: every function with each parameter's name and type, every number, every field's
+//! place, and the export map.
+
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::Command;
+use telpher_capi::{Completion, Dif, Op, OpResult, QueueInfo, Tags};
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A function's return type, and its parameters as "name: type", all in Rust's words.
+type Signature = (String, Vec<String>);
+
+/// What Rust calls a C type.
+fn rust_type(c: &str) -> String {
+    let words: Vec<&str> = c.split_whitespace().collect();
+    let stars = words.iter().filter(|word| **word == "*").count();
+    let constant = words.contains(&"const");
+    let base = *words.iter().find(|word| !["const", "*"].contains(word)).expect("a type has a name");
+    let base = match base {
+        "void" if stars == 0 => "()",
+        "void" => "c_void",
+        "int" => "c_int",
+        "char" => "c_char",
+        "uint8_t" => "u8",
+        "uint32_t" => "u32",
+        "uint64_t" => "u64",
+        "int64_t" => "i64",
+        "size_t" => "usize",
+        "telpher_device" => "Device",
+        "telpher_mover" => "Mover",
+        "telpher_job" => "Job",
+        "telpher_batch" => "Batch",
+        "telpher_channel" => "Channel",
+        "telpher_op" => "Op",
+        "telpher_result" => "OpResult",
+        "telpher_completion" => "Completion",
+        "telpher_queue_info" => "QueueInfo",
+        other => panic!("no Rust name for the C type {other}"),
+    };
+    match stars {
+        0 => base.to_owned(),
+        n => format!("{}{} {base}", "*mut ".repeat(n - 1), if constant { "*const" } else { "*mut" }),
+    }
+}
+
+/// "const char *name" or "const uint8_t descriptor[64]" as "name: type".
+fn c_parameter(text: &str) -> String {
+    if let Some((text, count)) = text.split_once('[') {
+        let parameter = c_parameter(&text.replacen(' ', " * ", 2).replacen(" * ", " ", 1));
+        let (name, pointer) = parameter.split_once(": ").expect("a parameter has both");
+        let count = count.trim_end_matches(']');
+        let (mutability, base) = pointer.rsplit_once(' ').expect("a pointer");
+        return format!("{name}: {mutability} [{base}; {count}]");
+    }
+    let spaced = text.replace('*', " * ");
+    let (of, name) = spaced.trim().rsplit_once(' ').expect("a type and a name");
+    format!("{name}: {}", rust_type(of))
+}
+
+fn c_functions(header: &str) -> BTreeMap<String, Signature> {
+    let mut found = BTreeMap::new();
+    for declaration in header.split("TELPHER_API ").skip(1) {
+        let Some((declaration, _)) = declaration.split_once(';') else { continue };
+        let Some((front, parameters)) = declaration.split_once('(') else { continue };
+        let front = front.replace('*', " * ");
+        let Some((returns, name)) = front.trim().rsplit_once(' ') else { continue };
+        if !name.starts_with("telpher_") {
+            // The macro's own definition.
+            continue;
+        }
+        let parameters = parameters.trim_end().trim_end_matches(')');
+        let parameters = parameters.split(',').map(|one| one.split_whitespace().collect::<Vec<_>>().join(" "));
+        let parameters = parameters.filter(|one| one != "void").map(|one| c_parameter(&one)).collect();
+        found.insert(name.to_owned(), (rust_type(returns), parameters));
+    }
+    found
+}
+
+fn rust_functions() -> BTreeMap<String, Signature> {
+    let mut found = BTreeMap::new();
+    for file in ["about", "batch", "channel", "device", "job", "mover"] {
+        let source = read(&format!("src/exports/{file}.rs"));
+        for function in source.split("#[unsafe(no_mangle)]").skip(1) {
+            let (front, _) = function.split_once('{').expect("a body");
+            let (_, front) = front.split_once("extern \"C\" fn ").expect("an exported function");
+            let (name, rest) = front.split_once('(').expect("parameters");
+            let (parameters, returns) = rest.rsplit_once(')').expect("parameters end");
+            // A path is as good as its last word.
+            let plain = |text: &str| {
+                let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                text.replace("crate::device::", "")
+            };
+            let parameters = parameters.split(',').map(&plain).filter(|one| !one.is_empty()).collect();
+            let returns = returns.trim().strip_prefix("->").map_or("()".to_owned(), &plain);
+            found.insert(name.to_owned(), (returns, parameters));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_function_is_declared_as_it_is_defined() {
+    let header = c_functions(&read("include/telpher.h"));
+    let rust = rust_functions();
+    assert!(rust.len() > 40, "the source was read");
+    assert_eq!(header, rust);
+}
+
+#[test]
+fn the_map_names_the_headers_functions() {
+    let map = read("telpher.map");
+    let names =
+        map.lines().filter_map(|line| line.trim().strip_suffix(';')).filter(|name| name.starts_with("telpher_"));
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort_unstable();
+    let header: Vec<String> = c_functions(&read("include/telpher.h")).into_keys().collect();
+    assert_eq!(names, header);
+}
+
+/// `NAME = number` of a text, up to what ends it.
+fn numbers(text: &str) -> BTreeMap<String, u32> {
+    let mut found = BTreeMap::new();
+    for line in text.lines() {
+        let line = line.trim();
+        let Some((name, rest)) = line.split_once(" = ") else { continue };
+        if !name.starts_with("TELPHER_") {
+            continue;
+        }
+        let end = rest.find(|c: char| !c.is_ascii_hexdigit() && c != 'x').unwrap_or(rest.len());
+        let value = &rest[..end];
+        let value =
+            value.strip_prefix("0x").map_or_else(|| value.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
+        found.insert(name.to_owned(), value.unwrap_or_else(|| panic!("no number: {line}")));
+    }
+    found
+}
+
+#[test]
+fn every_number_is_the_same() {
+    let header = numbers(&read("include/telpher.h"));
+    assert!(header.len() > 45, "the header was read");
+    assert_eq!(header, numbers(&read("src/words.rs")));
+}
+
+/// A line of C for the size of a structure and one for the place of each field.
+macro_rules! layout {
+    ($out:ident, $rust:ty, $c:literal: $($field:ident),*) => {
+        let size = size_of::<$rust>();
+        writeln!($out, "_Static_assert(sizeof({0}) == {size}, \"sizeof {0}\");", $c).expect("a string takes it");
+        $(
+            let (field, at) = (stringify!($field), offset_of!($rust, $field));
+            writeln!($out, "_Static_assert(offsetof({0}, {field}) == {at}, \"{0}.{field}\");", $c)
+                .expect("a string takes it");
+        )*
+    };
+}
+
+#[test]
+fn every_field_lies_where_the_header_has_it() {
+    let mut c = String::from("#include \"telpher.h\"\n");
+    layout!(c, Dif, "telpher_dif": block, flags, source, dest);
+    layout!(c, Tags, "telpher_tags": ref_tag, app_tag, app_mask);
+    layout!(
+        c, Op, "telpher_op": opcode, flags, user_data, src, src2, dst, dst2, len, dst_len, pattern, seed, dif, tags,
+        new_tags, reserved
+    );
+    layout!(
+        c, OpResult, "telpher_result": status, outcome, via, error, opcode, device_status, crc, write, at, bytes,
+        address, tags, new_tags, reserved
+    );
+    layout!(c, Completion, "telpher_completion": ticket, user_data, result, record, has_record, reserved);
+    layout!(
+        c, QueueInfo, "telpher_queue_info": name, dedicated, size, max_transfer, max_batch, block_on_fault, numa_node,
+        reserved, operations, reserved2
+    );
+    // The sizes that were published.
+    assert_eq!(
+        [size_of::<Op>(), size_of::<OpResult>(), size_of::<Completion>(), size_of::<QueueInfo>()],
+        [128, 96, 152, 96]
+    );
+    let version = env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse::<u32>().expect("a number"));
+    let version = version.fold(0, |all, part| all << 8 | part);
+    writeln!(c, "_Static_assert(TELPHER_VERSION_NUMBER == {version}, \"version\");").expect("a string takes it");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layout.c");
+    std::fs::write(&file, c).expect("a file to compile");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    for standard in ["-std=c11", "-std=c17", "-std=gnu11"] {
+        let mut cc = Command::new("cc");
+        cc.args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"]).arg(&include).arg(&file);
+        let Ok(output) = cc.output() else {
+            return skip::skip("every_field_lies_where_the_header_has_it", "no C compiler");
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn every_line_of_the_header_fits_a_screen() {
+    for file in ["include/telpher.h", "include/telpher.hpp"] {
+        for (number, line) in read(file).lines().enumerate() {
+            assert!(line.chars().count() <= 132, "{file}:{}: {} characters", number + 1, line.chars().count());
+        }
+    }
+}
