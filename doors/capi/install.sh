@@ -50,9 +50,10 @@ work=$(mktemp -d "$lib/.telpher.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 # The shared library comes out of the archive, so that the export map says what is in it: all of the archive goes in, and
-# whatever no export needs goes out again.
+# whatever no export needs goes out again. nodelete: threads of devices and the handler of page faults run its code for as long as
+# the process lives, whatever dlclose() thinks.
 "$cc" -shared -o "$work/libtelpher.so" -Wl,-soname,"libtelpher.so.$major" -Wl,--version-script="$here/telpher.map" \
-    -Wl,--whole-archive "$archive" -Wl,--no-whole-archive -Wl,--gc-sections -Wl,-z,defs,-z,relro,-z,now \
+    -Wl,--whole-archive "$archive" -Wl,--no-whole-archive -Wl,--gc-sections -Wl,-z,defs,-z,relro,-z,now,-z,nodelete \
     -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
 
 # In place by renaming: a program that has the old file open keeps it.

@@ -92,6 +92,14 @@ fn same_everywhere(example: &str, lines: usize) {
             assert_eq!(run(stage, program, &[device]), expected, "{} {device}", program.display());
         }
     }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return skip::skip(&format!("{example} under valgrind"), "no valgrind");
+    }
+    for program in programs {
+        let words = ["--quiet", "--leak-check=full", "--error-exitcode=9"];
+        let words = [&words[..], &[program.to_str().expect("a path in UTF-8"), DEVICES[0]]].concat();
+        assert_eq!(run(stage, Path::new("valgrind"), &words), expected);
+    }
 }
 
 #[test]
@@ -181,6 +189,9 @@ fn the_library_exports_what_the_map_names() {
     let mut names: Vec<String> = names.map(|name| format!("{name}@@TELPHER_0.1")).collect();
     names.sort_unstable();
     assert_eq!(exported, names);
+    let readelf = Command::new("readelf").arg("-dW").arg(&library).output();
+    let dynamic = ok("readelf", readelf.expect("readelf comes with nm"));
+    assert!(dynamic.contains("[libtelpher.so.0]") && dynamic.contains("NODELETE"), "{dynamic}");
     let links = std::fs::read_link(&library).expect("a link");
     assert_eq!(links, Path::new("libtelpher.so.0"));
     assert_eq!(pkg_config(stage, &["--modversion"]), [env!("CARGO_PKG_VERSION")]);

@@ -14,6 +14,7 @@ mod hardware;
 mod harness;
 mod hygiene;
 mod inject;
+mod libtelpher;
 mod mounted;
 mod refusals;
 mod runner;

@@ -1,0 +1,75 @@
+//! Programs in C and C++ on the real device's way in: what `doors/capi/install.sh` installs, compiled against that alone, run on
+//! `hw:` queues. They check every byte themselves (`doors/capi/tests/programs`), and there they run on the model.
+
+use crate::harness::{Run, View, in_both_views, lacking};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+fn capi() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi")
+}
+
+/// A program compiled against the staged library; `None`, and said, where there is no compiler.
+fn program(source: &str) -> Option<PathBuf> {
+    static STAGE: OnceLock<PathBuf> = OnceLock::new();
+    static COMPILING: Mutex<()> = Mutex::new(());
+    if lacking(source, &[("cc", "gcc"), ("c++", "g++")]) {
+        return None;
+    }
+    let _one = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let stage = STAGE.get_or_init(|| {
+        let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs/libtelpher");
+        let _ = std::fs::remove_dir_all(&stage);
+        let mut install = Command::new(capi().join("install.sh"));
+        install.arg("--prefix").arg(&stage).args(["--profile", "dev"]).env("CARGO", env!("CARGO"));
+        succeed(&mut install);
+        stage
+    });
+    let built = stage.join(Path::new(source).file_name()?);
+    if !built.exists() {
+        let (compiler, standard) = if source.ends_with(".c") { ("cc", "-std=c11") } else { ("c++", "-std=c++20") };
+        let mut command = Command::new(compiler);
+        command.args([standard, "-O1", "-g", "-pthread"]).arg(capi().join(source));
+        command.arg("-I").arg(stage.join("include")).arg("-L").arg(stage.join("lib")).arg("-ltelpher");
+        command.arg(format!("-Wl,-rpath,{}", stage.join("lib").display())).arg("-o").arg(&built);
+        succeed(&mut command);
+    }
+    Some(built)
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs a program on a queue, under `telpher run` with these options.
+fn passes(view: View, source: &str, queue: &str, options: &[&str]) {
+    let Some(program) = program(source) else { return };
+    let run = options.iter().fold(Run::on_two_queues(view), |run, option| run.with(option));
+    run.program(&[program.into_os_string(), queue.into()]).expect_success();
+}
+
+const EVERY_OPERATION: &str = "tests/programs/operations.c";
+const LIFETIMES: &str = "tests/programs/lifetimes.c";
+const COROUTINES: &str = "tests/programs/coroutines.cpp";
+/// Kernels since INTEL-SA-01084 refuse the mapping: the driver submits.
+const BY_WRITE: [&str; 3] = ["--abi", "6.12", "--no-rawio"];
+
+in_both_views! {
+    fn every_operation_of_libtelpher_works_on_hardware(view: View) {
+        passes(view, EVERY_OPERATION, "hw:wq0.0", &[]);
+        passes(view, EVERY_OPERATION, "hw:wq0.0", &BY_WRITE);
+    }
+
+    fn jobs_and_channels_of_libtelpher_live_on_hardware_as_the_header_says(view: View) {
+        passes(view, LIFETIMES, "hw:wq0.0", &[]);
+        passes(view, LIFETIMES, "hw:wq0.1", &["--runner", "threaded"]);
+        passes(view, LIFETIMES, "hw:wq0.0", &BY_WRITE);
+    }
+
+    fn coroutines_await_jobs_of_a_dedicated_hardware_queue(view: View) {
+        passes(view, COROUTINES, "hw:wq0.1", &[]);
+        passes(view, COROUTINES, "hw:wq0.1", &BY_WRITE);
+    }
+}
