@@ -161,6 +161,8 @@ fn errno_of(error: &JobError) -> c_int {
         // The device has no time.
         JobError::QueueFull { .. } => libc::EBUSY,
         JobError::Deadline { .. } => libc::ETIMEDOUT,
+        // The device is there no more, and what it left cannot be told.
+        JobError::Stopped { .. } => libc::ENODEV,
         // Nobody here can.
         JobError::Unsupported { .. } => libc::EOPNOTSUPP,
         // An earlier member's failure.
@@ -278,6 +280,7 @@ impl OpResult {
                 bytes: (*completed).into(),
                 ..of(error::TELPHER_ERROR_NONSENSE)
             },
+            JobError::Stopped { op: o, .. } => OpResult { opcode: op(o), ..of(error::TELPHER_ERROR_STOPPED) },
             JobError::Abandoned { because } => OpResult { at: *because as u64, ..of(error::TELPHER_ERROR_ABANDONED) },
             JobError::Deadline { after } => {
                 let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
@@ -287,6 +290,9 @@ impl OpResult {
         }
     }
 }
+
+/// What a result has no room for.
+const ELSEWHERE: &str = "what the machine said is in telpher_last_error() of the call that told of it";
 
 impl OpResult {
     /// It as a sentence: the outcome, or the failure as [`last_text`] would have told it.
@@ -332,6 +338,7 @@ impl OpResult {
                 JobError::Nonsense { op: op()?, status: status()?, completed: u32::try_from(self.bytes).ok()? }
             }
             error::TELPHER_ERROR_ABANDONED => JobError::Abandoned { because: usize::try_from(self.at).ok()? },
+            error::TELPHER_ERROR_STOPPED => JobError::Stopped { op: op()?, why: ELSEWHERE.into() },
             error::TELPHER_ERROR_DEADLINE => JobError::Deadline { after: std::time::Duration::from_nanos(self.at) },
             _ => return None,
         })
@@ -343,23 +350,26 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const EVERY: [JobError; 11] = [
-        JobError::Lengths { first: 1, second: 2 },
-        JobError::Unit { op: Opcode::DifCheck, len: 1, unit: 520 },
-        JobError::TooLong { op: Opcode::CreateDelta, len: 1 << 40, max: 1 << 19 },
-        JobError::BadDelta { at: 10, status: Status::from_code(0x10) },
-        JobError::Fault { address: 0x7000, write: true, done: 4096 },
-        JobError::QueueFull { offers: 64 },
-        JobError::Refused { op: Opcode::Fill, status: Status::from_code(0x11) },
-        JobError::Unsupported { op: Opcode::Drain },
-        JobError::Nonsense { op: Opcode::Nop, status: Status::from_code(1), completed: 7 },
-        JobError::Abandoned { because: 3 },
-        JobError::Deadline { after: Duration::from_millis(5) },
-    ];
+    fn every() -> [JobError; 12] {
+        [
+            JobError::Stopped { op: Opcode::MemoryMove, why: ELSEWHERE.into() },
+            JobError::Lengths { first: 1, second: 2 },
+            JobError::Unit { op: Opcode::DifCheck, len: 1, unit: 520 },
+            JobError::TooLong { op: Opcode::CreateDelta, len: 1 << 40, max: 1 << 19 },
+            JobError::BadDelta { at: 10, status: Status::from_code(0x10) },
+            JobError::Fault { address: 0x7000, write: true, done: 4096 },
+            JobError::QueueFull { offers: 64 },
+            JobError::Refused { op: Opcode::Fill, status: Status::from_code(0x11) },
+            JobError::Unsupported { op: Opcode::Drain },
+            JobError::Nonsense { op: Opcode::Nop, status: Status::from_code(1), completed: 7 },
+            JobError::Abandoned { because: 3 },
+            JobError::Deadline { after: Duration::from_millis(5) },
+        ]
+    }
 
     #[test]
     fn a_result_keeps_the_whole_error() {
-        for error in EVERY {
+        for error in every() {
             let result = OpResult::of(&Err(error.clone()), Via::Both);
             assert!(result.status < 0 && result.outcome == outcome::TELPHER_FAILED, "{error:?}");
             assert_eq!(result.job_error(), Some(error));

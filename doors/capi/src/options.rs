@@ -96,7 +96,7 @@ const KEYS: &[Key] = &[
 ];
 
 /// The mover's settings that a channel has too.
-const SHARED_WITH_CHANNELS: [&str; 3] = ["on-fault", "hint", "linger"];
+const SHARED_WITH_CHANNELS: [&str; 4] = ["on-fault", "hint", "patience", "linger"];
 
 impl Options {
     /// Reads `key=value` words divided by spaces. Later ones win.
@@ -119,8 +119,8 @@ impl Options {
             return Err(format!("a {} has {names}", of.name()));
         }
         self.policy.set(key, value).map_err(|error| error.to_string())?;
-        let Policy { hint, on_fault, linger, .. } = self.policy;
-        self.channel = ChannelPolicy { hint, on_fault, linger, ..self.channel };
+        let Policy { hint, on_fault, patience, linger, .. } = self.policy;
+        self.channel = ChannelPolicy { hint, on_fault, patience, linger, ..self.channel };
         Ok(())
     }
 }
@@ -218,6 +218,7 @@ mod tests {
             hint: Hint::Memory,
             on_fault: OnFault::Block,
             linger: Duration::from_secs(2),
+            patience: ChannelPolicy::default().patience,
         };
         assert_eq!(channel, expected);
         assert_eq!(parse(Of::Device, " runner=threaded ").unwrap().open.runner, Runner::Threaded);

@@ -274,6 +274,8 @@ numbers! {
     TELPHER_ERROR_ABANDONED = 11;
     /// The deadline passed.
     TELPHER_ERROR_DEADLINE = 12;
+    /// The queue stopped in the middle of something that cannot be done twice.
+    TELPHER_ERROR_STOPPED = 13;
     /// One that this table has no number for yet.
     TELPHER_ERROR_OTHER = 255;
 }

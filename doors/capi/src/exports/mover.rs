@@ -8,13 +8,13 @@ use crate::raw::{Raw, Request};
 use crate::words::{Op, OpResult, opcode};
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Instant;
-use telpher_mover::{Mover as Inner, Opcode, Outcome};
+use telpher_mover::{Learning, Mover as Inner, Opcode, Outcome};
 
 /// A mover and what its functions look at on every call. Any number of threads may use it at once.
 #[derive(Debug)]
 pub struct Mover {
     pub(super) inner: Inner,
-    /// Copies of fewer bytes are the CPU's, so that nothing that could unwind is on their way.
+    /// Copies of fewer bytes are always the CPU's, so that nothing that could unwind is on their way.
     small: u64,
 }
 
@@ -38,7 +38,12 @@ pub unsafe extern "C" fn telpher_mover_new(
             None => Inner::new([], policy),
         };
         let alone = inner.portals().next().is_none();
-        let small = if alone { u64::MAX } else { inner.policy().threshold.of(Opcode::MemoryMove) };
+        let small = match policy.learning {
+            _ if alone => u64::MAX,
+            Learning::Off => policy.threshold.of(Opcode::MemoryMove),
+            // What was learned may send any copy to a device.
+            Learning::On => 0,
+        };
         Ok(Mover { inner, small })
     };
     // SAFETY: our caller's promise.
