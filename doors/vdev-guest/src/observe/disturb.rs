@@ -10,7 +10,7 @@ use telpher_mem::Space;
 use telpher_vdev_wire::message::Inject;
 
 /// Longest wait of a completion for a later one, in nanoseconds: there may be none. Source: chosen; below the shortest
-/// time-out seen in clients (client-abi: 65 536 pauses, about 3 ms).
+/// time-out seen in clients (observed clients: 65 536 pauses, about 3 ms).
 const REORDER_NS: u64 = 1_000_000;
 
 /// Bits of [`Disturb::storm`] that count; the rest is the submission they belong to.

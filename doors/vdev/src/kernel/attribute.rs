@@ -120,7 +120,7 @@ impl Attribute {
         let data = data.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(data);
         match store {
-            // Blanks around a value do not count: some writers end a line, some do not (client-abi §2.2).
+            // Blanks around a value do not count: some writers end a line, some do not (observed clients).
             Store::Act(act) => act(kernel, id, text.trim()),
             Store::Value { kind, before, after, set } => {
                 let pass = |checks: &[Check], kernel: &Kernel, input: &Input<'_>| {

@@ -1,5 +1,5 @@
 //! Binding and unbinding: what the drivers check before a device or queue is enabled, and what they take down afterwards.
-//! Source: linux-abi §6, checks in its order.
+//! Source: K612 `device.c`, checks in its order.
 
 use super::attribute::Id;
 use super::device::{DEFAULT_QUEUE_DEPTH, Driver, State, Type};
@@ -241,7 +241,7 @@ impl Kernel {
     }
 
     fn can_be_shared(&self, id: Id) -> bool {
-        // 5.13 to 5.17 mask ENQCMD off (linux-abi §9).
+        // 5.13 to 5.17 mask ENQCMD off (the kernels' change logs).
         let enqcmd = self.abi() >= Abi::V6_1;
         enqcmd && self.has_pasid(id) && self.dsa(id).capabilities().wq_cap.shared_mode()
     }

@@ -138,7 +138,7 @@ pub(crate) struct Wq {
     pub(crate) occupancy: u32,
 }
 
-/// What Reset WQ sets back. Source: linux-abi §6, "what unbind forgets".
+/// What Reset WQ sets back. Source: K612 `device.c`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WqSettings {
     pub(crate) dedicated: bool,

@@ -1,4 +1,4 @@
-//! Open files of the queues' nodes, and the address spaces behind them. Source: linux-abi §7, §8.
+//! Open files of the queues' nodes, and the address spaces behind them. Source: K612 `cdev.c`.
 
 use super::attribute::Id;
 use super::bind::{KERNEL_PASID, bank};

@@ -1,5 +1,5 @@
 //! A configuration in accel-config's JSON, applied as that tool does: every key in file order, through the attribute of the
-//! same name, then everything enabled. Source: linux-abi §10.
+//! same name, then everything enabled. Source: ACCFG `accfg/config.c`.
 
 use super::attribute::Id;
 use super::{Abi, Kernel, status};

@@ -287,7 +287,7 @@ impl Kernel {
         self.abi
     }
 
-    /// True where programs may send any descriptor: before INTEL-SA-01084 was known. Source: linux-abi §7.
+    /// True where programs may send any descriptor: before INTEL-SA-01084 was known. Source: K612 `cdev.c`.
     fn user_submission_safe(&self) -> bool {
         self.abi < Abi::V6_1
     }

@@ -1,5 +1,5 @@
 //! PCI configuration space of a device: what lspci and setpci see, and what a write does to the function. Source:
-//! registers.md §1 (SPEC §9.1, App. C); capability order as lspci lists it on Sapphire Rapids.
+//! SPEC §9.1, App. C; capability order as lspci lists it on Sapphire Rapids.
 
 use telpher_abi::registers::PORTAL_STRIDE;
 use telpher_model::{Capabilities, PciControl, layout};
@@ -71,7 +71,7 @@ const REGISTERS: &[(usize, usize, u32, u32)] = &[
     // Advanced error reporting; latency tolerance.
     (0x100, 4, 0x1502_0001, 0),
     (0x150, 4, 0x1601_0018, 0),
-    // Processing hints: device-specific steering, requester enabled; clients want bits 8 and 1 (client-abi §1).
+    // Processing hints: device-specific steering, requester enabled; clients want bits 8 and 1 (observed clients).
     (0x160, 4, 0x1701_0017, 0),
     (0x164, 4, 0x0000_0005, 0),
     (0x168, 4, 0x0000_0102, 0x0000_0307),

@@ -113,7 +113,7 @@ impl Silicon {
 }
 
 impl Dsa {
-    /// GRPCFG of a group. Flags are written for every group, members or not (linux-abi §6).
+    /// GRPCFG of a group. Flags are written for every group, members or not (K612 `device.c`).
     pub(crate) fn group_register(&self, index: usize) -> GrpCfg {
         let Some(group) = self.groups.get(index) else { return GrpCfg::default() };
         let set = |members: &mut dyn Iterator<Item = Option<usize>>| {
@@ -142,7 +142,7 @@ impl Dsa {
     }
 
     /// WQCFG of a queue: what the hardware has, with the driver's settings over it. Mode and block on fault are only ever
-    /// added to what the register holds, until the queue is reset (linux-abi §6). PASIDs are set elsewhere.
+    /// added to what the register holds, until the queue is reset (K612 `device.c`). PASIDs are set elsewhere.
     pub(crate) fn wq_register(&self, index: usize) -> WqCfg {
         let hardware = self.silicon.device().wq_cfg(index);
         let Some(wq) = self.wqs.get(index) else { return hardware };

@@ -1,5 +1,5 @@
 //! What `cmd_status` shows: the hardware's error code of the last command, or one of the driver's own reasons below (bit 31
-//! set). Source: UAPI `enum idxd_scmd_stat`; conditions: linux-abi §6.
+//! set). Source: UAPI `enum idxd_scmd_stat`; conditions: K612 `device.c`.
 
 /// The device is not disabled.
 pub(crate) const DEVICE_ENABLED: u32 = 0x8000_0010;

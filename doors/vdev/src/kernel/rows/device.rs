@@ -1,4 +1,4 @@
-//! Attributes of `dsaM`. Source: linux-abi §2.
+//! Attributes of `dsaM`. Source: K612 `sysfs.c`.
 
 use super::super::attribute::{Attribute, Kind, Store, bitmap, check, line, read_only, read_write};
 use super::super::device::State;

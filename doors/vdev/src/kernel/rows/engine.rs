@@ -1,4 +1,4 @@
-//! The attribute of `engineM.N`. Source: linux-abi §4.
+//! The attribute of `engineM.N`. Source: K612 `sysfs.c`.
 
 use super::super::attribute::{Attribute, Check, Input, Kind, Store, check, line, read_write};
 use super::CONFIGURABLE;

@@ -1,4 +1,4 @@
-//! Attributes of an open file, `dsa!wqM.N/fileK`. Source: linux-abi §1. [`Id::index`](super::super::attribute::Id) is the
+//! Attributes of an open file, `dsa!wqM.N/fileK`. Source: K612 `cdev.c`. [`Id::index`](super::super::attribute::Id) is the
 //! file's number.
 
 use super::super::attribute::{Attribute, line, read_only};

@@ -1,4 +1,4 @@
-//! Attributes of `groupM.N`. Source: linux-abi §3.
+//! Attributes of `groupM.N`. Source: K612 `sysfs.c`.
 
 use super::super::attribute::{Attribute, Check, Kind, Store, check, line, read_only, read_write};
 use super::super::{Abi, Kernel};
@@ -8,7 +8,7 @@ use telpher_abi::registers::VERSION_2;
 
 /// The rows; the names with `token` are the older ones for the same.
 pub(crate) static ROWS: &[Attribute] = &[
-    // An empty group still ends its line: clients take an empty read for an error (client-abi §2.1).
+    // An empty group still ends its line: clients take an empty read for an error (observed clients).
     read_only("work_queues", |k, id| {
         let dsa = k.dsa(id);
         line(members("wq", dsa.number, dsa.wqs.iter().map(|wq| wq.group), id.index))

@@ -1,11 +1,11 @@
-//! Attributes of the PCI function, complete, since a bus scan fails over one that is missing (client-abi §1).
+//! Attributes of the PCI function, complete, since a bus scan fails over one that is missing (observed clients).
 
 use super::super::Kernel;
 use super::super::attribute::{Attribute, Id, Kind, Store, check, line, read_only, read_write, write_only};
 use super::super::pci::{CLASS, DEVICE, VENDOR};
 use crate::tree::Errno;
 
-/// Node all devices say they are on: one that exists on every machine, since clients look for their own (client-abi §2.6).
+/// Node all devices say they are on: one that exists on every machine, since clients look for their own (observed clients).
 pub(crate) const NUMA_NODE: i32 = 0;
 
 /// The rows.

@@ -1,5 +1,5 @@
 //! The perf PMU of a device, under event_source. It says how events are written; counting them takes the kernel's
-//! perf_event_open(), which knows nothing of it. Source: K612 `perfmon.c`; registers.md §5.
+//! perf_event_open(), which knows nothing of it. Source: K612 `perfmon.c`; SPEC §9.2.
 
 use super::super::attribute::{Attribute, Kind, Store, check, line, read_only, read_write};
 use crate::tree::Errno;

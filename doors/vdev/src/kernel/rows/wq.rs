@@ -1,4 +1,4 @@
-//! Attributes of `wqM.N`. Source: linux-abi §5; the order of the checks is the driver's.
+//! Attributes of `wqM.N`. Source: K612 `sysfs.c`; the order of the checks is the driver's.
 
 use super::super::Abi;
 use super::super::attribute::{

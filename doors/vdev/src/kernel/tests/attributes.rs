@@ -1,9 +1,9 @@
-//! Every attribute: what it shows at first, what it takes, and the errno of every misuse. Source: linux-abi §2 to §5.
+//! Every attribute: what it shows at first, what it takes, and the errno of every misuse. Source: K612 `sysfs.c`.
 
 use super::*;
 use Stage::{Configured, DeviceEnabled, Enabled, Found};
 
-/// What stands in an attribute of a device just found. Source: linux-abi §2 to §5, registers.md §6.
+/// What stands in an attribute of a device just found. Source: K612 `sysfs.c`, SPEC §9.2.
 const FIRST: &[(Preset, &str, Result<&str, Errno>)] = &[
     (Preset::Spr, "dsa0/version", Ok("0x100")),
     (Preset::Spr, "dsa0/max_groups", Ok("4")),

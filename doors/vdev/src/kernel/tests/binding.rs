@@ -1,4 +1,4 @@
-//! Bind and unbind: every check in its order, with errno and `cmd_status`. Source: linux-abi §6.
+//! Bind and unbind: every check in its order, with errno and `cmd_status`. Source: K612 `device.c`.
 
 use super::*;
 use crate::tree::Entry;

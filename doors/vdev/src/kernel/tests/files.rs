@@ -1,4 +1,4 @@
-//! Nodes: open, attach, write, release, reports. Source: linux-abi §7, §8; client-abi §5.
+//! Nodes: open, attach, write, release, reports. Source: K612 `cdev.c`; observed clients.
 
 use super::*;
 use crate::tree::Entry;

@@ -1,4 +1,4 @@
-//! What each kernel flavour has and has not. Source: linux-abi §2 to §5, "since"; §9.
+//! What each kernel flavour has and has not. Source: K612 `Documentation/ABI/stable/sysfs-driver-dma-idxd` (KernelVersion), change logs.
 
 use super::*;
 use Abi::{V5_15, V6_1, V6_6, V6_12};

@@ -1,4 +1,4 @@
-//! Hardware from presets and files: what comes up, and what is said when something does not. Source: linux-abi §10.
+//! Hardware from presets and files: what comes up, and what is said when something does not. Source: ACCFG `accfg/config.c`.
 
 use super::*;
 use crate::hardware::HardwareError;

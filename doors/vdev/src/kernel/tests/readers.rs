@@ -1,4 +1,4 @@
-//! What clients read, in the way they read it. Source: client-abi §1 to §3.
+//! What clients read, in the way they read it. Source: observed clients.
 
 use super::*;
 use crate::tree::Entry;
@@ -205,7 +205,7 @@ fn the_scripts_of_dpdk_and_of_the_kernels_documents_work() {
 
 #[test]
 fn the_librarys_self_test_finds_its_refusals() {
-    // client-abi §3: sizes over the total, batch and transfer size 0 or too large; 16 and 2^31 accepted.
+    // observed clients: sizes over the total, batch and transfer size 0 or too large; 16 and 2^31 accepted.
     let mut kernel = fresh(Preset::Spr, Abi::V6_6);
     script(&mut kernel, &[("wq0.0/size", "64"), ("wq0.1/size", "64")]);
     for (attribute, value, expected) in [
@@ -261,7 +261,7 @@ fn the_pci_function_is_complete() {
     );
     assert_eq!(kernel.read_at(&config, 0, 4), Ok(vec![0x86, 0x80, 0x25, 0x0b]));
     let hints = kernel.read_at(&config, 0x168, 4).unwrap();
-    assert_eq!(u32::from_le_bytes(hints.try_into().unwrap()) & 0x102, 0x102, "bits 8 and 1 (client-abi §1)");
+    assert_eq!(u32::from_le_bytes(hints.try_into().unwrap()) & 0x102, 0x102, "bits 8 and 1 (observed clients)");
     assert_eq!(kernel.write_at(&config, 4095, &[1, 2, 3]), Ok(1));
     assert_eq!(kernel.write_at(&config, 5000, &[1]), Ok(0));
 
