@@ -8,6 +8,7 @@
 //! Its contestants take turns of some milliseconds, so that a slow moment of the machine meets them all, and its rows carry
 //! medians over the turns.
 
+mod hybrid;
 mod sharing;
 mod submission;
 mod turns;
@@ -37,7 +38,7 @@ pub(crate) struct Contest {
 }
 
 /// Every contest, in the order in which they run.
-const CONTESTS: &[Contest] = &[sharing::CONTEST, submission::CONTEST];
+const CONTESTS: &[Contest] = &[sharing::CONTEST, hybrid::CONTEST, submission::CONTEST];
 
 /// What came of one contest.
 #[derive(Clone, Debug, Serialize)]
