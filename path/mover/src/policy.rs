@@ -67,6 +67,10 @@ pub struct Policy {
     pub learning: Learning,
     /// Which queue is asked first.
     pub route: Route,
+    /// Copies of a [`Batch`](crate::Batch) that go on where the one before ends become one descriptor.
+    /// Source: guideline G1 (Kuper et al., ASPLOS 2024, §6.1): "if the desired data for offloading is contiguous, coalescing into
+    /// a larger single descriptor of the equivalent size may improve both throughput and latency".
+    pub coalesce: bool,
     /// How a long operation is shared out over queues.
     pub split: Split,
     /// How long a full queue is asked again.
@@ -92,6 +96,7 @@ impl Default for Policy {
             threshold: Threshold::default(),
             learning: Learning::default(),
             route: Route::default(),
+            coalesce: true,
             split: Split::default(),
             retry: Retry::default(),
             on_fault: OnFault::default(),

@@ -105,6 +105,28 @@ impl Course {
         self.base
     }
 
+    /// True if nobody has begun it.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.done == 0 && self.base == 0 && self.piece.is_none_or(|piece| piece.is_fresh())
+    }
+
+    /// Reads the record of a descriptor that was the whole ask, as one of the first piece.
+    pub(crate) fn arrived_whole(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
+        let len = self.rest.len();
+        self.piece = Some(Piece { start: 0, whole: len, skip: 0, len });
+        self.arrived(record, on_fault)
+    }
+
+    /// Bytes of a memory move, from its beginning, that are done for certain.
+    pub(crate) fn done_in_front(&self) -> u64 {
+        self.piece.map_or(0, |piece| piece.skip)
+    }
+
+    /// A device did all of it, under another descriptor.
+    pub(crate) fn device_did_it(&mut self) {
+        self.device = true;
+    }
+
     /// The CPU did the rest.
     pub(crate) fn cpu_did_the_rest(&mut self) {
         self.cpu = true;

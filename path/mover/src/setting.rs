@@ -86,6 +86,13 @@ impl Policy {
             write: |policy| write_word(ROUTES, &policy.route),
         },
         Setting {
+            name: "coalesce",
+            takes: "on or off",
+            about: "whether copies of a batch that go on where the one before ends become one descriptor",
+            read: |policy, value| Some(Policy { coalesce: read_word(SWITCH, value)?, ..policy }),
+            write: |policy| write_word(SWITCH, &policy.coalesce),
+        },
+        Setting {
             name: "split",
             takes: "a size from which an operation is cut into parts (1m), 'always' or 'never', and how many queues they go to \
                     (1m:2)",
@@ -364,6 +371,7 @@ mod tests {
             ("threshold", "64k,fill=never,compare=always,crc-generation=1000"),
             ("learning", "on"),
             ("route", "push-pull"),
+            ("coalesce", "off"),
             ("split", "256k:4"),
             ("hybrid", "on"),
             ("retry", "3:10us"),
@@ -396,6 +404,7 @@ mod tests {
             ("route", &["first", "round-robin", "least-loaded", "local", "push-pull"][..]),
             ("split", &["never", "1m", "always", "1m:2", "64k:8"]),
             ("hybrid", &["on", "off"]),
+            ("coalesce", &["on", "off"]),
             ("learning", &["off", "on"]),
             ("on-fault", &["finish-on-cpu", "touch-and-resubmit", "block"]),
             ("wait", &["spin", "pause", "yield", "yield:3", "sleep", "sleep:3", "sleep:3:1ms"]),

@@ -6,6 +6,9 @@
 //!     └── one alone ──► Single ◄─────────────────────┘
 //! ```
 //!
+//! Copies that continue each other, in source and destination, are joined into one descriptor (guideline G1). What comes back
+//! of a joint descriptor other than success is theirs again one by one, so that each has its own faults and its own result.
+//!
 //! A fence means what it means to a device (SPEC §3.8), but over the whole batch: behind a fence nothing begins before
 //! every earlier member has succeeded, recovery included; if one did not, the rest is abandoned.
 
@@ -13,6 +16,7 @@ use super::flight::Flight;
 use super::load::{Held, Load};
 use super::shared::Shared;
 use super::table::{Leg, Line};
+use crate::ask::Ask;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
 use crate::recover::{Course, Next};
@@ -32,6 +36,10 @@ pub(crate) struct Member {
     fence: bool,
     /// Policy lets a device do it.
     device: bool,
+    /// Members whose work its descriptor does in the present window: itself and those that continue it.
+    joined: usize,
+    /// It was joined with others, and they came back unfinished: it goes by itself from now on.
+    apart: bool,
     /// Why it cannot be done at all.
     bad: Option<JobError>,
     result: Option<Result<Outcome, JobError>>,
@@ -42,19 +50,42 @@ impl Member {
     /// A member to be; `device` is false if policy keeps its operation on the CPU.
     pub(crate) fn new(load: Load<Box<dyn Any + Send>>, fence: bool, device: bool) -> Self {
         let (payload, ask) = load.into_parts();
-        Member { course: Course::new(ask), fence, device, bad: None, result: None, payload }
+        Member { course: Course::new(ask), fence, device, joined: 1, apart: false, bad: None, result: None, payload }
     }
 
     /// A member whose buffers do not fit its operation: it fails when its turn comes.
     pub(crate) fn failed_before(error: JobError, payload: Box<dyn Any + Send>, fence: bool) -> Self {
         let (payload, ask) = super::load::nop(payload).into_parts();
-        Member { course: Course::new(ask), fence, device: false, bad: Some(error), result: None, payload }
+        Member {
+            course: Course::new(ask),
+            fence,
+            device: false,
+            joined: 1,
+            apart: true,
+            bad: Some(error),
+            result: None,
+            payload,
+        }
     }
 
     /// The result, who did it, and the buffers. A member that had not ended has the error of a deadline.
     pub(crate) fn into_parts(self) -> (Result<Outcome, JobError>, Via, Box<dyn Any + Send>) {
         let result = self.result.unwrap_or(Err(JobError::Deadline { after: Duration::ZERO }));
         (result, self.course.via(), self.payload.into_inner())
+    }
+
+    /// What it and the one behind it do, if one descriptor may do both: copies that nobody has begun, the one going on where the
+    /// other ends, of which no byte is read that either writes.
+    fn joint(&self, joint: &Ask, next: &Member, most: u64) -> Option<Ask> {
+        let (a, b) = (joint.template(), next.course.rest().template());
+        let free = next.device && !next.fence && !next.apart && next.result.is_none() && next.bad.is_none();
+        let len = joint.len().checked_add(next.course.rest().len()).filter(|&len| len <= most)?;
+        let alike = b.opcode() == Opcode::MemoryMove && a.opcode() == b.opcode() && a.flags() == b.flags();
+        let goes_on =
+            a.src().checked_add(joint.len()) == Some(b.src()) && a.dst().checked_add(joint.len()) == Some(b.dst());
+        let fresh = !self.apart && self.course.is_fresh() && next.course.is_fresh() && next.course.rest().len() > 0;
+        let whole = Ask::new(a, len);
+        (free && alike && goes_on && fresh && !whole.overlaps()).then_some(whole)
     }
 
     /// What a device counts as a failure: every status but Success (SPEC §3.8).
@@ -71,9 +102,11 @@ impl Member {
 /// The state machine of a batch.
 pub(crate) struct Convoy {
     members: Vec<Member>,
-    /// What a Batch descriptor points to; member `i` at `i`.
+    /// What a Batch descriptor points to: from the window's first member's place on, one for each member or joint members.
     list: Vec<Descriptor>,
-    /// Member `i`'s record.
+    /// Descriptors of the present window.
+    listed: usize,
+    /// Member `i`'s record, which is also that of those joined with it.
     records: Vec<Line>,
     stage: Stage,
     /// The first member without a result.
@@ -126,6 +159,7 @@ impl Convoy {
         Convoy {
             members,
             list: vec![Descriptor::nop(); n],
+            listed: 0,
             records: (0..n).map(|_| Line::default()).collect(),
             stage: Stage::Choose,
             next: 0,
@@ -162,6 +196,10 @@ impl Convoy {
                     return self.lost(shared, now, leg, from..to);
                 }
                 let record = shared.land(leg);
+                if self.listed == 1 {
+                    // No batch: the one descriptor's own record.
+                    self.records[from].0.complete(&record);
+                }
                 let any = (from..to).any(|i| self.records[i].0.status().is_some());
                 // Nothing came of it: do not try the same again.
                 self.singly |= !any || record.status().code() >= telpher_abi::Status::BadOpcode.code();
@@ -241,7 +279,8 @@ impl Convoy {
             }
         };
         let to = self.window(shared, from);
-        if to - from < 2 {
+        // One alone has no need of a list, unless it does the work of others.
+        if self.listed == 0 || self.listed == 1 && to - from < 2 {
             return self.single(shared, now, from);
         }
         self.embark(shared, now, from, to)
@@ -249,34 +288,64 @@ impl Convoy {
 
     /// Writes the list of the longest window from `from` on and returns its end.
     fn window(&mut self, shared: &Shared, from: usize) -> usize {
+        self.listed = 0;
         let lanes = shared.lanes.all();
         if self.singly || self.on_cpu || lanes.is_empty() {
             return from;
         }
         let limits = &lanes[self.lane % lanes.len()].limits;
-        let end = self.members.len().min(from.saturating_add(limits.batch()));
-        for i in from..end {
-            let member = &mut self.members[i];
+        let mut i = from;
+        while i < self.members.len() && self.listed < limits.batch().max(1) {
+            let member = &self.members[i];
             let barred = i > from && member.fence && self.failed.is_some();
             if barred || !member.device || member.result.is_some() || member.course.rest().opcode() == Opcode::Drain {
                 return i;
             }
-            let Some(d) = member.course.next(limits).filter(|_| member.course.is_in_one_piece()) else { return i };
-            let d = crate::route::with_policy_flags(d, limits, &shared.policy, member.course.rest().writes());
+            let (joint, joined) = self.joined(shared, i, limits.max_transfer);
+            let member = &mut self.members[i];
+            let d = match joined {
+                1 => member.course.next(limits).filter(|_| member.course.is_in_one_piece()),
+                _ => Course::new(joint).next(limits),
+            };
+            let Some(d) = d else { return i };
+            member.joined = joined;
+            let d = crate::route::with_policy_flags(d, limits, &shared.policy, joint.writes());
             let fence = if member.fence && i > from { Flags::FENCE } else { Flags::empty() };
-            self.records[i].0.clear();
-            self.list[i] = d.and_flags(fence).with_record(self.records[i].0.address());
+            self.records[i..i + joined].iter().for_each(|record| record.0.clear());
+            self.list[from + self.listed] = d.and_flags(fence).with_record(self.records[i].0.address());
+            self.listed += 1;
+            i += joined;
         }
-        end
+        i
+    }
+
+    /// What member `i` and those that go on where it ends ask together, and how many they are.
+    fn joined(&self, shared: &Shared, i: usize, most: u64) -> (Ask, usize) {
+        let mut joint = *self.members[i].course.rest();
+        let mut joined = 1;
+        while let Some(next) = self.members.get(i + joined).filter(|_| shared.policy.coalesce)
+            && let Some(longer) = self.members[i].joint(&joint, next, most)
+        {
+            joint = longer;
+            joined += 1;
+        }
+        (joint, joined)
     }
 
     fn embark(&mut self, shared: &Shared, now: Moment, from: usize, to: usize) -> Poll<()> {
         let lane = self.lane % shared.lanes.all().len();
-        let list = self.list[from..to].as_ptr().expose_provenance() as u64;
-        // A window is no longer than the queue's 32-bit limit.
-        let batch = Descriptor::batch(list, u32::try_from(to - from).unwrap_or(u32::MAX));
+        let list = &self.list[from..from + self.listed];
+        let batch = match list {
+            // The members of the window are one descriptor.
+            [joint] => *joint,
+            // A window is no longer than the queue's 32-bit limit.
+            list => {
+                let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+                Descriptor::batch(list.as_ptr().expose_provenance() as u64, count)
+            }
+        };
         // SAFETY: the list and its records belong to `self` and stay put (`Vec`s that are not changed while a leg is aloft);
-        // each member names ranges of its own load's payload, held in `self` too; `ConvoyCargo` keeps all of it until the
+        // each descriptor names ranges of the payloads of the members it stands for, held in `self` too; `ConvoyCargo` keeps all of it until the
         // leg, kept in `self.stage`, lands or is parked with it. A Batch's record is written after its members' (SPEC
         // §3.8), so the one record ends the promise for all.
         if let Some(leg) = unsafe { shared.take_off(lane, batch) } {
@@ -315,6 +384,10 @@ impl Convoy {
             }
             // Without a record the device abandoned it at a fence, or never came to it: it is chosen again.
             let Some(record) = self.records[i].0.read() else { continue };
+            if self.members[i].joined > 1 {
+                self.disband(shared, i, &record);
+                continue;
+            }
             if let Some(outcome) = self.plain(shared, i, &record) {
                 self.ended(i, Ok(outcome));
                 continue;
@@ -326,6 +399,29 @@ impl Convoy {
         }
         self.stage = Stage::Choose;
         self.over()
+    }
+
+    /// What the record of a joint descriptor says to each of its members: those it has done are done, the others go by
+    /// themselves, from their beginning. That is no harm: nothing they read was written.
+    fn disband(&mut self, shared: &Shared, first: usize, record: &CompletionRecord) {
+        let joined = std::mem::replace(&mut self.members[first].joined, 1);
+        let members = first..first + joined;
+        let len: u64 = self.members[members.clone()].iter().map(|member| member.course.rest().len()).sum();
+        let mut joint = Course::new(Ask::new(self.members[first].course.rest().template(), len));
+        let done = match joint.arrived_whole(record, shared.policy.on_fault) {
+            Next::Finished(_) => len,
+            _ => joint.done_in_front(),
+        };
+        let mut end = 0;
+        for i in members {
+            end += self.members[i].course.rest().len();
+            if end <= done {
+                self.members[i].course.device_did_it();
+                self.ended(i, Ok(Outcome::Done));
+            } else {
+                self.members[i].apart = true;
+            }
+        }
     }
 
     /// The outcome of a member whose record leaves nothing to do.
