@@ -54,6 +54,17 @@ pub enum OpenError {
         /// Its state.
         state: State,
     },
+    /// The device does not know programs' address spaces.
+    #[error(
+        "cannot open {queue}: {device} works without PASIDs and would take this program's addresses for others; boot with \
+         `intel_iommu=on,sm_on`, and load idxd with `sva=1`"
+    )]
+    NoPasids {
+        /// Which.
+        queue: String,
+        /// Its device.
+        device: String,
+    },
     /// The queue is the kernel's, or nobody's.
     #[error("cannot open {queue}: its type is {queue_type}; only queues of type user are for programs")]
     Type {

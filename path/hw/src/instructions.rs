@@ -1,6 +1,6 @@
 //! Which of the instructions for DSA there are: asked before any of them is used. Source: instructions.md §1.
 //!
-//! A processor that lacks one raises SIGILL, so none is executed without its token: [`Movdir64b`], [`Enqcmd`], [`Waitpkg`].
+//! A processor that lacks one raises SIGILL, so none is executed without its token, which stands beside it in `submit` and `wait`.
 
 use crate::cpuid::leaf;
 use crate::files::{Files, Live};
@@ -69,7 +69,7 @@ impl Instructions {
     }
 }
 
-/// Declares the token of an instruction.
+/// Declares the token of an instruction, beside the code that executes it.
 macro_rules! token {
     ($(#[$doc:meta])* $name:ident, $field:ident) => {
         $(#[$doc])*
@@ -79,44 +79,27 @@ macro_rules! token {
         impl $name {
             /// True if this machine has it.
             pub(crate) fn is_available() -> bool {
-                Instructions::here().$field
+                crate::instructions::Instructions::here().$field
             }
 
             /// The token, where [`is_available`](Self::is_available).
             pub(crate) fn new() -> Option<Self> {
-                Self::is_available().then_some($name(()))
+                // SAFETY: just asked.
+                Self::is_available().then(|| unsafe { Self::new_unchecked() })
+            }
+
+            /// The token, by whoever has found out.
+            ///
+            /// # Safety
+            ///
+            /// The instruction does not raise SIGILL here.
+            pub(crate) const unsafe fn new_unchecked() -> Self {
+                $name(())
             }
         }
     };
 }
-
-token! {
-    /// MOVDIR64B may be executed.
-    Movdir64b, movdir64b
-}
-token! {
-    /// ENQCMD may be executed.
-    Enqcmd, enqcmd
-}
-token! {
-    /// UMONITOR, UMWAIT and TPAUSE may be executed.
-    Waitpkg, waitpkg
-}
-
-/// The tokens of a machine.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tokens {
-    pub(crate) movdir64b: Option<Movdir64b>,
-    pub(crate) enqcmd: Option<Enqcmd>,
-    pub(crate) waitpkg: Option<Waitpkg>,
-}
-
-impl Tokens {
-    /// Of this machine.
-    pub(crate) fn here() -> Self {
-        Tokens { movdir64b: Movdir64b::new(), enqcmd: Enqcmd::new(), waitpkg: Waitpkg::new() }
-    }
-}
+pub(crate) use token;
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,9 @@ mod machine;
 mod open;
 mod page;
 mod portal;
+#[cfg(test)]
+#[path = "../../../ci/skip.rs"]
+mod skip;
 mod submit;
 mod trial;
 mod wait;

@@ -4,11 +4,12 @@ use crate::discover::{BUS, discover, discover_device};
 use crate::error::OpenError;
 use crate::files::{Files, Live};
 use crate::health::Evidence;
-use crate::instructions::Tokens;
 use crate::machine::{Device, Queue, QueueType, State};
 use crate::page::Page;
 use crate::portal::{HwPortal, Way};
+use crate::submit::{Enqcmd, Movdir64b};
 use crate::trial::{self, Trial};
+use crate::wait::Waitpkg;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -28,6 +29,20 @@ use telpher_portal::{Portal, QueueInfo, QueueMode};
 /// [`OpenError`] says what was attempted, what the machine said, and what to do.
 pub fn open(queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
     open_on(&Live::default(), Tokens::here(), queue)
+}
+
+/// The instructions there are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tokens {
+    movdir64b: Option<Movdir64b>,
+    enqcmd: Option<Enqcmd>,
+    waitpkg: Option<Waitpkg>,
+}
+
+impl Tokens {
+    fn here() -> Self {
+        Tokens { movdir64b: Movdir64b::new(), enqcmd: Enqcmd::new(), waitpkg: Waitpkg::new() }
+    }
 }
 
 /// The same on a tree of the machine's shape, with some of its instructions.
@@ -119,6 +134,9 @@ fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenError> {
         && queue.state == Some(State::Enabled)
     {
         return Err(OpenError::Type { queue: name, queue_type });
+    }
+    if device.pasid_enabled == Some(false) {
+        return Err(OpenError::NoPasids { queue: name, device: device.name.clone() });
     }
     if queue.state != Some(State::Enabled) {
         return Err(OpenError::Disabled { queue: name, device: device.name.clone() });

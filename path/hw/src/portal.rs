@@ -7,9 +7,9 @@
 #![allow(unsafe_code, reason = "the promise of an executor; calls the submission instructions on a mapped page")]
 
 use crate::health::Evidence;
-use crate::instructions::{Enqcmd, Movdir64b, Waitpkg};
 use crate::page::{Page, release};
-use crate::submit::rehearse;
+use crate::submit::{Enqcmd, Movdir64b, rehearse};
+use crate::wait::Waitpkg;
 use std::fs::File;
 use std::hint::spin_loop;
 use std::io::{self, Write};

@@ -2,11 +2,20 @@
 //! disassemblers then meet the same form everywhere.
 #![allow(unsafe_code, reason = "MOVDIR64B, ENQCMD and SFENCE")]
 
-use crate::instructions::{Enqcmd, Movdir64b};
+use crate::instructions::token;
 use std::arch::asm;
 use std::arch::x86_64::_mm_sfence;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode, Status, StatusByte};
 use telpher_portal::{Offer, RecordCell};
+
+token! {
+    /// MOVDIR64B may be executed.
+    Movdir64b, movdir64b
+}
+token! {
+    /// ENQCMD may be executed.
+    Enqcmd, enqcmd
+}
 
 /// Makes what this thread has stored before visible before what it submits: both instructions are weakly ordered, and the
 /// device reads memory, not this processor's store buffer. Source: instructions.md §3, §4, §6.
@@ -83,4 +92,65 @@ pub(crate) unsafe fn rehearse(slot: *mut u8, descriptor: &Descriptor) -> Offer {
     let record = unsafe { &*std::ptr::with_exposed_provenance::<RecordCell>(address) };
     record.complete(&CompletionRecord([StatusByte::new(Status::Success).0.into(), 0, 0, 0]));
     Offer::Taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skip::skip;
+
+    /// What becomes of a child that acts, as wait(2) tells it.
+    fn in_child(act: impl FnOnce() -> bool) -> i32 {
+        // SAFETY: the child touches memory of its own and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let held = act();
+            // SAFETY: ends the child without anything of its parent's being run.
+            unsafe { libc::_exit(i32::from(!held)) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status
+    }
+
+    /// Ordinary memory that begins on a slot.
+    #[repr(align(64))]
+    struct Slots([u8; 256]);
+
+    const DESCRIPTOR: Descriptor = Descriptor([0x1111, 2, 3, 4, 5, 6, 7, 0x8888_8888_8888_8888]);
+
+    /// The instruction itself, also where only CPUID hides it (a virtual machine): in ordinary memory it is a store.
+    #[test]
+    fn movdir64b_stores_the_64_bytes_and_no_more() {
+        let status = in_child(|| {
+            let mut memory = Slots([0xee; 256]);
+            // SAFETY: a child may find out; a signal ends it.
+            let movdir64b = unsafe { Movdir64b::new_unchecked() };
+            // SAFETY: an aligned slot of our own memory; nothing executes the descriptor.
+            let offer = unsafe { movdir64b.store(memory.0.as_mut_ptr().wrapping_add(64), &DESCRIPTOR) };
+            let memory = std::hint::black_box(&memory.0);
+            offer == Offer::Taken
+                && memory[..64].iter().chain(&memory[128..]).all(|byte| *byte == 0xee)
+                && memory[64..128] == DESCRIPTOR.to_bytes()
+        });
+        if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGILL {
+            return skip("movdir64b_stores_the_64_bytes_and_no_more", "the CPU has no MOVDIR64B");
+        }
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn enqcmd_where_no_queue_is_answers_retry() {
+        let Some(enqcmd) = Enqcmd::new() else {
+            return skip("enqcmd_where_no_queue_is_answers_retry", "the CPU has no ENQCMD");
+        };
+        let status = in_child(|| {
+            let mut memory = Slots([0; 256]);
+            // SAFETY: an aligned slot of our own memory, which is no queue.
+            unsafe { enqcmd.store(memory.0.as_mut_ptr(), &DESCRIPTOR) == Offer::Retry }
+        });
+        // A process without a PASID gets a fault for it (instructions.md §4).
+        assert!(status == 0 || libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status}");
+    }
 }

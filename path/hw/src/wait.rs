@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "UMONITOR, UMWAIT, TPAUSE and RDTSC")]
 
 use crate::cpuid::leaf;
-use crate::instructions::Waitpkg;
+use crate::instructions::token;
 use std::arch::asm;
 use std::arch::x86_64::_rdtsc;
 use std::hint::spin_loop;
@@ -16,6 +16,11 @@ const LIGHT: u32 = 1;
 /// How long the clocks are compared where the processor does not tell the frequency of its time stamp counter. Source: chosen; an
 /// error of a per mille, once in a process.
 const COMPARE: Duration = Duration::from_micros(200);
+
+token! {
+    /// UMONITOR, UMWAIT and TPAUSE may be executed.
+    Waitpkg, waitpkg
+}
 
 impl Waitpkg {
     /// Rests until the record's line is written, or the time is over, or the processor sees another reason. Looks at the

@@ -25,6 +25,7 @@ impl Tree {
             ("dsa0/errors", "00000000,00000000,00000000,00000000,00000000,00000000,00000000,00000000"),
             ("dsa0/op_cap", "00000000,00000000,00000000,00000000,00000000,00000000,00000001,003f027f"),
             ("dsa0/gen_cap", "0x40915f0107"),
+            ("dsa0/pasid_enabled", "1"),
             ("dsa0/numa_node", "1"),
             ("dsa0/max_transfer_size", "2147483648"),
             ("wq0.0/mode", "shared"),
@@ -183,7 +184,7 @@ fn a_full_queue_that_is_written_to_says_retry_and_takes_nothing() {
 #[test]
 fn every_fact_that_keeps_a_queue_from_working_has_its_sentence() {
     type Case = (fn(&Tree), &'static str, &'static str);
-    let cases: [Case; 13] = [
+    let cases: [Case; 14] = [
         (|_| {}, "wq0", "queues are named like wq0.1"),
         (|_| {}, "wq0.-1", "queues are named like wq0.1"),
         (|_| {}, "wq3.0", "no device dsa3; there is dsa0"),
@@ -191,6 +192,7 @@ fn every_fact_that_keeps_a_queue_from_working_has_its_sentence() {
         (|tree| fs::remove_dir_all(tree.0.join("sys")).unwrap(), "wq0.0", "modprobe idxd"),
         (|tree| tree.set("dsa0/state", "disabled"), "wq0.0", "dsa0 is disabled; configure and enable it"),
         (|tree| tree.set("dsa0/state", "halted"), "wq0.0", "dsa0 is halted; it has to be reset"),
+        (|tree| tree.set("dsa0/pasid_enabled", "0"), "wq0.0", "dsa0 works without PASIDs"),
         (|tree| tree.set("wq0.0/state", "disabled"), "wq0.0", "accel-config enable-wq dsa0/wq0.0"),
         (|tree| tree.set("wq0.0/type", "kernel"), "wq0.0", "its type is kernel"),
         (|tree| tree.set("wq0.0/mode", "both"), "wq0.0", "`mode` says nothing usable"),
