@@ -7,7 +7,7 @@ use telpher_abi::registers::{GenCap, OpCap};
 use telpher_portal::QueueMode;
 
 /// Answers by which the driver says that there is no value now: no such attribute on this kernel, not for this kind of queue,
-/// no node yet. Source: linux-abi §2, §5.
+/// no node yet. Source: K612 `sysfs.c`.
 const NO_VALUE: [i32; 4] = [libc::ENOENT, libc::EOPNOTSUPP, libc::ENXIO, libc::ENODEV];
 
 /// The attributes of one folder.
@@ -156,7 +156,8 @@ impl Value for [u64; 4] {
 }
 
 /// 256 bits: a bitmap of 32-bit words with commas between them, most significant first; on kernels before 6.0 (`errors`: 6.4)
-/// four 64-bit words with blanks between them, least significant first. Source: linux-abi §2.
+/// four 64-bit words with blanks between them, least significant first. Source: K612 `sysfs.c`; the
+/// older form is that of Linux 5.15 and 6.1.
 fn bits(text: &str) -> Option<[u64; 4]> {
     let mut words = [0; 4];
     if text.contains(' ') {

@@ -1,4 +1,4 @@
-//! Reading the driver's tree: which devices there are and how they are configured. Source: linux-abi §1–§5.
+//! Reading the driver's tree: which devices there are and how they are configured. Source: ABI.
 //!
 //! ```text
 //! /sys/bus/dsa/devices/dsa0 ─► ../../../devices/pci…/0000:6a:01.0/dsa0/{attributes, groupM.N, engineM.N, wqM.N}

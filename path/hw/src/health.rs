@@ -5,7 +5,7 @@
 //!
 //! | seen | meaning | source |
 //! |---|---|---|
-//! | device `halted` | stopped by an error | K612 `irq.c`, semantics-notes §9 |
+//! | device `halted` | stopped by an error | K612 `irq.c`; SPEC §5.7 |
 //! | device `disabled` | unbound or reset | K612 `device.c` |
 //! | queue `disabled` | unbound | K612 `device.c`, idxd_drv_disable_wq: drained and reset first |
 //! | `clients` 0, or another node of the name | disabled, and enabled anew | K612 `device.c`, `cdev.c` |
@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use telpher_abi::{DeviceError, Status, SwError};
 
-/// Longest attribute that is looked at: 256 bits as text. Source: linux-abi §2.
+/// Longest attribute that is looked at: 256 bits as text. Source: K612 `sysfs.c`, errors_show.
 const ATTRIBUTE_BYTES: usize = 128;
 
 /// The open attributes.
@@ -41,7 +41,7 @@ impl Evidence {
     pub(crate) fn of(files: &Live, device: &Device, queue: &Queue) -> Self {
         let devices = Path::new("/sys/bus/dsa/devices");
         let open = |path: PathBuf| File::open(files.at(&path)).ok();
-        // The driver calls the node `dsa/wq0.0`, and sysfs writes ! for the stroke. Source: linux-abi §1.
+        // The driver calls the node `dsa/wq0.0`, and sysfs writes ! for the stroke. Source: K612 `cdev.c`, idxd_cdev_devnode.
         let node = devices.join(&queue.name).join(format!("dsa!{}/dev", queue.name));
         Evidence {
             device: device.name.clone(),

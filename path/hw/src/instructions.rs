@@ -1,4 +1,4 @@
-//! Which of the instructions for DSA there are: asked before any of them is used. Source: instructions.md §1.
+//! Which of the instructions for DSA there are: asked before any of them is used. Source: SDM vol. 2, CPUID.
 //!
 //! A processor that lacks one raises SIGILL, so none is executed without its token, which stands beside it in `submit` and `wait`.
 

@@ -57,7 +57,7 @@ impl fmt::Display for State {
     }
 }
 
-/// One device. Source: linux-abi §2 for each attribute.
+/// One device. Source: ABI, `dsa<m>/…`, for each attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
     /// `dsa0`.
@@ -118,7 +118,7 @@ pub struct Device {
     pub queues: Vec<Queue>,
 }
 
-/// One group. Source: linux-abi §3.
+/// One group. Source: ABI, `group<m>.<n>/…`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
     /// `group0.1`.
@@ -141,7 +141,7 @@ pub struct Group {
     pub traffic_class_b: Option<u32>,
 }
 
-/// One engine. Source: linux-abi §4.
+/// One engine. Source: ABI, `engine<m>.<n>/…`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Engine {
     /// `engine0.1`.
@@ -173,7 +173,7 @@ impl fmt::Display for QueueType {
     }
 }
 
-/// One work queue. Source: linux-abi §5 for each attribute.
+/// One work queue. Source: ABI, `wq<m>.<n>/…`, for each attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Queue {
     /// `wq0.1`.

@@ -91,7 +91,7 @@ fn way(node: &File, mode: QueueMode, tokens: Tokens) -> (Way, Option<io::Error>)
 }
 
 /// Whether a mapped portal takes batches. The driver hides the operation where ordinary programs may not submit one, though the
-/// device takes it from those that may map its portal (linux-abi §7); so it is tried.
+/// device takes it from those that may map its portal (K612 `sysfs.c`, `cdev.c`); so it is tried.
 fn takes_batches(portal: &HwPortal) -> bool {
     portal.info().operations.contains(Opcode::Batch)
         || matches!(trial::batch(|submission| portal.try_offer(submission)), Trial::Ended(Status::Success))
@@ -163,7 +163,7 @@ fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenError> {
     })
 }
 
-/// What open(2)'s answer means. Source: linux-abi §7, §8.
+/// What open(2)'s answer means. Source: K612 `cdev.c`, idxd_cdev_open.
 fn opening(path: PathBuf, source: io::Error) -> OpenError {
     match source.raw_os_error().unwrap_or(0) {
         libc::ENOENT | libc::ENXIO => OpenError::NoNode { path, source },

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 use telpher_mem::Lineage;
 
-/// Bytes of a portal. Source: linux-abi §7.
+/// Bytes of a portal. Source: SPEC §3.3.
 const PORTAL_BYTES: usize = 4096;
 /// Bytes of a slot: what the instructions store.
 const SLOT_BYTES: usize = 64;
@@ -61,7 +61,7 @@ impl Page {
     }
 
     /// The next slot. Successive submissions go to different ones, since direct stores to one address stay in order and wait
-    /// for each other (instructions.md §3).
+    /// for each other (SDM vol. 2, MOVDIR64B).
     #[inline]
     pub(crate) fn slot(&self) -> *mut u8 {
         let offset = NEXT.get();
@@ -71,7 +71,7 @@ impl Page {
     }
 
     /// Puts ordinary memory in the portal's place: what any thread stores from here on reaches no device. A direct store is lost
-    /// there, and ENQCMD answers Retry (instructions.md §4).
+    /// there, and ENQCMD answers Retry (SDM vol. 2, ENQCMD).
     ///
     /// # Errors
     ///

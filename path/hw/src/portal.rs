@@ -14,8 +14,9 @@ use std::fs::File;
 use std::hint::spin_loop;
 use std::io::{self, Write};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
+use telpher_abi::{COMPLETION_RECORD_BYTES, Descriptor, Opcode};
 use telpher_mem::Lineage;
 use telpher_portal::{Health, Offer, Portal, QueueInfo, RecordCell, Submission, Watch};
 
@@ -52,8 +53,10 @@ pub(crate) struct HwPortal {
     evidence: Evidence,
     /// A forked child has neither the page nor the PASID.
     opened_in: Lineage,
-    /// Set before the portal is taken away, so that offers say Retry from then on.
+    /// Set before the portal is taken away, and once the driver refuses for good, so that offers say Retry from then on.
     closed: AtomicBool,
+    /// The errno by which the driver has refused for good; 0 while it has not.
+    refused: AtomicI32,
     /// Why it has stopped, once that is certain.
     stopped: OnceLock<String>,
 }
@@ -67,8 +70,8 @@ impl HwPortal {
         evidence: Evidence,
     ) -> Self {
         let opened_in = Lineage::current();
-        let (closed, stopped) = (AtomicBool::new(false), OnceLock::new());
-        HwPortal { info, way, waits, node, evidence, opened_in, closed, stopped }
+        let (closed, refused) = (AtomicBool::new(false), AtomicI32::new(0));
+        HwPortal { info, way, waits, node, evidence, opened_in, closed, refused, stopped: OnceLock::new() }
     }
 
     /// The same with other properties, as the queue has turned out to have them.
@@ -101,23 +104,51 @@ impl HwPortal {
     /// Lets the driver submit. Nothing is taken unless all 64 bytes are.
     fn call(&self, submission: &Submission) -> io::Result<Offer> {
         let Some(mut node) = self.node.as_ref() else { return Ok(Offer::Retry) };
-        match node.write(&submission.descriptor().to_bytes()) {
+        let descriptor = submission.descriptor();
+        match node.write(&descriptor.to_bytes()) {
             Ok(64) => Ok(Offer::Taken),
             Ok(_) => Ok(Offer::Retry),
-            // The queue is full. Source: linux-abi §7.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Offer::Retry),
-            Err(error) => Err(error),
+            Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
+                // The queue is full, or the kernel has other troubles for the moment. Source: K612 `cdev.c`, `submit.c`.
+                libc::EAGAIN | libc::EINTR | libc::ENOMEM => Ok(Offer::Retry),
+                // Nothing is wrong with the queue.
+                libc::EINVAL if !can_be_written(descriptor) => Err(error),
+                errno => {
+                    // Relaxed: `health` asks again and again, and says it with what it has found by itself.
+                    self.refused.store(errno, Ordering::Relaxed);
+                    self.closed.store(true, Ordering::Relaxed);
+                    Err(error)
+                }
+            },
         }
     }
 
+    /// Why the queue works no more, if anything says so.
+    fn why_stopped(&self) -> Option<String> {
+        self.evidence.stopped().or_else(|| match self.refused.load(Ordering::Relaxed) {
+            0 => None,
+            errno => {
+                let error = io::Error::from_raw_os_error(errno);
+                Some(format!("the driver refuses what is written to {}: {error}", self.info.name))
+            }
+        })
+    }
+
     /// Makes sure that nothing taken is executed any more, whatever becomes of the queue: no thread reaches it from here on,
-    /// and the driver waits for what is in progress when the last reference to the file goes (linux-abi §7, close).
+    /// and the driver waits for what is in progress when the last reference to the file goes (K612 `cdev.c`).
     fn retire(&self) -> io::Result<()> {
         // Relaxed: see `try_offer`.
         self.closed.store(true, Ordering::Relaxed);
         self.way.page().map_or(Ok(()), Page::disarm)?;
         self.node.as_ref().map_or(Ok(()), release)
     }
+}
+
+/// What the driver takes by write(): no batches, and no record that is not aligned, even if none is asked for. Source: K612
+/// `cdev.c`, idxd_submit_user_descriptor.
+fn can_be_written(descriptor: &Descriptor) -> bool {
+    let aligned = descriptor.completion_address().is_multiple_of(COMPLETION_RECORD_BYTES);
+    aligned && descriptor.opcode() != Opcode::Batch
 }
 
 // SAFETY: the device executes what its queue has taken once; the instructions and the driver keep nothing, and do not unwind.
@@ -129,7 +160,7 @@ unsafe impl Portal for HwPortal {
 
     #[inline]
     fn offer(&self, submission: &Submission) -> Offer {
-        // A Batch or a record that is not aligned cannot be written (EINVAL), which `QueueInfo` says beforehand.
+        // What cannot be written `QueueInfo` says beforehand; what else the driver refuses, `health` does.
         self.try_offer(submission).unwrap_or(Offer::Retry)
     }
 
@@ -152,7 +183,7 @@ unsafe impl Portal for HwPortal {
         if let Some(why) = self.stopped.get() {
             return Health::Stopped(why.clone());
         }
-        let Some(why) = self.evidence.stopped() else { return Health::Working };
+        let Some(why) = self.why_stopped() else { return Health::Working };
         match self.retire() {
             Ok(()) => Health::Stopped(self.stopped.get_or_init(|| why).clone()),
             // Not certain yet; whoever asks again tries again.

@@ -18,7 +18,7 @@ token! {
 }
 
 /// Makes what this thread has stored before visible before what it submits: both instructions are weakly ordered, and the
-/// device reads memory, not this processor's store buffer. Source: instructions.md §3, §4, §6.
+/// device reads memory, not this processor's store buffer. Source: SDM vol. 2, MOVDIR64B, ENQCMD.
 #[inline]
 fn fence() {
     // SAFETY: SFENCE is SSE, which every x86-64 has.
@@ -52,8 +52,8 @@ impl Enqcmd {
     #[inline]
     pub(crate) unsafe fn store(self, slot: *mut u8, descriptor: &Descriptor) -> Offer {
         if descriptor.0[0] & 0xffff_ffff != 0 {
-            // The processor puts PASID and privilege there itself, and faults if anything stands there. Source:
-            // instructions.md §4.
+            // The processor puts PASID and privilege there itself, and faults if anything stands there. Source: SDM
+            // vol. 2, ENQCMD.
             let clean = descriptor.with_pasid(0).with_trusted_reserved(0).with_privileged(false);
             // SAFETY: as the caller's; the low dword is zero now.
             return unsafe { self.store(slot, &clean) };
@@ -150,7 +150,7 @@ mod tests {
             // SAFETY: an aligned slot of our own memory, which is no queue.
             unsafe { enqcmd.store(memory.0.as_mut_ptr(), &DESCRIPTOR) == Offer::Retry }
         });
-        // A process without a PASID gets a fault for it (instructions.md §4).
+        // A process without a PASID gets a fault for it (SDM vol. 2, ENQCMD).
         assert!(status == 0 || libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status}");
     }
 }

@@ -1,4 +1,5 @@
-//! Light sleeps of the processor: UMONITOR, UMWAIT, TPAUSE, as bytes. Source: instructions.md §2, §5.
+//! Light sleeps of the processor: UMONITOR, UMWAIT, TPAUSE, as bytes. Source: SDM vol. 2, the pages of these
+//! instructions.
 #![allow(unsafe_code, reason = "UMONITOR, UMWAIT, TPAUSE and RDTSC")]
 
 use crate::cpuid::leaf;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use telpher_portal::RecordCell;
 
 /// State asked for: C0.1, the lighter one, which wakes faster. C0.2 saves more, and helps a sibling thread more, but costs up to a
-/// microsecond at the end of a wait. Source: instructions.md §5; the choice is assumed, nothing measured yet.
+/// microsecond at the end of a wait. Source: SDM vol. 2, UMWAIT; the choice is assumed, nothing measured yet.
 const LIGHT: u32 = 1;
 /// How long the clocks are compared where the processor does not tell the frequency of its time stamp counter. Source: chosen; an
 /// error of a per mille, once in a process.
@@ -78,7 +79,7 @@ fn ticks_per_microsecond() -> u64 {
     *TICKS.get_or_init(|| told().unwrap_or_else(measured).max(1))
 }
 
-/// What the processor tells: leaf 0x15, the ratio to a crystal and the crystal's frequency in Hz. Source: Intel SDM vol. 2, CPUID.
+/// What the processor tells: leaf 0x15, the ratio to a crystal and the crystal's frequency in Hz. Source: SDM vol. 2, CPUID.
 fn told() -> Option<u64> {
     let leaf = leaf(0x15);
     let product = u64::from(leaf.ecx).checked_mul(leaf.ebx.into())?;

@@ -182,6 +182,32 @@ fn a_full_queue_that_is_written_to_says_retry_and_takes_nothing() {
 }
 
 #[test]
+fn what_the_driver_refuses_for_good_is_not_lost_in_retries() {
+    let tree = Tree::new();
+    let (device, queue) = find(&Live::under(&tree.0), "wq0.0").unwrap();
+    let info = usable(&device, &queue).unwrap();
+    let written_to = |node: File| HwPortal::new(info.clone(), Way::Call, None, Some(node), Evidence::default());
+    let offer = |portal: &HwPortal, descriptor| {
+        // SAFETY: nothing here executes a descriptor.
+        portal.offer(&unsafe { Submission::vouch(descriptor) })
+    };
+    // A timer's file cannot be written: EINVAL, as the driver answers for what it does not take.
+    // SAFETY: a new descriptor.
+    let timer = unsafe { File::from_raw_fd(libc::timerfd_create(libc::CLOCK_MONOTONIC, 0)) };
+    let portal = written_to(timer);
+    for own_fault in [Descriptor::batch(0, 2), Descriptor::nop().with_completion_address(8)] {
+        assert_eq!((offer(&portal, own_fault), portal.health()), (Offer::Retry, Health::Working));
+    }
+    assert_eq!(offer(&portal, Descriptor::nop()), Offer::Retry);
+    let Health::Stopped(why) = portal.health() else { panic!("a queue that takes nothing is said to work") };
+    assert_eq!(why, "the driver refuses what is written to wq0.0: Invalid argument (os error 22)");
+    // Any other errno is never the descriptor's.
+    let portal = written_to(File::open("/dev/null").unwrap());
+    assert_eq!(offer(&portal, Descriptor::batch(0, 2)), Offer::Retry);
+    assert!(matches!(portal.health(), Health::Stopped(why) if why.contains("Bad file descriptor")));
+}
+
+#[test]
 fn every_fact_that_keeps_a_queue_from_working_has_its_sentence() {
     type Case = (fn(&Tree), &'static str, &'static str);
     let cases: [Case; 14] = [
