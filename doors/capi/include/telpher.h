@@ -200,8 +200,8 @@ typedef enum telpher_error {
     TELPHER_ERROR_NONSENSE = 10,    /* EPROTO: the device's record contradicts its descriptor */
     TELPHER_ERROR_ABANDONED = 11,   /* ECANCELED: behind a fence, because member at did not succeed */
     TELPHER_ERROR_DEADLINE = 12,    /* ETIMEDOUT: no answer within at nanoseconds; the ranges are still lent, see above */
-    TELPHER_ERROR_STOPPED = 13,     /* ENODEV: the queue stopped (halted, disabled, reset, left behind by a fork) during opcode, which
-                                     * cannot be done twice: a move whose ranges overlap, a raw descriptor */
+    TELPHER_ERROR_STOPPED = 13,     /* ENODEV: the queue stopped (halted, disabled, reset, left behind by a fork) during opcode,
+                                     * which cannot be done twice: a move whose ranges overlap, a raw descriptor */
     TELPHER_ERROR_OTHER = 255       /* one that this version of the header has no number for; telpher_last_error tells it */
 } telpher_error;
 
