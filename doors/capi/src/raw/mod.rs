@@ -1,8 +1,5 @@
 //! Memory of a C caller as the mover's buffers.
-#![allow(
-    unsafe_code,
-    reason = "C's pointers become buffers on the promise of who passed them; the exports hand it down"
-)]
+#![allow(unsafe_code, reason = "C's pointers become buffers on the promise of whoever passed them")]
 
 mod request;
 
