@@ -199,10 +199,14 @@ const PORTAL: usize = 4096;
 impl MappedPortal {
     /// Opens a queue's node and maps its portal.
     pub(crate) fn open(node: &Path, shared: bool) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).open(node)?;
+        Self::of(&File::options().read(true).write(true).open(node)?, shared)
+    }
+
+    /// Maps the portal of a queue whose node is open.
+    pub(crate) fn of(node: &File, shared: bool) -> io::Result<Self> {
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: a new mapping where the kernel likes it.
-        let page = unsafe { libc::mmap(std::ptr::null_mut(), PORTAL, libc::PROT_WRITE, flags, file.as_raw_fd(), 0) };
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), PORTAL, libc::PROT_WRITE, flags, node.as_raw_fd(), 0) };
         match NonNull::new(page) {
             Some(page) if page.as_ptr() != libc::MAP_FAILED => Ok(MappedPortal { page, shared }),
             _ => Err(io::Error::last_os_error()),

@@ -3,6 +3,7 @@
 //! ```text
 //! args ──► bench ──► sweep | ops | pollution ──► measure, distance, crossover
 //!            └─► report ──► table | json | csv on standard output, one HTML file
+//!      ──► doctor ──► record, patient, checks
 //!      ──► list
 //!      ──► run, trace ──► telpher-vdev
 //! ```
@@ -12,6 +13,7 @@
 
 mod args;
 mod bench;
+mod doctor;
 mod ffi;
 mod list;
 mod report;
@@ -38,6 +40,9 @@ fn main() -> ExitCode {
     };
     let outcome: Result<(), Box<dyn std::error::Error>> = match cli.command {
         args::Command::Bench(bench) => bench::run(&bench).map_err(Into::into),
+        args::Command::Doctor(args) => {
+            return doctor::run(&args).unwrap_or_else(|error| fail(&told(&error)));
+        }
         args::Command::List(list) => list::run(&list).map_err(Into::into),
         args::Command::Trace(args) => trace::run(&args).map_err(Into::into),
         args::Command::Run(args) => {

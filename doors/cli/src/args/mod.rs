@@ -1,6 +1,7 @@
 //! The command line: commands, options and their help.
 
 mod bench;
+mod doctor;
 mod error;
 pub(crate) mod operation;
 mod run;
@@ -10,6 +11,7 @@ pub(crate) mod values;
 pub(crate) use bench::{
     Bench, BenchKind, Format, Hint, MoverBench, OpsBench, Output, Pages, PollutionBench, Queue, RunBench, Sweep,
 };
+pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
@@ -32,6 +34,7 @@ Examples:
   telpher bench                         sweep sizes on the CPU and the modelled device, write telpher-bench.html
   telpher bench ops                     compare each operation with glibc and ISA-L on this machine
   telpher list --format json            what devices there are, in accel-config's JSON shape
+  telpher doctor                        why a real device does not come up, or is slow, and what to do
   telpher run --hardware spr-1 -- ./my-program      any DSA program, unmodified, on the model"
 )]
 pub(crate) struct Cli {
@@ -42,6 +45,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Bench(Box<Bench>),
+    Doctor(Doctor),
     List(List),
     Run(Box<Run>),
     Trace(Box<Trace>),

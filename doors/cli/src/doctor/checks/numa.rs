@@ -1,0 +1,45 @@
+//! Is a device near where this process runs?
+
+use super::super::causes;
+use super::super::finding::Finding;
+use super::super::patient::{NUMA, NumaNode, Patient, STATUS};
+use std::collections::BTreeSet;
+
+pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+    let Some(allowed) = p.process.cpus.as_ref().filter(|_| p.numa.len() > 1) else { return Vec::new() };
+    let served: Option<BTreeSet<u32>> = p.usable().map(|(device, _)| device.numa_node).collect();
+    // Devices of an unknown node may be anywhere, and without a queue there is more to mend than distance.
+    let Some(served) = served.filter(|served| !served.is_empty()) else { return Vec::new() };
+    let here = |node: &&NumaNode| node.cpus.iter().any(|cpu| allowed.contains(cpu));
+    let nodes: Vec<&NumaNode> = p.numa.iter().filter(here).collect();
+    let far: Vec<&NumaNode> = nodes.iter().copied().filter(|node| !served.contains(&node.number)).collect();
+    let distance = |node: &NumaNode| p.seen(&format!("{NUMA}/node{}/distance", node.number));
+    let devices = || {
+        let names: BTreeSet<&str> = p.usable().map(|(device, _)| device.name.as_str()).collect();
+        names.into_iter().map(|name| p.attribute(name, "numa_node")).collect::<Vec<_>>()
+    };
+    if far.len() == nodes.len() && !nodes.is_empty() {
+        let near = served.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        return vec![
+            Finding::of(&causes::QUEUES_FAR, "this process")
+                .seen(p.seen_line(STATUS, "Cpus_allowed_list:"))
+                .all_seen(devices())
+                .all_seen(far.iter().map(|node| distance(node)))
+                .because("Every descriptor and every byte crosses between sockets.")
+                .remedy(format!("numactl --cpunodebind={near} PROGRAM, or widen the cpuset it runs in"))
+                .remedy("or configure a device of its own node (`telpher list` shows them)"),
+        ];
+    }
+    // A device that is there and does not work has a finding of its own.
+    let idle: BTreeSet<u32> = p.devices().filter_map(|device| device.numa_node).collect();
+    far.iter()
+        .filter(|node| !idle.contains(&node.number))
+        .map(|node| {
+            Finding::of(&causes::NODE_WITHOUT_QUEUE, format!("node {}", node.number))
+                .all_seen(devices())
+                .seen(distance(node))
+                .remedy("let programs that use DSA run elsewhere (numactl --cpunodebind), or expect the longer way")
+                .remedy("if the node has a DSA that is not shown: enable it in the firmware setup of that socket")
+        })
+        .collect()
+}

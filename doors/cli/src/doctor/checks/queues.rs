@@ -1,0 +1,197 @@
+//! Is every queue that was configured enabled, and does it do what programs expect?
+
+use super::super::causes::{self, Cause};
+use super::super::finding::{Finding, Severity};
+use super::super::patient::Patient;
+use super::status;
+use telpher_hw::{Device, Queue, QueueType, State};
+use telpher_portal::QueueMode;
+
+/// The driver's default of a queue's largest transfer, in bytes. Source: linux-abi §5.
+const DEFAULT_TRANSFER: u64 = 2 << 20;
+/// Entries with which one queue reaches nearly full throughput. Source: Kuper et al., ASPLOS 2024, guideline G6.
+const ENOUGH_ENTRIES: u32 = 32;
+
+pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+    p.dsa
+        .queues()
+        .flat_map(|(device, queue)| match (device.state, queue.state) {
+            (Some(State::Halted) | None, _) | (_, None) => Vec::new(),
+            (Some(State::Enabled), Some(State::Enabled)) if queue.queue_type == Some(QueueType::User) => {
+                enabled(p, device, queue)
+            }
+            (_, Some(State::Disabled)) => disabled(p, device, queue).into_iter().collect(),
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+/// Only the kernel has queues, and nothing said so far explains it.
+pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<Finding> {
+    if p.usable().next().is_some() || before.iter().any(|finding| finding.severity == Severity::Error) {
+        return None;
+    }
+    let kernels: Vec<_> = p.dsa.queues().filter(|(_, queue)| queue.state == Some(State::Enabled)).collect();
+    let (device, queue) = kernels.first()?;
+    Some(
+        Finding::of(&causes::ONLY_KERNEL_QUEUES, &device.name)
+            .all_seen(kernels.iter().map(|(_, queue)| p.attribute(&queue.name, "type")))
+            .remedy(format!("accel-config disable-wq {}/{}", device.name, queue.name))
+            .remedy("give it type, name and driver again: --type=user --name=lane --driver-name=user, with mode, priority and threshold")
+            .remedy(format!("accel-config enable-wq {}/{}", device.name, queue.name)),
+    )
+}
+
+/// A cause, the attribute that shows it, and what to write there.
+type Gap = (&'static Cause, &'static str, String);
+
+/// What the configuration of a queue that is not enabled lacks.
+fn gap(p: &Patient<'_>, queue: &Queue) -> Option<Gap> {
+    let shared = queue.mode == Some(QueueMode::Shared);
+    let size = queue.size.unwrap_or(0);
+    if queue.queue_type == Some(QueueType::None) {
+        return Some((&causes::QUEUE_WITHOUT_TYPE, "type", "user".into()));
+    }
+    if queue.group.is_none() {
+        return Some((&causes::QUEUE_WITHOUT_GROUP, "group_id", "0".into()));
+    }
+    if size == 0 {
+        return Some((&causes::QUEUE_WITHOUT_SIZE, "size", ENOUGH_ENTRIES.to_string()));
+    }
+    if queue.label.is_none() {
+        return Some((&causes::QUEUE_WITHOUT_NAME, "name", "lane".into()));
+    }
+    if queue.priority == Some(0) {
+        return Some((&causes::PRIORITY_ZERO, "priority", "10".into()));
+    }
+    if shared && queue.threshold.unwrap_or(0) == 0 {
+        // Three quarters: the rest is for the kernel.
+        return Some((&causes::THRESHOLD_MISSING, "threshold", (size - size / 4).to_string()));
+    }
+    // Kernels before 6.7 have no such attribute.
+    let driver = p.attribute_text(&queue.name, "driver_name")?;
+    let for_programs = queue.queue_type == Some(QueueType::User);
+    let proper = if for_programs { "user" } else { "dmaengine" };
+    if driver.is_empty() {
+        Some((&causes::DRIVER_NAME_MISSING, "driver_name", proper.into()))
+    } else if for_programs != (driver == "user") {
+        Some((&causes::DRIVER_NAME_MISMATCH, "driver_name", proper.into()))
+    } else {
+        None
+    }
+}
+
+fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> {
+    let (name, size) = (&queue.name, queue.size.unwrap_or(0));
+    let untouched = size == 0 && queue.group.is_none() && queue.queue_type == Some(QueueType::None);
+    if untouched {
+        return None;
+    }
+    let enable = format!("accel-config enable-wq {}/{name}", device.name);
+    if let Some((cause, attribute, value)) = gap(p, queue) {
+        let finding = Finding::of(cause, name).seen(p.attribute(name, attribute)).seen(p.attribute(name, "state"));
+        let finding = match attribute {
+            "type" if size > 0 => finding.because(
+                "Size and group are what a queue keeps when it is disabled; mode, type, name, priority and threshold it forgets.",
+            ),
+            "driver_name" => finding.seen(p.attribute(name, "type")),
+            _ => finding,
+        };
+        // The size belongs to the device: it can be set only while that is disabled.
+        let first = (attribute == "size" && device.state == Some(State::Enabled))
+            .then(|| format!("accel-config disable-device {}    # the size is set while the device is disabled", device.name));
+        let write = format!("echo {value} > /sys/bus/dsa/devices/{name}/{attribute}");
+        let again = (attribute == "type").then(|| "then mode, name, priority, driver_name, and the threshold of a shared one".to_owned());
+        return Some(finding.all_remedies(first).remedy(write).all_remedies(again).remedy(enable));
+    }
+    // Of a disabled device no queue is enabled, and a device without shared virtual addressing has none for programs: both told.
+    let for_programs = queue.queue_type == Some(QueueType::User);
+    let shared = queue.mode == Some(QueueMode::Shared);
+    if device.state != Some(State::Enabled) || device.pasid_enabled == Some(false) && (for_programs || shared) {
+        return None;
+    }
+    if shared && p.cpu.lacks("enqcmd") {
+        return Some(
+            Finding::of(&causes::SHARED_UNSUPPORTED, name)
+                .seen(p.attribute(name, "mode"))
+                .seen(p.attribute(&device.name, "cmd_status"))
+                .because("/proc/cpuinfo does not list `enqcmd`.")
+                .remedy(format!("echo dedicated > /sys/bus/dsa/devices/{name}/mode"))
+                .remedy(enable),
+        );
+    }
+    let cause = Finding::of(&causes::QUEUE_NOT_ENABLED, name);
+    Some(match status::meaning(device.cmd_status.unwrap_or(0)) {
+        None => cause.seen(p.attribute(name, "state")).seen(p.attribute(&device.name, "cmd_status")).remedy(enable),
+        Some(meaning) => Finding::of(&causes::QUEUE_REFUSED, name)
+            .seen(p.attribute(name, "state"))
+            .seen(p.attribute(&device.name, "cmd_status"))
+            .all_seen(p.logged(&["idxd", name]))
+            .because(format!("The device's last command ended with {meaning}."))
+            .remedy("correct what that names (`telpher list` shows the configuration), then:")
+            .remedy(enable),
+    })
+}
+
+/// A queue for programs that works.
+fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let name = &queue.name;
+    let found = |cause: &Cause, attribute: &str| Finding::of(cause, name).seen(p.attribute(name, attribute));
+    let again = |what: &str| format!("accel-config disable-wq {0}/{name}; {what}; accel-config enable-wq {0}/{name}    # and all it forgets: type, name, …", device.name);
+    let set = |attribute: &str, value: &str| again(&format!("echo {value} > /sys/bus/dsa/devices/{name}/{attribute}"));
+    if p.nodes.get(name).is_some_and(|node| node.open == Some(libc::EBUSY)) {
+        findings.push(
+            found(&causes::QUEUE_BUSY, "clients")
+                .all_seen(p.holders(name))
+                .remedy(format!("fuser -v {}    # who has it", queue.node(device.kind).display()))
+                .remedy("end that program, configure one more dedicated queue, or a shared one"),
+        );
+    }
+    if queue.block_on_fault == Some(false) {
+        findings.push(if device.gen_cap.is_some_and(|cap| !cap.block_on_fault()) {
+            found(&causes::BLOCK_ON_FAULT_UNSUPPORTED, "block_on_fault")
+                .seen(p.attribute(&device.name, "gen_cap"))
+                .remedy("let programs clear the flag, touch their pages before, and finish partial copies; telpher's mover does")
+        } else if queue.prs_disable == Some(true) {
+            found(&causes::PAGE_REQUESTS_OFF, "prs_disable")
+                .seen(p.attribute(name, "block_on_fault"))
+                .remedy(set("prs_disable", "0"))
+        } else {
+            found(&causes::BLOCK_ON_FAULT_OFF, "block_on_fault")
+                .because("A page that is not present ends a descriptor with status 0x03; the program touches it and goes on.")
+                .remedy(set("block_on_fault", "1"))
+                .remedy("or leave it: for pages that are touched before, this is the faster way; telpher's mover takes either")
+        });
+    }
+    if queue.ats_disable == Some(true) {
+        findings.push(found(&causes::ADDRESS_CACHE_OFF, "ats_disable")
+            .because("Every access is translated by the IOMMU anew, and write faults are not reported.")
+            .remedy(set("ats_disable", "0")));
+    }
+    if queue.max_transfer.is_some_and(|most| most < DEFAULT_TRANSFER)
+        && device.max_transfer.is_none_or(|most| most >= DEFAULT_TRANSFER)
+    {
+        let most = device.max_transfer.unwrap_or(DEFAULT_TRANSFER);
+        findings.push(found(&causes::TRANSFER_LIMIT_LOW, "max_transfer_size")
+            .seen(p.attribute(&device.name, "max_transfer_size"))
+            .because("accel-config's sample app_profile.conf sets 16384.")
+            .remedy(set("max_transfer_size", &most.to_string())));
+    }
+    if queue.size.is_some_and(|size| size < ENOUGH_ENTRIES) {
+        findings.push(found(&causes::QUEUE_SMALL, "size")
+            .because("(Kuper et al., ASPLOS 2024, guideline G6; it matters to programs with many descriptors in flight.)")
+            .remedy(format!("disable the device, then: accel-config config-wq {}/{name} --wq-size={ENOUGH_ENTRIES}", device.name)));
+    }
+    if let (Some(all), Some(allowed)) = (device.op_cap, queue.op_config)
+        && !all.is_subset_of(&allowed)
+    {
+        let missing = telpher_abi::Opcode::ALL.iter().filter(|op| all.contains(**op) && !allowed.contains(**op));
+        let missing: Vec<&str> = missing.map(|op| op.name()).collect();
+        findings.push(found(&causes::OPERATIONS_RESTRICTED, "op_config")
+            .seen(p.attribute(&device.name, "op_cap"))
+            .because(format!("A descriptor with one of these ends with status 0x10: {}.", missing.join(", ")))
+            .remedy(again(&format!("cat /sys/bus/dsa/devices/{}/op_cap > /sys/bus/dsa/devices/{name}/op_config", device.name))));
+    }
+    findings
+}
