@@ -54,7 +54,7 @@ fn help_and_version_end_well_and_carry_examples() {
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
     }
     assert!(success(&["list", "--help"]).contains("accel-config"));
-    for command in ["run", "trace"] {
+    for command in ["doctor", "run", "trace"] {
         let text = success(&[command, "--help"]);
         assert!(text.contains("Examples:") && text.contains(&format!("telpher {command}")), "{text}");
     }

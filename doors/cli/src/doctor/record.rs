@@ -19,9 +19,10 @@ pub(super) fn here() -> Bundle {
     let recorder = Recorder::new(&live);
     let mut bundle = Bundle { emulated: std::env::var(ANNOUNCEMENT).ok(), messages: messages(), ..Bundle::new() };
     let patient = Patient::of(&recorder, &bundle);
-    let usable = patient.dsa.queues().filter(|(_, queue)| {
-        queue.state == Some(State::Enabled) && queue.queue_type == Some(QueueType::User)
-    });
+    let usable = patient
+        .dsa
+        .queues()
+        .filter(|(_, queue)| queue.state == Some(State::Enabled) && queue.queue_type == Some(QueueType::User));
     bundle.nodes = usable
         .map(|(device, queue)| {
             let path = queue.node(device.kind);

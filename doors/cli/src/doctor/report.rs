@@ -83,7 +83,12 @@ pub(super) fn causes(format: ListFormat) -> String {
     if format == ListFormat::Json {
         return serde_json::to_string_pretty(causes::ALL).expect("causes are plain data with string keys") + "\n";
     }
-    let mut table = Table::new(&[("stage", Align::Left), ("cause", Align::Left), ("as a rule", Align::Left), ("what is the matter", Align::Left)]);
+    let mut table = Table::new(&[
+        ("stage", Align::Left),
+        ("cause", Align::Left),
+        ("as a rule", Align::Left),
+        ("what is the matter", Align::Left),
+    ]);
     for cause in causes::ALL {
         table.row([cause.stage.name(), cause.id, cause.severity.name(), cause.what].map(String::from));
     }

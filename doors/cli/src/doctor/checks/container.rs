@@ -1,8 +1,8 @@
 //! Does a control group keep the program from what it needs?
 
-use super::super::causes;
-use super::super::finding::Finding;
-use super::super::patient::Patient;
+use crate::doctor::causes;
+use crate::doctor::finding::Finding;
+use crate::doctor::patient::Patient;
 
 /// A whole processor, in thousandths.
 const WHOLE: u64 = 1000;
@@ -22,7 +22,9 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
         findings.push(
             Finding::of(&causes::HUGETLB_LIMIT, "this process")
                 .all_seen(p.container.no_huge_pages.iter().map(|path| p.seen(path)))
-                .remedy("Kubernetes: resources.limits.hugepages-2Mi; otherwise: echo max > the file, in the group above"),
+                .remedy(
+                    "Kubernetes: resources.limits.hugepages-2Mi; otherwise: echo max > the file, in the group above",
+                ),
         );
     }
     findings

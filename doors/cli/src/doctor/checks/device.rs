@@ -1,9 +1,9 @@
 //! Do the devices work?
 
-use super::super::causes;
-use super::super::finding::{Finding, Severity};
-use super::super::patient::{PCI, Patient};
 use super::{groups, status};
+use crate::doctor::causes;
+use crate::doctor::finding::{Finding, Severity};
+use crate::doctor::patient::{PCI, Patient};
 use telpher_abi::{DeviceError, Opcode, Status, SwError};
 use telpher_hw::{Device, QueueType, State};
 
@@ -50,7 +50,10 @@ fn told(errors: SwError) -> String {
     let mut text = format!("Its code {code:#04x} means: {what}.");
     if errors.descriptor_valid() {
         let operation = Opcode::from_code(errors.operation());
-        text.push_str(&format!(" The descriptor was a {operation:?}, of the address space with PASID {}.", errors.pasid()));
+        text.push_str(&format!(
+            " The descriptor was a {operation:?}, of the address space with PASID {}.",
+            errors.pasid()
+        ));
     }
     if errors.wq_index_valid() {
         text.push_str(&format!(" It came by queue number {}.", errors.wq_index()));
@@ -66,8 +69,12 @@ fn advice(errors: SwError) -> &'static str {
         DeviceError::QueueOverflow => {
             "a program wrote more descriptors to a dedicated queue than it has entries: let it count those in flight, or use a larger queue"
         }
-        DeviceError::ConfigurationChange => "find what writes to the device's PCI configuration (setpci, vfio tools) while it is in use",
-        _ => "look for the program that had this address space at that time: its descriptor had no completion record that could be written",
+        DeviceError::ConfigurationChange => {
+            "find what writes to the device's PCI configuration (setpci, vfio tools) while it is in use"
+        }
+        _ => {
+            "look for the program that had this address space at that time: its descriptor had no completion record that could be written"
+        }
     }
 }
 
@@ -110,7 +117,7 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
                 .all_seen(queues)
                 .severity(if others { Severity::Note } else { Severity::Error })
                 .because(if others { "Others work; this one is idle." } else { "The driver starts devices so; a program or service has to configure them." })
-                .remedy(format!("telpher list --device model:spr --format json    # a configuration for four queues; as root: accel-config load-config -c FILE -e, with `dsa0`, `wq0.` … renamed to {name}"))
+                .remedy(format!("telpher list --device model:spr --format json > dsa.conf    # a configuration to begin with, for dsa0; then, as root: accel-config load-config -c dsa.conf -e"))
                 .all_remedies(by_hand(device)),
         );
     }
@@ -129,10 +136,16 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
             Finding::of(&causes::DEVICE_NOT_ENABLED, name)
                 .seen(p.attribute(name, "state"))
                 .seen(p.attribute(name, "cmd_status"))
-                .remedy(format!("accel-config enable-device {name}    # or: echo {name} > /sys/bus/dsa/drivers/idxd/bind"))
-                .all_remedies(device.queues.iter().filter(|queue| queue.queue_type == Some(QueueType::User)).map(|queue| {
-                    format!("accel-config enable-wq {name}/{}", queue.name)
-                })),
+                .remedy(format!(
+                    "accel-config enable-device {name}    # or: echo {name} > /sys/bus/dsa/drivers/idxd/bind"
+                ))
+                .all_remedies(
+                    device
+                        .queues
+                        .iter()
+                        .filter(|queue| queue.queue_type == Some(QueueType::User))
+                        .map(|queue| format!("accel-config enable-wq {name}/{}", queue.name)),
+                ),
         ),
     }
 }

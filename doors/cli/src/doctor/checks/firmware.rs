@@ -1,8 +1,8 @@
 //! Is there a device, and does the firmware describe what it needs?
 
-use super::super::causes;
-use super::super::finding::Finding;
-use super::super::patient::{Patient, PCI, TABLES};
+use crate::doctor::causes;
+use crate::doctor::finding::{Evidence, Finding};
+use crate::doctor::patient::{PCI, Patient, TABLES};
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let cpuinfo = || p.seen_line("/proc/cpuinfo", "model name");
@@ -30,20 +30,24 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .seen(p.listed(PCI))
                 .because("Intel's Xeons have it since the fourth generation (Sapphire Rapids).")
         };
-        return vec![finding.remedy("meanwhile, every command takes the software model: `--device model:spr`, or `telpher run -- PROGRAM`")];
+        return vec![finding.remedy(
+            "meanwhile, every command takes the software model: `--device model:spr`, or `telpher run -- PROGRAM`",
+        )];
     }
     let tables = p.iommu.tables.as_ref();
     if tables.is_some_and(|tables| !tables.iter().any(|table| table == "DMAR")) && p.lacks_sva() {
         let finding = if p.cpu.is_guest() {
             Finding::of(&causes::GUEST_WITHOUT_IOMMU, "the machine")
                 .seen(p.listed(TABLES))
-                .remedy("on the host: give the guest one with scalable mode (QEMU: `-device intel-iommu,intremap=on,\
-                         caching-mode=on,x-scalable-mode=on`), then boot the guest with `intel_iommu=on,sm_on`")
+                .remedy(
+                    "on the host: give the guest one with scalable mode (QEMU: `-device intel-iommu,intremap=on,\
+                         caching-mode=on,x-scalable-mode=on`), then boot the guest with `intel_iommu=on,sm_on`",
+                )
                 .remedy("without one, dedicated queues of kernel type still work, for the guest's kernel alone")
         } else {
-            Finding::of(&causes::VTD_OFF, "the machine")
-                .seen(p.listed(TABLES))
-                .remedy("firmware setup: enable `Intel VT for Directed I/O (VT-d)`, save, and boot with `intel_iommu=on,sm_on`")
+            Finding::of(&causes::VTD_OFF, "the machine").seen(p.listed(TABLES)).remedy(
+                "firmware setup: enable `Intel VT for Directed I/O (VT-d)`, save, and boot with `intel_iommu=on,sm_on`",
+            )
         };
         return vec![finding.all_seen(sva(p))];
     }
@@ -51,7 +55,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// What devices say of shared virtual addressing.
-pub(super) fn sva(p: &Patient<'_>) -> Vec<super::super::finding::Evidence> {
+pub(super) fn sva(p: &Patient<'_>) -> Vec<Evidence> {
     let without = p.devices().filter(|device| device.pasid_enabled == Some(false));
     without.map(|device| p.attribute(&device.name, "pasid_enabled")).collect()
 }

@@ -1,8 +1,8 @@
 //! Does every group have queues and engines, and does nothing lie idle?
 
-use super::super::causes;
-use super::super::finding::Finding;
-use super::super::patient::Patient;
+use crate::doctor::causes;
+use crate::doctor::finding::Finding;
+use crate::doctor::patient::Patient;
 use telpher_hw::{Device, Group, State};
 
 /// Highest version whose devices know one traffic class only, as Linux and DPDK use them. Source: semantics-notes §5.
@@ -83,7 +83,10 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
                 .seen(p.attribute(&group.name, "engines"))
                 .seen(p.attribute(&device.name, "max_read_buffers"))
                 .because(format!("An equal share for {engines} of its engines would be {share}."))
-                .remedy(format!("disable the device, then: accel-config config-group {}/{} --read-buffers-allowed={share}", device.name, group.name)),
+                .remedy(format!(
+                    "disable the device, then: accel-config config-group {}/{} --read-buffers-allowed={share}",
+                    device.name, group.name
+                )),
         );
     }
     let other = |class: Option<u32>| class.is_some_and(|class| class != 1);

@@ -1,8 +1,8 @@
 //! Are the instructions there by which programs submit and wait?
 
-use super::super::causes::{self, Cause};
-use super::super::finding::{Evidence, Finding};
-use super::super::patient::Patient;
+use crate::doctor::causes::{self, Cause};
+use crate::doctor::finding::{Evidence, Finding};
+use crate::doctor::patient::Patient;
 use telpher_portal::QueueMode;
 
 /// Kernels that keep ENQCMD from programs: from this one …
@@ -41,7 +41,9 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
         findings.push(
             lacking(&causes::UMWAIT_MISSING, "waitpkg")
                 .remedy("in a virtual machine: +waitpkg on QEMU, with -overcommit cpu-pm=on")
-                .remedy("elsewhere nothing: telpher waits with PAUSE, and sleeps until shortly before a long job is due"),
+                .remedy(
+                    "elsewhere nothing: telpher waits with PAUSE, and sleeps until shortly before a long job is due",
+                ),
         );
     }
     findings

@@ -1,8 +1,8 @@
 //! May the device use programs' addresses? The command line and the IOMMUs, if it may not.
 
-use super::super::causes;
-use super::super::finding::{Evidence, Finding};
-use super::super::patient::{IOMMUS, Patient};
+use crate::doctor::causes;
+use crate::doctor::finding::{Evidence, Finding};
+use crate::doctor::patient::{IOMMUS, Patient, Unit};
 
 /// Scalable mode (SMTS), bit of the extended capability register. Source: VT-d specification §11.4.3.
 const ECAP_SCALABLE: u32 = 43;
@@ -81,7 +81,7 @@ fn switched_off(p: &Patient<'_>) -> Option<Finding> {
 
 /// What an IOMMU cannot do, whatever the command line says.
 fn incapable(p: &Patient<'_>) -> Option<Finding> {
-    let seen = |units: &[&super::super::patient::Unit], register: &str| -> Vec<Evidence> {
+    let seen = |units: &[&Unit], register: &str| -> Vec<Evidence> {
         units.iter().map(|unit| p.seen(&format!("{}/{register}", unit.folder))).collect()
     };
     let without = p.iommu.without(|unit| unit.ecap, ECAP_SCALABLE);

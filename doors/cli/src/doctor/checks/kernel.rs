@@ -1,8 +1,8 @@
 //! Is the kernel new enough, and was it built with what is needed?
 
-use super::super::causes;
-use super::super::finding::{Evidence, Finding};
-use super::super::patient::{ModuleFile, Patient};
+use crate::doctor::causes;
+use crate::doctor::finding::{Evidence, Finding};
+use crate::doctor::patient::{ModuleFile, Patient};
 
 /// First version with the drivers `idxd`, `user` and `dmaengine` on the bus. Source: linux-abi §9.
 const OLDEST: (u32, u32) = (5, 15);
@@ -48,7 +48,8 @@ fn not_built(p: &Patient<'_>) -> Finding {
     let package = if p.kernel.release.as_deref().is_some_and(|release| release.contains("generic")) {
         "apt install linux-modules-extra-$(uname -r)    # Ubuntu keeps drivers of accelerators there".to_owned()
     } else {
-        "install the package with the rest of this kernel's modules (linux-modules-extra-…, kernel-modules-extra)".to_owned()
+        "install the package with the rest of this kernel's modules (linux-modules-extra-…, kernel-modules-extra)"
+            .to_owned()
     };
     Finding::of(&causes::DRIVER_NOT_BUILT, "the kernel")
         .seen(p.seen("/proc/sys/kernel/osrelease"))

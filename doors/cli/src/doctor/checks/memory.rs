@@ -1,14 +1,13 @@
 //! Are there huge pages for programs that want them?
 
-use super::super::causes;
-use super::super::finding::{Evidence, Finding};
-use super::super::patient::{Patient, TRANSPARENT};
+use crate::doctor::causes;
+use crate::doctor::finding::{Evidence, Finding};
+use crate::doctor::patient::{Patient, TRANSPARENT};
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let memory = &p.memory;
-    let pools = |file: &str| -> Vec<Evidence> {
-        memory.pools.iter().map(|pool| p.seen(&format!("{pool}/{file}"))).collect()
-    };
+    let pools =
+        |file: &str| -> Vec<Evidence> { memory.pools.iter().map(|pool| p.seen(&format!("{pool}/{file}"))).collect() };
     let remark = "DSA's own speed hardly depends on it (Kuper et al., ASPLOS 2024, Figure 8); DPDK and SPDK do not start without.";
     if memory.reserved > 0 && memory.free == 0 {
         return vec![

@@ -79,7 +79,7 @@ pub(crate) fn examine(p: &Patient<'_>) -> Examination {
         findings.extend(queues::examine(p));
         findings.extend(permissions::examine(p));
         findings.extend(submission::examine(p));
-        findings.extend(numa::examine(p));
+        findings.extend(numa::examine(p, &findings));
         findings.extend(instructions::examine(p));
         findings.extend(memory::examine(p));
         findings.extend(container::examine(p));
@@ -130,7 +130,8 @@ fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
         }
         Stage::Kernel => format!("Linux {}", known(p.kernel.release.as_deref().unwrap_or_default())),
         Stage::Boot => {
-            let telling = ["intel_iommu=", "iommu=", "idxd.", "pci=", "no5lvl", "module_blacklist=", "modprobe.blacklist="];
+            let telling =
+                ["intel_iommu=", "iommu=", "idxd.", "pci=", "no5lvl", "module_blacklist=", "modprobe.blacklist="];
             let words = p.boot.iter().filter(|word| telling.iter().any(|start| word.starts_with(start)));
             let words: Vec<&str> = words.map(String::as_str).collect();
             if words.is_empty() { "nothing about IOMMU or idxd on the command line".into() } else { words.join(" ") }
@@ -138,9 +139,19 @@ fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
         Stage::Iommu => {
             let units = p.iommu.units.as_ref().map_or(0, Vec::len);
             let sva = if p.lacks_sva() { "off" } else { "on" };
-            format!("{}; shared virtual addressing is {}", count(units, "unit"), if p.devices().next().is_some() { sva } else { "not known" })
+            format!(
+                "{}; shared virtual addressing is {}",
+                count(units, "unit"),
+                if p.devices().next().is_some() { sva } else { "not known" }
+            )
         }
-        Stage::Modules => if p.module.loaded { "idxd is there".into() } else { "idxd is not there".into() },
+        Stage::Modules => {
+            if p.module.loaded {
+                "idxd is there".into()
+            } else {
+                "idxd is not there".into()
+            }
+        }
         Stage::Device => {
             let states = p.devices().map(|device| {
                 let state = device.state.map_or("not known".into(), |state: State| state.to_string());
@@ -154,9 +165,9 @@ fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
             format!("{used} in use")
         }
         Stage::Engines => {
-            let all = p.devices().flat_map(|device| &device.engines);
-            let used = all.clone().filter(|engine| engine.group.is_some()).count();
-            format!("{used} of {} in a group", all.count())
+            let all = || p.devices().flat_map(|device| &device.engines);
+            let used = all().filter(|engine| engine.group.is_some()).count();
+            format!("{used} of {} in a group", all().count())
         }
         Stage::Queues => {
             let names: Vec<&str> = p.usable().map(|(_, queue)| queue.name.as_str()).collect();
@@ -165,10 +176,12 @@ fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
                 _ => format!("{} enabled for programs: {}", names.len(), names.join(", ")),
             }
         }
-        Stage::Permissions => match p.nodes.values().filter(|node| node.stat.is_none() && node.open.is_none()).count() {
-            _ if p.nodes.is_empty() => "no node to open".into(),
-            open => format!("{open} of {} open", count(p.nodes.len(), "node")),
-        },
+        Stage::Permissions => {
+            match p.nodes.values().filter(|node| node.stat.is_none() && node.open.is_none()).count() {
+                _ if p.nodes.is_empty() => "no node to open".into(),
+                open => format!("{open} of {} open", count(p.nodes.len(), "node")),
+            }
+        }
         Stage::Submission => {
             let asked = p.nodes.values().filter(|node| node.stat.is_none() && node.open.is_none());
             match (asked.clone().count(), asked.filter(|node| node.map.is_none()).count()) {
@@ -182,7 +195,11 @@ fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
             let there: Vec<&str> = wanted.into_iter().filter(|flag| p.cpu.flags.contains(*flag)).collect();
             if there.is_empty() { "none of movdir64b, enqcmd, waitpkg".into() } else { there.join(", ") }
         }
-        Stage::Memory => format!("{}, {} free", count(usize::try_from(p.memory.reserved).unwrap_or(usize::MAX), "huge page"), p.memory.free),
+        Stage::Memory => format!(
+            "{}, {} free",
+            count(usize::try_from(p.memory.reserved).unwrap_or(usize::MAX), "huge page"),
+            p.memory.free
+        ),
         Stage::Container => match &p.container.signs[..] {
             [] => "no sign of one".into(),
             signs => signs.join(", "),

@@ -1,8 +1,8 @@
 //! Does the driver have the functions?
 
-use super::super::causes;
-use super::super::finding::{Evidence, Finding, Severity};
-use super::super::patient::{Function, PCI, Patient};
+use crate::doctor::causes;
+use crate::doctor::finding::{Evidence, Finding, Severity};
+use crate::doctor::patient::{Function, PCI, Patient};
 
 pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
     let functions = p.functions.as_deref().unwrap_or_default();
@@ -62,10 +62,14 @@ fn not_loaded(p: &Patient<'_>) -> Finding {
     }
     let mut finding = Finding::of(&causes::MODULE_BLACKLISTED, "idxd");
     for (path, line) in &p.module.blacklisted {
-        finding = finding.seen(Evidence { source: path.clone(), says: line.clone() }).remedy(format!("take the line `{line}` out of {path}"));
+        finding = finding
+            .seen(Evidence { source: path.clone(), says: line.clone() })
+            .remedy(format!("take the line `{line}` out of {path}"));
     }
     for word in by_boot {
-        finding = finding.seen(p.seen("/proc/cmdline")).remedy(format!("take `{word}` from the kernel's command line, and boot anew"));
+        finding = finding
+            .seen(p.seen("/proc/cmdline"))
+            .remedy(format!("take `{word}` from the kernel's command line, and boot anew"));
     }
     finding.remedy("modprobe idxd")
 }
@@ -75,7 +79,10 @@ fn refused(p: &Patient<'_>, function: &Function) -> Finding {
     Finding::of(&causes::DRIVER_REFUSED_DEVICE, &function.address)
         .seen(p.linked(&format!("{folder}/driver")))
         .all_seen(p.logged(&["idxd", &function.address]))
-        .remedy(format!("echo {} > /sys/bus/pci/drivers/idxd/bind    # tries again; the error number says why not", function.address))
+        .remedy(format!(
+            "echo {} > /sys/bus/pci/drivers/idxd/bind    # tries again; the error number says why not",
+            function.address
+        ))
         .remedy(format!("dmesg | grep {}    # what the driver says", function.address))
         .remedy(format!("echo 1 > {folder}/reset    # if it says that the device does not answer or is halted"))
 }

@@ -1,11 +1,11 @@
 //! Is a device near where this process runs?
 
-use super::super::causes;
-use super::super::finding::Finding;
-use super::super::patient::{NUMA, NumaNode, Patient, STATUS};
+use crate::doctor::causes;
+use crate::doctor::finding::{Finding, Stage};
+use crate::doctor::patient::{NUMA, NumaNode, Patient, STATUS};
 use std::collections::BTreeSet;
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
     let Some(allowed) = p.process.cpus.as_ref().filter(|_| p.numa.len() > 1) else { return Vec::new() };
     let served: Option<BTreeSet<u32>> = p.usable().map(|(device, _)| device.numa_node).collect();
     // Devices of an unknown node may be anywhere, and without a queue there is more to mend than distance.
@@ -30,7 +30,10 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .remedy("or configure a device of its own node (`telpher list` shows them)"),
         ];
     }
-    // A device that is there and does not work has a finding of its own.
+    // A device that the driver does not have, or that does not work, has a finding of its own.
+    if before.iter().any(|finding| finding.stage <= Stage::Modules) {
+        return Vec::new();
+    }
     let idle: BTreeSet<u32> = p.devices().filter_map(|device| device.numa_node).collect();
     far.iter()
         .filter(|node| !idle.contains(&node.number))

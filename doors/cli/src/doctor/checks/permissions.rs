@@ -1,9 +1,9 @@
 //! May this process open the nodes of enabled queues?
 
-use super::super::bundle::Node;
-use super::super::causes;
-use super::super::finding::{Evidence, Finding};
-use super::super::patient::Patient;
+use crate::doctor::bundle::Node;
+use crate::doctor::causes;
+use crate::doctor::finding::{Evidence, Finding};
+use crate::doctor::patient::Patient;
 use std::io;
 use std::path::Path;
 

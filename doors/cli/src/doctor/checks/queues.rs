@@ -1,9 +1,9 @@
 //! Is every queue that was configured enabled, and does it do what programs expect?
 
-use super::super::causes::{self, Cause};
-use super::super::finding::{Finding, Severity};
-use super::super::patient::Patient;
 use super::status;
+use crate::doctor::causes::{self, Cause};
+use crate::doctor::finding::{Finding, Severity};
+use crate::doctor::patient::Patient;
 use telpher_hw::{Device, Queue, QueueType, State};
 use telpher_portal::QueueMode;
 
@@ -98,10 +98,12 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
             _ => finding,
         };
         // The size belongs to the device: it can be set only while that is disabled.
-        let first = (attribute == "size" && device.state == Some(State::Enabled))
-            .then(|| format!("accel-config disable-device {}    # the size is set while the device is disabled", device.name));
+        let first = (attribute == "size" && device.state == Some(State::Enabled)).then(|| {
+            format!("accel-config disable-device {}    # the size is set while the device is disabled", device.name)
+        });
         let write = format!("echo {value} > /sys/bus/dsa/devices/{name}/{attribute}");
-        let again = (attribute == "type").then(|| "then mode, name, priority, driver_name, and the threshold of a shared one".to_owned());
+        let again = (attribute == "type")
+            .then(|| "then mode, name, priority, driver_name, and the threshold of a shared one".to_owned());
         return Some(finding.all_remedies(first).remedy(write).all_remedies(again).remedy(enable));
     }
     // Of a disabled device no queue is enabled, and a device without shared virtual addressing has none for programs: both told.
@@ -138,7 +140,12 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
     let mut findings = Vec::new();
     let name = &queue.name;
     let found = |cause: &Cause, attribute: &str| Finding::of(cause, name).seen(p.attribute(name, attribute));
-    let again = |what: &str| format!("accel-config disable-wq {0}/{name}; {what}; accel-config enable-wq {0}/{name}    # and all it forgets: type, name, …", device.name);
+    let again = |what: &str| {
+        format!(
+            "accel-config disable-wq {0}/{name}; {what}; accel-config enable-wq {0}/{name}    # and all it forgets: type, name, …",
+            device.name
+        )
+    };
     let set = |attribute: &str, value: &str| again(&format!("echo {value} > /sys/bus/dsa/devices/{name}/{attribute}"));
     if p.nodes.get(name).is_some_and(|node| node.open == Some(libc::EBUSY)) {
         findings.push(
@@ -165,18 +172,22 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         });
     }
     if queue.ats_disable == Some(true) {
-        findings.push(found(&causes::ADDRESS_CACHE_OFF, "ats_disable")
-            .because("Every access is translated by the IOMMU anew, and write faults are not reported.")
-            .remedy(set("ats_disable", "0")));
+        findings.push(
+            found(&causes::ADDRESS_CACHE_OFF, "ats_disable")
+                .because("Every access is translated by the IOMMU anew, and write faults are not reported.")
+                .remedy(set("ats_disable", "0")),
+        );
     }
     if queue.max_transfer.is_some_and(|most| most < DEFAULT_TRANSFER)
         && device.max_transfer.is_none_or(|most| most >= DEFAULT_TRANSFER)
     {
         let most = device.max_transfer.unwrap_or(DEFAULT_TRANSFER);
-        findings.push(found(&causes::TRANSFER_LIMIT_LOW, "max_transfer_size")
-            .seen(p.attribute(&device.name, "max_transfer_size"))
-            .because("accel-config's sample app_profile.conf sets 16384.")
-            .remedy(set("max_transfer_size", &most.to_string())));
+        findings.push(
+            found(&causes::TRANSFER_LIMIT_LOW, "max_transfer_size")
+                .seen(p.attribute(&device.name, "max_transfer_size"))
+                .because("accel-config's sample app_profile.conf sets 16384.")
+                .remedy(set("max_transfer_size", &most.to_string())),
+        );
     }
     if queue.size.is_some_and(|size| size < ENOUGH_ENTRIES) {
         findings.push(found(&causes::QUEUE_SMALL, "size")
@@ -188,10 +199,15 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
     {
         let missing = telpher_abi::Opcode::ALL.iter().filter(|op| all.contains(**op) && !allowed.contains(**op));
         let missing: Vec<&str> = missing.map(|op| op.name()).collect();
-        findings.push(found(&causes::OPERATIONS_RESTRICTED, "op_config")
-            .seen(p.attribute(&device.name, "op_cap"))
-            .because(format!("A descriptor with one of these ends with status 0x10: {}.", missing.join(", ")))
-            .remedy(again(&format!("cat /sys/bus/dsa/devices/{}/op_cap > /sys/bus/dsa/devices/{name}/op_config", device.name))));
+        findings.push(
+            found(&causes::OPERATIONS_RESTRICTED, "op_config")
+                .seen(p.attribute(&device.name, "op_cap"))
+                .because(format!("A descriptor with one of these ends with status 0x10: {}.", missing.join(", ")))
+                .remedy(again(&format!(
+                    "cat /sys/bus/dsa/devices/{}/op_cap > /sys/bus/dsa/devices/{name}/op_config",
+                    device.name
+                ))),
+        );
     }
     findings
 }

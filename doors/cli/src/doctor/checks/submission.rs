@@ -1,9 +1,9 @@
 //! May portals be mapped? Since INTEL-SA-01084 the driver asks for CAP_SYS_RAWIO. Source: linux-abi §7.
 
-use super::super::causes;
-use super::super::finding::Finding;
-use super::super::patient::{Patient, STATUS, UID_MAP};
 use super::permissions::answered;
+use crate::doctor::causes;
+use crate::doctor::finding::Finding;
+use crate::doctor::patient::{Patient, STATUS, UID_MAP};
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let refused: Vec<_> = p
@@ -26,9 +26,9 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let service = "service: AmbientCapabilities=CAP_SYS_RAWIO, and CapabilityBoundingSet= must not exclude it";
     let container = "container: --cap-add SYS_RAWIO; Kubernetes: securityContext.capabilities.add: [\"SYS_RAWIO\"]";
     vec![if p.process.rawio == Some(true) && p.process.in_user_namespace {
-        held(of(&causes::RAWIO_OF_A_NAMESPACE))
-            .seen(p.seen(UID_MAP))
-            .remedy("run the program outside of the user namespace (not rootless, no userns-remap), or let it use write()")
+        held(of(&causes::RAWIO_OF_A_NAMESPACE)).seen(p.seen(UID_MAP)).remedy(
+            "run the program outside of the user namespace (not rootless, no userns-remap), or let it use write()",
+        )
     } else if p.process.rawio == Some(false) && p.process.rawio_reachable == Some(false) {
         held(of(&causes::RAWIO_OUT_OF_REACH)).seen(p.seen_line(STATUS, "CapBnd:")).remedy(container).remedy(service)
     } else {

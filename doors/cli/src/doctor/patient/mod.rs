@@ -3,8 +3,10 @@
 mod platform;
 mod process;
 
-pub(super) use platform::{Cpu, Function, Iommu, Kernel, Module, NumaNode, ModuleFile};
-pub(super) use process::{Container, Memory, Process, numbers};
+pub(super) use platform::{
+    Cpu, Function, IOMMUS, Iommu, Kernel, Module, ModuleFile, NUMA, NumaNode, PCI, TABLES, Unit,
+};
+pub(super) use process::{Container, Memory, Process, STATUS, TRANSPARENT, UID_MAP, numbers};
 
 use super::bundle::{Bundle, Node};
 use super::finding::Evidence;
@@ -146,9 +148,7 @@ impl<'a> Patient<'a> {
     pub(super) fn usable(&self) -> impl Iterator<Item = (&telpher_hw::Device, &Queue)> {
         let is_usable =
             |queue: &Queue| queue.state == Some(State::Enabled) && queue.queue_type == Some(QueueType::User);
-        self.dsa
-            .queues()
-            .filter(move |(device, queue)| device.state == Some(State::Enabled) && is_usable(queue))
+        self.dsa.queues().filter(move |(device, queue)| device.state == Some(State::Enabled) && is_usable(queue))
     }
 
     /// True if a device cannot use programs' addresses.

@@ -17,8 +17,6 @@ pub(crate) struct Process {
     pub(crate) in_user_namespace: bool,
     /// Processors it may run on; `None` if that is not known.
     pub(crate) cpus: Option<Vec<u32>>,
-    /// User, as far as a command can name it.
-    pub(crate) uid: Option<u32>,
 }
 
 /// Where a process reads about itself.
@@ -47,7 +45,6 @@ impl Process {
             rawio_reachable: capability("CapBnd"),
             in_user_namespace: !map.is_empty() && !whole,
             cpus: value("Cpus_allowed_list").map(|list| numbers(&list)),
-            uid: value("Uid").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()),
         }
     }
 }

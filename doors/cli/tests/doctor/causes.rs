@@ -1,0 +1,213 @@
+//! The trees: for each cause, how its machine differs from the healthy one. Several changes are one fact with what follows from
+//! it: without an IOMMU the driver turns shared virtual addressing off, and so on.
+
+use crate::tree::Change::{self, Gone, Link, Names, NoDevice, Node, Text, Without};
+
+/// A cause and its machine.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) id: &'static str,
+    pub(crate) changes: &'static [&'static [Change]],
+}
+
+macro_rules! cases {
+    ($($id:literal: $($changes:expr),+;)+) => {
+        pub(crate) const CASES: &[Case] = &[$(Case { id: $id, changes: &[$($changes),+] }),+];
+    };
+}
+
+/// No DSA on the PCI bus, and so nothing on the driver's.
+const NO_DEVICE: &[Change] = &[Names("/sys/bus/pci/devices", &["0000:00:00.0"]), Names("/sys/bus/dsa/devices", &[])];
+
+/// The driver is not there.
+const NO_DRIVER: &[Change] = &[
+    Gone("/sys/module/idxd"),
+    Gone("/sys/bus/dsa"),
+    Gone("/sys/bus/dsa/drivers"),
+    Gone("/sys/bus/pci/devices/0000:6a:01.0/driver"),
+    Gone("/sys/bus/pci/devices/0000:e7:01.0/driver"),
+    Names("/sys/bus/dsa/devices", &[]),
+];
+
+/// The driver could not turn shared virtual addressing on, and refused queues for programs.
+const NO_SVA: &[Change] = &[
+    Text("/sys/bus/dsa/devices/dsa0/pasid_enabled", "0"),
+    Text("/sys/bus/dsa/devices/dsa2/pasid_enabled", "0"),
+    Text("/sys/bus/dsa/devices/wq0.0/state", "disabled"),
+    Text("/sys/bus/dsa/devices/wq0.1/state", "disabled"),
+    Text("/sys/bus/dsa/devices/wq2.0/state", "disabled"),
+    Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80110000"),
+    Text("/sys/bus/dsa/devices/dsa2/cmd_status", "0x80110000"),
+];
+
+const NO_IOMMU: &[Change] = &[Names("/sys/class/iommu", &[])];
+
+/// Another driver has the second function, and the device is gone from the bus.
+const NO_DSA2: &[Change] = &[Names(
+    "/sys/bus/dsa/devices",
+    &["dsa0", "engine0.0", "engine0.1", "engine0.2", "engine0.3", "group0.0", "wq0.0", "wq0.1"],
+)];
+
+const DSA2_DISABLED: &[Change] =
+    &[Text("/sys/bus/dsa/devices/dsa2/state", "disabled"), Text("/sys/bus/dsa/devices/wq2.0/state", "disabled")];
+
+const SHARED_DISABLED: &[Change] = &[Text("/sys/bus/dsa/devices/wq0.0/state", "disabled")];
+const DEDICATED_DISABLED: &[Change] = &[Text("/sys/bus/dsa/devices/wq0.1/state", "disabled")];
+
+const UNMAPPABLE: &[Change] = &[Node("wq0.0", "map", 1), Node("wq0.1", "map", 1), Node("wq2.0", "map", 1)];
+
+const CMDLINE: &str = "/proc/cmdline";
+const CPUINFO: &str = "/proc/cpuinfo";
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+const STATUS: &str = "/proc/self/status";
+
+const GUEST: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon\nflags\t\t: fpu la57 movdir64b enqcmd waitpkg hypervisor";
+const WITHOUT_ENQCMD: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon\nflags\t\t: fpu la57 movdir64b waitpkg";
+
+cases! {
+    "processor-without-dsa": NO_DEVICE, &[Text(CPUINFO, "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: EPYC\nflags\t\t: fpu sse2")];
+    "device-not-enumerated": NO_DEVICE;
+    "guest-without-device": NO_DEVICE, &[Text(CPUINFO, GUEST)];
+    "vtd-off": &[Without("/sys/firmware/acpi/tables", "DMAR")], NO_IOMMU, NO_SVA;
+    "guest-without-iommu": &[Without("/sys/firmware/acpi/tables", "DMAR"), Text(CPUINFO, GUEST)], NO_IOMMU, NO_SVA;
+
+    "kernel-too-old": &[Text(RELEASE, "5.10.134-16.1.al8.x86_64")];
+    "driver-not-built": &[Text("/lib/modules/6.12.1-amd64/modules.dep", "kernel/drivers/dma/ioat/ioatdma.ko:")], NO_DRIVER;
+    "svm-not-built": &[Text("/boot/config-6.12.1-amd64", "CONFIG_INTEL_IOMMU=y\nCONFIG_INTEL_IDXD=m")], NO_SVA;
+
+    "iommu-switched-off": &[Text(CMDLINE, "ro intel_iommu=off")], NO_IOMMU, NO_SVA;
+    "iommu-not-switched-on": &[Text(CMDLINE, "ro quiet")], NO_IOMMU, NO_SVA;
+    "scalable-mode-off": &[Text(CMDLINE, "ro intel_iommu=on")], NO_SVA;
+    "ats-off": &[Text(CMDLINE, "ro intel_iommu=on,sm_on pci=noats")], NO_SVA;
+
+    "iommu-without-scalable-mode": &[Text("/sys/class/iommu/dmar1/intel-iommu/ecap", "f050df")], NO_SVA;
+    "iommu-features-differ": &[Text("/sys/class/iommu/dmar1/intel-iommu/ecap", "3eee9e86f050df")], NO_SVA;
+    "five-level-paging": &[Text("/sys/class/iommu/dmar0/intel-iommu/cap", "9ed008c40780c66")], NO_SVA;
+    "sva-off": NO_SVA;
+
+    "sva-parameter-off": &[Text("/sys/module/idxd/parameters/sva", "N")], NO_SVA;
+    "module-blacklisted": &[Text("/etc/modprobe.d/local.conf", "# kept off\nblacklist idxd")], NO_DRIVER;
+    "module-not-loaded": NO_DRIVER;
+    "bound-to-vfio": &[Link("/sys/bus/pci/devices/0000:e7:01.0/driver", "../../../bus/pci/drivers/vfio-pci")], NO_DSA2;
+    "bound-to-uio": &[Link("/sys/bus/pci/devices/0000:e7:01.0/driver", "../../../bus/pci/drivers/uio_pci_generic")], NO_DSA2;
+    "driver-refused-device": &[Gone("/sys/bus/pci/devices/0000:e7:01.0/driver")], NO_DSA2;
+
+    "device-halted": &[Text("/sys/bus/dsa/devices/dsa2/state", "halted")];
+    "device-error": &[Text("/sys/bus/dsa/devices/dsa0/errors",
+        "00000000,00000000,00000000,00000000,00000000,00000000,00000000,0001530d")];
+    "device-not-configured": DSA2_DISABLED, &[
+        Text("/sys/bus/dsa/devices/group2.0/work_queues", ""),
+        Text("/sys/bus/dsa/devices/group2.0/engines", ""),
+        Text("/sys/bus/dsa/devices/engine2.0/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/engine2.1/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/engine2.2/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/engine2.3/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/wq2.0/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/wq2.0/size", "0"),
+        Text("/sys/bus/dsa/devices/wq2.0/type", "none"),
+    ];
+    "device-fixed": DSA2_DISABLED, &[Text("/sys/bus/dsa/devices/dsa2/configurable", "0")];
+    "device-not-enabled": DSA2_DISABLED;
+    "device-refused": DSA2_DISABLED, &[Text("/sys/bus/dsa/devices/dsa2/cmd_status", "0x18")];
+    "node-unknown": &[Text("/sys/bus/dsa/devices/dsa2/numa_node", "-1")];
+
+    "group-without-queue": DSA2_DISABLED, &[
+        Text("/sys/bus/dsa/devices/group2.0/engines", "engine2.0 engine2.1 engine2.2"),
+        Text("/sys/bus/dsa/devices/group2.1/engines", "engine2.3"),
+        Text("/sys/bus/dsa/devices/engine2.3/group_id", "1"),
+        Text("/sys/bus/dsa/devices/dsa2/cmd_status", "0x15"),
+    ];
+    "read-buffers-few": &[Text("/sys/bus/dsa/devices/group0.0/read_buffers_allowed", "16")];
+    "traffic-class": &[Text("/sys/bus/dsa/devices/group0.0/traffic_class_b", "0")];
+    "group-without-engine": DSA2_DISABLED, &[
+        Text("/sys/bus/dsa/devices/group2.0/engines", ""),
+        Text("/sys/bus/dsa/devices/engine2.0/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/engine2.1/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/engine2.2/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/engine2.3/group_id", "-1"),
+    ];
+    "engines-idle": &[
+        Text("/sys/bus/dsa/devices/engine2.3/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/group2.0/engines", "engine2.0 engine2.1 engine2.2"),
+    ];
+
+    "queue-without-type": DEDICATED_DISABLED, &[
+        Text("/sys/bus/dsa/devices/wq0.1/type", "none"),
+        Text("/sys/bus/dsa/devices/wq0.1/name", ""),
+        Text("/sys/bus/dsa/devices/wq0.1/mode", "shared"),
+        Text("/sys/bus/dsa/devices/wq0.1/priority", "0"),
+    ];
+    "queue-without-group": DEDICATED_DISABLED, &[
+        Text("/sys/bus/dsa/devices/wq0.1/group_id", "-1"),
+        Text("/sys/bus/dsa/devices/group0.0/work_queues", "wq0.0"),
+    ];
+    "queue-without-size": DEDICATED_DISABLED, &[Text("/sys/bus/dsa/devices/wq0.1/size", "0")];
+    "queue-without-name": DEDICATED_DISABLED, &[Text("/sys/bus/dsa/devices/wq0.1/name", "")];
+    "driver-name-missing": DEDICATED_DISABLED, &[
+        Text("/sys/bus/dsa/devices/wq0.1/driver_name", ""),
+        Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80200000"),
+    ];
+    "driver-name-mismatch": DEDICATED_DISABLED, &[Text("/sys/bus/dsa/devices/wq0.1/driver_name", "dmaengine")];
+    "threshold-missing": SHARED_DISABLED, &[
+        Text("/sys/bus/dsa/devices/wq0.0/threshold", "0"),
+        Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80060000"),
+    ];
+    "priority-zero": DEDICATED_DISABLED, &[Text("/sys/bus/dsa/devices/wq0.1/priority", "0")];
+    "shared-unsupported": SHARED_DISABLED, &[
+        Text(CPUINFO, WITHOUT_ENQCMD),
+        Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80050000"),
+    ];
+    "queue-refused": DEDICATED_DISABLED, &[Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80070000")];
+    "queue-not-enabled": DEDICATED_DISABLED;
+    "only-kernel-queues": &[
+        Text("/sys/bus/dsa/devices/wq0.0/type", "kernel"),
+        Text("/sys/bus/dsa/devices/wq0.1/type", "kernel"),
+        Text("/sys/bus/dsa/devices/wq2.0/type", "kernel"),
+        Text("/sys/bus/dsa/devices/wq0.0/driver_name", "dmaengine"),
+        Text("/sys/bus/dsa/devices/wq0.1/driver_name", "dmaengine"),
+        Text("/sys/bus/dsa/devices/wq2.0/driver_name", "dmaengine"),
+    ];
+    "queue-busy": &[Node("wq0.1", "open", 16), Text("/sys/bus/dsa/devices/wq0.1/clients", "1")];
+    "block-on-fault-off": &[Text("/sys/bus/dsa/devices/wq0.1/block_on_fault", "0")];
+    "block-on-fault-unsupported": &[
+        Text("/sys/bus/dsa/devices/dsa2/gen_cap", "0x40915f010e"),
+        Text("/sys/bus/dsa/devices/wq2.0/block_on_fault", "0"),
+    ];
+    "page-requests-off": &[
+        Text("/sys/bus/dsa/devices/wq0.1/prs_disable", "1"),
+        Text("/sys/bus/dsa/devices/wq0.1/block_on_fault", "0"),
+    ];
+    "address-cache-off": &[Text("/sys/bus/dsa/devices/wq0.1/ats_disable", "1")];
+    "transfer-limit-low": &[Text("/sys/bus/dsa/devices/wq0.1/max_transfer_size", "16384")];
+    "queue-small": &[Text("/sys/bus/dsa/devices/wq0.1/size", "16")];
+    "operations-restricted": &[Text("/sys/bus/dsa/devices/wq0.1/op_config",
+        "00000000,00000000,00000000,00000000,00000000,00000000,00000000,0000001d")];
+
+    "node-missing": &[Node("wq0.1", "stat", 2)];
+    "node-not-a-device": &[NoDevice("wq0.1")];
+    "node-permission": &[Node("wq0.1", "open", 13)];
+    "device-cgroup": &[Node("wq0.1", "open", 1)];
+    "no-pasid": &[Node("wq0.1", "open", 28)];
+    "open-failed": &[Node("wq0.1", "open", 6)];
+
+    "rawio-missing": UNMAPPABLE, &[Text(STATUS, "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nCapBnd:\t000001ffffffffff\nCpus_allowed_list:\t0-111")];
+    "rawio-out-of-reach": UNMAPPABLE, &[Text(STATUS, "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\nCapBnd:\t00000000a80425fb\nCpus_allowed_list:\t0-111")];
+    "rawio-of-a-namespace": UNMAPPABLE, &[Text("/proc/self/uid_map", "0 100000 65536")];
+
+    "queues-far": &[Text(STATUS, "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\nCpus_allowed_list:\t112-167")];
+    "node-without-queue": &[Text("/sys/bus/dsa/devices/dsa2/numa_node", "0")];
+
+    "movdir64b-missing": &[Text(CPUINFO, "vendor_id\t: GenuineIntel\nmodel name\t: Xeon\nflags\t\t: fpu enqcmd waitpkg")];
+    "enqcmd-masked": &[Text(CPUINFO, WITHOUT_ENQCMD), Text(RELEASE, "5.15.0-91-generic")];
+    "enqcmd-missing": &[Text(CPUINFO, WITHOUT_ENQCMD)];
+    "umwait-missing": &[Text(CPUINFO, "vendor_id\t: GenuineIntel\nmodel name\t: Xeon\nflags\t\t: fpu movdir64b enqcmd")];
+
+    "huge-pages-none": &[
+        Text("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0"),
+        Text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0"),
+        Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"),
+    ];
+    "huge-pages-used-up": &[Text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0")];
+    "cpu-quota": &[Text("/sys/fs/cgroup/user.slice/cpu.max", "50000 100000")];
+    "hugetlb-limit": &[Text("/sys/fs/cgroup/user.slice/hugetlb.2MB.max", "0")];
+}

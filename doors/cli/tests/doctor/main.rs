@@ -1,0 +1,211 @@
+//! `telpher doctor`: every cause it knows has a tree that differs from a healthy one in that fact and in what follows from it,
+//! and the doctor finds that cause and no other.
+//!
+//! `healthy.json` is a bundle of a machine with two sockets in use, two devices and three queues, put together from the
+//! driver's tables (no machine of anybody's). The causes come from the driver's own checks and from public tickets:
+//! intel/idxd-config 5, 9, 11, 15, 16, 29, 40, 46, 54, 73, 78; intel/DML 25, 32, 41; intel/qpl 19, 50; spdk/spdk 2076, 2316;
+//! intel/dsa-perf-micros 2; intel/intel-device-plugins-for-kubernetes 1779, 1836.
+
+mod causes;
+mod tree;
+
+use causes::{CASES, Case};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tree::Tree;
+
+fn telpher(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_telpher")).args(args).output().expect("the binary runs")
+}
+
+/// A file of the tests' own.
+fn file(name: &str) -> PathBuf {
+    let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor");
+    std::fs::create_dir_all(&room).expect("a folder for what the tests write");
+    room.join(name)
+}
+
+/// What the doctor says of a tree, and its exit code.
+fn examined(name: &str, tree: &Tree) -> (Value, i32) {
+    let path = file(&format!("{name}.json"));
+    std::fs::write(&path, tree.text()).expect("room for a bundle");
+    let output = telpher(&["doctor", "--format", "json", "--bundle", path.to_str().expect("a path in UTF-8")]);
+    let said = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{name}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (said, output.status.code().expect("no signal"))
+}
+
+fn ids(said: &Value) -> Vec<&str> {
+    let findings = said["findings"].as_array().expect("findings");
+    findings.iter().map(|finding| finding["id"].as_str().expect("a name")).collect()
+}
+
+#[test]
+fn a_healthy_machine_has_no_finding() {
+    let (said, code) = examined("healthy", &Tree::healthy());
+    assert_eq!((ids(&said), code), (vec![], 0), "{said:#}");
+    assert!(said["worst"].is_null());
+    let walk = said["walk"].as_array().expect("a walk");
+    assert!(walk.len() == 15 && walk.iter().all(|step| step["state"] == "fine"), "{said:#}");
+}
+
+#[test]
+fn each_cause_is_found_in_its_tree_and_nothing_else_is() {
+    let mut wrong = Vec::new();
+    for Case { id, changes } in CASES {
+        let mut tree = Tree::healthy();
+        for change in changes.iter().flat_map(|some| some.iter()) {
+            tree.change(change);
+        }
+        let (said, code) = examined(id, &tree);
+        if ids(&said) != [*id] {
+            wrong.push(format!("{id}: found {:?}", ids(&said)));
+            continue;
+        }
+        let finding = &said["findings"][0];
+        let expected = match finding["severity"].as_str() {
+            Some("note") => 0,
+            Some("warning") => 2,
+            _ => 3,
+        };
+        let texts = |key: &str| finding[key].as_array().map_or(0, Vec::len);
+        let shown = finding["evidence"].as_array().into_iter().flatten().any(|evidence| {
+            let source = evidence["source"].as_str().unwrap_or_default();
+            tree.changed(source)
+        });
+        if code != expected || texts("remedy") == 0 || !shown {
+            wrong.push(format!(
+                "{id}: exit {code} for {expected}, {} steps, evidence shows the change: {shown}",
+                texts("remedy")
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_cause_has_its_tree() {
+    let output = telpher(&["doctor", "--causes", "--format", "json"]);
+    let table: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+    let known: BTreeSet<&str> =
+        table.as_array().expect("causes").iter().filter_map(|cause| cause["id"].as_str()).collect();
+    let tested: BTreeSet<&str> = CASES.iter().map(|case| case.id).collect();
+    assert_eq!(known, tested);
+    assert!(known.len() >= 20);
+    // The same for people.
+    let text = String::from_utf8(telpher(&["doctor", "--causes"]).stdout).expect("text");
+    assert!(known.iter().all(|id| text.contains(id)), "{text}");
+}
+
+#[test]
+fn two_causes_are_told_in_the_order_of_the_walk() {
+    let mut tree = Tree::healthy();
+    for id in ["umwait-missing", "threshold-missing", "read-buffers-few"] {
+        let case = CASES.iter().find(|case| case.id == id).expect("a case");
+        case.changes.iter().flat_map(|some| some.iter()).for_each(|change| tree.change(change));
+    }
+    let (said, code) = examined("several", &tree);
+    assert_eq!((ids(&said), code), (vec!["read-buffers-few", "threshold-missing", "umwait-missing"], 3), "{said:#}");
+    assert_eq!(said["worst"], "error");
+}
+
+#[test]
+fn people_read_cause_evidence_and_remedy() {
+    let mut tree = Tree::healthy();
+    let case = CASES.iter().find(|case| case.id == "threshold-missing").expect("a case");
+    case.changes.iter().flat_map(|some| some.iter()).for_each(|change| tree.change(change));
+    let path = file("text.json");
+    std::fs::write(&path, tree.text()).expect("room for a bundle");
+    let output = telpher(&["doctor", "--bundle", path.to_str().expect("a path in UTF-8")]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    for words in [
+        "ERROR wq0.0: threshold-missing",
+        "/sys/bus/dsa/devices/wq0.0/threshold: 0",
+        "echo 48 > /sys/bus/dsa/devices/wq0.0/threshold",
+        "accel-config enable-wq dsa0/wq0.0",
+        "1 error, 0 warnings, 0 notes",
+        "queues        1 finding",
+        "2 DSA functions at 0000:6a:01.0, 0000:e7:01.0",
+    ] {
+        assert!(text.contains(words), "{words} is missing in\n{text}");
+    }
+}
+
+/// This machine, whatever it is, and its recording are the same to the doctor.
+#[test]
+fn a_recording_says_what_the_machine_says() {
+    let path = file("recorded.json");
+    let name = path.to_str().expect("a path in UTF-8");
+    let recorded = telpher(&["doctor", "--record", name]);
+    assert!(recorded.status.success() && recorded.stdout.is_empty(), "{recorded:?}");
+    assert!(String::from_utf8_lossy(&recorded.stderr).contains("--bundle"), "{recorded:?}");
+    let here = telpher(&["doctor", "--format", "json"]);
+    let there = telpher(&["doctor", "--format", "json", "--bundle", name]);
+    assert_eq!(here.status.code(), there.status.code());
+    let parsed = |output: &Output| serde_json::from_slice::<Value>(&output.stdout).expect("valid JSON");
+    let (here, there) = (parsed(&here), parsed(&there));
+    assert_eq!(ids(&here), ids(&there));
+    assert_eq!(here["walk"].as_array().map(Vec::len), Some(15));
+    let text = std::fs::read_to_string(&path).expect("the recording");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    assert!(host.len() < 4 || !text.contains(&format!("\"{host}")), "the recording names the host");
+}
+
+#[test]
+fn a_file_that_is_no_bundle_is_refused_in_one_sentence() {
+    let healthy = Tree::healthy().text();
+    for (name, content, words) in [
+        ("empty", "", "is no bundle of `telpher doctor --record`"),
+        ("cut", &healthy[..healthy.len() / 2], "is no bundle"),
+        ("array", "[]", "is no bundle"),
+        (
+            "future",
+            r#"{"telpher_bundle": 9, "recorded_by": "telpher 7.0"}"#,
+            "format 9, and this telpher reads format 1",
+        ),
+        ("deep", &"[".repeat(100_000), "is no bundle"),
+    ] {
+        let path = file(&format!("bad-{name}.json"));
+        std::fs::write(&path, content).expect("room for a file");
+        let output = telpher(&["doctor", "--bundle", path.to_str().expect("a path in UTF-8")]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+        assert!(
+            said.contains(words) && said.trim_end().lines().count() == 1 && output.stdout.is_empty(),
+            "{name}: {said}"
+        );
+    }
+    let output = telpher(&["doctor", "--bundle", "/no/such/file"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read the bundle /no/such/file"), "{output:?}");
+}
+
+/// Whatever a bundle claims, the doctor ends, and with one of its own codes.
+#[test]
+fn no_content_of_a_bundle_breaks_the_doctor() {
+    let healthy = Tree::healthy();
+    let garbage = [
+        "",
+        "\u{1b}[2J",
+        "-1",
+        "18446744073709551616",
+        "0x",
+        "wq0.0 wq0.0 engine9.9",
+        "ffffffffffffffff",
+        "0-4294967295",
+    ];
+    let mut trees: Vec<Tree> = garbage.iter().map(|text| healthy.with_all_texts(text)).collect();
+    trees.extend([1, 2, 5, 13, 95, 4096, -7].map(|errno| healthy.with_all_errors(errno)));
+    // A tenth of the answers gone, another tenth each time.
+    trees.extend((0..10).map(|left_out| healthy.without_every_tenth(left_out)));
+    trees.push(healthy.with_links_in_circles());
+    for (i, tree) in trees.iter().enumerate() {
+        let (said, code) = examined(&format!("hostile-{i}"), tree);
+        assert!([0, 2, 3].contains(&code) && said["walk"].is_array(), "{i}: {code}: {said:#}");
+    }
+    // Nothing to read at all is not health.
+    let (said, code) = examined("nothing", &Tree::empty());
+    assert_eq!(code, 3, "{said:#}");
+}

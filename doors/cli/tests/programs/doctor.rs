@@ -1,0 +1,107 @@
+//! `telpher doctor` on virtual machines: what it says of a device that is configured step by step, and of one recorded inside.
+
+use crate::harness::{Run, TELPHER, View, in_both_views, room};
+use serde_json::Value;
+
+/// Stages that are about the device and not about the machine around it.
+const OURS: [&str; 7] = ["device", "groups", "engines", "queues", "permissions", "submission", "instructions"];
+
+/// Causes found in a script's world, after the script has run in it.
+fn found(run: &Run, script: &str) -> Vec<String> {
+    let done = run.program(&["/bin/sh", "-c", &format!("{script}\nexec {TELPHER} doctor --format json")]);
+    assert!([0, 2, 3].contains(&done.code()), "{done}");
+    let said: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done}"));
+    let ours = said["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .filter(|finding| OURS.contains(&finding["stage"].as_str().expect("a stage")));
+    // Nothing is claimed about firmware and IOMMU of a machine whose device is virtual.
+    let walk = said["walk"].as_array().expect("a walk");
+    assert!(walk[..5].iter().all(|step| step["state"] == "skipped"), "{done}");
+    ours.map(|finding| finding["id"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// A dedicated queue wq0.0 on all engines, but for what the script takes back; then everything is bound.
+fn configured_but(change: &str) -> String {
+    format!(
+        "D=/sys/bus/dsa/devices
+         for e in 0 1 2 3; do echo 0 >$D/engine0.$e/group_id; done
+         w=$D/wq0.0; echo 0 >$w/group_id; echo dedicated >$w/mode; echo 64 >$w/size; echo 10 >$w/priority
+         echo 1 >$w/block_on_fault; echo user >$w/type; echo lane >$w/name; echo user >$w/driver_name
+         echo 2147483648 >$w/max_transfer_size
+         {change}
+         echo dsa0 >/sys/bus/dsa/drivers/idxd/bind; echo wq0.0 >/sys/bus/dsa/drivers/user/bind"
+    )
+}
+
+in_both_views! {
+    fn a_configured_device_is_well(view: View) {
+        assert_eq!(found(&Run::new(view).with("--abi").with("6.12"), &configured_but("")), [""; 0]);
+        let text = Run::new(view).with("--hardware").with("spr-1").success(&[TELPHER, "doctor"]);
+        assert!(text.contains("enabled for programs") && text.contains("that of `telpher run`"), "{text}");
+    }
+
+    fn a_device_as_it_is_found_is_not_configured(view: View) {
+        assert_eq!(found(&Run::new(view), ""), ["device-not-configured"]);
+    }
+}
+
+/// The driver's refusals, each brought about by what a person forgets.
+#[test]
+fn what_was_forgotten_is_found() {
+    let shared = "echo shared >$w/mode;";
+    for (forgotten, cause) in [
+        ("for e in 0 1 2 3; do echo -1 >$D/engine0.$e/group_id; done".to_owned(), "group-without-engine"),
+        ("echo 1 >$D/engine0.3/group_id".into(), "group-without-queue"),
+        ("echo >$w/driver_name".into(), "driver-name-missing"),
+        ("echo dmaengine >$w/driver_name".into(), "driver-name-mismatch"),
+        // The type takes the name with it.
+        ("echo kernel >$w/type; echo user >$w/type".into(), "queue-without-name"),
+        (shared.into(), "threshold-missing"),
+        ("echo 0 >$w/priority".into(), "priority-zero"),
+        ("echo 0 >$w/block_on_fault".into(), "block-on-fault-off"),
+        ("echo 16384 >$w/max_transfer_size".into(), "transfer-limit-low"),
+        ("echo 16 >$w/size".into(), "queue-small"),
+        (
+            "echo 8 >$D/group0.0/read_buffers_allowed; echo 16 >$D/group0.0/read_buffers_allowed".into(),
+            "read-buffers-few",
+        ),
+    ] {
+        let run = Run::new(View::Preload).with("--abi").with("6.12");
+        assert_eq!(found(&run, &configured_but(&forgotten)), [cause], "{forgotten}");
+    }
+    let run = Run::new(View::Preload).with("--abi").with("6.12");
+    // Bound and let go again: the queue has forgotten almost everything.
+    let again = configured_but("") + "\necho wq0.0 >/sys/bus/dsa/drivers/user/unbind";
+    assert_eq!(found(&run, &again), ["queue-without-type"]);
+    // Nobody enabled the queue.
+    let half = configured_but("").replace("echo wq0.0 >/sys/bus/dsa/drivers/user/bind", "");
+    assert_eq!(found(&run, &half), ["queue-not-enabled"]);
+}
+
+#[test]
+fn a_portal_that_may_not_be_mapped_and_a_queue_that_is_taken_are_found() {
+    let run = Run::new(View::Preload).with("--hardware").with("spr-1").with("--abi").with("6.12").with("--no-rawio");
+    assert!(found(&run, "").contains(&"rawio-missing".to_owned()));
+    // The shell holds the queue open.
+    let run = Run::new(View::Preload).with("--abi").with("6.12");
+    let held = configured_but("") + "\nexec 9<>/dev/dsa/wq0.0";
+    assert_eq!(found(&run, &held), ["queue-busy"]);
+}
+
+#[test]
+fn a_machine_recorded_inside_is_examined_outside() {
+    let bundle = room("doctor").join("inside.json");
+    let run = Run::new(View::Preload).with("--abi").with("6.12");
+    let script =
+        format!("{}\nexec {TELPHER} doctor --record {}", configured_but("echo >$w/driver_name"), bundle.display());
+    let done = run.program(&["/bin/sh", "-c", &script]);
+    assert_eq!(done.code(), 0, "{done}");
+    let output =
+        std::process::Command::new(TELPHER).args(["doctor", "--format", "json", "--bundle"]).arg(&bundle).output();
+    let said: Value = serde_json::from_slice(&output.expect("the binary runs").stdout).expect("valid JSON");
+    let ids: Vec<&str> =
+        said["findings"].as_array().expect("findings").iter().filter_map(|f| f["id"].as_str()).collect();
+    assert!(ids.contains(&"driver-name-missing"), "{said:#}");
+}
