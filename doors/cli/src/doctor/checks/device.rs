@@ -117,7 +117,8 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
                 .all_seen(queues)
                 .severity(if others { Severity::Note } else { Severity::Error })
                 .because(if others { "Others work; this one is idle." } else { "The driver starts devices so; a program or service has to configure them." })
-                .remedy(format!("telpher list --device model:spr --format json > dsa.conf    # a configuration to begin with, for dsa0; then, as root: accel-config load-config -c dsa.conf -e"))
+                .remedy("telpher list --device model:spr --format json > dsa.conf    # a configuration to begin with, for dsa0")
+                .remedy("accel-config load-config -c dsa.conf -e    # as root")
                 .all_remedies(by_hand(device)),
         );
     }
