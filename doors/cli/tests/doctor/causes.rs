@@ -94,7 +94,7 @@ cases! {
 
     "device-halted": &[Text("/sys/bus/dsa/devices/dsa2/state", "halted")];
     "device-error": &[Text("/sys/bus/dsa/devices/dsa0/errors",
-        "00000000,00000000,00000000,00000000,00000000,00000000,00000000,0001530d")];
+        "00000000,00000000,00000000,00000000,00000000,00000000,00000000,00015309")];
     "device-not-configured": DSA2_DISABLED, &[
         Text("/sys/bus/dsa/devices/group2.0/work_queues", ""),
         Text("/sys/bus/dsa/devices/group2.0/engines", ""),

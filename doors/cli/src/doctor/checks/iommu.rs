@@ -103,7 +103,7 @@ fn incapable(p: &Patient<'_>) -> Option<Finding> {
                     .all_seen(p.logged(&["inconsistent"]))
                     .because(format!("Missing: {feature}."))
                     .remedy("firmware setup: give all sockets and I/O stacks the same VT-d settings (PASID, PRS, ATS)")
-                    .remedy("update the firmware; early versions for Sapphire Rapids differed between units"),
+                    .remedy("update the firmware"),
             );
         }
     }

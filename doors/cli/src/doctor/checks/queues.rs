@@ -140,13 +140,13 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
     let mut findings = Vec::new();
     let name = &queue.name;
     let found = |cause: &Cause, attribute: &str| Finding::of(cause, name).seen(p.attribute(name, attribute));
-    let again = |what: &str| {
+    let set = |attribute: &str, value: &str| {
         format!(
-            "accel-config disable-wq {0}/{name}; {what}; accel-config enable-wq {0}/{name}    # and all it forgets: type, name, …",
+            "accel-config disable-wq {0}/{name}; echo {value} > /sys/bus/dsa/devices/{name}/{attribute}; accel-config \
+             enable-wq {0}/{name}    # and all it forgets: type, name, …",
             device.name
         )
     };
-    let set = |attribute: &str, value: &str| again(&format!("echo {value} > /sys/bus/dsa/devices/{name}/{attribute}"));
     if p.nodes.get(name).is_some_and(|node| node.open == Some(libc::EBUSY)) {
         findings.push(
             found(&causes::QUEUE_BUSY, "clients")
@@ -203,10 +203,11 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
             found(&causes::OPERATIONS_RESTRICTED, "op_config")
                 .seen(p.attribute(&device.name, "op_cap"))
                 .because(format!("A descriptor with one of these ends with status 0x10: {}.", missing.join(", ")))
-                .remedy(again(&format!(
-                    "cat /sys/bus/dsa/devices/{}/op_cap > /sys/bus/dsa/devices/{name}/op_config",
+                .remedy(format!(
+                    "accel-config disable-wq {}/{name}    # it forgets op_config with the rest",
                     device.name
-                ))),
+                ))
+                .remedy("configure it anew without op_config, and enable it"),
         );
     }
     findings
