@@ -150,14 +150,23 @@ cases! {
     "driver-name-mismatch": DEDICATED_DISABLED, &[Text("/sys/bus/dsa/devices/wq0.1/driver_name", "dmaengine")];
     "threshold-missing": SHARED_DISABLED, &[
         Text("/sys/bus/dsa/devices/wq0.0/threshold", "0"),
+        // The driver forgets the type of a queue that it refuses.
+        Text("/sys/bus/dsa/devices/wq0.0/type", "none"),
         Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80060000"),
     ];
-    "priority-zero": DEDICATED_DISABLED, &[Text("/sys/bus/dsa/devices/wq0.1/priority", "0")];
+    "priority-zero": DEDICATED_DISABLED, &[
+        Text("/sys/bus/dsa/devices/wq0.1/priority", "0"),
+        Text("/sys/bus/dsa/devices/wq0.1/type", "none"),
+        Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x23"),
+    ];
     "shared-unsupported": SHARED_DISABLED, &[
         Text(CPUINFO, WITHOUT_ENQCMD),
         Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80050000"),
     ];
-    "queue-refused": DEDICATED_DISABLED, &[Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80070000")];
+    "queue-refused": DEDICATED_DISABLED, &[
+        Text("/sys/bus/dsa/devices/wq0.1/type", "none"),
+        Text("/sys/bus/dsa/devices/dsa0/cmd_status", "0x80070000"),
+    ];
     "queue-not-enabled": DEDICATED_DISABLED;
     "only-kernel-queues": &[
         Text("/sys/bus/dsa/devices/wq0.0/type", "kernel"),

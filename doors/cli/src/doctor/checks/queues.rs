@@ -42,14 +42,24 @@ pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<F
     )
 }
 
+/// `cmd_status` when a queue had no name. Source: linux-abi §6.
+const NO_NAME: u32 = 0x8004_0000;
+
+/// A queue without a type, which the driver has taken away because it refused to enable the queue (K612 cdev.c,
+/// `idxd_user_drv_probe`). A queue that was never given one, or was disabled, has no name either.
+fn was_refused(device: &Device, queue: &Queue) -> bool {
+    let status = device.cmd_status.unwrap_or(0);
+    queue.queue_type == Some(QueueType::None) && (status != 0 && queue.label.is_some() || status == NO_NAME)
+}
+
 /// A cause, the attribute that shows it, and what to write there.
 type Gap = (&'static Cause, &'static str, String);
 
 /// What the configuration of a queue that is not enabled lacks.
-fn gap(p: &Patient<'_>, queue: &Queue) -> Option<Gap> {
+fn gap(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Gap> {
     let shared = queue.mode == Some(QueueMode::Shared);
-    let size = queue.size.unwrap_or(0);
-    if queue.queue_type == Some(QueueType::None) {
+    let (size, refused) = (queue.size.unwrap_or(0), was_refused(device, queue));
+    if queue.queue_type == Some(QueueType::None) && !refused {
         return Some((&causes::QUEUE_WITHOUT_TYPE, "type", "user".into()));
     }
     if queue.group.is_none() {
@@ -70,11 +80,11 @@ fn gap(p: &Patient<'_>, queue: &Queue) -> Option<Gap> {
     }
     // Kernels before 6.7 have no such attribute.
     let driver = p.attribute_text(&queue.name, "driver_name")?;
-    let for_programs = queue.queue_type == Some(QueueType::User);
+    let for_programs = queue.queue_type != Some(QueueType::Kernel);
     let proper = if for_programs { "user" } else { "dmaengine" };
     if driver.is_empty() {
         Some((&causes::DRIVER_NAME_MISSING, "driver_name", proper.into()))
-    } else if for_programs != (driver == "user") {
+    } else if for_programs != (driver == "user") && !refused {
         Some((&causes::DRIVER_NAME_MISMATCH, "driver_name", proper.into()))
     } else {
         None
@@ -87,27 +97,39 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
     if untouched {
         return None;
     }
+    let folder = format!("/sys/bus/dsa/devices/{name}");
     let enable = format!("accel-config enable-wq {}/{name}", device.name);
-    if let Some((cause, attribute, value)) = gap(p, queue) {
+    let refused = was_refused(device, queue);
+    let typed = refused.then(|| {
+        format!(
+            "echo user > {folder}/type; echo {} > {folder}/name    # refusing the queue, the driver forgot its type, and a type \
+             takes the name with it",
+            queue.label.as_deref().unwrap_or("lane")
+        )
+    });
+    if let Some((cause, attribute, value)) = gap(p, device, queue) {
         let finding = Finding::of(cause, name).seen(p.attribute(name, attribute)).seen(p.attribute(name, "state"));
         let finding = match attribute {
             "type" if size > 0 => finding.because(
                 "Size and group are what a queue keeps when it is disabled; mode, type, name, priority and threshold it forgets.",
             ),
             "driver_name" => finding.seen(p.attribute(name, "type")),
+            _ if refused => finding.seen(p.attribute(&device.name, "cmd_status")),
             _ => finding,
         };
         // The size belongs to the device: it can be set only while that is disabled.
         let first = (attribute == "size" && device.state == Some(State::Enabled)).then(|| {
             format!("accel-config disable-device {}    # the size is set while the device is disabled", device.name)
         });
-        let write = format!("echo {value} > /sys/bus/dsa/devices/{name}/{attribute}");
+        // A name that is missing comes with the type.
+        let write = (attribute != "name" || !refused).then(|| format!("echo {value} > {folder}/{attribute}"));
         let again = (attribute == "type")
             .then(|| "then mode, name, priority, driver_name, and the threshold of a shared one".to_owned());
-        return Some(finding.all_remedies(first).remedy(write).all_remedies(again).remedy(enable));
+        let steps = [first, write, again, typed].into_iter().flatten();
+        return Some(finding.all_remedies(steps).remedy(enable));
     }
     // Of a disabled device no queue is enabled, and a device without shared virtual addressing has none for programs: both told.
-    let for_programs = queue.queue_type == Some(QueueType::User);
+    let for_programs = queue.queue_type != Some(QueueType::Kernel);
     let shared = queue.mode == Some(QueueMode::Shared);
     if device.state != Some(State::Enabled) || device.pasid_enabled == Some(false) && (for_programs || shared) {
         return None;
@@ -118,19 +140,23 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
                 .seen(p.attribute(name, "mode"))
                 .seen(p.attribute(&device.name, "cmd_status"))
                 .because("/proc/cpuinfo does not list `enqcmd`.")
-                .remedy(format!("echo dedicated > /sys/bus/dsa/devices/{name}/mode"))
+                .remedy(format!("echo dedicated > {folder}/mode"))
+                .all_remedies(typed)
                 .remedy(enable),
         );
     }
-    let cause = Finding::of(&causes::QUEUE_NOT_ENABLED, name);
     Some(match status::meaning(device.cmd_status.unwrap_or(0)) {
-        None => cause.seen(p.attribute(name, "state")).seen(p.attribute(&device.name, "cmd_status")).remedy(enable),
+        None => Finding::of(&causes::QUEUE_NOT_ENABLED, name)
+            .seen(p.attribute(name, "state"))
+            .seen(p.attribute(&device.name, "cmd_status"))
+            .remedy(enable),
         Some(meaning) => Finding::of(&causes::QUEUE_REFUSED, name)
             .seen(p.attribute(name, "state"))
             .seen(p.attribute(&device.name, "cmd_status"))
             .all_seen(p.logged(&["idxd", name]))
             .because(format!("The device's last command ended with {meaning}."))
             .remedy("correct what that names (`telpher list` shows the configuration), then:")
+            .all_remedies(typed)
             .remedy(enable),
     })
 }
