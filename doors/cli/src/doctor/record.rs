@@ -54,8 +54,13 @@ impl<'a> Recorder<'a> {
         self.answers.into_inner()
     }
 
+    /// Keeps an answer. That a file is no folder does not replace what the file says.
     fn keep(&self, at: String, answer: Answer) {
-        self.answers.borrow_mut().insert(at, answer);
+        let mut answers = self.answers.borrow_mut();
+        let better = |known: &Answer| matches!(known, Answer::Error(_)) || !matches!(answer, Answer::Error(_));
+        if answers.get(&at).is_none_or(better) {
+            answers.insert(at, answer);
+        }
     }
 
     /// Where a place points if it is a link.
