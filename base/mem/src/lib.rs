@@ -36,7 +36,7 @@ mod space;
 mod stable;
 mod strict;
 
-pub use lineage::Lineage;
+pub use lineage::{Lineage, on_fork};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::MapError;
 #[cfg(any(test, feature = "test-util"))]

@@ -59,6 +59,18 @@ impl Lineage {
     }
 }
 
+/// Calls `before` in the thread that forks, and `after` in the same thread of the parent and of the child; for every `fork`
+/// from now on that goes through the C library.
+///
+/// # Panics
+///
+/// If there is no memory to remember that.
+pub fn on_fork(before: extern "C" fn(), after: extern "C" fn()) {
+    // SAFETY: safe functions that live as long as this code.
+    let refused = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    assert!(refused == 0, "out of memory: the system cannot remember fork handlers");
+}
+
 impl PartialEq for Lineage {
     fn eq(&self, other: &Lineage) -> bool {
         self.number == other.number

@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::error::JobError;
-use crate::inflight::{Core, Shared, copy_now, drain, nop, tuple};
+use crate::inflight::{Core, Shared, copy_now, copy_whole, drain, nop, tuple};
 use crate::job::Job;
 use crate::learn::Choice;
 use crate::operation::operations;
@@ -120,6 +120,14 @@ impl Mover {
 
     /// Copies between plain slices and waits. Below the threshold this is `memcpy` behind one compare.
     ///
+    /// # In signal handlers
+    ///
+    /// A handler may call this, whatever it has interrupted, also this very function or another of the mover: where the
+    /// interrupted code was inside a queue, the CPU copies. Nothing is allocated and no lock is taken as long as the copy is
+    /// shorter than [`Split::above`](crate::Split::above), [`Policy::learning`] is off, and the queue works; the fixed
+    /// cost of a full queue or a page fault is the same as elsewhere. The other functions of the mover allocate, and are not for
+    /// handlers. A portal that somebody drives without a mover or a channel is not known here.
+    ///
     /// # Errors
     ///
     /// [`JobError`], if the lengths differ or a device failed in a way the CPU cannot make good.
@@ -131,6 +139,27 @@ impl Mover {
         if choice == Choice::SMALL && len == room {
             telpher_ops::copy(src, dst, self.core().policy.hint);
             return Ok(Outcome::Done);
+        }
+        self.copy_slices_slowly(src, dst, choice)
+    }
+
+    /// Out of the way of small copies.
+    #[inline(never)]
+    fn copy_slices_slowly(&self, src: &[u8], dst: &mut [u8], choice: Choice) -> Result<Outcome, JobError> {
+        let (len, room) = (<[u8]>::len(src), <[u8]>::len(dst));
+        if len != room {
+            return Err(JobError::Lengths { first: len as u64, second: room as u64 });
+        }
+        if crate::nest::is_inside() {
+            // In a handler that has interrupted a portal.
+            telpher_ops::copy(src, dst, self.core().policy.hint);
+            return Ok(Outcome::Done);
+        }
+        if choice.device
+            && !choice.timed
+            && let Some(result) = copy_whole(self.shared(), src, dst)
+        {
+            return result;
         }
         self.scope(|scope| scope.copy_chosen(src, dst, choice).wait().result)
     }

@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::credit::{Credit, Credits};
+use crate::nest::Inside;
 use crate::report::Bomb;
 use crate::standing::Standing;
 use crate::stripe::{self, Padded};
@@ -115,6 +116,11 @@ impl Lane {
         self.standing.is_out()
     }
 
+    /// True in the process its portal was opened in.
+    pub(crate) fn is_home(&self) -> bool {
+        self.standing.is_home()
+    }
+
     /// Why it is out.
     pub(crate) fn why(&self) -> Arc<str> {
         self.standing.why()
@@ -126,6 +132,7 @@ impl Lane {
         if self.is_out() {
             return;
         }
+        let _inside = Inside::enter();
         if let Health::Stopped(why) = self.portal.health() {
             self.standing.stop(why);
         }
@@ -135,6 +142,7 @@ impl Lane {
     #[inline]
     pub(crate) fn drive(&self) {
         if !self.is_out() {
+            let _inside = Inside::enter();
             self.portal.drive();
         }
     }
@@ -160,7 +168,9 @@ impl Lane {
     #[inline]
     pub(crate) fn offer(&self, submission: &Submission) -> Offer {
         let bomb = Bomb("a portal panicked while it was offered a descriptor, which it may have taken");
+        let inside = Inside::enter();
         let answer = self.portal.offer(submission);
+        drop(inside);
         bomb.defuse();
         answer
     }

@@ -71,6 +71,14 @@ impl SlotState {
         false
     }
 
+    /// True if a descriptor may be under way.
+    ///
+    /// **Staleness**: others board and land meanwhile.
+    pub(crate) fn is_used(&self) -> bool {
+        // Relaxed: a hint; nothing is read behind it but the record.
+        matches!(self.0.load(Ordering::Relaxed), ALOFT | PARKED)
+    }
+
     /// The sweeper freed the buffers.
     pub(crate) fn vacate(&self) {
         // Relaxed: the free list's Release publishes what the sweeper did.

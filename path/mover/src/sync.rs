@@ -10,3 +10,10 @@ pub(crate) fn unique() -> u64 {
     // Relaxed: only the number counts.
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
+
+/// Keeps the compiler from moving memory accesses across it; enough between a thread and the handlers that interrupt it. Not
+/// modelled: loom has no signals.
+#[inline]
+pub(crate) fn same_thread_fence() {
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+}

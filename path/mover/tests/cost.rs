@@ -51,6 +51,21 @@ fn a_small_copy_allocates_nothing() {
 }
 
 #[test]
+fn copy_slices_by_a_device_allocates_nothing() {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    let mover = Mover::new([Arc::clone(&device) as Arc<dyn Portal>], common::policy());
+    let (src, mut dst) = (vec![7; 100_000], vec![0; 100_000]);
+    for round in 0..2 {
+        // The test device's own queue and list have their room after the first round.
+        dst.fill(0);
+        device.state().taken = Vec::with_capacity(1000);
+        let (count, result) = allocations(|| mover.copy_slices(&src, &mut dst));
+        assert_eq!((result, dst == src, device.state().taken.len()), (Ok(Outcome::Done), true, 1));
+        assert!(round == 0 || count == 0, "{count} allocations");
+    }
+}
+
+#[test]
 fn a_channel_allocates_nothing_after_construction() {
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
     // The test device's own queue and list have their room from the start.

@@ -9,6 +9,7 @@ use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use telpher_mem::Lineage;
 
 /// Looks at empty queues before a worker sleeps: about 50 µs, several times what a round trip between cores takes.
 /// Source: chosen; the cost of a sleep and a wake-up is of the same size.
@@ -30,6 +31,8 @@ const STOP: u32 = 2;
 /// Worker threads of a device. Dropping it ends them after the step each is at; a batch may stay unfinished.
 #[derive(Debug)]
 pub(crate) struct Threaded {
+    /// Where the threads are.
+    started_in: Lineage,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -50,7 +53,11 @@ impl Threaded {
         let workers = engines.min(cores.saturating_sub(1)).max(1);
         let shared =
             Arc::new(Shared { order: AtomicU32::new(RUN), sleepers: (0..workers).map(|_| Sleeper::new()).collect() });
-        let mut threaded = Threaded { shared: Arc::clone(&shared), threads: Vec::with_capacity(workers) };
+        let mut threaded = Threaded {
+            started_in: Lineage::current(),
+            shared: Arc::clone(&shared),
+            threads: Vec::with_capacity(workers),
+        };
         for worker in 0..workers {
             let (core, shared) = (Arc::clone(core), Arc::clone(&shared));
             let crew = Crew::new((worker..engines).step_by(workers), lanes);
@@ -85,6 +92,11 @@ impl Threaded {
 
 impl Drop for Threaded {
     fn drop(&mut self) {
+        if !self.started_in.is_current() {
+            // A forked child has none of these threads; to join one would wait for ever.
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return;
+        }
         self.shared.order.store(STOP, Ordering::SeqCst);
         self.notify();
         for thread in self.threads.drain(..) {

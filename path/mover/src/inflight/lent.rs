@@ -1,11 +1,13 @@
 //! A load of borrowed slices in flight: a scope keeps it until it is over.
 
 use super::fleet::Passage;
+use super::flight::Flight;
 use super::load::{Held, Load};
 use super::meter::Meter;
 use super::shared::Shared;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
+use crate::report::Bomb;
 use std::fmt::Debug;
 use std::task::Poll;
 
@@ -79,6 +81,34 @@ impl Lent {
             (result, self.passage.via())
         })
     }
+}
+
+/// Copies between equally long slices and waits: one flight on the stack, no allocation and no lock, so that signal handlers
+/// may. `None`, with nothing done, if policy or the queues want it in parts.
+pub(crate) fn copy_whole(shared: &Shared, src: &[u8], dst: &mut [u8]) -> Option<Result<Outcome, JobError>> {
+    let len = src.len() as u64;
+    if len >= shared.policy.split.above || len > shared.lanes.max_transfer() {
+        return None;
+    }
+    // SAFETY (both): used for `ask` only, whose flight is over when this returns; and if it unwinds, the process ends.
+    let (mut src, mut dst) = unsafe { (lengthen(src), lengthen_mut(dst)) };
+    let ask = match crate::operation::copy(&mut src, &mut dst) {
+        Ok(ask) => ask,
+        Err(error) => return Some(Err(error)),
+    };
+    // SAFETY: the slices are borrowed for this call, the destination exclusively, and nobody uses `src` and `dst` below.
+    let mut flight = unsafe { Flight::new(shared, ask) };
+    let bomb = Bomb("a panic while a copy waited for its device; borrowed memory may still be written");
+    let result = shared.wait(|| {
+        // Without a sweep: what others left is dropped by code of theirs, which may do anything.
+        if let Some(lane) = flight.lane().and_then(|lane| shared.lanes.all().get(lane)) {
+            lane.drive();
+        }
+        let now = shared.now_if(flight.needs_time());
+        flight.step(shared, now)
+    });
+    bomb.defuse();
+    Some(result)
 }
 
 /// A payload nobody opens again.

@@ -27,7 +27,7 @@ mod table;
 
 pub(crate) use cargo::Cargo;
 pub(crate) use convoy::{ConvoyCargo, Member};
-pub(crate) use lent::{Lent, lengthen, lengthen_mut};
+pub(crate) use lent::{Lent, copy_whole, lengthen, lengthen_mut};
 pub use load::Buffers;
 pub(crate) use load::{Load, Unready, boxed, copy_now, drain, named, nop, side, tuple};
 pub(crate) use meter::Meter;

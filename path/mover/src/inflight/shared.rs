@@ -42,6 +42,9 @@ impl Shared {
     ) -> Arc<[Arc<Shared>]> {
         let core = Arc::new(Core::new(portals, policy, clock, topology));
         let ways = if core.lanes.all().is_empty() { 1 } else { STRIPES };
+        if !core.lanes.all().is_empty() {
+            crate::forks::attend(&core);
+        }
         (0..ways).map(|_| Arc::new(Shared(Arc::clone(&core)))).collect()
     }
 }
@@ -227,6 +230,13 @@ impl Core {
         self.parked()
     }
 
+    /// True if a queue has something without a record yet.
+    ///
+    /// **Staleness**: others offer and land meanwhile.
+    pub(crate) fn is_in_the_air(&self) -> bool {
+        self.table.is_in_the_air()
+    }
+
     /// The time, for those who need it; a moment nobody compares otherwise.
     pub(crate) fn now_if(&self, needed: bool) -> Moment {
         if needed { self.clock.now() } else { Moment::default() }
@@ -247,6 +257,11 @@ impl Drop for Core {
             return;
         }
         let leak = Leak(self);
+        if !leak.0.lanes.all().iter().all(Lane::is_home) {
+            // A child's copy: no device has it, and what a thread that is not here was about to free stays.
+            leak.0.table.sweep_all(&leak.0.lanes);
+            return;
+        }
         let (dropped, expired) = leak.0.settle();
         if (dropped, expired) == (0, 0) {
             std::mem::forget(leak);

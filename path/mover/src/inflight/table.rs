@@ -167,6 +167,13 @@ impl Table {
         drop(cargo);
     }
 
+    /// True if a slot in use has no record yet.
+    ///
+    /// **Staleness**: others board and land meanwhile.
+    pub(super) fn is_in_the_air(&self) -> bool {
+        self.slots.iter().zip(&self.records).any(|(slot, record)| slot.state.is_used() && record.0.status().is_none())
+    }
+
     /// Gives up every slot still parked: records and buffers stay where they are for ever.
     pub(super) fn leak(&mut self) {
         for slot in &mut self.slots {

@@ -1,0 +1,409 @@
+//! What a process does to itself while work is in flight: it forks, a handler interrupts it, a thread dies, it exits.
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "fork, signals and exits")]
+
+mod common;
+
+use common::device::TestDevice;
+use common::{Chance, Watched, mover, policy};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_mover::{Channel, ChannelPolicy, JobError, Mover, Outcome, Policy, Via};
+use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
+
+/// Forks and handlers are the process': one test at a time.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn manual() -> Arc<TestDevice> {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    device.state().manual = true;
+    device
+}
+
+fn model(runner: Runner) -> (ModelDevice, Arc<dyn Portal>) {
+    let device = ModelDevice::start(ModelOptions::of(Preset::Full).with_runner(runner)).unwrap();
+    let first = device.enabled_queues()[0];
+    let portal = device.portal(&format!("wq0.{first}")).unwrap();
+    (device, portal)
+}
+
+/// Runs `child` in a forked child, `parent` here meanwhile; true if the child came to its end with `true`. A child that hangs
+/// is ended by its own alarm.
+fn fork<T>(child: impl FnOnce() -> bool, parent: impl FnOnce() -> T) -> (bool, T) {
+    // SAFETY: the child uses what it has copied, waits for no thread of the parent, and exits.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: the default action of SIGALRM ends the process.
+        unsafe { libc::alarm(20) };
+        let good = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(i32::from(!good)) };
+    }
+    assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
+    let value = parent();
+    let mut status = 0;
+    // SAFETY: our own child, a place of our own for its status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    (libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, value)
+}
+
+#[test]
+fn a_job_in_flight_at_a_fork_ends_in_both_processes() {
+    let _turn = one_at_a_time();
+    let device = manual();
+    let mover = mover(&device, policy());
+    let source = Chance::new(1).bytes(10_000);
+    let job = std::cell::Cell::new(Some(mover.copy(source.clone(), vec![0; 10_000])));
+    let dropped = std::cell::Cell::new(Some(mover.fill(vec![0; 100], 1)));
+    let (child, _) = fork(
+        || {
+            let done = job.take().unwrap().wait();
+            let good = done.result == Ok(Outcome::Done) && done.via == Via::Cpu && done.buffers.1 == source;
+            // What is dropped is freed, what is new is done, nothing waits for a device of the parent.
+            drop(dropped.take());
+            let again = mover.fill(vec![0; 100], 0x0202_0202_0202_0202).wait();
+            (0..200).for_each(|_| mover.drive());
+            let taken = device.state().taken.len();
+            good && again.via == Via::Cpu && again.buffers.0 == [2; 100] && taken == 2 && mover.orphaned() == 0
+        },
+        || device.run(2),
+    );
+    assert!(child);
+    let done = job.take().unwrap().wait();
+    assert_eq!((done.result, done.via, done.buffers.1 == source), (Ok(Outcome::Done), Via::Device, true));
+}
+
+#[test]
+fn a_move_onto_itself_in_flight_at_a_fork_says_so_in_the_child() {
+    let _turn = one_at_a_time();
+    let device = manual();
+    let mover = mover(&device, policy());
+    let job = std::cell::Cell::new(Some(mover.copy_within((0..100).collect::<Vec<u8>>(), 0..99, 1)));
+    let (child, _) = fork(
+        || {
+            let error = job.take().unwrap().wait().result.unwrap_err().to_string();
+            error
+                == "the queue stopped, and memory-move cannot be done again elsewhere: it belongs to the process that this \
+                    one was forked off"
+        },
+        || device.run(1),
+    );
+    assert!(child);
+    assert_eq!(job.take().unwrap().wait().result, Ok(Outcome::Done));
+}
+
+#[test]
+fn a_fork_lets_what_is_in_flight_land_first() {
+    let _turn = one_at_a_time();
+    // Works only when it is driven, and nobody but the fork drives it.
+    let device = Arc::new(TestDevice::with(|_| {}));
+    let mover = mover(&device, policy());
+    device.state().manual = true;
+    let job = std::cell::Cell::new(Some(mover.copy_within((0..100).collect::<Vec<u8>>(), 0..99, 1)));
+    device.state().manual = false;
+    let (child, ()) = fork(
+        || {
+            let done = job.take().unwrap().wait();
+            done.via == Via::Device && done.buffers.0[..2] == [0, 0] && done.buffers.0[99] == 98
+        },
+        || (),
+    );
+    assert!(child, "the record was there before the copy was made");
+    assert_eq!(job.take().unwrap().wait().via, Via::Device);
+}
+
+#[test]
+fn a_channel_in_flight_at_a_fork_ends_in_the_child_on_the_cpu() {
+    let _turn = one_at_a_time();
+    let device = manual();
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::new(portal, 8, ChannelPolicy::default()).unwrap();
+    for i in 0..4 {
+        channel.copy(vec![i; 100], vec![9; 100]).unwrap();
+    }
+    channel.submit();
+    let channel = std::cell::RefCell::new(channel);
+    let (child, ()) = fork(
+        || {
+            let (mut channel, mut out) = (channel.borrow_mut(), Vec::new());
+            channel.completed(&mut out);
+            channel.fill(vec![0; 10], 0).unwrap();
+            let good = out.len() == 4 && channel.submit() == 1 && channel.completed(&mut out) == 1;
+            good && (0..4).all(|i| out[usize::from(i)].buffers.as_ref().unwrap().dst == Some(vec![i; 100]))
+        },
+        || assert_eq!(device.run(9), 1),
+    );
+    assert!(child);
+    let mut out = Vec::new();
+    channel.borrow_mut().completed(&mut out);
+    assert!(out.len() == 4 && out.iter().all(|finished| finished.via == Via::Device));
+}
+
+#[test]
+fn children_of_a_busy_process_copy_and_end() {
+    let _turn = one_at_a_time();
+    for runner in [Runner::Inline, Runner::Threaded] {
+        let (device, portal) = model(runner);
+        let mover = Mover::new([portal], policy());
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for seed in 0..2 {
+                let (mover, stop) = (&mover, &stop);
+                threads.spawn(move || {
+                    let source = Chance::new(seed).bytes(50_000);
+                    let mut copy = vec![0; 50_000];
+                    while !stop.load(Ordering::Relaxed) {
+                        copy.fill(0);
+                        assert_eq!(mover.copy_slices(&source, &mut copy), Ok(Outcome::Done));
+                        assert!(copy == source);
+                        drop(mover.copy(source.clone(), vec![0; 50_000]));
+                    }
+                });
+            }
+            for round in 0..20 {
+                let mine = std::cell::Cell::new(Some((mover.clone(), device.clone())));
+                let (child, ()) = fork(
+                    || {
+                        let (mover, device) = mine.take().unwrap();
+                        let source = Chance::new(round).bytes(70_000);
+                        let done = mover.copy(source.clone(), vec![0; 70_000]).wait();
+                        let fresh = Mover::new([], Policy::default());
+                        let good = done.via == Via::Cpu && done.buffers.1 == source;
+                        drop((mover, device));
+                        // A child's own device is another matter.
+                        let (_own, portal) = model(Runner::Inline);
+                        let own = Mover::new([portal], policy()).copy(source, vec![0; 70_000]).wait();
+                        good && own.via == Via::Device && fresh.copy(vec![1], vec![0]).wait().buffers.1 == [1]
+                    },
+                    || (),
+                );
+                if !child {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                assert!(child, "{runner:?}, round {round}");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// What the handler copies by, and how often it did so well.
+static HANDLERS_MOVER: AtomicPtr<Mover> = AtomicPtr::new(std::ptr::null_mut());
+static COPIED: AtomicUsize = AtomicUsize::new(0);
+const HANDLED: usize = 20_000;
+static FROM: [u8; HANDLED] = [0xa5; HANDLED];
+
+extern "C" fn copies(_: i32) {
+    // SAFETY: null, or a mover that outlives its being named here.
+    let Some(mover) = (unsafe { HANDLERS_MOVER.load(Ordering::SeqCst).as_ref() }) else { return };
+    let mut to = [0; HANDLED];
+    if mover.copy_slices(&FROM, &mut to) == Ok(Outcome::Done) && to == FROM {
+        COPIED.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Runs `f` while SIGUSR1 copies by `mover`; how often that went well.
+fn with_handler(mover: &Mover, f: impl FnOnce()) -> usize {
+    COPIED.store(0, Ordering::SeqCst);
+    HANDLERS_MOVER.store(std::ptr::from_ref(mover).cast_mut(), Ordering::SeqCst);
+    // SAFETY: a handler that does what this file is about.
+    unsafe { libc::signal(libc::SIGUSR1, copies as *const () as libc::sighandler_t) };
+    f();
+    HANDLERS_MOVER.store(std::ptr::null_mut(), Ordering::SeqCst);
+    COPIED.load(Ordering::SeqCst)
+}
+
+/// A portal whose every call is interrupted while it holds a lock that it would need again.
+#[derive(Debug)]
+struct Interrupted {
+    device: TestDevice,
+    lock: Mutex<()>,
+}
+
+impl Interrupted {
+    fn interrupt(&self) {
+        let _lock = self.lock.lock().unwrap();
+        // SAFETY: raises a signal that this file handles.
+        unsafe { libc::raise(libc::SIGUSR1) };
+    }
+}
+
+// SAFETY: as the device.
+unsafe impl Portal for Interrupted {
+    fn info(&self) -> &QueueInfo {
+        self.device.info()
+    }
+    fn offer(&self, submission: &Submission) -> Offer {
+        self.interrupt();
+        self.device.offer(submission)
+    }
+    fn drive(&self) {
+        self.interrupt();
+        self.device.drive();
+    }
+    fn health(&self) -> Health {
+        self.interrupt();
+        self.device.health()
+    }
+}
+
+#[test]
+fn a_handler_that_copies_inside_of_a_portal_goes_by_the_cpu() {
+    let _turn = one_at_a_time();
+    let portal = Arc::new(Interrupted { device: TestDevice::with(|_| {}), lock: Mutex::new(()) });
+    let mover = Mover::new([Arc::clone(&portal) as Arc<dyn Portal>], Policy { patience: Duration::ZERO, ..policy() });
+    let (src, mut dst) = (vec![7; 9000], vec![0; 9000]);
+    let copied = with_handler(&mover, || {
+        assert_eq!(mover.copy_slices(&src, &mut dst), Ok(Outcome::Done));
+        assert_eq!(mover.copy(src.clone(), vec![0; 9000]).wait().via, Via::Device);
+        let mut channel: Channel<Vec<u8>, Vec<u8>> =
+            Channel::new(Arc::clone(&portal) as Arc<dyn Portal>, 8, ChannelPolicy::default()).unwrap();
+        channel.copy(src.clone(), vec![0; 9000]).unwrap();
+        assert_eq!(channel.submit(), 1);
+        while channel.completed(&mut Vec::new()) == 0 {}
+    });
+    assert!(dst == src && copied >= 6, "{copied}");
+    assert_eq!(portal.device.state().taken.len(), 3, "none of the handler's");
+}
+
+#[test]
+fn a_handler_copies_whatever_it_interrupts() {
+    let _turn = one_at_a_time();
+    for runner in [Runner::Inline, Runner::Threaded] {
+        let (_device, portal) = model(runner);
+        let mover = Mover::new([portal], policy());
+        let done = AtomicBool::new(false);
+        // SAFETY: names this thread, which outlives the other.
+        let target = unsafe { libc::pthread_self() };
+        let mut rounds = 0;
+        let copied = with_handler(&mover, || {
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    // One after the other: the next when the one before has been answered.
+                    for n in 1..=2000 {
+                        // SAFETY: the thread waits for this one.
+                        unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
+                        while COPIED.load(Ordering::SeqCst) < n && !done.load(Ordering::SeqCst) {
+                            std::thread::yield_now();
+                        }
+                    }
+                    done.store(true, Ordering::SeqCst);
+                });
+                let source = Chance::new(3).bytes(30_000);
+                while !done.load(Ordering::SeqCst) {
+                    // Allocates, frees, submits, waits, sweeps.
+                    let job = mover.copy(source.clone(), vec![0; 30_000]);
+                    drop(mover.fill(vec![0; 5000], 1));
+                    assert!(job.wait().buffers.1 == source);
+                    let mut copy = vec![0; 30_000];
+                    assert_eq!(mover.copy_slices(&source, &mut copy), Ok(Outcome::Done));
+                    assert!(copy == source);
+                    rounds += 1;
+                }
+            });
+        });
+        assert_eq!(copied, 2000, "{runner:?}, {rounds} rounds");
+    }
+}
+
+#[test]
+fn a_thread_that_panics_leaves_its_jobs_to_the_mover() {
+    let _turn = one_at_a_time();
+    let device = manual();
+    let mover = mover(&device, policy());
+    let ((buffer, gone), (other, other_gone)) = (Watched::new(vec![0; 100]), Watched::new(vec![0; 100]));
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let panicked = std::thread::scope(|threads| {
+        let mover = &mover;
+        let thread = threads.spawn(move || {
+            let policy = ChannelPolicy { linger: Duration::ZERO, ..ChannelPolicy::default() };
+            let mut channel: Channel<Watched, Watched> = Channel::new(portal, 4, policy).unwrap();
+            channel.fill(other, 1).unwrap();
+            channel.submit();
+            let _job = mover.fill(buffer, 1);
+            panic!("with two operations in flight");
+        });
+        thread.join().is_err()
+    });
+    assert!(panicked);
+    assert_eq!((mover.orphaned(), gone.load(Ordering::SeqCst), other_gone.load(Ordering::SeqCst)), (1, false, false));
+    // Both into memory that is still there.
+    assert_eq!(device.run(9), 2);
+    (0..200).for_each(|_| mover.drive());
+    assert_eq!((mover.orphaned(), gone.load(Ordering::SeqCst)), (0, true));
+}
+
+/// Runs one test of this file again in a process of its own.
+fn alone(test: &str) -> std::process::Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("TELPHER_ALONE", "1").output().unwrap()
+}
+
+fn is_alone() -> bool {
+    std::env::var_os("TELPHER_ALONE").is_some()
+}
+
+static LASTING: OnceLock<(ModelDevice, Mover)> = OnceLock::new();
+
+/// Copies when the process is almost gone.
+extern "C" fn at_exit() {
+    let (_, mover) = LASTING.get().unwrap();
+    let mut copy = vec![0; 100_000];
+    let good = mover.copy_slices(&[3; 100_000], &mut copy) == Ok(Outcome::Done) && copy == [3; 100_000];
+    println!("at exit: {good}");
+}
+
+#[test]
+fn a_process_exits_with_jobs_in_flight_and_copies_in_its_exit_handlers() {
+    let test = "a_process_exits_with_jobs_in_flight_and_copies_in_its_exit_handlers";
+    if !is_alone() {
+        let out = alone(test);
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!((out.status.code(), said.contains("at exit: true")), (Some(7), true), "{said}");
+        return;
+    }
+    let (device, portal) = model(Runner::Threaded);
+    let (_, mover) = LASTING.get_or_init(|| (device, Mover::new([portal], policy())));
+    // SAFETY: a handler that lives as long as the process.
+    assert_eq!(unsafe { libc::atexit(at_exit) }, 0);
+    for i in 0..20 {
+        let job = mover.copy(vec![i; 1 << 20], vec![0; 1 << 20]);
+        // In flight without anybody, or with somebody who will never look.
+        if i % 2 == 0 { drop(job) } else { std::mem::forget(job) }
+    }
+    std::thread::spawn(|| {
+        let (_, mover) = LASTING.get().unwrap();
+        loop {
+            let _ = mover.copy(vec![1; 100_000], vec![0; 100_000]).wait();
+        }
+    });
+    std::process::exit(7);
+}
+
+#[test]
+fn a_silent_device_does_not_keep_a_process_from_exiting() {
+    if !is_alone() {
+        let out = alone("a_silent_device_does_not_keep_a_process_from_exiting");
+        assert_eq!(out.status.code(), Some(8));
+        return;
+    }
+    let device = manual();
+    let mover = Mover::new([Arc::clone(&device) as Arc<dyn Portal>], policy());
+    let job = mover.copy(vec![1; 5000], vec![0; 5000]);
+    std::mem::forget(mover.copy(vec![1; 5000], vec![0; 5000]));
+    drop(job);
+    std::process::exit(8);
+}
+
+#[test]
+fn an_error_is_told_where_lengths_differ_before_anything_is_done() {
+    let mover = Mover::new([manual() as Arc<dyn Portal>], policy());
+    assert_eq!(mover.copy_slices(&[1; 9000], &mut [0; 8999]), Err(JobError::Lengths { first: 9000, second: 8999 }));
+}
