@@ -90,7 +90,7 @@ pub(crate) fn copy_whole(shared: &Shared, src: &[u8], dst: &mut [u8]) -> Option<
     if len >= shared.policy.split.above || len > shared.lanes.max_transfer() {
         return None;
     }
-    // SAFETY (both): used for `ask` only, whose flight is over when this returns; and if it unwinds, the process ends.
+    // SAFETY: both are used for `ask` only, whose flight is over when this returns; and if it unwinds, the process ends.
     let (mut src, mut dst) = unsafe { (lengthen(src), lengthen_mut(dst)) };
     let ask = match crate::operation::copy(&mut src, &mut dst) {
         Ok(ask) => ask,

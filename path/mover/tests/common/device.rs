@@ -31,8 +31,8 @@ pub(crate) struct State {
     pub(crate) manual: bool,
     /// Faults left for a page, and whether the system would refuse it.
     pub(crate) faults: HashMap<u64, (u32, bool)>,
-    /// Faults left for a single byte.
-    pub(crate) exact: HashMap<u64, u32>,
+    /// A single byte, and the faults left for it.
+    pub(crate) exact: Option<(u64, u32)>,
     /// It has stopped: takes nothing, does nothing, and says so when asked.
     pub(crate) stopped: Option<String>,
     /// Asked how it does.
@@ -101,7 +101,7 @@ impl TestDevice {
 
     /// The very byte at `address` faults so often.
     pub(crate) fn fault_at(&self, address: u64, times: u32) {
-        self.state().exact.insert(address, times);
+        self.state().exact = Some((address, times));
     }
 
     /// It stops, with whatever it has in hand.
@@ -281,13 +281,16 @@ fn flagged(d: &Descriptor, flag: Flags) -> bool {
 
 /// One access; faults at a page's first byte reached, as often as told.
 fn touch(state: &mut State, block: bool, address: u64, write: bool, done: u64) -> Result<(), Faulty> {
-    if state.faults.is_empty() && state.exact.is_empty() {
+    if state.faults.is_empty() && state.exact.is_none() {
         return Ok(());
     }
-    if let Some(times) = state.exact.get_mut(&address).filter(|times| **times > 0) {
+    if let Some((_, times)) = state.exact.as_mut().filter(|(at, times)| *at == address && *times > 0) {
         *times -= 1;
         state.faulted += 1;
         return Err((Stop { done, address, write, result: 0, refused: false }, CompletionRecord::default()));
+    }
+    if state.faults.is_empty() {
+        return Ok(());
     }
     let page = address / PAGE;
     let Some((times, refused)) = state.faults.get_mut(&page) else { return Ok(()) };
