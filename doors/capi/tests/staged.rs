@@ -140,6 +140,11 @@ fn wrong_arguments_are_answered_with_an_errno() {
 }
 
 #[test]
+fn operations_of_random_bytes_change_nothing_but_their_destinations() {
+    passes("random operations", "tests/programs/random.c");
+}
+
+#[test]
 fn every_operation_gives_the_naive_bytes_through_every_way_in() {
     passes("every operation", "tests/programs/operations.c");
 }
