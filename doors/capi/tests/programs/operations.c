@@ -57,8 +57,10 @@ static telpher_result go(telpher_op op) {
         break;
     default:
         op.user_data = 77;
-        if (telpher_channel_put(channel, &op, NULL) < 0)
+        if (telpher_channel_put(channel, &op, NULL) < 0) {
             fail(__LINE__, telpher_last_error());
+            break;
+        }
         telpher_channel_submit(channel);
         while ((n = telpher_channel_completed(channel, &done, 1)) == 0)
             telpher_channel_submit(channel);

@@ -53,6 +53,7 @@ fn passes(view: View, source: &str, queue: &str, options: &[&str]) {
 const EVERY_OPERATION: &str = "tests/programs/operations.c";
 const LIFETIMES: &str = "tests/programs/lifetimes.c";
 const COROUTINES: &str = "tests/programs/coroutines.cpp";
+const UNANSWERED: &str = "tests/programs/unanswered.c";
 /// Kernels since INTEL-SA-01084 refuse the mapping: the driver submits.
 const BY_WRITE: [&str; 3] = ["--abi", "6.12", "--no-rawio"];
 
@@ -66,6 +67,16 @@ in_both_views! {
         passes(view, LIFETIMES, "hw:wq0.0", &[]);
         passes(view, LIFETIMES, "hw:wq0.1", &["--runner", "threaded"]);
         passes(view, LIFETIMES, "hw:wq0.0", &BY_WRITE);
+    }
+
+    fn a_queue_that_never_answers_keeps_its_memory_and_its_handles(view: View) {
+        passes(view, UNANSWERED, "hw:wq0.0", &["--inject", "lose=100%"]);
+    }
+
+    fn what_a_device_gets_wrong_libtelpher_gets_right(view: View) {
+        passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "retry=30%/burst:5,seed=3"]);
+        passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "delay=50us:20%,reorder=20%,seed=5"]);
+        passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "status=0x13:5%,seed=9"]);
     }
 
     fn coroutines_await_jobs_of_a_dedicated_hardware_queue(view: View) {

@@ -1,0 +1,56 @@
+/* A queue that takes everything and never answers (telpher run --inject lose=100%): waits end, nothing is given back that a device
+ * may still write, and the handles that know of it stay. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <telpher.h>
+
+#define LEN 8192
+
+static int failures;
+
+static void fail(int line, const char *what) {
+    printf("line %d: %s (%s)\n", line, what, telpher_last_error());
+    failures++;
+}
+#define CHECK(condition) ((condition) ? (void)0 : fail(__LINE__, #condition))
+
+int main(int argc, char **argv) {
+    /* Never freed: a device may write them for ever. */
+    static unsigned char src[LEN], dst[LEN], other[LEN];
+    telpher_device *device;
+    telpher_mover *mover;
+    telpher_channel *channel;
+    telpher_completion done;
+    telpher_job *job;
+    telpher_op op = telpher_op_copy(dst, src, LEN);
+    op.user_data = 42;
+    if (telpher_device_open(&device, argc > 1 ? argv[1] : "hw:wq0.0", NULL)) {
+        printf("%s\n", telpher_last_error());
+        return 1;
+    }
+
+    CHECK(telpher_channel_new(&channel, device, 0, 4, "deadline=5ms linger=20ms") == 0);
+    CHECK(telpher_channel_put(channel, &op, NULL) == 0 && telpher_channel_submit(channel) == 1);
+    while (telpher_channel_completed(channel, &done, 1) == 0)
+        ;
+    CHECK(done.user_data == 42 && done.result.status == -ETIMEDOUT && done.result.error == TELPHER_ERROR_DEADLINE);
+    CHECK(done.result.at == 5000000);
+    CHECK(telpher_channel_pending(channel) == 0 && telpher_channel_quarantined(channel) == 1);
+    CHECK(telpher_channel_free(channel) == -EBUSY && *telpher_last_error() != 0);
+    /* The handle is still good. */
+    CHECK(telpher_channel_quarantined(channel) == 1 && telpher_channel_put(channel, &op, NULL) == 0);
+
+    CHECK(telpher_mover_new(&mover, device, "threshold=4k linger=20ms") == 0);
+    CHECK(telpher_start(mover, &op, &job) == 0);
+    CHECK(telpher_job_wait(job, 0) == 0 && telpher_job_wait(job, 10 * 1000 * 1000) == 0);
+    CHECK(telpher_job_results(job) == 0 && telpher_job_result(job, 0, NULL) == -EAGAIN);
+    CHECK(telpher_job_abandon(job) == 0 && telpher_mover_outstanding(mover) == 1);
+    CHECK(telpher_mover_free(mover) == -EBUSY);
+    CHECK(telpher_mover_outstanding(mover) == 1 && telpher_mover_drive(mover) == 0);
+    /* What the CPU does goes on. */
+    CHECK(telpher_fill(mover, other, 0x0505050505050505, 1000) == 0 && other[999] == 5);
+    telpher_device_close(device);
+    printf("%d failed\n", failures);
+    return failures != 0;
+}
