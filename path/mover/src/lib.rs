@@ -16,7 +16,7 @@
 //!
 //! **Nouns.** A *load* is buffers and what is asked of them; a *course* is an ask on its way through pieces and faults; a
 //! *flight* drives one course; a *leg* is one descriptor a device has; a *lane* is one queue. Policies are values:
-//! [`Threshold`] (whether), [`Route`] (where), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a [`Policy`].
+//! [`Threshold`] and [`Learning`] (whether), [`Route`] (where), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a [`Policy`].
 //!
 //! **What always holds.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
 //! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that are told
@@ -58,6 +58,7 @@ mod sync;
 mod threshold;
 mod time;
 mod topology;
+mod tuning;
 mod vigil;
 mod wait;
 
@@ -77,6 +78,7 @@ pub use split::Split;
 pub use threshold::{DEFAULT_THRESHOLD, Threshold};
 pub use time::{Clock, ManualClock, Moment, Rest, SystemClock};
 pub use topology::{SystemTopology, Topology};
+pub use tuning::{Measured, TunedMachine, Tuning, TuningError};
 pub use wait::{DEFAULT_PAUSES, Wait};
 
 pub use telpher_abi::Opcode;

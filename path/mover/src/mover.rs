@@ -9,11 +9,12 @@ use crate::operation::operations;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::scope::Scope;
-use crate::setting::sized_operations;
+use crate::setting::SIZED;
 use crate::stripe;
 use crate::threshold::Threshold;
 use crate::time::{Clock, SystemClock};
 use crate::topology::{SystemTopology, Topology};
+use crate::tuning::Tuning;
 use std::sync::Arc;
 use telpher_abi::Opcode;
 use telpher_mem::{StableBuf, StableBufMut};
@@ -81,6 +82,24 @@ impl Mover {
     #[must_use]
     pub fn cpu() -> Self {
         Self::new([], Policy::default())
+    }
+
+    /// Takes over the costs that were measured on this machine, instead of published ones: where it learns
+    /// ([`Policy::learning`]) it goes on from there. The settings of a tuning file are [`Tuning::policy`].
+    ///
+    /// ```no_run
+    /// use telpher_mover::{Mover, Tuning};
+    /// # let portals: Vec<std::sync::Arc<dyn telpher_portal::Portal>> = Vec::new();
+    ///
+    /// let tuning = Tuning::from_environment()?;
+    /// let mover = Mover::new(portals, tuning.as_ref().map(Tuning::policy).unwrap_or_default());
+    /// if let Some(tuning) = &tuning {
+    ///     mover.teach(tuning);
+    /// }
+    /// # Ok::<(), telpher_mover::TuningError>(())
+    /// ```
+    pub fn teach(&self, tuning: &Tuning) {
+        self.core().teach(tuning);
     }
 
     /// The calling thread's way to what all share.
@@ -170,7 +189,7 @@ impl Mover {
     /// **Staleness**: other threads learn meanwhile.
     #[must_use]
     pub fn threshold(&self) -> Threshold {
-        sized_operations().fold(self.core().policy.threshold, |all, op| all.with(op, self.core().threshold(op)))
+        SIZED.into_iter().fold(self.core().policy.threshold, |all, op| all.with(op, self.core().threshold(op)))
     }
 
     /// Does nothing, by way of a device if there is one. The outcome is [`Done`](Outcome::Done).

@@ -271,21 +271,34 @@ fn read_wait(value: &str) -> Option<Wait> {
     parts.next().is_none().then_some(wait)
 }
 
-/// Operations a threshold is kept for: those that have a size.
-pub(crate) fn sized_operations() -> impl Iterator<Item = Opcode> {
-    Opcode::ALL.iter().copied().filter(|op| {
-        op.code() <= Opcode::CacheFlush.code() && !matches!(op, Opcode::Nop | Opcode::Batch | Opcode::Drain)
-    })
+/// The operations of a mover that have a size, and so a threshold.
+pub(crate) const SIZED: [Opcode; 14] = [
+    Opcode::MemoryMove,
+    Opcode::Fill,
+    Opcode::Compare,
+    Opcode::ComparePattern,
+    Opcode::CreateDelta,
+    Opcode::ApplyDelta,
+    Opcode::Dualcast,
+    Opcode::CrcGeneration,
+    Opcode::CopyCrc,
+    Opcode::DifCheck,
+    Opcode::DifInsert,
+    Opcode::DifStrip,
+    Opcode::DifUpdate,
+    Opcode::CacheFlush,
+];
+
+/// The operation with a size that has this name.
+pub(crate) fn sized(name: &str) -> Option<Opcode> {
+    SIZED.into_iter().find(|op| op.name() == name.trim())
 }
 
 fn read_threshold(mut threshold: Threshold, value: &str) -> Option<Threshold> {
     for part in value.split(',') {
         threshold = match part.split_once('=') {
             None => Threshold::all(read_limit(part)?),
-            Some((name, limit)) => {
-                let op = sized_operations().find(|op| op.name() == name.trim())?;
-                threshold.with(op, read_limit(limit)?)
-            }
+            Some((name, limit)) => threshold.with(sized(name)?, read_limit(limit)?),
         };
     }
     Some(threshold)
@@ -293,9 +306,12 @@ fn read_threshold(mut threshold: Threshold, value: &str) -> Option<Threshold> {
 
 /// What most operations have, then those that differ.
 fn write_threshold(threshold: &Threshold) -> String {
-    let common = threshold.of(Opcode::MemoryMove);
+    let sharing = |limit: u64| SIZED.iter().filter(|op| threshold.of(**op) == limit).count();
+    // The first of those shared by most.
+    let limits = SIZED.iter().rev().map(|op| threshold.of(*op));
+    let common = limits.max_by_key(|limit| sharing(*limit)).expect("there are operations");
     let mut text = write_limit(common);
-    for op in sized_operations().filter(|&op| threshold.of(op) != common) {
+    for op in SIZED.into_iter().filter(|&op| threshold.of(op) != common) {
         // Writing to a string does not fail.
         let _ = write!(text, ",{}={}", op.name(), write_limit(threshold.of(op)));
     }
@@ -390,11 +406,19 @@ mod tests {
                 read.set(setting.name, &value).unwrap_or_else(|error| panic!("{error}"));
                 assert_eq!(read.get(setting.name).unwrap(), value);
             }
-            for op in sized_operations() {
+            for op in SIZED {
                 assert_eq!(read.threshold.of(op), policy.threshold.of(op), "{op:?}");
             }
             assert_eq!(Policy { threshold: policy.threshold, ..read }, policy);
         }
+    }
+
+    #[test]
+    fn a_threshold_is_written_with_what_most_operations_have_first() {
+        let threshold = Threshold::default().with(Opcode::MemoryMove, 64 << 10).with(Opcode::Fill, u64::MAX);
+        assert_eq!(write_threshold(&threshold), "4k,memory-move=64k,fill=never");
+        assert_eq!(read_threshold(Threshold::DEVICE, "4k,memory-move=64k,fill=never"), Some(threshold));
+        assert_eq!(write_threshold(&Threshold::CPU), "never");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod common;
 use common::device::TestDevice;
 use std::sync::Arc;
 use telpher_abi::Status;
-use telpher_mover::{Learning, Mover, Opcode, Outcome, Policy, Threshold, Via};
+use telpher_mover::{Learning, Mover, Opcode, Outcome, Policy, Threshold, Tuning, Via};
 use telpher_portal::Portal;
 
 /// A size that the test device, which goes byte by byte, takes a hundred times as long for as the CPU does.
@@ -83,6 +83,19 @@ fn a_device_far_better_than_the_cpu_gets_work_that_the_threshold_kept_from_it() 
     let key = batch.compare(a, b);
     device.state().answers.push_back(Status::Success);
     assert_eq!(batch.submit().wait().take(key).via, Via::Device);
+}
+
+#[test]
+fn what_a_tuning_file_says_is_where_learning_begins() {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    let mover = learner(&device, Threshold::DEVICE);
+    let file = "version = 1\n[machine]\ncpu = \"x\"\ndevice = \"y\"\nin-flight = 1\n[measured]\n\
+                fill = [[4096, 100, 90000], [65536, 1000, 900000], [1048576, 90000, 9000000]]\n";
+    mover.teach(&Tuning::parse(file).unwrap());
+    assert_eq!(mover.threshold().of(Opcode::MemoryMove), 0, "nothing was said of copies");
+    // Three samples of many are enough to begin with the CPU; the device is tried a little all the same.
+    let on_device = (0..100).filter(|_| mover.fill(vec![0_u8; LARGE], 7).wait().via == Via::Device).count();
+    assert!(on_device <= 2, "{on_device}");
 }
 
 #[test]

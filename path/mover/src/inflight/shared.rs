@@ -2,13 +2,14 @@
 
 use super::table::{Leg, Table};
 use crate::ask::Ask;
-use crate::costs::Costs;
+use crate::costs::{Costs, Worker};
 use crate::learn::{self, Choice, Judge, Learning};
 use crate::policy::Policy;
 use crate::route::{Lane, Lanes};
 use crate::stripe::STRIPES;
 use crate::time::{Clock, Moment};
 use crate::topology::Topology;
+use crate::tuning::{Measured, Tuning};
 use crate::vigil::Vigil;
 use crate::wait::Waiter;
 use std::ops::Deref;
@@ -94,6 +95,21 @@ impl Core {
         match &self.judge {
             Some(judge) if from < u64::MAX => judge.least(op).unwrap_or(u64::MAX),
             _ => from,
+        }
+    }
+
+    /// Takes over costs measured elsewhere.
+    pub(crate) fn teach(&self, tuning: &Tuning) {
+        for &Measured { op, bytes, cpu, device } in &tuning.measured {
+            self.costs.teach(op, bytes, Worker::Cpu, cpu);
+            // Whoever waited for each saw the device's time; with more in flight it is the caller's alone.
+            if tuning.machine.in_flight == 1 {
+                (0..self.lanes.all().len())
+                    .for_each(|lane| self.costs.teach(op, bytes, Worker::Device { lane }, device));
+            }
+            if let Some(judge) = &self.judge {
+                judge.teach(&self.costs, op, bytes, device);
+            }
         }
     }
 
