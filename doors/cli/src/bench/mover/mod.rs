@@ -9,6 +9,7 @@
 //! medians over the turns.
 
 mod hybrid;
+mod learned;
 mod sharing;
 mod submission;
 mod turns;
@@ -38,7 +39,7 @@ pub(crate) struct Contest {
 }
 
 /// Every contest, in the order in which they run.
-const CONTESTS: &[Contest] = &[sharing::CONTEST, hybrid::CONTEST, submission::CONTEST];
+const CONTESTS: &[Contest] = &[sharing::CONTEST, learned::CONTEST, hybrid::CONTEST, submission::CONTEST];
 
 /// What came of one contest.
 #[derive(Clone, Debug, Serialize)]

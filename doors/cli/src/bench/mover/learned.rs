@@ -1,0 +1,239 @@
+//! A mover that learns whether a device is worth it, against movers with fixed thresholds, on five mixes of sizes.
+//!
+//! Two ways of working make two different devices of one model: waited for each by each on an inline device, which does what the
+//! CPU would do and a little more, so that the CPU is the better at every size; and eight at a time on a device with a thread of
+//! its own, which works while the submitting thread does.
+
+use super::Contest;
+use super::turns::{Contestant, rates, ratio};
+use crate::bench::BenchError;
+use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::devices::{self, Shape};
+use crate::bench::machine::Machine;
+use crate::bench::results::Runner;
+use crate::bench::row::{Goal, Row};
+use crate::report::units;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telpher_device::{ModelSource, Preset};
+use telpher_mover::{Learning, Mover, Opcode, Outcome, Policy, Threshold};
+use telpher_portal::Portal;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "learned",
+    question: "How close does a mover that learns come to the best fixed threshold?",
+    cores: 2,
+    weight: 4.0,
+    measure,
+};
+
+/// Least speed of a learned threshold by that of the best fixed one. Source: promise of the mover.
+const LEARNED: f64 = 0.95;
+/// Operations a mover may learn from before it is measured. Source: promise of the mover.
+const LESSONS: u64 = 10_000;
+/// The fixed thresholds, in bytes.
+const FIXED: [u64; 7] = [0, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, u64::MAX];
+/// Sizes drawn for a mix before it is measured.
+const DRAWN: usize = 4096;
+/// The largest size of any mix.
+const LARGEST: usize = 1 << 20;
+
+/// A size drawn by a number from 0 to just below 1 and another one.
+type Draw = fn(f64, f64) -> f64;
+
+/// The mixes: what an operation's size is.
+const MIXES: [(&str, Draw); 5] = [
+    ("small, 64 B to 2 KiB", |a, _| spread(64.0, 2048.0, a)),
+    ("pages, most of them single", |a, b| if a < 0.9 { 4096.0 } else { 4096.0 * (1.0 + (b * 16.0).floor()) }),
+    (
+        "messages, one in twenty large",
+        |a, b| if a < 0.95 { spread(64.0, 512.0, b) } else { spread(32768.0, 262_144.0, b) },
+    ),
+    ("everything, 64 B to 1 MiB", |a, _| spread(64.0, 1_048_576.0, a)),
+    ("large, 64 KiB to 1 MiB", |a, _| spread(65536.0, 1_048_576.0, a)),
+];
+
+/// Between two sizes, their logarithms evenly spread.
+fn spread(from: f64, to: f64, share: f64) -> f64 {
+    from * (to / from).powf(share)
+}
+
+/// The sizes of a mix; the same in every run.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between two sizes")]
+fn draw(mix: Draw) -> Vec<usize> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    // Xorshift64* (G. Marsaglia; S. Vigna).
+    let mut share = || {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    (0..DRAWN).map(|_| (mix(share(), share()) as usize).clamp(1, LARGEST)).collect()
+}
+
+/// One mover at work on a mix.
+struct Hand {
+    mover: Mover,
+    sizes: Vec<usize>,
+    next: usize,
+    src: Vec<u8>,
+    /// A place for each operation in flight.
+    places: Vec<Vec<u8>>,
+}
+
+impl Hand {
+    fn new(queue: &Arc<dyn Portal>, policy: Policy, sizes: Vec<usize>, together: usize) -> Self {
+        let mut src = vec![0; LARGEST];
+        fill_known(&mut src, 1);
+        let places = vec![vec![0; LARGEST]; together];
+        Hand { mover: Mover::new([Arc::clone(queue)], policy), sizes, next: 0, src, places }
+    }
+
+    fn turn(&mut self) -> usize {
+        self.next = (self.next + 1) % self.sizes.len();
+        self.sizes[self.next]
+    }
+
+    /// As many copies as there are places.
+    fn copy(&mut self) -> Result<u64, BenchError> {
+        let job = |source| BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source };
+        if self.places.len() == 1 {
+            let bytes = self.turn();
+            let outcome = self.mover.copy_slices(&self.src[..bytes], &mut self.places[0][..bytes]).map_err(job)?;
+            return wanted(outcome).map(|()| 1);
+        }
+        let sizes: Vec<usize> = (0..self.places.len()).map(|_| self.turn()).collect();
+        let Hand { mover, src, places, .. } = self;
+        mover.scope(|scope| {
+            let jobs: Vec<_> = places
+                .iter_mut()
+                .zip(&sizes)
+                .map(|(place, &bytes)| scope.copy(&src[..bytes], &mut place[..bytes]))
+                .collect();
+            jobs.into_iter().try_for_each(|copy| wanted(copy.wait().result.map_err(job)?))
+        })?;
+        Ok(sizes.len() as u64)
+    }
+
+    /// Learns from [`LESSONS`] operations at most, and for no longer than this; from how many.
+    fn learn(&mut self, time: Duration) -> Result<u64, BenchError> {
+        let begin = Instant::now();
+        let mut lessons = 0;
+        while lessons < LESSONS && begin.elapsed() < time {
+            lessons += self.copy()?;
+        }
+        Ok(lessons)
+    }
+
+    /// Copies once more what must come out.
+    fn check(&mut self) -> Result<(), BenchError> {
+        for place in &mut self.places {
+            place.fill(0);
+        }
+        self.copy()?;
+        let Hand { src, places, .. } = self;
+        places.iter().try_for_each(|place| {
+            let copied = place.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            first_difference(&place[..copied], &src[..copied]).map_or(Ok(()), |at| {
+                let (op, route) = ("move".into(), CONTEST.name.into());
+                Err(BenchError::Mismatch { op, route, size: copied as u64, offset: at as u64 })
+            })
+        })
+    }
+}
+
+fn wanted(outcome: Outcome) -> Result<(), BenchError> {
+    match outcome {
+        Outcome::Done => Ok(()),
+        _ => Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() }),
+    }
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let ways = [(1, Runner::Inline, "each waited for, inline"), (8, Runner::Threaded, "eight at a time, threaded")];
+    let each = time / u32::try_from(MIXES.len() * ways.len()).unwrap_or(u32::MAX);
+    let mut rows = Vec::new();
+    for (together, runner, how) in ways {
+        let source = ModelSource::Preset(Preset::default());
+        let running = devices::start("model:spr", &source, Shape::PLAIN, runner, machine)?;
+        // Dedicated, so one mover at a time: each ends what it began before the next has its turn.
+        let queue = running.portals.first().expect("a device that runs has a queue");
+        for (mix, sizes) in MIXES {
+            rows.push(against(machine, each, queue, (mix, draw(sizes)), (together, how))?);
+        }
+    }
+    Ok(rows)
+}
+
+/// A learner and every fixed threshold on one mix.
+fn against(
+    machine: &Machine,
+    time: Duration,
+    queue: &Arc<dyn Portal>,
+    (mix, sizes): (&str, Vec<usize>),
+    (together, how): (usize, &str),
+) -> Result<Row, BenchError> {
+    let fixed = FIXED.map(|from| Policy { threshold: Threshold::all(from), ..Policy::default() });
+    let learner = Policy { learning: Learning::On, ..Policy::default() };
+    let hand = |policy| Hand::new(queue, policy, sizes.clone(), together);
+    let mut sides: Vec<Contestant<'_, Hand>> = std::iter::once(learner)
+        .chain(fixed)
+        .map(|policy| Contestant { states: vec![hand(policy)], step: &Hand::copy })
+        .collect();
+    let lessons = sides[0].states[0].learn(time / 4)?;
+    let seen = rates(machine, time * 3 / 4, &mut sides)?;
+    for side in &mut sides {
+        side.states.iter_mut().try_for_each(Hand::check)?;
+    }
+    let ratios = seen[1..].iter().map(|fixed| ratio(&seen[0], fixed));
+    let (best, least) =
+        FIXED.into_iter().zip(ratios).min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are fixed thresholds");
+    let learned = sides[0].states[0].mover.threshold().of(Opcode::MemoryMove);
+    Ok(Row::new(
+        format!("{mix}; {how}: learned, against the best of {} fixed thresholds", FIXED.len()),
+        least,
+        "of its speed",
+        Some(Goal::AtLeast(LEARNED)),
+        format!("learned from {lessons} copies: device {}; best fixed: {}", limit(learned), limit(best)),
+    ))
+}
+
+fn limit(bytes: u64) -> String {
+    match bytes {
+        0 => "always".into(),
+        u64::MAX => "never".into(),
+        _ => format!("from {}", units::size(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mix_draws_the_sizes_it_names() {
+        for (name, mix) in MIXES {
+            let sizes = draw(mix);
+            let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+            assert!(*least >= 64 && *most <= LARGEST, "{name}: {least} to {most}");
+            assert_eq!(sizes, draw(mix), "{name} differs from run to run");
+        }
+        assert!(draw(MIXES[0].1).iter().all(|size| *size <= 2048));
+        let large = draw(MIXES[2].1).iter().filter(|size| **size > 512).count();
+        assert!((100..400).contains(&large), "{large} of {DRAWN}");
+    }
+
+    #[test]
+    fn a_hand_that_learned_copies_right() {
+        let source = ModelSource::Preset(Preset::default());
+        let running = devices::start("model:spr", &source, Shape::PLAIN, Runner::Inline, &Machine::read()).unwrap();
+        for together in [1, 8] {
+            let policy = Policy { learning: Learning::On, threshold: Threshold::DEVICE, ..Policy::default() };
+            let mut hand = Hand::new(&running.portals[0], policy, draw(MIXES[3].1), together);
+            assert!(hand.learn(Duration::from_millis(20)).unwrap() > 0);
+            hand.check().unwrap();
+        }
+    }
+}
