@@ -5,6 +5,7 @@
 //!            └─► report ──► table | json | csv on standard output, one HTML file
 //!      ──► doctor ──► record, patient, checks
 //!      ──► list
+//!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
 //!      ──► run, trace ──► telpher-vdev
 //! ```
 //!
@@ -19,6 +20,7 @@ mod list;
 mod report;
 mod run;
 mod trace;
+mod tune;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
             return doctor::run(&args).unwrap_or_else(|error| fail(&told(&error)));
         }
         args::Command::List(list) => list::run(&list).map_err(Into::into),
+        args::Command::Tune(args) => tune::run(&args).map_err(Into::into),
         args::Command::Trace(args) => trace::run(&args).map_err(Into::into),
         args::Command::Run(args) => {
             return run::run(&args).unwrap_or_else(|error| {

@@ -54,7 +54,7 @@ fn help_and_version_end_well_and_carry_examples() {
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
     }
     assert!(success(&["list", "--help"]).contains("accel-config"));
-    for command in ["doctor", "run", "trace"] {
+    for command in ["doctor", "run", "trace", "tune"] {
         let text = success(&[command, "--help"]);
         assert!(text.contains("Examples:") && text.contains(&format!("telpher {command}")), "{text}");
     }
@@ -224,4 +224,39 @@ fn the_human_listing_names_queues_engines_and_operations() {
     for words in ["dsa0 (model:spr)", "8 of 8 work queues", "128 queue entries", "memory-move", "engine0.3", "cpu:"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
+}
+
+#[test]
+fn tune_writes_a_file_that_says_what_it_printed_and_that_it_replaces() {
+    let file = room().join("tuned.toml");
+    let name = file.to_str().expect("a path of ours");
+    std::fs::write(&file, "older").expect("our own folder");
+    let args = ["tune", "--op", "move,crc", "--size", "256,64k", "--seconds", "0.3", "--output", name];
+    let table = success(&args);
+    assert!(table.contains("move") && table.contains("64 KiB") && table.contains("export TELPHER_TUNING=/"), "{table}");
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    assert!(text.contains("version = 1") && text.contains("memory-move = [") && text.contains("[policy]"), "{text}");
+    let words: Vec<&str> =
+        args.into_iter().chain(["--format", "json", "--in-flight", "4", "--runner", "threaded"]).collect();
+    let json: Value = serde_json::from_str(&success(&words)).expect("JSON");
+    assert_eq!(json["kind"], "tune");
+    assert_eq!(json["in_flight"], 4);
+    assert_eq!(json["operations"].as_array().map(Vec::len), Some(2));
+    assert_eq!(json["operations"][0]["points"].as_array().map(Vec::len), Some(2));
+    assert!(std::fs::read_to_string(&file).expect("it was replaced").contains("in-flight = 4"));
+    let beside = std::fs::read_dir(room()).expect("our folder").flatten();
+    assert!(beside.map(|entry| entry.file_name()).all(|name| !name.to_string_lossy().starts_with("tuned.toml.")));
+}
+
+#[test]
+fn what_cannot_be_tuned_or_written_is_said_before_anything_is_measured() {
+    let nowhere = room().join("missing").join("tuned.toml");
+    let nowhere = nowhere.to_str().expect("a path of ours");
+    let said = refusal(&["tune", "--output", nowhere]);
+    assert!(said.contains("cannot write the tuning file") && said.contains("missing/tuned.toml"), "{said}");
+    let said = refusal(&["tune", "--device", "cpu"]);
+    assert!(said.contains("name a model or a queue"), "{said}");
+    let said = refusal(&["tune", "--device", "model:nowhere.json"]);
+    assert!(said.contains("nowhere.json"), "{said}");
+    assert!(refusal(&["tune", "--op", "sort"]).contains("there are move, fill"));
 }

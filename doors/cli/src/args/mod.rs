@@ -6,6 +6,7 @@ mod error;
 pub(crate) mod operation;
 mod run;
 mod trace;
+mod tune;
 pub(crate) mod values;
 
 pub(crate) use bench::{
@@ -15,6 +16,7 @@ pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
+pub(crate) use tune::Tune;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -49,6 +51,7 @@ pub(crate) enum Command {
     List(List),
     Run(Box<Run>),
     Trace(Box<Trace>),
+    Tune(Box<Tune>),
 }
 
 /// Show devices, groups, queues, engines and what they can do.

@@ -19,7 +19,7 @@ mod protection;
 pub(crate) mod results;
 pub(crate) mod row;
 pub(crate) mod run;
-mod sweep;
+pub(crate) mod sweep;
 mod work;
 
 use crate::args::{Bench, BenchKind, Format, Output};

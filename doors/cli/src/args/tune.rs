@@ -1,0 +1,56 @@
+//! Options of `telpher tune`.
+
+use super::Format;
+use super::operation::Ops;
+use super::run::Runner;
+use super::values::{Sizes, parse_seconds};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Measure what operations cost on this machine, and write a tuning file that programs on telpher begin with.
+///
+/// Each operation is done at each size by the CPU and by the device, side by side in the same run. From the medians follows for
+/// each operation the size from which the device does it. The file also carries the times themselves, from which a program that
+/// learns goes on, and takes other settings (how threads wait, which queue is asked first): it is TOML, with comments, to be
+/// read and edited.
+///
+/// Programs use it when the environment says TELPHER_TUNING=FILE. Without a tuning file they begin with published times of the
+/// first hardware generation, and nothing needs tuning to work.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A program that waits for each operation and one that keeps many in flight pay different prices for the same device: measure
+with --in-flight as your program works.
+
+Examples:
+  telpher tune                                       hardware if there is any, the model if not; writes telpher-tuning.toml
+  telpher tune --device hw:wq0.0 --in-flight 16      one queue, for programs that keep 16 operations in flight
+  telpher tune --op move --size 256..16m*2 --output copies.toml
+  TELPHER_TUNING=$PWD/telpher-tuning.toml ./my-program")]
+pub(crate) struct Tune {
+    /// Operations: move, fill, compare, compare-pattern, create-delta, apply-delta, dualcast, crc, copy-crc, dif-check,
+    /// dif-insert, dif-strip, dif-update, cache-flush, or all.
+    #[arg(long, value_name = "OPS", default_value = "all")]
+    pub(crate) op: Ops,
+    /// Transfer sizes.
+    #[arg(long, value_name = "SIZES", default_value = "256..4m")]
+    pub(crate) size: Sizes,
+    /// Operations in flight at once; 1 waits for each before the next.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) in_flight: u32,
+    /// The device: hw:wqM.N, model:spr, model:spr-fw2, model:full or model:FILE [default: hardware if there is any, else
+    /// model:spr].
+    #[arg(long, value_name = "DEV")]
+    pub(crate) device: Option<String>,
+    /// Who executes on a modelled device: the submitting thread, as programs have it by default, or a thread beside it.
+    #[arg(long, value_enum, default_value_t = Runner::Inline)]
+    pub(crate) runner: Runner,
+    /// Where the tuning goes; a file that is there is replaced as a whole.
+    #[arg(long, value_name = "FILE", default_value = "telpher-tuning.toml")]
+    pub(crate) output: PathBuf,
+    /// What goes to standard output.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// Measuring time in all.
+    #[arg(long, value_name = "S", default_value = "15", value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
+}
