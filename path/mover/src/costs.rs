@@ -55,7 +55,7 @@ impl Costs {
     pub(crate) fn learn(&self, op: Opcode, bytes: u64, worker: Worker, took: Duration) {
         let kind = Kind::of(op);
         if let Some(row) = self.row(kind, worker) {
-            row.at(step(bytes)).learn(sample(kind, bytes, worker, took));
+            row.learn(step(bytes), sample(kind, bytes, worker, took));
         }
     }
 

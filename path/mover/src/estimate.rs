@@ -95,16 +95,16 @@ impl SharedEstimate {
         Estimate::from_bits(self.0.load(Ordering::Relaxed))
     }
 
-    /// One more sample, and what is known with it. If another thread's sample comes in between, this one is dropped: among
-    /// many that is no loss, and nobody ever turns in a loop here.
-    pub(crate) fn learn(&self, sample: i32) -> Estimate {
+    /// One more sample of an estimate that begins, if this is the first, with the correction `from`. If another thread's
+    /// sample comes in between, this one is dropped: among many that is no loss, and nobody ever turns in a loop here.
+    fn learn(&self, sample: i32, from: impl FnOnce() -> i32) {
         // Relaxed (all): as in `read`.
-        let before = self.0.load(Ordering::Relaxed);
-        let after = Estimate::from_bits(before).after(sample);
-        match self.0.compare_exchange(before, after.bits(), Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => after,
-            Err(others) => Estimate::from_bits(others),
+        let bits = self.0.load(Ordering::Relaxed);
+        let mut before = Estimate::from_bits(bits);
+        if before.samples == 0 {
+            before.correction = from();
         }
+        let _ = self.0.compare_exchange(bits, before.after(sample).bits(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Replaces what is known by a result measured with care: settled, but still open to change.
@@ -143,6 +143,12 @@ pub(crate) struct Row([SharedEstimate; STEPS]);
 impl Row {
     pub(crate) fn new() -> Self {
         Row(std::array::from_fn(|_| SharedEstimate::new()))
+    }
+
+    /// One more sample of a step. The first is judged by what the nearest step taught: a machine that is a thousand times
+    /// slower than assumed is found out once, not at every size anew.
+    pub(crate) fn learn(&self, step: usize, sample: i32) {
+        self.0[step].learn(sample, || self.correction(step));
     }
 
     /// The estimate of one step alone.
@@ -260,6 +266,16 @@ mod tests {
         row.at(3).set(ONE);
         row.at(10).set(-ONE);
         assert_eq!([0, 3, 5, 8, 23].map(|at| row.correction(at)), [ONE, ONE, ONE, -ONE, -ONE]);
+    }
+
+    #[test]
+    fn a_step_s_first_sample_is_judged_by_what_its_neighbour_taught() {
+        let row = Row::new();
+        row.at(3).set(9 * ONE);
+        row.learn(4, 10 * ONE);
+        assert_eq!(row.at(4).read().correction, 10 * ONE, "a single sample, and no further than one goes");
+        row.learn(20, 30 * ONE);
+        assert_eq!(row.at(20).read().correction, 14 * ONE, "from the nearest, four doublings at most");
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Judge {
         let at = step(bytes);
         if device {
             let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            self.expense[kind as usize].at(at).learn(log(nanos) - log(published(kind, bytes, ON_DEVICE)));
+            self.expense[kind as usize].learn(at, log(nanos) - log(published(kind, bytes, ON_DEVICE)));
         } else {
             costs.learn(op, bytes, Worker::Cpu, took);
         }
