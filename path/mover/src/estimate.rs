@@ -169,6 +169,14 @@ impl Row {
     }
 }
 
+impl Row {
+    /// The correction of the first step from `step` up that was ever measured; none if none was.
+    pub(crate) fn correction_from(&self, step: usize) -> i32 {
+        let measured = self.0[step..].iter().map(SharedEstimate::read).find(|estimate| estimate.samples > 0);
+        measured.map_or(0, |estimate| estimate.correction)
+    }
+}
+
 /// The logarithm of a time in nanoseconds, in [`ONE`]s; of zero that of one.
 #[allow(clippy::cast_possible_truncation, reason = "at most 64 times 2^16")]
 pub(crate) fn log(nanos: u64) -> i32 {

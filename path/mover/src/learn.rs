@@ -12,7 +12,8 @@
 //!          consider ── the cheaper one, or now and then the other ──► timed ──► Row ──► Marks
 //! ```
 //!
-//! **Cost of learning.** A thread looks once in about [`STRIDE`] of work, and of the time an operation takes at most one
+//! **Cost of learning.** Sizes so small that a device would be [`HOPELESS`] times dearer are done at once, behind one compare, and
+//! are not looked at: what is learned of larger ones moves that limit. Above it, a thread looks once in about [`STRIDE`] of work, and of the time an operation takes at most one
 //! part in [`EFFORT`] goes into trying the other way again; a way that is far off is tried once, or not at all where it is
 //! known to be far off at a neighbouring size. Nothing waits, and nothing is lost if two threads learn at once but a sample.
 //!
@@ -21,7 +22,7 @@
 use crate::costs::{Costs, KINDS, Kind, Worker, published};
 use crate::estimate::{Estimate, ONE, Row, SETTLED, STEPS, log, scaled, smallest, step};
 use crate::marks::Marks;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::threshold::Threshold;
 use std::cell::Cell;
 use std::time::Duration;
@@ -51,6 +52,13 @@ const CALL_BYTES: u64 = 100;
 /// The part of an operation's time that goes into trying the other way. Source: chosen; 1.6 %.
 const EFFORT: u64 = 64;
 
+/// A factor between device and CPU, as a logarithm, that no way of working makes good: 16. Source: published times put a device
+/// that is waited for at 0.75 µs and one that is kept busy at 0.1 µs for its caller (see [`crate::costs`]), a factor of 8.
+const HOPELESS: i32 = 4 * ONE;
+
+/// Looks between two at the limit of the hopeless sizes.
+const FLOOR_LOOKS: u64 = 4;
+
 /// Fewest looks between two tries of the other way, if both are equally good.
 const FEWEST_LOOKS: u64 = 4;
 
@@ -75,6 +83,8 @@ pub(crate) struct Judge {
     expense: Box<[Row]>,
     /// Looks at a kind and step since the dearer way was last tried.
     looks: Box<[[AtomicU32; STEPS]]>,
+    /// For each kind, the size in bytes under which nobody looks.
+    floors: [AtomicU64; KINDS],
 }
 
 impl Judge {
@@ -90,6 +100,7 @@ impl Judge {
             marks: verdicts.into_iter().map(Marks::new).collect(),
             expense: (0..KINDS).map(|_| Row::new()).collect(),
             looks: (0..KINDS).map(|_| std::array::from_fn(|_| AtomicU32::new(0))).collect(),
+            floors: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -97,6 +108,10 @@ impl Judge {
     #[inline]
     pub(crate) fn choose(&self, costs: &Costs, op: Opcode, bytes: u64, watch: &Watch) -> Choice {
         let kind = Kind::of(op);
+        // Relaxed: a limit of a moment ago is as good as one of now.
+        if bytes < self.floors[kind as usize].load(Ordering::Relaxed) {
+            return Choice::SMALL;
+        }
         let at = step(bytes);
         let marks = &self.marks[kind as usize];
         if marks.is_settled(at) && !watch.is_due(bytes) {
@@ -119,6 +134,9 @@ impl Judge {
         let device = if view.is_known() {
             // Relaxed: a count; two threads that try at once do no harm.
             let looks = u64::from(self.looks[kind as usize][at].fetch_add(1, Ordering::Relaxed));
+            if looks % FLOOR_LOOKS == 0 {
+                self.shift_floor(costs, kind);
+            }
             let other = looks >= view.looks_between();
             if other {
                 // Relaxed: as above.
@@ -133,6 +151,27 @@ impl Judge {
             }
         };
         Choice { device, timed: true }
+    }
+
+    /// Moves the limit of the hopeless sizes by a step, if it lies wrong.
+    fn shift_floor(&self, costs: &Costs, kind: Kind) {
+        let floor = &self.floors[kind as usize];
+        // Relaxed (both): as in `choose`; of two threads that move it at once one wins.
+        let at = step(floor.load(Ordering::Relaxed));
+        // By what larger sizes taught: smaller ones are not looked at, and what they taught may be of another time.
+        let gap = |at: usize| {
+            let bytes = smallest(at).max(1);
+            let time = |row: Option<&Row>, worker| {
+                log(published(kind, bytes, worker)).saturating_add(row.map_or(0, |row| row.correction_from(at)))
+            };
+            let expense = Some(&self.expense[kind as usize]);
+            time(expense, ON_DEVICE).saturating_sub(time(costs.row(kind, Worker::Cpu), Worker::Cpu))
+        };
+        if at + 1 < STEPS && gap(at + 1) >= HOPELESS {
+            floor.store(smallest(at + 1), Ordering::Relaxed);
+        } else if at > 0 && gap(at) < HOPELESS - ONE / 2 {
+            floor.store(smallest(at - 1), Ordering::Relaxed);
+        }
     }
 
     /// What a timed operation cost its caller.

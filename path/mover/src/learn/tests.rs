@@ -1,9 +1,11 @@
 //! A learned verdict against every fixed threshold, on made-up machines with seeded chance.
 #![allow(clippy::cast_precision_loss, reason = "sizes and shares")]
 
-use super::{Judge, Watch};
+use super::{Choice, Judge, Watch};
+use crate::costs::Kind;
 use crate::costs::{Costs, Worker};
 use crate::estimate::{STEPS, smallest};
+use crate::sync::Ordering;
 use crate::threshold::Threshold;
 use std::time::Duration;
 use telpher_abi::Opcode;
@@ -139,6 +141,25 @@ fn what_is_tried_while_learning_costs_little_unless_the_device_is_hopeless() {
 fn a_window_of_sizes_is_learned_where_no_threshold_is_right() {
     let [_, learned, best] = run(&MACHINES[5], MIXES[3].1, 7);
     assert!(best / learned > 1.0, "{}", best / learned);
+}
+
+#[test]
+fn sizes_that_are_hopeless_are_not_looked_at_until_larger_ones_say_otherwise() {
+    let (judge, costs, watch) = (Judge::new(&Threshold::DEVICE), Costs::new(1), Watch::new());
+    let learned = |nanos: fn(u64) -> [u64; 2], rounds: usize| {
+        for _ in 0..rounds {
+            for bytes in [64, 128, 256, 512, 1024, 2048, 4096, 16384] {
+                watched(&judge, &costs, &watch, bytes, nanos(bytes), 20);
+            }
+        }
+        let small = judge.choose(&costs, Opcode::Fill, 100, &watch);
+        (judge.floors[Kind::Fill as usize].load(Ordering::Relaxed), small)
+    };
+    let (hopeless, small) = learned(|bytes| [10 + bytes / 10, 1000], 1000);
+    assert!((256..=512).contains(&hopeless), "62 ns is a sixteenth of 1000: {hopeless}");
+    assert_eq!(small, Choice::SMALL);
+    let (better, _) = learned(|bytes| [10 + bytes / 10, 20], 3000);
+    assert!(better < hopeless, "{better} after {hopeless}");
 }
 
 /// A judge that has seen so many operations of one size, and how many of the last hundred went to the device.
