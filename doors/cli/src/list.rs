@@ -6,19 +6,12 @@ use crate::report::table::{Align, Table};
 use crate::report::units;
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use telpher_device::{Listing, ModelDevice};
+use telpher_device::{DeviceName, Listing, ModelDevice, ModelSource, Preset};
+use telpher_hw::Live;
 
 /// Prints what is there.
 pub(crate) fn run(args: &List) -> Result<(), BenchError> {
-    let listings = match devices::named(&args.device)? {
-        None => Vec::new(),
-        Some((name, source)) => {
-            let options = devices::options(&source)?;
-            let device =
-                ModelDevice::start(options).map_err(|source| BenchError::Start { name: name.clone(), source })?;
-            vec![(name, device.listing())]
-        }
-    };
+    let listings = listings(&args.device)?;
     let text = match args.format {
         ListFormat::Json => {
             let plain: Vec<&Listing> = listings.iter().map(|(_, listing)| listing).collect();
@@ -26,6 +19,9 @@ pub(crate) fn run(args: &List) -> Result<(), BenchError> {
         }
         ListFormat::Text => {
             let mut text: String = listings.iter().map(|(name, listing)| device(name, listing)).collect();
+            if args.device == "all" && listings.iter().all(|(_, listing)| listing.modelled) {
+                text.push_str("hw: no DSA hardware that the driver knows of; `telpher doctor` looks for the reason\n");
+            }
             let _ = writeln!(text, "cpu: the CPU path, kernels {}", telpher_ops::dispatch::level());
             text
         }
@@ -36,29 +32,95 @@ pub(crate) fn run(args: &List) -> Result<(), BenchError> {
     }
 }
 
+/// The devices that `--device` names, hardware first.
+fn listings(text: &str) -> Result<Vec<(String, Listing)>, BenchError> {
+    let hardware = || telpher_device::hardware(&Live::default()).into_iter().map(|listing| ("hw".to_owned(), listing));
+    match text.parse::<DeviceName>()? {
+        DeviceName::Cpu => Ok(Vec::new()),
+        DeviceName::Model(source) => Ok(vec![(text.to_owned(), modelled(text, &source)?)]),
+        DeviceName::All => {
+            let source = ModelSource::Preset(Preset::default());
+            let name = DeviceName::Model(source.clone()).to_string();
+            let model = modelled(&name, &source)?;
+            Ok(hardware().chain([(name, model)]).collect())
+        }
+        DeviceName::Hardware(queue) => {
+            let dev = format!("dsa{}", queue.device);
+            let found: Vec<_> = hardware().filter(|(_, listing)| listing.dev == dev).collect();
+            let has_queue = telpher_hw::discover(&Live::default()).queue(&queue.to_string()).is_some();
+            if found.is_empty() || !has_queue {
+                return Err(BenchError::NotHere(format!(
+                    "there is no {queue} here; `telpher list` shows what is there, and `telpher doctor` why a device is not"
+                )));
+            }
+            Ok(found)
+        }
+    }
+}
+
+fn modelled(name: &str, source: &ModelSource) -> Result<Listing, BenchError> {
+    let device = ModelDevice::start(devices::options(source)?);
+    let device = device.map_err(|source| BenchError::Start { name: name.to_owned(), source })?;
+    Ok(device.listing())
+}
+
+/// A number that the device may not tell.
+fn known<T: ToString>(value: Option<T>) -> String {
+    value.map_or("?".into(), |value| value.to_string())
+}
+
 /// One device for people.
 fn device(name: &str, d: &Listing) -> String {
     let mut out = String::new();
     let groups = d.groups.len();
     let queues: usize = d.groups.iter().map(|g| g.grouped_workqueues.len()).sum();
     let engines: usize = d.groups.iter().map(|g| g.grouped_engines.len()).sum();
+    let what = if d.modelled { "a modelled Data Streaming Accelerator" } else { "a Data Streaming Accelerator" };
     let _ =
-        writeln!(out, "{} ({name}): a modelled Data Streaming Accelerator, version {}, {}", d.dev, d.version, d.state);
+        write!(out, "{} ({name}): {what}, version {}, {}", d.dev, known(d.version.as_ref()), known(d.state.as_ref()));
+    if let Some(address) = &d.pci_address {
+        let _ = write!(out, ", at {address}");
+    }
+    let node = d.numa_node.map_or(String::new(), |node| format!(", NUMA node {node}"));
+    let _ = writeln!(out, "{node}");
     let _ = writeln!(
         out,
         "  {groups} of {} groups, {queues} of {} work queues, {engines} of {} engines in use; {} queue entries in all",
-        d.max_groups, d.max_work_queues, d.max_engines, d.work_queue_size
+        known(d.max_groups),
+        known(d.max_work_queues),
+        known(d.max_engines),
+        known(d.work_queue_size)
     );
     let _ = writeln!(
         out,
         "  transfers to {}, batches to {} descriptors, {} read buffers",
-        units::size(d.max_transfer_size),
-        d.max_batch_size,
-        d.max_read_buffers
+        known(d.max_transfer_size.map(units::size)),
+        known(d.max_batch_size),
+        known(d.max_read_buffers)
     );
-    let _ = writeln!(out, "  GENCAP {}, OPCAP {}", d.gen_cap, d.op_cap);
+    let _ = writeln!(out, "  GENCAP {}, OPCAP {}", known(d.gen_cap.as_ref()), known(d.op_cap.as_ref()));
     let _ = writeln!(out, "  operations: {}\n", wrapped(&d.operations, 14));
-    let mut table = Table::new(&[
+    if queues == 0 {
+        let _ = writeln!(out, "  No queue is configured; `accel-config load-config -c FILE -e` does that.\n");
+        return out;
+    }
+    let _ = writeln!(out, "{}", table(d));
+    if !d.modelled {
+        let members = d.groups.iter().flat_map(|group| &group.grouped_workqueues);
+        for queue in members {
+            let _ = match &queue.unusable {
+                None => writeln!(out, "  hw:{} can be used", queue.dev),
+                Some(why) => writeln!(out, "  hw:{} cannot be used: {why}", queue.dev),
+            };
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The queues of a device.
+fn table(d: &Listing) -> Table {
+    let mut columns = vec![
         ("group", Align::Left),
         ("queue", Align::Left),
         ("mode", Align::Left),
@@ -70,28 +132,35 @@ fn device(name: &str, d: &Listing) -> String {
         ("block on fault", Align::Left),
         ("state", Align::Left),
         ("engines", Align::Left),
-    ]);
+    ];
+    if !d.modelled {
+        columns.insert(3, ("type", Align::Left));
+    }
+    let mut table = Table::new(&columns);
     for group in &d.groups {
         let engines: Vec<&str> = group.grouped_engines.iter().map(|e| e.dev.as_str()).collect();
         for (i, q) in group.grouped_workqueues.iter().enumerate() {
             let first = |text: String| if i == 0 { text } else { String::new() };
-            table.row([
+            let mut cells = vec![
                 first(group.dev.clone()),
                 q.dev.clone(),
-                q.mode.into(),
+                known(q.mode),
                 q.size.to_string(),
-                if q.mode == "shared" { q.threshold.to_string() } else { String::new() },
-                q.priority.to_string(),
-                units::size(q.max_transfer_size),
-                q.max_batch_size.to_string(),
-                if q.block_on_fault == 1 { "yes".into() } else { "no".into() },
-                q.state.into(),
+                if q.mode == Some("shared") { q.threshold.to_string() } else { String::new() },
+                known(q.priority),
+                known(q.max_transfer_size.map(units::size)),
+                known(q.max_batch_size),
+                q.block_on_fault.map_or("?", |blocks| if blocks == 1 { "yes" } else { "no" }).into(),
+                known(q.state.as_ref()),
                 first(engines.join(" ")),
-            ]);
+            ];
+            if !d.modelled {
+                cells.insert(3, known(q.kind.as_ref()));
+            }
+            table.row(cells);
         }
     }
-    let _ = writeln!(out, "{table}");
-    out
+    table
 }
 
 /// Words with commas, broken before column 100 and indented.

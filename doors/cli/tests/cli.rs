@@ -70,7 +70,9 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "--queue", "both"], "dedicated or shared"),
         (&["bench", "--sice", "4k"], "takes --op, --size"),
         (&["bench", "--device", "gpu"], "accepted: cpu, model:spr"),
-        (&["bench", "--device", "hw:wq0.0"], "does not drive yet"),
+        (&["bench", "--device", "hw:wq99999.0"], "cannot open wq99999.0"),
+        (&["list", "--device", "hw:wq99999.0"], "there is no wq99999.0 here"),
+        (&["bench", "pollution", "--device", "all"], "is not one device"),
         (&["bench", "--device", "model:nowhere.json"], "cannot read nowhere.json"),
         (&["bench", "--placement", "0,63"], "NUMA node 63 does not exist; this machine has"),
         (&["bench", "--threads", "2", "--wq-size", "100"], "128 entries"),
@@ -204,7 +206,7 @@ fn a_contest_of_the_mover_is_held_by_name_in_every_format() {
 
 #[test]
 fn the_listing_is_accel_config_s_shape_and_reads_back_as_a_device() {
-    let text = success(&["list", "--format", "json"]);
+    let text = success(&["list", "--device", "model:spr", "--format", "json"]);
     let listing: Value = serde_json::from_str(&text).expect("valid JSON");
     let groups = listing[0]["groups"].as_array().expect("groups");
     assert_eq!((listing[0]["dev"].as_str(), groups.len()), (Some("dsa0"), 4));

@@ -42,7 +42,7 @@ mod sync;
 
 pub use apply::ApplyError;
 pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMode};
-pub use listing::Listing;
+pub use listing::{EngineListing, GroupListing, Listing, WqListing, hardware};
 pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
 pub use name::{DeviceName, ModelSource, NameError, WqName};
 pub use open::{OpenError, OpenOptions, Opened, Skipped, open};

@@ -1,46 +1,78 @@
-//! What there is, in the shape of `accel-config list`.
+//! What there is, in the shape of `accel-config list`: modelled devices and real ones in the same words.
+//!
+//! Keys stand in the order in which accel-config applies them when it loads a file: a threshold needs its mode and size before
+//! it, a name its type. What a device does not tell is left out.
 
-use crate::config::Config;
+mod hardware;
+mod modelled;
+
+pub use hardware::hardware;
+
 use serde::Serialize;
-use telpher_abi::Opcode;
-use telpher_abi::registers::{DeviceState, GrpCfg, WqState};
-use telpher_model::Device;
 
 /// One device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Listing {
     /// `dsa0`.
     pub dev: String,
+    /// A model, not a real device.
+    pub modelled: bool,
+    /// Address of its PCI function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pci_address: Option<String>,
+    /// Node it is attached to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
     /// Read buffer limit; 0 for none.
-    pub read_buffer_limit: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_buffer_limit: Option<u32>,
+    /// Entries of the event log, where they are not as many as the driver gives it by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_log_size: Option<u32>,
     /// Groups it can have.
-    pub max_groups: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_groups: Option<u32>,
     /// Queues it can have.
-    pub max_work_queues: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_work_queues: Option<u32>,
     /// Engines it has.
-    pub max_engines: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_engines: Option<u32>,
     /// Entries of all queues together.
-    pub work_queue_size: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_queue_size: Option<u32>,
     /// Read buffers.
-    pub max_read_buffers: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_read_buffers: Option<u32>,
     /// Largest batch, in descriptors.
-    pub max_batch_size: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_batch_size: Option<u32>,
     /// Largest transfer, in bytes.
-    pub max_transfer_size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_transfer_size: Option<u64>,
     /// Version, as hexadecimal text.
-    pub version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// GENCAP, as hexadecimal text.
-    pub gen_cap: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gen_cap: Option<String>,
     /// OPCAP, most significant word first, as sysfs prints it.
-    pub op_cap: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op_cap: Option<String>,
     /// Names of the operations in OPCAP.
     pub operations: Vec<&'static str>,
     /// 1 if the tables can be configured.
-    pub configurable: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configurable: Option<u32>,
     /// 1 if PASIDs are used.
-    pub pasid_enabled: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pasid_enabled: Option<u32>,
     /// `enabled`, `disabled`, `halted`.
-    pub state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Open files and kernel users of all its queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<u32>,
     /// Groups with members.
     pub groups: Vec<GroupListing>,
 }
@@ -51,13 +83,20 @@ pub struct GroupListing {
     /// `group0.0`.
     pub dev: String,
     /// Traffic class A.
-    pub traffic_class_a: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic_class_a: Option<u32>,
     /// Traffic class B.
-    pub traffic_class_b: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic_class_b: Option<u32>,
     /// Read buffers reserved.
-    pub read_buffers_reserved: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_buffers_reserved: Option<u32>,
+    /// 1 if it shares the device's read buffer limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub use_read_buffer_limit: Option<u32>,
     /// Read buffers allowed.
-    pub read_buffers_allowed: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_buffers_allowed: Option<u32>,
     /// Queues.
     pub grouped_workqueues: Vec<WqListing>,
     /// Engines.
@@ -70,30 +109,56 @@ pub struct WqListing {
     /// `wq0.0`.
     pub dev: String,
     /// `dedicated` or `shared`.
-    pub mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<&'static str>,
     /// Entries.
-    pub size: u16,
+    pub size: u32,
     /// Group.
     pub group_id: u32,
     /// Priority.
-    pub priority: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
     /// 1 if descriptors may wait for pages.
-    pub block_on_fault: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_on_fault: Option<u32>,
     /// Largest batch, in descriptors.
-    pub max_batch_size: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_batch_size: Option<u32>,
     /// Largest transfer, in bytes.
-    pub max_transfer_size: u64,
-    /// `user`.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_transfer_size: Option<u64>,
+    /// `user`, `kernel` or `none`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// Its name.
-    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Driver it is meant for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver_name: Option<String>,
     /// Entries the limited portal may fill; 0 for a dedicated queue.
-    pub threshold: u16,
+    pub threshold: u32,
+    /// 1 if translations are not cached in the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ats_disable: Option<u32>,
+    /// 1 if page requests are off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prs_disable: Option<u32>,
     /// `enabled` or `disabled`.
-    pub state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// Waiting descriptors.
-    pub occupancy: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occupancy: Option<u64>,
+    /// Open files and kernel users.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<u32>,
+    /// Minor number of its node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cdev_minor: Option<u32>,
+    /// Why this process cannot use it, as a sentence; absent if it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
 }
 
 /// One engine.
@@ -105,81 +170,8 @@ pub struct EngineListing {
     pub group_id: u32,
 }
 
-impl Listing {
-    pub(crate) fn of(device: &Device, config: &Config) -> Self {
-        let caps = device.capabilities();
-        let groups = u32::from(caps.grp_cap.groups());
-        let name_of = |queue: usize| {
-            let wanted = format!("wq0.{queue}");
-            let wqs = config.groups.iter().flat_map(|group| &group.grouped_workqueues);
-            wqs.filter(|wq| wq.dev == wanted).find_map(|wq| wq.name.clone()).unwrap_or_default()
-        };
-        Listing {
-            dev: config.dev.clone(),
-            read_buffer_limit: config.read_buffer_limit,
-            max_groups: groups,
-            max_work_queues: caps.wq_cap.queues().into(),
-            max_engines: caps.eng_cap.engines().into(),
-            work_queue_size: caps.wq_cap.total_entries().into(),
-            max_read_buffers: caps.grp_cap.read_buffers().into(),
-            max_batch_size: caps.max_batch(),
-            max_transfer_size: caps.max_transfer(),
-            version: format!("{:#x}", caps.version),
-            gen_cap: format!("{:#x}", caps.gen_cap.0[0]),
-            op_cap: bitmap(&caps.op_cap.0),
-            operations: Opcode::ALL.iter().filter(|op| caps.op_cap.contains(**op)).map(|op| op.name()).collect(),
-            configurable: caps.gen_cap.configurable().into(),
-            pasid_enabled: device.pci().pasid.into(),
-            state: match device.state() {
-                DeviceState::Enabled => "enabled",
-                DeviceState::Halted => "halted",
-                DeviceState::Disabled | DeviceState::Draining => "disabled",
-            },
-            groups: (0..groups)
-                .map(|group| group_listing(device, group, name_of))
-                .filter(|group| !group.grouped_workqueues.is_empty() || !group.grouped_engines.is_empty())
-                .collect(),
-        }
-    }
-}
-
 /// 256 bits as eight hexadecimal words, most significant first. Source: K612 `Documentation/ABI/stable`, `op_cap`.
 fn bitmap(words: &[u64; 4]) -> String {
     let halves = words.iter().rev().flat_map(|word| [word >> 32, word & 0xffff_ffff]);
     halves.map(|half| format!("{half:08x}")).collect::<Vec<_>>().join(",")
-}
-
-fn group_listing(device: &Device, group: u32, name_of: impl Fn(usize) -> String) -> GroupListing {
-    let config: GrpCfg = device.grp_cfg(group as usize);
-    let members = |set: u64| (0..64_usize).filter(move |bit| set >> bit & 1 == 1);
-    GroupListing {
-        dev: format!("group0.{group}"),
-        traffic_class_a: config.tc_a(),
-        traffic_class_b: config.tc_b(),
-        read_buffers_reserved: config.read_buffers_reserved(),
-        read_buffers_allowed: config.read_buffers_allowed(),
-        grouped_workqueues: members(config.wqs())
-            .map(|queue| {
-                let wq = device.wq_cfg(queue);
-                WqListing {
-                    dev: format!("wq0.{queue}"),
-                    mode: if wq.dedicated() { "dedicated" } else { "shared" },
-                    size: wq.size(),
-                    group_id: group,
-                    priority: wq.priority(),
-                    block_on_fault: wq.block_on_fault().into(),
-                    max_batch_size: 1 << wq.max_batch_shift(),
-                    max_transfer_size: 1 << wq.max_transfer_shift(),
-                    kind: "user",
-                    name: name_of(queue),
-                    threshold: wq.threshold(),
-                    state: if device.wq_state(queue) == WqState::Enabled { "enabled" } else { "disabled" },
-                    occupancy: device.wq_occupancy(queue),
-                }
-            })
-            .collect(),
-        grouped_engines: members(config.engines())
-            .map(|engine| EngineListing { dev: format!("engine0.{engine}"), group_id: group })
-            .collect(),
-    }
 }

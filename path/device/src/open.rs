@@ -104,7 +104,7 @@ fn every_queue() -> Opened {
 }
 
 /// An error and what led to it, as one sentence.
-fn told(error: &dyn std::error::Error) -> String {
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -125,7 +125,7 @@ fn find(files: &dyn Files, name: &str) -> Result<(Device, Queue), OpenError> {
 }
 
 /// What a client needs to know of it, if programs can use it at all.
-fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenError> {
+pub(crate) fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenError> {
     let name = queue.name.clone();
     if let Some(state @ (State::Disabled | State::Halted)) = device.state {
         return Err(OpenError::Device { queue: name, device: device.name.clone(), state });
@@ -164,7 +164,7 @@ fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenError> {
 }
 
 /// What open(2)'s answer means. Source: K612 `cdev.c`, idxd_cdev_open.
-fn opening(path: PathBuf, source: io::Error) -> OpenError {
+pub(crate) fn opening(path: PathBuf, source: io::Error) -> OpenError {
     match source.raw_os_error().unwrap_or(0) {
         libc::ENOENT | libc::ENXIO => OpenError::NoNode { path, source },
         libc::EACCES | libc::EPERM => OpenError::Permission { path, source },

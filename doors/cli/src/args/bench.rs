@@ -5,14 +5,14 @@ use super::values::{Counts, Placement, Sizes, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Measure operations on the CPU and on the modelled device.
+/// Measure operations on the CPU, on the modelled device and on DSA hardware.
 ///
-/// Sweeps operation x transfer size x mode (one at a time, queue depth, batch) on the CPU path and on the modelled device,
-/// executed inline by the submitting thread and by an engine thread of its own. Prints throughput, latency percentiles, the
-/// submitting thread's CPU time, where latency is spent, and the size from which the device wins; writes one HTML file
-/// with charts. Every result's bytes are checked.
+/// Sweeps operation x transfer size x mode (one at a time, queue depth, batch) on the CPU path, on the modelled device,
+/// executed inline by the submitting thread and by an engine thread of its own, and on hardware where there is some. Prints
+/// throughput, latency percentiles, the submitting thread's CPU time, where latency is spent, and the size from which a
+/// device wins; writes one HTML file with charts. Every result's bytes are checked.
 ///
-/// The device here is a software model: its numbers are the speed of the model on this CPU, not of DSA hardware.
+/// The modelled device is software: its numbers are the speed of the model on this CPU, not of DSA hardware.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -25,6 +25,7 @@ Examples:
   telpher bench --op move,crc --size 4k..1m*2       two operations, finer sizes
   telpher bench --depth 1..64 --batch 1,32          how queue depth and batches change throughput
   telpher bench --queue shared --threads 2          two submitters on one shared queue
+  telpher bench --device hw:wq0.0                   one queue of a real device beside the CPU
   telpher bench --format csv --no-html > out.csv    for a spreadsheet"
 )]
 pub(crate) struct Bench {
@@ -80,8 +81,8 @@ pub(crate) struct Sweep {
     /// Where the device shall leave results: in the cache, or in memory (DSA's cache-control flag).
     #[arg(long, value_enum, default_value_t = Hint::Cache)]
     pub(crate) hint: Hint,
-    /// Where work goes: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), or all (the CPU and
-    /// model:spr). The CPU is always measured beside a device, as its baseline.
+    /// Where work goes: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (the CPU,
+    /// model:spr, and the hardware queues this program may use). The CPU is always measured beside a device, as its baseline.
     #[arg(long, value_name = "DEV", default_value = "all")]
     pub(crate) device: String,
     #[command(flatten)]
@@ -130,15 +131,16 @@ pub(crate) struct OpsBench {
 ///
 /// The cache pollution experiment of the DSA analysis at ASPLOS 2024, section 4.5, on the machine at hand: pinned
 /// co-runners chase pointers at random through working sets and measure their own access latency, while another core
-/// copies by memcpy, by non-temporal CPU copies, through the modelled device, or not at all.
+/// copies by memcpy, by non-temporal CPU copies, through a device, or not at all.
 ///
 /// A modelled engine is a thread, so its copies go through a core's caches; a hardware engine's reads allocate in no
-/// cache and its writes only in a part of the last level. The hardware's advantage cannot show here; what shows is how
+/// cache and its writes only in a part of the last level. The hardware's advantage cannot show on a model; what shows is how
 /// much each way of copying costs the neighbours on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher bench pollution
+  telpher bench pollution --device hw:wq0.0
   telpher bench pollution --working-set 1m..32m*2 --size 1m --seconds 60")]
 pub(crate) struct PollutionBench {
     /// Working sets of the co-runners.
@@ -147,6 +149,9 @@ pub(crate) struct PollutionBench {
     /// Transfer size of the copies; the first of a list is taken.
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
     pub(crate) size: u64,
+    /// The device that copies: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), or hw:wqM.N.
+    #[arg(long, value_name = "DEV", default_value = "model:spr")]
+    pub(crate) device: String,
     #[command(flatten)]
     pub(crate) output: Output,
     /// Measuring time in all.

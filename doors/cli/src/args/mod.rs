@@ -56,16 +56,19 @@ pub(crate) enum Command {
 
 /// Show devices, groups, queues, engines and what they can do.
 ///
-/// Without options this is the model's default device: first-firmware Sapphire Rapids, with 4 groups, 8 work queues,
-/// 4 engines and 128 queue entries.
+/// Hardware comes first, as the driver tells of it, with each queue that this user can use or the reason why not; no queue is
+/// opened for that. Then the model's default device: first-firmware Sapphire Rapids, with 4 groups, 8 work queues, 4 engines
+/// and 128 queue entries.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher list
   telpher list --device model:full
-  telpher list --format json > dsa.json    a file that `--device model:dsa.json` reads back")]
+  telpher list --device hw:wq0.0 --format json    the device of that queue, as a file for `accel-config load-config`
+  telpher list --device model:spr --format json > dsa.json    a file that `--device model:dsa.json` reads back")]
 pub(crate) struct List {
-    /// Which device: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), cpu, or all.
+    /// Which device: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N (the device of that
+    /// queue), cpu, or all.
     #[arg(long, value_name = "DEV", default_value = "all")]
     pub(crate) device: String,
     /// Output: text for people, or accel-config's JSON.

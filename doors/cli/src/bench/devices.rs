@@ -2,19 +2,20 @@
 
 use super::BenchError;
 use super::machine::Machine;
-use super::results::Runner;
+use super::results::{MODEL_REMARK, Runner, VIRTUAL_REMARK};
 use crate::args::{Queue, Sweep};
 use crate::ffi;
 use std::sync::Arc;
 use std::thread;
 use telpher_device::{
-    Capabilities, Config, DeviceName, GroupConfig, ModelDevice, ModelOptions, ModelSource, Preset, WqConfig, WqMode,
+    Capabilities, Config, DeviceName, GroupConfig, ModelDevice, ModelOptions, ModelSource, OpenOptions, Opened, Preset,
+    WqConfig, WqMode,
 };
-use telpher_portal::Portal;
+use telpher_portal::{Portal, QueueMode};
 
-/// A running modelled device and a portal for each submitting thread.
+/// A running device and a portal for each submitting thread.
 pub(crate) struct Running {
-    /// Its name, as typed.
+    /// Its name: one that `--device` takes, but for several queues of hardware, which stand side by side.
     pub(crate) name: String,
     /// Who executes.
     pub(crate) runner: Runner,
@@ -72,20 +73,97 @@ impl Shape {
     }
 }
 
-/// The devices `--device` names; none for the CPU alone.
-pub(crate) fn named(text: &str) -> Result<Option<(String, ModelSource)>, BenchError> {
-    match text.parse::<DeviceName>()? {
-        DeviceName::Cpu => Ok(None),
-        DeviceName::All => {
-            let source = ModelSource::Preset(Preset::default());
-            Ok(Some((DeviceName::Model(source.clone()).to_string(), source)))
+/// Every device that `--device` names beside the CPU, running: a model in both ways of executing, and hardware. What is left out,
+/// and what a reader of numbers must know of these devices, goes to the remarks.
+pub(crate) fn beside_the_cpu(
+    text: &str,
+    shape: Shape,
+    machine: &Machine,
+    remarks: &mut Vec<String>,
+) -> Result<Vec<Running>, BenchError> {
+    let name = text.parse::<DeviceName>()?;
+    let mut all = Vec::new();
+    let model = match &name {
+        DeviceName::Cpu | DeviceName::Hardware(_) => None,
+        DeviceName::All => Some(ModelSource::Preset(Preset::default())),
+        DeviceName::Model(source) => Some(source.clone()),
+    };
+    if let Some(source) = model {
+        let name = DeviceName::Model(source.clone()).to_string();
+        for runner in [Runner::Inline, Runner::Threaded] {
+            all.push(start(&name, &source, shape, runner, machine)?);
         }
-        DeviceName::Model(source) => Ok(Some((text.to_owned(), source))),
-        DeviceName::Hardware(queue) => Err(BenchError::NotHere(format!(
-            "hw:{queue} is a real device's queue, which this version of telpher does not drive yet; it takes cpu, model:spr, \
-             model:spr-fw2, model:full, model:FILE and all"
-        ))),
+        remarks.push(MODEL_REMARK.to_owned());
     }
+    all.extend(hardware(&name, shape, remarks)?);
+    Ok(all)
+}
+
+/// The device of a bench that takes one: a model with engine threads, or a hardware queue.
+pub(crate) fn one(text: &str, machine: &Machine, remarks: &mut Vec<String>) -> Result<Running, BenchError> {
+    let none = || BenchError::NotHere(format!("'{text}' is not one device; name one, such as model:spr or hw:wq0.0"));
+    match text.parse::<DeviceName>()? {
+        DeviceName::Cpu | DeviceName::All => Err(none()),
+        DeviceName::Model(source) => {
+            remarks.push(MODEL_REMARK.to_owned());
+            start(text, &source, Shape::PLAIN, Runner::Threaded, machine)
+        }
+        name @ DeviceName::Hardware(_) => hardware(&name, Shape::PLAIN, remarks)?.ok_or_else(none),
+    }
+}
+
+/// The hardware that a name names, with a portal for each submitting thread.
+fn hardware(name: &DeviceName, shape: Shape, remarks: &mut Vec<String>) -> Result<Option<Running>, BenchError> {
+    if !matches!(name, DeviceName::Hardware(_) | DeviceName::All) {
+        return Ok(None);
+    }
+    let Opened { portals, skipped } = telpher_device::open(name, OpenOptions::default())?;
+    remarks.extend(skipped.into_iter().map(|skipped| format!("hw:{} is left out: {}.", skipped.queue, skipped.why)));
+    let threads = shape.threads as usize;
+    let chosen = if *name == DeviceName::All {
+        let asked = |portal: &Arc<dyn Portal>| match shape.queue {
+            None => true,
+            Some(Queue::Dedicated) => portal.info().mode == QueueMode::Dedicated,
+            Some(Queue::Shared) => portal.info().mode == QueueMode::Shared,
+        };
+        let able: Vec<_> = portals.into_iter().filter(asked).collect();
+        if able.is_empty() {
+            return Ok(None);
+        }
+        match for_threads(&able, threads) {
+            Some(chosen) => chosen,
+            None => {
+                let queues = able.len();
+                remarks.push(format!(
+                    "Hardware is left out: {threads} threads need a dedicated queue each or a shared one, and there are \
+                     {queues} dedicated ones."
+                ));
+                return Ok(None);
+            }
+        }
+    } else {
+        if shape.queue.is_some() || shape.wq_size.is_some() || shape.engines.is_some() {
+            return Err(says_itself(&name.to_string()));
+        }
+        for_threads(&portals, threads).ok_or_else(|| {
+            BenchError::NotHere(format!(
+                "{name} is dedicated and has one client; name a shared queue, or give --threads 1"
+            ))
+        })?
+    };
+    let mut names: Vec<&str> = chosen.iter().map(|portal| portal.info().name.as_str()).collect();
+    names.dedup();
+    let name = format!("hw:{}", names.join("+"));
+    if std::env::var_os(telpher_hw::ANNOUNCEMENT).is_some() {
+        remarks.push(VIRTUAL_REMARK.to_owned());
+    }
+    Ok(Some(Running { name, runner: Runner::Hardware, portals: chosen }))
+}
+
+fn says_itself(name: &str) -> BenchError {
+    BenchError::NotHere(format!(
+        "{name} says itself what queues and engines there are; leave out --queue, --wq-size and --engines"
+    ))
 }
 
 /// The options a name stands for: capabilities, and a file's configuration.
@@ -111,13 +189,12 @@ pub(crate) fn start(
     if options.config.is_none() {
         options.config = Some(shape.config(&options.capabilities)?);
     } else if shape.queue.is_some() || shape.wq_size.is_some() || shape.engines.is_some() {
-        return Err(BenchError::NotHere(format!(
-            "{name} says itself what queues and engines there are; leave out --queue, --wq-size and --engines"
-        )));
+        return Err(says_itself(name));
     }
     let options = options.with_runner(match runner {
         Runner::Inline => telpher_device::Runner::Inline,
-        Runner::Threaded => telpher_device::Runner::Threaded,
+        // Hardware executes by itself.
+        Runner::Threaded | Runner::Hardware => telpher_device::Runner::Threaded,
     });
     let submitters = shape.threads as usize;
     // Threads inherit where they may run from who starts them.
@@ -133,22 +210,26 @@ pub(crate) fn start(
     Ok(Running { name: name.to_owned(), runner, portals })
 }
 
-/// A portal a thread: dedicated queues one each, else all on the first shared queue.
+/// The portals of a model's queues for so many threads.
 fn portals(device: &ModelDevice, name: &str, threads: usize) -> Result<Vec<Arc<dyn Portal>>, BenchError> {
-    use telpher_portal::QueueMode;
     let all: Vec<Arc<dyn Portal>> =
         device.enabled_queues().iter().map(|queue| device.portal(&format!("wq0.{queue}"))).collect::<Result<_, _>>()?;
-    let dedicated: Vec<_> = all.iter().filter(|p| p.info().mode == QueueMode::Dedicated).cloned().collect();
-    if dedicated.len() >= threads {
-        return Ok(dedicated.into_iter().take(threads).collect());
+    for_threads(&all, threads).ok_or_else(|| {
+        let queues = all.len();
+        BenchError::NotHere(format!(
+            "{name} has {queues} enabled dedicated queues and no shared one; give at most as many threads"
+        ))
+    })
+}
+
+/// A portal a thread: dedicated queues one each, else all on the first shared queue; `None` where there is neither.
+fn for_threads(all: &[Arc<dyn Portal>], threads: usize) -> Option<Vec<Arc<dyn Portal>>> {
+    let dedicated = all.iter().filter(|portal| portal.info().mode == QueueMode::Dedicated);
+    if dedicated.clone().count() >= threads {
+        return Some(dedicated.take(threads).cloned().collect());
     }
-    match all.iter().find(|p| p.info().mode == QueueMode::Shared) {
-        Some(shared) => Ok((0..threads).map(|_| Arc::clone(shared)).collect()),
-        None => Err(BenchError::NotHere(format!(
-            "{name} has {} enabled dedicated queues and no shared one; give at most as many threads",
-            dedicated.len()
-        ))),
-    }
+    let shared = all.iter().find(|portal| portal.info().mode == QueueMode::Shared)?;
+    Some((0..threads).map(|_| Arc::clone(shared)).collect())
 }
 
 #[cfg(test)]
@@ -177,10 +258,42 @@ mod tests {
     }
 
     #[test]
-    fn hardware_is_answered_with_what_there_is() {
-        let said = named("hw:wq0.1").unwrap_err().to_string();
-        assert!(said.contains("does not drive yet") && said.contains("model:spr"), "{said}");
-        assert!(named("cpu").unwrap().is_none());
-        assert_eq!(named("all").unwrap().unwrap().0, "model:spr");
+    fn every_name_becomes_what_runs_beside_the_cpu() {
+        let machine = Machine::read();
+        let running = |text: &str, shape| {
+            let mut remarks = Vec::new();
+            let running = beside_the_cpu(text, shape, &machine, &mut remarks);
+            running.map(|all| (all.into_iter().map(|one| one.name).collect::<Vec<_>>(), remarks))
+        };
+        assert_eq!(running("cpu", Shape::PLAIN).unwrap(), (vec![], vec![]));
+        let (names, remarks) = running("model:spr-fw2", Shape::PLAIN).unwrap();
+        assert_eq!((names, remarks), (vec!["model:spr-fw2".into(); 2], vec![MODEL_REMARK.to_owned()]));
+        assert_eq!(running("all", Shape::PLAIN).unwrap().0[..2], ["model:spr", "model:spr"]);
+        let said = running("hw:wq99999.0", Shape::PLAIN).unwrap_err().to_string();
+        assert!(said.starts_with("cannot open wq99999.0: "), "{said}");
+    }
+
+    #[test]
+    fn threads_get_dedicated_queues_of_their_own_or_share_a_shared_one() {
+        use telpher_portal::mock::MockPortal;
+        let queue = |mode| Arc::new(MockPortal::new(mode, 8)) as Arc<dyn Portal>;
+        let all = [QueueMode::Dedicated, QueueMode::Shared, QueueMode::Dedicated].map(queue);
+        let modes = |all: &[Arc<dyn Portal>], threads| {
+            let chosen = for_threads(all, threads)?;
+            Some(chosen.iter().map(|portal| portal.info().mode).collect::<Vec<_>>())
+        };
+        assert_eq!(modes(&all, 2), Some(vec![QueueMode::Dedicated; 2]));
+        assert_eq!(modes(&all, 3), Some(vec![QueueMode::Shared; 3]));
+        assert_eq!(modes(&all[..1], 2), None);
+    }
+
+    #[test]
+    fn one_device_is_one() {
+        let machine = Machine::read();
+        let one = |text: &str| one(text, &machine, &mut Vec::new()).map(|running| running.name);
+        assert_eq!(one("model:full").unwrap(), "model:full");
+        for text in ["cpu", "all"] {
+            assert!(one(text).unwrap_err().to_string().contains("not one device"));
+        }
     }
 }

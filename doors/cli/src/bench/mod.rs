@@ -107,6 +107,9 @@ pub(crate) enum BenchError {
     /// No way into a queue.
     #[error(transparent)]
     Portal(#[from] telpher_device::PortalError),
+    /// Hardware cannot be used.
+    #[error(transparent)]
+    Open(#[from] telpher_device::OpenError),
     /// No channel.
     #[error(transparent)]
     Channel(#[from] telpher_mover::ChannelError),

@@ -3,13 +3,13 @@
 use super::BenchError;
 use super::buffers::{Arena, Temperature, first_difference};
 use super::chase::Chase;
-use super::devices::{self, Shape};
+use super::devices::{self, Running};
 use super::distance::{self, Distance, PING_PONG};
 use super::lane::{DeviceLane, Lane};
 use super::machine::Machine;
 use super::measure::median;
 use super::progress::Budget;
-use super::results::{MODEL_REMARK, Route, Runner};
+use super::results::{Route, Runner};
 use super::work::{Ground, Work};
 use crate::args::PollutionBench;
 use crate::ffi;
@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use telpher_abi::Opcode;
-use telpher_device::{ModelSource, Preset};
 use telpher_mem::PageSize;
 use telpher_mover::Hint;
 
@@ -33,7 +32,7 @@ pub(crate) enum Copies {
     Memcpy,
     /// Non-temporal stores of the CPU.
     NonTemporal,
-    /// The modelled device, threaded.
+    /// The device: a model with its engine on the copying core, or a real one.
     Device,
 }
 
@@ -47,7 +46,7 @@ impl Copies {
             Copies::None => "none",
             Copies::Memcpy => "memcpy",
             Copies::NonTemporal => "non-temporal",
-            Copies::Device => "modelled device",
+            Copies::Device => "device",
         }
     }
 }
@@ -80,6 +79,8 @@ pub(crate) struct PollutionResult {
     pub(crate) remarks: Vec<String>,
     /// Co-runners, each on a core of its own.
     pub(crate) co_runners: usize,
+    /// The device that copies.
+    pub(crate) device: String,
     /// Bytes of one copy.
     pub(crate) copy_size: u64,
     /// Every working set with every kind of copies.
@@ -99,10 +100,10 @@ pub(crate) fn run(args: &PollutionBench, machine: Machine) -> Result<PollutionRe
             "the pollution bench needs two cores, one to copy and one to be disturbed; this process may use one".into(),
         ));
     }
-    let remarks = remarks(&machine, runners.len());
+    let mut remarks = remarks(&machine, runners.len());
     let size = usize::try_from(args.size).unwrap_or(usize::MAX);
     let cold = usize::try_from(machine.cold_bytes()).unwrap_or(usize::MAX);
-    let mut copier = Copier::new(*copier, size, cold.max(2 * size))?;
+    let mut copier = Copier::new(&args.device, *copier, size, cold.max(2 * size), &mut remarks)?;
     let sets = &args.working_set.0;
     let mut budget =
         Budget::new(Duration::from_secs_f64(args.seconds), (sets.len() * ROUNDS * Copies::ALL.len()) as f64);
@@ -131,22 +132,16 @@ pub(crate) fn run(args: &PollutionBench, machine: Machine) -> Result<PollutionRe
     }
     budget.finish();
     let co_runners = runners.len();
-    Ok(PollutionResult { kind: "pollution", machine, remarks, co_runners, copy_size: args.size, rows })
+    let (device, copy_size) = (copier.device, args.size);
+    Ok(PollutionResult { kind: "pollution", machine, remarks, co_runners, device, copy_size, rows })
 }
 
 fn remarks(machine: &Machine, runners: usize) -> Vec<String> {
     let word = if runners == 1 { "co-runner" } else { "co-runners" };
-    let mut remarks = vec![
-        format!(
-            "{runners} {word} and one copying core; the paper had eight co-runners and four copying cores on one socket. With \
+    let mut remarks = vec![format!(
+        "{runners} {word} and one copying core; the paper had eight co-runners and four copying cores on one socket. With \
              few cores less pressure on the shared cache is physically possible, so expect smaller effects."
-        ),
-        "The modelled engine is a thread on the copying core: it shows what its copies cost neighbours as software. A hardware \
-         engine reads without allocating in any cache and writes into a part of the last level only, which no software can. \
-         The model's engine stores past the caches only transfers of 8 MiB and more."
-            .to_owned(),
-        MODEL_REMARK.to_owned(),
-    ];
+    )];
     if machine.virtual_machine {
         remarks.push(
             "In a virtual machine the last-level cache is shared with strangers, whose work moves these numbers."
@@ -156,8 +151,14 @@ fn remarks(machine: &Machine, runners: usize) -> Vec<String> {
     remarks
 }
 
-/// The copying side: one core, its memory, and a modelled device whose engine runs there too.
+/// Said beside a modelled device.
+const ENGINE_REMARK: &str = "The modelled engine is a thread on the copying core: it shows what its copies cost neighbours as \
+     software. A hardware engine reads without allocating in any cache and writes into a part of the last level only, which no \
+     software can. The model's engine stores past the caches only transfers of 8 MiB and more.";
+
+/// The copying side: one core, its memory, and a device; a modelled one's engine runs on that core too.
 struct Copier {
+    device: String,
     core: usize,
     size: usize,
     arena: Arena,
@@ -169,19 +170,26 @@ struct Copier {
 const DEPTH: u32 = 64;
 
 impl Copier {
-    fn new(core: usize, size: usize, bytes: usize) -> Result<Self, BenchError> {
-        let name = "model:spr".to_owned();
+    fn new(
+        device: &str,
+        core: usize,
+        size: usize,
+        bytes: usize,
+        remarks: &mut Vec<String>,
+    ) -> Result<Self, BenchError> {
         // Only the copying core: the engine must not run on a co-runner's.
         let there = Machine { cores: vec![core], ..Machine::read() };
-        let source = ModelSource::Preset(Preset::default());
-        let device = devices::start(&name, &source, Shape::PLAIN, Runner::Threaded, &there)?;
-        let route = Route { device: name, runner: Some(Runner::Threaded), depth: DEPTH, batch: 1, threads: 1 };
+        let Running { name: device, runner, portals } = devices::one(device, &there, remarks)?;
+        if runner == Runner::Threaded {
+            remarks.push(ENGINE_REMARK.to_owned());
+        }
+        let route = Route { device: device.clone(), runner: Some(runner), depth: DEPTH, batch: 1, threads: 1 };
         // As hardware does unless told otherwise: results go to memory.
-        let mut lane = Lane::Device(Box::new(DeviceLane::new(device.portals[0].clone(), &route, Hint::Memory)?));
+        let mut lane = Lane::Device(Box::new(DeviceLane::new(portals[0].clone(), &route, Hint::Memory)?));
         let ground = Ground { pages: PageSize::Small, placement: None };
         let mut work = Work::new(Opcode::MemoryMove, size, (bytes / size).max(2), ground)?;
         lane.verify(Opcode::MemoryMove, &mut work, Copies::Device.name())?;
-        Ok(Copier { core, size, arena: Arena::new(bytes)?, lane, work })
+        Ok(Copier { device, core, size, arena: Arena::new(bytes)?, lane, work })
     }
 
     /// Copies until told to stop; bytes per second.
@@ -276,14 +284,14 @@ pub(crate) mod tests {
             }
         }
         let machine = Machine::read();
-        let remarks = remarks(&machine, 1);
-        PollutionResult { kind: "pollution", machine, remarks, co_runners: 1, copy_size: 65536, rows }
+        let (remarks, device) = (remarks(&machine, 1), "model:spr".into());
+        PollutionResult { kind: "pollution", machine, remarks, co_runners: 1, device, copy_size: 65536, rows }
     }
 
     #[test]
     fn copies_beside_a_co_runner_are_checked_and_measured() {
         let cpus = ffi::allowed_cpus().unwrap();
-        let mut copier = Copier::new(cpus[cpus.len() - 1], 4096, 1 << 20).unwrap();
+        let mut copier = Copier::new("model:spr", cpus[cpus.len() - 1], 4096, 1 << 20, &mut Vec::new()).unwrap();
         let mut chases = [Chase::new(64 << 10)];
         for copies in Copies::ALL {
             let (ns, copied) = beside(&mut chases, &cpus[..1], &mut copier, copies, Duration::from_millis(6)).unwrap();

@@ -9,14 +9,19 @@ use serde::Serialize;
 pub(crate) const MODEL_REMARK: &str =
     "Device numbers are those of a software model: its speed on this CPU, not the speed of DSA hardware.";
 
-/// Who executes a descriptor of the modelled device.
+/// Said beside hardware's numbers under `telpher run`.
+pub(crate) const VIRTUAL_REMARK: &str = "The hardware here is the virtual device of `telpher run`, a software model too: its numbers are not those of DSA hardware.";
+
+/// Who executes a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Runner {
     /// The submitting thread.
     Inline,
-    /// Engine threads.
+    /// Engine threads of the model.
     Threaded,
+    /// A real device.
+    Hardware,
 }
 
 /// One way of getting the work done.
@@ -24,7 +29,7 @@ pub(crate) enum Runner {
 pub(crate) struct Route {
     /// `cpu` or the device's name.
     pub(crate) device: String,
-    /// Who executes, for a modelled device.
+    /// Who executes, for a device.
     pub(crate) runner: Option<Runner>,
     /// Descriptors or batches asked to be in flight.
     pub(crate) depth: u32,
@@ -52,6 +57,7 @@ impl Route {
             None => return "CPU".into(),
             Some(Runner::Inline) => "inline",
             Some(Runner::Threaded) => "threaded",
+            Some(Runner::Hardware) => "hardware",
         };
         match (self.depth, self.batch) {
             (1, 1) => runner.into(),
@@ -252,6 +258,7 @@ pub(crate) mod tests {
         assert_eq!(route(None, 1, 1), "CPU");
         assert_eq!(route(Some(Runner::Inline), 1, 1), "inline");
         assert_eq!(route(Some(Runner::Threaded), 32, 1), "threaded ×32");
+        assert_eq!(route(Some(Runner::Hardware), 32, 1), "hardware ×32");
         assert_eq!(route(Some(Runner::Threaded), 1, 32), "threaded b32");
         assert_eq!(route(Some(Runner::Threaded), 4, 32), "threaded 4×b32");
     }

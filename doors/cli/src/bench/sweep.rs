@@ -1,4 +1,4 @@
-//! `telpher bench`: operation × size × mode, on the CPU path and on the modelled device.
+//! `telpher bench`: operation × size × mode, on the CPU path and on devices, modelled or real.
 
 use super::BenchError;
 use super::devices::{self, Running, Shape};
@@ -7,7 +7,7 @@ use super::lane::{DeviceLane, Lane, Timings};
 use super::machine::Machine;
 use super::measure::{Clock, Window, median, plausible};
 use super::progress::{Budget, weight};
-use super::results::{MODEL_REMARK, Point, Route, Runner, SweepResult};
+use super::results::{Point, Route, Runner, SweepResult};
 use super::work::{Ground, Work, refuses};
 use crate::args::values::Placement;
 use crate::args::{Hint, Pages, Sweep, operation};
@@ -27,6 +27,8 @@ struct Contestant {
     operations: Option<telpher_abi::registers::OpCap>,
 }
 
+/// Engines that may work for a hardware queue: those of the largest device. Source: semantics-notes §13, SPR's profile.
+const MOST_ENGINES: u32 = 4;
 /// Rounds over all routes at one size; the median is reported.
 const ROUNDS: u32 = 3;
 /// Bytes of sources that may be in flight at most, unless that is fewer than two transfers.
@@ -41,10 +43,7 @@ pub(crate) fn run(args: &Sweep, machine: Machine) -> Result<SweepResult, BenchEr
     }
     let clock = Clock::calibrate();
     let mut remarks = Vec::new();
-    let mut contestants = contestants(args, &machine)?;
-    if contestants.iter().any(|c| !c.route.is_cpu()) {
-        remarks.push(MODEL_REMARK.to_owned());
-    }
+    let mut contestants = contestants(args, &machine, &mut remarks)?;
     if machine.cores.len() <= args.threads as usize {
         remarks.push(format!(
             "Only {} core(s) for {} submitting thread(s) and the engines: they take turns, and threaded numbers mean little.",
@@ -116,7 +115,7 @@ fn modes(args: &Sweep) -> Vec<(u32, u32)> {
     batches.iter().flat_map(|&batch| depths.iter().map(move |&depth| (depth, batch))).collect()
 }
 
-fn contestants(args: &Sweep, machine: &Machine) -> Result<Vec<Contestant>, BenchError> {
+fn contestants(args: &Sweep, machine: &Machine, remarks: &mut Vec<String>) -> Result<Vec<Contestant>, BenchError> {
     let hint = match args.hint {
         Hint::Cache => telpher_mover::Hint::Cache,
         Hint::Memory => telpher_mover::Hint::Memory,
@@ -128,10 +127,8 @@ fn contestants(args: &Sweep, machine: &Machine) -> Result<Vec<Contestant>, Bench
         engines: 0,
         operations: None,
     }];
-    let Some((name, source)) = devices::named(&args.device)? else { return Ok(all) };
     let chosen = args.depth.is_some() || args.batch.is_some();
-    for runner in [Runner::Inline, Runner::Threaded] {
-        let Running { name, runner, portals } = devices::start(&name, &source, Shape::of(args), runner, machine)?;
+    for Running { name, runner, portals } in devices::beside_the_cpu(&args.device, Shape::of(args), machine, remarks)? {
         for (depth, batch) in modes(args) {
             // Inline, what is submitted is done: more in flight without batches is one at a time again.
             if runner == Runner::Inline && depth > 1 && batch == 1 && !chosen {
@@ -139,19 +136,28 @@ fn contestants(args: &Sweep, machine: &Machine) -> Result<Vec<Contestant>, Bench
             }
             let info = portals[0].info();
             if batch > info.max_batch {
-                return Err(BenchError::NotHere(format!("{name} takes batches of at most {}", info.max_batch)));
+                let why = if info.max_batch > 1 {
+                    format!("{name} takes batches of at most {}", info.max_batch)
+                } else {
+                    format!("{name} takes no batches from this program")
+                };
+                if chosen {
+                    return Err(BenchError::NotHere(why));
+                }
+                remarks.push(format!("{why}: batches of {batch} are left out."));
+                continue;
             }
             let route = Route { device: name.clone(), runner: Some(runner), depth, batch, threads };
             let lanes = portals
                 .iter()
                 .map(|portal| Ok(Lane::Device(Box::new(DeviceLane::new(portal.clone(), &route, hint)?))))
                 .collect::<Result<Vec<_>, BenchError>>()?;
-            all.push(Contestant {
-                operations: Some(info.operations),
-                route,
-                lanes,
-                engines: if runner == Runner::Threaded { args.engines.unwrap_or(1) } else { 0 },
-            });
+            let engines = match runner {
+                Runner::Inline => 0,
+                Runner::Threaded => args.engines.unwrap_or(1),
+                Runner::Hardware => MOST_ENGINES,
+            };
+            all.push(Contestant { operations: Some(info.operations), route, lanes, engines });
         }
     }
     Ok(all)

@@ -16,9 +16,10 @@ pub(crate) fn text(result: &PollutionResult) -> String {
     let mut out = super::heading(&result.machine, &result.remarks);
     let _ = writeln!(
         out,
-        "\nRandom access latency of {} co-runner(s) while another core copies {} at a time",
+        "\nRandom access latency of {} co-runner(s) while another core copies {} at a time; the device is {}",
         result.co_runners,
-        units::size(result.copy_size)
+        units::size(result.copy_size),
+        result.device
     );
     let align = [Align::Right, Align::Left, Align::Right, Align::Right, Align::Right, Align::Left];
     let columns: Vec<_> = HEADER.into_iter().zip(align).collect();
@@ -77,9 +78,10 @@ pub(crate) fn html(result: &PollutionResult) -> String {
         &format!(
             "{} pinned co-runner(s) follow pointers at random through a working set, so that each access waits for the one \
              before; the line is the median time of an access over five rounds. Meanwhile another core copies {} at a time \
-             through more memory than the last-level cache holds. The kinds of copies take turns.",
+             through more memory than the last-level cache holds; the device is {}. The kinds of copies take turns.",
             result.co_runners,
-            units::size(result.copy_size)
+            units::size(result.copy_size),
+            result.device
         ),
     );
     let line = |value: fn(&Row) -> f64, copies: Copies| -> Vec<(u64, f64)> {
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn the_page_names_its_axes() {
         let html = html(&sample());
-        for word in ["working set", "latency of one access", "copied, GB/s", "modelled device"] {
+        for word in ["working set", "latency of one access", "copied, GB/s", "device"] {
             assert!(html.contains(word), "{word}");
         }
     }

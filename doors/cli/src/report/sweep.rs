@@ -158,7 +158,7 @@ fn quoted(text: &str) -> String {
 pub(crate) fn html(result: &SweepResult) -> String {
     let mut page = Page::new(
         "telpher bench",
-        "Operations of the Data Streaming Accelerator on the CPU path and on a modelled device, over transfer sizes.",
+        "Operations of the Data Streaming Accelerator on the CPU path and on devices, over transfer sizes.",
         &result.machine,
         &result.remarks,
     );
@@ -186,7 +186,8 @@ pub(crate) fn html(result: &SweepResult) -> String {
         "Throughput",
         "Transfer size times operations per second; 1 GB is 10⁹ bytes. Each point is the median of several short windows in \
          which only operations run and no clock is read. The routes take turns, so that a slow moment of the machine meets \
-         them all. Inline, the submitting thread executes; threaded, an engine thread does. Plain is one at a time, ×32 keeps \
+         them all. Inline, the submitting thread executes for the model; threaded, an engine thread does; hardware is a real \
+         device. Plain is one at a time, ×32 keeps \
          32 descriptors in flight, 2×b32 two batches of 32.",
     );
     page.legend(legend(|_| true));

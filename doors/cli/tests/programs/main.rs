@@ -9,6 +9,7 @@ mod attributes;
 mod bench;
 mod check;
 mod clients;
+mod devices;
 mod doctor;
 mod dpdk;
 mod hardware;
