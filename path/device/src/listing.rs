@@ -8,7 +8,7 @@ mod modelled;
 
 pub use hardware::hardware;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// One device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -59,7 +59,8 @@ pub struct Listing {
     /// OPCAP, most significant word first, as sysfs prints it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op_cap: Option<String>,
-    /// Names of the operations in OPCAP.
+    /// Names of the operations in OPCAP; in JSON one text, since accel-config stops at lists that it does not know.
+    #[serde(serialize_with = "words")]
     pub operations: Vec<&'static str>,
     /// 1 if the tables can be configured.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,6 +169,11 @@ pub struct EngineListing {
     pub dev: String,
     /// Group.
     pub group_id: u32,
+}
+
+/// Words as one text.
+fn words<S: Serializer>(words: &[&str], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&words.join(" "))
 }
 
 /// 256 bits as eight hexadecimal words, most significant first. Source: K612 `Documentation/ABI/stable`, `op_cap`.

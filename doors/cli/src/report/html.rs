@@ -100,21 +100,25 @@ impl Page {
         self.html.push_str("</div>\n");
     }
 
-    /// A table; the first column holds words, the others numbers.
+    /// A table; columns of words stand to the left, of numbers to the right.
     pub(crate) fn table(&mut self, header: &[String], rows: impl IntoIterator<Item = Vec<String>>) {
-        self.html.push_str("<div class=\"table\"><table>\n<thead><tr>");
-        for name in header {
-            let _ = write!(self.html, "<th>{}</th>", escape(name));
-        }
-        self.html.push_str("</tr></thead>\n<tbody>\n");
-        for row in rows {
+        let rows: Vec<Vec<String>> = rows.into_iter().collect();
+        let class = |column: usize| {
+            let words = column == 0 || holds_words(rows.iter().filter_map(|row| row.get(column)));
+            if words { " class=\"words\"" } else { "" }
+        };
+        let classes: Vec<&str> = (0..header.len()).map(class).collect();
+        self.html.push_str("<div class=\"table\"><table>\n");
+        let mut line = |tag: &str, cells: &[String]| {
             self.html.push_str("<tr>");
-            for cell in row {
-                let _ = write!(self.html, "<td>{}</td>", escape(&cell));
+            for (cell, class) in cells.iter().zip(&classes) {
+                let _ = write!(self.html, "<{tag}{class}>{}</{tag}>", escape(cell));
             }
             self.html.push_str("</tr>\n");
-        }
-        self.html.push_str("</tbody></table></div>\n");
+        };
+        line("th", header);
+        rows.iter().for_each(|row| line("td", row));
+        self.html.push_str("</table></div>\n");
     }
 
     /// A part that is closed at first.
@@ -158,9 +162,20 @@ figcaption { font-weight:600; font-size:.95rem; padding:0 .3rem } svg { width:10
 svg text { font-family:system-ui,-apple-system,'Segoe UI',sans-serif }
 .table { overflow-x:auto; margin:.8rem 0 } table { border-collapse:collapse; font-size:.88rem; font-variant-numeric:tabular-nums }
 th,td { padding:.22rem .7rem; text-align:right; border-bottom:1px solid var(--edge); white-space:nowrap }
-th { color:var(--soft); font-weight:600 } th:first-child,td:first-child { text-align:left }
+th { color:var(--soft); font-weight:600 } .words { text-align:left }
 details { margin:1rem 0 } summary { cursor:pointer; color:var(--soft) }
 ";
+
+/// Cells longer than this are words whatever they begin with. Source: chosen; the longest number with its units is shorter.
+const LONGEST_NUMBER: usize = 28;
+
+/// True for a column without numbers, or with sentences in it.
+fn holds_words<'a>(cells: impl Iterator<Item = &'a String> + Clone) -> bool {
+    let is_number = |cell: &String| {
+        cell.trim_start_matches(['≤', '≥', '<', '>', '-', ' ']).starts_with(|c: char| c.is_ascii_digit())
+    };
+    cells.clone().any(|cell| cell.chars().count() > LONGEST_NUMBER) || !cells.clone().any(is_number)
+}
 
 #[cfg(test)]
 mod tests {
@@ -175,6 +190,21 @@ mod tests {
         let html = page().finish();
         assert!(html.contains("A &lt;title&gt;") && html.contains("Mind &amp; this."));
         assert!(!html.contains("A <title>"));
+    }
+
+    #[test]
+    fn words_stand_to_the_left_and_numbers_to_the_right() {
+        let mut page = page();
+        let row = |cells: [&str; 5]| cells.map(String::from).to_vec();
+        let header = row(["what", "measured", "goal", "", "how"]);
+        let how = "64 bytes, from the call to its return, in turns";
+        page.table(&header, [row(["1 MiB copies", "12.5 ns", "≤ 300", "<", how]), row(["b", "–", "", "", "once"])]);
+        let html = page.finish();
+        for cell in
+            ["<th class=\"words\">what<", "<td>12.5 ns<", "<th>goal<", "<td>≤ 300<", "<td class=\"words\">once<"]
+        {
+            assert!(html.contains(cell), "{cell} is missing in {html}");
+        }
     }
 
     #[test]

@@ -217,13 +217,28 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn scratch(name: &str, bytes: &[u8], mode: u32) -> PathBuf {
-        let directory = std::env::temp_dir().join(format!("telpher-program-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let path = directory.join(name);
-        std::fs::write(&path, bytes).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-        path
+    /// A folder of one test's own, gone with it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("telpher-program-{}-{test}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Scratch(folder)
+        }
+
+        fn file(&self, name: &str, bytes: &[u8], mode: u32) -> PathBuf {
+            let path = self.0.join(name);
+            std::fs::write(&path, bytes).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
     }
 
     /// A header without program headers behind it.
@@ -268,7 +283,8 @@ mod tests {
 
     #[test]
     fn what_may_not_be_executed_is_told_apart_from_what_is_not_there() {
-        let path = scratch("plain", &elf(2, 62), 0o644);
+        let scratch = Scratch::new("executed");
+        let path = scratch.file("plain", &elf(2, 62), 0o644);
         let search = path.parent().unwrap().as_os_str();
         assert_eq!(Program::find(OsStr::new("plain"), Some(search)).unwrap_err().exit_code(), 126);
         assert_eq!(find(&path).unwrap_err().exit_code(), 126);
@@ -277,39 +293,43 @@ mod tests {
 
     #[test]
     fn scripts_lead_to_who_interprets_them() {
-        let script = scratch("script", b"#! /bin/sh -e\nexit\n", 0o755);
-        let outer = scratch("outer", format!("#!{}\n", script.display()).as_bytes(), 0o755);
+        let scratch = Scratch::new("scripts");
+        let script = scratch.file("script", b"#! /bin/sh -e\nexit\n", 0o755);
+        let outer = scratch.file("outer", format!("#!{}\n", script.display()).as_bytes(), 0o755);
         for path in [&script, &outer] {
             let found = find(path).unwrap();
             assert_eq!((&found.path, found.binary.as_path()), (path, Path::new("/bin/sh")));
         }
-        let bare = scratch("bare", b"exit 3\n", 0o755);
+        let bare = scratch.file("bare", b"exit 3\n", 0o755);
         assert_eq!(find(&bare).unwrap().binary, Path::new("/bin/sh"));
-        let lost = scratch("lost", b"#!/nowhere/interpreter\n", 0o755);
+        let lost = scratch.file("lost", b"#!/nowhere/interpreter\n", 0o755);
         assert!(
             matches!(find(&lost), Err(RunError::NotFound { program }) if program == Path::new("/nowhere/interpreter"))
         );
-        let own = scratch("own", b"", 0o755);
+        let own = scratch.file("own", b"", 0o755);
         std::fs::write(&own, format!("#!{}\n", own.display())).unwrap();
         assert!(matches!(find(&own), Err(RunError::NotExecutable { .. })));
     }
 
     #[test]
     fn other_machines_programs_are_refused_by_what_they_are() {
-        assert!(matches!(find(&scratch("i386", &elf(1, 3), 0o755)), Err(RunError::ThirtyTwoBit { .. })));
-        assert!(matches!(find(&scratch("x32", &elf(1, 62), 0o755)), Err(RunError::ThirtyTwoBit { .. })));
-        let arm = find(&scratch("arm", &elf(2, 183), 0o755));
+        let scratch = Scratch::new("machines");
+        assert!(matches!(find(&scratch.file("i386", &elf(1, 3), 0o755)), Err(RunError::ThirtyTwoBit { .. })));
+        assert!(matches!(find(&scratch.file("x32", &elf(1, 62), 0o755)), Err(RunError::ThirtyTwoBit { .. })));
+        let arm = find(&scratch.file("arm", &elf(2, 183), 0o755));
         assert!(matches!(arm, Err(RunError::OtherMachine { machine: 183, .. })));
-        let short = find(&scratch("short", &elf(2, 62)[..40], 0o755));
+        let short = find(&scratch.file("short", &elf(2, 62)[..40], 0o755));
         assert!(matches!(short, Err(RunError::NotExecutable { .. })));
     }
 
     #[test]
     fn into_some_programs_nothing_can_be_preloaded() {
+        let scratch = Scratch::new("preloaded");
         let note = [4, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, b'G', b'o', 0, 0];
         let loader: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
-        let why =
-            |segments: &[(u8, &[u8])]| find(&scratch("made", &with_segments(segments), 0o755)).unwrap().unpreloadable;
+        let why = |segments: &[(u8, &[u8])]| {
+            find(&scratch.file("made", &with_segments(segments), 0o755)).unwrap().unpreloadable
+        };
         assert_eq!(why(&[(3, loader)]), None);
         assert!(why(&[]).unwrap().contains("statically"));
         assert!(why(&[(4, &note), (3, loader)]).unwrap().contains("Go"));
