@@ -51,7 +51,11 @@
  * The telpher_op structure itself, its telpher_result, and texts are read or written only during the call. Members of a batch, and
  * operations under way together, may share sources; what one writes no other may touch unless a fence stands between them.
  *
- * A process that forks: the child must not use handles of its parent, but for ending none of them and making its own.
+ * A process that forks: the child may go on with its copies of movers, jobs and channels. It uses none of its parent's queues: what
+ * was under way is ended by the CPU there, and so is what follows. Queues of its own it opens anew. No other thread may be in a
+ * function of that job, batch or channel while the process forks.
+ *
+ * Signal handlers may call telpher_copy with good arguments, whatever they interrupt; the other functions allocate.
  *
  * Memory that strangers change meanwhile (a guest's, another process's) does not fit these rules, because the CPU may do or
  * finish an operation; telpher_channel_raw is for that.
