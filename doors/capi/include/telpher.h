@@ -51,9 +51,9 @@
  * The telpher_op structure itself, its telpher_result, and texts are read or written only during the call. Members of a batch, and
  * operations under way together, may share sources; what one writes no other may touch unless a fence stands between them.
  *
- * A process that forks: the child may go on with its copies of movers, jobs and channels. It uses none of its parent's queues: what
- * was under way is ended by the CPU there, and so is what follows. Queues of its own it opens anew. No other thread may be in a
- * function of that job, batch or channel while the process forks.
+ * A process that forks: the child may go on with its copies of movers, jobs and channels. It uses none of its parent's queues:
+ * what was under way is ended by the CPU there, and so is what follows. Queues of its own it opens anew. No other thread may be
+ * in a function of that job, batch or channel while the process forks.
  *
  * Signal handlers may call telpher_copy with good arguments, whatever they interrupt; the other functions allocate.
  *
@@ -304,9 +304,11 @@ TELPHER_API int telpher_device_skipped(const telpher_device *device, uint32_t in
 /* ------------------------------------------------------------------------------------------------ movers */
 
 /* A mover over the device's queues; device NULL: the CPU does everything. options may be NULL: defaults that are good without
- * tuning; else key=value words, see telpher_options_help.
+ * tuning; else key=value words, see telpher_options_help. A tuning file that the environment variable TELPHER_TUNING or the
+ * option tuning names is read first.
  * Out: a handle, to be ended with telpher_mover_free.
- * -EINVAL: an option, or no such queue. -EBUSY: a dedicated queue that another mover or channel of this device has. */
+ * -EINVAL: an option, a tuning file, or no such queue. -ENOENT and the like: the tuning file cannot be read. -EBUSY: a dedicated
+ * queue that another mover or channel of this device has. */
 TELPHER_API int telpher_mover_new(telpher_mover **mover, const telpher_device *device, const char *options);
 
 /* Ends the handle; NULL is allowed. Waits for what was abandoned, at most the option linger (1 s).

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int};
 use telpher_abi::Status;
 use telpher_device::OpenError;
-use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, Via};
+use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
 
 /// Why an argument is none.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -78,13 +78,17 @@ impl From<ChannelError> for Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         // What the machine said, if it said anything; else the caller's words, or no such device.
-        let causes = std::iter::successors(Some(&error as &(dyn Error + 'static)), |&error| error.source());
-        let said = causes.filter_map(|error| error.downcast_ref::<std::io::Error>()).find_map(|io| io.raw_os_error());
-        let errno = said.unwrap_or(match &error {
+        let errno = machine_said(&error).unwrap_or(match &error {
             OpenError::Config(_) | OpenError::Start { .. } | OpenError::Portal(_) => libc::EINVAL,
             _ => libc::ENODEV,
         });
         Failure::Told(errno, chain(&error))
+    }
+}
+
+impl From<TuningError> for Failure {
+    fn from(error: TuningError) -> Self {
+        Failure::Told(machine_said(&error).unwrap_or(libc::EINVAL), chain(&error))
     }
 }
 
@@ -98,6 +102,12 @@ impl From<RejectReason> for Failure {
             other => Failure::Told(libc::EINVAL, chain(&other)),
         }
     }
+}
+
+/// The errno among an error and its causes.
+fn machine_said(error: &(dyn Error + 'static)) -> Option<c_int> {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.filter_map(|error| error.downcast_ref::<std::io::Error>()).find_map(std::io::Error::raw_os_error)
 }
 
 /// An error and its causes, as one sentence.

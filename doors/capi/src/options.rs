@@ -6,8 +6,9 @@
 
 use crate::failure::{Failure, Refusal};
 use std::fmt::Write;
+use std::path::Path;
 use telpher_device::{OpenOptions, Runner};
-use telpher_mover::{ChannelPolicy, Order, Policy};
+use telpher_mover::{ChannelPolicy, Order, Policy, Tuning};
 
 /// Everything that can be set.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub(crate) struct Options {
     pub(crate) channel: ChannelPolicy,
     /// The device's queues that a mover uses; all of them if not set.
     pub(crate) queues: Option<Vec<usize>>,
+    /// What a mover begins with, if there is a tuning file.
+    pub(crate) tuning: Option<Tuning>,
 }
 
 /// What is made with the options.
@@ -61,6 +64,14 @@ const KEYS: &[Key] = &[
         },
     },
     Key {
+        name: TUNING,
+        of: Of::Mover,
+        takes: "a file that telpher tune wrote, or none",
+        about: "what the mover begins with, before the other words; if not given, the file that TELPHER_TUNING names",
+        // Read before the others, see `begin`.
+        set: |_, _| Some(()),
+    },
+    Key {
         name: "order",
         of: Of::Channel,
         takes: "submitted or arrival",
@@ -95,13 +106,31 @@ const KEYS: &[Key] = &[
     },
 ];
 
+/// The key that is read first.
+const TUNING: &str = "tuning";
+
 /// The mover's settings that a channel has too.
 const SHARED_WITH_CHANNELS: [&str; 4] = ["on-fault", "hint", "patience", "linger"];
 
 impl Options {
+    /// What there is before the words: a tuning, of the file that the last word about it names or that the environment does.
+    fn begin(of: Of, text: &str) -> Result<Options, Failure> {
+        if of != Of::Mover {
+            return Ok(Options::default());
+        }
+        let words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+        let tuning = match words.filter(|(key, _)| *key == TUNING).next_back() {
+            Some((_, "none")) => None,
+            Some((_, file)) => Some(Tuning::load(Path::new(file))?),
+            None => Tuning::from_environment()?,
+        };
+        let policy = tuning.as_ref().map_or(Policy::default(), Tuning::policy);
+        Ok(Options { tuning, policy, ..Options::default() })
+    }
+
     /// Reads `key=value` words divided by spaces. Later ones win.
     pub(crate) fn parse(of: Of, text: &str) -> Result<Options, Failure> {
-        let mut options = Options::default();
+        let mut options = Options::begin(of, text)?;
         for word in text.split_ascii_whitespace() {
             options.set(of, word).map_err(|why| Refusal::Option(format!("option '{word}': {why}")))?;
         }
@@ -226,9 +255,25 @@ mod tests {
     }
 
     #[test]
+    fn a_tuning_file_comes_before_the_words() {
+        let file = std::env::temp_dir().join(format!("telpher-capi-{}.toml", std::process::id()));
+        let text = "version = 1\n[machine]\ncpu = \"any\"\ndevice = \"cpu\"\nin-flight = 1\n\
+                    [policy]\ncapacity = \"77\"\nroute = \"first\"\n[measured]\n";
+        std::fs::write(&file, text).unwrap();
+        let words = format!("route=local tuning={}", file.display());
+        let parsed = parse(Of::Mover, &words);
+        std::fs::remove_file(&file).unwrap();
+        let Options { policy, tuning, .. } = parsed.unwrap();
+        assert_eq!((policy.capacity, policy.route, tuning.is_some()), (77, Route::Local, true));
+        assert!(parse(Of::Mover, "tuning=none").unwrap().tuning.is_none());
+        let error = Options::parse(Of::Mover, "tuning=/no/such/file.toml").unwrap_err();
+        assert_eq!(error.errno(), libc::ENOENT);
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_what_is_accepted() {
         for (of, text, said) in [
-            (Of::Mover, "colour=red", "a mover has queues, threshold"),
+            (Of::Mover, "colour=red", "a mover has queues, tuning, threshold"),
             (Of::Device, "threshold=1", "a device has runner"),
             (Of::Channel, "capacity=9", "a channel has order, bursts, deadline"),
             (Of::Mover, "threshold", "key=value"),

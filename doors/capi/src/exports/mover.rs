@@ -31,12 +31,15 @@ pub unsafe extern "C" fn telpher_mover_new(
 ) -> c_int {
     let make = || {
         // SAFETY: our caller's promise.
-        let Options { policy, queues, .. } = Options::parse(Of::Mover, unsafe { text(options) }?)?;
+        let Options { policy, queues, tuning, .. } = Options::parse(Of::Mover, unsafe { text(options) }?)?;
         // SAFETY: our caller's promise.
         let inner = match unsafe { device.as_ref() } {
             Some(device) => device.mover(queues.as_deref(), policy)?,
             None => Inner::new([], policy),
         };
+        if let Some(tuning) = &tuning {
+            inner.teach(tuning);
+        }
         let alone = inner.portals().next().is_none();
         let small = match policy.learning {
             _ if alone => u64::MAX,
