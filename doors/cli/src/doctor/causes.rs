@@ -126,6 +126,8 @@ causes! {
         "The queue is configured, and nobody has enabled it";
     ONLY_KERNEL_QUEUES = "only-kernel-queues", Queues, Error,
         "All enabled queues are the kernel's own; none is for programs";
+    NO_USABLE_QUEUE = "no-usable-queue", Queues, Error,
+        "No queue is enabled for programs, and nothing that could be read shows why";
     QUEUE_BUSY = "queue-busy", Queues, Warning,
         "The queue is dedicated, and another program has it";
     BLOCK_ON_FAULT_OFF = "block-on-fault-off", Queues, Note,

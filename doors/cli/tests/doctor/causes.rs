@@ -176,6 +176,10 @@ cases! {
         Text("/sys/bus/dsa/devices/wq0.1/driver_name", "dmaengine"),
         Text("/sys/bus/dsa/devices/wq2.0/driver_name", "dmaengine"),
     ];
+    "no-usable-queue": &[
+        Gone("/sys/bus/dsa/devices/dsa0/state"),
+        Gone("/sys/bus/dsa/devices/dsa2/state"),
+    ];
     "queue-busy": &[Node("wq0.1", "open", 16), Text("/sys/bus/dsa/devices/wq0.1/clients", "1")];
     "block-on-fault-off": &[Text("/sys/bus/dsa/devices/wq0.1/block_on_fault", "0")];
     "block-on-fault-unsupported": &[

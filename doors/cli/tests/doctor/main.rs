@@ -205,7 +205,11 @@ fn no_content_of_a_bundle_breaks_the_doctor() {
         let (said, code) = examined(&format!("hostile-{i}"), tree);
         assert!([0, 2, 3].contains(&code) && said["walk"].is_array(), "{i}: {code}: {said:#}");
     }
-    // Nothing to read at all is not health.
+    // Nothing that can be read, or nothing to read at all, is not health.
+    for errno in [1, 2, 5] {
+        let (said, code) = examined(&format!("silent-{errno}"), &healthy.with_all_errors(errno));
+        assert_eq!(code, 3, "{errno}: {said:#}");
+    }
     let (said, code) = examined("nothing", &Tree::empty());
     assert_eq!(code, 3, "{said:#}");
 }

@@ -2,7 +2,7 @@
 
 use super::status;
 use crate::doctor::causes::{self, Cause};
-use crate::doctor::finding::{Finding, Severity};
+use crate::doctor::finding::{Evidence, Finding, Severity};
 use crate::doctor::patient::Patient;
 use telpher_hw::{Device, Queue, QueueType, State};
 use telpher_portal::QueueMode;
@@ -26,13 +26,23 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Only the kernel has queues, and nothing said so far explains it.
+/// No queue is for programs, and nothing said so far explains it: only the kernel has some, or the driver does not say.
 pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<Finding> {
     if p.usable().next().is_some() || before.iter().any(|finding| finding.severity == Severity::Error) {
         return None;
     }
-    let kernels: Vec<_> = p.dsa.queues().filter(|(_, queue)| queue.state == Some(State::Enabled)).collect();
-    let (device, queue) = kernels.first()?;
+    let is_kernels = |queue: &Queue| queue.state == Some(State::Enabled) && queue.queue_type == Some(QueueType::Kernel);
+    let kernels: Vec<_> = p.dsa.queues().filter(|(_, queue)| is_kernels(queue)).collect();
+    let Some((device, queue)) = kernels.first() else {
+        let odd = p.dsa.oddities.iter().take(3);
+        return Some(
+            Finding::of(&causes::NO_USABLE_QUEUE, "the machine")
+                .all_seen(p.devices().map(|device| p.attribute(&device.name, "state")))
+                .all_seen(odd.map(|odd| Evidence { source: odd.path.display().to_string(), says: odd.why.clone() }))
+                .remedy("run the doctor as root, and outside of containers that hide parts of /sys")
+                .remedy("dmesg | grep idxd    # what the driver says"),
+        );
+    };
     Some(
         Finding::of(&causes::ONLY_KERNEL_QUEUES, &device.name)
             .all_seen(kernels.iter().map(|(_, queue)| p.attribute(&queue.name, "type")))
