@@ -58,9 +58,17 @@ pub(crate) struct Core {
     pub(crate) costs: Costs,
     /// What came of it for whether, if the policy learns.
     judge: Option<Box<Judge>>,
+    /// What the clock shows between two readings with nothing in between, if the policy learns: no part of what is timed.
+    reading: Duration,
     table: Table,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// The least of some readings of the clock, one after the other.
+fn reading(clock: &dyn Clock) -> Duration {
+    let pairs = (0..32).map(|_| (clock.now().nanos, clock.now().nanos));
+    Duration::from_nanos(pairs.map(|(a, b)| b.saturating_sub(a)).min().unwrap_or(0))
 }
 
 impl Core {
@@ -75,7 +83,8 @@ impl Core {
         let costs = Costs::new(lanes.all().len());
         let learns = policy.learning == Learning::On && !lanes.all().is_empty();
         let judge = learns.then(|| Box::new(Judge::new(&policy.threshold)));
-        Core { lanes, costs, judge, table: Table::new(capacity), policy, clock }
+        let reading = if learns { reading(&*clock) } else { Duration::ZERO };
+        Core { lanes, costs, judge, reading, table: Table::new(capacity), policy, clock }
     }
 
     /// Who does an operation on its own, and whether it is to be timed. To be asked once for an operation.
@@ -116,7 +125,7 @@ impl Core {
     /// What a timed operation cost its caller.
     pub(crate) fn learn(&self, op: Opcode, bytes: u64, device: bool, took: Duration) {
         if let Some(judge) = &self.judge {
-            learn::learn(judge, &self.costs, op, bytes, device, took);
+            learn::learn(judge, &self.costs, op, bytes, device, took.saturating_sub(self.reading));
         }
     }
 
