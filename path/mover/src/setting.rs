@@ -159,6 +159,13 @@ impl Policy {
             write: |policy| policy.capacity.to_string(),
         },
         Setting {
+            name: "patience",
+            takes: "a time such as 10ms or 1s",
+            about: "how long a record may be out before its queue is asked whether it still works",
+            read: |policy, value| Some(Policy { patience: read_duration(value)?, ..policy }),
+            write: |policy| write_duration(policy.patience),
+        },
+        Setting {
             name: "linger",
             takes: "a time such as 1s or 500ms",
             about: "how long the last handle's drop waits for jobs nobody waits for",
@@ -395,6 +402,7 @@ mod tests {
             ("wait", "sleep:7:20us"),
             ("hint", "memory"),
             ("capacity", "77"),
+            ("patience", "250us"),
             ("linger", "1500ms"),
         ] {
             other.set(name, value).unwrap();
@@ -461,6 +469,7 @@ mod tests {
             ("capacity", "1048577"),
             ("linger", "1"),
             ("linger", "1h"),
+            ("patience", "soon"),
             ("retry", "64:1"),
             ("hint", "l3"),
             ("route", "Second"),
