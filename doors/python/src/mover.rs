@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use telpher_abi::Opcode;
 use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
 use telpher_mem::StableBuf;
-use telpher_mover::{CrcMode, Policy};
+use telpher_mover::{CrcMode, Policy, Tuning};
 use telpher_portal::QueueMode;
 
 /// From here on the interpreter is let go while an operation is begun, because the CPU may do it there and then.
@@ -99,9 +99,9 @@ pub(crate) fn record(delta: &View, size: Option<u32>) -> PyResult<(Vec<u8>, u32)
     Ok((record, size))
 }
 
-/// A policy of the environment's tuning file and these settings.
-fn policy(settings: Option<&Bound<'_, PyDict>>) -> PyResult<Policy> {
-    let mut policy = Policy::default();
+/// The tuning file's policy, if there is one, with these settings over it.
+fn policy(tuning: Option<&Tuning>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Policy> {
+    let mut policy = tuning.map(Tuning::policy).unwrap_or_default();
     for (name, value) in settings.into_iter().flatten() {
         let name: String = name.extract()?;
         let value = value.str()?.to_string();
@@ -122,11 +122,16 @@ macro_rules! mover_methods {
             #[pyo3(signature = (device="all", *, threaded=false, **settings))]
             fn new(device: &str, threaded: bool, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
                 let name: DeviceName = device.parse().map_err(|error| PyValueError::new_err(told(&error)))?;
-                let policy = policy(settings)?;
+                let tuning = Tuning::from_environment().map_err(|error| PyValueError::new_err(told(&error)))?;
+                let policy = policy(tuning.as_ref(), settings)?;
                 let runner = if threaded { Runner::Threaded } else { Runner::Inline };
                 let opened = telpher_device::open(&name, OpenOptions { runner });
                 let Opened { portals, skipped } = opened.map_err(|error| OpenError::new_err(told(&error)))?;
-                let mover = Arc::new(Mutex::new(Some(telpher_mover::Mover::new(portals, policy))));
+                let mover = telpher_mover::Mover::new(portals, policy);
+                if let Some(tuning) = &tuning {
+                    mover.teach(tuning);
+                }
+                let mover = Arc::new(Mutex::new(Some(mover)));
                 let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
                 open.retain(|mover| mover.strong_count() > 0);
                 open.push(Arc::downgrade(&mover));
