@@ -23,6 +23,7 @@ mod health;
 mod instructions;
 mod look;
 mod machine;
+mod node;
 mod open;
 mod page;
 mod portal;

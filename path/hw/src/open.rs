@@ -5,6 +5,7 @@ use crate::error::OpenError;
 use crate::files::{Files, Live};
 use crate::health::Evidence;
 use crate::machine::{Device, Queue, QueueType, State};
+use crate::node::Node;
 use crate::page::Page;
 use crate::portal::{HwPortal, Way};
 use crate::submit::{Enqcmd, Movdir64b};
@@ -53,7 +54,8 @@ fn open_on(files: &Live, tokens: Tokens, queue: &str) -> Result<Arc<dyn Portal>,
     // Nobody who offers shall ever be made to wait.
     let node = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
     let node = node.map_err(|source| opening(path.clone(), source))?;
-    let (way, unmapped) = way(&node, info.mode, tokens);
+    let node = Node::new(node);
+    let (way, unmapped) = way(node.file(), info.mode, tokens);
     let maps = matches!(way, Way::Posted(..) | Way::Deferred(..));
     let evidence = Evidence::of(files, &device, &queue);
     let portal = HwPortal::new(info, way, tokens.waitpkg, Some(node), evidence);

@@ -1,5 +1,5 @@
 //! A queue's portal in this address space: 4 KiB of 64 slots that are all the same queue.
-#![allow(unsafe_code, reason = "maps the portal, puts an ordinary page in its place, unmaps it; lets go of a file")]
+#![allow(unsafe_code, reason = "maps the portal, puts an ordinary page in its place, unmaps it")]
 
 use std::cell::Cell;
 use std::fs::File;
@@ -96,23 +96,10 @@ impl Drop for Page {
     }
 }
 
-/// Lets go of an open file while others may be using its descriptor: the number stays taken, by something that cannot be written.
-///
-/// # Errors
-///
-/// If there is no descriptor for what takes its place; the file is as it was then.
-pub(crate) fn release(node: &File) -> io::Result<()> {
-    let (reader, _) = io::pipe()?;
-    // SAFETY: both descriptors are open and stay with their owners; what the second means changes in one step.
-    let done = unsafe { libc::dup3(reader.as_raw_fd(), node.as_raw_fd(), libc::O_CLOEXEC) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
-    use std::io::{Read, Write};
     use std::os::fd::FromRawFd;
     use std::os::unix::fs::FileExt;
 
@@ -144,15 +131,5 @@ mod tests {
         // SAFETY: as above, and it is the same page still, though another one lies there.
         unsafe { page.slot().write_volatile(7) };
         assert_eq!(sum(), 7);
-    }
-
-    #[test]
-    fn a_released_file_is_closed_for_its_other_end() {
-        let (mut reader, writer) = io::pipe().unwrap();
-        let node = File::from(std::os::fd::OwnedFd::from(writer));
-        release(&node).unwrap();
-        // End of file: nobody can write any more. The number is open still, and takes nothing.
-        assert_eq!(reader.read(&mut [0]).unwrap(), 0);
-        assert_eq!((&node).write(&[0; 64]).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 }

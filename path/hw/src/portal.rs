@@ -7,10 +7,10 @@
 #![allow(unsafe_code, reason = "the promise of an executor; calls the submission instructions on a mapped page")]
 
 use crate::health::Evidence;
-use crate::page::{Page, release};
+use crate::node::Node;
+use crate::page::Page;
 use crate::submit::{Enqcmd, Movdir64b, rehearse};
 use crate::wait::Waitpkg;
-use std::fs::File;
 use std::hint::spin_loop;
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -49,7 +49,7 @@ pub(crate) struct HwPortal {
     way: Way,
     waits: Option<Waitpkg>,
     /// The queue's open file; none for a rehearsal.
-    node: Option<File>,
+    node: Option<Node>,
     evidence: Evidence,
     /// A forked child has neither the page nor the PASID.
     opened_in: Lineage,
@@ -66,7 +66,7 @@ impl HwPortal {
         info: QueueInfo,
         way: Way,
         waits: Option<Waitpkg>,
-        node: Option<File>,
+        node: Option<Node>,
         evidence: Evidence,
     ) -> Self {
         let opened_in = Lineage::current();
@@ -103,7 +103,7 @@ impl HwPortal {
 
     /// Lets the driver submit. Nothing is taken unless all 64 bytes are.
     fn call(&self, submission: &Submission) -> io::Result<Offer> {
-        let Some(mut node) = self.node.as_ref() else { return Ok(Offer::Retry) };
+        let Some(mut node) = self.node.as_ref().map(Node::file) else { return Ok(Offer::Retry) };
         let descriptor = submission.descriptor();
         match node.write(&descriptor.to_bytes()) {
             Ok(64) => Ok(Offer::Taken),
@@ -140,7 +140,7 @@ impl HwPortal {
         // Relaxed: see `try_offer`.
         self.closed.store(true, Ordering::Relaxed);
         self.way.page().map_or(Ok(()), Page::disarm)?;
-        self.node.as_ref().map_or(Ok(()), release)
+        self.node.as_ref().map_or(Ok(()), Node::release)
     }
 }
 

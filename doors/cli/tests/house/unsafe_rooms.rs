@@ -34,6 +34,7 @@ const ROOMS: &[&str] = &[
     "path/portal/src/submission.rs",
     "path/hw/src/cpuid.rs",
     "path/hw/src/look.rs",
+    "path/hw/src/node.rs",
     "path/hw/src/page.rs",
     "path/hw/src/portal.rs",
     "path/hw/src/submit.rs",

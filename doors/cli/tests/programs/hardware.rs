@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "vouches for No-ops that name their own records; forks")]
 
 use crate::harness::{Run, View, in_both_views, room};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -377,6 +378,23 @@ fn forked() {
     assert_eq!(status, 0, "the child found otherwise");
     assert!(nop(shared.as_ref()) && nop(dedicated.as_ref()));
     assert_eq!((shared.health(), dedicated.health()), (Health::Working, Health::Working));
+    // A child that lives on does not keep the queue from being free when its parent is done with it.
+    let (mut told, tell) = std::io::pipe().expect("a pipe");
+    // SAFETY: as above.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork");
+    if child == 0 {
+        drop(tell);
+        let ended = told.read(&mut [0]).is_ok_and(|read| read == 0);
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!ended)) };
+    }
+    drop(dedicated);
+    assert!(nop(open(DEDICATED).as_ref()));
+    drop(tell);
+    // SAFETY: our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
 }
 
 fn unconfigured() {

@@ -170,7 +170,7 @@ fn a_full_queue_that_is_written_to_says_retry_and_takes_nothing() {
     let node = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
     let (found, queue) = find(&Live::under(&tree.0), "wq0.0").unwrap();
     let info = usable(&found, &queue).unwrap();
-    let portal = HwPortal::new(info, Way::Call, None, Some(node), Evidence::default());
+    let portal = HwPortal::new(info, Way::Call, None, Some(Node::new(node)), Evidence::default());
     // SAFETY: a No-op without a record names nothing.
     let nop = unsafe { Submission::vouch(Descriptor::nop()) };
     let taken = (0..100_000).take_while(|_| portal.offer(&nop) == Offer::Taken).count();
@@ -186,7 +186,8 @@ fn what_the_driver_refuses_for_good_is_not_lost_in_retries() {
     let tree = Tree::new();
     let (device, queue) = find(&Live::under(&tree.0), "wq0.0").unwrap();
     let info = usable(&device, &queue).unwrap();
-    let written_to = |node: File| HwPortal::new(info.clone(), Way::Call, None, Some(node), Evidence::default());
+    let written_to =
+        |node: File| HwPortal::new(info.clone(), Way::Call, None, Some(Node::new(node)), Evidence::default());
     let offer = |portal: &HwPortal, descriptor| {
         // SAFETY: nothing here executes a descriptor.
         portal.offer(&unsafe { Submission::vouch(descriptor) })
