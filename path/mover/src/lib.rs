@@ -15,8 +15,9 @@
 //! | [`Mover`] | everyone else | thread-safe; [`Job`]s are futures and can be waited for; [`Scope`]s borrow; [`Batch`]es with fences |
 //!
 //! **Nouns.** A *load* is buffers and what is asked of them; a *course* is an ask on its way through pieces and faults; a
-//! *flight* drives one course; a *leg* is one descriptor a device has; a *lane* is one queue. Policies are values:
-//! [`Threshold`] and [`Learning`] (whether), [`Route`] (where), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a [`Policy`].
+//! *flight* drives one course; a *fleet* is several flights that share one ask; a *leg* is one descriptor a device has; a *lane*
+//! is one queue. Policies are values: [`Threshold`] and [`Learning`] (whether), [`Route`] and [`Split`] (where), [`Retry`],
+//! [`OnFault`], [`Wait`], [`Hint`], together a [`Policy`].
 //!
 //! **What always holds.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
 //! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that are told

@@ -238,7 +238,8 @@ impl Mover {
         self.core().drive();
     }
 
-    /// Jobs whose deadline passed and whose buffers are kept until the device has written its record.
+    /// Jobs whose deadline passed and whose buffers are kept until the device has written its record. One that is split counts once
+    /// for each of its descriptors that is out.
     ///
     /// **Staleness**: other threads change it meanwhile.
     #[must_use]
@@ -246,7 +247,8 @@ impl Mover {
         self.core().parked().1 as usize
     }
 
-    /// Jobs that were dropped and whose buffers are kept until the device has written its record.
+    /// Jobs that were dropped and whose buffers are kept until the device has written its record. One that is split counts once
+    /// for each of its descriptors that is out.
     ///
     /// **Staleness**: other threads change it meanwhile.
     #[must_use]

@@ -80,6 +80,13 @@ pub struct Policy {
     /// How threads wait.
     pub wait: Wait,
     /// Where results land: [`Hint::Cache`] sets Cache Control 1 where the device has it.
+    ///
+    /// This is the program's word and not guessed from sizes. Source: guideline G3 (Kuper et al., ASPLOS 2024, §6.2): what matters
+    /// is whether a core will soon read the result, "the programmer should wisely choose the data destination based on the
+    /// application behavior". Cache is the default because most results are read by who asked for them. A size alone would
+    /// not tell when to stop: a device fills only the ways of the cache that I/O may use (§4.5), so a long result ends in memory
+    /// anyway, and it is the sum of what all devices write that overfills them (§4.3). Bulk that nobody reads soon wants
+    /// [`Hint::Memory`].
     pub hint: Hint,
     /// Descriptors in flight at most over all queues; one more counts as a full queue. 128 bytes each.
     pub capacity: u32,
