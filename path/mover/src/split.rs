@@ -56,6 +56,10 @@ const LONGEST_SHARED: u64 = 256 << 10;
 /// The CPU's own parts, between which it looks at the devices' records. Source: assumed; 6 µs at 10 GB/s.
 const CPU_LEAST: u64 = 64 << 10;
 
+/// Results this long stay in no cache: the CPU's parts of them are long enough to be written past it, as the platform's `memcpy`
+/// does with one that long. Source: assumed; the last-level cache of the machines at hand.
+pub(crate) const BULK: u64 = 32 << 20;
+
 /// Bytes of an ask not yet given to anybody: devices take from the front, the CPU from the end.
 ///
 /// Nothing is decided beforehand: whoever is done takes the next part, and parts get shorter as less is left (guided
@@ -126,15 +130,73 @@ impl Middle {
         self.head = start;
     }
 
-    /// The next part for the CPU.
-    pub(crate) fn take_back(&mut self) -> Option<(u64, u64)> {
+    /// The next part for the CPU, whose whole is bulk or not.
+    pub(crate) fn take_back(&mut self, bulk: bool) -> Option<(u64, u64)> {
         if self.is_empty() {
             return None;
         }
         let left = self.len();
         let end = self.tail;
-        let start = if left <= CPU_LEAST { self.head } else { self.border(end - CPU_LEAST, self.head) };
+        let len = if bulk { (left / 8).clamp(CPU_LEAST, telpher_ops::STREAM_BYTES as u64) } else { CPU_LEAST };
+        // Never shorter than meant, so that what is meant to be streamed is.
+        let start = if left <= len { self.head } else { self.border(end - len, self.head) };
         self.tail = start;
         Some((start, end - start))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use telpher_abi::Descriptor;
+
+    fn middle(dst: u64, len: u64) -> Middle {
+        Middle::of(&Ask::new(Descriptor::fill(0, dst, 0), len))
+    }
+
+    #[test]
+    fn every_byte_is_given_once_whoever_comes_and_parts_meet_at_pages() {
+        for (dst, len) in [(0, 1), (4095, 2), (100, 5000), (0, 1 << 20), (7, (3 << 20) + 5), (4096, 100 << 20)] {
+            for (ways, longest, hybrid) in
+                [(1, 4096, false), (1, 2 << 20, true), (2, 2 << 20, false), (3, 100_000, true)]
+            {
+                let mut middle = middle(dst, len);
+                let (mut front, mut back, mut turn) = (0, len, 0);
+                let aligned = |at: u64| at == 0 || at == len || (dst + at).is_multiple_of(PAGE);
+                while !middle.is_empty() {
+                    turn += 1;
+                    if hybrid && turn % 3 == 0 {
+                        let (start, len) = middle.take_back(len >= BULK).unwrap();
+                        assert_eq!((start + len, start >= front, len > 0), (back, true, true));
+                        back = start;
+                    } else {
+                        let (start, len) = middle.take_front(ways, longest, hybrid).unwrap();
+                        assert_eq!((start, (1..=longest).contains(&len)), (front, true), "{len}");
+                        front = start + len;
+                    }
+                    assert!(aligned(front) && aligned(back), "{front} and {back} of {len} at {dst}");
+                }
+                assert_eq!(front, back);
+                assert_eq!((middle.take_front(ways, longest, hybrid), middle.take_back(false)), (None, None));
+            }
+        }
+    }
+
+    #[test]
+    fn parts_get_shorter_as_less_is_left() {
+        let mut middle = middle(0, 8 << 20);
+        let parts: Vec<u64> = std::iter::from_fn(|| middle.take_front(2, 2 << 20, false)).map(|(_, len)| len).collect();
+        // The last takes with it what would not be worth a part.
+        let (last, others) = parts.split_last().unwrap();
+        assert!(others.windows(2).all(|pair| pair[0] >= pair[1]), "{parts:?}");
+        assert_eq!(parts[0], 2 << 20);
+        assert!(*last <= 2 * LEAST, "{parts:?}");
+    }
+
+    #[test]
+    fn bulk_is_streamed_while_there_is_much_of_it() {
+        let mut middle = middle(123, BULK);
+        let (_, len) = middle.take_back(true).unwrap();
+        assert!(len >= telpher_ops::STREAM_BYTES as u64);
     }
 }

@@ -18,8 +18,9 @@ use super::table::Leg;
 use crate::ask::Ask;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
+use crate::policy::Hint;
 use crate::recover::Course;
-use crate::split::{DEPTH, Middle};
+use crate::split::{BULK, DEPTH, Middle};
 use crate::time::Moment;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -193,11 +194,13 @@ impl Fleet {
     /// Does parts of the middle here, as long as there are any, with a look at the devices after each.
     fn lend_a_hand(&mut self, shared: &Shared) {
         let mut done = 0;
+        let bulk = self.ask.len() >= BULK;
+        let hint = if bulk { Hint::Memory } else { shared.policy.hint };
         while done < SHIFT && self.verdict.failed.is_none() {
-            let Some((start, len)) = self.middle.take_back() else { return };
+            let Some((start, len)) = self.middle.take_back(bulk) else { return };
             let part = Course::new(self.ask.part(start, len));
             // SAFETY: as in `send`; no flight has this part.
-            let result = unsafe { memory::finish(&part, shared.policy.hint) };
+            let result = unsafe { memory::finish(&part, hint) };
             self.settle(Via::Cpu, start, len, result);
             done += len;
             self.drive(shared);
