@@ -215,7 +215,7 @@ impl BatchJob {
         }
         let Some(shared) = self.shared() else { return true };
         let end = shared.clock.now().after(at_most);
-        shared.wait(|| match self.is_done() {
+        shared.wait_until(end, || match self.is_done() {
             true => Poll::Ready(true),
             false if shared.clock.now() >= end => Poll::Ready(false),
             false => Poll::Pending,
@@ -288,7 +288,7 @@ impl TimedBatch {
         let shared = self.job.as_ref().and_then(BatchJob::shared);
         match (shared, self.step()) {
             (_, Poll::Ready(result)) => result,
-            (Some(shared), Poll::Pending) => shared.wait(|| self.step()),
+            (Some(shared), Poll::Pending) => shared.wait_until(self.end, || self.step()),
             (None, Poll::Pending) => unreachable!("a batch that is not under way is done"),
         }
     }

@@ -5,7 +5,6 @@ use crate::inflight::{Cargo, Load, Meter, Shared, Unready};
 use crate::learn::Choice;
 use crate::outcome::{Outcome, Via};
 use crate::time::Moment;
-use crate::wait::Waiter;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -204,13 +203,12 @@ impl<B: Send + 'static> Job<B> {
     #[inline(never)]
     fn wait_in_flight(mut self) -> Done<B> {
         self.attend(true);
-        let mut waiter = None;
-        loop {
-            if let Poll::Ready(done) = self.step() {
-                return done;
-            }
-            let shared = self.shared().expect("a job that is not done is under way");
-            shared.clock.rest(waiter.get_or_insert_with(|| Waiter::new(shared.policy.wait)).rest());
+        match self.shared().map(Arc::clone) {
+            Some(shared) => shared.wait(|| self.step()),
+            None => match self.step() {
+                Poll::Ready(done) => done,
+                Poll::Pending => unreachable!("a job that is not under way is done"),
+            },
         }
     }
 
@@ -232,7 +230,7 @@ impl<B: Send + 'static> Job<B> {
         let Some(shared) = self.shared().map(Arc::clone) else { return true };
         let end = shared.clock.now().after(at_most);
         self.attend(true);
-        let done = shared.wait(|| match self.is_done() {
+        let done = shared.wait_until(end, || match self.is_done() {
             true => Poll::Ready(true),
             false if shared.clock.now() >= end => Poll::Ready(false),
             false => Poll::Pending,
@@ -303,7 +301,7 @@ impl<B: Send + 'static> Timed<B> {
         let shared = self.job.as_ref().and_then(Job::shared).map(Arc::clone);
         match (shared, self.step()) {
             (_, Poll::Ready(result)) => result,
-            (Some(shared), Poll::Pending) => shared.wait(|| self.step()),
+            (Some(shared), Poll::Pending) => shared.wait_until(self.end, || self.step()),
             (None, Poll::Pending) => unreachable!("a job that is not done is under way"),
         }
     }

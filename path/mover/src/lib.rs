@@ -34,6 +34,7 @@ mod cpu;
 mod credit;
 mod error;
 mod estimate;
+mod forecast;
 mod forks;
 mod freelist;
 mod freelists;

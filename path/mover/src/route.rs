@@ -2,6 +2,7 @@
 
 use crate::ask::Ask;
 use crate::credit::{Credit, Credits};
+use crate::forecast::Agenda;
 use crate::nest::Inside;
 use crate::report::Bomb;
 use crate::standing::Standing;
@@ -86,6 +87,8 @@ pub(crate) struct Lane {
     credits: Padded<Option<Credits>>,
     /// Descriptors of this mover in flight.
     load: Padded<AtomicU32>,
+    /// Until when it is expected to be busy.
+    pub(crate) agenda: Padded<Agenda>,
 }
 
 /// The right to offer one descriptor to a lane; given back by [`Lane::leave`].
@@ -104,6 +107,7 @@ impl Lane {
             device,
             credits: Padded(credits),
             load: Padded(AtomicU32::new(0)),
+            agenda: Padded(Agenda::new()),
             standing: Standing::new(),
             portal,
         }

@@ -130,8 +130,9 @@ impl Policy {
         },
         Setting {
             name: "wait",
-            takes: "spin, pause, yield or sleep; yield with the looks before it begins (yield:256), sleep with these and the \
-                    time of one sleep (sleep:256:50us)",
+            takes: "spin, pause, yield, sleep, timed, monitor or predicted; yield with the looks before it begins (yield:256), \
+                    sleep with these and the time of one sleep (sleep:256:50us), timed and monitor with the time between two \
+                    looks at most (monitor:50us)",
             about: "how threads wait",
             read: |policy, value| Some(Policy { wait: read_wait(value)?, ..policy }),
             write: |policy| match policy.wait {
@@ -139,6 +140,9 @@ impl Policy {
                 Wait::Pause => "pause".into(),
                 Wait::Yield { pauses } => format!("yield:{pauses}"),
                 Wait::Sleep { pauses, interval } => format!("sleep:{pauses}:{}", write_duration(interval)),
+                Wait::Timed { interval } => format!("timed:{}", write_duration(interval)),
+                Wait::Monitor { at_most } => format!("monitor:{}", write_duration(at_most)),
+                Wait::Predicted => "predicted".into(),
             },
         },
         Setting {
@@ -273,6 +277,9 @@ fn read_wait(value: &str) -> Option<Wait> {
         "pause" => Wait::Pause,
         "yield" => Wait::Yield { pauses: pauses()? },
         "sleep" => Wait::Sleep { pauses: pauses()?, interval: parts.next().map_or(Some(NAP), read_duration)? },
+        "timed" => Wait::Timed { interval: parts.next().map_or(Some(NAP), read_duration)? },
+        "monitor" => Wait::Monitor { at_most: parts.next().map_or(Some(NAP), read_duration)? },
+        "predicted" => Wait::Predicted,
         _ => return None,
     };
     parts.next().is_none().then_some(wait)
@@ -439,7 +446,23 @@ mod tests {
             ("coalesce", &["on", "off"]),
             ("learning", &["off", "on"]),
             ("on-fault", &["finish-on-cpu", "touch-and-resubmit", "block"]),
-            ("wait", &["spin", "pause", "yield", "yield:3", "sleep", "sleep:3", "sleep:3:1ms"]),
+            (
+                "wait",
+                &[
+                    "spin",
+                    "pause",
+                    "yield",
+                    "yield:3",
+                    "sleep",
+                    "sleep:3",
+                    "sleep:3:1ms",
+                    "timed",
+                    "timed:3us",
+                    "monitor",
+                    "monitor:1ms",
+                    "predicted",
+                ],
+            ),
             ("hint", &["cache", "memory"]),
             ("threshold", &["0", "4096", "4k", "1M", "2g", "always", "never", " memory-move = 1k , fill=2k"]),
             ("retry", &["0", "64", "64:1us"]),
@@ -455,6 +478,8 @@ mod tests {
         let mut policy = Policy::default();
         for (name, value) in [
             ("wait", "spin:3"),
+            ("wait", "predicted:1ms"),
+            ("wait", "monitor:3"),
             ("wait", "sleep:3:1ms:4"),
             ("wait", "yield:many"),
             ("threshold", ""),

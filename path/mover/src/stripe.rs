@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Parts into which what threads share is divided. Source: chosen; threads beyond it share again, which costs them time only.
 pub(crate) const STRIPES: usize = 8;
@@ -30,17 +29,10 @@ pub(crate) fn mine() -> usize {
     }
     MINE.with(|mine| {
         if mine.get() == usize::MAX {
-            mine.set(next());
+            mine.set(crate::sync::thread_number());
         }
         mine.get()
     })
-}
-
-#[cold]
-fn next() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: only the number counts.
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -17,3 +17,10 @@ pub(crate) fn unique() -> u64 {
 pub(crate) fn same_thread_fence() {
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
 }
+
+/// A number no other thread of this process has that asked; they are counted up. Not modelled either.
+pub(crate) fn thread_number() -> usize {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    // Relaxed: only the number counts.
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}

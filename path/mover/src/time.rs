@@ -2,7 +2,9 @@
 
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt::Debug;
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
+use telpher_portal::{Portal, RecordCell, Watch};
 
 /// A point in time: nanoseconds since its clock began.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
@@ -19,6 +21,13 @@ impl Moment {
     }
 }
 
+impl Moment {
+    /// Time from an earlier moment to this one; nothing if it is not earlier.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
+    }
+}
+
 /// What a waiting thread does between two looks at a completion record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rest {
@@ -28,7 +37,7 @@ pub enum Rest {
     Pause,
     /// Let another thread run.
     Yield,
-    /// Sleep for this long.
+    /// Sleep for this long; [`SystemClock`] does so without the timer slack of ordinary sleeps.
     Sleep(Duration),
 }
 
@@ -39,6 +48,13 @@ pub trait Clock: Send + Sync + Debug {
 
     /// Rests the calling thread. A clock that never moves on while it is asked to rest makes waits with a deadline endless.
     fn rest(&self, rest: Rest);
+
+    /// Rests the calling thread until `record`, which the queue behind `portal` writes, may have been written or `at_most` has
+    /// passed; returning early proves nothing. The default is one PAUSE.
+    fn watch(&self, portal: &dyn Portal, record: &RecordCell, how: Watch, at_most: Duration) {
+        let _ = (portal, record, how, at_most);
+        self.rest(Rest::Pause);
+    }
 }
 
 /// The system's monotonic clock; [`Rest`] is done by the calling thread.
@@ -63,8 +79,28 @@ impl Clock for SystemClock {
             Rest::Spin => {}
             Rest::Pause => std::hint::spin_loop(),
             Rest::Yield => std::thread::yield_now(),
-            Rest::Sleep(duration) => std::thread::sleep(duration),
+            Rest::Sleep(duration) => sleep_exactly(duration),
         }
+    }
+
+    fn watch(&self, portal: &dyn Portal, record: &RecordCell, how: Watch, at_most: Duration) {
+        portal.watch(record, how, at_most);
+    }
+}
+
+/// Sleeps without the slack that the kernel gives a thread's timers (50 µs if nobody changed it), and gives it back.
+fn sleep_exactly(duration: Duration) {
+    let usual = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
+    // What cannot be set costs some microseconds, no more.
+    let set = |slack| {
+        let _ = rustix::thread::set_current_timer_slack(slack);
+    };
+    if usual.is_some() {
+        set(Some(NonZeroU64::MIN));
+    }
+    std::thread::sleep(duration);
+    if usual.is_some() {
+        set(usual);
     }
 }
 
@@ -121,6 +157,16 @@ mod tests {
         clock.rest(Rest::Pause);
         clock.rest(Rest::Sleep(Duration::from_micros(1)));
         assert_eq!(clock.now().nanos, 1013);
+    }
+
+    #[test]
+    fn a_sleep_leaves_the_thread_s_timer_slack_as_it_was() {
+        let slack = || rustix::thread::current_timer_slack().unwrap();
+        let before = slack();
+        let start = Instant::now();
+        SystemClock::default().rest(Rest::Sleep(Duration::from_millis(1)));
+        assert!(start.elapsed() >= Duration::from_millis(1));
+        assert_eq!(slack(), before);
     }
 
     #[test]

@@ -594,7 +594,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 impl<S, D> Drop for Ring<S, D> {
     fn drop(&mut self) {
         let end = self.clock.now().after(self.policy.linger);
-        let mut waiter = crate::wait::Waiter::new(self.job_policy.wait);
+        let mut waiter = crate::wait::Waiter::new(self.job_policy.wait).until(end);
         let over = |ring: &Self, burst: &Burst| {
             let i = usize::try_from(burst.first & (ring.places.len() as u64 - 1)).unwrap_or(0);
             let cell = if burst.len == 1 { &ring.records[i].own } else { &ring.records[i].batch };
@@ -616,7 +616,7 @@ impl<S, D> Drop for Ring<S, D> {
                 return;
             }
             self.lane.drive();
-            self.clock.rest(waiter.rest());
+            self.clock.rest(waiter.rest(|| self.clock.now()));
         }
         // SAFETY: every burst's record is there or the queue is out, so no device has them; nothing uses them after this. Places last, because
         // their payloads' drops may panic.

@@ -3,20 +3,21 @@
 use super::table::{Leg, Table};
 use crate::ask::Ask;
 use crate::costs::{Costs, Worker};
+use crate::forecast::{self, Awaited, WakeUp};
 use crate::learn::{self, Choice, Judge, Learning};
 use crate::policy::Policy;
 use crate::route::{Lane, Lanes};
 use crate::stripe::STRIPES;
-use crate::time::{Clock, Moment};
+use crate::time::{Clock, Moment, Rest};
 use crate::topology::Topology;
 use crate::tuning::{Measured, Tuning};
 use crate::vigil::Vigil;
-use crate::wait::Waiter;
+use crate::wait::{Pass, Wait, Waiter};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use telpher_abi::{CompletionRecord, Descriptor, Opcode};
+use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_portal::{Offer, Portal, Submission};
 
 /// One stripe of threads' way to what all share. Jobs hold it, and count themselves on a line of their own.
@@ -61,6 +62,8 @@ pub(crate) struct Core {
     /// What the clock shows between two readings with nothing in between, if the policy learns: no part of what is timed.
     reading: Duration,
     table: Table,
+    /// How late sleeps end, for those who wake up early.
+    wake_up: WakeUp,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -84,7 +87,7 @@ impl Core {
         let learns = policy.learning == Learning::On && !lanes.all().is_empty();
         let judge = learns.then(|| Box::new(Judge::new(&policy.threshold)));
         let reading = if learns { reading(&*clock) } else { Duration::ZERO };
-        Core { lanes, costs, judge, reading, table: Table::new(capacity), policy, clock }
+        Core { lanes, costs, judge, reading, table: Table::new(capacity), wake_up: WakeUp::new(), policy, clock }
     }
 
     /// Who does an operation on its own, and whether it is to be timed. To be asked once for an operation.
@@ -141,19 +144,40 @@ impl Core {
     ///
     /// As for [`Submission::vouch`]; the promise ends when the leg is landed or swept.
     pub(super) unsafe fn take_off(&self, lane: usize, descriptor: Descriptor) -> Option<Leg> {
-        let leg = self.table.board(&self.lanes, lane)?;
+        let mut leg = self.table.board(&self.lanes, lane)?;
         let descriptor = descriptor.with_record(self.table.record(&leg).address());
         // SAFETY: buffers by our caller's promise; the record is the slot's own, which nobody uses until the leg lands,
         // and which `Drop` leaks rather than frees while a slot is parked. A leg that is never landed belongs to a handle
         // that holds an `Arc` to this table or to a scope that waits.
         let submission = unsafe { Submission::vouch(descriptor) };
         match self.lanes.all()[lane].offer(&submission) {
-            Offer::Taken => Some(leg),
+            Offer::Taken => {
+                if self.policy.wait.has_a_target() {
+                    leg.awaited = Some(self.awaited(&leg, &descriptor));
+                }
+                Some(leg)
+            }
             Offer::Retry => {
                 self.table.land(&self.lanes, leg);
                 None
             }
         }
+    }
+
+    /// What was just sent, and when its record is expected.
+    #[inline(never)]
+    fn awaited(&self, leg: &Leg, descriptor: &Descriptor) -> Awaited {
+        let (op, lane, slot) = (descriptor.opcode(), leg.lane, leg.slot);
+        // A batch's size counts its members, whose own are not known here.
+        let bytes = if op == Opcode::Batch { 0 } else { u64::from(descriptor.size()) };
+        let mut awaited =
+            Awaited { lane, slot, op, bytes, since: Moment::default(), due: Moment::default(), alone: false };
+        if self.policy.wait == Wait::Predicted {
+            awaited.since = self.clock.now();
+            let takes = self.costs.predict(op, bytes, Worker::Device { lane });
+            (awaited.due, awaited.alone) = self.lanes.all()[lane].agenda.add(awaited.since, takes);
+        }
+        awaited
     }
 
     /// The lanes that the parts of an ask go to, and a part's longest; nothing if it is better done in one flight.
@@ -170,7 +194,11 @@ impl Core {
     /// True once the leg's record is written.
     #[inline]
     pub(super) fn has_landed(&self, leg: &Leg) -> bool {
-        self.table.record(leg).status().is_some()
+        let landed = self.table.record(leg).status().is_some();
+        if let (false, Some(awaited)) = (landed, &leg.awaited) {
+            forecast::note(awaited);
+        }
+        landed
     }
 
     /// To be asked after a look in vain. True once the leg's queue is out, so that the record, if it is still not there at the
@@ -194,8 +222,25 @@ impl Core {
     /// Takes a written record and frees its slot.
     pub(super) fn land(&self, leg: Leg) -> CompletionRecord {
         let record = self.table.record(&leg).read().expect("a leg lands after its record was seen");
+        if let Some(awaited) = &leg.awaited {
+            self.arrived(awaited, &record);
+        }
         self.table.land(&self.lanes, leg);
         record
+    }
+
+    /// A record was seen. If the thread did nothing but wait for it, it is known how long it took.
+    fn arrived(&self, awaited: &Awaited, record: &CompletionRecord) {
+        let Some(slept) = forecast::attention() else { return };
+        if self.policy.wait != Wait::Predicted {
+            return;
+        }
+        let now = self.clock.now();
+        self.lanes.all()[awaited.lane].agenda.ended(awaited.due, now);
+        if awaited.alone && awaited.bytes > 0 && record.status() == Status::Success {
+            let worker = Worker::Device { lane: awaited.lane };
+            self.costs.learn(awaited.op, awaited.bytes, worker, awaited.took(slept, now));
+        }
     }
 
     /// Leaves `cargo` in the leg's slot until its record is written.
@@ -231,13 +276,46 @@ impl Core {
     }
 
     /// Looks again and again, resting as the policy says, until `look` has something.
-    pub(crate) fn wait<T>(&self, mut look: impl FnMut() -> Poll<T>) -> T {
-        let mut waiter = Waiter::new(self.policy.wait);
+    pub(crate) fn wait<T>(&self, look: impl FnMut() -> Poll<T>) -> T {
+        self.wait_by(Waiter::new(self.policy.wait), look)
+    }
+
+    /// The same for who has something to do at `end`: no sleep is longer.
+    pub(crate) fn wait_until<T>(&self, end: Moment, look: impl FnMut() -> Poll<T>) -> T {
+        self.wait_by(Waiter::new(self.policy.wait).until(end), look)
+    }
+
+    fn wait_by<T>(&self, mut waiter: Waiter, mut look: impl FnMut() -> Poll<T>) -> T {
+        let _ = forecast::noted();
         loop {
-            if let Poll::Ready(found) = look() {
+            // Only this thread's own looks count, and only until it does something else.
+            let attention = forecast::attend(waiter.slept());
+            let found = look();
+            drop(attention);
+            if let Poll::Ready(found) = found {
                 return found;
             }
-            self.clock.rest(waiter.rest());
+            self.pass(&mut waiter);
+        }
+    }
+
+    /// Rests as a waiter's policy says.
+    fn pass(&self, waiter: &mut Waiter) {
+        let awaited = forecast::noted();
+        match waiter.pass(awaited.as_ref(), || self.clock.now(), || self.wake_up.get()) {
+            Pass::Rest(Rest::Sleep(nap)) if self.policy.wait == Wait::Predicted => {
+                let end = self.clock.now().after(nap);
+                self.clock.rest(Rest::Sleep(nap));
+                self.wake_up.learn(self.clock.now().since(end));
+            }
+            Pass::Rest(rest) => self.clock.rest(rest),
+            Pass::Watch(how, at_most) => match awaited {
+                Some(Awaited { lane, slot, .. }) => {
+                    let portal = &self.lanes.all()[lane].portal;
+                    self.clock.watch(&**portal, self.table.record_of(slot), how, at_most);
+                }
+                None => self.clock.rest(Rest::Pause),
+            },
         }
     }
 

@@ -1,5 +1,6 @@
 //! The slots: one completion record each, and room for what a job that nobody waits for leaves behind.
 
+use crate::forecast::Awaited;
 use crate::freelists::FreeLists;
 use crate::route::{Entry, Lane, Lanes};
 use crate::slot::SlotState;
@@ -46,9 +47,11 @@ impl std::fmt::Debug for Parked {
 #[must_use = "a leg that is neither landed nor parked keeps its slot for ever"]
 #[derive(Debug)]
 pub(super) struct Leg {
-    slot: u32,
+    pub(super) slot: u32,
     pub(super) lane: usize,
     entry: Entry,
+    /// When its record is expected, if the policy's way of waiting asks for it.
+    pub(super) awaited: Option<Awaited>,
 }
 
 /// The in-flight table of one mover.
@@ -90,12 +93,17 @@ impl Table {
         };
         self.slots[slot as usize].state.board();
         self.records[slot as usize].0.clear();
-        Some(Leg { slot, lane, entry })
+        Some(Leg { slot, lane, entry, awaited: None })
     }
 
     /// The leg's record.
     pub(super) fn record(&self, leg: &Leg) -> &RecordCell {
         &self.records[leg.slot as usize].0
+    }
+
+    /// The record of a slot, whoever has it now.
+    pub(super) fn record_of(&self, slot: u32) -> &RecordCell {
+        &self.records[slot as usize].0
     }
 
     /// The owner saw the record, or the queue did not take the descriptor.
@@ -107,7 +115,7 @@ impl Table {
 
     /// The owner leaves while the device may still touch `cargo`.
     pub(super) fn park(&self, leg: Leg, cargo: Box<dyn Send>, expired: bool) {
-        let Leg { slot, lane, entry } = leg;
+        let Leg { slot, lane, entry, .. } = leg;
         let slot = &self.slots[slot as usize];
         // Relaxed: a count for people, and a hint for `sweep`.
         self.count(expired).fetch_add(1, Ordering::Relaxed);

@@ -13,6 +13,7 @@ mod learned;
 mod sharing;
 mod submission;
 mod turns;
+mod wait;
 
 use super::BenchError;
 use super::machine::Machine;
@@ -39,7 +40,7 @@ pub(crate) struct Contest {
 }
 
 /// Every contest, in the order in which they run.
-const CONTESTS: &[Contest] = &[sharing::CONTEST, learned::CONTEST, hybrid::CONTEST, submission::CONTEST];
+const CONTESTS: &[Contest] = &[sharing::CONTEST, wait::CONTEST, learned::CONTEST, hybrid::CONTEST, submission::CONTEST];
 
 /// What came of one contest.
 #[derive(Clone, Debug, Serialize)]

@@ -1,0 +1,174 @@
+//! What waiting costs: the CPU time of a thread that waits for a long job, and how much later it goes on.
+//!
+//! One copy of 4 MiB at a time to a device whose engine has a core of its own. All ways of waiting take turns on the same queue;
+//! spinning is what the others are compared with, since nobody notices a record earlier.
+
+use super::Contest;
+use crate::bench::BenchError;
+use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::devices::{self, Shape};
+use crate::bench::machine::Machine;
+use crate::bench::measure::{median, window};
+use crate::bench::results::Runner;
+use crate::bench::row::{Goal, Row};
+use crate::ffi;
+use crate::report::units;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use telpher_device::{ModelSource, Preset};
+use telpher_mover::{Mover, Outcome, Policy, Split, Threshold, Wait};
+use telpher_portal::Portal;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "wait",
+    question: "What CPU time does waiting for a long job take, and how much later is it seen?",
+    cores: 2,
+    weight: 1.0,
+    measure,
+};
+
+/// Bytes of a job.
+const BYTES: usize = 4 << 20;
+/// Most CPU time of a predicted sleep, by that of spinning. Source: promise of the mover.
+const CPU: f64 = 30.0;
+/// Most time from submission to seeing the record, by that of spinning. Source: promise of the mover.
+const LATENCY: f64 = 1.10;
+/// Turns aimed at, and the fewest.
+const TURNS: u32 = 11;
+const FEWEST: usize = 3;
+
+/// The ways of waiting; the first is what the others are compared with.
+const WAYS: [(&str, Wait); 4] = [
+    ("spinning", Wait::Spin),
+    ("predicted sleep", Wait::Predicted),
+    ("yielding", Wait::Yield { pauses: telpher_mover::DEFAULT_PAUSES }),
+    ("sleeping 50 µs at a time", Wait::Sleep { pauses: 0, interval: Duration::from_micros(50) }),
+];
+
+/// One way of waiting, its buffers, and nanoseconds of one copy in each turn: on the wall, of the CPU.
+struct Way {
+    mover: Mover,
+    buffers: Option<(Vec<u8>, Vec<u8>)>,
+    wall: Vec<f64>,
+    cpu: Vec<f64>,
+}
+
+impl Way {
+    fn new(portal: &Arc<dyn Portal>, wait: Wait) -> Self {
+        // The device does all of it, in one piece: what is measured is the waiting.
+        let split = Split { hybrid: false, above: u64::MAX, ..Split::default() };
+        let policy = Policy { wait, split, threshold: Threshold::DEVICE, ..Policy::default() };
+        let mut src = vec![0; BYTES];
+        fill_known(&mut src, 7);
+        let buffers = Some((src, vec![0; BYTES]));
+        Way { mover: Mover::new([Arc::clone(portal)], policy), buffers, wall: Vec::new(), cpu: Vec::new() }
+    }
+
+    fn copy(&mut self) -> Result<u64, BenchError> {
+        let (src, dst) = self.buffers.take().expect("the buffers came back");
+        let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
+        self.buffers = Some((src, dst));
+        match result {
+            Ok(Outcome::Done) => Ok(1),
+            Ok(_) => Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() }),
+            Err(source) => Err(BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source }),
+        }
+    }
+
+    fn turn(&mut self, time: Duration) -> Result<(), BenchError> {
+        let seen = window(time, || self.copy())?;
+        self.wall.push(seen.ns_per_op());
+        self.cpu.push(seen.cpu_ns_per_op());
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        let (src, dst) = self.buffers.as_ref().expect("the buffers came back");
+        first_difference(dst, src).map_or(Ok(()), |at| {
+            let (op, route) = ("move".into(), CONTEST.name.into());
+            Err(BenchError::Mismatch { op, route, size: BYTES as u64, offset: at as u64 })
+        })
+    }
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let source = ModelSource::Preset(Preset::default());
+    let device = devices::start("model:spr", &source, Shape::PLAIN, Runner::Threaded, machine)?;
+    let portal = device.portals.first().expect("a plain device has a queue");
+    let mut ways = WAYS.map(|(_, wait)| Way::new(portal, wait));
+    thread::scope(|scope| {
+        let submitter = scope.spawn(|| {
+            let _ = ffi::pin(&[machine.core(0)]);
+            turns(&mut ways, time)
+        });
+        submitter.join().expect("measurements report their errors")
+    })?;
+    ways.iter().try_for_each(Way::check)?;
+    Ok(rows(&ways))
+}
+
+/// Each way in turn, until the time is over.
+fn turns(ways: &mut [Way], time: Duration) -> Result<(), BenchError> {
+    let slice = time / (TURNS * u32::try_from(ways.len()).unwrap_or(1));
+    // Unmeasured: pages, and what predictions learn from.
+    for way in &mut *ways {
+        for _ in 0..LESSONS {
+            way.copy()?;
+        }
+    }
+    let begin = Instant::now();
+    while ways[0].wall.len() < FEWEST || begin.elapsed() < time {
+        ways.iter_mut().try_for_each(|way| way.turn(slice))?;
+    }
+    Ok(())
+}
+
+/// Copies before the first measured one. Source: chosen; an estimate has settled after some twenty.
+const LESSONS: u32 = 32;
+
+fn rows(ways: &[Way]) -> Vec<Row> {
+    let ratio = |of: &[f64], by: &[f64]| median(&mut of.iter().zip(by).map(|(of, by)| of / by).collect::<Vec<_>>());
+    let (spin, others) = ways.split_first().expect("there is a first way");
+    let time = |values: &[f64]| units::time(median(&mut values.to_vec()));
+    let mut rows = Vec::new();
+    for (way, (name, wait)) in others.iter().zip(&WAYS[1..]) {
+        let must = *wait == Wait::Predicted;
+        rows.push(Row::new(
+            format!("{name}: CPU time while a 4 MiB copy is under way, by spinning's"),
+            100.0 * ratio(&way.cpu, &spin.cpu),
+            "%",
+            must.then_some(Goal::AtMost(CPU)),
+            format!("of the submitting thread, threaded device; {} against {} a copy", time(&way.cpu), time(&spin.cpu)),
+        ));
+        rows.push(Row::new(
+            format!("{name}: until its end is seen, by spinning's"),
+            ratio(&way.wall, &spin.wall),
+            "of its time",
+            must.then_some(Goal::AtMost(LATENCY)),
+            format!("one at a time; {} against {}", time(&way.wall), time(&spin.wall)),
+        ));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_compared_with_spinning_turn_by_turn() {
+        let portal: Vec<Arc<dyn Portal>> = Vec::new();
+        let way = |wall: f64, cpu: f64| Way {
+            mover: Mover::new(portal.clone(), Policy::default()),
+            buffers: None,
+            wall: vec![wall, 2.0 * wall],
+            cpu: vec![cpu, 2.0 * cpu],
+        };
+        let rows = rows(&[way(100.0, 100.0), way(108.0, 25.0), way(101.0, 100.0), way(150.0, 5.0)]);
+        assert_eq!(rows.len(), 6);
+        assert!((rows[0].measured - 25.0).abs() < 1e-9 && (rows[1].measured - 1.08).abs() < 1e-9);
+        assert!(rows.iter().all(Row::reached) && rows[..2].iter().all(|row| row.goal.is_some()));
+    }
+}

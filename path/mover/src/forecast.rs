@@ -1,0 +1,241 @@
+//! When a record is expected: what its operation takes, behind what its queue was sent before.
+//!
+//! A queue's *agenda* says until when what it was sent is expected to keep it busy. A new descriptor begins there, or now, and
+//! moves it on by what it takes; a record that comes earlier or later than expected moves it by the difference, since what is
+//! queued behind comes earlier or later as well.
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::Moment;
+use std::cell::Cell;
+use std::time::Duration;
+use telpher_abi::Opcode;
+
+/// One descriptor under way, and when its record is expected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Awaited {
+    /// Index of the lane it went to.
+    pub(crate) lane: usize,
+    /// The slot its record is in.
+    pub(crate) slot: u32,
+    /// What it does.
+    pub(crate) op: Opcode,
+    /// To how much.
+    pub(crate) bytes: u64,
+    /// When it was sent.
+    pub(crate) since: Moment,
+    /// When its record is expected.
+    pub(crate) due: Moment,
+    /// Nothing was expected to be before it.
+    pub(crate) alone: bool,
+}
+
+impl Awaited {
+    /// The time it took, if its record was found at `now`, as far as it is known: one that was there after a sleep was written
+    /// at some time within it. Half of the sleep as it was meant is taken off, and at most an eighth of the whole: what is
+    /// slept through is believed to be shorter each time, until it is seen, however late the thread woke up.
+    pub(crate) fn took(&self, slept: Option<Slept>, now: Moment) -> Duration {
+        let Some(Slept { nap, end }) = slept else { return now.since(self.since) };
+        let elapsed = end.min(now).since(self.since);
+        elapsed.saturating_sub((nap / 2).min(elapsed / 8))
+    }
+}
+
+/// A sleep as it was meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slept {
+    /// Its length.
+    pub(crate) nap: Duration,
+    /// Its end.
+    pub(crate) end: Moment,
+}
+
+/// Until when a queue is expected to be busy with what it was sent.
+#[derive(Debug)]
+pub(crate) struct Agenda(AtomicU64);
+
+impl Agenda {
+    pub(crate) fn new() -> Self {
+        Agenda(AtomicU64::new(0))
+    }
+
+    /// Something that takes so long is sent now: when it is expected to end, and whether it is alone.
+    pub(crate) fn add(&self, now: Moment, takes: Duration) -> (Moment, bool) {
+        let end = |busy: u64| Moment { nanos: busy.max(now.nanos) }.after(takes);
+        // Relaxed (both): a number that nobody orders other memory by.
+        let add = |busy| Some(end(busy).nanos);
+        let busy = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).unwrap_or_else(|busy| busy);
+        (end(busy), busy <= now.nanos)
+    }
+
+    /// What was expected at `due` has ended now.
+    pub(crate) fn ended(&self, due: Moment, now: Moment) {
+        let moved = |busy: u64| {
+            // Nothing is behind it, or nothing any more.
+            let behind = busy.checked_sub(due.nanos)?;
+            Some(now.nanos.saturating_add(behind))
+        };
+        // Relaxed (both): as in `add`.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+    }
+}
+
+/// How much later than asked sleeps end, on average of the last ones, in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct WakeUp(AtomicU64);
+
+/// Before the first sleep. Source: assumed; an ordinary kernel's without timer slack, on a processor that was idle.
+const FIRST_WAKE_UP: Duration = Duration::from_micros(20);
+/// What one sleep counts for at most: more was not waking up but another thread's turn. Source: assumed.
+const LONGEST_WAKE_UP: Duration = Duration::from_micros(200);
+
+impl WakeUp {
+    pub(crate) fn new() -> Self {
+        WakeUp(AtomicU64::new(nanos(FIRST_WAKE_UP)))
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        // Relaxed: see `Agenda::add`.
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    /// One sleep ended so much later than asked.
+    pub(crate) fn learn(&self, late: Duration) {
+        let late = nanos(late.min(LONGEST_WAKE_UP));
+        // Relaxed: as above; of two at once, one may be lost.
+        let old = self.0.load(Ordering::Relaxed);
+        self.0.store(old - old / 4 + late / 4, Ordering::Relaxed);
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+thread_local! {
+    /// Of the descriptors this thread looked for in vain since it last asked, the one that is expected first.
+    static SEEN: Cell<Option<Awaited>> = const { Cell::new(None) };
+}
+
+thread_local! {
+    /// Whether this thread does nothing but wait, and its sleep before the present look.
+    static ATTENTION: Cell<Option<Option<Slept>>> = const { Cell::new(None) };
+}
+
+/// The time of one look; dropped when it is over.
+#[must_use = "attention ends when this is dropped"]
+#[derive(Debug)]
+pub(crate) struct Attention(());
+
+impl Drop for Attention {
+    fn drop(&mut self) {
+        ATTENTION.with(|attention| attention.set(None));
+    }
+}
+
+/// Begins a look of a thread that slept before it, or did not.
+pub(crate) fn attend(slept: Option<Slept>) -> Attention {
+    ATTENTION.with(|attention| attention.set(Some(slept)));
+    Attention(())
+}
+
+/// This thread's sleep before its look, if it slept; nothing if it is not waiting.
+pub(crate) fn attention() -> Option<Option<Slept>> {
+    ATTENTION.with(Cell::get)
+}
+
+/// Notes a look in vain, for whoever waits on this thread.
+pub(crate) fn note(awaited: &Awaited) {
+    SEEN.with(|seen| {
+        if seen.get().is_none_or(|first| awaited.due < first.due) {
+            seen.set(Some(*awaited));
+        }
+    });
+}
+
+/// What was looked for in vain since the last time.
+pub(crate) fn noted() -> Option<Awaited> {
+    SEEN.with(Cell::take)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const fn at(nanos: u64) -> Moment {
+        Moment { nanos }
+    }
+
+    const TEN: Duration = Duration::from_nanos(10);
+
+    #[test]
+    fn what_is_sent_behind_something_begins_when_that_ends() {
+        let agenda = Agenda::new();
+        assert_eq!(agenda.add(at(100), TEN), (at(110), true));
+        assert_eq!(agenda.add(at(104), TEN), (at(120), false));
+        assert_eq!(agenda.add(at(200), TEN), (at(210), true));
+    }
+
+    #[test]
+    fn what_ends_early_or_late_moves_what_is_behind_it() {
+        let agenda = Agenda::new();
+        let (due, _) = agenda.add(at(100), TEN);
+        agenda.add(at(100), TEN);
+        agenda.ended(due, at(106));
+        assert_eq!(agenda.add(at(106), TEN).0, at(126));
+        agenda.ended(at(116), at(140));
+        assert_eq!(agenda.add(at(140), TEN).0, at(160));
+    }
+
+    #[test]
+    fn what_ends_with_nothing_behind_it_leaves_the_queue_idle() {
+        let agenda = Agenda::new();
+        let (due, _) = agenda.add(at(100), TEN);
+        agenda.ended(due, at(300));
+        assert_eq!(agenda.add(at(301), TEN), (at(311), true));
+        // One that is not on it any more moves nothing.
+        agenda.ended(at(900), at(5));
+        assert_eq!(agenda.add(at(301), TEN).0, at(321));
+    }
+
+    #[test]
+    fn waking_up_is_learned_and_one_long_sleep_spoils_nothing() {
+        let wake_up = WakeUp::new();
+        (0..40).for_each(|_| wake_up.learn(Duration::from_micros(60)));
+        assert!(wake_up.get().abs_diff(Duration::from_micros(60)) < Duration::from_micros(1));
+        wake_up.learn(Duration::from_secs(5));
+        assert!(wake_up.get() < Duration::from_micros(100));
+        (0..100).for_each(|_| wake_up.learn(Duration::ZERO));
+        assert!(wake_up.get() < Duration::from_micros(1));
+    }
+
+    #[test]
+    fn what_was_slept_through_took_less_than_it_seems() {
+        let awaited =
+            Awaited { lane: 0, slot: 0, op: Opcode::Fill, bytes: 1, since: at(100), due: at(900), alone: true };
+        let nanos = Duration::from_nanos;
+        assert_eq!(awaited.took(None, at(900)), nanos(800));
+        let slept = |nap, end| Some(Slept { nap: nanos(nap), end: at(end) });
+        assert_eq!(awaited.took(slept(720, 820), at(900)), nanos(630));
+        // However late it woke up, it learns the same.
+        assert_eq!(awaited.took(slept(720, 820), at(90_000)), nanos(630));
+        assert_eq!(awaited.took(slept(100, 1900), at(1900)), nanos(1750));
+    }
+
+    #[test]
+    fn attention_lasts_for_a_look() {
+        assert_eq!(attention(), None);
+        let slept = Some(Slept { nap: TEN, end: at(20) });
+        let look = attend(slept);
+        assert_eq!(attention(), Some(slept));
+        drop(look);
+        assert_eq!(attention(), None);
+    }
+
+    #[test]
+    fn of_several_the_first_expected_is_noted_once() {
+        let awaited =
+            |slot, due| Awaited { lane: 0, slot, op: Opcode::Fill, bytes: 1, since: at(0), due: at(due), alone: false };
+        [awaited(0, 30), awaited(1, 20), awaited(2, 25)].iter().for_each(note);
+        assert_eq!((noted().map(|first| first.slot), noted()), (Some(1), None));
+    }
+}

@@ -1,0 +1,166 @@
+//! Ways of waiting, with a device that takes its time on a clock that only moves while somebody rests.
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "a portal of its own, around the test device")]
+
+mod common;
+
+use common::device::TestDevice;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use telpher_mover::{Clock, ManualClock, Moment, Mover, Outcome, Policy, Rest, Split, Threshold, Wait};
+use telpher_portal::{Offer, Portal, QueueInfo, RecordCell, Submission, Watch};
+
+/// A manual clock that counts rests, and makes sleeps longer than they were asked to be.
+#[derive(Debug)]
+struct Counting {
+    clock: ManualClock,
+    oversleep: Duration,
+    pauses: AtomicU32,
+    sleeps: AtomicU32,
+    watches: Mutex<Vec<(Watch, Duration)>>,
+}
+
+impl Clock for Counting {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn rest(&self, rest: Rest) {
+        self.clock.rest(rest);
+        match rest {
+            Rest::Sleep(_) => {
+                self.clock.advance(self.oversleep);
+                self.sleeps.fetch_add(1, Ordering::Relaxed)
+            }
+            _ => self.pauses.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+
+    fn watch(&self, portal: &dyn Portal, record: &RecordCell, how: Watch, at_most: Duration) {
+        self.watches.lock().unwrap().push((how, at_most));
+        self.clock.advance(at_most);
+        portal.watch(record, how, at_most);
+    }
+}
+
+/// A device that does what it was offered only some time later, one after the other.
+#[derive(Debug)]
+struct Slow {
+    inner: TestDevice,
+    clock: Arc<Counting>,
+    takes: Duration,
+    /// Nanosecond at which it is free again.
+    free: AtomicU64,
+    /// Addresses of the records that were asked for, and of those that were watched.
+    asked: Mutex<Vec<u64>>,
+    watched: Mutex<Vec<u64>>,
+}
+
+// SAFETY: the test device's promise; what is driven later is driven once.
+unsafe impl Portal for Slow {
+    fn info(&self) -> &QueueInfo {
+        self.inner.info()
+    }
+
+    fn offer(&self, submission: &Submission) -> Offer {
+        self.free.store(self.clock.now().after(self.takes).nanos, Ordering::Relaxed);
+        self.asked.lock().unwrap().push(submission.descriptor().completion_address());
+        self.inner.offer(submission)
+    }
+
+    fn drive(&self) {
+        if self.clock.now().nanos >= self.free.load(Ordering::Relaxed) {
+            self.inner.drive();
+        }
+    }
+
+    fn watch(&self, record: &RecordCell, _: Watch, _: Duration) {
+        self.watched.lock().unwrap().push(record.address());
+    }
+}
+
+const TAKES: Duration = Duration::from_micros(800);
+
+fn slow(wait: Wait, oversleep: Duration) -> (Mover, Arc<Slow>, Arc<Counting>) {
+    let clock = Arc::new(Counting {
+        clock: ManualClock::new(Duration::from_nanos(100)),
+        oversleep,
+        pauses: AtomicU32::new(0),
+        sleeps: AtomicU32::new(0),
+        watches: Mutex::new(Vec::new()),
+    });
+    let (inner, free) = (TestDevice::with(|_| {}), AtomicU64::new(0));
+    let (asked, watched) = (Mutex::default(), Mutex::default());
+    let device = Arc::new(Slow { inner, clock: Arc::clone(&clock), takes: TAKES, free, asked, watched });
+    let split = Split { above: u64::MAX, hybrid: false, ..Split::default() };
+    let policy = Policy { wait, split, threshold: Threshold::DEVICE, ..Policy::default() };
+    let mover = Mover::with_clock([Arc::clone(&device) as Arc<dyn Portal>], policy, Arc::clone(&clock) as _);
+    (mover, device, clock)
+}
+
+/// Copies 64 KiB; the time until it was seen.
+fn copy(mover: &Mover, clock: &Counting) -> Duration {
+    let begin = clock.now().nanos;
+    let done = mover.copy(vec![7; 64 << 10], vec![0; 64 << 10]).wait();
+    assert_eq!(done.result, Ok(Outcome::Done));
+    assert_eq!(done.buffers.0, done.buffers.1);
+    Duration::from_nanos(clock.now().nanos - begin)
+}
+
+#[test]
+fn a_prediction_that_has_learned_sleeps_through_most_of_it_and_is_hardly_late() {
+    for oversleep in [Duration::ZERO, Duration::from_micros(60)] {
+        let (mover, _, clock) = slow(Wait::Predicted, oversleep);
+        for _ in 0..60 {
+            copy(&mover, &clock);
+        }
+        clock.pauses.store(0, Ordering::Relaxed);
+        let (mut slept, mut late) = (0, Duration::ZERO);
+        for _ in 0..50 {
+            clock.sleeps.store(0, Ordering::Relaxed);
+            late += copy(&mover, &clock) - TAKES;
+            slept += u32::from(clock.sleeps.load(Ordering::Relaxed) > 0);
+        }
+        // A pause is 100 ns: awake for less than 30 %, late by less than 10 %, on average.
+        let awake = Duration::from_nanos(100) * clock.pauses.load(Ordering::Relaxed) / 50;
+        assert_eq!(slept, 50, "{oversleep:?}");
+        assert!(awake < TAKES * 3 / 10, "{oversleep:?}: awake for {awake:?}");
+        assert!(late / 50 < TAKES / 10, "{oversleep:?}: late by {:?}", late / 50);
+    }
+}
+
+#[test]
+fn a_monitoring_wait_watches_the_record_of_its_own_job() {
+    let at_most = Duration::from_micros(100);
+    for (wait, how) in [(Wait::Monitor { at_most }, Watch::Monitor), (Wait::Timed { interval: at_most }, Watch::Timed)]
+    {
+        let (mover, device, clock) = slow(wait, Duration::ZERO);
+        assert!(copy(&mover, &clock) <= TAKES + at_most);
+        let records = device.asked.lock().unwrap().clone();
+        let watched = device.watched.lock().unwrap().clone();
+        assert_eq!(records.len(), 1);
+        assert!(watched.len() >= 7 && watched.iter().all(|address| *address == records[0]), "{watched:?}");
+        assert!(clock.watches.lock().unwrap().iter().all(|watch| *watch == (how, at_most)));
+    }
+}
+
+#[test]
+fn no_sleep_makes_a_deadline_late() {
+    for wait in [Wait::Predicted, Wait::Sleep { pauses: 0, interval: Duration::from_secs(1) }] {
+        let (mover, _, clock) = slow(wait, Duration::ZERO);
+        for _ in 0..20 {
+            copy(&mover, &clock);
+        }
+        let begin = clock.now().nanos;
+        let job = mover.copy(vec![7; 64 << 10], vec![0; 64 << 10]);
+        assert!(job.deadline(Duration::from_micros(300)).wait().is_err(), "{wait:?}");
+        let took = clock.now().nanos - begin;
+        assert!((300_000..301_000).contains(&took), "{wait:?}: {took} ns");
+        // Its record comes later.
+        clock.clock.advance(TAKES);
+        // A sweep looks at some of the slots.
+        (0..100).for_each(|_| mover.drive());
+        assert_eq!(mover.quarantined(), 0);
+    }
+}
