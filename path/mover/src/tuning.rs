@@ -32,7 +32,7 @@ use telpher_abi::Opcode;
 ///     threshold = "16k,fill=8k"
 ///     wait = "spin"
 ///     [measured]
-///     # bytes, nanoseconds on the CPU, nanoseconds by the device
+///     ## bytes, nanoseconds on the CPU, nanoseconds by the device
 ///     memory-move = [[4096, 400, 1140], [65536, 6300, 3400]]
 /// "#;
 /// let policy = Tuning::parse(text)?.policy();
