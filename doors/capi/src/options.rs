@@ -118,8 +118,8 @@ impl Options {
         if of != Of::Mover {
             return Ok(Options::default());
         }
-        let words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
-        let tuning = match words.filter(|(key, _)| *key == TUNING).next_back() {
+        let mut words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+        let tuning = match words.rfind(|(key, _)| *key == TUNING) {
             Some((_, "none")) => None,
             Some((_, file)) => Some(Tuning::load(Path::new(file))?),
             None => Tuning::from_environment()?,

@@ -94,7 +94,7 @@ fn what_only_looks_alike_stays_apart() {
 fn a_fault_is_the_fault_of_the_member_it_is_in() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, Policy { on_fault: OnFault::TouchAndResubmit { limit: 2 }, ..policy() });
-    let (len, count) = (PAGE as usize, 6);
+    let (len, count) = (usize::try_from(PAGE).expect("a page fits"), 6);
     let source = Chance::new(3).bytes(count * len);
     let src = pieces(source.clone(), &[len; 6]);
     let dst = pieces(vec![0; count * len], &[len; 6]);
