@@ -334,6 +334,21 @@ fn a_channel_over_a_stopped_queue_goes_on_by_the_cpu() {
     }
 }
 
+/// A channel had nothing in flight when its shared queue stopped: `submit` heard Retry for ever and nobody asked why.
+#[test]
+fn a_channel_whose_queue_stopped_before_it_sent_anything_goes_on_by_the_cpu() {
+    let device = manual(QueueMode::Shared);
+    let mut channel = channel(&device, ChannelPolicy { patience: Duration::ZERO, ..ChannelPolicy::default() });
+    device.stop(WHY);
+    channel.copy(vec![5; 1000], vec![0; 1000]).unwrap();
+    assert_eq!(channel.submit(), 0);
+    assert!(fetch(&mut channel, 1).is_empty());
+    assert_eq!((channel.submit(), device.state().asked), (1, 1));
+    let done = fetch(&mut channel, 1);
+    assert_eq!((&done[0].result, done[0].via), (&Ok(Outcome::Done), Via::Cpu));
+    assert_eq!(done[0].buffers.as_ref().unwrap().dst, Some(vec![5; 1000]));
+}
+
 #[test]
 fn an_operation_late_on_a_stopped_queue_comes_back_with_its_buffers() {
     let device = manual(QueueMode::Dedicated);

@@ -108,6 +108,8 @@ pub(crate) struct Ring<S, D> {
     expired: usize,
     /// How long nothing has come.
     vigil: Vigil,
+    /// The queue refused what was offered last.
+    refused: bool,
 }
 
 impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
@@ -139,6 +141,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             again: 0,
             expired: 0,
             vigil: Vigil::default(),
+            refused: false,
         }
     }
 
@@ -291,6 +294,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         // pass it), and `drop` leaks all of it otherwise.
         match self.lane.offer(&unsafe { Submission::vouch(descriptor) }) {
             Offer::Taken => {
+                self.refused = false;
                 self.bursts.push_back(Burst { first, len, entry });
                 for place in &mut self.places[i..i + len] {
                     place.stage = Stage::Aloft;
@@ -299,6 +303,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 true
             }
             Offer::Retry => {
+                self.refused = true;
                 self.lane.leave(entry);
                 false
             }
@@ -334,7 +339,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.lane.drive();
         self.read_records();
         self.retire_bursts();
-        if !self.bursts.is_empty() {
+        // A queue that has stopped refuses for ever, also one that nothing of ours is in.
+        if !self.bursts.is_empty() || self.refused {
             if self.vigil.is_late(self.policy.patience, || self.clock.now()) {
                 self.lane.ask();
             }
