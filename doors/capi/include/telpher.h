@@ -380,7 +380,8 @@ TELPHER_API int telpher_job_results(const telpher_job *job);
  * time. -EAGAIN: the job has not ended. -EINVAL: no such result. */
 TELPHER_API int telpher_job_result(const telpher_job *job, uint32_t index, telpher_result *result);
 
-/* Ends the handle; NULL is allowed. Waits until the job has ended, without limit: its ranges are the caller's then. */
+/* Ends the handle; NULL is allowed. Waits until the job has ended: its ranges are the caller's then. A queue
+ * that does not answer is given up at the option limit (30 s). */
 TELPHER_API int telpher_job_free(telpher_job *job);
 
 /* Ends the handle at once; NULL is allowed. What is under way goes on, and the ranges stay lent until telpher_mover_outstanding

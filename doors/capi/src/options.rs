@@ -110,7 +110,7 @@ const KEYS: &[Key] = &[
 const TUNING: &str = "tuning";
 
 /// The mover's settings that a channel has too.
-const SHARED_WITH_CHANNELS: [&str; 4] = ["on-fault", "hint", "patience", "linger"];
+const SHARED_WITH_CHANNELS: [&str; 5] = ["on-fault", "hint", "patience", "limit", "linger"];
 
 impl Options {
     /// What there is before the words: a tuning, of the file that the last word about it names or that the environment does.
@@ -148,8 +148,8 @@ impl Options {
             return Err(format!("a {} has {names}", of.name()));
         }
         self.policy.set(key, value).map_err(|error| error.to_string())?;
-        let Policy { hint, on_fault, patience, linger, .. } = self.policy;
-        self.channel = ChannelPolicy { hint, on_fault, patience, linger, ..self.channel };
+        let Policy { hint, on_fault, patience, limit, linger, .. } = self.policy;
+        self.channel = ChannelPolicy { hint, on_fault, patience, limit, linger, ..self.channel };
         Ok(())
     }
 }
@@ -248,6 +248,7 @@ mod tests {
             on_fault: OnFault::Block,
             linger: Duration::from_secs(2),
             patience: ChannelPolicy::default().patience,
+            limit: ChannelPolicy::default().limit,
         };
         assert_eq!(channel, expected);
         assert_eq!(parse(Of::Device, " runner=threaded ").unwrap().open.runner, Runner::Threaded);

@@ -134,9 +134,18 @@ impl HwPortal {
         })
     }
 
+    /// Stops it for this reason, if it can be made certain.
+    fn stop(&self, why: String) -> Health {
+        match self.close() {
+            Ok(()) => Health::Stopped(self.stopped.get_or_init(|| why).clone()),
+            // Not certain yet; whoever asks again tries again.
+            Err(_) => Health::Working,
+        }
+    }
+
     /// Makes sure that nothing taken is executed any more, whatever becomes of the queue: no thread reaches it from here on,
     /// and the driver waits for what is in progress when the last reference to the file goes (K612 `cdev.c`).
-    fn retire(&self) -> io::Result<()> {
+    fn close(&self) -> io::Result<()> {
         // Relaxed: see `try_offer`.
         self.closed.store(true, Ordering::Relaxed);
         self.way.page().map_or(Ok(()), Page::disarm)?;
@@ -183,11 +192,16 @@ unsafe impl Portal for HwPortal {
         if let Some(why) = self.stopped.get() {
             return Health::Stopped(why.clone());
         }
-        let Some(why) = self.why_stopped() else { return Health::Working };
-        match self.retire() {
-            Ok(()) => Health::Stopped(self.stopped.get_or_init(|| why).clone()),
-            // Not certain yet; whoever asks again tries again.
-            Err(_) => Health::Working,
+        match self.why_stopped() {
+            Some(why) => self.stop(why),
+            None => Health::Working,
+        }
+    }
+
+    fn retire(&self) -> Health {
+        match self.health() {
+            Health::Working => self.stop(format!("{} left a descriptor unanswered and was given up", self.info.name)),
+            stopped => stopped,
         }
     }
 }

@@ -4,8 +4,9 @@ use crate::error::{ChannelError, JobError};
 use crate::inflight::{Buffers, Ring, Unready, named, side};
 use crate::operation::operations;
 use crate::outcome::{Outcome, Via};
-use crate::policy::{DEFAULT_PATIENCE, Hint, OnFault};
+use crate::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault};
 use crate::time::{Clock, SystemClock};
+use crate::vigil::Bounds;
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_abi::{CompletionRecord, Descriptor};
@@ -39,8 +40,18 @@ pub struct ChannelPolicy {
     /// stopped is done by the CPU within [`Channel::completed`], except for raw descriptors, which end with
     /// [`JobError::Stopped`].
     pub patience: Duration,
+    /// How long nothing may come from a queue that says it works before it is given up for good; see
+    /// [`Policy::limit`](crate::Policy::limit).
+    pub limit: Duration,
     /// How long the channel's drop waits for what is in flight, before its memory is given up for good.
     pub linger: Duration,
+}
+
+impl ChannelPolicy {
+    /// How long it waits for one record.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { patience: self.patience, limit: self.limit }
+    }
 }
 
 impl Default for ChannelPolicy {
@@ -52,6 +63,7 @@ impl Default for ChannelPolicy {
             bursts: true,
             deadline: None,
             patience: DEFAULT_PATIENCE,
+            limit: DEFAULT_LIMIT,
             linger: Duration::from_secs(1),
         }
     }

@@ -59,7 +59,8 @@ into_parts! {
 /// same result, except a move whose ranges overlap: that ends with [`JobError::Stopped`], unless the device
 /// had it in pieces that do not overlap in themselves.
 ///
-/// A queue that says it works and yet never answers keeps the buffers, and with them [`wait`](Job::wait); a
+/// A queue that says it works and does not answer is given up at [`Policy::limit`](crate::Policy::limit): a real one is closed, and
+/// then it has stopped. A portal that cannot be given up keeps the buffers, and with them [`wait`](Job::wait); a
 /// [`deadline`](Job::deadline) ends the wait without them.
 ///
 /// # On drop
@@ -189,7 +190,7 @@ impl<B: Send + 'static> Job<B> {
 
     /// Waits for the result on this thread, as the mover's [`Wait`](crate::Wait) policy says.
     ///
-    /// Without an end if the device never answers; see [`deadline`](Job::deadline).
+    /// A queue that does not answer is given up at the policy's limit; see [`deadline`](Job::deadline) for an end of one's own.
     #[inline(always)]
     pub fn wait(self) -> Done<B> {
         match self.0 {

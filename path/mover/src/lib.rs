@@ -72,7 +72,7 @@ pub use job::{Done, Job, Timed};
 pub use learn::Learning;
 pub use mover::Mover;
 pub use outcome::{Delta, Outcome, Tags, Via};
-pub use policy::{DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
+pub use policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
 pub use route::Route;
 pub use scope::{Scope, ScopedJob};
 pub use setting::{Setting, SettingError};

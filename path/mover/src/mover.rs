@@ -211,8 +211,8 @@ impl Mover {
     /// Runs `f` with a scope in which operations borrow plain slices. Everything begun in it has ended when this returns,
     /// also if `f` panics or forgets handles, like [`std::thread::scope`].
     ///
-    /// A scope cannot give up: borrowed memory cannot be quarantined. If a device never answers, this never returns, and
-    /// says so on standard error after [`Policy::linger`].
+    /// Borrowed memory cannot be quarantined. If a device does not answer, this says so on standard error after
+    /// [`Policy::linger`], and returns when the queue was given up, at [`Policy::limit`].
     ///
     /// ```
     /// use telpher_mover::Mover;

@@ -4,6 +4,7 @@ use crate::learn::Learning;
 use crate::route::Route;
 use crate::split::Split;
 use crate::threshold::Threshold;
+use crate::vigil::Bounds;
 use crate::wait::Wait;
 use std::time::Duration;
 pub use telpher_ops::Hint;
@@ -52,6 +53,11 @@ impl Default for OnFault {
 /// microseconds of system calls, costs a thousandth of it.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_millis(10);
 
+/// Time after which a queue that says it works and does not answer is given up.
+/// Source: assumed. The longest honest wait is for a device whose 128 entries (Sapphire Rapids) all have 2 GiB before them, nine seconds
+/// at 30 GB/s; thrice that.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30);
+
 /// Everything a [`Mover`](crate::Mover) decides by.
 ///
 /// ```
@@ -93,8 +99,19 @@ pub struct Policy {
     /// How long a completion record may be out before its queue is asked whether it still works, and then again each time. What a
     /// queue has that stopped is done by the CPU; see [`Job`](crate::Job), *When the device does not answer*.
     pub patience: Duration,
+    /// How long a queue that says it works may leave a descriptor unanswered before it is given up for good, so that no wait is
+    /// without an end: a real queue's file is closed, for which the driver waits until nothing is in progress, and what has no record
+    /// then is done by the CPU. A modelled queue cannot be closed under its other users, and answers by construction.
+    pub limit: Duration,
     /// How long the last handle's drop waits for jobs nobody waits for, before their memory is given up for good.
     pub linger: Duration,
+}
+
+impl Policy {
+    /// How long it waits for one record.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { patience: self.patience, limit: self.limit }
+    }
 }
 
 impl Default for Policy {
@@ -111,6 +128,7 @@ impl Default for Policy {
             hint: Hint::default(),
             capacity: 1024,
             patience: DEFAULT_PATIENCE,
+            limit: DEFAULT_LIMIT,
             linger: Duration::from_secs(1),
         }
     }

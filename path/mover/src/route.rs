@@ -9,6 +9,7 @@ use crate::standing::Standing;
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU32, Ordering};
 use crate::topology::{Places, Topology};
+use crate::vigil::Late;
 use std::sync::Arc;
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{Descriptor, Opcode};
@@ -138,6 +139,28 @@ impl Lane {
         }
         let _inside = Inside::enter();
         if let Health::Stopped(why) = self.portal.health() {
+            self.standing.stop(why);
+        }
+    }
+
+    /// After a look in vain at something that the queue has or refuses: does what is due.
+    #[inline]
+    pub(crate) fn looked(&self, late: Late) {
+        match late {
+            Late::No => {}
+            Late::Ask => self.ask(),
+            Late::GiveUp => self.give_up(),
+        }
+    }
+
+    /// Gives the queue up: it is out from now on, if its portal can make sure of it. May make system calls, and wait.
+    #[cold]
+    fn give_up(&self) {
+        if self.is_out() {
+            return;
+        }
+        let _inside = Inside::enter();
+        if let Health::Stopped(why) = self.portal.retire() {
             self.standing.stop(why);
         }
     }

@@ -170,6 +170,13 @@ impl Policy {
             write: |policy| write_duration(policy.patience),
         },
         Setting {
+            name: "limit",
+            takes: "a time such as 30s or 500ms",
+            about: "how long a queue that says it works may leave something unanswered before it is given up",
+            read: |policy, value| Some(Policy { limit: read_duration(value)?, ..policy }),
+            write: |policy| write_duration(policy.limit),
+        },
+        Setting {
             name: "linger",
             takes: "a time such as 1s or 500ms",
             about: "how long the last handle's drop waits for jobs nobody waits for",
@@ -410,6 +417,7 @@ mod tests {
             ("hint", "memory"),
             ("capacity", "77"),
             ("patience", "250us"),
+            ("limit", "5s"),
             ("linger", "1500ms"),
         ] {
             other.set(name, value).unwrap();

@@ -52,6 +52,45 @@ fn a_queue_that_is_full_for_ever_leaves_everything_to_the_cpu() {
 }
 
 #[test]
+fn a_queue_that_works_and_never_answers_is_given_up_at_the_limit() {
+    for mode in [QueueMode::Shared, QueueMode::Dedicated] {
+        let device = manual(mode, 8);
+        device.state().retirable = true;
+        let mover = mover(&device, Policy { limit: Duration::from_millis(50), ..policy() });
+        let jobs: Vec<_> = (0..3).map(|i| mover.copy(vec![i; 5000], vec![9; 5000])).collect();
+        for (i, job) in (0..).zip(jobs) {
+            let done = job.wait();
+            assert_eq!((done.result, done.via, done.buffers.1), (Ok(Outcome::Done), Via::Cpu, vec![i; 5000]));
+        }
+        // It was asked before it was given up, once each patience, and never again after.
+        let asked = device.state().asked;
+        assert!((3..10).contains(&asked), "{asked}");
+        assert_eq!(mover.copy(vec![7; 5000], vec![0; 5000]).wait().via, Via::Cpu);
+        let state = device.state();
+        assert_eq!((state.asked, state.taken.len()), (asked, 3));
+    }
+}
+
+#[test]
+fn a_channel_gives_its_queue_up_at_the_limit() {
+    let device = manual(QueueMode::Dedicated, 8);
+    device.state().retirable = true;
+    let time = clock();
+    let policy = ChannelPolicy { limit: Duration::from_millis(50), ..ChannelPolicy::default() };
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::with_clock(portal, 8, policy, time.clone()).unwrap();
+    channel.copy(vec![4; 1000], vec![0; 1000]).unwrap();
+    assert_eq!(channel.submit(), 1);
+    let mut done = Vec::new();
+    while done.is_empty() {
+        time.advance(Duration::from_micros(10));
+        channel.completed(&mut done);
+    }
+    assert_eq!((&done[0].result, done[0].via), (&Ok(Outcome::Done), Via::Cpu));
+    assert_eq!(done[0].buffers.as_ref().unwrap().dst, Some(vec![4; 1000]));
+}
+
+#[test]
 fn a_channel_to_a_full_queue_keeps_what_it_was_given() {
     let device = manual(QueueMode::Dedicated, 2);
     let policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };

@@ -103,7 +103,7 @@ pub enum Watch {
 /// - its ranges are not touched any more once its completion record is written (or its queue has drained);
 /// - nothing of it is kept, handed on or offered again beyond that;
 /// - `offer` does not unwind once it has taken a submission;
-/// - once [`health`](Portal::health) has answered [`Health::Stopped`], no submission taken before is executed or touches
+/// - once [`health`](Portal::health) or [`retire`](Portal::retire) has answered [`Health::Stopped`], no submission taken before is executed or touches
 ///   memory any more.
 #[allow(unsafe_code, reason = "implementations make the promise above")]
 pub unsafe trait Portal: Send + Sync + Debug {
@@ -129,6 +129,13 @@ pub unsafe trait Portal: Send + Sync + Debug {
     /// Whether the queue still works. May make system calls: for waiters whose record is late, not for each look.
     fn health(&self) -> Health {
         Health::Working
+    }
+
+    /// Gives the queue up, because it says that it works and has left something unanswered for longer than whoever waits for it
+    /// is willing to: makes sure that nothing taken touches memory any more, if that can be done, and then says
+    /// [`Health::Stopped`] for ever. May wait for what is in progress. The default cannot, and asks for the health.
+    fn retire(&self) -> Health {
+        self.health()
     }
 }
 

@@ -341,9 +341,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.retire_bursts();
         // A queue that has stopped refuses for ever, also one that nothing of ours is in.
         if !self.bursts.is_empty() || self.refused {
-            if self.vigil.is_late(self.policy.patience, || self.clock.now()) {
-                self.lane.ask();
-            }
+            self.lane.looked(self.vigil.look(self.policy.bounds(), || self.clock.now()));
             self.salvage();
         }
         self.resend();

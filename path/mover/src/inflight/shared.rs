@@ -202,13 +202,11 @@ impl Core {
     }
 
     /// To be asked after a look in vain. True once the leg's queue is out, so that the record, if it is still not there at the
-    /// next look, never comes; now and then asks the queue itself.
+    /// next look, never comes; now and then asks the queue itself, and at the policy's limit gives it up.
     #[inline]
     pub(super) fn has_gone_down(&self, leg: &Leg, vigil: &mut Vigil) -> bool {
         let lane = &self.lanes.all()[leg.lane];
-        if vigil.is_late(self.policy.patience, || self.clock.now()) {
-            lane.ask();
-        }
+        lane.looked(vigil.look(self.policy.bounds(), || self.clock.now()));
         lane.is_out()
     }
 

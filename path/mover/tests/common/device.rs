@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) stopped: Option<String>,
     /// Asked how it does.
     pub(crate) asked: usize,
+    /// Can be given up while it works.
+    pub(crate) retirable: bool,
     /// Memory moves run backward even where they need not.
     pub(crate) backward: bool,
     /// Status to answer the next descriptors with, untouched.
@@ -528,6 +530,13 @@ unsafe impl Portal for TestDevice {
         let mut state = self.state();
         state.asked += 1;
         state.stopped.clone().map_or(Health::Working, Health::Stopped)
+    }
+
+    fn retire(&self) -> Health {
+        if self.state().retirable {
+            self.stop("it was given up");
+        }
+        self.health()
     }
 
     fn drive(&self) {
