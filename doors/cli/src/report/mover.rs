@@ -52,7 +52,7 @@ mod tests {
         let text = text(&sample());
         assert!(text.contains("sample: What is it?"), "{text}");
         let marked: Vec<&str> = text.lines().filter(|line| line.contains(" < ")).collect();
-        assert!(marked.len() == 1 && marked[0].starts_with("a, by b"), "{text}");
+        assert!(marked.len() == 1 && marked[0].trim_start().starts_with("a, by b"), "{text}");
     }
 
     #[test]

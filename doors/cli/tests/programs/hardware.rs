@@ -2,6 +2,7 @@
 //! on silicon, by the same instructions and system calls.
 #![allow(unsafe_code, reason = "vouches for No-ops that name their own records; forks")]
 
+use crate::endings;
 use crate::harness::{Run, View, in_both_views, room};
 use std::io::Read;
 use std::path::Path;
@@ -15,8 +16,8 @@ use telpher_portal::{Health, Offer, Portal, QueueMode, RecordCell, Submission, W
 /// Which case the program is to act.
 const CASE: &str = "TELPHER_TEST_HARDWARE_CASE";
 /// The two queues of sources/two-queues.json.
-const SHARED: &str = "wq0.0";
-const DEDICATED: &str = "wq0.1";
+pub(crate) const SHARED: &str = "wq0.0";
+pub(crate) const DEDICATED: &str = "wq0.1";
 
 const CASES: &[(&str, fn())] = &[
     ("mapped", mapped),
@@ -32,6 +33,12 @@ const CASES: &[(&str, fn())] = &[
     ("forked", forked),
     ("unconfigured", unconfigured),
     ("discovered", discovered),
+    ("lost", endings::lost),
+    ("halted_at_work", endings::halted_at_work),
+    ("waits_of_a_mover", endings::waits_of_a_mover),
+    ("forked_at_work", endings::forked_at_work),
+    ("signalled", endings::signalled),
+    ("exits_at_work", endings::exits_at_work),
 ];
 
 /// Also the program: with a case in its environment it acts that.
@@ -129,6 +136,36 @@ in_both_views! {
         acts(Run::new(view), &[], "unconfigured");
     }
 
+    fn what_never_gets_a_record_is_done_by_the_cpu(view: View) {
+        on_two_queues(view, &["--inject", "op=memory-move,lose=100%"], "lost");
+        on_two_queues(view, &["--no-rawio", "--inject", "op=memory-move,lose=100%"], "lost");
+    }
+
+    fn what_a_device_had_when_it_halted_is_done_by_the_cpu(view: View) {
+        on_two_queues(view, &["--inject", "halt=150"], "halted_at_work");
+        on_two_queues(view, &["--runner", "threaded", "--inject", "halt=150"], "halted_at_work");
+    }
+
+    fn a_mover_waits_in_every_way(view: View) {
+        on_two_queues(view, &["--runner", "threaded"], "waits_of_a_mover");
+    }
+
+    fn a_fork_with_work_in_flight_loses_nothing(view: View) {
+        on_two_queues(view, &[], "forked_at_work");
+        on_two_queues(view, &["--runner", "threaded"], "forked_at_work");
+        on_two_queues(view, &["--no-rawio"], "forked_at_work");
+    }
+
+    fn a_signal_handler_copies_whatever_it_interrupts(view: View) {
+        on_two_queues(view, &[], "signalled");
+        on_two_queues(view, &["--runner", "threaded"], "signalled");
+    }
+
+    fn a_thread_panics_and_the_process_exits_with_work_in_flight(view: View) {
+        on_two_queues(view, &[], "exits_at_work");
+        on_two_queues(view, &["--runner", "threaded"], "exits_at_work");
+    }
+
     fn the_drivers_tree_of_every_kernel_is_read(view: View) {
         for abi in ["6.1", "6.6", "6.12"] {
             on_two_queues(view, &["--abi", abi], "discovered");
@@ -136,7 +173,7 @@ in_both_views! {
     }
 }
 
-fn open(queue: &str) -> Arc<dyn Portal> {
+pub(crate) fn open(queue: &str) -> Arc<dyn Portal> {
     telpher_hw::open(queue).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -12,6 +12,7 @@ mod clients;
 mod devices;
 mod doctor;
 mod dpdk;
+mod endings;
 mod hardware;
 mod harness;
 mod hygiene;

@@ -1,0 +1,170 @@
+//! What a mover promises about ends, on hardware queues as on any: nothing is lost when the device stops or falls silent, at a
+//! fork, in a signal handler, with a thread that panics, and when the process exits. Cases of `hardware`.
+#![allow(unsafe_code, reason = "forks, and handles SIGUSR1")]
+
+use crate::hardware::{DEDICATED, SHARED, open};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::time::Duration;
+use telpher_mover::{Mover, Outcome, Policy, Threshold, Via, Wait};
+
+/// A mover over both queues.
+fn mover(policy: Policy) -> Mover {
+    Mover::new([open(SHARED), open(DEDICATED)], Policy { threshold: Threshold::all(0), ..policy })
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from((i * 31 + seed * 17 + i / 251) % 256).expect("a byte")).collect()
+}
+
+/// Copies a good deal in several ways and looks at every byte; who did each job.
+fn copies_well(mover: &Mover) -> Vec<Via> {
+    let jobs: Vec<_> = (0..40).map(|i| mover.copy(pattern(5000 + 97 * i, i), vec![0; 5000 + 97 * i])).collect();
+    let mut batch = mover.batch();
+    let keys: Vec<_> = (0..10).map(|i| batch.copy(pattern(3000, i), vec![0; 3000])).collect();
+    let batch = batch.submit();
+    let vias = jobs.into_iter().map(|job| {
+        let done = job.wait();
+        assert_eq!(done.result, Ok(Outcome::Done));
+        assert!(done.buffers.0 == done.buffers.1);
+        done.via
+    });
+    let vias = vias.collect();
+    let mut done = batch.wait();
+    for key in keys {
+        let done = done.take(key);
+        assert!(done.result == Ok(Outcome::Done) && done.buffers.0 == done.buffers.1);
+    }
+    let (src, mut dst) = (pattern(70_000, 1), vec![0; 70_000]);
+    assert_eq!(mover.copy_slices(&src, &mut dst), Ok(Outcome::Done));
+    assert!(src == dst);
+    vias
+}
+
+/// Records that never come: at the limit the queue is closed, and the CPU does the work.
+pub(crate) fn lost() {
+    let limit = Duration::from_millis(100);
+    let mover = mover(Policy { limit, ..Policy::default() });
+    assert!(copies_well(&mover).iter().all(|via| *via != Via::Device));
+    assert_eq!((mover.quarantined(), mover.orphaned()), (0, 0));
+}
+
+/// The device halts with work in flight.
+pub(crate) fn halted_at_work() {
+    let mover = mover(Policy::default());
+    let mut vias = Vec::new();
+    for _ in 0..10 {
+        vias.extend(copies_well(&mover));
+    }
+    assert!(vias.contains(&Via::Device) && vias.contains(&Via::Cpu), "{vias:?}");
+    assert_eq!((mover.quarantined(), mover.orphaned()), (0, 0));
+}
+
+/// Every way to wait.
+pub(crate) fn waits_of_a_mover() {
+    let slice = Duration::from_micros(50);
+    let ways = [
+        Wait::Spin,
+        Wait::Pause,
+        Wait::Yield { pauses: 10 },
+        Wait::Sleep { pauses: 10, interval: slice },
+        Wait::Monitor { at_most: slice },
+        Wait::Timed { interval: slice },
+        Wait::Predicted,
+    ];
+    // A dedicated queue has one client, so one mover at a time.
+    for wait in ways {
+        let vias = copies_well(&mover(Policy { wait, ..Policy::default() }));
+        assert!(vias.iter().all(|via| *via == Via::Device), "{wait:?}: {vias:?}");
+    }
+}
+
+/// Parent and child both end what was in flight, and the child opens its own.
+pub(crate) fn forked_at_work() {
+    let mover = mover(Policy::default());
+    for round in 0..20 {
+        let jobs: Vec<_> = (0..8).map(|i| mover.copy(pattern(60_000, i + round), vec![0; 60_000])).collect();
+        // SAFETY: the child has one thread, which other threads of this process (the model's, the guest's) hold no lock against
+        // that it takes: what it calls is what the mover and the virtual device promise to work there.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "fork");
+        let all = jobs.into_iter().all(|job| {
+            let done = job.wait();
+            done.result == Ok(Outcome::Done) && done.buffers.0 == done.buffers.1
+        });
+        if child == 0 {
+            let on = mover.copy(pattern(60_000, 3), vec![0; 60_000]).wait();
+            let on = on.via == Via::Cpu && on.buffers.0 == on.buffers.1;
+            let own = Mover::new([open(SHARED)], Policy { threshold: Threshold::all(0), ..Policy::default() });
+            let own = own.copy(pattern(60_000, 4), vec![0; 60_000]).wait();
+            let own = own.via == Via::Device && own.buffers.0 == own.buffers.1;
+            // SAFETY: ends the child without the test harness's own ends being run twice.
+            unsafe { libc::_exit(i32::from(!all) | i32::from(!on) << 1 | i32::from(!own) << 2) };
+        }
+        assert!(all, "round {round}");
+        let mut status = 0;
+        // SAFETY: our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "round {round}: bits 8 to 10 tell what did not hold in the child");
+    }
+    assert!(copies_well(&mover).iter().all(|via| *via == Via::Device));
+}
+
+/// What the handler copies by, and how often it did so well.
+static HANDLERS_MOVER: AtomicPtr<Mover> = AtomicPtr::new(std::ptr::null_mut());
+static COPIED: AtomicUsize = AtomicUsize::new(0);
+const HANDLED: usize = 20_000;
+static FROM: [u8; HANDLED] = [0xa5; HANDLED];
+
+extern "C" fn copies(_: i32) {
+    // SAFETY: null, or a mover that outlives its being named here.
+    let Some(mover) = (unsafe { HANDLERS_MOVER.load(Ordering::SeqCst).as_ref() }) else { return };
+    let mut to = [0; HANDLED];
+    if mover.copy_slices(&FROM, &mut to) == Ok(Outcome::Done) && to == FROM {
+        COPIED.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// SIGUSR1 copies, whatever it has interrupted: a submission, a wait, an allocation.
+pub(crate) fn signalled() {
+    let mover = mover(Policy::default());
+    HANDLERS_MOVER.store((&raw const mover).cast_mut(), Ordering::SeqCst);
+    // SAFETY: a handler that does what this case is about.
+    unsafe { libc::signal(libc::SIGUSR1, copies as *const () as libc::sighandler_t) };
+    // SAFETY: names this thread, which outlives the other.
+    let target = unsafe { libc::pthread_self() };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            // One after the other: the next when the one before has been answered.
+            for n in 1..=300 {
+                // SAFETY: the thread waits for this one.
+                unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
+                while COPIED.load(Ordering::SeqCst) < n && !done.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        while !done.load(Ordering::SeqCst) {
+            copies_well(&mover);
+        }
+    });
+    HANDLERS_MOVER.store(std::ptr::null_mut(), Ordering::SeqCst);
+    assert_eq!(COPIED.load(Ordering::SeqCst), 300);
+}
+
+/// A thread panics with jobs in flight, and the process exits with more.
+pub(crate) fn exits_at_work() {
+    let mover = Arc::new(mover(Policy::default()));
+    let theirs = Arc::clone(&mover);
+    let panicked = std::thread::spawn(move || {
+        let _jobs: Vec<_> = (0..8).map(|_| theirs.copy(pattern(60_000, 1), vec![0; 60_000])).collect();
+        panic!("with jobs in flight, as the case demands");
+    });
+    assert!(panicked.join().is_err());
+    copies_well(&mover);
+    // In flight when the harness ends this process; forgotten, so that nothing waits for them.
+    (0..8).for_each(|_| std::mem::forget(mover.copy(pattern(1 << 20, 1), vec![0; 1 << 20])));
+    std::mem::forget(mover);
+}
