@@ -95,14 +95,16 @@ class Jobs(unittest.TestCase):
 
     def test_a_cancelled_task_leaves_the_job_to_end_by_itself(self):
         async def main():
-            with mover() as m:
+            with mover(route="first") as m:
+                # So much ahead of it in its queue that it is still under way when its task is cancelled.
+                ahead = [m.fill_async(bytearray(1_000_000), 1) for _ in range(32)]
                 dst = bytearray(60_000)
                 task = asyncio.create_task(self.awaited(m.fill_async(dst, 5)))
                 await asyncio.sleep(0)
                 task.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await task
-                del task
+                del task, ahead
                 m.drain()
                 self.assertEqual(dst.count(5), len(dst))
 

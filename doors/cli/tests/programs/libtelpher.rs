@@ -70,7 +70,7 @@ in_both_views! {
     }
 
     fn a_queue_that_never_answers_keeps_its_memory_and_its_handles(view: View) {
-        passes(view, UNANSWERED, "hw:wq0.0", &["--inject", "lose=100%"]);
+        passes(view, UNANSWERED, "hw:wq0.0", &["--inject", "op=memory-move,lose=100%"]);
     }
 
     fn what_a_device_gets_wrong_libtelpher_gets_right(view: View) {
