@@ -138,7 +138,10 @@ in_both_views! {
 
     fn what_never_gets_a_record_is_done_by_the_cpu(view: View) {
         on_two_queues(view, &["--inject", "op=memory-move,lose=100%"], "lost");
-        on_two_queues(view, &["--no-rawio", "--inject", "op=memory-move,lose=100%"], "lost");
+        // In a namespace the host executes what is written, and nothing is injected there.
+        if view == View::Preload {
+            on_two_queues(view, &["--no-rawio", "--inject", "op=memory-move,lose=100%"], "lost");
+        }
     }
 
     fn what_a_device_had_when_it_halted_is_done_by_the_cpu(view: View) {
