@@ -96,16 +96,18 @@ class Jobs(unittest.TestCase):
     def test_a_cancelled_task_leaves_the_job_to_end_by_itself(self):
         async def main():
             with mover(route="first") as m:
-                # So much ahead of it in its queue that it is still under way when its task is cancelled.
-                ahead = [m.fill_async(bytearray(1_000_000), 1) for _ in range(32)]
-                dst = bytearray(60_000)
+                # So much ahead of it in its queue that it is still under way when its task is cancelled, and so few that
+                # the queue has room for it: what was not begun would not be done any more.
+                rooms, dst = [bytearray(1_000_000) for _ in range(8)], bytearray(60_000)
+                ahead = [m.fill_async(room, 1) for room in rooms]
                 task = asyncio.create_task(self.awaited(m.fill_async(dst, 5)))
                 await asyncio.sleep(0)
                 task.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await task
-                del task, ahead
+                del task
                 m.drain()
+                self.assertEqual([job.result() for job in ahead], [None] * 8)
                 self.assertEqual(dst.count(5), len(dst))
 
         asyncio.run(main())
