@@ -95,20 +95,20 @@ class Jobs(unittest.TestCase):
 
     def test_a_cancelled_task_leaves_the_job_to_end_by_itself(self):
         async def main():
-            with mover(route="first") as m:
-                # So much ahead of it in its queue that it is still under way when its task is cancelled, and so few that
-                # the queue has room for it: what was not begun would not be done any more.
-                rooms, dst = [bytearray(1_000_000) for _ in range(8)], bytearray(60_000)
-                ahead = [m.fill_async(room, 1) for room in rooms]
-                task = asyncio.create_task(self.awaited(m.fill_async(dst, 5)))
-                await asyncio.sleep(0)
-                task.cancel()
-                with self.assertRaises(asyncio.CancelledError):
-                    await task
-                del task
-                m.drain()
-                self.assertEqual([job.result() for job in ahead], [None] * 8)
-                self.assertEqual(dst.count(5), len(dst))
+            with mover() as m:
+                # Until one was cancelled in time; others are done before. As long as goes in one piece.
+                for _ in range(300):
+                    dst = bytearray(1_000_000)
+                    task = asyncio.create_task(self.awaited(m.fill_async(dst, 5)))
+                    await asyncio.sleep(0)
+                    task.cancel()
+                    ended = await asyncio.gather(task, return_exceptions=True)
+                    del task
+                    m.drain()
+                    self.assertEqual(dst.count(5), len(dst))
+                    if isinstance(ended[0], asyncio.CancelledError):
+                        return
+                self.fail("no job was cancelled under way")
 
         asyncio.run(main())
 
