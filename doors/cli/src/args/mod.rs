@@ -80,6 +80,6 @@ pub(crate) struct List {
 pub(crate) enum ListFormat {
     /// Indented text.
     Text,
-    /// accel-config's JSON shape.
+    /// JSON; devices in accel-config's shape.
     Json,
 }
