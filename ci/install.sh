@@ -14,6 +14,10 @@ packages=(
     dpdk-dev            # dpdk-test, whose dmadev_autotest runs on the virtual device
     pciutils            # lspci and setpci look at the virtual device's PCI function
     python3             # writes attributes as DPDK's configuration script does
+    python3-venv        # an environment for the Python package's tests
+    g++                 # the C++ examples and tests of libtelpher
+    pkg-config          # finds the staged libtelpher, as its users do
+    valgrind            # watches the C and C++ examples
     util-linux          # unshare, which tells whether this machine has mount namespaces
 )
 # For a client that makes its own system calls; any Go will do.
