@@ -19,9 +19,6 @@ use telpher_portal::QueueMode;
 pub fn look(device: &Device, queue: &Queue) -> Result<(), OpenError> {
     let info = usable(device, queue)?;
     let path = queue.node(device.kind);
-    if device.pasid_enabled == Some(false) {
-        return Err(opening(path, io::Error::from_raw_os_error(libc::EOPNOTSUPP)));
-    }
     let name = CString::new(path.as_os_str().as_bytes()).expect("names of files have no zero byte");
     // SAFETY: a C string that outlives the call, which reads no other memory.
     let answer = unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::R_OK | libc::W_OK, libc::AT_EACCESS) };

@@ -27,7 +27,6 @@ pub(crate) struct Costs {
     workers: Box<[Box<[Row]>]>,
 }
 
-#[allow(dead_code, reason = "read by the waits and the split")]
 impl Costs {
     /// A table for a mover with so many lanes. Five KiB for each, and for the CPU.
     pub(crate) fn new(lanes: usize) -> Self {
