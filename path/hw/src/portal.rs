@@ -16,9 +16,10 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
+use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{COMPLETION_RECORD_BYTES, Descriptor, Opcode};
 use telpher_mem::Lineage;
-use telpher_portal::{Health, Offer, Portal, QueueInfo, RecordCell, Submission, Watch};
+use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission, Watch};
 
 /// How descriptors reach the queue.
 #[derive(Debug)]
@@ -206,12 +207,23 @@ unsafe impl Portal for HwPortal {
     }
 }
 
-/// A queue of no device, to measure everything around the submission instruction: ordinary stores to ordinary memory take its
+/// A dedicated queue of no device with so many entries, to measure everything around the submission instruction: ordinary stores to ordinary memory take its
 /// place. It takes No-ops only, writes their records itself, and says Retry to everything else.
 ///
 /// # Errors
 ///
 /// If there is no memory for a page.
-pub fn rehearsal(info: QueueInfo) -> io::Result<impl Portal> {
+pub fn rehearsal(size: u32) -> io::Result<impl Portal> {
+    let info = QueueInfo {
+        name: "rehearsal".into(),
+        mode: QueueMode::Dedicated,
+        size,
+        max_transfer: 1 << 21,
+        max_batch: 1,
+        block_on_fault: false,
+        gen_cap: GenCap::default(),
+        operations: OpCap::default().with(Opcode::Nop, true),
+        numa_node: None,
+    };
     Ok(HwPortal::new(info, Way::Rehearsed(Page::ordinary()?), None, None, Evidence::default()))
 }

@@ -3,9 +3,8 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{Descriptor, Opcode};
-use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
+use telpher_portal::{Health, Offer, Portal, RecordCell, Submission};
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
@@ -31,23 +30,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn info() -> QueueInfo {
-    QueueInfo {
-        name: "rehearsal".into(),
-        mode: QueueMode::Dedicated,
-        size: 64,
-        max_transfer: 1 << 21,
-        max_batch: 1,
-        block_on_fault: false,
-        gen_cap: GenCap::default(),
-        operations: OpCap::default().with(Opcode::Nop, true),
-        numa_node: None,
-    }
-}
-
 #[test]
 fn a_submission_allocates_nothing() {
-    let portal = telpher_hw::rehearsal(info()).unwrap();
+    let portal = telpher_hw::rehearsal(64).unwrap();
     let records: Vec<RecordCell> = (0..64).map(|_| RecordCell::new()).collect();
     let before = CALLS.get();
     for round in 0..1000 {
@@ -67,7 +52,7 @@ fn a_submission_allocates_nothing() {
 
 #[test]
 fn a_rehearsal_takes_no_ops_with_a_record_and_nothing_else() {
-    let portal = telpher_hw::rehearsal(info()).unwrap();
+    let portal = telpher_hw::rehearsal(64).unwrap();
     let record = RecordCell::new();
     let nop = Descriptor::nop().with_record(record.address());
     for descriptor in [

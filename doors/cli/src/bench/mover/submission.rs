@@ -12,10 +12,8 @@ use crate::bench::row::{Goal, Row};
 use crate::ffi;
 use std::sync::Arc;
 use std::time::Duration;
-use telpher_abi::Opcode;
-use telpher_abi::registers::{GenCap, OpCap};
 use telpher_mover::{Channel, ChannelPolicy, Finished};
-use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, RecordCell};
+use telpher_portal::{Offer, Portal, RecordCell};
 
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
@@ -83,18 +81,7 @@ impl Hand {
 
 /// A dedicated queue of no device, without batches, so that every descriptor is offered by itself.
 fn portal() -> Result<Arc<dyn Portal>, BenchError> {
-    let info = QueueInfo {
-        name: "rehearsal".into(),
-        mode: QueueMode::Dedicated,
-        size: BURST,
-        max_transfer: 1 << 21,
-        max_batch: 1,
-        block_on_fault: false,
-        gen_cap: GenCap::default(),
-        operations: OpCap::default().with(Opcode::Nop, true),
-        numa_node: None,
-    };
-    match telpher_hw::rehearsal(info) {
+    match telpher_hw::rehearsal(BURST) {
         Ok(portal) => Ok(Arc::new(portal)),
         Err(error) => Err(BenchError::NotHere(format!("submission: no page of memory: {error}"))),
     }
