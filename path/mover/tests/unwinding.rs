@@ -11,20 +11,25 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use telpher_mover::{Channel, ChannelPolicy, Mover, Policy, StableBuf, StableBufMut};
-use telpher_portal::{Offer, Portal, QueueInfo, Submission};
+use telpher_mover::{
+    Channel, ChannelPolicy, Clock, ManualClock, Moment, Mover, Policy, Rest, Route, Split, StableBuf, StableBufMut,
+    Wait,
+};
+use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
 /// Panics when told.
 #[derive(Debug)]
 struct Moody {
     device: Arc<TestDevice>,
     in_drive: AtomicBool,
+    in_health: AtomicBool,
     after_taking: bool,
 }
 
 impl Moody {
     fn new(device: &Arc<TestDevice>, after_taking: bool) -> Arc<Self> {
-        Arc::new(Moody { device: Arc::clone(device), in_drive: AtomicBool::new(false), after_taking })
+        let [in_drive, in_health] = [false; 2].map(AtomicBool::new);
+        Arc::new(Moody { device: Arc::clone(device), in_drive, in_health, after_taking })
     }
 }
 
@@ -42,6 +47,30 @@ unsafe impl Portal for Moody {
 
     fn drive(&self) {
         assert!(!self.in_drive.load(Ordering::SeqCst), "a portal's drive");
+        self.device.drive();
+    }
+
+    fn health(&self) -> Health {
+        assert!(!self.in_health.load(Ordering::SeqCst), "a portal's health");
+        self.device.health()
+    }
+}
+
+/// A clock that panics as soon as its device has something.
+#[derive(Debug)]
+struct Late {
+    device: Arc<TestDevice>,
+    clock: Arc<ManualClock>,
+}
+
+impl Clock for Late {
+    fn now(&self) -> Moment {
+        assert!(self.device.state().taken.is_empty(), "a clock");
+        self.clock.now()
+    }
+
+    fn rest(&self, rest: Rest) {
+        self.clock.rest(rest);
     }
 }
 
@@ -149,6 +178,72 @@ fn late_buffers_of_a_channel_are_dropped_when_its_books_are_in_order() {
     channel.submit();
     device.run(1);
     assert_eq!(channel.completed(&mut out), 2);
+}
+
+#[test]
+fn a_portal_that_panics_while_a_member_of_a_batch_is_out_alone_frees_nothing() {
+    let device = manual();
+    let moody = Moody::new(&device, false);
+    let policy = Policy { patience: Duration::ZERO, ..policy() };
+    let mover = Mover::with_clock([Arc::clone(&moody) as Arc<dyn Portal>], policy, common::clock());
+    let (buffer, gone) = Watched::new(vec![0; 64]);
+    let mut batch = mover.batch();
+    batch.fill(buffer, 1);
+    let mut job = batch.submit();
+    assert_eq!(device.state().taken.len(), 1);
+    moody.in_health.store(true, Ordering::SeqCst);
+    assert!(panics(|| while !job.is_done() {}));
+    drop(job);
+    assert!(!gone.load(Ordering::SeqCst), "the device still has it");
+    device.run(1);
+    (0..200).for_each(|_| mover.drive());
+    assert!(gone.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_portal_that_panics_while_a_long_job_is_given_up_frees_nothing() {
+    let devices = [manual(), manual()];
+    let moody = devices.each_ref().map(|device| Moody::new(device, false));
+    let split = Split { above: 4096, ways: 2, ..Split::default() };
+    let policy = Policy { split, route: Route::First, ..policy() };
+    let portals = moody.each_ref().map(|moody| Arc::clone(moody) as Arc<dyn Portal>);
+    let mover = Mover::with_clock(portals, policy, common::clock());
+    let (buffer, gone) = Watched::new(vec![0; 1 << 20]);
+    let job = mover.fill(buffer, 1).deadline(Duration::from_micros(5));
+    assert!(devices.iter().all(|device| !device.state().taken.is_empty()));
+    moody.iter().for_each(|moody| moody.in_health.store(true, Ordering::SeqCst));
+    assert!(panics(|| drop(job.wait())));
+    for device in &devices {
+        assert!(!gone.load(Ordering::SeqCst), "a device still has it");
+        device.run(9);
+        (0..200).for_each(|_| mover.drive());
+    }
+    assert!(gone.load(Ordering::SeqCst) && mover.quarantined() == 0);
+}
+
+#[test]
+fn a_clock_that_panics_behind_a_submission_frees_nothing() {
+    for alone in [true, false] {
+        let device = manual();
+        let portal = Arc::clone(&device) as Arc<dyn Portal>;
+        let clock = Arc::new(Late { device: Arc::clone(&device), clock: common::clock() });
+        let policy = Policy { wait: Wait::Predicted, linger: Duration::ZERO, ..policy() };
+        let mover = Mover::with_clock([portal], policy, clock);
+        let (buffer, gone) = Watched::new(vec![0; 64]);
+        let panicked = panics(|| {
+            if alone {
+                let _ = mover.fill(buffer, 1).wait();
+            } else {
+                let mut batch = mover.batch();
+                batch.fill(buffer, 1);
+                batch.fill(vec![0; 64], 1);
+                drop(batch.submit().wait());
+            }
+        });
+        assert!(panicked && !gone.load(Ordering::SeqCst), "the device still has it");
+        device.run(1);
+        std::mem::forget(mover);
+    }
 }
 
 /// Runs one test of this file again in a process of its own, with `TELPHER_ALONE` set.

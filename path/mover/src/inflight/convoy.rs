@@ -182,6 +182,10 @@ impl Convoy {
         {
             return Poll::Pending;
         }
+        if let Stage::Single { flight, .. } = &mut self.stage {
+            let Poll::Ready(result) = flight.step(shared, now) else { return Poll::Pending };
+            return self.back(result);
+        }
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Choose => self.choose(shared, now),
             Stage::Full(until) => {
@@ -206,23 +210,21 @@ impl Convoy {
                 self.review(shared, now, from, to)
             }
             Stage::Review { at, to } => self.review(shared, now, at, to),
-            Stage::Single { mut flight, index, review } => match flight.step(shared, now) {
-                Poll::Pending => {
-                    self.stage = Stage::Single { flight, index, review };
-                    Poll::Pending
-                }
-                Poll::Ready(result) => {
-                    self.members[index].course = flight.into_course();
-                    self.ended(index, result);
-                    self.stage = match review {
-                        Some(to) => Stage::Review { at: index + 1, to },
-                        None => Stage::Choose,
-                    };
-                    self.over()
-                }
-            },
-            Stage::Over => Poll::Ready(()),
+            Stage::Single { .. } | Stage::Over => Poll::Ready(()),
         }
+    }
+
+    /// The flight of one member alone has ended.
+    fn back(&mut self, result: Result<Outcome, JobError>) -> Poll<()> {
+        if let Stage::Single { flight, index, review } = std::mem::replace(&mut self.stage, Stage::Over) {
+            self.members[index].course = flight.into_course();
+            self.ended(index, result);
+            self.stage = match review {
+                Some(to) => Stage::Review { at: index + 1, to },
+                None => Stage::Choose,
+            };
+        }
+        self.over()
     }
 
     /// The queue is out and the window's record never comes. Members with a record are done; the others may be half done, each
@@ -348,7 +350,7 @@ impl Convoy {
         // each descriptor names ranges of the payloads of the members it stands for, held in `self` too; `ConvoyCargo` keeps all of it until the
         // leg, kept in `self.stage`, lands or is parked with it. A Batch's record is written after its members' (SPEC
         // §3.8), so the one record ends the promise for all.
-        if let Some(leg) = unsafe { shared.take_off(lane, batch) } {
+        if let Some(leg) = unsafe { shared.take_off(lane, batch, now) } {
             (self.lanes_tried, self.offers) = (0, 0);
             self.vigil = Vigil::default();
             self.stage = Stage::Window { leg, from, to };
@@ -504,7 +506,7 @@ impl ConvoyCargo {
         match convoy.abort() {
             None => Some(convoy.members),
             Some(leg) => {
-                self.shared.park(leg, convoy, expired);
+                self.shared.park([(leg, convoy as Box<dyn Send>)], expired);
                 None
             }
         }

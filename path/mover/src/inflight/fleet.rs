@@ -179,7 +179,7 @@ impl Fleet {
         // SAFETY: a part of the ask, whose memory is ours by the promise of `new`; parts of a divisible ask share no byte that
         // one of them writes, and the middle gives each byte once.
         let mut flight = unsafe { Flight::bound_for(lane, self.ask.part(start, len)) };
-        if flight.offer_once(shared) {
+        if flight.offer_once(shared, now) {
             self.ships[place] = Some(Ship { flight, start, len });
         } else if self.ships.iter().any(Option::is_some) {
             self.middle.put_back(start);
@@ -300,23 +300,22 @@ impl Passage {
         payload: Option<Held<B>>,
         expired: bool,
     ) -> Option<B> {
-        let mut legs = match self {
+        let legs = match self {
             Passage::One(flight) => match flight.abort() {
                 None => return payload.map(Held::into_inner),
                 Some(leg) => {
-                    shared.park(leg, Box::new(payload), expired);
+                    shared.park([(leg, Box::new(payload) as Box<dyn Send>)], expired);
                     return None;
                 }
             },
             Passage::Many(fleet) => fleet.abort(),
         };
-        let Some(last) = legs.pop() else { return payload.map(Held::into_inner) };
+        if legs.is_empty() {
+            return payload.map(Held::into_inner);
+        }
         // The lock is never taken: it makes the payload something that several slots can hold, whatever its type.
         let payload = Arc::new(Mutex::new(payload));
-        for leg in legs {
-            shared.park(leg, Box::new(Arc::clone(&payload)), expired);
-        }
-        shared.park(last, Box::new(payload), expired);
+        shared.park(legs.into_iter().map(|leg| (leg, Box::new(Arc::clone(&payload)) as Box<dyn Send>)), expired);
         None
     }
 }

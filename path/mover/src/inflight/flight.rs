@@ -75,14 +75,14 @@ impl Flight {
     }
 
     /// Offers a flight that has not begun to its lane, once; true if it was taken. If not, it is as it was.
-    pub(super) fn offer_once(&mut self, shared: &Shared) -> bool {
+    pub(super) fn offer_once(&mut self, shared: &Shared, now: Moment) -> bool {
         let lane = self.lane % shared.lanes.all().len();
         let limits = &shared.lanes.all()[lane].limits;
         let Some(descriptor) = self.course.next(limits) else { return false };
         let writes = self.course.rest().writes();
         let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
         // SAFETY: as in `offer`.
-        let Some(leg) = (unsafe { shared.take_off(lane, descriptor) }) else { return false };
+        let Some(leg) = (unsafe { shared.take_off(lane, descriptor, now) }) else { return false };
         self.stage = Stage::Aloft(leg);
         true
     }
@@ -193,7 +193,7 @@ impl Flight {
                 let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
                 // SAFETY: the descriptor names a part of the ask's ranges, whose validity and exclusiveness `Flight::new`
                 // was promised until the leg, kept in `self.stage`, lands or is parked with the memory.
-                if let Some(leg) = unsafe { shared.take_off(lane, descriptor) } {
+                if let Some(leg) = unsafe { shared.take_off(lane, descriptor, now) } {
                     (self.lanes_tried, self.offers) = (0, 0);
                     self.vigil = Vigil::default();
                     self.stage = Stage::Aloft(leg);

@@ -143,7 +143,7 @@ impl Core {
     /// # Safety
     ///
     /// As for [`Submission::vouch`]; the promise ends when the leg is landed or swept.
-    pub(super) unsafe fn take_off(&self, lane: usize, descriptor: Descriptor) -> Option<Leg> {
+    pub(super) unsafe fn take_off(&self, lane: usize, descriptor: Descriptor, now: Moment) -> Option<Leg> {
         let mut leg = self.table.board(&self.lanes, lane)?;
         let descriptor = descriptor.with_record(self.table.record(&leg).address());
         // SAFETY: buffers by our caller's promise; the record is the slot's own, which nobody uses until the leg lands,
@@ -152,8 +152,9 @@ impl Core {
         let submission = unsafe { Submission::vouch(descriptor) };
         match self.lanes.all()[lane].offer(&submission) {
             Offer::Taken => {
+                // From here on nothing may unwind but with the leg: so no look at the clock.
                 if self.policy.wait.has_a_target() {
-                    leg.awaited = Some(self.awaited(&leg, &descriptor));
+                    leg.awaited = Some(self.awaited(&leg, &descriptor, now));
                 }
                 Some(leg)
             }
@@ -164,16 +165,16 @@ impl Core {
         }
     }
 
-    /// What was just sent, and when its record is expected.
+    /// What was sent now, and when its record is expected.
     #[inline(never)]
-    fn awaited(&self, leg: &Leg, descriptor: &Descriptor) -> Awaited {
+    fn awaited(&self, leg: &Leg, descriptor: &Descriptor, now: Moment) -> Awaited {
         let (op, lane, slot) = (descriptor.opcode(), leg.lane, leg.slot);
         // A batch's size counts its members, whose own are not known here.
         let bytes = if op == Opcode::Batch { 0 } else { u64::from(descriptor.size()) };
         let mut awaited =
             Awaited { lane, slot, op, bytes, since: Moment::default(), due: Moment::default(), alone: false };
         if self.policy.wait == Wait::Predicted {
-            awaited.since = self.clock.now();
+            awaited.since = now;
             let takes = self.costs.predict(op, bytes, Worker::Device { lane });
             (awaited.due, awaited.alone) = self.lanes.all()[lane].agenda.add(awaited.since, takes);
         }
@@ -220,10 +221,12 @@ impl Core {
     /// Takes a written record and frees its slot.
     pub(super) fn land(&self, leg: Leg) -> CompletionRecord {
         let record = self.table.record(&leg).read().expect("a leg lands after its record was seen");
-        if let Some(awaited) = &leg.awaited {
-            self.arrived(awaited, &record);
-        }
+        let awaited = leg.awaited;
         self.table.land(&self.lanes, leg);
+        // Behind the landing, because a clock may panic.
+        if let Some(awaited) = awaited {
+            self.arrived(&awaited, &record);
+        }
         record
     }
 
@@ -241,13 +244,18 @@ impl Core {
         }
     }
 
-    /// Leaves `cargo` in the leg's slot until its record is written.
-    pub(super) fn park(&self, leg: Leg, cargo: Box<dyn Send>, expired: bool) {
-        let lane = leg.lane;
-        self.table.park(leg, cargo, expired);
+    /// Leaves something in the slot of each leg until its record is written.
+    pub(super) fn park(&self, legs: impl IntoIterator<Item = (Leg, Box<dyn Send>)>, expired: bool) {
+        let mut lanes = Vec::new();
+        for (leg, cargo) in legs {
+            lanes.push(leg.lane);
+            self.table.park(leg, cargo, expired);
+        }
         if expired {
-            // If the queue has stopped, the next sweep frees it. Behind the parking, because a portal may panic.
-            self.lanes.all()[lane].ask();
+            // If the queue has stopped, the next sweep frees it. Behind all of the parking, because a portal may panic.
+            lanes.sort_unstable();
+            lanes.dedup();
+            lanes.into_iter().for_each(|lane| self.lanes.all()[lane].ask());
         }
     }
 
