@@ -142,6 +142,31 @@ fn faults_are_recovered_within_a_burst() {
 }
 
 #[test]
+fn an_operation_sent_again_is_not_held_up_by_one_behind_it() {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    device.state().manual = true;
+    let (mut channel, _) = channel(&device, 4, ChannelPolicy { bursts: false, ..ChannelPolicy::default() });
+    let src = vec![1; 100];
+    device.fault(telpher_mover::StableBuf::address(&src), 2);
+    channel.copy(src, vec![0; 100]).unwrap();
+    channel.copy(vec![2; 100], vec![0; 100]).unwrap();
+    assert_eq!(channel.submit(), 2);
+    let mut out = Vec::new();
+    // The first faults, is sent again, faults once more, and ends, while another engine is busy with the second.
+    device.run(1);
+    assert_eq!(channel.completed(&mut out), 0);
+    let second = device.take_front();
+    for ended in [0, 1] {
+        assert_eq!(device.run(1), 1);
+        assert_eq!(channel.completed(&mut out), ended);
+    }
+    assert_eq!((out[0].ticket.number(), &out[0].result, out[0].via), (0, &Ok(Outcome::Done), Via::Device));
+    device.put_back(second);
+    device.run(1);
+    assert_eq!((channel.completed(&mut out), channel.pending()), (1, 0));
+}
+
+#[test]
 fn what_the_queue_cannot_do_the_cpu_does_at_submit() {
     let device = Arc::new(TestDevice::with(|info| info.operations = info.operations.with(Opcode::MemoryMove, false)));
     let (mut channel, _) = channel(&device, 4, ChannelPolicy::default());

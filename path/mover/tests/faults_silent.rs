@@ -91,6 +91,29 @@ fn a_channel_gives_its_queue_up_at_the_limit() {
 }
 
 #[test]
+fn a_queue_that_was_full_is_not_given_up_for_the_time_before_it_took_something() {
+    let device = manual(QueueMode::Shared, 8);
+    device.state().retirable = true;
+    let time = clock();
+    let policy = ChannelPolicy { limit: Duration::from_millis(50), ..ChannelPolicy::default() };
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::with_clock(portal, 8, policy, time.clone()).unwrap();
+    let mut out = Vec::new();
+    channel.copy(vec![4; 1000], vec![0; 1000]).unwrap();
+    device.state().retries = 1;
+    assert_eq!(channel.submit(), 0);
+    (0..200).for_each(|_| assert_eq!(channel.completed(&mut out), 0));
+    // The program does something else, longer than the limit.
+    time.advance(Duration::from_millis(60));
+    assert_eq!(channel.submit(), 1);
+    (0..200).for_each(|_| assert_eq!(channel.completed(&mut out), 0));
+    assert_eq!(device.state().stopped, None, "it has had the copy for no time at all");
+    device.run(1);
+    channel.completed(&mut out);
+    assert_eq!((&out[0].result, out[0].via), (&Ok(Outcome::Done), Via::Device));
+}
+
+#[test]
 fn a_channel_to_a_full_queue_keeps_what_it_was_given() {
     let device = manual(QueueMode::Dedicated, 2);
     let policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };

@@ -36,6 +36,8 @@ struct Burst {
     first: u64,
     /// Places; more than one if they went as a batch.
     len: usize,
+    /// It was sent again, so bursts that began behind it are before it.
+    again: bool,
     entry: Entry,
 }
 
@@ -106,6 +108,8 @@ pub(crate) struct Ring<S, D> {
     again: usize,
     /// Operations given up whose record is to come.
     expired: usize,
+    /// Bursts that were sent again and whose record is to come.
+    strays: usize,
     /// How long nothing has come.
     vigil: Vigil,
     /// The queue refused what was offered last.
@@ -140,6 +144,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             tail: 0,
             again: 0,
             expired: 0,
+            strays: 0,
             vigil: Vigil::default(),
             refused: false,
         }
@@ -219,7 +224,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 let i = self.index(first);
                 let result = self.without_queue(i);
                 self.places[i].stage = Stage::Ended(result, None);
-            } else if !self.send(first, len) {
+            } else if !self.send(first, len, false) {
                 break;
             }
             for position in first..first + len.max(1) as u64 {
@@ -277,8 +282,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         true
     }
 
-    /// Offers a prepared run.
-    fn send(&mut self, first: u64, len: usize) -> bool {
+    /// Offers a prepared run, for the first time or again.
+    fn send(&mut self, first: u64, len: usize, again: bool) -> bool {
         let Some(entry) = self.lane.enter() else { return false };
         let i = self.index(first);
         let descriptor = if len == 1 {
@@ -294,8 +299,13 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         // pass it), and `drop` leaks all of it otherwise.
         match self.lane.offer(&unsafe { Submission::vouch(descriptor) }) {
             Offer::Taken => {
+                if self.bursts.is_empty() {
+                    // Whatever it refused before, it has had nothing for so long.
+                    self.vigil = Vigil::default();
+                }
                 self.refused = false;
-                self.bursts.push_back(Burst { first, len, entry });
+                self.strays += usize::from(again);
+                self.bursts.push_back(Burst { first, len, again, entry });
                 for place in &mut self.places[i..i + len] {
                     place.stage = Stage::Aloft;
                     place.in_burst = true;
@@ -325,7 +335,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             if self.lane.is_out() || !self.write(i) {
                 let result = self.without_queue(i);
                 self.end(i, result, None);
-            } else if !self.send(position, 1) {
+            } else if !self.send(position, 1, true) {
                 break;
             }
             self.again -= 1;
@@ -350,6 +360,12 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         }
     }
 
+    /// True if results are wanted in the order of the bursts: then what is behind one that is out cannot be fetched yet anyway,
+    /// and is looked at when its turn has come.
+    fn is_in_order(&self) -> bool {
+        self.policy.order == Order::Submitted && self.strays == 0
+    }
+
     fn read_records(&mut self) {
         for b in 0..self.bursts.len() {
             let (first, len) = (self.bursts[b].first, self.bursts[b].len);
@@ -360,8 +376,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 }
                 match self.records[i].own.read() {
                     Some(record) => self.arrived(i, &record),
-                    // What is behind cannot be fetched yet anyway: look at it when its turn has come.
-                    None if self.policy.order == Order::Submitted => return,
+                    None if self.is_in_order() => return,
                     None => {}
                 }
             }
@@ -376,9 +391,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             let i = self.index(first);
             let cell = if len == 1 { &self.records[i].own } else { &self.records[i].batch };
             let Some(record) = cell.read() else {
-                // As in `read_records`; but with a deadline this one may be given up in part or whole and never come, and
-                // must not hold up those behind it.
-                if self.policy.order == Order::Submitted && self.policy.deadline.is_none() {
+                // With a deadline this one may be given up in part or whole and never come, and must not hold up those
+                // behind it.
+                if self.is_in_order() && self.policy.deadline.is_none() {
                     break;
                 }
                 b += 1;
@@ -403,7 +418,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Ends one burst: its record is here, or never comes.
     fn retire(&mut self, b: usize, batch: Option<&CompletionRecord>) {
         // Does not allocate: the deque only shrinks.
-        let Burst { first, len, entry } = self.bursts.remove(b).expect("the index is below the length");
+        let Burst { first, len, again, entry } = self.bursts.remove(b).expect("the index is below the length");
+        self.strays -= usize::from(again);
         self.vigil = Vigil::default();
         self.lane.leave(entry);
         self.orphans(first, len, batch);
