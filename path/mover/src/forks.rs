@@ -55,7 +55,9 @@ extern "C" fn before() {
     let movers = MOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     let end = Instant::now() + BOUND;
     for mover in movers.iter().filter_map(Weak::upgrade) {
-        while mover.is_in_the_air() && Instant::now() < end {
+        // What a child has of its parent's never lands.
+        let is_ours = mover.lanes.all().iter().all(crate::route::Lane::is_home);
+        while is_ours && mover.is_in_the_air() && Instant::now() < end {
             mover.lanes.all().iter().for_each(crate::route::Lane::drive);
             std::thread::yield_now();
         }
@@ -64,10 +66,11 @@ extern "C" fn before() {
             std::mem::forget(mover);
         }
     }
-    HELD.set(Some(movers));
+    // A thread that is almost gone has nowhere to hold it, and goes without.
+    let _ = HELD.try_with(|held| held.replace(Some(movers)));
 }
 
 /// In the same thread of the parent and of the child, afterwards.
 extern "C" fn after() {
-    HELD.take();
+    let _ = HELD.try_with(RefCell::take);
 }

@@ -194,6 +194,60 @@ fn children_of_a_busy_process_copy_and_end() {
     }
 }
 
+/// Time this thread has used a processor.
+fn used() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place of our own.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
+}
+
+#[test]
+fn a_child_that_forks_does_not_wait_for_its_parents_device() {
+    let _turn = one_at_a_time();
+    let device = manual();
+    let mover = mover(&device, policy());
+    let job = mover.copy(vec![1; 5000], vec![0; 5000]);
+    let forks = || (0..20).all(|_| fork(|| true, || ()).0);
+    let (child, ()) = fork(
+        || {
+            let before = used();
+            // Five milliseconds each if it did wait, all of them with a processor.
+            forks() && used() - before < Duration::from_millis(50)
+        },
+        || assert_eq!(device.run(1), 1),
+    );
+    assert!(child);
+    assert_eq!(job.wait().via, Via::Device);
+}
+
+#[test]
+fn a_thread_forks_as_it_ends() {
+    /// Forks when its thread is almost gone.
+    struct Last;
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let (child, ()) = fork(|| true, || ());
+            println!("forked: {child}");
+        }
+    }
+    thread_local!(static LAST: Last = const { Last });
+    if !is_alone() {
+        let out = alone("a_thread_forks_as_it_ends");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && said.contains("forked: true"), "{said}{out:?}");
+        return;
+    }
+    let device = manual();
+    let _mover = mover(&device, policy());
+    let thread = std::thread::spawn(|| {
+        LAST.with(|_| ());
+        // What this thread keeps for a fork is made after its own, and so is gone before it.
+        assert!(fork(|| true, || ()).0);
+    });
+    thread.join().unwrap();
+}
+
 /// What the handler copies by, and how often it did so well.
 static HANDLERS_MOVER: AtomicPtr<Mover> = AtomicPtr::new(std::ptr::null_mut());
 static COPIED: AtomicUsize = AtomicUsize::new(0);
