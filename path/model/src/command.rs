@@ -91,8 +91,8 @@ impl Device {
                 // Engines do not work any more, so waiting for them is over; the halt stays.
                 self.finish(command, CommandError::Halted, 0);
             } else if self.is_over(&Concern::of(command)) {
-                self.conclude(command);
-                self.finish(command, CommandError::None, 0);
+                let error = if self.conclude(command) { CommandError::None } else { CommandError::Halted };
+                self.finish(command, error, 0);
             }
         });
     }
@@ -121,18 +121,15 @@ impl Device {
             CommandCode::EnableDevice => self.enable_device().map(|()| Some(0)),
             CommandCode::EnableWq => self.enable_wq((command.operand() & 0xff) as usize).map(|()| Some(0)),
             CommandCode::DisableDevice => {
-                if self.state() != DeviceState::Enabled {
+                if !self.general.state.change(&[DeviceState::Enabled], DeviceState::Draining) {
                     return Err(CommandError::DisableNotEnabled);
                 }
-                self.set_state(DeviceState::Draining);
                 self.concern(self.all_queues(), true);
                 Ok(None)
             }
             CommandCode::ResetDevice => {
                 // A device that has halted stays so until the end: nothing that waits in it is executed any more.
-                if self.state() != DeviceState::Halted {
-                    self.set_state(DeviceState::Draining);
-                }
+                self.general.state.change(&[DeviceState::Disabled, DeviceState::Enabled], DeviceState::Draining);
                 self.concern(self.all_queues(), true);
                 Ok(None)
             }
@@ -231,13 +228,13 @@ impl Device {
         })
     }
 
-    /// What follows once everything concerned is gone.
-    fn conclude(&self, command: Command) {
+    /// What follows once everything concerned is gone; `false` if the device has halted before that.
+    fn conclude(&self, command: Command) -> bool {
         let queues = self.commands.queues.get();
         match CommandCode::from_code(command.code()) {
             CommandCode::DisableDevice => {
                 self.close(queues);
-                self.set_state(DeviceState::Disabled);
+                return self.general.state.change(&[DeviceState::Draining], DeviceState::Disabled);
             }
             CommandCode::ResetDevice => {
                 self.close(queues);
@@ -254,6 +251,7 @@ impl Device {
             }
             _ => {}
         }
+        true
     }
 
     fn close(&self, queues: u64) {

@@ -38,7 +38,7 @@ impl Device {
         self.errors.log_head.set(0);
         self.errors.log_tail.set(0);
         self.errors.log_pending.set(0);
-        self.set_state(DeviceState::Enabled);
+        self.general.state.change(&[DeviceState::Disabled], DeviceState::Enabled);
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl Device {
         for engine in 0..MAX_ENGINES {
             self.engine_group[engine].set(0);
         }
-        self.set_state(DeviceState::Disabled);
+        self.general.state.reset();
     }
 
     /// A queue's configuration as after reset, but for its size.

@@ -5,11 +5,12 @@ use crate::capabilities::{
     Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_IMS, MAX_MSIX, MAX_WQS,
 };
 use crate::command::CommandState;
-use crate::engine::Lane;
 use crate::errors::ErrorState;
 use crate::group::Group;
 use crate::interrupt::InterruptCounts;
+use crate::lane::Lane;
 use crate::perfmon::Perfmon;
+use crate::state::State;
 use crate::sync::{Line, Word, load};
 use crate::wq::{Ring, Slot};
 use telpher_abi::registers::{DeviceState, GenCfg, GrpCfg, WqCfg, WqState};
@@ -55,7 +56,7 @@ pub struct Device {
 pub(crate) struct General {
     pub(crate) gencfg: Word,
     pub(crate) genctrl: Word,
-    pub(crate) state: Word,
+    pub(crate) state: State,
     pub(crate) intcause: Word,
     pub(crate) cmdparam: Word,
     pub(crate) evlcfg: [Word; 2],
@@ -196,7 +197,7 @@ impl Device {
         self.pci.set(control);
         let differs = (before.bus_master, before.pasid, before.ats, before.prs)
             != (control.bus_master, control.pasid, control.ats, control.prs);
-        if differs && self.state() != DeviceState::Disabled {
+        if differs {
             self.halt(telpher_abi::DeviceError::ConfigurationChange);
         }
     }
@@ -205,11 +206,7 @@ impl Device {
     #[must_use]
     #[inline]
     pub fn state(&self) -> DeviceState {
-        DeviceState::from_code((self.general.state.get() & 3) as u8)
-    }
-
-    pub(crate) fn set_state(&self, state: DeviceState) {
-        self.general.state.set(state as u64);
+        self.general.state.get()
     }
 
     /// State of a queue; `Disabled` for one that does not exist.

@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::sync::{AtomicU64, Ordering, Word, fence, load};
 use crate::wq::Submitter;
-use telpher_abi::registers::{EvlCfg, EvlStatus, GenCtrl, IntCause};
+use telpher_abi::registers::{DeviceState, EvlCfg, EvlStatus, GenCtrl, IntCause, WqState};
 use telpher_abi::{DeviceError, EventLogEntry, SwError};
 
 /// The error registers.
@@ -198,12 +198,15 @@ impl Device {
         self.errors.log_writer.store(0, Ordering::Release);
     }
 
-    /// Stops the device for an error that only a reset cures.
+    /// Stops the device, unless it is disabled, for an error that only a reset cures.
     pub(crate) fn halt(&self, error: DeviceError) {
-        self.set_state(telpher_abi::registers::DeviceState::Halted);
+        use DeviceState::{Draining, Enabled, Halted};
+        if !self.general.state.change(&[Enabled, Draining, Halted], Halted) {
+            return;
+        }
         for wq in 0..self.queues() {
-            if self.wq_state(wq) == telpher_abi::registers::WqState::Enabled {
-                self.wqs[wq].ring.set_state(telpher_abi::registers::WqState::Draining);
+            if self.wq_state(wq) == WqState::Enabled {
+                self.wqs[wq].ring.set_state(WqState::Draining);
             }
         }
         self.report_device_error(&ErrorReport::of_device(error));

@@ -98,34 +98,31 @@ impl Device {
         if !self.any_occupied(members) {
             return Pick::Nothing;
         }
-        arbiter
-            .turn
-            .try_with(|| {
-                // Looked at under the turn: what `has_stopped` has once found halted, and nothing in hand, stays so.
-                if self.state() == DeviceState::Halted {
-                    return Pick::Nothing;
-                }
-                let mut ready = 0;
-                for wq in bits(members) {
-                    let queue = &self.wqs[wq];
-                    ready |= u64::from(queue.ring.is_ready(self.slots_of(queue))) << wq;
-                }
-                if ready == 0 {
-                    return Pick::Again;
-                }
-                // A group with one queue needs no choice: its credit only matters beside others.
-                let wq =
-                    if members.is_power_of_two() { members.trailing_zeros() as usize } else { arbiter.choose(ready) };
+        let take = || {
+            let mut ready = 0;
+            for wq in bits(members) {
                 let queue = &self.wqs[wq];
-                match queue.ring.pop(self.slots_of(queue), into) {
-                    Some(entry) => {
-                        mark(wq, &entry);
-                        Pick::Entry(wq, entry)
-                    }
-                    None => Pick::Again,
+                ready |= u64::from(queue.ring.is_ready(self.slots_of(queue))) << wq;
+            }
+            if ready == 0 {
+                return Pick::Again;
+            }
+            // A group with one queue needs no choice: its credit only matters beside others.
+            let wq = if members.is_power_of_two() { members.trailing_zeros() as usize } else { arbiter.choose(ready) };
+            let queue = &self.wqs[wq];
+            match queue.ring.pop(self.slots_of(queue), into) {
+                Some(entry) => {
+                    mark(wq, &entry);
+                    Pick::Entry(wq, entry)
                 }
-            })
-            .unwrap_or(Pick::Again)
+                None => Pick::Again,
+            }
+        };
+        match self.general.state.take(&arbiter.turn, take) {
+            None => Pick::Again,
+            Some(None) => Pick::Nothing,
+            Some(Some(pick)) => pick,
+        }
     }
 
     #[inline]

@@ -175,7 +175,7 @@ impl Device {
             return;
         }
         // The pending bit is the device's.
-        words[1].update(|word| value & !IMS_PENDING | word & IMS_PENDING);
+        words[1].update(|word| Some(value & !IMS_PENDING | word & IMS_PENDING));
         fence(Ordering::SeqCst);
         self.interrupts.release_ims(self, index);
     }

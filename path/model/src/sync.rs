@@ -40,9 +40,9 @@ impl Word {
         self.0.store(value, Ordering::Release);
     }
 
-    /// Replaces the word by what `change` makes of it, as one step.
-    pub(crate) fn update(&self, change: impl Fn(u64) -> u64) {
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(change(word)));
+    /// Replaces the word by what `change` makes of it, as one step; `false` if it leaves it alone.
+    pub(crate) fn update(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
     }
 
     pub(crate) fn add(&self, value: u64) -> u64 {

@@ -24,11 +24,10 @@ use crate::group::Pick;
 use crate::interrupt::Interrupt;
 use crate::legality::{Origin, Refusal};
 use crate::observe::{Job, Member, Observer, Told, Verdict};
-use crate::sync::{AtomicU64, Ordering, Word};
 use crate::wq::{Entry, Submitter};
 use batch::Batch;
 use telpher_abi::perfmon::Event;
-use telpher_abi::registers::{DeviceState, WqState};
+use telpher_abi::registers::WqState;
 use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, OpFlags, Opcode, OperandId, Status, StatusByte};
 use telpher_mem::Fault;
 
@@ -95,24 +94,6 @@ impl Outcome {
     }
 }
 
-/// The mark of a descriptor in progress, for those who wait for it: drains, disables, aborts.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Lane {
-    /// Bit 63 in use, bits 55:48 queue, bit 34 PASID valid, bits 19:0 PASID.
-    key: AtomicU64,
-    position: Word,
-}
-
-/// A submitter word's PASID and its valid bit.
-const PASID_BITS: u64 = 1 << 34 | 0xf_ffff;
-
-impl Default for Lane {
-    fn default() -> Self {
-        Lane { key: AtomicU64::new(0), position: Word::default() }
-    }
-}
-
 impl Device {
     /// True if a queue takes nothing, and nothing that it has taken is executed or touches memory any more: it is disabled, or
     /// the device has halted, and none of its descriptors is in an engine's hand. May say `false` where somebody else is just
@@ -123,24 +104,15 @@ impl Device {
             // Whoever disabled it has waited for its descriptors, or abandoned them.
             return true;
         }
-        // Under the turn in which engines take descriptors: what an engine took before is marked, and after it none takes any.
         // What waits in a halted device is abandoned by the reset that must come first.
-        let group = &self.groups[self.group_of_wq(wq)].0;
-        let stopped = || self.state() == DeviceState::Halted && !self.in_progress(wq, u64::MAX, None, None);
-        group.turn.try_with(stopped).unwrap_or(false)
+        let turn = &self.groups[self.group_of_wq(wq)].0.turn;
+        self.general.state.is_at_rest(turn, || self.in_progress(wq, u64::MAX, None, None))
     }
 
     /// True if a descriptor of the queue before `end` is in progress in any lane but `except`.
     pub(crate) fn in_progress(&self, wq: usize, end: u64, pasid: Option<u32>, except: Option<usize>) -> bool {
-        self.lanes.as_flattened().iter().enumerate().any(|(index, lane)| {
-            // Acquire: pairs with the Release in `next_descriptor` and `end`; with the key goes its position.
-            let key = lane.0.key.load(Ordering::Acquire);
-            key >> 63 == 1
-                && except != Some(index)
-                && (key >> 48 & 0xff) as usize == wq
-                && lane.0.position.get() < end
-                && pasid.is_none_or(|pasid| key & PASID_BITS == 1 << 34 | u64::from(pasid))
-        })
+        let mut lanes = self.lanes.as_flattened().iter().enumerate();
+        lanes.any(|(index, lane)| except != Some(index) && lane.0.holds(wq, end, pasid))
     }
 }
 
@@ -373,9 +345,7 @@ impl Engine {
         let lane = &device.lanes[self.index][self.lane].0;
         let mark = |wq: usize, entry: &Entry| {
             device.occupancy_fell(wq, entry);
-            lane.position.set(entry.position);
-            // Release: pairs with the Acquire in `in_progress`.
-            lane.key.store(1 << 63 | (wq as u64) << 48 | entry.submitter.to_word() & PASID_BITS, Ordering::Release);
+            lane.take(wq, entry.submitter.to_word(), entry.position);
         };
         let (wq, entry) = match device.pick(group, &mut self.work.descriptor, mark) {
             Pick::Nothing => return Some(Step::Idle),
@@ -557,8 +527,7 @@ impl Engine {
     fn end(&mut self, device: &Device) {
         self.phase = Phase::Ready;
         if self.batch.is_none() {
-            // Release: pairs with the Acquire in `in_progress`; whoever sees the lane free sees the work done.
-            device.lanes[self.index][self.lane].0.key.store(0, Ordering::Release);
+            device.lanes[self.index][self.lane].0.let_go();
         }
     }
 }
