@@ -138,7 +138,7 @@ fn table(d: &Listing) -> Table {
     }
     let mut table = Table::new(&columns);
     for group in &d.groups {
-        let engines: Vec<&str> = group.grouped_engines.iter().map(|e| e.dev.as_str()).collect();
+        let engines = spans(group.grouped_engines.iter().map(|e| e.dev.as_str()));
         for (i, q) in group.grouped_workqueues.iter().enumerate() {
             let first = |text: String| if i == 0 { text } else { String::new() };
             let mut cells = vec![
@@ -152,7 +152,7 @@ fn table(d: &Listing) -> Table {
                 known(q.max_batch_size),
                 q.block_on_fault.map_or("?", |blocks| if blocks == 1 { "yes" } else { "no" }).into(),
                 known(q.state.as_ref()),
-                first(engines.join(" ")),
+                first(engines.clone()),
             ];
             if !d.modelled {
                 cells.insert(3, known(q.kind.as_ref()));
@@ -161,6 +161,24 @@ fn table(d: &Listing) -> Table {
         }
     }
     table
+}
+
+/// Names like `engine0.1`, those that follow each other as one span: `engine0.0-2 engine0.4`.
+fn spans<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut spans: Vec<(&str, u32, u32)> = Vec::new();
+    for name in names {
+        let (stem, number) =
+            name.rsplit_once('.').and_then(|(stem, n)| Some((stem, n.parse().ok()?))).unwrap_or((name, 0));
+        match spans.last_mut() {
+            Some((before, _, last)) if *before == stem && *last + 1 == number => *last = number,
+            _ => spans.push((stem, number, number)),
+        }
+    }
+    let told = |(stem, first, last): (&str, u32, u32)| match last {
+        _ if first == last => format!("{stem}.{first}"),
+        _ => format!("{stem}.{first}-{last}"),
+    };
+    spans.into_iter().map(told).collect::<Vec<_>>().join(" ")
 }
 
 /// Words with commas, broken before column 100 and indented.
@@ -205,6 +223,17 @@ mod tests {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    }
+
+    #[test]
+    fn engines_that_follow_each_other_are_one_span() {
+        let told = |names: &[&str]| spans(names.iter().copied());
+        assert_eq!(told(&["engine0.0"]), "engine0.0");
+        assert_eq!(
+            told(&["engine0.0", "engine0.1", "engine0.2", "engine0.4", "engine1.5"]),
+            "engine0.0-2 engine0.4 engine1.5"
+        );
+        assert_eq!(told(&[]), "");
     }
 
     #[test]

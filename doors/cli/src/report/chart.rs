@@ -11,7 +11,7 @@ use plotters::prelude::*;
 use std::ops::Range;
 
 /// Number of line styles the style sheet knows.
-pub(crate) const STYLES: usize = 8;
+pub(crate) const STYLES: usize = 12;
 
 /// One line of a chart.
 #[derive(Clone, Debug)]

@@ -104,8 +104,14 @@ impl Page {
     pub(crate) fn table(&mut self, header: &[String], rows: impl IntoIterator<Item = Vec<String>>) {
         let rows: Vec<Vec<String>> = rows.into_iter().collect();
         let class = |column: usize| {
-            let words = column == 0 || holds_words(rows.iter().filter_map(|row| row.get(column)));
-            if words { " class=\"words\"" } else { "" }
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            if cells.clone().any(is_sentence) {
+                " class=\"words sentence\""
+            } else if column == 0 || !cells.clone().any(is_number) {
+                " class=\"words\""
+            } else {
+                ""
+            }
         };
         let classes: Vec<&str> = (0..header.len()).map(class).collect();
         self.html.push_str("<div class=\"table\"><table>\n");
@@ -142,10 +148,12 @@ fn listed(numbers: &[impl ToString]) -> String {
 
 const STYLE: &str = "\
 :root { --ink:#1d2329; --soft:#56616c; --grid:#dfe4e8; --page:#fdfdfc; --card:#ffffff; --edge:#e3e7ea; --note:#fff4d6;
-  --s0:#30363d; --s1:#d9730d; --s2:#a08900; --s3:#1769aa; --s4:#0a8f7b; --s5:#8a3fb0; --s6:#c2255c; --s7:#6b7f00; }
+  --s0:#30363d; --s1:#d9730d; --s2:#a08900; --s3:#1769aa; --s4:#0a8f7b; --s5:#8a3fb0; --s6:#c2255c; --s7:#6b7f00;
+  --s8:#8b5a2b; --s9:#5c7c9c; --s10:#e05d44; --s11:#4c6b3c; }
 @media (prefers-color-scheme: dark) {
 :root { --ink:#e3e8ec; --soft:#9aa7b2; --grid:#343c44; --page:#14181c; --card:#1a2025; --edge:#2b333a; --note:#3a3116;
-  --s0:#d5dbe0; --s1:#ffa04d; --s2:#e6d24a; --s3:#5db3f5; --s4:#3fd1b8; --s5:#cf8df0; --s6:#ff7fab; --s7:#bfd13f; } }
+  --s0:#d5dbe0; --s1:#ffa04d; --s2:#e6d24a; --s3:#5db3f5; --s4:#3fd1b8; --s5:#cf8df0; --s6:#ff7fab; --s7:#bfd13f;
+  --s8:#d9a066; --s9:#9fbcd8; --s10:#ff8f75; --s11:#9cc98a; } }
 * { box-sizing:border-box }
 body { margin:0; background:var(--page); color:var(--ink); font:16px/1.55 system-ui,-apple-system,'Segoe UI',sans-serif }
 main { max-width:1180px; margin:0 auto; padding:2rem 1.25rem 4rem }
@@ -162,19 +170,20 @@ figcaption { font-weight:600; font-size:.95rem; padding:0 .3rem } svg { width:10
 svg text { font-family:system-ui,-apple-system,'Segoe UI',sans-serif }
 .table { overflow-x:auto; margin:.8rem 0 } table { border-collapse:collapse; font-size:.88rem; font-variant-numeric:tabular-nums }
 th,td { padding:.22rem .7rem; text-align:right; border-bottom:1px solid var(--edge); white-space:nowrap }
-th { color:var(--soft); font-weight:600 } .words { text-align:left }
+th { color:var(--soft); font-weight:600 } .words { text-align:left } .sentence { white-space:normal; min-width:16rem }
 details { margin:1rem 0 } summary { cursor:pointer; color:var(--soft) }
 ";
 
-/// Cells longer than this are words whatever they begin with. Source: chosen; the longest number with its units is shorter.
+/// Cells longer than this are sentences whatever they begin with, and may be broken. Source: chosen; the longest number with its
+/// units is shorter.
 const LONGEST_NUMBER: usize = 28;
 
-/// True for a column without numbers, or with sentences in it.
-fn holds_words<'a>(cells: impl Iterator<Item = &'a String> + Clone) -> bool {
-    let is_number = |cell: &String| {
-        cell.trim_start_matches(['≤', '≥', '<', '>', '-', ' ']).starts_with(|c: char| c.is_ascii_digit())
-    };
-    cells.clone().any(|cell| cell.chars().count() > LONGEST_NUMBER) || !cells.clone().any(is_number)
+fn is_sentence(cell: &String) -> bool {
+    cell.chars().count() > LONGEST_NUMBER
+}
+
+fn is_number(cell: &String) -> bool {
+    cell.trim_start_matches(['≤', '≥', '<', '>', '+', '-', ' ']).starts_with(|c: char| c.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -198,11 +207,15 @@ mod tests {
         let row = |cells: [&str; 5]| cells.map(String::from).to_vec();
         let header = row(["what", "measured", "goal", "", "how"]);
         let how = "64 bytes, from the call to its return, in turns";
-        page.table(&header, [row(["1 MiB copies", "12.5 ns", "≤ 300", "<", how]), row(["b", "–", "", "", "once"])]);
+        page.table(&header, [row(["1 MiB copies", "12.5 ns", "≤ 300", "<", how]), row(["b", "–", "+3 %", "", "once"])]);
         let html = page.finish();
-        for cell in
-            ["<th class=\"words\">what<", "<td>12.5 ns<", "<th>goal<", "<td>≤ 300<", "<td class=\"words\">once<"]
-        {
+        for cell in [
+            "<th class=\"words\">what<",
+            "<td>12.5 ns<",
+            "<th>goal<",
+            "<td>+3 %<",
+            "<td class=\"words sentence\">once<",
+        ] {
             assert!(html.contains(cell), "{cell} is missing in {html}");
         }
     }

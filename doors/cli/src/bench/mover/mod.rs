@@ -8,8 +8,10 @@
 //! Its contestants take turns of some milliseconds, so that a slow moment of the machine meets them all, and its rows carry
 //! medians over the turns.
 
+mod faults;
 mod hybrid;
 mod learned;
+mod shape;
 mod sharing;
 mod submission;
 mod turns;
@@ -40,7 +42,15 @@ pub(crate) struct Contest {
 }
 
 /// Every contest, in the order in which they run.
-const CONTESTS: &[Contest] = &[sharing::CONTEST, wait::CONTEST, learned::CONTEST, hybrid::CONTEST, submission::CONTEST];
+const CONTESTS: &[Contest] = &[
+    sharing::CONTEST,
+    wait::CONTEST,
+    learned::CONTEST,
+    hybrid::CONTEST,
+    shape::CONTEST,
+    faults::CONTEST,
+    submission::CONTEST,
+];
 
 /// What came of one contest.
 #[derive(Clone, Debug, Serialize)]
