@@ -6,8 +6,9 @@
 use crate::freelist::FreeList;
 use crate::stripe::{Padded, STRIPES};
 
-/// Fewest numbers a list is worth having for. Source: chosen; below it, threads would go from list to list.
-const FEWEST: u32 = 16;
+/// Fewest numbers a list is worth having for. Source: chosen; below it, threads would go from list to list. One for loom, which
+/// has no time for more.
+const FEWEST: u32 = if cfg!(loom) { 1 } else { 16 };
 
 /// The numbers `0..len` that nobody holds.
 #[derive(Debug)]
