@@ -23,11 +23,12 @@ use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, Submission};
 /// [`Topology`](crate::Topology).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Route {
-    /// Always the first.
+    /// Always the first: for programs that place their work themselves.
     First,
     /// Each operation the next one. Source: *Data movement with DSA*, §5.2, for many small tasks.
     RoundRobin,
-    /// The one with the fewest descriptors of this mover in flight.
+    /// The one with the fewest descriptors of this mover in flight, which evens out operations of unlike lengths. A policy of long
+    /// standing; the papers at hand have measured none but round robin.
     LeastLoaded,
     /// Those nearest to the thread that asks: the way to the portal is short, and memory is mostly where its threads are. Of
     /// several, each thread has one of its own, and asks it while nothing of this mover is in flight there; otherwise the least

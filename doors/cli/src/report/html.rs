@@ -105,9 +105,9 @@ impl Page {
         let rows: Vec<Vec<String>> = rows.into_iter().collect();
         let class = |column: usize| {
             let cells = rows.iter().filter_map(|row| row.get(column));
-            if cells.clone().any(is_sentence) {
+            if cells.clone().any(|cell| is_sentence(cell)) {
                 " class=\"words sentence\""
-            } else if column == 0 || !cells.clone().any(is_number) {
+            } else if column == 0 || !cells.clone().any(|cell| is_number(cell)) {
                 " class=\"words\""
             } else {
                 ""
@@ -178,11 +178,11 @@ details { margin:1rem 0 } summary { cursor:pointer; color:var(--soft) }
 /// units is shorter.
 const LONGEST_NUMBER: usize = 28;
 
-fn is_sentence(cell: &String) -> bool {
+fn is_sentence(cell: &str) -> bool {
     cell.chars().count() > LONGEST_NUMBER
 }
 
-fn is_number(cell: &String) -> bool {
+fn is_number(cell: &str) -> bool {
     cell.trim_start_matches(['≤', '≥', '<', '>', '+', '-', ' ']).starts_with(|c: char| c.is_ascii_digit())
 }
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Residency, WqMode};
-use telpher_mem::{PAGE_BYTES, PageSize, Region};
+use telpher_mem::{PageSize, Region};
 use telpher_mover::{Mover, OnFault, Outcome, Policy, Threshold};
 use telpher_portal::Portal;
 
@@ -31,10 +31,11 @@ pub(super) const CONTEST: Contest = Contest {
 
 /// Pages of a copy.
 const PAGES: usize = 64;
-const BYTES: usize = PAGES * PAGE_BYTES as usize;
+const PAGE: usize = 4 << 10;
+const BYTES: usize = PAGES * PAGE;
 /// What is missing: all pages, and one in the middle.
 const MISSING: [(&str, Range<usize>); 2] =
-    [("all pages missing", 0..BYTES), ("one page of 64 missing", BYTES / 2..BYTES / 2 + PAGE_BYTES as usize)];
+    [("all pages missing", 0..BYTES), ("one page of 64 missing", BYTES / 2..BYTES / 2 + PAGE)];
 /// The policies; the first is what the others are compared with.
 const POLICIES: [(&str, OnFault); 3] = [
     ("finished on the CPU", OnFault::FinishOnCpu),
