@@ -44,7 +44,7 @@ pub enum JobError {
         /// What is wrong with it.
         status: Status,
     },
-    /// A page went on faulting, or the memory is not the mover's to touch.
+    /// The system refused the page ([`OnFault::Block`](crate::OnFault::Block)), or the memory is not the mover's to touch.
     #[error("page fault on a {} at {address:#x} after {done} bytes", if *.write { "write" } else { "read" })]
     Fault {
         /// What the device reported; hardware may clear the low 12 bits.

@@ -30,8 +30,8 @@ impl Default for Retry {
 pub enum OnFault {
     /// The CPU does what is left.
     FinishOnCpu,
-    /// The CPU touches the page, and the rest goes to the device again. A page that faults more than `limit` times
-    /// ends the job with [`JobError::Fault`](crate::JobError::Fault).
+    /// The CPU touches the page, and the rest goes to the device again. If a page faults more than `limit` times, the CPU,
+    /// which could touch it, does what is left.
     TouchAndResubmit {
         /// Touches of one page.
         limit: u32,

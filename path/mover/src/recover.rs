@@ -358,7 +358,8 @@ impl Course {
                 self.page = (page, times);
                 self.stalls += 1;
                 if times > limit || self.stalls > limit.saturating_mul(PAGES_PER_STEP) {
-                    Next::Failed(Failure::Fault(fault))
+                    // Touched in vain: the page is there for the CPU, so it is the device that cannot have it.
+                    Next::OnCpu(status, Some(fault))
                 } else {
                     Next::Touch(fault)
                 }

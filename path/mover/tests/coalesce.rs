@@ -93,7 +93,7 @@ fn what_only_looks_alike_stays_apart() {
 #[test]
 fn a_fault_is_the_fault_of_the_member_it_is_in() {
     let device = Arc::new(TestDevice::with(|_| {}));
-    let mover = mover(&device, Policy { on_fault: OnFault::TouchAndResubmit { limit: 2 }, ..policy() });
+    let mover = mover(&device, Policy { on_fault: OnFault::Block, ..policy() });
     let (len, count) = (usize::try_from(PAGE).expect("a page fits"), 6);
     let source = Chance::new(3).bytes(count * len);
     let src = pieces(source.clone(), &[len; 6]);

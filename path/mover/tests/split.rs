@@ -172,8 +172,7 @@ fn a_queue_that_stays_full_costs_one_round_of_patience_and_not_one_for_each_part
 #[test]
 fn a_part_that_fails_ends_the_whole_with_its_address_and_what_was_done() {
     let devices = manual::<2>();
-    let on_fault = OnFault::TouchAndResubmit { limit: 2 };
-    let mover = over(&devices, Policy { on_fault, ..split(2, false) });
+    let mover = over(&devices, Policy { on_fault: OnFault::Block, ..split(2, false) });
     let dst = vec![0_u8; LONG];
     let first = dst.as_ptr() as u64;
     let bad = (first + 300_000).next_multiple_of(PAGE);
