@@ -197,7 +197,8 @@ typedef enum telpher_error {
     TELPHER_ERROR_UNIT = 3,         /* EINVAL: at is a length that is no multiple of bytes */
     TELPHER_ERROR_TOO_LONG = 4,     /* EMSGSIZE: at is a length, bytes the most that opcode can express */
     TELPHER_ERROR_BAD_DELTA = 5,    /* EBADMSG: the record is none from byte at on; device_status */
-    TELPHER_ERROR_FAULT = 6,        /* EFAULT: a page fault at address, a write if write, after bytes; it went on */
+    TELPHER_ERROR_FAULT = 6,        /* EFAULT: a page fault at address, a write if write, after bytes; the system refused the
+                                     * page (on-fault=block), or the CPU may not go on (telpher_channel_raw) */
     TELPHER_ERROR_QUEUE_FULL = 7,   /* EBUSY: every queue stayed full through at offers, and the CPU cannot do it */
     TELPHER_ERROR_REFUSED = 8,      /* EIO: the device ended opcode with device_status, and the CPU cannot do it */
     TELPHER_ERROR_UNSUPPORTED = 9,  /* EOPNOTSUPP: no queue offers opcode, and the CPU has no equivalent */
@@ -261,7 +262,7 @@ TELPHER_API const char *telpher_version(void);
 /* The version as major << 16 | minor << 8 | patch. Any thread, any time. */
 TELPHER_API uint32_t telpher_version_number(void);
 
-/* 1 if the library has a feature, 0 if not or if it does not know the name. Any thread, any time.
+/* 1 if the library has a feature, 0 if not or if it does not know the name, also NULL. Any thread, any time.
  * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options". */
 TELPHER_API int telpher_has(const char *feature);
 
@@ -433,11 +434,11 @@ TELPHER_API int telpher_channel_raw(telpher_channel *channel, const uint8_t desc
                                     uint64_t *ticket);
 
 /* Sends what was prepared, two or more as one batch descriptor if the queue takes batches. Returns how many operations left; the
- * others stay for the next call. */
+ * others found the queue full, and leave during later calls of telpher_channel_completed or of this. */
 TELPHER_API int telpher_channel_submit(telpher_channel *channel);
 
 /* Writes operations that have ended to completions, at most max, and returns how many: in the order they were prepared, or
- * as they come with the option order=arrival. */
+ * as they come with the option order=arrival. What telpher_channel_submit was never called for does not end. */
 TELPHER_API int telpher_channel_completed(telpher_channel *channel, telpher_completion *completions, uint32_t max);
 
 /* How many operations were prepared whose completion was not fetched. */

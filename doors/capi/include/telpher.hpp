@@ -18,8 +18,9 @@
 // Errors. What the C function answers with a negative errno is thrown as telpher::error, a std::system_error whose code() is
 // that errno and whose what() has the sentence. A difference found is a result, not an error.
 //
-// Lifetimes. A job's destructor waits for its end, and a channel's for everything it was given, at most its option linger. So
-// declare buffers before the job, batch or channel that uses them: then they outlive it, also when an exception passes by.
+// Lifetimes. A job's destructor waits for its end, and a channel's for everything it was given; a queue that does not answer is
+// given up at their option limit (30 s). So declare buffers before the job, batch or channel that uses them: then they outlive
+// it, also when an exception passes by or a coroutine is destroyed half-way.
 //
 // Threads. As in telpher.h: device and mover any thread, any time; job, batch, channel and loop one thread at a time.
 #ifndef TELPHER_HPP
@@ -36,12 +37,12 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <system_error>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace telpher {
 
@@ -67,7 +68,11 @@ struct closer {
     void operator()(telpher_mover *mover) const noexcept { (void)telpher_mover_free(mover); }
     void operator()(telpher_job *job) const noexcept { (void)telpher_job_free(job); }
     void operator()(telpher_batch *batch) const noexcept { telpher_batch_free(batch); }
-    void operator()(telpher_channel *channel) const noexcept { (void)telpher_channel_free(channel); }
+    void operator()(telpher_channel *channel) const noexcept {
+        // Its ranges may go out of scope next, so it goes on until no device has them.
+        while (telpher_channel_free(channel) == -EBUSY) {
+        }
+    }
 };
 
 template <class T> using handle = std::unique_ptr<T, closer>;
@@ -84,11 +89,15 @@ inline void same(std::size_t a, std::size_t b) {
 using bytes = std::span<const std::byte>;
 using writable = std::span<std::byte>;
 
-// The bytes of a vector, an array or a span of trivially copyable values.
-template <class Range> bytes read(const Range &range) {
+// A vector, an array or a span of values that are their bytes.
+template <class Range>
+concept plain = std::ranges::contiguous_range<Range> && std::is_trivially_copyable_v<std::ranges::range_value_t<Range>>;
+
+// Its bytes.
+template <plain Range> bytes read(const Range &range) {
     return std::as_bytes(std::span(range));
 }
-template <class Range> writable write(Range &range) {
+template <plain Range> writable write(Range &range) {
     return std::as_writable_bytes(std::span(range));
 }
 
@@ -200,7 +209,8 @@ class device {
 class mover;
 
 // An operation or a batch under way, then its results. Its destructor waits for its end: until then the ranges are lent.
-// One thread at a time. `co_await` gives the result of an operation, or a batch's results; it needs a loop that runs.
+// One thread at a time. `co_await` gives the result of its first operation, and throws if any of them failed; it needs a loop
+// that runs.
 class job {
   public:
     // 1 step; true if it has ended.
@@ -264,8 +274,7 @@ class batch {
     // Submits the list, which is gone then.
     job submit() && {
         telpher_job *raw;
-        detail::check(telpher_batch_submit(handle_.get(), &raw));
-        (void)handle_.release();
+        detail::check(telpher_batch_submit(handle_.release(), &raw));
         return job(raw);
     }
 
@@ -356,7 +365,8 @@ inline batch::batch(const mover &mover) {
     handle_.reset(raw);
 }
 
-// One thread's ring to one queue: nothing but construction and destruction blocks or allocates.
+// One thread's ring to one queue: nothing but construction and destruction blocks or allocates. Its destructor waits for
+// everything it was given.
 class channel {
   public:
     channel(const device &device, std::uint32_t queue, std::uint32_t capacity, const std::string &options = "") {
@@ -455,13 +465,18 @@ class loop {
     loop() = default;
     loop(const loop &) = delete;
     loop &operator=(const loop &) = delete;
+    ~loop() {
+        // Coroutines that are not the loop's own may outlive it; nobody goes on with them.
+        for (waiter *one : waiting_)
+            one->in = nullptr;
+    }
 
     // Takes a task; it begins when the loop runs.
     void spawn(task task) { fresh_.push_back(std::move(task)); }
 
     // Runs until every task has ended. Rethrows the first exception that one ended with, after all have ended.
     void run() {
-        const outer outer(this);
+        const outer now(this);
         while (!fresh_.empty() || !waiting_.empty()) {
             while (!fresh_.empty()) {
                 running_.push_back(std::move(fresh_.front()));
@@ -484,9 +499,19 @@ class loop {
   private:
     friend struct job::awaiter;
 
+    // One who waits. It lies in the frame of the coroutine that does, and takes itself out when that is destroyed.
     struct waiter {
-        telpher_job *job;
+        telpher_job *job = nullptr;
         std::coroutine_handle<> go_on;
+        loop *in = nullptr;
+
+        waiter() = default;
+        waiter(const waiter &) = delete;
+        waiter &operator=(const waiter &) = delete;
+        ~waiter() {
+            if (in != nullptr)
+                std::erase(in->waiting_, this);
+        }
     };
 
     // A loop may run within a task of another.
@@ -502,20 +527,23 @@ class loop {
     // Source: assumed; some descriptors' time, and little beside what a thread's turn takes.
     static constexpr std::int64_t REST_NS = 20'000;
 
-    // One round: what has ended goes on; if nothing has, a rest.
+    // One round: each that waits is looked at once, and goes on if its job has ended; if none has, a rest.
     void look() {
-        std::vector<std::coroutine_handle<>> ready;
-        std::erase_if(waiting_, [&](const waiter &waiter) {
+        bool went_on = false;
+        for (std::size_t left = waiting_.size(); left > 0 && !waiting_.empty(); left--) {
+            waiter *const one = waiting_.front();
+            waiting_.pop_front();
             // A failed look ends the wait as well: the awaiter finds it again and throws.
-            if (telpher_job_done(waiter.job) == 0)
-                return false;
-            ready.push_back(waiter.go_on);
-            return true;
-        });
-        if (ready.empty() && !waiting_.empty() && fresh_.empty())
-            (void)telpher_job_wait(waiting_.front().job, REST_NS);
-        for (const auto go_on : ready)
-            go_on.resume();
+            if (telpher_job_done(one->job) == 0) {
+                waiting_.push_back(one);
+                continue;
+            }
+            one->in = nullptr;
+            one->go_on.resume();
+            went_on = true;
+        }
+        if (!went_on && !waiting_.empty() && fresh_.empty())
+            (void)telpher_job_wait(waiting_.front()->job, REST_NS);
     }
 
     // Drops the tasks that have ended, and keeps the first exception.
@@ -532,25 +560,34 @@ class loop {
     std::deque<task> fresh_;
     // A deque, because a task must not move while it is being resumed and spawns another.
     std::deque<task> running_;
-    std::deque<waiter> waiting_;
+    std::deque<waiter *> waiting_;
     std::exception_ptr failure_;
 };
 
-// Awaits a job within a task that a loop runs. Gives the result of its first operation, and throws if that failed; a batch's
-// others are asked of the job.
+// Awaits a job within a coroutine that a loop runs.
 struct job::awaiter {
     job *waited;
     std::optional<job> own;
+    loop::waiter place{};
 
     job &of() noexcept { return own ? *own : *waited; }
 
     bool await_ready() { return of().done(); }
     void await_suspend(std::coroutine_handle<> go_on) {
-        if (loop::current() == nullptr)
+        place.job = of().get();
+        place.go_on = go_on;
+        loop *const in = loop::current();
+        if (in == nullptr)
             throw error(-EINVAL, "a job is awaited where no telpher::loop runs");
-        loop::current()->waiting_.push_back({of().get(), go_on});
+        in->waiting_.push_back(&place);
+        place.in = in;
     }
-    telpher_result await_resume() { return success(of().result()); }
+    telpher_result await_resume() {
+        const telpher_result first = success(of().result());
+        for (std::uint32_t i = 1; i < of().size(); i++)
+            success(of().result(i));
+        return first;
+    }
 };
 
 inline job::awaiter job::operator co_await() & {

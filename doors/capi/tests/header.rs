@@ -204,6 +204,29 @@ fn every_field_lies_where_the_header_has_it() {
 }
 
 #[test]
+fn the_headers_pass_the_warnings_of_strict_programs() {
+    let (c, cpp) = ("include/telpher.h", "include/telpher.hpp");
+    let strict = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror", "-pedantic"];
+    for (compiler, language, standard, header, more) in [
+        ("cc", "c", "-std=c99", c, "-Wc++-compat"),
+        ("cc", "c", "-std=gnu2x", c, "-Wstrict-prototypes"),
+        ("c++", "c++", "-std=c++98", c, "-Wold-style-cast"),
+        ("c++", "c++", "-std=c++20", cpp, "-Wold-style-cast"),
+    ] {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("strict{standard}"));
+        // Included, because a compiler says other things of a header that it is given itself.
+        let header = Path::new(env!("CARGO_MANIFEST_DIR")).join(header);
+        std::fs::write(&file, format!("#include \"{}\"\n", header.display())).expect("a file to compile");
+        let mut command = Command::new(compiler);
+        command.args(["-x", language, standard, more]).args(strict).arg("-fsyntax-only").arg("-I");
+        let Ok(output) = command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include")).arg(&file).output() else {
+            return skip::skip("the_headers_pass_the_warnings_of_strict_programs", "no compiler");
+        };
+        assert!(output.status.success(), "{standard}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn every_line_of_the_header_fits_a_screen() {
     for file in ["include/telpher.h", "include/telpher.hpp"] {
         for (number, line) in read(file).lines().enumerate() {

@@ -165,16 +165,16 @@ fn the_archive_links_by_itself() {
         Ok(stage) => stage,
         Err(why) => return skip::skip("the_archive_links_by_itself", why),
     };
-    let private = pkg_config(stage, &["--libs", "--static"]);
-    let (ours, others): (Vec<_>, Vec<_>) = private.into_iter().partition(|word| word == "-ltelpher");
-    assert_eq!(ours.len(), 1, "pkg-config names the library once");
-    let words = ["-Wl,-Bstatic", "-ltelpher", "-Wl,-Bdynamic"].map(str::to_owned);
-    let (folders, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|word| word.starts_with("-L"));
-    let libraries = [folders, words.to_vec(), others].concat();
-    let program = compile(stage, "examples/copy_crc.c", "copy_crc_static", &[], Some(libraries));
-    let needed = Command::new("ldd").arg(&program).output().expect("ldd runs");
-    assert!(!String::from_utf8_lossy(&needed.stdout).contains("telpher"), "it needs no libtelpher.so");
-    run(stage, &program, &["model:spr"]);
+    let beside = [stage.join("lib/libtelpher.a").display().to_string()];
+    let beside = [&beside[..], &["-lpthread", "-ldl", "-lm"].map(str::to_owned)].concat();
+    let program = compile(stage, "examples/copy_crc.c", "copy_crc_archive", &[], Some(beside));
+    let whole = pkg_config(stage, &["--libs", "--static"]);
+    let whole = compile(stage, "examples/copy_crc.c", "copy_crc_static", &["-static"], Some(whole));
+    for program in [program, whole] {
+        let needed = Command::new("ldd").arg(&program).output().expect("ldd runs");
+        assert!(!String::from_utf8_lossy(&needed.stdout).contains("telpher"), "it needs no libtelpher.so");
+        run(stage, &program, &["model:spr"]);
+    }
 }
 
 #[test]
@@ -211,16 +211,21 @@ fn packagers_install_below_another_root() {
     let Ok(stage) = stage() else { return skip::skip("packagers_install_below_another_root", "no tools") };
     let root = stage.join("root");
     let mut install = Command::new(here().join("install.sh"));
-    install.args(["--prefix", "/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root).args(["--profile", "dev"]);
+    install.args(["--prefix=/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root).args(["--profile", "dev"]);
     ok("install.sh", install.env("CARGO", env!("CARGO")).output().expect("install.sh runs"));
     let config = std::fs::read_to_string(root.join("usr/lib64/pkgconfig/telpher.pc")).expect("a pkg-config file");
-    assert!(config.contains("libdir=/usr/lib64\nincludedir=/usr/include\n"), "{config}");
+    assert!(config.contains("prefix=/usr\nlibdir=${prefix}/lib64\nincludedir=${prefix}/include\n"), "{config}");
     assert!(!config.contains(root.to_str().expect("a path in UTF-8")), "{config}");
     for file in
         ["usr/lib64/libtelpher.so.0", "usr/lib64/libtelpher.a", "usr/include/telpher.h", "usr/include/telpher.hpp"]
     {
         assert!(root.join(file).exists(), "{file}");
     }
-    let unknown = Command::new(here().join("install.sh")).arg("--colour").output().expect("install.sh runs");
-    assert_eq!(unknown.status.code(), Some(2));
+    ok("install.sh", install.arg("--uninstall").output().expect("install.sh runs"));
+    let left = Command::new("find").arg(&root).args(["-not", "-type", "d"]).output().expect("find runs");
+    assert_eq!(ok("find", left), "");
+    for wrong in ["--colour", "--prefix=stage", "--libdir"] {
+        let refused = Command::new(here().join("install.sh")).arg(wrong).output().expect("install.sh runs");
+        assert_eq!(refused.status.code(), Some(2), "{wrong}");
+    }
 }

@@ -193,14 +193,15 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     }
 
     /// Sends what was prepared, as far as the queue takes it: one Batch descriptor if there are two or more and the queue
-    /// takes batches, single descriptors otherwise. Returns how many operations left; the others stay for the next call.
-    /// What the queue cannot do at all is done by the CPU here.
+    /// takes batches, single descriptors otherwise. Returns how many operations left; the others, which found the queue full, are
+    /// sent by the next calls of [`completed`](Channel::completed) or of this. What the queue cannot do at all is done by the CPU
+    /// here.
     pub fn submit(&mut self) -> usize {
         self.ring.submit()
     }
 
     /// Appends the operations that have ended, in the policy's order, and returns how many. Lets an executor without a
-    /// thread work first, and sends again what came back unfinished.
+    /// thread work first, and sends again what came back unfinished or was refused for want of room.
     pub fn completed(&mut self, out: &mut Vec<Finished<S, D>>) -> usize {
         self.ring.poll();
         let before = out.len();

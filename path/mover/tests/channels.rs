@@ -51,6 +51,21 @@ fn a_burst_rings_once() {
 }
 
 #[test]
+fn what_found_the_queue_full_is_sent_by_whoever_looks_for_its_end() {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    let (mut channel, _) = channel(&device, 8, ChannelPolicy::default());
+    device.state().retries = 3;
+    channel.fill(vec![0; 16], 0x0101_0101_0101_0101).unwrap();
+    assert_eq!(channel.submit(), 0);
+    // Prepared since, and not told to go.
+    channel.fill(vec![0; 16], 0x0202_0202_0202_0202).unwrap();
+    let mut out = Vec::new();
+    let ended: usize = (0..10).map(|_| channel.completed(&mut out)).sum();
+    assert_eq!((ended, channel.pending()), (1, 1));
+    assert_eq!(all(&mut channel).remove(0).ticket.number(), 1);
+}
+
+#[test]
 fn a_full_channel_gives_the_buffers_back() {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().manual = true;

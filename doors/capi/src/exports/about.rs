@@ -41,8 +41,8 @@ pub extern "C" fn telpher_version_number() -> u32 {
 /// See the [module's rules](crate): a text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_has(feature: *const c_char) -> c_int {
-    // SAFETY: our caller's promise.
-    answer(|| Ok(FEATURES.contains(&unsafe { text(feature) }?).into()))
+    // SAFETY: our caller's promise. Never an errno, which `if` would take for a yes.
+    unsafe { text("the feature", feature) }.is_ok_and(|feature| FEATURES.contains(&feature)).into()
 }
 
 /// Why the last call of this thread failed; `""` if none has.

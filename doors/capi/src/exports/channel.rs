@@ -1,6 +1,6 @@
 //! The poll-mode ring.
 
-use super::{answer, change, count, hand_out, look, text};
+use super::{answer, change, count, hand_out, look};
 use crate::channel::Channel;
 use crate::device::Device;
 use crate::failure::{Failure, Refusal};
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn telpher_channel_new(
 ) -> c_int {
     let make = || {
         // SAFETY: our caller's promise.
-        let (device, options) = unsafe { (look("the device", device)?, text(options)?) };
+        let (device, options) = unsafe { (look("the device", device)?, super::options(options)?) };
         let policy = Options::parse(Of::Channel, options)?.channel;
         Ok(Channel::new(device.channel(queue.into(), capacity, policy)?, capacity, policy.linger))
     };

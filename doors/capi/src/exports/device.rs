@@ -19,11 +19,8 @@ pub unsafe extern "C" fn telpher_device_open(
     options: *const c_char,
 ) -> c_int {
     let open = || {
-        if name.is_null() {
-            return Err(Refusal::Null("the device's name").into());
-        }
         // SAFETY: our caller's promise.
-        let (name, options) = unsafe { (text(name)?, text(options)?) };
+        let (name, options) = unsafe { (text("the device's name", name)?, super::options(options)?) };
         Device::open(name, &Options::parse(Of::Device, options)?)
     };
     // SAFETY: our caller's promise.

@@ -61,17 +61,27 @@ unsafe fn change<'a, T>(what: &'static str, pointer: *mut T) -> Result<&'a mut T
     Ok(unsafe { pointer.as_mut() }.ok_or(Refusal::Null(what))?)
 }
 
-/// A text; an empty one for NULL.
+/// A text.
 ///
 /// # Safety
 ///
 /// NULL, or ends in a zero byte and stays as it is for `'a`.
-unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
+unsafe fn text<'a>(what: &'static str, pointer: *const c_char) -> Result<&'a str, Failure> {
     if pointer.is_null() {
-        return Ok("");
+        return Err(Refusal::Null(what).into());
     }
     // SAFETY: not null, and our caller's promise.
     Ok(unsafe { CStr::from_ptr(pointer) }.to_str().map_err(|_| Refusal::Text)?)
+}
+
+/// Options: a text, or none for NULL.
+///
+/// # Safety
+///
+/// As for [`text`].
+unsafe fn options<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
+    // SAFETY: our caller's promise.
+    if pointer.is_null() { Ok("") } else { unsafe { text("the options", pointer) } }
 }
 
 /// Makes a handle and writes it to `out`, which is looked at before anything is made.

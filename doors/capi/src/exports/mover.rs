@@ -31,7 +31,7 @@ pub unsafe extern "C" fn telpher_mover_new(
 ) -> c_int {
     let make = || {
         // SAFETY: our caller's promise.
-        let Options { policy, queues, tuning, .. } = Options::parse(Of::Mover, unsafe { text(options) }?)?;
+        let Options { policy, queues, tuning, .. } = Options::parse(Of::Mover, unsafe { super::options(options) }?)?;
         // SAFETY: our caller's promise.
         let inner = match unsafe { device.as_ref() } {
             Some(device) => device.mover(queues.as_deref(), policy)?,
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn telpher_mover_option(
 ) -> c_int {
     answer(|| {
         // SAFETY: our caller's promise.
-        let (mover, key) = unsafe { (look("the mover", mover)?, text(key)?) };
+        let (mover, key) = unsafe { (look("the mover", mover)?, text("the option", key)?) };
         let value = mover.inner.policy().get(key);
         let value = value.ok_or_else(|| Refusal::Option(format!("a mover has no setting '{key}'")))?;
         // SAFETY: our caller's promise.

@@ -181,7 +181,7 @@ static void handles(void) {
     EXPECT(-EINVAL, telpher_mover_new(&m, NULL, "\xff=1"));
     EXPECT(-EFAULT, telpher_mover_option(NULL, "wait", text, sizeof text));
     EXPECT(-EINVAL, telpher_mover_option(mover, "colour", text, sizeof text));
-    EXPECT(-EINVAL, telpher_mover_option(mover, NULL, text, sizeof text));
+    EXPECT(-EFAULT, telpher_mover_option(mover, NULL, text, sizeof text));
     EXPECT(-EFAULT, telpher_mover_option(mover, "wait", NULL, 1));
     EXPECT(6, telpher_mover_option(mover, "threshold", text, 4)); /* "always", cut to "alw" */
     EXPECT(0, strcmp(text, "alw"));
@@ -255,6 +255,7 @@ static void handles(void) {
     EXPECT(-EFAULT, telpher_result_text(&result, NULL, 8));
     EXPECT(0, telpher_has(NULL));
     EXPECT(0, telpher_has("teleport"));
+    EXPECT(0, telpher_has("\xff"));
     EXPECT(1, telpher_has("channel"));
 
     /* A ring that is full says so, and nothing else. */

@@ -173,6 +173,70 @@ void coroutines(const telpher::mover &mover) {
     const telpher::task unused = copies(mover, 1, 1, order);
 }
 
+// A coroutine of another kind, which begins at once and ends when its owner wants.
+struct foreign {
+    struct promise_type {
+        foreign get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+        std::suspend_never initial_suspend() noexcept { return {}; }
+        std::suspend_always final_suspend() noexcept { return {}; }
+        void return_void() {}
+        void unhandled_exception() { std::terminate(); }
+    };
+    std::coroutine_handle<promise_type> self;
+};
+
+foreign copy_into(const telpher::mover &mover, buffer &dst, const buffer &src) {
+    co_await mover.start(telpher::ops::copy(telpher::write(dst), telpher::read(src)));
+}
+
+telpher::task destroying(const telpher::mover &mover) {
+    const buffer src = some(1 << 20, 3);
+    buffer a(src.size()), b(src.size()), c(src.size());
+    const foreign first = copy_into(mover, a, src), second = copy_into(mover, b, src);
+    first.self.destroy(); // waits for its job, which the loop has as well
+    CHECK(a == src);
+    co_await mover.start(telpher::ops::copy(telpher::write(c), telpher::read(src)));
+    while (!second.self.done())
+        co_await mover.start(telpher::ops::nop());
+    second.self.destroy();
+    CHECK(b == src && c == src);
+}
+
+telpher::task batches(const telpher::mover &mover) {
+    const buffer src = some(40000, 4), bad(10, 0xff);
+    buffer dst(src.size()), other(64);
+    telpher::batch good(mover);
+    good.add(telpher::ops::copy(telpher::write(dst), telpher::read(src)));
+    good.add(telpher::ops::nop());
+    CHECK((co_await std::move(good).submit()).outcome == TELPHER_DONE && src == dst);
+    // A member that fails is not passed over because another has not.
+    telpher::batch half(mover);
+    half.add(telpher::ops::nop());
+    half.add(telpher::ops::apply_delta(telpher::write(other), telpher::read(bad)));
+    telpher::job job = std::move(half).submit();
+    int caught = 0;
+    try {
+        co_await job;
+    } catch (const telpher::error &error) {
+        caught = error.code().value();
+    }
+    CHECK(caught == EBADMSG && job.result(0).status == 0 && job.result(1).status == -EBADMSG);
+}
+
+void loops_and_strangers(const telpher::mover &mover) {
+    {
+        telpher::loop loop;
+        loop.spawn(destroying(mover));
+        loop.spawn(batches(mover));
+        loop.run();
+    }
+    CHECK(thrown([&] {
+              telpher::job job = mover.start(telpher::ops::nop());
+              auto awaiter = job.operator co_await();
+              awaiter.await_suspend(std::noop_coroutine());
+          }) == EINVAL);
+}
+
 void channels(const telpher::device &device) {
     const buffer src = some(8 * 4096, 9);
     buffer dst(src.size());
@@ -206,11 +270,13 @@ int main(int argc, char **argv) try {
             functions(mover);
             jobs(mover);
             coroutines(mover);
+            loops_and_strangers(mover);
         }
         channels(device);
     }
     functions(telpher::mover::cpu("threshold=8k"));
     coroutines(telpher::mover::cpu());
+    loops_and_strangers(telpher::mover::cpu());
     std::printf("%d checks, %d failed\n", checks, failures);
     return failures != 0;
 } catch (const std::exception &error) {

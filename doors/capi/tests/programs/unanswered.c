@@ -41,6 +41,18 @@ int main(int argc, char **argv) {
     /* The handle is still good. */
     CHECK(telpher_channel_quarantined(channel) == 1 && telpher_channel_put(channel, &op, NULL) == 0);
 
+    /* Whoever must have the memory back frees it until that is done: the limit ends it. */
+    telpher_channel *given_up;
+    telpher_device *again;
+    int busy = 0, freed;
+    CHECK(telpher_device_open(&again, argc > 1 ? argv[1] : "hw:wq0.0", NULL) == 0);
+    CHECK(telpher_channel_new(&given_up, again, 0, 4, "deadline=5ms linger=20ms limit=200ms") == 0);
+    CHECK(telpher_channel_put(given_up, &op, NULL) == 0 && telpher_channel_submit(given_up) == 1);
+    while ((freed = telpher_channel_free(given_up)) == -EBUSY)
+        busy++;
+    CHECK(freed == 0 && busy > 0);
+    telpher_device_close(again);
+
     CHECK(telpher_mover_new(&mover, device, "threshold=4k linger=20ms") == 0);
     CHECK(telpher_start(mover, &op, &job) == 0);
     CHECK(telpher_job_wait(job, 0) == 0 && telpher_job_wait(job, 10 * 1000 * 1000) == 0);

@@ -74,6 +74,8 @@ in_both_views! {
     }
 
     fn what_a_device_gets_wrong_libtelpher_gets_right(view: View) {
+        passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "fault=30%"]);
+        passes(view, LIFETIMES, "hw:wq0.0", &["--inject", "retry=30%/burst:5"]);
         passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "retry=30%/burst:5,seed=3"]);
         passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "delay=50us:20%,reorder=20%,seed=5"]);
         passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "status=0x13:5%,seed=9"]);

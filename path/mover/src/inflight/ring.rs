@@ -102,6 +102,8 @@ pub(crate) struct Ring<S, D> {
     fetch: u64,
     /// Oldest position waiting to be sent.
     waiting: u64,
+    /// Positions before this one were told to go; those from `waiting` on found the queue full.
+    told: u64,
     /// Next position to take.
     tail: u64,
     /// Operations that are to be sent again.
@@ -141,6 +143,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             head: 0,
             fetch: 0,
             waiting: 0,
+            told: 0,
             tail: 0,
             again: 0,
             expired: 0,
@@ -212,12 +215,18 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Sends what waits, as far as the queue takes it. Returns how many operations left.
     pub(crate) fn submit(&mut self) -> usize {
-        let mut sent = self.resend();
-        if self.waiting == self.tail {
+        self.told = self.tail;
+        self.resend() + self.send_told()
+    }
+
+    /// Sends what was told to go.
+    fn send_told(&mut self) -> usize {
+        let mut sent = 0;
+        if self.waiting == self.told {
             return sent;
         }
         let deadline = self.policy.deadline.map(|after| self.clock.now().after(after));
-        while self.waiting < self.tail {
+        while self.waiting < self.told {
             let first = self.waiting;
             let len = self.prepare(first);
             if len == 0 {
@@ -245,7 +254,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let most = if self.policy.bursts { self.lane.limits.batch().max(1) } else { 1 };
         // A list does not go around the end of the ring.
         let room =
-            (self.places.len() - self.index(first)).min(usize::try_from(self.tail - first).unwrap_or(usize::MAX));
+            (self.places.len() - self.index(first)).min(usize::try_from(self.told - first).unwrap_or(usize::MAX));
         let most = most.min(room);
         let mut len = 0;
         while len < most {
@@ -355,6 +364,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             self.salvage();
         }
         self.resend();
+        self.send_told();
         if self.policy.deadline.is_some() {
             self.expire();
         }
