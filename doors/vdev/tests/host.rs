@@ -4,7 +4,7 @@
 mod guest;
 
 use guest::{Guest, Scratch, packet, receive};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::net::{SendFlags, SocketAddrUnix};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -307,6 +307,20 @@ fn a_latched_error_makes_every_file_of_the_device_readable() {
         assert!(is_readable(opening.file.as_ref().unwrap()) && host.poll_ready(opening.opened.open));
     }
     assert_eq!(rung.load(Ordering::Relaxed), 1);
+    // Who waits for edges hears the same error again; one of another queue is nobody's here.
+    let edges = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let interest = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&edges, first.file.as_ref().unwrap(), epoll::EventData::new_u64(0), interest).unwrap();
+    let heard = || {
+        let mut events = Vec::with_capacity(1);
+        epoll::wait(&edges, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default())).unwrap()
+    };
+    assert_eq!((heard(), heard()), (1, 0), "what was there before");
+    for (word, events) in [(0x5309, 1), (0x1_5309, 0), (0x5201, 1)] {
+        let report = Report { words: [word, 0, 0, 0, 0, 0, 0, 0], ..report };
+        guest.report(first.opened.open, &report).unwrap();
+        assert_eq!((heard(), heard()), (events, 0), "{word:#x}");
+    }
     // Another address space has nothing to say of this file.
     let stranger = Guest { space: 2, ..guest.clone() };
     assert_eq!(stranger.report(first.opened.open, &report), Err(Errno::PERM));

@@ -34,8 +34,8 @@ pub(super) struct OpenFile {
     pub(super) end: Option<OwnedFd>,
     /// What executes its descriptors here, once a process without the preloaded part has written one.
     pub(super) executor: Mutex<Option<Executor>>,
-    /// The other end has been told that an error waits.
-    told_ready: Mutex<bool>,
+    /// Alarms of the queue by when the other end was last told that an error waits; `None` if it was not.
+    told: Mutex<Option<u64>>,
     /// Held by whoever takes entries out of the lease's trace.
     taking: Mutex<()>,
 }
@@ -66,7 +66,7 @@ impl OpenFile {
             space: AtomicU64::new(caller.space),
             end,
             executor: Mutex::new(None),
-            told_ready: Mutex::new(false),
+            told: Mutex::new(None),
             taking: Mutex::new(()),
         })
     }
@@ -91,12 +91,12 @@ impl OpenFile {
     }
 
     /// Says to whoever polls the file that an error of the device waits: its end becomes readable. It stays so, as with the
-    /// driver, which keeps what the device has latched.
-    pub(super) fn tell_ready(&self) {
+    /// driver, which keeps what the device has latched; but who waits for edges hears each alarm.
+    pub(super) fn tell_ready(&self, alarms: u64) {
         let Some(end) = &self.end else { return };
-        let mut told = lock(&self.told_ready);
-        if !*told {
-            *told = rustix::net::send(end, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok();
+        let mut told = lock(&self.told);
+        if *told != Some(alarms) && rustix::net::send(end, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
+            *told = Some(alarms);
         }
     }
 }

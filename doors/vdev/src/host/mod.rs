@@ -492,7 +492,7 @@ impl Host {
             }
         }
         for file in files.open.values().filter(|file| kernel.poll_ready(file.info.device)) {
-            file.tell_ready();
+            file.tell_ready(kernel.alarms(file.info.device, file.info.wq));
         }
         drop(files);
         let changed = kernel.changed();

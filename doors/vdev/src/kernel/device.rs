@@ -136,6 +136,8 @@ pub(crate) struct Wq {
     pub(crate) generation: u64,
     /// Descriptors waiting, as last told.
     pub(crate) occupancy: u32,
+    /// How often the driver has woken who waits for its errors.
+    pub(crate) alarms: u64,
 }
 
 /// What Reset WQ sets back. Source: K612 `device.c`.
@@ -253,6 +255,7 @@ impl Wq {
             clients: 0,
             generation: 0,
             occupancy: 0,
+            alarms: 0,
         }
     }
 

@@ -7,8 +7,8 @@ use super::tree::Item;
 use super::{Abi, Kernel};
 use crate::tree::{Caller, Errno};
 use std::collections::{BTreeMap, HashMap};
-use telpher_abi::EventLogEntry;
 use telpher_abi::registers::{CommandCode, CommandError};
+use telpher_abi::{EventLogEntry, SwError};
 use telpher_vdev_wire::message::{DEDICATED, Opened, Report, ReportKind};
 
 /// First PASID a program can get.
@@ -282,7 +282,7 @@ impl Kernel {
         let kind = kinds.into_iter().find(|kind| *kind as u32 == report.kind).ok_or(Errno::INVAL)?;
         let [a, b, c, d, ..] = report.words;
         match kind {
-            ReportKind::SwError => self.dsa_mut(id).errors = [a, b, c, d],
+            ReportKind::SwError => self.latch(id, SwError([a, b, c, d])),
             ReportKind::EventLog => {
                 let entry = EventLogEntry(report.words);
                 file.record_faults += u64::from(is_record_fault(entry));
@@ -292,7 +292,7 @@ impl Kernel {
             }
             ReportKind::EventLogFailed => file.record_fault_failures += 1,
             ReportKind::Halted => {
-                self.dsa_mut(id).errors = [a, b, c, d];
+                self.latch(id, SwError([a, b, c, d]));
                 self.dsa(id).silicon.halt();
                 self.notice_halt(id);
             }

@@ -36,6 +36,7 @@ use cpuinfo::Cpus;
 use device::{Dsa, Engine, Group, State, Wq};
 use files::{Files, OpenFile};
 use silicon::Silicon;
+use telpher_abi::SwError;
 use telpher_abi::registers::{DeviceState, WqState};
 use telpher_vdev_wire::message::{Opened, Report};
 use tree::{Content, Item, Tree};
@@ -267,6 +268,14 @@ impl Kernel {
         self.devices.iter().any(|dsa| dsa.number == device && dsa.errors[0] & 1 == 1)
     }
 
+    /// How often who waits for a queue's node has been woken, which poll() answers with the same as before: to an edge-triggered
+    /// epoll(7) each time is an event.
+    #[must_use]
+    pub fn alarms(&self, device: u32, wq: u32) -> u64 {
+        let dsa = self.devices.iter().find(|dsa| dsa.number == device);
+        dsa.and_then(|dsa| dsa.wqs.get(usize::try_from(wq).ok()?)).map_or(0, |wq| wq.alarms)
+    }
+
     /// Every queue: number of its device, its own, whether it takes descriptors. The device's own word counts too: after a
     /// reset of the function it takes none, whatever the driver believes.
     #[must_use]
@@ -318,10 +327,22 @@ impl Kernel {
             dsa.silicon.device().set_pci(control);
         }
         if dsa.silicon.device().state() == DeviceState::Halted && dsa.state != State::Halted {
-            dsa.errors = dsa.silicon.device().sw_error().0;
+            let errors = dsa.silicon.device().sw_error();
+            self.latch(id, errors);
             self.notice_halt(id);
         }
         data.len().min(pci::BYTES.saturating_sub(offset))
+    }
+
+    /// The error interrupt: keeps what the device has latched, and wakes who waits for the queue that it names, or everybody.
+    /// Source: K612 `irq.c`, idxd_misc_thread.
+    fn latch(&mut self, id: Id, errors: SwError) {
+        let dsa = self.dsa_mut(id);
+        dsa.errors = errors.0;
+        let named = errors.wq_index_valid().then(|| usize::from(errors.wq_index()));
+        for (index, wq) in dsa.wqs.iter_mut().enumerate() {
+            wq.alarms += u64::from(named.is_none_or(|named| named == index));
+        }
     }
 
     /// The halt interrupt. The modelled halt asks for a reset of the function, which the driver leaves to people: it forgets
