@@ -60,7 +60,7 @@ fn names(files: &dyn Files, folder: &Path, oddities: &mut Vec<Oddity>) -> Vec<St
 }
 
 /// A number that is digits and nothing else.
-fn whole(digits: &str) -> Option<u32> {
+pub(crate) fn whole(digits: &str) -> Option<u32> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
@@ -76,7 +76,8 @@ fn members(all: &[String], prefix: &str, device: u32) -> Vec<(String, u32)> {
     found
 }
 
-fn path_of(name: &str) -> PathBuf {
+/// Where the bus shows a device, queue, group or engine.
+pub(crate) fn path_of(name: &str) -> PathBuf {
     Path::new(BUS).join("devices").join(name)
 }
 

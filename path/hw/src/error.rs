@@ -13,13 +13,30 @@ pub enum OpenError {
     #[error("'{0}' is not a queue; queues are named like wq0.1 (device 0, queue 1)")]
     Name(String),
     /// The driver is not there.
-    #[error("cannot open {queue}: /sys/bus/dsa is not there, so the idxd driver is not loaded; try `modprobe idxd`")]
+    #[error(
+        "cannot open {queue}: {}",
+        match .source.kind() {
+            io::ErrorKind::NotFound => "/sys/bus/dsa is not there, so the idxd driver is not loaded; try `modprobe idxd`",
+            _ => "/sys/bus/dsa cannot be listed; let this program read /sys (a sandbox, a container or a security module forbids it)",
+        }
+    )]
     NoDriver {
         /// Which.
         queue: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
     },
     /// The device is not there.
-    #[error("cannot open {queue}: the driver has no device {device}{}", known(.present))]
+    #[error(
+        "cannot open {queue}: the driver has no device {device}{}",
+        if .present.is_empty() {
+            "; it has none at all: see whether `lspci -d 8086:` lists an accelerator, which firmware can hide, and dmesg for why \
+                idxd did not take it".into()
+        } else {
+            known(.present)
+        }
+    )]
     NoDevice {
         /// Which.
         queue: String,
@@ -66,7 +83,10 @@ pub enum OpenError {
         device: String,
     },
     /// The queue is the kernel's, or nobody's.
-    #[error("cannot open {queue}: its type is {queue_type}; only queues of type user are for programs")]
+    #[error(
+        "cannot open {queue}: its type is {queue_type}; only queues of type user are for programs: disable it, set its type and \
+         name, and enable it again, for example with accel-config"
+    )]
     Type {
         /// Which.
         queue: String,

@@ -14,6 +14,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-hw is for x86-64 Linux: the device's driver and its instructions exist nowhere else");
 
+mod alarm;
 mod attribute;
 mod cpuid;
 mod discover;

@@ -1,6 +1,6 @@
 //! A queue's name becomes a portal.
 
-use crate::discover::{BUS, discover, discover_device};
+use crate::discover::{BUS, discover, discover_device, whole};
 use crate::error::OpenError;
 use crate::files::{Files, Live};
 use crate::health::Evidence;
@@ -54,8 +54,8 @@ fn open_on(files: &Live, tokens: Tokens, queue: &str) -> Result<Arc<dyn Portal>,
     // Nobody who offers shall ever be made to wait.
     let node = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
     let node = node.map_err(|source| opening(path.clone(), source))?;
+    let (way, unmapped) = way(&node, info.mode, tokens);
     let node = Node::new(node);
-    let (way, unmapped) = way(node.file(), info.mode, tokens);
     let maps = matches!(way, Way::Posted(..) | Way::Deferred(..));
     let evidence = Evidence::of(files, &device, &queue);
     let portal = HwPortal::new(info, way, tokens.waitpkg, Some(node), evidence);
@@ -101,17 +101,12 @@ fn takes_batches(portal: &HwPortal) -> bool {
 
 /// The queue as the driver describes it.
 fn find(files: &dyn Files, name: &str) -> Result<(Device, Queue), OpenError> {
-    let number = |text: &str| -> Option<u32> {
-        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-    };
-    let of = name.strip_prefix("wq").and_then(|rest| rest.split_once('.')).and_then(|(device, queue)| {
-        number(queue)?;
-        number(device)
-    });
+    let of = name.strip_prefix("wq").and_then(|rest| rest.split_once('.'));
+    let of = of.and_then(|(device, queue)| whole(queue).and(whole(device)));
     let of = of.ok_or_else(|| OpenError::Name(name.into()))?;
     let queue = name.to_owned();
-    if files.list(Path::new(BUS)).is_err() {
-        return Err(OpenError::NoDriver { queue });
+    if let Err(source) = files.list(Path::new(BUS)) {
+        return Err(OpenError::NoDriver { queue, source });
     }
     let Some(device) = discover_device(files, of) else {
         let present = discover(files).devices.into_iter().map(|device| device.name).collect();

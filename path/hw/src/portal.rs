@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offer ─► this process'? still open? ─► slot ─► SFENCE ─► MOVDIR64B | ENQCMD      or write()
-//! health ─► the driver's attributes ─► stopped? then the portal is taken away and the file closed, which drains
+//! health ─► the driver's attributes ─► stopped, or one lost? then the portal is taken away and the file closed, which drains
 //! ```
 #![allow(unsafe_code, reason = "the promise of an executor; calls the submission instructions on a mapped page")]
 
@@ -11,6 +11,7 @@ use crate::node::Node;
 use crate::page::Page;
 use crate::submit::{Enqcmd, Movdir64b, rehearse};
 use crate::wait::Waitpkg;
+use std::fs::File;
 use std::hint::spin_loop;
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -75,8 +76,10 @@ impl HwPortal {
         HwPortal { info, way, waits, node, evidence, opened_in, closed, refused, stopped: OnceLock::new() }
     }
 
-    /// The same with other properties, as the queue has turned out to have them.
+    /// The same with other properties, as the queue has turned out to have them. The trials are over: what the device reports
+    /// from here on is news.
     pub(crate) fn with_info(self, info: QueueInfo) -> Self {
+        self.node.iter().for_each(Node::listen);
         HwPortal { info, ..self }
     }
 
@@ -104,9 +107,10 @@ impl HwPortal {
 
     /// Lets the driver submit. Nothing is taken unless all 64 bytes are.
     fn call(&self, submission: &Submission) -> io::Result<Offer> {
-        let Some(mut node) = self.node.as_ref().map(Node::file) else { return Ok(Offer::Retry) };
         let descriptor = submission.descriptor();
-        match node.write(&descriptor.to_bytes()) {
+        let write = |mut file: &File| file.write(&descriptor.to_bytes());
+        let Some(written) = self.node.as_ref().and_then(|node| node.call(write)) else { return Ok(Offer::Retry) };
+        match written {
             Ok(64) => Ok(Offer::Taken),
             Ok(_) => Ok(Offer::Retry),
             Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
@@ -124,15 +128,22 @@ impl HwPortal {
         }
     }
 
-    /// Why the queue works no more, if anything says so.
+    /// Why the queue works no more, or cannot be relied on, if anything says so.
     fn why_stopped(&self) -> Option<String> {
-        self.evidence.stopped().or_else(|| match self.refused.load(Ordering::Relaxed) {
+        let refused = || match self.refused.load(Ordering::Relaxed) {
             0 => None,
             errno => {
                 let error = io::Error::from_raw_os_error(errno);
                 Some(format!("the driver refuses what is written to {}: {error}", self.info.name))
             }
-        })
+        };
+        let lost = || self.is_alarmed().then(|| self.evidence.lost(&self.info)).flatten();
+        self.evidence.stopped().or_else(refused).or_else(lost)
+    }
+
+    /// True once the device has reported an error of this queue, or of none in particular, since it was opened.
+    fn is_alarmed(&self) -> bool {
+        self.node.as_ref().is_some_and(Node::is_alarmed)
     }
 
     /// Stops it for this reason, if it can be made certain.
@@ -201,7 +212,11 @@ unsafe impl Portal for HwPortal {
 
     fn retire(&self) -> Health {
         match self.health() {
-            Health::Working => self.stop(format!("{} left a descriptor unanswered and was given up", self.info.name)),
+            Health::Working => {
+                let name = &self.info.name;
+                let error = if self.is_alarmed() { self.evidence.error("its device's") } else { String::new() };
+                self.stop(format!("{name} left a descriptor unanswered and was given up{error}"))
+            }
             stopped => stopped,
         }
     }

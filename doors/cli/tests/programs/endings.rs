@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 use telpher_mover::{Mover, Outcome, Policy, Threshold, Via, Wait};
+use telpher_portal::Health;
 
 /// A mover over both queues.
 fn mover(policy: Policy) -> Mover {
@@ -58,6 +59,38 @@ pub(crate) fn halted_at_work() {
     }
     assert!(vias.contains(&Via::Device) && vias.contains(&Via::Cpu), "{vias:?}");
     assert_eq!((mover.quarantined(), mover.orphaned()), (0, 0));
+}
+
+/// Two movers that each believe a dedicated queue to be theirs alone: what it drops is noticed by the device's report, and not by
+/// a limit, which is beyond the test's.
+pub(crate) fn overfilled() {
+    let portal = open(DEDICATED);
+    let policy = || Policy { threshold: Threshold::all(0), limit: Duration::from_secs(86_400), ..Policy::default() };
+    let movers = [(); 2].map(|()| Mover::new([portal.clone()], policy()));
+    let len = 2 << 20;
+    // Whether more come than the device has dispatched by then is up to the system's scheduler, and nearly always so.
+    let why = (0..100).find_map(|_| {
+        // Made before, so that they come faster than any device copies them.
+        let buffers: Vec<_> = (0..32).map(|i| (pattern(len, i), vec![1; len])).collect();
+        let jobs = buffers.into_iter().zip(movers.iter().cycle()).map(|((src, dst), mover)| mover.copy(src, dst));
+        let jobs: Vec<_> = jobs.collect::<Vec<_>>().into_iter().map(telpher_mover::Job::wait).collect();
+        assert!(jobs.iter().all(|done| done.result == Ok(Outcome::Done) && done.buffers.0 == done.buffers.1));
+        match portal.health() {
+            Health::Working => None,
+            Health::Stopped(why) => {
+                assert!(jobs.iter().any(|done| done.via != Via::Device), "what was dropped has a record");
+                Some(why)
+            }
+        }
+    });
+    assert_eq!(why.as_deref(), Some("wq0.1 was given more than the 16 descriptors it has room for, and lost one"));
+    assert!(movers.iter().all(|mover| (mover.quarantined(), mover.orphaned()) == (0, 0)));
+    // The error stays to be read, and is none of whoever opens the queue next.
+    drop((movers, portal));
+    let next = open(DEDICATED);
+    assert_eq!(next.health(), Health::Working);
+    let mover = Mover::new([next], policy());
+    assert_eq!(mover.copy(pattern(len, 1), vec![0; len]).wait().via, Via::Device);
 }
 
 /// Every way to wait.

@@ -39,6 +39,7 @@ const CASES: &[(&str, fn())] = &[
     ("forked_at_work", endings::forked_at_work),
     ("signalled", endings::signalled),
     ("exits_at_work", endings::exits_at_work),
+    ("overfilled", endings::overfilled),
 ];
 
 /// Also the program: with a case in its environment it acts that.
@@ -167,6 +168,14 @@ in_both_views! {
     fn a_thread_panics_and_the_process_exits_with_work_in_flight(view: View) {
         on_two_queues(view, &[], "exits_at_work");
         on_two_queues(view, &["--runner", "threaded"], "exits_at_work");
+    }
+
+    fn what_an_overfull_dedicated_queue_drops_is_noticed_and_done_by_the_cpu(view: View) {
+        on_two_queues(view, &["--runner", "threaded"], "overfilled");
+        // In a namespace the host executes at once what is written.
+        if view == View::Preload {
+            on_two_queues(view, &["--runner", "threaded", "--no-rawio"], "overfilled");
+        }
     }
 
     fn the_drivers_tree_of_every_kernel_is_read(view: View) {

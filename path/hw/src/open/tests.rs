@@ -109,6 +109,19 @@ fn device(pipe: &Path, status: Status) -> JoinHandle<u32> {
     })
 }
 
+/// Plays a device that answers the trial and leaves the rest in the pipe, whose end it gives back.
+fn answers_once(pipe: &Path) -> JoinHandle<File> {
+    let held = File::options().read(true).write(true).open(pipe).unwrap();
+    let mut reader = File::open(pipe).unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 64];
+        reader.read_exact(&mut bytes).unwrap();
+        drop(held);
+        complete(&Descriptor::from_bytes(&bytes), Status::Success);
+        reader
+    })
+}
+
 fn complete(descriptor: &Descriptor, status: Status) {
     let record = usize::try_from(descriptor.completion_address()).unwrap();
     // SAFETY: whoever vouched for the descriptor keeps its record until it is written, and reads it as atomics.
@@ -208,15 +221,23 @@ fn what_the_driver_refuses_for_good_is_not_lost_in_retries() {
     assert!(matches!(portal.health(), Health::Stopped(why) if why.contains("Bad file descriptor")));
 }
 
+/// What is there and no folder cannot be listed, as what may not be read.
+fn forbid_the_bus(tree: &Tree) {
+    fs::remove_dir_all(tree.0.join("sys/bus/dsa")).unwrap();
+    fs::write(tree.0.join("sys/bus/dsa"), []).unwrap();
+}
+
 #[test]
 fn every_fact_that_keeps_a_queue_from_working_has_its_sentence() {
     type Case = (fn(&Tree), &'static str, &'static str);
-    let cases: [Case; 14] = [
+    let cases: [Case; 16] = [
         (|_| {}, "wq0", "queues are named like wq0.1"),
         (|_| {}, "wq0.-1", "queues are named like wq0.1"),
         (|_| {}, "wq3.0", "no device dsa3; there is dsa0"),
         (|_| {}, "wq0.7", "dsa0 has no such queue; there are wq0.0, wq0.1"),
         (|tree| fs::remove_dir_all(tree.0.join("sys")).unwrap(), "wq0.0", "modprobe idxd"),
+        (forbid_the_bus, "wq0.0", "/sys/bus/dsa cannot be listed; let this program read /sys"),
+        (|tree| fs::remove_dir_all(tree.attribute("dsa0")).unwrap(), "wq0.0", "no device dsa0; it has none at all: "),
         (|tree| tree.set("dsa0/state", "disabled"), "wq0.0", "dsa0 is disabled; configure and enable it"),
         (|tree| tree.set("dsa0/state", "halted"), "wq0.0", "dsa0 is halted; it has to be reset"),
         (|tree| tree.set("dsa0/pasid_enabled", "0"), "wq0.0", "dsa0 works without PASIDs"),
@@ -322,6 +343,59 @@ fn a_stopped_queue_is_closed_before_it_is_said_and_stays_stopped() {
         // SAFETY: a No-op without a record names nothing.
         let nop = unsafe { Submission::vouch(Descriptor::nop()) };
         assert_eq!(portal.offer(&nop), Offer::Retry);
+    }
+}
+
+/// SWERROR with this low dword, as the driver shows it.
+fn errors(low: u32) -> String {
+    format!("{}{low:08x}", "00000000,".repeat(7))
+}
+
+#[test]
+fn an_error_reported_in_use_is_an_end_only_if_it_says_that_something_of_ours_vanished() {
+    let cases = [
+        // Full; another queue's; not valid.
+        ("wq0.1", 0x0001_5309, Some("wq0.1 was given more than the 16 descriptors it has room for, and lost one")),
+        ("wq0.1", 0x0000_5309, None),
+        ("wq0.1", 0x0001_5308, None),
+        // A record that cannot be written: of a descriptor; of a member, whose Batch tells; of somebody's on a shared queue.
+        (
+            "wq0.1",
+            0x0001_1a0d,
+            Some("wq0.1 lost a descriptor; its device's error register says: page fault on the completion"),
+        ),
+        ("wq0.1", 0x0001_1b0d, Some("32-byte aligned")),
+        ("wq0.1", 0x0001_1a1d, None),
+        ("wq0.0", 0x0000_1a0d, None),
+        // A descriptor that wanted no record.
+        ("wq0.1", 0x0001_120d, None),
+        // The device was reset in between; a command of the driver's went wrong.
+        ("wq0.0", 0x0000_5101, Some("dsa0 has halted and was reset since wq0.0 was opened")),
+        ("wq0.0", 0x0000_5201, None),
+    ];
+    for (queue, low, part) in cases {
+        let tree = Tree::new();
+        let device = answers_once(&tree.pipe(queue));
+        // An error of before stays to be read and is none of ours, also if it says the same.
+        tree.set("dsa0/errors", &errors(low));
+        let portal = tree.open(queue).unwrap();
+        let mut node = device.join().unwrap();
+        assert_eq!(portal.health(), Health::Working, "{low:#x} was there before");
+        // A pipe becomes readable once it was written to, as a node once an error was reported.
+        // SAFETY: a No-op without a record names nothing.
+        let nop = unsafe { Submission::vouch(Descriptor::nop()) };
+        assert_eq!(portal.offer(&nop), Offer::Taken);
+        match (portal.health(), part) {
+            (Health::Working, None) => {
+                let Health::Stopped(why) = portal.retire() else { panic!("a pipe can be closed") };
+                let tells = why.contains("given up; its device's error register says: ");
+                assert_eq!(tells, low & 1 == 1, "{low:#x}: {why}");
+            }
+            (Health::Stopped(why), Some(part)) => assert!(why.contains(part), "{low:#x}: '{why}' has no '{part}'"),
+            (answer, _) => panic!("{queue}, {low:#x}: {answer:?}"),
+        }
+        // Either way the file is closed, and the driver would have drained the queue.
+        assert_eq!(node.read_to_end(&mut Vec::new()).unwrap(), 64);
     }
 }
 
