@@ -8,12 +8,12 @@ use telpher_abi::{Opcode, Status};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// Two buffers that must have the same length do not.
-    #[error("buffers of {first} and {second} bytes must be equally long")]
+    /// Two buffers, or a buffer and a range of it, do not fit together.
+    #[error("lengths of {first} and {second} bytes do not fit together")]
     Lengths {
-        /// Bytes of the first buffer.
+        /// Bytes of the first buffer, or needed.
         first: u64,
-        /// Bytes of the other one.
+        /// Bytes of the other one, or of the end of the range.
         second: u64,
     },
     /// A buffer's length is not a multiple of the operation's unit.

@@ -27,7 +27,7 @@ fn a_job_gives_its_buffers_back_whether_it_is_awaited_or_waited_for() {
     let done = block_on(mover.copy(vec![8; 100], vec![0; 100]), 10).expect("the device is inline");
     assert_eq!(done.into_parts(), (Ok(Outcome::Done), vec![8; 100], vec![8; 100]));
     let (result, src, dst) = mover.copy(vec![8; 100], vec![0; 99]).wait().into_parts();
-    assert_eq!(result.unwrap_err().to_string(), "buffers of 100 and 99 bytes must be equally long");
+    assert_eq!(result.unwrap_err().to_string(), "lengths of 100 and 99 bytes do not fit together");
     assert_eq!((src.len(), dst.len()), (100, 99));
 }
 
@@ -198,6 +198,6 @@ fn small_operations_never_see_a_device() {
     assert_eq!((dst == src, device.state().taken.len()), (true, 2));
     assert_eq!(
         mover.copy_slices(&[1; 3], &mut [0; 4]).unwrap_err().to_string(),
-        "buffers of 3 and 4 bytes must be equally long"
+        "lengths of 3 and 4 bytes do not fit together"
     );
 }

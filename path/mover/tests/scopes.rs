@@ -88,7 +88,7 @@ fn lengths_that_differ_are_told() {
     let mover = Mover::cpu();
     let (a, mut b) = ([0; 4], [0; 5]);
     let result = mover.scope(|scope| scope.copy(&a, &mut b).wait().result);
-    assert_eq!(result.unwrap_err().to_string(), "buffers of 4 and 5 bytes must be equally long");
+    assert_eq!(result.unwrap_err().to_string(), "lengths of 4 and 5 bytes do not fit together");
 }
 
 #[test]
