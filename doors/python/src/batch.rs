@@ -70,8 +70,15 @@ macro_rules! batch_methods {
                 self.add(|batch| batch.apply_delta(record, dst, size))
             }
 
-            /// The next operation, and so everything after it, begins only when every one before has succeeded; if one did not,
-            /// the rest fails as abandoned.
+            /// Adds a comparison whose unexpected outcome counts as a failure at the next fence: `difference` tells whether the
+            /// buffers are expected to differ. Its result is the comparison's all the same.
+            #[pyo3(signature = (a, b, *, difference=false))]
+            fn compare_expecting(&self, a: View, b: View, difference: bool) -> PyResult<usize> {
+                self.add(|batch| batch.compare_expecting(a, b, difference))
+            }
+
+            /// The next operation, and so everything after it, begins only when every one before has succeeded; if one did not
+            /// (a failure, an outcome that `compare_expecting` did not expect, a DIF mismatch), the rest fails as abandoned.
             fn fence(&self) -> PyResult<()> {
                 let mut begun = self.lock();
                 let begun = begun.as_mut().ok_or_else(|| PyValueError::new_err("this batch was submitted"))?;
@@ -89,6 +96,13 @@ macro_rules! batch_methods {
 
             fn __len__(&self) -> usize {
                 self.lock().as_ref().map_or(0, |begun| begun.takers.len())
+            }
+
+            fn __repr__(&self) -> String {
+                match &*self.lock() {
+                    Some(begun) => format!("<telpher.Batch of {} operations>", begun.takers.len()),
+                    None => "<telpher.Batch, submitted>".to_owned(),
+                }
             }
 
             $(

@@ -1,13 +1,13 @@
 //! An operation under way, and how a Python thread or task waits for it.
 
-use crate::error::{Error, raised};
+use crate::error::{Error, raised, told};
 use crate::result::{Ended, via};
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use telpher_mover::{BatchDone, BatchJob, Done, JobError, Key};
+use telpher_mover::{BatchDone, BatchJob, Done, Key};
 
 /// How long a wait goes on before it looks whether a signal has come, so that Ctrl-C is heard.
 /// Source: assumed; shorter than anybody notices, longer than nearly every job.
@@ -15,21 +15,28 @@ const SLICE: Duration = Duration::from_millis(20);
 
 /// A job of any operation.
 pub(crate) trait Flying: Send {
+    /// Takes a step, without waiting; true if it has ended.
+    fn step(&mut self) -> bool;
+
     /// Waits for at most so long; true if it has ended.
     fn within(&mut self, at_most: Duration) -> bool;
 
-    /// What it came to; only after `within` was true.
-    fn ended(self: Box<Self>) -> Vec<Ended>;
+    /// What it came to; only after it has ended.
+    fn ended(self: Box<Self>) -> Arc<[Ended]>;
 }
 
 impl<B: Send + 'static> Flying for telpher_mover::Job<B> {
+    fn step(&mut self) -> bool {
+        self.is_done()
+    }
+
     fn within(&mut self, at_most: Duration) -> bool {
         self.wait_for(at_most)
     }
 
-    fn ended(self: Box<Self>) -> Vec<Ended> {
+    fn ended(self: Box<Self>) -> Arc<[Ended]> {
         let Done { result, via, .. } = self.wait();
-        vec![Ended { result, via }]
+        Arc::new([Ended { result, via }])
     }
 }
 
@@ -51,11 +58,15 @@ pub(crate) struct Members {
 }
 
 impl Flying for Members {
+    fn step(&mut self) -> bool {
+        self.job.is_done()
+    }
+
     fn within(&mut self, at_most: Duration) -> bool {
         self.job.wait_for(at_most)
     }
 
-    fn ended(self: Box<Self>) -> Vec<Ended> {
+    fn ended(self: Box<Self>) -> Arc<[Ended]> {
         let mut done = self.job.wait();
         self.takers.into_iter().map(|taker| taker(&mut done)).collect()
     }
@@ -63,7 +74,16 @@ impl Flying for Members {
 
 enum State {
     Flying(Box<dyn Flying>),
-    Ended(Vec<Ended>),
+    /// Shared, so that nobody holds the lock while Python objects are made of it: that may run any code, this job's methods too.
+    Ended(Arc<[Ended]>),
+    /// Another thread waits for it.
+    Lent,
+}
+
+/// What a look at a job found.
+enum Look {
+    UnderWay,
+    Ended(Arc<[Ended]>),
     /// Another thread waits for it.
     Lent,
 }
@@ -88,54 +108,69 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks for at most so long; true if it has ended. Nobody holds the lock while the interpreter is let go.
-    fn look(&self, py: Python<'_>, at_most: Duration) -> PyResult<bool> {
+    /// Looks for at most so long, or takes a step; what it came to, if it has ended. Nobody holds the lock while the interpreter is
+    /// let go.
+    fn look(&self, py: Python<'_>, at_most: Option<Duration>) -> Look {
         // A statement of its own: in the match the guard would live on.
         let state = std::mem::replace(&mut *self.lock(), State::Lent);
         let mut flying = match state {
             State::Flying(flying) => flying,
-            State::Lent => {
-                return Err(Error::new_err("another thread waits for this job; a job has one waiter at a time"));
-            }
-            ended @ State::Ended(_) => {
-                *self.lock() = ended;
-                return Ok(true);
+            State::Lent => return Look::Lent,
+            State::Ended(ended) => {
+                *self.lock() = State::Ended(Arc::clone(&ended));
+                return Look::Ended(ended);
             }
         };
-        let done = if at_most.is_zero() { flying.within(at_most) } else { py.detach(|| flying.within(at_most)) };
-        *self.lock() = if done { State::Ended(flying.ended()) } else { State::Flying(flying) };
-        Ok(done)
+        let done = match at_most {
+            None => flying.step(),
+            Some(at_most) => py.detach(|| flying.within(at_most)),
+        };
+        if !done {
+            *self.lock() = State::Flying(flying);
+            return Look::UnderWay;
+        }
+        let ended = flying.ended();
+        *self.lock() = State::Ended(Arc::clone(&ended));
+        Look::Ended(ended)
+    }
+
+    /// What it came to, if it has ended; one step otherwise.
+    fn peek(&self, py: Python<'_>) -> Option<Arc<[Ended]>> {
+        match self.look(py, None) {
+            Look::Ended(ended) => Some(ended),
+            Look::UnderWay | Look::Lent => None,
+        }
     }
 
     /// Waits, hearing signals, until it has ended or the time is over.
-    pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<bool> {
-        if self.look(py, Duration::ZERO)? {
-            return Ok(true);
-        }
+    fn wait(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Arc<[Ended]>>> {
         let start = Instant::now();
+        let mut at_most = None;
         loop {
-            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
-            if self.look(py, left.map_or(SLICE, |left| left.min(SLICE)))? {
-                return Ok(true);
+            match self.look(py, at_most) {
+                Look::Ended(ended) => return Ok(Some(ended)),
+                Look::UnderWay => {}
+                Look::Lent => {
+                    return Err(Error::new_err("another thread waits for this job; a job has one waiter at a time"));
+                }
             }
             py.check_signals()?;
+            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Ok(false);
+                return Ok(None);
             }
+            at_most = Some(left.map_or(SLICE, |left| left.min(SLICE)));
         }
     }
 
     /// Waits to the end and gives the value.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.wait(py, None)?;
-        self.value(py)
+        let ended = self.wait(py, None)?.expect("a wait without end has one only when the job has");
+        self.value(py, &ended)
     }
 
-    fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let State::Ended(ended) = &*self.lock() else {
-            return Err(Error::new_err("another thread waits for this job; a job has one waiter at a time"));
-        };
-        match (ended.as_slice(), self.many) {
+    fn value(&self, py: Python<'_>, ended: &[Ended]) -> PyResult<Py<PyAny>> {
+        match (ended, self.many) {
             ([one], false) => one.value(py),
             (members, _) => {
                 let values = members.iter().map(|member| match &member.result {
@@ -152,20 +187,21 @@ impl Job {
 #[pymethods]
 impl Job {
     /// True if it has ended; lets it take one step otherwise. Never blocks.
-    fn done(&self, py: Python<'_>) -> PyResult<bool> {
-        self.look(py, Duration::ZERO)
+    fn done(&self, py: Python<'_>) -> bool {
+        self.peek(py).is_some()
     }
 
     /// Waits for the result, at most `timeout` seconds if given, and returns or raises it. Other threads run meanwhile, and
-    /// signals are heard. After a `TimeoutError` the job is still under way and may be waited for again.
+    /// signals are heard. After a `TimeoutError` the job is still under way and may be waited for again. One thread at a time
+    /// may wait; a second is told so by `Error`.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let timeout = timeout
             .map(Duration::try_from_secs_f64)
             .transpose()
             .map_err(|_| PyValueError::new_err("a timeout is a number of seconds, 0 or more"))?;
-        if self.wait(py, timeout)? {
-            return self.value(py);
+        if let Some(ended) = self.wait(py, timeout)? {
+            return self.value(py, &ended);
         }
         let after = timeout.unwrap_or_default();
         Err(PyTimeoutError::new_err(format!("not done within {after:?}; the job is still under way")))
@@ -174,9 +210,8 @@ impl Job {
     /// Who did the work: "cpu", "device", or "both"; `None` while it is under way; of a batch, a tuple.
     #[getter]
     fn via(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.look(py, Duration::ZERO)?;
-        let State::Ended(ended) = &*self.lock() else { return Ok(py.None()) };
-        Ok(match (ended.as_slice(), self.many) {
+        let Some(ended) = self.peek(py) else { return Ok(py.None()) };
+        Ok(match (&*ended, self.many) {
             ([one], false) => via(one.via).into_pyobject(py)?.into_any().unbind(),
             (members, _) => PyTuple::new(py, members.iter().map(|member| via(member.via)))?.into_any().unbind(),
         })
@@ -187,18 +222,12 @@ impl Job {
         drive.call1((slf,))?.call_method0("__await__")
     }
 
-    fn __repr__(&self) -> String {
-        let state = match &*self.lock() {
-            State::Flying(_) | State::Lent => "under way".to_owned(),
-            State::Ended(ended) => match ended.iter().find_map(|one| one.result.as_ref().err()) {
-                None => "done".to_owned(),
-                Some(error) => told(error),
-            },
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let failed = |ended: &[Ended]| ended.iter().find_map(|one| one.result.as_ref().err().map(|error| told(error)));
+        let state = match self.peek(py) {
+            None => "under way".to_owned(),
+            Some(ended) => failed(&ended).unwrap_or_else(|| "done".to_owned()),
         };
         format!("<telpher.Job: {state}>")
     }
-}
-
-fn told(error: &JobError) -> String {
-    crate::error::told(error)
 }

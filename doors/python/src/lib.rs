@@ -14,12 +14,28 @@ mod operations;
 mod result;
 mod view;
 
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
+use std::sync::OnceLock;
+
+/// The first interpreter's `sys` module, by which it is known again.
+static HOME: OnceLock<usize> = OnceLock::new();
+
+/// Refuses every interpreter of the process but the first. Buffers are given back by whichever thread sees their jobs end, and such a
+/// thread attaches to the main interpreter, whoever lent them.
+fn stay_at_home(py: Python<'_>) -> PyResult<()> {
+    let here = py.import("sys")?.as_ptr().addr();
+    if *HOME.get_or_init(|| here) == here {
+        return Ok(());
+    }
+    Err(PyImportError::new_err("telpher serves one interpreter of a process, and another one has imported it already"))
+}
 
 /// Move and transform memory without the CPU.
 #[pymodule(gil_used = true)]
 fn _telpher(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    stay_at_home(py)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SETTINGS", mover::settings(py)?)?;
     module.add("Error", py.get_type::<error::Error>())?;

@@ -47,13 +47,19 @@ static OPEN: Mutex<Vec<Weak<Opening>>> = Mutex::new(Vec::new());
 #[pyfunction]
 pub(crate) fn _close_all(py: Python<'_>) {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
-    py.detach(|| open.iter().filter_map(Weak::upgrade).for_each(|mover| close(&mover)));
+    open.iter().filter_map(Weak::upgrade).for_each(|mover| close(py, &mover));
 }
 
-fn close(mover: &Opening) {
-    // Taken out first: nobody holds the lock while jobs are waited for.
+/// Lets the interpreter go for the end, which waits for jobs that were dropped, but not for the lock: a fork would find it held.
+fn close(py: Python<'_>, mover: &Opening) {
     let mover = mover.lock().unwrap_or_else(PoisonError::into_inner).take();
-    drop(mover);
+    py.detach(|| drop(mover));
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        Python::try_attach(|py| close(py, &self.mover));
+    }
 }
 
 impl Mover {
@@ -182,7 +188,7 @@ macro_rules! mover_methods {
             /// Lets go of the queues. Jobs under way end by themselves; those nobody waits for any more are waited for, as long as
             /// the setting `linger` says. A closed mover begins nothing.
             fn close(&self, py: Python<'_>) {
-                py.detach(|| close(&self.mover));
+                close(py, &self.mover);
             }
 
             /// True once it is closed.

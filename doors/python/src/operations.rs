@@ -1,8 +1,10 @@
 //! The operations: one list for the three fronts, `Mover.crc`, `Mover.crc_async` and `Batch.crc`. Copy stands apart, because its
 //! buffers may overlap.
 
-use pyo3::exceptions::PyValueError;
+use crate::view::View;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use telpher_mem::StableBuf;
 
 /// Calls a macro with the list: names, arguments, their signature in Python, what is read and written, and the call in Rust,
 /// which a mover and a batch understand alike.
@@ -13,8 +15,8 @@ macro_rules! operations {
             copy_within, copy_within_async (dst: ViewMut, start: usize, length: usize, to: usize)
                 = (dst, start, length, to), reads [], writes [dst],
                 |front| front.copy_within(dst, start..start.saturating_add(length), to);
-            /// Fills the buffer with a pattern: a byte from 0 to 255 as in `memset`, or 1, 2, 4, 8 or 16 bytes repeated, the last
-            /// time cut off where the buffer ends.
+            /// Fills the buffer with a pattern: a byte from 0 to 255 as in `memset`, or 1, 2, 4, 8 or 16 bytes (anything that has
+            /// a buffer) repeated, the last time cut off where the buffer ends. Zero, if left out.
             fill, fill_async (dst: ViewMut, pattern: Pattern)
                 = (dst, pattern=Pattern([0; 2])), reads [], writes [dst],
                 |front| front.fill16(dst, pattern.0);
@@ -23,7 +25,8 @@ macro_rules! operations {
             compare, compare_async (a: View, b: View)
                 = (a, b), reads [a, b], writes [],
                 |front| front.compare(a, b);
-            /// The offset of the first byte that differs from the repeated pattern (a byte, or 1, 2, 4 or 8 bytes), or `None`.
+            /// The offset of the first byte that differs from the repeated pattern (a byte, or 1, 2, 4 or 8 bytes; zero, if left
+            /// out), or `None`.
             compare_pattern, compare_pattern_async (src: View, pattern: ShortPattern)
                 = (src, pattern=ShortPattern(0)), reads [src], writes [],
                 |front| front.compare_pattern(src, pattern.0);
@@ -83,18 +86,27 @@ pub(crate) struct ShortPattern(pub(crate) u64);
 
 /// A byte as in `memset`, or so many bytes repeated.
 fn repeated<const N: usize>(object: &Borrowed<'_, '_, PyAny>) -> PyResult<[u8; N]> {
-    let lengths: Vec<String> = (0..=N.ilog2()).map(|power| (1_u32 << power).to_string()).collect();
-    let wrong = || {
+    let accepted = || {
+        let lengths: Vec<String> = (0..=N.ilog2()).map(|power| (1_u32 << power).to_string()).collect();
         let (last, first) = lengths.split_last().expect("there is a length of 1");
-        PyValueError::new_err(format!("a pattern is an int from 0 to 255, or {} or {last} bytes", first.join(", ")))
+        format!("a pattern is an int from 0 to 255, or {} or {last} bytes", first.join(", "))
     };
-    let bytes = match object.extract::<u8>() {
-        Ok(byte) => vec![byte],
-        Err(_) => object.extract::<Vec<u8>>().map_err(|_| wrong())?,
-    };
-    if bytes.len() > N || !bytes.len().is_power_of_two() {
-        return Err(wrong());
+    match object.extract::<u8>() {
+        Ok(byte) => return Ok([byte; N]),
+        // An int, NumPy's too, which otherwise has bytes.
+        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            return Err(PyValueError::new_err(accepted()));
+        }
+        Err(_) => {}
     }
+    let bytes = object.extract::<View>().map_err(|error| match error.is_instance_of::<PyTypeError>(object.py()) {
+        true => PyTypeError::new_err(accepted()),
+        false => error,
+    })?;
+    if bytes.len() > N || !bytes.len().is_power_of_two() {
+        return Err(PyValueError::new_err(accepted()));
+    }
+    let bytes = bytes.to_vec();
     Ok(std::array::from_fn(|at| bytes[at % bytes.len()]))
 }
 

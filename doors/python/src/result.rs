@@ -63,7 +63,7 @@ impl DifFound {
     fn __repr__(&self) -> String {
         match self.at {
             None => "DifResult(ok=True)".to_owned(),
-            Some(at) => format!("DifResult(ok=False, at={at}, what={:?})", self.what),
+            Some(at) => format!("DifResult(ok=False, at={at}, what=['{}'])", self.what.join("', '")),
         }
     }
 }

@@ -1,19 +1,81 @@
 //! A Python object's bytes for the time of an operation: the buffer protocol's own lock holds them in place.
 #![allow(unsafe_code, reason = "promises what the buffer protocol guarantees: bytes that stay while the view is held")]
 
-use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyException, PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
+use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use telpher_mem::{StableBuf, StableBufMut};
 
-/// Bytes to read. While it is held, the exporter neither moves, resizes nor frees them (PEP 3118).
-#[derive(Debug)]
-pub(crate) struct View(PyUntypedBuffer);
+/// A buffer that an exporter holds in place: it neither moves, resizes nor frees the bytes until this is dropped (PEP 3118).
+/// The words stay where they were filled in, because an exporter may point into them.
+struct Held(Box<ffi::Py_buffer>);
+
+// SAFETY: elsewhere only address and length are read; the release attaches to the interpreter first.
+unsafe impl Send for Held {}
+
+impl Held {
+    fn get(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Self> {
+        // SAFETY: the object lives as long as the borrow.
+        if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+            let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+            return Err(PyTypeError::new_err(format!(
+                "bytes, bytearray, memoryview or an array is needed, not {kind}"
+            )));
+        }
+        let mut words = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
+        // SAFETY: the object has a buffer; the words are ours and writable.
+        if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), words.as_mut_ptr(), flags) } != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        // SAFETY: the exporter has filled them in. From here on they are released however this ends.
+        let held = Held(unsafe { words.assume_init() });
+        // SAFETY: filled in and not released.
+        if unsafe { ffi::PyBuffer_IsContiguous(&raw const *held.0, b'C' as c_char) } == 0 {
+            return Err(PyBufferError::new_err(
+                "the buffer's elements do not lie one after the other in C order; numpy.ascontiguousarray makes a copy that \
+                 does (of an array in Fortran order the transpose, .T, does already)",
+            ));
+        }
+        // SAFETY: null, or a string that lives as long as the buffer is held.
+        if !held.0.format.is_null() && has_references(unsafe { CStr::from_ptr(held.0.format) }) {
+            return Err(PyTypeError::new_err(
+                "the array's elements are references to Python objects, which must not be moved as bytes",
+            ));
+        }
+        Ok(held)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len.unsigned_abs()
+    }
+
+    fn address(&self) -> u64 {
+        // An exporter may give any pointer for no bytes, null too; the traits ask for an aligned number.
+        if self.len() == 0 { 64 } else { self.0.buf.expose_provenance() as u64 }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Without an interpreter nobody is left to whom it could be given back.
+        // SAFETY: filled in by an exporter and released once.
+        Python::try_attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
+    }
+}
+
+/// True if a format of PEP 3118 has an element `O`; the names of fields stand between colons.
+fn has_references(format: &CStr) -> bool {
+    format.to_bytes().split(|&byte| byte == b':').step_by(2).any(|types| types.contains(&b'O'))
+}
+
+/// Bytes to read.
+pub(crate) struct View(Held);
 
 /// Bytes to write.
-#[derive(Debug)]
-pub(crate) struct ViewMut(PyUntypedBuffer);
+pub(crate) struct ViewMut(Held);
 
 impl View {
     /// A copy of the bytes as they are now.
@@ -21,34 +83,17 @@ impl View {
         let mut bytes = vec![0; self.len()];
         if !bytes.is_empty() {
             // SAFETY: the buffer is held and `len` long, the vector is as long and fresh, so the two are disjoint.
-            unsafe { self.0.buf_ptr().cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+            unsafe { self.0.0.buf.cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         }
         bytes
     }
-}
-
-fn held(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
-    let buffer = PyUntypedBuffer::get(object).map_err(|error| {
-        let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-        if error.is_instance_of::<PyTypeError>(object.py()) {
-            PyTypeError::new_err(format!("bytes, bytearray, memoryview or an array is needed, not {kind}"))
-        } else {
-            error
-        }
-    })?;
-    if !buffer.is_c_contiguous() {
-        return Err(PyBufferError::new_err(
-            "the buffer's bytes do not lie in one piece; make a contiguous copy of it first (numpy.ascontiguousarray)",
-        ));
-    }
-    Ok(buffer)
 }
 
 impl<'py> FromPyObject<'_, 'py> for View {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        held(&object).map(View)
+        Held::get(&object, ffi::PyBUF_FULL_RO).map(View)
     }
 }
 
@@ -56,11 +101,16 @@ impl<'py> FromPyObject<'_, 'py> for ViewMut {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let buffer = held(&object)?;
-        if buffer.readonly() {
-            return Err(PyBufferError::new_err("the destination cannot be written: its buffer is read-only"));
-        }
-        Ok(ViewMut(buffer))
+        let py = object.py();
+        Held::get(&object, ffi::PyBUF_FULL).map(ViewMut).map_err(|error| {
+            if !error.is_instance_of::<PyException>(py) || Held::get(&object, ffi::PyBUF_FULL_RO).is_err() {
+                return error;
+            }
+            PyBufferError::new_err(format!(
+                "the destination cannot be written, its buffer is read-only: {}",
+                error.value(py)
+            ))
+        })
     }
 }
 
@@ -68,14 +118,6 @@ impl<'py> FromPyObject<'_, 'py> for ViewMut {
 pub(crate) trait Place {
     /// Its addresses.
     fn range(&self) -> Range<u64>;
-}
-
-fn address(buffer: &PyUntypedBuffer) -> u64 {
-    if buffer.len_bytes() == 0 {
-        // An exporter may give any pointer for no bytes, null too; the trait asks for an aligned number.
-        return 64;
-    }
-    buffer.buf_ptr().cast::<u8>().expose_provenance() as u64
 }
 
 macro_rules! stable {
@@ -86,10 +128,10 @@ macro_rules! stable {
         // kernels that read them take no decision from a byte they read twice (`apply_delta` is given a copy of its record).
         unsafe impl StableBuf for $view {
             fn address(&self) -> u64 {
-                address(&self.0)
+                self.0.address()
             }
             fn len(&self) -> usize {
-                self.0.len_bytes()
+                self.0.len()
             }
         }
         impl Place for $view {
@@ -104,12 +146,11 @@ stable!(View, ViewMut);
 // SAFETY: as above; the exporter said that the bytes may be written.
 unsafe impl StableBufMut for ViewMut {
     fn address_mut(&mut self) -> u64 {
-        address(&self.0)
+        self.0.address()
     }
 }
 
 /// A source and a destination that overlap, as the one piece of memory they are.
-#[derive(Debug)]
 pub(crate) struct Overlap {
     src: View,
     dst: ViewMut,
