@@ -21,7 +21,6 @@ pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$he
 tests=$PWD/doors/python
 cd "$here"
 python -m mypy.stubtest telpher --ignore-missing-stub
-for example in "$tests"/examples/*.py; do
-    python "$example" >/dev/null
-done
+python -m mypy --strict "$tests/tests/typed.py"
+python "$tests/tests/typed.py" >/dev/null
 python "$tests/tests/run.py"

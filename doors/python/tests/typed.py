@@ -1,0 +1,47 @@
+"""A program that uses the types of all there is; mypy --strict reads it."""
+
+import asyncio
+import mmap
+from typing import assert_type
+
+import numpy as np
+import telpher
+
+
+def sync(mover: telpher.Mover) -> int:
+    src, dst = np.arange(1000), np.zeros(1000, dtype=np.int64)
+    mover.copy(src, dst)
+    mover.fill(dst, b"ab")
+    mover.fill(mmap.mmap(-1, 4096), 0xFF)
+    at = mover.compare(src, dst)
+    assert_type(at, int | None)
+    found = mover.dif_check(bytes(520), telpher.DifConfig(512, source=["no_guard_check"]), telpher.Tags(ref_tag=1))
+    if not found:
+        print(found.at, found.what)
+    return mover.crc(src, seed=1)
+
+
+def batches(mover: telpher.Mover) -> None:
+    batch = mover.batch()
+    index: int = batch.compare_expecting(b"1", b"2", difference=True)
+    batch.fence()
+    for result in batch.submit().result(timeout=1.5)[index:]:
+        if isinstance(result, telpher.JobFailed):
+            print(result)
+
+
+async def tasks(mover: telpher.Mover) -> None:
+    job = mover.copy_crc_async(b"abc", bytearray(3))
+    assert_type(job, telpher.Job[int])
+    assert_type(await job, int)
+    first, second = await asyncio.gather(mover.crc_async(b"1"), mover.compare_async(b"1", b"2"))
+    assert_type(second, int | None)
+    await asyncio.wait_for(mover.copy_async(b"1", bytearray(1)), timeout=10)
+    if job.via == "device":
+        print(first)
+
+
+with telpher.Mover("cpu", threshold=4096, wait="yield") as mover:
+    print(telpher.SETTINGS["threshold"], mover.queues, sync(mover))
+    batches(mover)
+    asyncio.run(tasks(mover))
