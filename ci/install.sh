@@ -39,9 +39,12 @@ if [ ${#missing[@]} -gt 0 ]; then
             [ -t 0 ] || as_root=(sudo -n)
         fi
         apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q)
-        if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; }; then
-            echo "could not install ${missing[*]}: what needs them will skip"
-        fi
+        "${apt[@]}" update || echo "could not update the lists of packages; going on with those that are here"
+        apt+=(install -y --no-install-recommends)
+        # All together is quicker; one by one, a package that this release does not have keeps no other from coming.
+        "${apt[@]}" "${missing[@]}" || for package in "${missing[@]}"; do
+            "${apt[@]}" "$package" || echo "could not install $package: what needs it will skip"
+        done
     fi
 fi
 
