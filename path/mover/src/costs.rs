@@ -95,7 +95,7 @@ pub(crate) enum Kind {
 pub(crate) const KINDS: usize = Kind::Other as usize + 1;
 
 impl Kind {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(op: Opcode) -> Kind {
         match op {
             Opcode::MemoryMove => Kind::Move,

@@ -45,6 +45,11 @@ impl Estimate {
         self.samples >= SETTLED
     }
 
+    /// True if the last samples lay far off on the same side: chance, or the beginning of a change.
+    pub(crate) fn is_surprised(self) -> bool {
+        self.streak.abs() >= 2
+    }
+
     /// The estimate after one more sample, given as the logarithm of measured over assumed.
     pub(crate) fn after(self, sample: i32) -> Estimate {
         let error = sample.saturating_sub(self.correction);
@@ -170,10 +175,11 @@ impl Row {
 }
 
 impl Row {
-    /// The correction of the first step from `step` up that was ever measured; none if none was.
+    /// The correction of the first step from `step` up that was ever measured, else of the last one before it; none if none was.
     pub(crate) fn correction_from(&self, step: usize) -> i32 {
-        let measured = self.0[step..].iter().map(SharedEstimate::read).find(|estimate| estimate.samples > 0);
-        measured.map_or(0, |estimate| estimate.correction)
+        let (before, from) = self.0.split_at(step.min(STEPS));
+        let mut nearest = from.iter().chain(before.iter().rev()).map(SharedEstimate::read);
+        nearest.find(|estimate| estimate.samples > 0).map_or(0, |estimate| estimate.correction)
     }
 }
 

@@ -123,7 +123,7 @@ impl<B: Send + 'static> Job<B> {
         if !choice.device {
             let (result, via, buffers) = load.run(shared.policy.hint);
             if let Some(begun) = begun {
-                shared.learn_cpu(op, bytes, begun);
+                shared.learn_since(op, bytes, false, begun);
             }
             return Self::ready(result, via, buffers);
         }

@@ -174,10 +174,17 @@ impl Mover {
             telpher_ops::copy(src, dst, self.core().policy.hint);
             return Ok(Outcome::Done);
         }
-        if choice.device
-            && !choice.timed
-            && let Some(result) = copy_whole(self.shared(), src, dst)
-        {
+        let begun = choice.timed.then(|| self.core().clock.now());
+        let whole = if choice.device {
+            copy_whole(self.shared(), src, dst)
+        } else {
+            telpher_ops::copy(src, dst, self.core().policy.hint);
+            Some(Ok(Outcome::Done))
+        };
+        if let Some(result) = whole {
+            if let Some(begun) = begun {
+                self.core().learn_since(Opcode::MemoryMove, len as u64, choice.device, begun);
+            }
             return result;
         }
         self.scope(|scope| scope.copy_chosen(src, dst, choice).wait().result)

@@ -178,7 +178,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 } else {
                     let (result, via, _) = load.run(shared.policy.hint);
                     if let Some(begun) = begun_at {
-                        shared.learn_cpu(weight.0, weight.1, begun);
+                        shared.learn_since(weight.0, weight.1, false, begun);
                     }
                     Begun::Ended(result, via)
                 }

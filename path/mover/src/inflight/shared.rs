@@ -91,7 +91,7 @@ impl Core {
     }
 
     /// Who does an operation on its own, and whether it is to be timed. To be asked once for an operation.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn choose(&self, op: Opcode, bytes: u64) -> Choice {
         let from = self.policy.threshold.of(op);
         match &self.judge {
@@ -132,10 +132,9 @@ impl Core {
         }
     }
 
-    /// The same for one that the CPU did since `begun`.
-    pub(crate) fn learn_cpu(&self, op: Opcode, bytes: u64, begun: Moment) {
-        let took = self.clock.now().nanos.saturating_sub(begun.nanos);
-        self.learn(op, bytes, false, Duration::from_nanos(took));
+    /// The same for one that the calling thread did, or did nothing but wait for, since `begun`.
+    pub(crate) fn learn_since(&self, op: Opcode, bytes: u64, device: bool, begun: Moment) {
+        self.learn(op, bytes, device, self.clock.now().since(begun));
     }
 
     /// Offers a descriptor to a lane, asking for a record in a slot. Nothing means no slot, no credit, or `Retry`.
