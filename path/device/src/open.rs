@@ -13,8 +13,8 @@ use telpher_portal::Portal;
 pub struct Opened {
     /// Queues, to be given to a mover; none means the CPU does everything. They keep their device alive.
     pub portals: Vec<Arc<dyn Portal>>,
-    /// Queues that were looked at and cannot be used, each with the reason (`all` passes them by; a queue asked for by name is
-    /// an error instead).
+    /// Queues that were looked at and cannot be used, each with the reason: those `all` passes by (a queue asked for by name is
+    /// an error instead), and those of a file's further devices.
     pub skipped: Vec<Skipped>,
 }
 
@@ -66,24 +66,39 @@ pub enum OpenError {
 ///
 /// [`OpenError`] tells what was attempted and what the machine said.
 pub fn open(name: &DeviceName, options: OpenOptions) -> Result<Opened, OpenError> {
-    let model = match name {
+    let (model, skipped) = match name {
         DeviceName::Cpu => return Ok(Opened::default()),
         DeviceName::All => return Ok(every_queue()),
         DeviceName::Hardware(wq) => {
             let portal = telpher_hw::open(&wq.to_string())?;
             return Ok(Opened { portals: vec![portal], skipped: Vec::new() });
         }
-        DeviceName::Model(ModelSource::Preset(preset)) => ModelOptions::of(*preset),
-        DeviceName::Model(ModelSource::File(path)) => {
-            let first = Config::load(path)?.into_iter().next().expect("a loaded file has a device");
-            ModelOptions::default().with_config(first)
-        }
+        DeviceName::Model(source) => source.options()?,
     };
     let started = ModelDevice::start(model.with_runner(options.runner));
     let device = started.map_err(|source| OpenError::Start { name: name.to_string(), source })?;
     let queues = device.enabled_queues();
     let portals = queues.iter().map(|queue| device.portal(&WqName { device: 0, queue: *queue }.to_string()));
-    Ok(Opened { portals: portals.collect::<Result<_, _>>()?, skipped: Vec::new() })
+    Ok(Opened { portals: portals.collect::<Result<_, _>>()?, skipped })
+}
+
+impl ModelSource {
+    /// What to start, and the queues of a file's further devices: a modelled device is the first one.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn options(&self) -> Result<(ModelOptions, Vec<Skipped>), ConfigError> {
+        let path = match self {
+            ModelSource::Preset(preset) => return Ok((ModelOptions::of(*preset), Vec::new())),
+            ModelSource::File(path) => path,
+        };
+        let mut devices = Config::load(path)?.into_iter();
+        let first = devices.next().expect("a loaded file has a device");
+        let why = format!("a modelled device is the first of its file, {}", first.dev);
+        let queues = devices.flat_map(|device| device.groups).flat_map(|group| group.grouped_workqueues);
+        let skipped = queues.map(|queue| Skipped { queue: queue.dev, why: why.clone() }).collect();
+        Ok((ModelOptions::default().with_config(first), skipped))
+    }
 }
 
 /// Every hardware queue that this process can open.
@@ -132,6 +147,25 @@ mod tests {
         let all = opened("all").unwrap();
         assert!(all.portals.iter().all(|portal| portal.info().name.starts_with("wq")));
         assert!(all.skipped.iter().all(|skipped| skipped.why.contains(&skipped.queue)), "{:?}", all.skipped);
+    }
+
+    #[test]
+    fn a_file_s_first_device_is_modelled_and_the_queues_of_the_others_are_told() {
+        let device = |number: u32| {
+            format!(
+                r#"{{ "dev": "dsa{number}", "groups": [{{ "dev": "group{number}.0",
+                    "grouped_workqueues": [{{ "dev": "wq{number}.3", "mode": "shared", "size": 8 }}],
+                    "grouped_engines": [{{ "dev": "engine{number}.0" }}] }}] }}"#
+            )
+        };
+        let path = std::env::temp_dir().join(format!("telpher-open-{}.json", std::process::id()));
+        std::fs::write(&path, format!("[{}, {}]", device(2), device(4))).unwrap();
+        let opened = opened(&format!("model:{}", path.display()));
+        std::fs::remove_file(&path).unwrap();
+        let Opened { portals, skipped } = opened.unwrap();
+        assert_eq!(portals.iter().map(|portal| portal.info().name.as_str()).collect::<Vec<_>>(), ["wq0.3"]);
+        let why = "a modelled device is the first of its file, dsa2".to_owned();
+        assert_eq!(skipped, [Skipped { queue: "wq4.3".into(), why }]);
     }
 
     #[test]

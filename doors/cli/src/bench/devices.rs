@@ -93,7 +93,7 @@ pub(crate) fn beside_the_cpu(
         for runner in [Runner::Inline, Runner::Threaded] {
             all.push(start(&name, &source, shape, runner, machine)?);
         }
-        remarks.push(MODEL_REMARK.to_owned());
+        of_a_model(&source, remarks)?;
     }
     all.extend(hardware(&name, shape, remarks)?);
     Ok(all)
@@ -105,7 +105,7 @@ pub(crate) fn one(text: &str, machine: &Machine, remarks: &mut Vec<String>) -> R
     match text.parse::<DeviceName>()? {
         DeviceName::Cpu | DeviceName::All => Err(none()),
         DeviceName::Model(source) => {
-            remarks.push(MODEL_REMARK.to_owned());
+            of_a_model(&source, remarks)?;
             start(text, &source, Shape::PLAIN, Runner::Threaded, machine)
         }
         name @ DeviceName::Hardware(_) => hardware(&name, Shape::PLAIN, remarks)?.ok_or_else(none),
@@ -168,13 +168,15 @@ fn says_itself(name: &str) -> BenchError {
 
 /// The options a name stands for: capabilities, and a file's configuration.
 pub(crate) fn options(source: &ModelSource) -> Result<ModelOptions, BenchError> {
-    match source {
-        ModelSource::Preset(preset) => Ok(ModelOptions::of(*preset)),
-        ModelSource::File(path) => {
-            let first = Config::load(path)?.into_iter().next().expect("a loaded file has a device");
-            Ok(ModelOptions::default().with_config(first))
-        }
-    }
+    Ok(source.options()?.0)
+}
+
+/// What a reader of a model's numbers must know.
+fn of_a_model(source: &ModelSource, remarks: &mut Vec<String>) -> Result<(), BenchError> {
+    remarks.push(MODEL_REMARK.to_owned());
+    let (_, skipped) = source.options()?;
+    remarks.extend(skipped.into_iter().map(|skipped| format!("{} is left out: {}.", skipped.queue, skipped.why)));
+    Ok(())
 }
 
 /// Starts a device; engine threads run on the cores that the submitting threads leave.

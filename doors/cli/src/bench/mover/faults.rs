@@ -7,7 +7,7 @@
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
 use crate::bench::BenchError;
-use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::buffers::fill_known;
 use crate::bench::machine::Machine;
 use crate::bench::measure::median;
 use crate::bench::row::Row;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Residency, WqMode};
 use telpher_mem::{PageSize, Region};
-use telpher_mover::{Mover, OnFault, Outcome, Policy, Threshold};
+use telpher_mover::{Mover, OnFault, Policy, Threshold};
 use telpher_portal::Portal;
 
 /// The contest.
@@ -65,19 +65,12 @@ impl Side {
         dst.discard(self.missing.clone())?;
         let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
         self.buffers = Some((src, dst));
-        match result {
-            Ok(Outcome::Done) => Ok(1),
-            Ok(_) => Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() }),
-            Err(source) => Err(BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source }),
-        }
+        CONTEST.done(result).map(|()| 1)
     }
 
     fn check(&self) -> Result<(), BenchError> {
         let (src, dst) = self.buffers.as_ref().expect("the buffers came back");
-        first_difference(dst, src).map_or(Ok(()), |at| {
-            let (op, route) = ("move".into(), CONTEST.name.into());
-            Err(BenchError::Mismatch { op, route, size: BYTES as u64, offset: at as u64 })
-        })
+        CONTEST.arrived(src, dst)
     }
 }
 

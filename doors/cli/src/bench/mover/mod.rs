@@ -18,6 +18,7 @@ mod turns;
 mod wait;
 
 use super::BenchError;
+use super::buffers::first_difference;
 use super::machine::Machine;
 use super::progress::Budget;
 use super::results::MODEL_REMARK;
@@ -25,6 +26,7 @@ use super::row::Row;
 use crate::args::MoverBench;
 use serde::Serialize;
 use std::time::Duration;
+use telpher_mover::{JobError, Outcome};
 
 /// One question and how it is answered.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,25 @@ pub(crate) struct Contest {
     pub(crate) weight: f64,
     /// Measures for about so long.
     pub(crate) measure: fn(&Machine, Duration) -> Result<Vec<Row>, BenchError>,
+}
+
+impl Contest {
+    /// What a copy must have come to.
+    fn done(&self, result: Result<Outcome, JobError>) -> Result<(), BenchError> {
+        let (op, route) = ("move".into(), self.name.into());
+        match result {
+            Ok(Outcome::Done) => Ok(()),
+            Ok(_) => Err(BenchError::Wrong { op, route }),
+            Err(source) => Err(BenchError::Job { op, route, source }),
+        }
+    }
+
+    /// That the bytes have arrived.
+    fn arrived(&self, src: &[u8], dst: &[u8]) -> Result<(), BenchError> {
+        let (op, route, size) = ("move".into(), self.name.into(), src.len() as u64);
+        let wrong = |at| Err(BenchError::Mismatch { op, route, size, offset: at as u64 });
+        first_difference(dst, src).map_or(Ok(()), wrong)
+    }
 }
 
 /// Every contest, in the order in which they run.

@@ -6,7 +6,7 @@
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
 use crate::bench::BenchError;
-use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::buffers::fill_known;
 use crate::bench::devices::{self, Shape};
 use crate::bench::machine::Machine;
 use crate::bench::measure::median;
@@ -75,20 +75,11 @@ impl Side {
 
     fn back(&mut self, result: Result<Outcome, JobError>, pair: Pair) -> Result<(), BenchError> {
         self.pairs.push(pair);
-        match result {
-            Ok(Outcome::Done) => Ok(()),
-            Ok(_) => Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() }),
-            Err(source) => Err(BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source }),
-        }
+        CONTEST.done(result)
     }
 
     fn check(&self) -> Result<(), BenchError> {
-        self.pairs.iter().try_for_each(|(src, dst)| {
-            first_difference(dst, src).map_or(Ok(()), |at| {
-                let (op, route) = ("move".into(), CONTEST.name.into());
-                Err(BenchError::Mismatch { op, route, size: BYTES as u64, offset: at as u64 })
-            })
-        })
+        self.pairs.iter().try_for_each(|(src, dst)| CONTEST.arrived(src, dst))
     }
 }
 

@@ -7,14 +7,14 @@
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
 use crate::bench::BenchError;
-use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::buffers::fill_known;
 use crate::bench::machine::Machine;
 use crate::bench::row::{Goal, Row};
 use crate::report::units;
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, WqMode};
-use telpher_mover::{Mover, Outcome, Policy, Threshold};
+use telpher_mover::{Mover, Policy, Threshold};
 use telpher_portal::Portal;
 
 /// The contest.
@@ -51,19 +51,12 @@ impl Hand {
         let (src, dst) = self.buffers.take().expect("the buffers came back");
         let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
         self.buffers = Some((src, dst));
-        match result {
-            Ok(Outcome::Done) => Ok(1),
-            Ok(_) => Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() }),
-            Err(source) => Err(BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source }),
-        }
+        CONTEST.done(result).map(|()| 1)
     }
 
     fn check(&self) -> Result<(), BenchError> {
         let (src, dst) = self.buffers.as_ref().expect("the buffers came back");
-        first_difference(dst, src).map_or(Ok(()), |at| {
-            let (op, route) = ("move".into(), CONTEST.name.into());
-            Err(BenchError::Mismatch { op, route, size: src.len() as u64, offset: at as u64 })
-        })
+        CONTEST.arrived(src, dst)
     }
 }
 
