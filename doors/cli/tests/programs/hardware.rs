@@ -2,8 +2,8 @@
 //! on silicon, by the same instructions and system calls.
 #![allow(unsafe_code, reason = "vouches for No-ops that name their own records; forks")]
 
-use crate::endings;
 use crate::harness::{Run, View, in_both_views, room};
+use crate::{disturbed, endings};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +40,8 @@ const CASES: &[(&str, fn())] = &[
     ("signalled", endings::signalled),
     ("exits_at_work", endings::exits_at_work),
     ("overfilled", endings::overfilled),
+    ("disturbed", disturbed::disturbed),
+    ("disturbed_until_it_stops", disturbed::disturbed_until_it_stops),
 ];
 
 /// Also the program: with a case in its environment it acts that.
@@ -148,6 +150,20 @@ in_both_views! {
     fn what_a_device_had_when_it_halted_is_done_by_the_cpu(view: View) {
         on_two_queues(view, &["--inject", "halt=150"], "halted_at_work");
         on_two_queues(view, &["--runner", "threaded", "--inject", "halt=150"], "halted_at_work");
+    }
+
+    fn whatever_is_injected_every_operation_gives_the_cpus_bytes(view: View) {
+        for what in [
+            "fault=20%,seed=1",
+            "retry=30%/burst:5,delay=50us:20%,reorder=30%,seed=2",
+            "fault=10%,status=0x13:5%,retry=10%/burst:100,reorder=20%,seed=3",
+        ] {
+            on_two_queues(view, &["--inject", what], "disturbed");
+            on_two_queues(view, &["--runner", "threaded", "--inject", what], "disturbed");
+        }
+        for what in ["lose=1%,fault=5%,seed=4", "halt=200,fault=5%,seed=5"] {
+            on_two_queues(view, &["--runner", "threaded", "--inject", what], "disturbed_until_it_stops");
+        }
     }
 
     fn a_mover_waits_in_every_way(view: View) {

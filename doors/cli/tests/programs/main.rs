@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod clients;
 mod devices;
+mod disturbed;
 mod doctor;
 mod dpdk;
 mod endings;
