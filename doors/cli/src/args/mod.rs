@@ -80,6 +80,6 @@ pub(crate) struct List {
 pub(crate) enum ListFormat {
     /// Indented text.
     Text,
-    /// JSON; devices in accel-config's shape.
+    /// JSON; a list of devices in accel-config's shape.
     Json,
 }

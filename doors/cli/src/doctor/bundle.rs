@@ -26,6 +26,13 @@ const MAX_LINKS: u32 = 40;
 /// Largest bundle that is read, in bytes; one of a large machine has some 100 KB.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// Longest path. Source: Linux include/uapi/linux/limits.h, PATH_MAX.
+pub(super) const MAX_PATH: usize = 4096;
+/// Most names in a folder; the largest machines have some thousand PCI functions.
+const MAX_NAMES: usize = 8192;
+/// Most lines of the kernel's log that are kept, the newest ones.
+pub(super) const MAX_LINES: usize = 200;
+
 /// One machine's answers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Bundle {
@@ -116,6 +123,14 @@ pub(crate) enum BundleError {
         #[source]
         source: serde_json::Error,
     },
+    /// It claims more than a machine has.
+    #[error("{} is no recording of a machine: {what}", path.display())]
+    Crowded {
+        /// Which.
+        path: PathBuf,
+        /// Where.
+        what: String,
+    },
     /// A later format.
     #[error("{} is a bundle of format {found}, and this telpher reads format {FORMAT}; use the one that wrote it ({by})", path.display())]
     Format {
@@ -154,11 +169,24 @@ impl Bundle {
         }
         let bundle: Bundle =
             serde_json::from_slice(&text).map_err(|source| BundleError::Parse { path: path.into(), source })?;
-        if bundle.format == FORMAT {
-            Ok(bundle)
-        } else {
-            Err(BundleError::Format { path: path.into(), found: bundle.format, by: bundle.recorded_by })
+        if bundle.format != FORMAT {
+            return Err(BundleError::Format { path: path.into(), found: bundle.format, by: bundle.recorded_by });
         }
+        match bundle.crowded() {
+            Some(what) => Err(BundleError::Crowded { path: path.into(), what }),
+            None => Ok(bundle),
+        }
+    }
+
+    /// What would keep an examination busy for hours.
+    fn crowded(&self) -> Option<String> {
+        let is_crowd = |answer: &Answer| matches!(answer, Answer::Names(names) if names.len() > MAX_NAMES);
+        if let Some((folder, _)) = self.files.iter().find(|(_, answer)| is_crowd(answer)) {
+            let folder: String = folder.chars().take(80).filter(|c| !c.is_control()).collect();
+            return Some(format!("{folder} has more names than any machine's ({MAX_NAMES})"));
+        }
+        (self.messages.len() > MAX_LINES)
+            .then(|| format!("it has more lines of the kernel's log than are kept ({MAX_LINES})"))
     }
 
     /// Writes it.
@@ -230,6 +258,9 @@ pub(super) fn resolve(
             at = next;
             continue;
         };
+        if target.len() >= MAX_PATH {
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
         links += 1;
         if links > MAX_LINKS {
             return Err(io::Error::from_raw_os_error(libc::ELOOP));

@@ -39,7 +39,7 @@ causes! {
         "This virtual machine has a DSA but no virtual IOMMU, so the device cannot use programs' addresses";
 
     KERNEL_TOO_OLD = "kernel-too-old", Kernel, Error,
-        "The kernel is older than the driver model that accel-config, telpher and other programs speak (Linux 5.15)";
+        "The kernel's idxd driver is older than the driver model that accel-config, telpher and other programs speak (Linux 5.15)";
     DRIVER_NOT_BUILT = "driver-not-built", Kernel, Error,
         "This kernel comes without the idxd driver";
     SVM_NOT_BUILT = "svm-not-built", Kernel, Error,
@@ -55,11 +55,13 @@ causes! {
         "Address translation services are switched off on the kernel's command line (pci=noats)";
 
     IOMMU_WITHOUT_SCALABLE_MODE = "iommu-without-scalable-mode", Iommu, Error,
-        "An IOMMU of this machine cannot do scalable mode, which shared virtual addressing needs";
-    IOMMU_FEATURES_DIFFER = "iommu-features-differ", Iommu, Error,
-        "An IOMMU of this machine lacks PASID or page requests, and the kernel uses a feature only if all have it";
+        "The device's IOMMU cannot do scalable mode, which shared virtual addressing needs";
+    IOMMU_WITHOUT_PASID = "iommu-without-pasid", Iommu, Error,
+        "The device's IOMMU lacks PASID or page requests, which shared virtual addressing needs";
     FIVE_LEVEL_PAGING = "five-level-paging", Iommu, Error,
-        "The kernel uses five levels of page tables and an IOMMU understands four, so they cannot be shared";
+        "The kernel uses five levels of page tables and the device's IOMMU understands four, so they cannot be shared";
+    GIBIBYTE_PAGES = "gibibyte-pages", Iommu, Error,
+        "The processor uses pages of 1 GiB and the device's IOMMU does not understand them, so page tables cannot be shared";
     SVA_OFF = "sva-off", Iommu, Error,
         "The driver could not turn shared virtual addressing on, and nothing here shows why";
 
@@ -95,6 +97,8 @@ causes! {
         "A group has engines but no queue, and a device is not enabled with such a group";
     READ_BUFFERS_FEW = "read-buffers-few", Groups, Warning,
         "A group may use fewer read buffers than its engines' share, which limits its bandwidth";
+    READ_BUFFERS_LIMITED = "read-buffers-limited", Groups, Warning,
+        "A group obeys the device's limit of read buffers, which is below its engines' share and limits its bandwidth";
     TRAFFIC_CLASS = "traffic-class", Groups, Warning,
         "A group of a DSA 1.x uses another traffic class than 1";
     GROUP_WITHOUT_ENGINE = "group-without-engine", Engines, Error,
@@ -142,6 +146,10 @@ causes! {
         "The queue's largest transfer is below the driver's default of 2 MiB, so long copies are cut into small pieces";
     QUEUE_SMALL = "queue-small", Queues, Note,
         "The queue has fewer than the 32 entries with which one queue reaches nearly full throughput";
+    THRESHOLD_LOW = "threshold-low", Queues, Note,
+        "The queue's threshold lets programs fill fewer than 32 of its entries, and each submission above it is answered by Retry";
+    BATCH_LIMIT_LOW = "batch-limit-low", Queues, Note,
+        "The queue takes batches shorter than the driver's default of 32 descriptors";
     OPERATIONS_RESTRICTED = "operations-restricted", Queues, Note,
         "The queue refuses operations that the device has";
 
@@ -151,6 +159,8 @@ causes! {
         "What stands at the queue's path in /dev is no device node";
     NODE_PERMISSION = "node-permission", Permissions, Error,
         "This user may not open the queue's node";
+    NODE_CONFINED = "node-confined", Permissions, Error,
+        "The node's permissions let this user open it, and a security module (SELinux, AppArmor) does not";
     DEVICE_CGROUP = "device-cgroup", Permissions, Error,
         "The device rules of this container or service forbid to open the queue's node";
     NO_PASID = "no-pasid", Permissions, Error,

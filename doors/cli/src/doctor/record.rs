@@ -1,7 +1,7 @@
 //! Asking a machine, and keeping every answer. The examination itself asks through a [`Recorder`], so a bundle holds exactly
 //! what an examination wants to know.
 
-use super::bundle::{Answer, Bundle, Node, resolve, to_hex};
+use super::bundle::{Answer, Bundle, MAX_LINES, Node, resolve, to_hex};
 use super::patient::Patient;
 use crate::ffi::MappedPortal;
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use telpher_hw::{ANNOUNCEMENT, Files, Live, QueueType, State};
+use telpher_hw::{ANNOUNCEMENT, Files, Live};
 
 /// This machine's answers.
 pub(super) fn here() -> Bundle {
@@ -19,11 +19,8 @@ pub(super) fn here() -> Bundle {
     let recorder = Recorder::new(&live);
     let mut bundle = Bundle { emulated: std::env::var(ANNOUNCEMENT).ok(), messages: messages(), ..Bundle::new() };
     let patient = Patient::of(&recorder, &bundle);
-    let usable = patient
-        .dsa
-        .queues()
-        .filter(|(_, queue)| queue.state == Some(State::Enabled) && queue.queue_type == Some(QueueType::User));
-    bundle.nodes = usable
+    bundle.nodes = patient
+        .usable()
         .map(|(device, queue)| {
             let path = queue.node(device.kind);
             (path.to_string_lossy().into_owned(), node(&path))
@@ -133,6 +130,36 @@ impl Files for Recorder<'_> {
     }
 }
 
+/// Words of the kernel's command line that are kept whole. Of others the name is: a value may be a password or an address.
+const WORDS: [&str; 16] = [
+    "intel_iommu",
+    "iommu",
+    "iommu.strict",
+    "iommu.passthrough",
+    "idxd.sva",
+    "idxd.tc_override",
+    "pci",
+    "module_blacklist",
+    "modprobe.blacklist",
+    "clearcpuid",
+    "hugepages",
+    "hugepagesz",
+    "default_hugepagesz",
+    "transparent_hugepage",
+    "numa",
+    "lockdown",
+];
+/// Lines of a process' status that are kept. Source: proc_pid_status(5).
+const LINES: [&str; 6] = ["Uid:", "Gid:", "Groups:", "CapEff:", "CapBnd:", "Cpus_allowed_list:"];
+
+/// A word of the command line without what is nobody's business.
+fn spared(word: &str) -> String {
+    match word.split_once('=') {
+        Some((name, _)) if !WORDS.contains(&name) => format!("{name}=…"),
+        _ => word.to_owned(),
+    }
+}
+
 /// Of long files the lines that matter: other people's modules, mounts and processors are nobody's business.
 fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
     let lines = |wanted: &[&str]| {
@@ -144,6 +171,15 @@ fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
         // The first processor speaks for all.
         let text = String::from_utf8_lossy(&bytes).into_owned();
         return text.split_inclusive("\n\n").next().unwrap_or_default().to_owned().into_bytes();
+    }
+    if path == "/proc/cmdline" {
+        let text = String::from_utf8_lossy(&bytes);
+        return (text.split_whitespace().map(spared).collect::<Vec<_>>().join(" ") + "\n").into_bytes();
+    }
+    if path.starts_with("/proc/") && path.ends_with("/status") {
+        let text = String::from_utf8_lossy(&bytes);
+        let kept = text.lines().filter(|line| LINES.iter().any(|start| line.starts_with(start)));
+        return kept.flat_map(|line| [line, "\n"]).collect::<String>().into_bytes();
     }
     if path.starts_with("/boot/config-") || path.ends_with("/config") && path.contains("/lib/modules/") {
         return lines(&["IDXD", "IOMMU", "INTEL_IAA", "VFIO"]);
@@ -177,8 +213,6 @@ fn node(path: &Path) -> Node {
 
 /// Most records of the kernel's log that are looked at; a log is rarely longer than some ten thousand.
 const MAX_RECORDS: usize = 200_000;
-/// Most of its lines that are kept, the newest ones.
-const MAX_LINES: usize = 200;
 /// Longest record of /dev/kmsg in bytes. Source: Linux include/linux/printk.h, PRINTK_MESSAGE_MAX 2048, and its prefix.
 const RECORD: usize = 8192;
 
@@ -208,6 +242,10 @@ fn messages() -> Vec<String> {
 }
 
 fn concerns(line: &str) -> bool {
+    // The kernel repeats its command line there, with words that are kept by name only elsewhere.
+    if line.contains("ommand line:") {
+        return false;
+    }
     ["idxd", "DMAR", "dmar", "IOMMU", "iommu", "PASID", "ENQCMD", "MOVDIR64B"].iter().any(|word| line.contains(word))
 }
 
@@ -254,7 +292,11 @@ mod tests {
         assert_eq!(kept("/proc/cpuinfo", "a: 1\n\na: 2\n\n"), "a: 1\n\n");
         assert_eq!(kept("/boot/config-6.12", "CONFIG_X=y\nCONFIG_INTEL_IDXD=m\n"), "CONFIG_INTEL_IDXD=m\n");
         assert_eq!(kept("/etc/modprobe.d/a.conf", "blacklist pcspkr\nblacklist idxd\n"), "blacklist idxd\n");
-        assert_eq!(kept("/proc/cmdline", "quiet\n"), "quiet\n");
+        assert_eq!(
+            kept("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=1-2 quiet intel_iommu=on,sm_on ksmb.password=x\n"),
+            "BOOT_IMAGE=… root=… quiet intel_iommu=on,sm_on ksmb.password=…\n"
+        );
+        assert_eq!(kept("/proc/17/status", "Name:\tx\nUid:\t1\t1\t1\t1\nPPid:\t9\n"), "Uid:\t1\t1\t1\t1\n");
     }
 
     #[test]
@@ -262,5 +304,7 @@ mod tests {
         assert!(concerns("idxd 0000:6a:01.0: Unable to turn on user SVA feature."));
         assert!(concerns("DMAR: IOMMU feature pasid inconsistent"));
         assert!(!concerns("sshd[123]: Accepted password for root"));
+        assert!(!concerns("Kernel command line: root=UUID=1-2 intel_iommu=on,sm_on"));
+        assert!(!concerns("Command line: root=UUID=1-2 intel_iommu=on,sm_on"));
     }
 }

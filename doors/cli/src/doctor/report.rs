@@ -7,26 +7,39 @@ use crate::args::ListFormat;
 use crate::report::table::{Align, Table};
 use std::fmt::Write as _;
 
-/// Columns of the terminal that texts are broken at.
-const WIDTH: usize = 118;
+/// Columns of the terminal that texts are broken at, as those of `--help` are.
+const WIDTH: usize = 100;
 /// Longest piece of evidence that is shown whole, in characters; JSON has all of it.
 const LONGEST: usize = 400;
 
 /// The walk, then the findings, then what they come to.
 pub(super) fn text(examination: &Examination) -> String {
     let mut out = String::new();
-    for step in &examination.walk {
-        let count = examination.findings.iter().filter(|finding| finding.stage == step.stage).count();
-        let state = match step.state {
+    // Stages that were left out for one reason share a line.
+    for steps in examination
+        .walk
+        .chunk_by(|a, b| (a.state, b.state) == (StepState::Skipped, StepState::Skipped) && a.says == b.says)
+    {
+        let stages = match steps {
+            [first, .., last] => format!("{} … {}", first.stage.name(), last.stage.name()),
+            _ => steps[0].stage.name().to_owned(),
+        };
+        let count = examination.findings.iter().filter(|finding| finding.stage == steps[0].stage).count();
+        let state = match steps[0].state {
             StepState::Fine => "ok".into(),
             StepState::Skipped => "-".into(),
             StepState::Findings => format!("{count} finding{}", if count == 1 { "" } else { "s" }),
         };
-        let _ = writeln!(out, "{:<13} {state:<11} {}", step.stage.name(), plain(&step.says));
+        wrapped(&mut out, &format!("{stages:<18} {state:<11} "), &plain(&steps[0].says));
     }
-    for finding in &examination.findings {
+    // What is the matter with many queues alike is told of one; JSON has each by itself.
+    let alike = |a: &Finding, b: &Finding| (a.id, a.severity, &a.cause) == (b.id, b.severity, &b.cause);
+    let mut rest: Vec<&Finding> = examination.findings.iter().collect();
+    while let Some(first) = rest.first().copied() {
+        let (same, others): (Vec<&Finding>, Vec<&Finding>) = rest.iter().partition(|finding| alike(first, finding));
         out.push('\n');
-        told(&mut out, finding);
+        told(&mut out, first, &same[1..]);
+        rest = others;
     }
     let count = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
     let counts = [Severity::Error, Severity::Warning, Severity::Note].map(|severity| {
@@ -41,9 +54,13 @@ pub(super) fn text(examination: &Examination) -> String {
     out
 }
 
-fn told(out: &mut String, finding: &Finding) {
+fn told(out: &mut String, finding: &Finding, same: &[&Finding]) {
     let _ = writeln!(out, "{} {}: {}", finding.severity.name().to_uppercase(), plain(&finding.subject), finding.id);
     wrapped(out, "  cause   ", &plain(&finding.cause));
+    if !same.is_empty() {
+        let subjects = same.iter().map(|finding| plain(&finding.subject)).collect::<Vec<_>>().join(", ");
+        wrapped(out, "  also    ", &format!("{subjects}    (each by itself in --format json)"));
+    }
     for (i, evidence) in finding.evidence.iter().enumerate() {
         let says = plain(&evidence.says);
         let shown: String = says.chars().take(LONGEST).collect();
@@ -106,7 +123,7 @@ mod tests {
             .seen(Evidence { source: "/sys/\u{7}x".into(), says: "\u{1b}]0;title\u{7}\n\nlast".into() })
             .remedy("echo \u{9b}1 > x");
         let mut out = String::new();
-        told(&mut out, &finding);
+        told(&mut out, &finding, &[]);
         assert!(out.chars().all(|c| c == '\n' || !c.is_control()), "{out:?}");
         assert!(out.contains("last"));
     }
@@ -116,7 +133,7 @@ mod tests {
         let command = "x".repeat(300);
         let finding = Finding::of(&causes::ALL[0], "x").because("word ".repeat(100)).remedy(command.clone());
         let mut out = String::new();
-        told(&mut out, &finding);
+        told(&mut out, &finding, &[]);
         assert!(out.lines().filter(|line| !line.contains(&command)).all(|line| line.chars().count() <= WIDTH + 2));
         assert!(out.contains(&command));
     }

@@ -1,7 +1,7 @@
 //! The trees: for each cause, how its machine differs from the healthy one. Several changes are one fact with what follows from
 //! it: without an IOMMU the driver turns shared virtual addressing off, and so on.
 
-use crate::tree::Change::{self, Gone, Link, Names, NoDevice, Node, Text, Without};
+use crate::tree::Change::{self, Gone, Link, Names, NoDevice, Node, Text, With, Without};
 
 /// A cause and its machine.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ cases! {
     "vtd-off": &[Without("/sys/firmware/acpi/tables", "DMAR")], NO_IOMMU, NO_SVA;
     "guest-without-iommu": &[Without("/sys/firmware/acpi/tables", "DMAR"), Text(CPUINFO, GUEST)], NO_IOMMU, NO_SVA;
 
-    "kernel-too-old": &[Text(RELEASE, "5.10.134-16.1.al8.x86_64")];
+    "kernel-too-old": &[Names("/sys/bus/dsa/drivers", &["dsa"])];
     "driver-not-built": &[Text("/lib/modules/6.12.1-amd64/modules.dep", "kernel/drivers/dma/ioat/ioatdma.ko:")], NO_DRIVER;
     "svm-not-built": &[Text("/boot/config-6.12.1-amd64", "CONFIG_INTEL_IOMMU=y\nCONFIG_INTEL_IDXD=m")], NO_SVA;
 
@@ -81,8 +81,9 @@ cases! {
     "ats-off": &[Text(CMDLINE, "ro intel_iommu=on,sm_on pci=noats")], NO_SVA;
 
     "iommu-without-scalable-mode": &[Text("/sys/class/iommu/dmar1/intel-iommu/ecap", "f050df")], NO_SVA;
-    "iommu-features-differ": &[Text("/sys/class/iommu/dmar1/intel-iommu/ecap", "3eee9e86f050df")], NO_SVA;
+    "iommu-without-pasid": &[Text("/sys/class/iommu/dmar1/intel-iommu/ecap", "3ee9e86f050df")], NO_SVA;
     "five-level-paging": &[Text("/sys/class/iommu/dmar0/intel-iommu/cap", "9ed008c40780c66")], NO_SVA;
+    "gibibyte-pages": &[Text("/sys/class/iommu/dmar0/intel-iommu/cap", "18ed008c40780c66")], NO_SVA;
     "sva-off": NO_SVA;
 
     "sva-parameter-off": &[Text("/sys/module/idxd/parameters/sva", "N")], NO_SVA;
@@ -118,6 +119,10 @@ cases! {
         Text("/sys/bus/dsa/devices/dsa2/cmd_status", "0x15"),
     ];
     "read-buffers-few": &[Text("/sys/bus/dsa/devices/group0.0/read_buffers_allowed", "16")];
+    "read-buffers-limited": &[
+        Text("/sys/bus/dsa/devices/dsa0/read_buffer_limit", "16"),
+        Text("/sys/bus/dsa/devices/group0.0/use_read_buffer_limit", "1"),
+    ];
     "traffic-class": &[Text("/sys/bus/dsa/devices/group0.0/traffic_class_b", "0")];
     "group-without-engine": DSA2_DISABLED, &[
         Text("/sys/bus/dsa/devices/group2.0/engines", ""),
@@ -193,12 +198,15 @@ cases! {
     "address-cache-off": &[Text("/sys/bus/dsa/devices/wq0.1/ats_disable", "1")];
     "transfer-limit-low": &[Text("/sys/bus/dsa/devices/wq0.1/max_transfer_size", "16384")];
     "queue-small": &[Text("/sys/bus/dsa/devices/wq0.1/size", "16")];
+    "threshold-low": &[Text("/sys/bus/dsa/devices/wq0.0/threshold", "8")];
+    "batch-limit-low": &[Text("/sys/bus/dsa/devices/wq0.1/max_batch_size", "16")];
     "operations-restricted": &[Text("/sys/bus/dsa/devices/wq0.1/op_config",
         "00000000,00000000,00000000,00000000,00000000,00000000,00000000,0000001d")];
 
     "node-missing": &[Node("wq0.1", "stat", 2)];
     "node-not-a-device": &[NoDevice("wq0.1")];
-    "node-permission": &[Node("wq0.1", "open", 13)];
+    "node-permission": &[Node("wq0.1", "open", 13), Text(STATUS, "Uid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\t1000\t1000\nGroups:\t4 27\nCapEff:\t0000000000000000\nCapBnd:\t000001ffffffffff\nCpus_allowed_list:\t0-111")];
+    "node-confined": &[Node("wq0.1", "open", 13), Text("/sys/fs/selinux/enforce", "1"), Text("/proc/self/attr/current", "system_u:system_r:container_t:s0:c1,c2")];
     "device-cgroup": &[Node("wq0.1", "open", 1)];
     "no-pasid": &[Node("wq0.1", "open", 28)];
     "open-failed": &[Node("wq0.1", "open", 6)];
@@ -224,3 +232,128 @@ cases! {
     "cpu-quota": &[Text("/sys/fs/cgroup/user.slice/cpu.max", "50000 100000")];
     "hugetlb-limit": &[Text("/sys/fs/cgroup/user.slice/hugetlb.2MB.max", "0")];
 }
+
+const DISTANT: &str = "/sys/bus/dsa/devices/dsa2/numa_node";
+
+/// What looks like a cause and is none, or another's: what it is, how it differs, what is found.
+type Harmless = (&'static str, &'static [&'static [Change]], &'static [&'static str]);
+
+/// All of them.
+pub(crate) const HARMLESS: &[Harmless] = &[
+    // RHEL 9 and others bring the driver to kernels of an older number.
+    ("an old number", &[&[Text(RELEASE, "5.14.0-427.26.1.el9_4.x86_64")]], &[]),
+    ("an older number", &[&[Text(RELEASE, "4.18.0-553.el8_10.x86_64")]], &[]),
+    // Before 6.7 there is no such attribute, and before 6.4 none of these.
+    (
+        "an earlier kernel",
+        &[&[
+            Text(RELEASE, "5.15.0-91-generic"),
+            Gone("/sys/bus/dsa/devices/wq0.0/driver_name"),
+            Gone("/sys/bus/dsa/devices/wq0.1/driver_name"),
+            Gone("/sys/bus/dsa/devices/wq2.0/driver_name"),
+            Without("/sys/bus/dsa/devices", "dsa!wq0.0"),
+            Without("/sys/bus/dsa/devices", "dsa!wq0.1"),
+            Without("/sys/bus/dsa/devices", "dsa!wq2.0"),
+        ]],
+        &[],
+    ),
+    // The third IOMMU has no PASID, as most on Sapphire Rapids have none, and no DSA is behind it.
+    (
+        "no sm_on and an IOMMU of others",
+        &[&[Text(CMDLINE, "ro intel_iommu=on iommu=pt")], NO_SVA],
+        &["scalable-mode-off"],
+    ),
+    (
+        "no sm_on and nobody knows whose IOMMU",
+        &[
+            &[
+                Gone("/sys/bus/pci/devices/0000:6a:01.0/iommu"),
+                Gone("/sys/bus/pci/devices/0000:e7:01.0/iommu"),
+                Text(CMDLINE, "ro intel_iommu=on"),
+            ],
+            NO_SVA,
+        ],
+        &["scalable-mode-off"],
+    ),
+    // Words that are right together.
+    ("words", &[&[Text(CMDLINE, "ro intel_iommu=on,sm_on iommu=pt no5lvl lockdown=integrity")]], &[]),
+    (
+        "scalable by default",
+        &[&[
+            Text(CMDLINE, "ro quiet"),
+            Text(
+                "/boot/config-6.12.1-amd64",
+                "CONFIG_INTEL_IDXD=m\nCONFIG_INTEL_IDXD_SVM=y\nCONFIG_INTEL_IOMMU_SCALABLE_MODE_DEFAULT_ON=y",
+            ),
+        ]],
+        &[],
+    ),
+    // An analytics accelerator with a queue that is not ready and one that works.
+    ("another kind of device", &[IAX], &[]),
+    ("another kind of device alone", &[IAX, KERNELS], &["only-kernel-queues"]),
+    // Two quarters of one socket, the device in one of them.
+    (
+        "parts of a socket",
+        &[&[
+            Text(DISTANT, "0"),
+            Text("/sys/devices/system/node/node0/distance", "10 12 31"),
+            Text("/sys/devices/system/node/node1/distance", "12 10 31"),
+        ]],
+        &[],
+    ),
+    (
+        "pinned to a part of the socket",
+        &[&[
+            Text(DISTANT, "0"),
+            Text("/sys/devices/system/node/node1/distance", "12 10 31"),
+            Text(STATUS, "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\nCpus_allowed_list:\t56-111"),
+        ]],
+        &[],
+    ),
+    // The kernel's own queue beside those for programs.
+    (
+        "a queue of the kernel",
+        &[&[
+            Text("/sys/bus/dsa/devices/wq0.1/type", "kernel"),
+            Text("/sys/bus/dsa/devices/wq0.1/name", "dmaengine"),
+            Text("/sys/bus/dsa/devices/wq0.1/driver_name", "dmaengine"),
+            Text("/sys/bus/dsa/devices/wq0.1/block_on_fault", "0"),
+        ]],
+        &[],
+    ),
+    // No host of another maker's has a DSA to give.
+    (
+        "a guest of another maker",
+        &[NO_DEVICE, &[Text(CPUINFO, "vendor_id\t: AuthenticAMD\nmodel name\t: EPYC\nflags\t\t: fpu sse2 hypervisor")]],
+        &["processor-without-dsa"],
+    ),
+];
+
+/// A device of the other kind on the same bus.
+const IAX: &[Change] = &[
+    With("/sys/bus/dsa/devices", "iax1"),
+    With("/sys/bus/dsa/devices", "wq1.0"),
+    With("/sys/bus/dsa/devices", "wq1.1"),
+    Link("/sys/bus/dsa/devices/iax1", "../../../devices/pci0000:6a/0000:6a:02.0/iax1"),
+    Link("/sys/bus/dsa/devices/wq1.0", "../../../devices/pci0000:6a/0000:6a:02.0/iax1/wq1.0"),
+    Link("/sys/bus/dsa/devices/wq1.1", "../../../devices/pci0000:6a/0000:6a:02.0/iax1/wq1.1"),
+    Text("/sys/bus/dsa/devices/iax1/state", "enabled"),
+    Text("/sys/bus/dsa/devices/iax1/pasid_enabled", "1"),
+    Text("/sys/bus/dsa/devices/wq1.0/state", "enabled"),
+    Text("/sys/bus/dsa/devices/wq1.0/type", "user"),
+    Text("/sys/bus/dsa/devices/wq1.0/mode", "shared"),
+    Text("/sys/bus/dsa/devices/wq1.0/size", "16"),
+    Text("/sys/bus/dsa/devices/wq1.0/block_on_fault", "0"),
+    Text("/sys/bus/dsa/devices/wq1.1/state", "disabled"),
+    Text("/sys/bus/dsa/devices/wq1.1/type", "kernel"),
+    Text("/sys/bus/dsa/devices/wq1.1/mode", "dedicated"),
+    Text("/sys/bus/dsa/devices/wq1.1/size", "16"),
+    Text("/sys/bus/dsa/devices/wq1.1/group_id", "0"),
+];
+
+/// All queues of DSA are the kernel's.
+const KERNELS: &[Change] = &[
+    Text("/sys/bus/dsa/devices/wq0.0/type", "kernel"),
+    Text("/sys/bus/dsa/devices/wq0.1/type", "kernel"),
+    Text("/sys/bus/dsa/devices/wq2.0/type", "kernel"),
+];

@@ -9,12 +9,12 @@
 mod causes;
 mod tree;
 
-use causes::{CASES, Case};
+use causes::{CASES, Case, HARMLESS};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tree::Tree;
+use tree::{Change, Tree};
 
 fn telpher(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_telpher")).args(args).output().expect("the binary runs")
@@ -55,10 +55,7 @@ fn a_healthy_machine_has_no_finding() {
 fn each_cause_is_found_in_its_tree_and_nothing_else_is() {
     let mut wrong = Vec::new();
     for Case { id, changes } in CASES {
-        let mut tree = Tree::healthy();
-        for change in changes.iter().flat_map(|some| some.iter()) {
-            tree.change(change);
-        }
+        let tree = Tree::with(changes);
         let (said, code) = examined(id, &tree);
         if ids(&said) != [*id] {
             wrong.push(format!("{id}: found {:?}", ids(&said)));
@@ -99,6 +96,91 @@ fn every_cause_has_its_tree() {
     assert!(known.iter().all(|id| text.contains(id)), "{text}");
 }
 
+/// Machines that are well, or unwell for another reason than it seems.
+#[test]
+fn what_only_looks_like_a_cause_is_none() {
+    let wrong = HARMLESS.iter().filter_map(|(what, changes, expected)| {
+        let (said, _) = examined(&format!("harmless-{}", what.replace(' ', "-")), &Tree::with(changes));
+        (ids(&said) != *expected).then(|| format!("{what}: found {:?} for {expected:?}", ids(&said)))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The text for people, of a bundle that was examined already.
+fn text_of(name: &str) -> String {
+    let path = file(&format!("{name}.json"));
+    let output = telpher(&["doctor", "--bundle", path.to_str().expect("a path in UTF-8")]);
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A queue that is kept from this user, or from this container, may be meant for others as long as one is not.
+#[test]
+fn a_queue_of_somebody_else_is_no_error_beside_one_of_ours() {
+    for (call, errno) in [("stat", 2), ("open", 1)] {
+        let (said, code) = examined(&format!("one-{call}"), &Tree::with(&[&[Change::Node("wq0.1", call, errno)]]));
+        assert_eq!((said["worst"].as_str(), code), (Some("note"), 0), "{said:#}");
+        let all = ["wq0.0", "wq0.1", "wq2.0"].map(|queue| Change::Node(queue, call, errno));
+        let (said, code) = examined(&format!("all-{call}"), &Tree::with(&[&all]));
+        assert_eq!((said["worst"].as_str(), code, ids(&said).len()), (Some("error"), 3, 3), "{said:#}");
+        // People are told once.
+        let text = text_of(&format!("all-{call}"));
+        assert!(text.matches("  cause ").count() == 1 && text.contains("  also    wq0.1, wq2.0 "), "{text}");
+    }
+}
+
+/// Whoever wrote the bundle does not write what is pasted into a shell.
+#[test]
+fn a_name_from_a_bundle_stays_one_word_of_a_command() {
+    let mut tree = Tree::with(&[&[
+        Change::Text("/sys/bus/dsa/devices/wq0.1/name", "x'; reboot; '"),
+        Change::Text("/sys/bus/dsa/devices/wq0.1/block_on_fault", "0"),
+        Change::With("/sys/bus/pci/devices", "0000:00:00.0; reboot"),
+        Change::Link("/sys/bus/pci/devices/0000:00:00.0; reboot", "../../../devices/pci0000:6a/0000:6a:01.0/x"),
+        Change::Text("/sys/bus/pci/devices/0000:00:00.0; reboot/vendor", "0x8086"),
+    ]]);
+    tree.change(&Change::Text("/sys/bus/pci/devices/0000:00:00.0; reboot/device", "0x0b25"));
+    let (said, _) = examined("quoted", &tree);
+    assert_eq!(ids(&said), ["block-on-fault-off"], "{said:#}");
+    let steps: Vec<&str> =
+        said["findings"][0]["remedy"].as_array().expect("steps").iter().flat_map(Value::as_str).collect();
+    assert!(steps.iter().any(|step| step.contains(r"--name='x'\''; reboot; '\''' --driver-name=user")), "{steps:?}");
+}
+
+/// A machine without a device is told one thing, in few lines that fit a terminal.
+#[test]
+fn a_machine_without_a_device_hears_one_thing() {
+    let case = CASES.iter().find(|case| case.id == "processor-without-dsa").expect("a case");
+    let (said, code) = examined("none", &Tree::with(case.changes));
+    assert_eq!((ids(&said).len(), code), (1, 3), "{said:#}");
+    let text = text_of("none");
+    // Commands stay whole, and this one finding has no other.
+    let broken = text.lines().filter(|line| !line.contains("telpher run -- PROGRAM"));
+    assert!(text.lines().count() <= 14 && broken.clone().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(text.contains("kernel … container"), "{text}");
+}
+
+/// The page that describes the doctor lists what it knows, no more and no less.
+#[test]
+fn the_page_about_the_doctor_has_every_cause() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
+    let page = std::fs::read_to_string(page).expect("docs/doctor.md");
+    let table: Value =
+        serde_json::from_slice(&telpher(&["doctor", "--causes", "--format", "json"]).stdout).expect("JSON");
+    let says = |cause: &Value, key: &str| cause[key].as_str().expect("a text").to_owned();
+    let rows = table.as_array().expect("causes").iter().map(|cause| {
+        format!(
+            "| {} | {} | {} | {} |",
+            says(cause, "stage"),
+            says(cause, "id"),
+            says(cause, "severity"),
+            says(cause, "what")
+        )
+    });
+    let (_, listed) = page.split_once("|---|---|---|---|\n").expect("a table of four columns");
+    assert_eq!(listed.lines().collect::<Vec<_>>(), rows.collect::<Vec<_>>());
+}
+
 #[test]
 fn two_causes_are_told_in_the_order_of_the_walk() {
     let mut tree = Tree::healthy();
@@ -113,9 +195,8 @@ fn two_causes_are_told_in_the_order_of_the_walk() {
 
 #[test]
 fn people_read_cause_evidence_and_remedy() {
-    let mut tree = Tree::healthy();
     let case = CASES.iter().find(|case| case.id == "threshold-missing").expect("a case");
-    case.changes.iter().flat_map(|some| some.iter()).for_each(|change| tree.change(change));
+    let tree = Tree::with(case.changes);
     let path = file("text.json");
     std::fs::write(&path, tree.text()).expect("room for a bundle");
     let output = telpher(&["doctor", "--bundle", path.to_str().expect("a path in UTF-8")]);
@@ -126,7 +207,7 @@ fn people_read_cause_evidence_and_remedy() {
         "echo 48 > /sys/bus/dsa/devices/wq0.0/threshold",
         "accel-config enable-wq dsa0/wq0.0",
         "1 error, 0 warnings, 0 notes",
-        "queues        1 finding",
+        "queues             1 finding",
         "2 DSA functions at 0000:6a:01.0, 0000:e7:01.0",
     ] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
@@ -167,6 +248,8 @@ fn a_file_that_is_no_bundle_is_refused_in_one_sentence() {
             "format 9, and this telpher reads format 1",
         ),
         ("deep", &"[".repeat(100_000), "is no bundle"),
+        ("crowd", &Tree::crowd(100_000).text(), "more names than any machine's"),
+        ("chatty", &Tree::chatty(100_000).text(), "more lines of the kernel's log"),
     ] {
         let path = file(&format!("bad-{name}.json"));
         std::fs::write(&path, content).expect("room for a file");
@@ -205,6 +288,14 @@ fn no_content_of_a_bundle_breaks_the_doctor() {
         let (said, code) = examined(&format!("hostile-{i}"), tree);
         assert!([0, 2, 3].contains(&code) && said["walk"].is_array(), "{i}: {code}: {said:#}");
     }
+    // Much of everything: a folder of devices, processors, control groups and log lines without end.
+    let many = |item: &str, n: usize| vec![item; n].join(if item.starts_with('/') { "" } else { "," });
+    let mut long = healthy.clone();
+    long.say("/sys/devices/system/node/node0/cpulist", &many("0-65535", 100_000));
+    long.say("/proc/self/cgroup", &format!("0::{}", many("/a", 1_000_000)));
+    long.point("/sys/bus/pci/devices/0000:6a:01.0", &many("/a", 1_000_000));
+    let (said, _) = examined("long", &long);
+    assert!(said["walk"].is_array(), "{said:#}");
     // Nothing that can be read, or nothing to read at all, is not health.
     for errno in [1, 2, 5] {
         let (said, code) = examined(&format!("silent-{errno}"), &healthy.with_all_errors(errno));

@@ -12,6 +12,8 @@ pub(crate) enum Change {
     Gone(&'static str),
     /// A folder has these names.
     Names(&'static str, &'static [&'static str]),
+    /// A folder has one name more.
+    With(&'static str, &'static str),
     /// A folder has one name less.
     Without(&'static str, &'static str),
     /// A link points elsewhere.
@@ -57,11 +59,24 @@ impl Tree {
         path.to_owned()
     }
 
+    /// The healthy one with changes.
+    pub(crate) fn with(changes: &[&[Change]]) -> Self {
+        let mut tree = Tree::healthy();
+        changes.iter().flat_map(|some| some.iter()).for_each(|change| tree.change(change));
+        tree
+    }
+
     pub(crate) fn change(&mut self, change: &Change) {
         let (path, value) = match *change {
             Change::Text(path, text) => (path, json!({"text": format!("{text}\n")})),
             Change::Names(path, names) => (path, json!({"names": names})),
             Change::Link(path, target) => (path, json!({"link": target})),
+            Change::With(folder, name) => {
+                let names = self.files()[folder]["names"].as_array_mut().expect("a folder");
+                names.push(json!(name));
+                self.changed.insert(folder.into());
+                return;
+            }
             Change::Without(folder, name) => {
                 let names = self.files()[folder]["names"].as_array_mut().expect("a folder");
                 names.retain(|known| known != name);
@@ -96,6 +111,31 @@ impl Tree {
     pub(crate) fn changed(&self, source: &str) -> bool {
         let path = source.rsplit(' ').next().unwrap_or(source);
         self.changed.contains(&self.real(path)) || self.changed.contains(path)
+    }
+
+    /// A file says this, whatever it is.
+    pub(crate) fn say(&mut self, path: &str, text: &str) {
+        self.files().insert(path.into(), json!({"text": text}));
+    }
+
+    /// A link points there, however far.
+    pub(crate) fn point(&mut self, path: &str, target: &str) {
+        self.files().insert(path.into(), json!({"link": target}));
+    }
+
+    /// A bus with so many devices.
+    pub(crate) fn crowd(devices: u32) -> Self {
+        let mut tree = Tree::healthy();
+        let names: Vec<String> = (0..devices).map(|number| format!("dsa{number}")).collect();
+        tree.files().insert("/sys/bus/dsa/devices".into(), json!({"names": names}));
+        tree
+    }
+
+    /// A log with so many lines.
+    pub(crate) fn chatty(lines: usize) -> Self {
+        let mut tree = Tree::healthy();
+        tree.bundle["messages"] = json!(vec!["idxd"; lines]);
+        tree
     }
 
     pub(crate) fn with_all_texts(&self, text: &str) -> Self {

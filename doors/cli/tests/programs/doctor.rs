@@ -1,25 +1,26 @@
 //! `telpher doctor` on virtual machines: what it says of a device that is configured step by step, and of one recorded inside.
 
-use crate::harness::{Run, TELPHER, View, in_both_views, room};
+use crate::harness::{Run, TELPHER, View, in_both_views, lacking, room};
 use serde_json::Value;
 
 /// Stages that are about the device and not about the machine around it.
 const OURS: [&str; 7] = ["device", "groups", "engines", "queues", "permissions", "submission", "instructions"];
 
-/// Causes found in a script's world, after the script has run in it.
-fn found(run: &Run, script: &str) -> Vec<String> {
-    let done = run.program(&["/bin/sh", "-c", &format!("{script}\nexec {TELPHER} doctor --format json")]);
+/// Findings about the device in a script's world, after the script has run in it.
+fn findings(run: &Run, script: &str) -> Vec<Value> {
+    let done = run.program(&["/bin/sh", "-c", &format!("{{ :\n{script}\n}} >&2\nexec {TELPHER} doctor --format json")]);
     assert!([0, 2, 3].contains(&done.code()), "{done}");
     let said: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done}"));
-    let ours = said["findings"]
-        .as_array()
-        .expect("findings")
-        .iter()
-        .filter(|finding| OURS.contains(&finding["stage"].as_str().expect("a stage")));
     // Nothing is claimed about firmware and IOMMU of a machine whose device is virtual.
     let walk = said["walk"].as_array().expect("a walk");
     assert!(walk[..5].iter().all(|step| step["state"] == "skipped"), "{done}");
-    ours.map(|finding| finding["id"].as_str().expect("a name").to_owned()).collect()
+    let all = said["findings"].as_array().expect("findings").iter();
+    all.filter(|finding| OURS.contains(&finding["stage"].as_str().expect("a stage"))).cloned().collect()
+}
+
+/// Their causes.
+fn found(run: &Run, script: &str) -> Vec<String> {
+    findings(run, script).iter().map(|finding| finding["id"].as_str().expect("a name").to_owned()).collect()
 }
 
 /// A dedicated queue wq0.0 on all engines, but for what the script takes back; then everything is bound.
@@ -30,8 +31,9 @@ fn configured_but(change: &str) -> String {
          w=$D/wq0.0; echo 0 >$w/group_id; echo dedicated >$w/mode; echo 64 >$w/size; echo 10 >$w/priority
          echo 1 >$w/block_on_fault; echo user >$w/type; echo lane >$w/name; echo user >$w/driver_name
          echo 2147483648 >$w/max_transfer_size
+         B=user
          {change}
-         echo dsa0 >/sys/bus/dsa/drivers/idxd/bind; echo wq0.0 >/sys/bus/dsa/drivers/user/bind"
+         echo dsa0 >/sys/bus/dsa/drivers/idxd/bind; echo wq0.0 >/sys/bus/dsa/drivers/$B/bind"
     )
 }
 
@@ -47,37 +49,72 @@ in_both_views! {
     }
 }
 
+/// What a person forgets or sets amiss, and what the doctor calls it.
+const FORGOTTEN: &[(&str, &str)] = &[
+    ("for e in 0 1 2 3; do echo -1 >$D/engine0.$e/group_id; done", "group-without-engine"),
+    ("echo 1 >$D/engine0.3/group_id", "group-without-queue"),
+    ("echo -1 >$D/engine0.3/group_id", "engines-idle"),
+    ("echo >$w/driver_name", "driver-name-missing"),
+    ("echo dmaengine >$w/driver_name", "driver-name-mismatch"),
+    // The type takes the name with it.
+    ("echo kernel >$w/type; echo user >$w/type", "queue-without-name"),
+    ("echo shared >$w/mode", "threshold-missing"),
+    ("echo shared >$w/mode; echo 8 >$w/threshold", "threshold-low"),
+    ("echo 0 >$w/priority", "priority-zero"),
+    ("echo 0 >$w/block_on_fault", "block-on-fault-off"),
+    ("echo 1 >$w/ats_disable", "address-cache-off"),
+    ("echo 16384 >$w/max_transfer_size", "transfer-limit-low"),
+    ("echo 8 >$w/max_batch_size", "batch-limit-low"),
+    ("echo 16 >$w/size", "queue-small"),
+    ("echo kernel >$w/type; echo k >$w/name; echo dmaengine >$w/driver_name; B=dmaengine", "only-kernel-queues"),
+    ("echo 8 >$D/group0.0/read_buffers_allowed; echo 16 >$D/group0.0/read_buffers_allowed", "read-buffers-few"),
+];
+
+/// A configured machine that something was done to afterwards.
+fn spoilt() -> Vec<(String, &'static str)> {
+    let mut all: Vec<_> = FORGOTTEN.iter().map(|(change, cause)| (configured_but(change), *cause)).collect();
+    // Bound and let go again: the queue has forgotten almost everything.
+    all.push((configured_but("") + "\necho wq0.0 >/sys/bus/dsa/drivers/user/unbind", "queue-without-type"));
+    // Nobody enabled the queue, or the device, or anything.
+    let bind = "echo wq0.0 >/sys/bus/dsa/drivers/$B/bind";
+    all.push((configured_but("").replace(bind, ""), "queue-not-enabled"));
+    let both = format!("echo dsa0 >/sys/bus/dsa/drivers/idxd/bind; {bind}");
+    all.push((configured_but("").replace(&both, ""), "device-not-enabled"));
+    all.push((":".into(), "device-not-configured"));
+    all
+}
+
 /// The driver's refusals, each brought about by what a person forgets.
 #[test]
 fn what_was_forgotten_is_found() {
-    let shared = "echo shared >$w/mode;";
-    for (forgotten, cause) in [
-        ("for e in 0 1 2 3; do echo -1 >$D/engine0.$e/group_id; done".to_owned(), "group-without-engine"),
-        ("echo 1 >$D/engine0.3/group_id".into(), "group-without-queue"),
-        ("echo >$w/driver_name".into(), "driver-name-missing"),
-        ("echo dmaengine >$w/driver_name".into(), "driver-name-mismatch"),
-        // The type takes the name with it.
-        ("echo kernel >$w/type; echo user >$w/type".into(), "queue-without-name"),
-        (shared.into(), "threshold-missing"),
-        ("echo 0 >$w/priority".into(), "priority-zero"),
-        ("echo 0 >$w/block_on_fault".into(), "block-on-fault-off"),
-        ("echo 16384 >$w/max_transfer_size".into(), "transfer-limit-low"),
-        ("echo 16 >$w/size".into(), "queue-small"),
-        (
-            "echo 8 >$D/group0.0/read_buffers_allowed; echo 16 >$D/group0.0/read_buffers_allowed".into(),
-            "read-buffers-few",
-        ),
-    ] {
+    for (script, cause) in spoilt() {
         let run = Run::new(View::Preload).with("--abi").with("6.12");
-        assert_eq!(found(&run, &configured_but(&forgotten)), [cause], "{forgotten}");
+        assert_eq!(found(&run, &script), [cause], "{script}");
     }
-    let run = Run::new(View::Preload).with("--abi").with("6.12");
-    // Bound and let go again: the queue has forgotten almost everything.
-    let again = configured_but("") + "\necho wq0.0 >/sys/bus/dsa/drivers/user/unbind";
-    assert_eq!(found(&run, &again), ["queue-without-type"]);
-    // Nobody enabled the queue.
-    let half = configured_but("").replace("echo wq0.0 >/sys/bus/dsa/drivers/user/bind", "");
-    assert_eq!(found(&run, &half), ["queue-not-enabled"]);
+}
+
+/// The remedy is what a person types, word for word: afterwards nothing is the matter.
+#[test]
+fn what_the_doctor_says_to_do_helps() {
+    if lacking("what_the_doctor_says_to_do_helps", &[("accel-config", "accel-config")]) {
+        return;
+    }
+    let folder = room("doctor-remedies");
+    let mut wrong = Vec::new();
+    for (script, cause) in spoilt() {
+        let run = || Run::new(View::Preload).with("--abi").with("6.12").in_folder(&folder);
+        let before = findings(&run(), &script);
+        let steps = before[0]["remedy"].as_array().expect("steps").iter().filter_map(Value::as_str);
+        // Other lines are words, not commands.
+        let is_command =
+            |step: &&str| ["accel-config ", "echo ", "for e in "].iter().any(|start| step.starts_with(start));
+        let typed: Vec<&str> = steps.filter(is_command).collect();
+        let after = found(&run(), &format!("{script}\n{}", typed.join("\n")));
+        if typed.is_empty() || !after.is_empty() {
+            wrong.push(format!("{cause}: still {after:?} after\n  {}", typed.join("\n  ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Do the devices work?
 
-use super::{groups, status};
+use super::{groups, status, steps};
 use crate::doctor::causes;
 use crate::doctor::finding::{Finding, Severity};
 use crate::doctor::patient::{PCI, Patient};
 use telpher_abi::{DeviceError, Opcode, Status, SwError};
 use telpher_hw::{Device, QueueType, State};
+
+/// Entries of a queue that a device is begun with: half of what it has. Source: linux-abi §10, the sample.
+const ENTRIES: u32 = 64;
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     p.devices().flat_map(|device| of(p, device)).collect()
@@ -116,10 +119,12 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
                 .seen(p.attribute(name, "state"))
                 .all_seen(queues)
                 .severity(if others { Severity::Note } else { Severity::Error })
-                .because(if others { "Others work; this one is idle." } else { "The driver starts devices so; a program or service has to configure them." })
-                .remedy("telpher list --device model:spr --format json > dsa.conf    # a configuration to begin with, for dsa0")
-                .remedy("accel-config load-config -c dsa.conf -e    # as root")
-                .all_remedies(by_hand(device)),
+                .because(if others {
+                    "Others work; this one is idle."
+                } else {
+                    "The driver starts devices so; a program or service has to configure them."
+                })
+                .all_remedies(by_hand(p, device)),
         );
     }
     let status = device.cmd_status.unwrap_or(0);
@@ -131,7 +136,8 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
                 .all_seen(p.logged(&["idxd", device.pci_address.as_deref().unwrap_or("idxd")]))
                 .because(format!("The last command ended with {meaning}."))
                 .remedy("correct what that names (`telpher list` shows the configuration), then:")
-                .remedy(format!("accel-config enable-device {name}")),
+                .remedy(format!("accel-config enable-device {name}"))
+                .all_remedies(enable_queues(device)),
         ),
         None => Some(
             Finding::of(&causes::DEVICE_NOT_ENABLED, name)
@@ -140,27 +146,30 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
                 .remedy(format!(
                     "accel-config enable-device {name}    # or: echo {name} > /sys/bus/dsa/drivers/idxd/bind"
                 ))
-                .all_remedies(
-                    device
-                        .queues
-                        .iter()
-                        .filter(|queue| queue.queue_type == Some(QueueType::User))
-                        .map(|queue| format!("accel-config enable-wq {name}/{}", queue.name)),
-                ),
+                .all_remedies(enable_queues(device)),
         ),
     }
 }
 
 /// The least that makes one queue work, command by command.
-fn by_hand(device: &Device) -> Vec<String> {
-    let n = device.number;
+fn by_hand(p: &Patient<'_>, device: &Device) -> Vec<String> {
+    let name = &device.name;
     let engines = device.engines.iter().map(|engine| engine.name.as_str()).collect::<Vec<_>>().join(" ");
+    let Some(queue) = device.queues.first() else { return Vec::new() };
+    let size = device.max_work_queues_size.unwrap_or(ENTRIES).min(ENTRIES);
+    let mut changes = vec![("group_id", "0".to_owned()), ("size", size.to_string())];
+    changes.extend(steps::fresh(device));
     vec![
-        format!("or by hand: cd /sys/bus/dsa/devices; for e in {engines}; do echo 0 > $e/group_id; done"),
-        format!(
-            "cd wq{n}.0; echo 0 > group_id; echo dedicated > mode; echo 64 > size; echo 10 > priority; echo 1 > block_on_fault; \
-             echo user > type; echo lane > name; [ -e driver_name ] && echo user > driver_name"
-        ),
-        format!("echo dsa{n} > /sys/bus/dsa/drivers/idxd/bind; echo wq{n}.0 > /sys/bus/dsa/drivers/user/bind"),
+        format!("for e in {engines}; do accel-config config-engine {name}/$e --group-id=0; done    # as root; package accel-config"),
+        steps::config(p, device, queue, &changes),
+        format!("accel-config enable-device {name}"),
+        steps::enable(device, queue),
+        "for every boot: accel-config save-config -s FILE, and `accel-config load-config -c FILE -e` in a unit of your own".into(),
     ]
+}
+
+/// Commands that enable the queues a device has for programs, once it is enabled itself.
+pub(super) fn enable_queues(device: &Device) -> Vec<String> {
+    let ours = device.queues.iter().filter(|queue| queue.queue_type == Some(QueueType::User));
+    ours.take(steps::MOST).map(|queue| steps::enable(device, queue)).collect()
 }

@@ -9,13 +9,14 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     // A bus that cannot be read, as in some containers, says nothing.
     let Some(functions) = &p.functions else { return Vec::new() };
     if functions.is_empty() && p.devices().next().is_none() {
-        let finding = if p.cpu.is_guest() {
+        // Only Intel makes processors with DSA, so no host of another's has one to give.
+        let finding = if p.cpu.is_guest() && p.cpu.vendor == "GenuineIntel" {
             Finding::of(&causes::GUEST_WITHOUT_DEVICE, "the machine")
                 .seen(cpuinfo())
                 .seen(p.listed(PCI))
                 .because("/proc/cpuinfo lists `hypervisor`, and none of the PCI functions is a DSA (8086:0b25).")
-                .remedy("if the host has a DSA: pass a function in from there (on QEMU `-device vfio-pci,host=0000:6a:01.0` with \
-                         `-device intel-iommu,intremap=on,caching-mode=on,x-scalable-mode=on`)")
+                .remedy("if the host has a DSA: there, modprobe vfio-pci disable_denylist=1, bind a function to vfio-pci, and start QEMU \
+                         with `-device intel-iommu,intremap=on,caching-mode=on,x-scalable-mode=on -device vfio-pci,host=0000:6a:01.0`")
                 .remedy("on a cloud: choose an instance type that offers DSA, often a bare-metal one")
         } else if p.cpu.is_of_a_kind_with_dsa() {
             Finding::of(&causes::DEVICE_NOT_ENUMERATED, "the machine")

@@ -1,9 +1,10 @@
 //! Does every group have queues and engines, and does nothing lie idle?
 
+use super::steps;
 use crate::doctor::causes;
 use crate::doctor::finding::Finding;
 use crate::doctor::patient::Patient;
-use telpher_hw::{Device, Group, State};
+use telpher_hw::{Device, Engine, Group, State};
 
 /// Highest version whose devices know one traffic class only, as Linux and DPDK use them. Source: semantics-notes §5.
 const ONE_CLASS: u32 = 0x200;
@@ -36,17 +37,39 @@ fn one_sided(p: &Patient<'_>, device: &Device, group: &Group) -> Finding {
         .seen(p.attribute(&group.name, "work_queues"))
         .seen(p.attribute(&group.name, "engines"))
         .seen(p.attribute(&device.name, "state"));
-    let finding = if group.engines.is_empty() {
-        let free = device.engines.iter().find(|engine| engine.group.is_none());
-        let engine = free.or(device.engines.first()).map_or("engine0.0", |engine| engine.name.as_str());
-        finding.remedy(format!("accel-config config-engine {}/{engine} --group-id={}", device.name, group.number))
+    // Engines without a group are dealt out among the groups without one; engines without queues go where queues are.
+    let (engines, to): (Vec<&Engine>, u32) = if group.engines.is_empty() {
+        let idle = |group: &&Group| group.engines.is_empty();
+        let lacking: Vec<u32> = lopsided(device).filter(idle).map(|group| group.number).collect();
+        let turn = lacking.iter().position(|number| *number == group.number).unwrap_or(0);
+        let free = device.engines.iter().filter(|engine| engine.group.is_none());
+        let mut given: Vec<&Engine> = free.skip(turn).step_by(lacking.len().max(1)).collect();
+        if given.is_empty() {
+            given.extend(device.engines.first());
+        }
+        (given, group.number)
     } else {
-        let finding = finding.because("The device answers 0x15 (group configuration) to Enable Device.");
-        group.engines.iter().fold(finding, |finding, engine| {
-            finding.remedy(format!("echo -1 > /sys/bus/dsa/devices/{engine}/group_id    # or give the group a queue"))
-        })
+        (device.engines.iter().filter(|engine| engine.group == Some(group.number)).collect(), served(device))
     };
-    finding.remedy(format!("accel-config enable-device {}", device.name))
+    let finding = if group.engines.is_empty() {
+        finding
+    } else {
+        finding.because("The device answers 0x15 (group configuration) to Enable Device.")
+    };
+    let finding = finding.all_remedies(engines.iter().map(|engine| grouped(device, engine, to)));
+    finding
+        .remedy(format!("accel-config enable-device {}", device.name))
+        .all_remedies(super::device::enable_queues(device))
+}
+
+/// A group that has queues.
+fn served(device: &Device) -> u32 {
+    device.groups.iter().find(|group| !group.work_queues.is_empty()).map_or(0, |group| group.number)
+}
+
+/// The command that puts an engine into a group.
+fn grouped(device: &Device, engine: &Engine, group: u32) -> String {
+    format!("accel-config config-engine {}/{} --group-id={group}", device.name, engine.name)
 }
 
 /// Engines of an enabled device that do nothing.
@@ -55,13 +78,12 @@ fn idle(p: &Patient<'_>, device: &Device) -> Option<Finding> {
     if idle.is_empty() {
         return None;
     }
-    let names = idle.iter().map(|engine| engine.name.as_str()).collect::<Vec<_>>().join(", ");
+    let to = served(device);
     Some(
         Finding::of(&causes::ENGINES_IDLE, &device.name)
             .all_seen(idle.iter().map(|engine| p.attribute(&engine.name, "group_id")))
             .because("More engines in a group raise its throughput, most for small transfers (Kuper et al., ASPLOS 2024, guideline G5).")
-            .remedy(format!("put {names} into a group with queues: disable the device, then accel-config config-engine {}/{} --group-id=0",
-                device.name, idle[0].name)),
+            .all_remedies(steps::rebuilt(device, idle.iter().map(|engine| grouped(device, engine, to)))),
     )
 }
 
@@ -83,9 +105,26 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
                 .seen(p.attribute(&group.name, "engines"))
                 .seen(p.attribute(&device.name, "max_read_buffers"))
                 .because(format!("An equal share for {engines} of its engines would be {share}."))
-                .remedy(format!(
-                    "disable the device, then: accel-config config-group {}/{} --read-buffers-allowed={share}",
-                    device.name, group.name
+                .all_remedies(steps::rebuilt(
+                    device,
+                    [format!(
+                        "accel-config config-group {}/{} --read-buffers-allowed={share}",
+                        device.name, group.name
+                    )],
+                )),
+        );
+    }
+    let limit = device.read_buffer_limit.filter(|limit| *limit > 0 && u64::from(*limit) < share);
+    if group.use_read_buffer_limit == Some(true) && limit.is_some() {
+        findings.push(
+            Finding::of(&causes::READ_BUFFERS_LIMITED, &group.name)
+                .seen(p.attribute(&device.name, "read_buffer_limit"))
+                .seen(p.attribute(&group.name, "engines"))
+                .seen(p.attribute(&device.name, "max_read_buffers"))
+                .because(format!("An equal share for {engines} of its engines would be {share}."))
+                .all_remedies(steps::rebuilt(
+                    device,
+                    [format!("accel-config config-group {}/{} --use-read-buffer-limit=0", device.name, group.name)],
                 )),
         );
     }
@@ -100,8 +139,10 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
                 .seen(p.attribute(&device.name, "version"))
                 .because("The driver lets it be set with tc_override only. A class that no virtual channel carries makes descriptors end \
                           with 0x1e, and two classes weaken the order between data and completion records.")
-                .remedy(format!("disable the device, then: echo 1 > /sys/bus/dsa/devices/{0}/traffic_class_a; echo 1 > \
-                                 /sys/bus/dsa/devices/{0}/traffic_class_b", group.name)),
+                .all_remedies(steps::rebuilt(device, ["a", "b"].map(|class| {
+                    format!("echo 1 > /sys/bus/dsa/devices/{}/traffic_class_{class}", group.name)
+                })))
+                .remedy("and take `tc_override` from the command line and /etc/modprobe.d, lest it be set again"),
         );
     }
     findings

@@ -32,7 +32,8 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .remedy("use Linux 5.18 or later, or dedicated queues")
         } else {
             lacking(&causes::ENQCMD_MISSING, "enqcmd")
-                .because("The processor lacks it, or a virtual machine's host hides it, or the kernel was built without PASID for it.")
+                .because("The firmware has it off, a virtual machine's host hides it, or the kernel was built without PASID for it.")
+                .remedy("firmware setup: enable `PCI ENQCMD/ENQCMDS` (often under IIO configuration)")
                 .remedy("in a virtual machine: give it the host's processor (QEMU: -cpu host) and an IOMMU with scalable mode")
                 .remedy("or use dedicated queues")
         });

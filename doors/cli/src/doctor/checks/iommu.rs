@@ -12,6 +12,8 @@ const ECAP_PASID: u32 = 40;
 const ECAP_PAGE_REQUESTS: u32 = 29;
 /// Five-level paging of first-stage tables (FL5LP), bit of the capability register. Source: VT-d specification §11.4.2.
 const CAP_FIVE_LEVELS: u32 = 60;
+/// Pages of 1 GiB in first-stage tables (FL1GP).
+const CAP_GIBIBYTE: u32 = 56;
 
 const CMDLINE: &str = "/proc/cmdline";
 
@@ -25,9 +27,10 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
         Finding::of(&causes::SVA_OFF, "the IOMMU")
             .all_seen(p.logged(&["SVA"]))
             .all_seen(p.logged(&["DMAR"]))
+            .remedy("lspci -vvv -d 8086:0b25 | grep -e ATSCtl -e PRICtl -e PASIDCtl    # as root; each has to say Enable+")
+            .remedy("where one of the three is missing: firmware setup, VT-d and PCI ENQCMD/ENQCMDS on, for all sockets alike")
             .remedy("dmesg | grep -i -e idxd -e DMAR -e IOMMU    # the kernel says there which step failed")
-            .remedy("modprobe -r idxd && modprobe idxd    # where only the driver came too early")
-            .remedy("firmware setup: VT-d on, and for all sockets alike")
+            .remedy("modprobe -r idxd && modprobe idxd    # where only the driver came too early; it takes all queues down")
     });
     vec![found.all_seen(super::firmware::sva(p))]
 }
@@ -58,14 +61,12 @@ fn switched_off(p: &Patient<'_>) -> Option<Finding> {
         return Some(
             Finding::of(&causes::IOMMU_SWITCHED_OFF, "the kernel")
                 .seen(p.seen(CMDLINE))
-                .remedy(with_boot("take `intel_iommu=off` and `iommu=off` away, put `intel_iommu=on,sm_on`")),
+                .all_remedies(boot("intel_iommu iommu", "intel_iommu=on,sm_on")),
         );
     }
     if values("pci=").any(|value| value == "noats") {
         return Some(
-            Finding::of(&causes::ATS_OFF, "the kernel")
-                .seen(p.seen(CMDLINE))
-                .remedy(with_boot("take `pci=noats` away")),
+            Finding::of(&causes::ATS_OFF, "the kernel").seen(p.seen(CMDLINE)).all_remedies(boot("pci=noats", "")),
         );
     }
     if p.iommu.units.as_ref().is_some_and(Vec::is_empty) && !values("intel_iommu=").any(|value| value == "on") {
@@ -73,7 +74,7 @@ fn switched_off(p: &Patient<'_>) -> Option<Finding> {
             Finding::of(&causes::IOMMU_NOT_SWITCHED_ON, "the kernel")
                 .seen(p.seen(CMDLINE))
                 .seen(p.listed(IOMMUS))
-                .remedy(with_boot("put `intel_iommu=on,sm_on`")),
+                .all_remedies(boot("intel_iommu", "intel_iommu=on,sm_on")),
         );
     }
     None
@@ -84,36 +85,49 @@ fn incapable(p: &Patient<'_>) -> Option<Finding> {
     let seen = |units: &[&Unit], register: &str| -> Vec<Evidence> {
         units.iter().map(|unit| p.seen(&format!("{}/{register}", unit.folder))).collect()
     };
-    let without = p.iommu.without(|unit| unit.ecap, ECAP_SCALABLE);
-    if !without.is_empty() {
+    let functions = p.functions.as_deref().unwrap_or_default();
+    let without = |register: fn(&Unit) -> Option<u64>, bit| p.iommu.without(functions, register, bit);
+    let flat = without(|unit| unit.ecap, ECAP_SCALABLE);
+    if !flat.is_empty() {
         return Some(
             Finding::of(&causes::IOMMU_WITHOUT_SCALABLE_MODE, "the IOMMU")
-                .all_seen(seen(&without, "ecap"))
+                .all_seen(seen(&flat, "ecap"))
                 .because(format!("Bit {ECAP_SCALABLE} of ecap is clear."))
                 .remedy("in a virtual machine: let the host emulate scalable mode (QEMU: `-device intel-iommu,x-scalable-mode=on`)")
                 .remedy("on a machine of its own: update the firmware; Sapphire Rapids and later have it"),
         );
     }
-    let lacking = |bit, name: &str| (p.iommu.without(|unit| unit.ecap, bit), name.to_owned());
-    for (units, feature) in [lacking(ECAP_PASID, "PASID"), lacking(ECAP_PAGE_REQUESTS, "page requests")] {
+    for (bit, feature) in [(ECAP_PASID, "PASID"), (ECAP_PAGE_REQUESTS, "page requests")] {
+        let units = without(|unit| unit.ecap, bit);
         if !units.is_empty() {
             return Some(
-                Finding::of(&causes::IOMMU_FEATURES_DIFFER, "the IOMMU")
+                Finding::of(&causes::IOMMU_WITHOUT_PASID, "the IOMMU")
                     .all_seen(seen(&units, "ecap"))
                     .all_seen(p.logged(&["inconsistent"]))
-                    .because(format!("Missing: {feature}."))
+                    .because(format!("Missing: {feature} (bit {bit} of ecap)."))
                     .remedy("firmware setup: give all sockets and I/O stacks the same VT-d settings (PASID, PRS, ATS)")
+                    .remedy("in a virtual machine: let the host emulate it, or use dedicated queues of the kernel's")
                     .remedy("update the firmware"),
             );
         }
     }
-    let four_levels = p.iommu.without(|unit| unit.cap, CAP_FIVE_LEVELS);
+    let four_levels = without(|unit| unit.cap, CAP_FIVE_LEVELS);
     if p.cpu.flags.contains("la57") && !four_levels.is_empty() {
         return Some(
             Finding::of(&causes::FIVE_LEVEL_PAGING, "the IOMMU")
                 .all_seen(seen(&four_levels, "cap"))
                 .because(format!("/proc/cpuinfo lists `la57`, and bit {CAP_FIVE_LEVELS} of cap is clear."))
-                .remedy(with_boot("put `no5lvl`")),
+                .all_remedies(boot("", "no5lvl")),
+        );
+    }
+    let small_pages = without(|unit| unit.cap, CAP_GIBIBYTE);
+    if p.cpu.flags.contains("pdpe1gb") && !small_pages.is_empty() {
+        return Some(
+            Finding::of(&causes::GIBIBYTE_PAGES, "the IOMMU")
+                .all_seen(seen(&small_pages, "cap"))
+                .all_seen(p.logged(&["SVM disabled"]))
+                .because(format!("/proc/cpuinfo lists `pdpe1gb`, and bit {CAP_GIBIBYTE} of cap is clear."))
+                .remedy("in a virtual machine, on the host: `-device intel-iommu,fs1gp=on` (QEMU 9.2 or later), or `-cpu host,-pdpe1gb`"),
         );
     }
     None
@@ -132,14 +146,23 @@ fn not_scalable(p: &Patient<'_>) -> Option<Finding> {
     Some(
         Finding::of(&causes::SCALABLE_MODE_OFF, "the kernel")
             .seen(p.seen(CMDLINE))
-            .remedy(with_boot("put `intel_iommu=on,sm_on`")),
+            .all_remedies(boot("intel_iommu", "intel_iommu=on,sm_on")),
     )
 }
 
-/// How the command line is changed.
-fn with_boot(what: &str) -> String {
-    format!(
-        "{what} in GRUB_CMDLINE_LINUX of /etc/default/grub, run `update-grub` (Fedora, RHEL: `grubby --update-kernel=ALL` with \
-         --args or --remove-args), and boot anew"
-    )
+/// How words are taken from the kernel's command line and others put there.
+fn boot(old: &str, new: &str) -> Vec<String> {
+    let file = "/etc/default/grub";
+    let option =
+        |name: &str, words: &str| if words.is_empty() { String::new() } else { format!(" --{name}=\"{words}\"") };
+    let debian = match (old, new) {
+        (_, "") => format!("take `{old}` out of {file}, then: update-grub"),
+        ("", _) => format!("sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{new} /' {file} && update-grub"),
+        _ => format!("in GRUB_CMDLINE_LINUX of {file} put `{new}` for what is there of `{old}`, then: update-grub"),
+    };
+    vec![
+        format!("grubby --update-kernel=ALL{}{}    # Fedora, RHEL", option("remove-args", old), option("args", new)),
+        format!("{debian}    # Debian, Ubuntu"),
+        "reboot".into(),
+    ]
 }

@@ -2,16 +2,16 @@
 
 use crate::doctor::causes;
 use crate::doctor::finding::{Evidence, Finding};
-use crate::doctor::patient::{ModuleFile, Patient};
-
-/// First version with the drivers `idxd`, `user` and `dmaengine` on the bus. Source: linux-abi §9.
-const OLDEST: (u32, u32) = (5, 15);
+use crate::doctor::patient::{DRIVERS, ModuleFile, Patient};
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let release = || p.seen("/proc/sys/kernel/osrelease");
-    if p.kernel.version.is_some_and(|version| version < OLDEST) {
+    // Distributions bring drivers to older kernels (RHEL 9 is a 5.14), so the version says nothing. Source: linux-abi §9.
+    let drivers = &p.dsa.drivers;
+    if drivers.iter().any(|name| name == "dsa" || name == "idxd") && !drivers.iter().any(|name| name == "user") {
         return vec![
             Finding::of(&causes::KERNEL_TOO_OLD, "the kernel")
+                .seen(p.listed(DRIVERS))
                 .seen(release())
                 .because("Queues for programs came with 5.6, without the drivers that bind them now; shared ones work since 5.18.")
                 .remedy("use Linux 6.1 or later; from 6.7 on a queue also has to name its driver (attribute driver_name)"),

@@ -14,6 +14,7 @@ mod numa;
 mod permissions;
 mod queues;
 mod status;
+mod steps;
 mod submission;
 
 use super::causes;

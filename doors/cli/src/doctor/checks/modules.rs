@@ -40,7 +40,7 @@ fn taken(p: &Patient<'_>, function: &Function, driver: &str, works: bool) -> Fin
     };
     let address = &function.address;
     finding
-        .severity(if works { Severity::Warning } else { Severity::Error })
+        .severity(if works { Severity::Note } else { Severity::Error })
         .remedy(format!("echo {address} > {folder}/driver/unbind"))
         .remedy(format!("echo > {folder}/driver_override"))
         .remedy(format!("modprobe idxd && echo {address} > /sys/bus/pci/drivers/idxd/bind"))

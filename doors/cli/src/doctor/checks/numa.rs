@@ -5,6 +5,10 @@ use crate::doctor::finding::{Finding, Stage};
 use crate::doctor::patient::{NUMA, NumaNode, Patient, STATUS};
 use std::collections::BTreeSet;
 
+/// Distance from which on a node is another socket's; parts of one socket (sub-NUMA clusters) are nearer. Source: Linux
+/// include/linux/topology.h, REMOTE_DISTANCE, from ACPI's table SLIT.
+const REMOTE: u32 = 20;
+
 pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
     let Some(allowed) = p.process.cpus.as_ref().filter(|_| p.numa.len() > 1) else { return Vec::new() };
     let served: Option<BTreeSet<u32>> = p.usable().map(|(device, _)| device.numa_node).collect();
@@ -12,7 +16,7 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
     let Some(served) = served.filter(|served| !served.is_empty()) else { return Vec::new() };
     let here = |node: &&NumaNode| node.cpus.iter().any(|cpu| allowed.contains(cpu));
     let nodes: Vec<&NumaNode> = p.numa.iter().filter(here).collect();
-    let far: Vec<&NumaNode> = nodes.iter().copied().filter(|node| !served.contains(&node.number)).collect();
+    let far: Vec<&NumaNode> = nodes.iter().copied().filter(|node| !is_near(p, node, &served)).collect();
     let distance = |node: &NumaNode| p.seen(&format!("{NUMA}/node{}/distance", node.number));
     let devices = || {
         let names: BTreeSet<&str> = p.usable().map(|(device, _)| device.name.as_str()).collect();
@@ -36,7 +40,7 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
     }
     let idle: BTreeSet<u32> = p.devices().filter_map(|device| device.numa_node).collect();
     far.iter()
-        .filter(|node| !idle.contains(&node.number))
+        .filter(|node| !is_near(p, node, &idle))
         .map(|node| {
             Finding::of(&causes::NODE_WITHOUT_QUEUE, format!("node {}", node.number))
                 .all_seen(devices())
@@ -45,4 +49,10 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
                 .remedy("if the node has a DSA that is not shown: enable it in the firmware setup of that socket")
         })
         .collect()
+}
+
+/// True if a device of one of these nodes is on the node's own socket.
+fn is_near(p: &Patient<'_>, node: &NumaNode, devices: &BTreeSet<u32>) -> bool {
+    let mut away = p.numa.iter().zip(&node.distances).filter(|(_, distance)| **distance < REMOTE);
+    devices.contains(&node.number) || away.any(|(other, _)| devices.contains(&other.number))
 }

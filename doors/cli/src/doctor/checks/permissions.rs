@@ -2,20 +2,57 @@
 
 use crate::doctor::bundle::Node;
 use crate::doctor::causes;
-use crate::doctor::finding::{Evidence, Finding};
-use crate::doctor::patient::Patient;
+use crate::doctor::finding::{Evidence, Finding, Severity};
+use crate::doctor::patient::{APPARMOR, LABEL, Patient, SELINUX, STATUS};
 use std::io;
 use std::path::Path;
 
 /// Answers of open(2) when the driver cannot bind the process' address space. Source: linux-abi §7, §8.
 const NO_ADDRESS_SPACE: [i32; 4] = [libc::EOPNOTSUPP, libc::ENODEV, libc::EINVAL, libc::ENOSPC];
 
+/// Causes by which a queue is kept from some, perhaps on purpose: it is meant for others.
+const OTHERS: [&str; 3] = [causes::NODE_MISSING.id, causes::NODE_PERMISSION.id, causes::DEVICE_CGROUP.id];
+
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let found = p.usable().filter_map(|(device, queue)| {
         let node = p.nodes.get(&queue.name)?;
         of(p, &queue.name, &queue.node(device.kind), node)
     });
-    found.collect()
+    let ours = p.usable().map(|(_, queue)| queue.name.as_str()).filter(|name| p.nodes.get(*name).is_some_and(is_ours));
+    let ours: Vec<&str> = ours.collect();
+    let told = |finding: Finding| {
+        if OTHERS.contains(&finding.id) && !ours.is_empty() {
+            let here = ours.iter().take(4).copied().collect::<Vec<_>>().join(", ");
+            finding
+                .severity(Severity::Note)
+                .because(format!("Others open ({here}), so this one may be meant for somebody else."))
+        } else {
+            finding
+        }
+    };
+    found.map(told).collect()
+}
+
+/// True if the process may have the queue; that another has it now is another matter.
+fn is_ours(node: &Node) -> bool {
+    node.stat.is_none() && node.open.is_none_or(|errno| errno == libc::EBUSY)
+}
+
+/// True if a node's permission bits let this process read and write. With an access control list the group's bits are the most
+/// that it grants.
+fn is_permitted(p: &Patient<'_>, node: &Node) -> bool {
+    let bits = u32::from_str_radix(&node.mode, 8).unwrap_or(0);
+    let both = |shift: u32| bits >> shift & 6 == 6;
+    let process = &p.process;
+    if process.overrides == Some(true) && !process.in_user_namespace {
+        true
+    } else if process.uid == Some(node.uid) {
+        both(6)
+    } else if process.groups.contains(&node.gid) {
+        both(3)
+    } else {
+        both(0)
+    }
 }
 
 /// What a call on a node answered.
@@ -27,15 +64,32 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
     let shown = path.display();
     let contained = !p.container.signs.is_empty();
     let permission = |evidence: Evidence| {
-        Finding::of(&causes::NODE_PERMISSION, queue)
-            .seen(evidence)
-            .seen(Evidence {
+        let finding = |cause| {
+            Finding::of(cause, queue).seen(evidence.clone()).seen(Evidence {
                 source: format!("stat {shown}"),
                 says: format!("mode {}, user {}, group {}", node.mode, node.uid, node.gid),
             })
-            .seen(p.seen_line("/proc/self/status", "Uid:"))
-            .remedy(format!("chmod 0660 {shown} && chgrp GROUP {shown}    # until the queue is enabled anew"))
-            .remedy("for good: SUBSYSTEM==\"dsa\", GROUP=\"GROUP\", MODE=\"0660\" in /etc/udev/rules.d/90-dsa.rules, then udevadm control --reload")
+        };
+        if node.stat.is_none() && is_permitted(p, node) {
+            return finding(&causes::NODE_CONFINED)
+                .seen(p.seen(SELINUX))
+                .seen(p.seen(APPARMOR))
+                .seen(p.seen(LABEL))
+                .remedy("journalctl -k --grep 'avc:.*denied|apparmor=.DENIED' | tail    # what was refused to whom")
+                .remedy("SELinux, container: setsebool -P container_use_devices on")
+                .remedy("SELinux, service: ausearch -m avc -ts recent | audit2allow -M dsa && semodule -i dsa.pp")
+                .remedy(
+                    "AppArmor: the line `/dev/dsa/* rw,` in the program's profile, then apparmor_parser -r PROFILE",
+                );
+        }
+        let user = p.process.uid.map_or("USER".into(), |uid| uid.to_string());
+        finding(&causes::NODE_PERMISSION)
+            .seen(p.seen_line(STATUS, "Uid:"))
+            .remedy(format!("setfacl -m u:{user}:rw {shown}    # as root; until the queue is enabled anew"))
+            .remedy(
+                "for good: echo 'SUBSYSTEM==\"dsa\", GROUP=\"GROUP\", MODE=\"0660\"' > /etc/udev/rules.d/90-dsa.rules; udevadm control \
+                 --reload; udevadm trigger --subsystem-match=dsa",
+            )
     };
     if let Some(errno) = node.stat {
         if errno != libc::ENOENT {

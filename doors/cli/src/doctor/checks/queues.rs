@@ -1,6 +1,6 @@
 //! Is every queue that was configured enabled, and does it do what programs expect?
 
-use super::status;
+use super::{status, steps};
 use crate::doctor::causes::{self, Cause};
 use crate::doctor::finding::{Evidence, Finding, Severity};
 use crate::doctor::patient::Patient;
@@ -9,6 +9,8 @@ use telpher_portal::QueueMode;
 
 /// The driver's default of a queue's largest transfer, in bytes. Source: linux-abi §5.
 const DEFAULT_TRANSFER: u64 = 2 << 20;
+/// The driver's default of a queue's longest batch, in descriptors. Source: linux-abi §5.
+const DEFAULT_BATCH: u32 = 32;
 /// Entries with which one queue reaches nearly full throughput. Source: Kuper et al., ASPLOS 2024, guideline G6.
 const ENOUGH_ENTRIES: u32 = 32;
 
@@ -46,10 +48,31 @@ pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<F
     Some(
         Finding::of(&causes::ONLY_KERNEL_QUEUES, &device.name)
             .all_seen(kernels.iter().map(|(_, queue)| p.attribute(&queue.name, "type")))
-            .remedy(format!("accel-config disable-wq {}/{}", device.name, queue.name))
-            .remedy("give it type, name and driver again: --type=user --name=lane --driver-name=user, with mode, priority and threshold")
-            .remedy(format!("accel-config enable-wq {}/{}", device.name, queue.name)),
+            .all_remedies(one_more(p, device, queue)),
     )
+}
+
+/// A queue for programs beside the kernel's: one that nothing has been done with, if the device has one and entries for it.
+fn one_more(p: &Patient<'_>, device: &Device, kernels: &Queue) -> Vec<String> {
+    let entries = steps::free_entries(device).min(ENOUGH_ENTRIES);
+    let Some(queue) = device.queues.iter().find(|queue| is_untouched(queue)).filter(|_| entries > 0) else {
+        let changes = [("type", "user".to_owned()), ("name", "lane".into()), ("driver_name", "user".into())];
+        let mut steps =
+            vec!["every queue or entry of the device is the kernel's: what uses them there loses this one".to_owned()];
+        steps.extend(steps::anew(p, device, kernels, &changes));
+        return steps;
+    };
+    let group = kernels.group.unwrap_or(0).to_string();
+    let mut changes = vec![("group_id", group), ("size", entries.to_string())];
+    changes.extend(steps::fresh(device));
+    let mut steps = steps::rebuilt(device, [steps::config(p, device, queue, &changes)]);
+    steps.push(steps::enable(device, queue));
+    steps
+}
+
+/// A queue that nothing has been done with.
+fn is_untouched(queue: &Queue) -> bool {
+    queue.size.unwrap_or(0) == 0 && queue.group.is_none() && queue.queue_type == Some(QueueType::None)
 }
 
 /// `cmd_status` when a queue had no name. Source: linux-abi §6.
@@ -60,6 +83,11 @@ const NO_NAME: u32 = 0x8004_0000;
 fn was_refused(device: &Device, queue: &Queue) -> bool {
     let status = device.cmd_status.unwrap_or(0);
     queue.queue_type == Some(QueueType::None) && (status != 0 && queue.label.is_some() || status == NO_NAME)
+}
+
+/// A threshold for a shared queue of this size: three quarters, since the rest is for the kernel.
+fn threshold_of(size: u32) -> u32 {
+    size - size / 4
 }
 
 /// A cause, the attribute that shows it, and what to write there.
@@ -85,8 +113,7 @@ fn gap(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Gap> {
         return Some((&causes::PRIORITY_ZERO, "priority", "10".into()));
     }
     if shared && queue.threshold.unwrap_or(0) == 0 {
-        // Three quarters: the rest is for the kernel.
-        return Some((&causes::THRESHOLD_MISSING, "threshold", (size - size / 4).to_string()));
+        return Some((&causes::THRESHOLD_MISSING, "threshold", threshold_of(size).to_string()));
     }
     // Kernels before 6.7 have no such attribute.
     let driver = p.attribute_text(&queue.name, "driver_name")?;
@@ -103,18 +130,17 @@ fn gap(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Gap> {
 
 fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> {
     let (name, size) = (&queue.name, queue.size.unwrap_or(0));
-    let untouched = size == 0 && queue.group.is_none() && queue.queue_type == Some(QueueType::None);
-    if untouched {
+    if is_untouched(queue) {
         return None;
     }
     let folder = format!("/sys/bus/dsa/devices/{name}");
-    let enable = format!("accel-config enable-wq {}/{name}", device.name);
+    let enable = steps::enable(device, queue);
     let refused = was_refused(device, queue);
     let typed = refused.then(|| {
         format!(
             "echo user > {folder}/type; echo {} > {folder}/name    # refusing the queue, the driver forgot its type, and a type \
              takes the name with it",
-            queue.label.as_deref().unwrap_or("lane")
+            steps::quoted(queue.label.as_deref().unwrap_or("lane"))
         )
     });
     if let Some((cause, attribute, value)) = gap(p, device, queue) {
@@ -127,15 +153,24 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
             _ if refused => finding.seen(p.attribute(&device.name, "cmd_status")),
             _ => finding,
         };
-        // The size belongs to the device: it can be set only while that is disabled.
-        let first = (attribute == "size" && device.state == Some(State::Enabled)).then(|| {
-            format!("accel-config disable-device {}    # the size is set while the device is disabled", device.name)
-        });
+        // Size and group belong to the device: they take effect only while that is enabled.
+        if ["size", "group_id"].contains(&attribute) && device.state == Some(State::Enabled) {
+            let mut changes = vec![(attribute, value)];
+            if queue.queue_type == Some(QueueType::None) {
+                changes.extend(steps::fresh(device));
+            }
+            return Some(
+                finding
+                    .all_remedies(steps::rebuilt(device, [steps::config(p, device, queue, &changes)]))
+                    .remedy(enable),
+            );
+        }
+        if attribute == "type" {
+            return Some(finding.remedy(steps::config(p, device, queue, &steps::fresh(device))).remedy(enable));
+        }
         // A name that is missing comes with the type.
         let write = (attribute != "name" || !refused).then(|| format!("echo {value} > {folder}/{attribute}"));
-        let again = (attribute == "type")
-            .then(|| "then mode, name, priority, driver_name, and the threshold of a shared one".to_owned());
-        let steps = [first, write, again, typed].into_iter().flatten();
+        let steps = [write, typed].into_iter().flatten();
         return Some(finding.all_remedies(steps).remedy(enable));
     }
     // Of a disabled device no queue is enabled, and a device without shared virtual addressing has none for programs: both told.
@@ -176,13 +211,7 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
     let mut findings = Vec::new();
     let name = &queue.name;
     let found = |cause: &Cause, attribute: &str| Finding::of(cause, name).seen(p.attribute(name, attribute));
-    let set = |attribute: &str, value: &str| {
-        format!(
-            "accel-config disable-wq {0}/{name}; echo {value} > /sys/bus/dsa/devices/{name}/{attribute}; accel-config \
-             enable-wq {0}/{name}    # and all it forgets: type, name, …",
-            device.name
-        )
-    };
+    let set = |attribute: &'static str, value: &str| steps::anew(p, device, queue, &[(attribute, value.to_owned())]);
     if p.nodes.get(name).is_some_and(|node| node.open == Some(libc::EBUSY)) {
         findings.push(
             found(&causes::QUEUE_BUSY, "clients")
@@ -199,11 +228,11 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         } else if queue.prs_disable == Some(true) {
             found(&causes::PAGE_REQUESTS_OFF, "prs_disable")
                 .seen(p.attribute(name, "block_on_fault"))
-                .remedy(set("prs_disable", "0"))
+                .all_remedies(steps::anew(p, device, queue, &[("prs_disable", String::new()), ("block_on_fault", "1".into())]))
         } else {
             found(&causes::BLOCK_ON_FAULT_OFF, "block_on_fault")
                 .because("A page that is not present ends a descriptor with status 0x03; the program touches it and goes on.")
-                .remedy(set("block_on_fault", "1"))
+                .all_remedies(set("block_on_fault", "1"))
                 .remedy("or leave it: for pages that are touched before, this is the faster way; telpher's mover takes either")
         });
     }
@@ -211,7 +240,7 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         findings.push(
             found(&causes::ADDRESS_CACHE_OFF, "ats_disable")
                 .because("Every access is translated by the IOMMU anew, and write faults are not reported.")
-                .remedy(set("ats_disable", "0")),
+                .all_remedies(set("ats_disable", "")),
         );
     }
     if queue.max_transfer.is_some_and(|most| most < DEFAULT_TRANSFER)
@@ -222,13 +251,44 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
             found(&causes::TRANSFER_LIMIT_LOW, "max_transfer_size")
                 .seen(p.attribute(&device.name, "max_transfer_size"))
                 .because("accel-config's sample app_profile.conf sets 16384.")
-                .remedy(set("max_transfer_size", &most.to_string())),
+                .all_remedies(set("max_transfer_size", &most.to_string())),
         );
     }
-    if queue.size.is_some_and(|size| size < ENOUGH_ENTRIES) {
-        findings.push(found(&causes::QUEUE_SMALL, "size")
-            .because("(Kuper et al., ASPLOS 2024, guideline G6; it matters to programs with many descriptors in flight.)")
-            .remedy(format!("disable the device, then: accel-config config-wq {}/{name} --wq-size={ENOUGH_ENTRIES}", device.name)));
+    if queue.max_batch.is_some_and(|most| most < DEFAULT_BATCH)
+        && device.max_batch.is_none_or(|most| most >= DEFAULT_BATCH)
+    {
+        let most = device.max_batch.unwrap_or(DEFAULT_BATCH);
+        findings.push(
+            found(&causes::BATCH_LIMIT_LOW, "max_batch_size")
+                .seen(p.attribute(&device.name, "max_batch_size"))
+                .because("Programs that gather small copies into batches (Kuper et al., ASPLOS 2024, guideline G1) submit more often.")
+                .all_remedies(set("max_batch_size", &most.to_string())),
+        );
+    }
+    let size = queue.size.unwrap_or(u32::MAX);
+    if size < ENOUGH_ENTRIES {
+        let finding = found(&causes::QUEUE_SMALL, "size").because(
+            "(Kuper et al., ASPLOS 2024, guideline G6; it matters to programs with many descriptors in flight.)",
+        );
+        findings.push(if ENOUGH_ENTRIES - size <= steps::free_entries(device) {
+            finding.all_remedies(steps::rebuilt(
+                device,
+                [format!("accel-config config-wq {}/{name} --wq-size={ENOUGH_ENTRIES}", device.name)],
+            ))
+        } else {
+            finding
+                .seen(p.attribute(&device.name, "max_work_queues_size"))
+                .remedy("all entries of the device are given out: configure fewer queues, and larger ones")
+        });
+    } else if queue.mode == Some(QueueMode::Shared)
+        && queue.threshold.is_some_and(|most| most < ENOUGH_ENTRIES.min(threshold_of(size)))
+    {
+        findings.push(
+            found(&causes::THRESHOLD_LOW, "threshold")
+                .seen(p.attribute(name, "size"))
+                .because("(Kuper et al., ASPLOS 2024, guideline G6.)")
+                .all_remedies(set("threshold", &threshold_of(size).to_string())),
+        );
     }
     if let (Some(all), Some(allowed)) = (device.op_cap, queue.op_config)
         && !all.is_subset_of(&allowed)
@@ -239,11 +299,7 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
             found(&causes::OPERATIONS_RESTRICTED, "op_config")
                 .seen(p.attribute(&device.name, "op_cap"))
                 .because(format!("A descriptor with one of these ends with status 0x10: {}.", missing.join(", ")))
-                .remedy(format!(
-                    "accel-config disable-wq {}/{name}    # it forgets op_config with the rest",
-                    device.name
-                ))
-                .remedy("configure it anew without op_config, and enable it"),
+                .all_remedies(set("op_config", "")),
         );
     }
     findings

@@ -6,7 +6,7 @@ mod process;
 pub(super) use platform::{
     Cpu, Function, IOMMUS, Iommu, Kernel, Module, ModuleFile, NUMA, NumaNode, PCI, TABLES, Unit,
 };
-pub(super) use process::{Container, Memory, Process, STATUS, TRANSPARENT, UID_MAP, numbers};
+pub(super) use process::{APPARMOR, Container, LABEL, Memory, Process, SELINUX, STATUS, TRANSPARENT, UID_MAP, numbers};
 
 use super::bundle::{Bundle, Node};
 use super::finding::Evidence;
@@ -43,6 +43,8 @@ pub(crate) struct Patient<'a> {
 
 /// Where the driver shows its devices.
 pub(super) const DEVICES: &str = "/sys/bus/dsa/devices";
+/// Where queues are bound.
+pub(super) const DRIVERS: &str = "/sys/bus/dsa/drivers";
 
 /// The text of a file without its line end.
 fn text(files: &dyn Files, path: &str) -> Option<String> {

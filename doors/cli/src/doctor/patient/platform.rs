@@ -99,6 +99,8 @@ pub(crate) struct Function {
     pub(crate) address: String,
     /// Its driver.
     pub(crate) driver: Option<String>,
+    /// Name of the IOMMU it is behind; `None` if the kernel uses none for it, or does not say.
+    pub(crate) iommu: Option<String>,
 }
 
 /// PCI device numbers of DSA: version 1 (Sapphire and Emerald Rapids), and those added in 6.12. Source: linux-abi §7.
@@ -108,7 +110,9 @@ pub(crate) const PCI: &str = "/sys/bus/pci/devices";
 
 impl Function {
     pub(super) fn all(files: &dyn Files) -> Option<Vec<Self>> {
-        let found = list(files, PCI)?.into_iter().filter_map(|address| {
+        // An address becomes part of commands; a bundle may hold anything.
+        let is_address = |name: &String| name.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte));
+        let found = list(files, PCI)?.into_iter().filter(is_address).filter_map(|address| {
             let folder = format!("{PCI}/{address}");
             let is = |name: &str, values: &[&str]| {
                 text(files, &format!("{folder}/{name}")).is_some_and(|text| values.contains(&text.as_str()))
@@ -116,9 +120,11 @@ impl Function {
             if !is("vendor", &["0x8086"]) || !is("device", &DSA_DEVICES) {
                 return None;
             }
-            let link = files.link(Path::new(&format!("{folder}/driver"))).ok();
-            let driver = link.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-            Some(Function { address, driver })
+            let target = |name: &str| {
+                let path = files.link(Path::new(&format!("{folder}/{name}"))).ok()?;
+                Some(path.file_name()?.to_string_lossy().into_owned())
+            };
+            Some(Function { driver: target("driver"), iommu: target("iommu"), address })
         });
         Some(found.collect())
     }
@@ -136,6 +142,8 @@ pub(crate) struct Iommu {
 /// One IOMMU.
 #[derive(Debug)]
 pub(crate) struct Unit {
+    /// `dmar0`.
+    pub(crate) name: String,
     /// Its folder.
     pub(crate) folder: String,
     /// Capability register.
@@ -158,17 +166,32 @@ impl Iommu {
                     let text = text(files, &format!("{folder}/{name}"))?;
                     u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
                 };
-                Unit { cap: register("cap"), ecap: register("ecap"), folder }
+                Unit { cap: register("cap"), ecap: register("ecap"), folder, name }
             });
             units.collect()
         });
         Iommu { tables: list(files, TABLES), units }
     }
 
-    /// Units in which a bit of a register is clear.
-    pub(crate) fn without(&self, register: impl Fn(&Unit) -> Option<u64>, bit: u32) -> Vec<&Unit> {
-        let units = self.units.iter().flatten();
-        units.filter(|unit| register(unit).is_some_and(|value| value >> bit & 1 == 0)).collect()
+    /// Units before these functions in which a bit of a register is clear. What other units can says nothing: on Sapphire
+    /// Rapids most of them have no PASID and no page requests (intel-device-plugins-for-kubernetes 1836). Where the kernel does
+    /// not say which unit is whose, all have to lack it.
+    pub(crate) fn without(
+        &self,
+        functions: &[Function],
+        register: impl Fn(&Unit) -> Option<u64>,
+        bit: u32,
+    ) -> Vec<&Unit> {
+        let clear = |unit: &Unit| register(unit).is_some_and(|value| value >> bit & 1 == 0);
+        let all = || self.units.iter().flatten();
+        let is_ours = |unit: &Unit| functions.iter().any(|function| function.iommu.as_ref() == Some(&unit.name));
+        if all().any(is_ours) {
+            all().filter(|unit| is_ours(unit) && clear(unit)).collect()
+        } else if all().all(clear) {
+            all().collect()
+        } else {
+            Vec::new()
+        }
     }
 }
 
@@ -257,6 +280,8 @@ pub(crate) struct NumaNode {
     pub(crate) number: u32,
     /// Its processors.
     pub(crate) cpus: Vec<u32>,
+    /// How far each node is from it, in the order of nodes; empty if that is not known.
+    pub(crate) distances: Vec<u32>,
 }
 
 /// Where NUMA nodes are.
@@ -268,10 +293,9 @@ impl NumaNode {
         let numbers = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok());
         let mut nodes: Vec<NumaNode> = numbers
             .map(|number| {
-                // Evidence of findings about distance.
-                let _ = text(files, &format!("{NUMA}/node{number}/distance"));
-                let cpus = text(files, &format!("{NUMA}/node{number}/cpulist")).unwrap_or_default();
-                NumaNode { number, cpus: super::numbers(&cpus) }
+                let says = |name: &str| text(files, &format!("{NUMA}/node{number}/{name}")).unwrap_or_default();
+                let distances = says("distance").split_whitespace().map_while(|word| word.parse().ok()).collect();
+                NumaNode { number, cpus: super::numbers(&says("cpulist")), distances }
             })
             .collect();
         nodes.sort_by_key(|node| node.number);

@@ -1,10 +1,13 @@
 //! What this process may do: capabilities, processors, memory, limits of its container.
 
 use super::{list, text};
+use crate::doctor::bundle::MAX_PATH;
 use telpher_hw::Files;
 
 /// CAP_SYS_RAWIO. Source: UAPI linux/capability.h.
 const CAP_SYS_RAWIO: u32 = 17;
+/// CAP_DAC_OVERRIDE.
+const CAP_DAC_OVERRIDE: u32 = 1;
 
 /// The process that asked.
 #[derive(Debug, Default)]
@@ -13,6 +16,12 @@ pub(crate) struct Process {
     pub(crate) rawio: Option<bool>,
     /// CAP_SYS_RAWIO can be had at all.
     pub(crate) rawio_reachable: Option<bool>,
+    /// CAP_DAC_OVERRIDE is in effect: permission bits do not count.
+    pub(crate) overrides: Option<bool>,
+    /// Its user, as far as files are concerned.
+    pub(crate) uid: Option<u32>,
+    /// Its groups, likewise.
+    pub(crate) groups: Vec<u32>,
     /// It is in a user namespace of its own, where capabilities count for less.
     pub(crate) in_user_namespace: bool,
     /// Processors it may run on; `None` if that is not known.
@@ -21,6 +30,12 @@ pub(crate) struct Process {
 
 /// Where a process reads about itself.
 pub(crate) const STATUS: &str = "/proc/self/status";
+/// Whether SELinux enforces its rules.
+pub(crate) const SELINUX: &str = "/sys/fs/selinux/enforce";
+/// Whether AppArmor is on.
+pub(crate) const APPARMOR: &str = "/sys/module/apparmor/parameters/enabled";
+/// What either calls this process.
+pub(crate) const LABEL: &str = "/proc/self/attr/current";
 /// Where its user namespace is described.
 pub(crate) const UID_MAP: &str = "/proc/self/uid_map";
 
@@ -33,16 +48,27 @@ impl Process {
                 (name == key).then(|| value.trim().to_owned())
             })
         };
-        let capability = |key: &str| {
+        let capability = |key: &str, bit: u32| {
             let set = u64::from_str_radix(&value(key)?, 16).ok()?;
-            Some(set >> CAP_SYS_RAWIO & 1 == 1)
+            Some(set >> bit & 1 == 1)
         };
+        // Real, effective, saved, and the one for files.
+        let for_files = |key: &str| value(key)?.split_whitespace().nth(3)?.parse().ok();
+        let more = value("Groups").unwrap_or_default();
+        let groups = more.split_whitespace().filter_map(|group| group.parse().ok());
+        for path in [SELINUX, APPARMOR, LABEL] {
+            // Evidence of findings about nodes.
+            let _ = text(files, path);
+        }
         // The first namespace maps all numbers onto themselves.
         let map = text(files, UID_MAP).unwrap_or_default();
         let whole = map.split_whitespace().collect::<Vec<_>>() == ["0", "0", "4294967295"];
         Process {
-            rawio: capability("CapEff"),
-            rawio_reachable: capability("CapBnd"),
+            rawio: capability("CapEff", CAP_SYS_RAWIO),
+            rawio_reachable: capability("CapBnd", CAP_SYS_RAWIO),
+            overrides: capability("CapEff", CAP_DAC_OVERRIDE),
+            uid: for_files("Uid"),
+            groups: groups.chain(for_files("Gid")).collect(),
             in_user_namespace: !map.is_empty() && !whole,
             cpus: value("Cpus_allowed_list").map(|list| numbers(&list)),
         }
@@ -58,7 +84,7 @@ pub(crate) fn numbers(list: &str) -> Vec<u32> {
         let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         (last < MOST).then_some(first..=last)
     });
-    ranges.flatten().collect()
+    ranges.flatten().take(MOST as usize).collect()
 }
 
 /// Huge pages.
@@ -121,7 +147,8 @@ impl Container {
             container.signs.push("/proc/self/cgroup".into());
         }
         // `0::/system.slice/x.service` is version 2; all groups above limit too.
-        let own = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::"));
+        let own = own.filter(|path| path.len() < MAX_PATH).unwrap_or("/");
         let mut at = own.trim_end_matches('/');
         loop {
             let folder = format!("/sys/fs/cgroup{at}");
@@ -181,6 +208,7 @@ mod tests {
         assert_eq!(numbers("x,3,-"), [3]);
         assert_eq!(numbers("0-4294967295"), [0; 0]);
         assert_eq!(numbers("5-2"), [0; 0]);
+        assert_eq!(numbers(&"0-65535,".repeat(1000)).len(), 1 << 16);
     }
 
     #[test]
