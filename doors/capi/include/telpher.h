@@ -22,7 +22,8 @@
  *
  * Return values. Functions that return int return 0 or a count or 1/0 on success, and a negative errno on failure: -EINVAL
  * and so on. telpher_last_error() then has the sentence. Every function looks for NULL first: a NULL that is not said to be
- * allowed gives -EFAULT. Besides the errnos said at each function there is -ENOTRECOVERABLE: a bug in telpher.
+ * allowed gives -EFAULT. Besides the errnos said at each function there is -ENOTRECOVERABLE: a bug in telpher. Want of memory
+ * ends the process with abort().
  *
  * Handles. A function that makes one writes it to its out parameter, NULL if it fails. The caller owns it and ends it once
  * with the function named for that, which takes NULL as well. Handles are independent: a mover goes on when its device was
@@ -385,8 +386,9 @@ TELPHER_API int telpher_job_result(const telpher_job *job, uint32_t index, telph
  * that does not answer is given up at the option limit (30 s). */
 TELPHER_API int telpher_job_free(telpher_job *job);
 
-/* Ends the handle at once; NULL is allowed. What is under way goes on, and the ranges stay lent until telpher_mover_outstanding
- * has returned 0. */
+/* Ends the handle at once; NULL is allowed. What a queue has taken goes on, nothing more is sent, and nobody is told what came of
+ * it: the operation may have been done wholly, in part, or not at all. The ranges stay lent until telpher_mover_outstanding has
+ * returned 0. */
 TELPHER_API int telpher_job_abandon(telpher_job *job);
 
 
@@ -415,7 +417,8 @@ TELPHER_API void telpher_batch_free(telpher_batch *batch);
  *
  * One thread at a time. No function but new and free blocks or allocates. */
 
-/* A channel with room for capacity operations, from 1 to 2^23, to one queue of a device. options may be NULL.
+/* A channel with room for capacity operations, from 1 to 2^23, to one queue of a device. options may be NULL. Each place takes
+ * less than 1 KiB.
  * Out: a handle, to be ended with telpher_channel_free.
  * -EINVAL: an option, the capacity, or no such queue. -EBUSY: as for telpher_mover_new. */
 TELPHER_API int telpher_channel_new(telpher_channel **channel, const telpher_device *device, uint32_t queue,

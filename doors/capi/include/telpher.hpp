@@ -242,7 +242,8 @@ class job {
         return result;
     }
 
-    // Gives the handle up without waiting; the ranges stay lent until the mover has nothing outstanding.
+    // Gives the handle up without waiting, and whatever no queue has taken yet; the ranges stay lent until the mover has nothing
+    // outstanding.
     void abandon() { detail::check(telpher_job_abandon(handle_.release())); }
 
     telpher_job *get() const noexcept { return handle_.get(); }

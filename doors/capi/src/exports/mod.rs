@@ -28,6 +28,17 @@ use crate::failure::{Failure, Refusal};
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// What the header says of threads, to be found wrong when this is compiled.
+const _: () = {
+    const fn any_thread<T: Send + Sync>() {}
+    const fn one_thread_at_a_time<T: Send>() {}
+    any_thread::<Device>();
+    any_thread::<Mover>();
+    one_thread_at_a_time::<Job>();
+    one_thread_at_a_time::<Batch>();
+    one_thread_at_a_time::<Channel>();
+};
+
 /// Runs a function's body: its failure is told, and a panic, which is our bug, does not unwind into C.
 fn answer(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {

@@ -45,10 +45,22 @@ static void a_job_outlives_its_mover_and_its_device(void) {
     free(dst);
 }
 
+/* Each byte is the old or the new one, and stays so: what was abandoned is done, or never will be. */
+static int is_settled(const unsigned char *src, unsigned char *dst, const unsigned char *before, size_t len) {
+    for (size_t i = 0; i < len; i++)
+        if (dst[i] != src[i] && dst[i] != before[i])
+            return 0;
+    memset(dst, 0x55, len);
+    for (size_t i = 0; i < len; i++)
+        if (dst[i] != 0x55)
+            return 0;
+    return 1;
+}
+
 static void abandoned_jobs_are_counted_until_the_device_has_answered(void) {
     telpher_device *device;
     telpher_mover *mover;
-    unsigned char *src = some(3), *dst = some(4);
+    unsigned char *src = some(3), *dst = some(4), *before = some(4);
     CHECK(telpher_device_open(&device, device_name, NULL) == 0);
     CHECK(telpher_mover_new(&mover, device, "threshold=always") == 0);
     for (int i = 0; i < 10; i++) {
@@ -59,8 +71,9 @@ static void abandoned_jobs_are_counted_until_the_device_has_answered(void) {
     }
     while (telpher_mover_outstanding(mover) > 0)
         CHECK(telpher_mover_drive(mover) == 0);
-    CHECK(memcmp(src, dst, 10 * 4096) == 0);
+    CHECK(is_settled(src, dst, before, 10 * 4096));
     /* A batch likewise. */
+    memcpy(dst, before, LEN);
     telpher_batch *batch;
     telpher_job *job;
     telpher_op op = telpher_op_copy(dst, src, LEN);
@@ -69,10 +82,11 @@ static void abandoned_jobs_are_counted_until_the_device_has_answered(void) {
     CHECK(telpher_batch_add(batch, &op) == 1 && telpher_batch_submit(batch, &job) == 0);
     CHECK(telpher_job_abandon(job) == 0);
     CHECK(telpher_mover_free(mover) == 0); /* waits for it */
-    CHECK(memcmp(src, dst, LEN) == 0);
+    CHECK(is_settled(src, dst, before, LEN));
     telpher_device_close(device);
     free(src);
     free(dst);
+    free(before);
 }
 
 static void a_batch_keeps_its_order_at_fences(void) {

@@ -43,6 +43,7 @@ const ROOMS: &[&str] = &[
     "path/hw/src/wait.rs",
     "path/device/src/own.rs",
     "path/device/src/portal.rs",
+    "path/device/src/runner/unheard.rs",
     "path/mover/src/inflight/mod.rs",
     "path/mover/src/scope.rs",
     "lab/conformance/src/arena.rs",

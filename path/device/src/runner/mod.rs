@@ -4,6 +4,7 @@ mod combiner;
 mod inline;
 mod sleeper;
 mod threaded;
+mod unheard;
 
 pub(crate) use inline::Inline;
 pub(crate) use threaded::Threaded;

@@ -4,6 +4,7 @@
 //! for them; a worker steps several engines in turn, and none of them can block another.
 
 use super::sleeper::Sleeper;
+use super::unheard::unheard;
 use super::{Core, Crew, Round};
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
@@ -61,10 +62,8 @@ impl Threaded {
         for worker in 0..workers {
             let (core, shared) = (Arc::clone(core), Arc::clone(&shared));
             let crew = Crew::new((worker..engines).step_by(workers), lanes);
-            let thread = thread::Builder::new()
-                .name(format!("telpher-engine-{worker}"))
-                .spawn(move || work(&core, &shared, worker, crew))?;
-            threaded.threads.push(thread);
+            let builder = thread::Builder::new().name(format!("telpher-engine-{worker}"));
+            threaded.threads.push(unheard(|| builder.spawn(move || work(&core, &shared, worker, crew)))?);
         }
         Ok(threaded)
     }
