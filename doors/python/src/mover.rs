@@ -52,8 +52,10 @@ pub(crate) fn _close_all(py: Python<'_>) {
 
 /// Lets the interpreter go for the end, which waits for jobs that were dropped, but not for the lock: a fork would find it held.
 fn close(py: Python<'_>, mover: &Opening) {
-    let mover = mover.lock().unwrap_or_else(PoisonError::into_inner).take();
-    py.detach(|| drop(mover));
+    let open = mover.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(mover) = open {
+        py.detach(|| drop(mover));
+    }
 }
 
 impl Drop for Mover {

@@ -68,7 +68,8 @@ impl Drop for Held {
 
 /// True if a format of PEP 3118 has an element `O`; the names of fields stand between colons.
 fn has_references(format: &CStr) -> bool {
-    format.to_bytes().split(|&byte| byte == b':').step_by(2).any(|types| types.contains(&b'O'))
+    let format = format.to_bytes();
+    format.contains(&b'O') && format.split(|&byte| byte == b':').step_by(2).any(|types| types.contains(&b'O'))
 }
 
 /// Bytes to read.
