@@ -67,7 +67,7 @@ void functions(const telpher::mover &mover) {
 
     std::string said;
     CHECK(thrown([&] { mover.copy(telpher::write(dst).first(1), telpher::read(src)); }, &said) == EINVAL);
-    CHECK(said.find("do not fit together") != std::string::npos);
+    CHECK(said.find("must be equally long") != std::string::npos);
     CHECK(thrown([&] { mover.copy(telpher::write(dst), telpher::read(dst)); }, &said) == EINVAL);
     CHECK(said.find("share bytes") != std::string::npos);
     CHECK(thrown([&] { mover.run(telpher_op_of(0x99)); }) == EINVAL);
