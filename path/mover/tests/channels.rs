@@ -66,6 +66,28 @@ fn what_found_the_queue_full_is_sent_by_whoever_looks_for_its_end() {
 }
 
 #[test]
+fn what_no_queue_took_until_its_deadline_comes_back_with_its_buffers() {
+    let device = Arc::new(TestDevice::with(|_| {}));
+    let policy = ChannelPolicy { deadline: Some(Duration::from_millis(5)), ..ChannelPolicy::default() };
+    let (mut channel, clock) = channel(&device, 8, policy);
+    device.state().retries = u64::MAX;
+    for expected in [0, 0, 1, 1] {
+        channel.fill(vec![0; 16], 0x0101_0101_0101_0101).unwrap();
+        assert_eq!(channel.submit(), 0);
+        let mut out = Vec::new();
+        assert_eq!(channel.completed(&mut out), expected);
+        for finished in out {
+            assert_eq!(finished.result, Err(JobError::Deadline { after: Duration::from_millis(5) }));
+            assert_eq!((finished.buffers.unwrap().dst, channel.quarantined()), (Some(vec![0; 16]), 0));
+        }
+        clock.advance(Duration::from_millis(3 + expected as u64));
+    }
+    device.state().retries = 0;
+    let last = all(&mut channel);
+    assert_eq!((last.len(), last[0].ticket.number()), (2, 2));
+}
+
+#[test]
 fn a_full_channel_gives_the_buffers_back() {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().manual = true;

@@ -100,11 +100,12 @@ fn a_queue_that_was_full_is_not_given_up_for_the_time_before_it_took_something()
     let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::with_clock(portal, 8, policy, time.clone()).unwrap();
     let mut out = Vec::new();
     channel.copy(vec![4; 1000], vec![0; 1000]).unwrap();
-    device.state().retries = 1;
+    device.state().retries = u64::MAX;
     assert_eq!(channel.submit(), 0);
     (0..200).for_each(|_| assert_eq!(channel.completed(&mut out), 0));
     // The program does something else, longer than the limit.
     time.advance(Duration::from_millis(60));
+    device.state().retries = 0;
     assert_eq!(channel.submit(), 1);
     (0..200).for_each(|_| assert_eq!(channel.completed(&mut out), 0));
     assert_eq!(device.state().stopped, None, "it has had the copy for no time at all");

@@ -215,17 +215,20 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Sends what waits, as far as the queue takes it. Returns how many operations left.
     pub(crate) fn submit(&mut self) -> usize {
-        self.told = self.tail;
+        if self.told < self.tail {
+            let deadline = self.policy.deadline.map(|after| self.clock.now().after(after));
+            for position in self.told..self.tail {
+                let i = self.index(position);
+                self.places[i].deadline = deadline.unwrap_or(Moment { nanos: u64::MAX });
+            }
+            self.told = self.tail;
+        }
         self.resend() + self.send_told()
     }
 
     /// Sends what was told to go.
     fn send_told(&mut self) -> usize {
         let mut sent = 0;
-        if self.waiting == self.told {
-            return sent;
-        }
-        let deadline = self.policy.deadline.map(|after| self.clock.now().after(after));
         while self.waiting < self.told {
             let first = self.waiting;
             let len = self.prepare(first);
@@ -235,10 +238,6 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 self.places[i].stage = Stage::Ended(result, None);
             } else if !self.send(first, len, false) {
                 break;
-            }
-            for position in first..first + len.max(1) as u64 {
-                let i = self.index(position);
-                self.places[i].deadline = deadline.unwrap_or(Moment { nanos: u64::MAX });
             }
             self.waiting += len.max(1) as u64;
             sent += len.max(1);
@@ -543,14 +542,19 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         for position in self.head..self.waiting {
             let i = self.index(position);
             if now >= self.places[i].deadline && matches!(self.places[i].stage, Stage::Again) {
+                self.again -= 1;
                 self.expire_grounded(i);
             }
         }
+        // Told in this order, so late in this order.
+        while self.waiting < self.told && now >= self.places[self.index(self.waiting)].deadline {
+            self.expire_grounded(self.index(self.waiting));
+            self.waiting += 1;
+        }
     }
 
-    /// An operation that was to be sent again is late; no device has it, so it ends with its buffers.
+    /// An operation that was to be sent is late; no device has it, so it ends with its buffers.
     fn expire_grounded(&mut self, i: usize) {
-        self.again -= 1;
         let after = self.policy.deadline.unwrap_or_default();
         self.end(i, Err(JobError::Deadline { after }), None);
     }
@@ -568,6 +572,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                     if let Some(record) = self.records[i].own.read() {
                         self.arrived(i, &record);
                         if matches!(self.places[i].stage, Stage::Again) {
+                            self.again -= 1;
                             self.expire_grounded(i);
                         }
                         continue;
