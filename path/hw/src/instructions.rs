@@ -2,13 +2,13 @@
 //!
 //! A processor that lacks one raises SIGILL, so none is executed without its token, which stands beside it in `submit` and `wait`.
 
-use crate::cpuid::leaf;
+use crate::cpuid::{is_emulated, leaf};
 use crate::files::{Files, Live};
 use std::path::Path;
 use std::sync::OnceLock;
 
 /// Variable by which `telpher run` announces the instructions it emulates, as words of /proc/cpuinfo with blanks between them:
-/// CPUID cannot be made to tell of them.
+/// CPUID cannot be made to tell of them. It counts where the emulator is in the process: a static program has the variable too.
 pub const ANNOUNCEMENT: &str = "TELPHER_INSTRUCTIONS";
 
 /// Where the kernel lists what programs may use.
@@ -36,7 +36,7 @@ impl Instructions {
     pub fn here() -> Self {
         static HERE: OnceLock<Instructions> = OnceLock::new();
         *HERE.get_or_init(|| {
-            let announced = std::env::var(ANNOUNCEMENT).unwrap_or_default();
+            let announced = if is_emulated() { std::env::var(ANNOUNCEMENT).unwrap_or_default() } else { String::new() };
             let leaf_7 = leaf(7).ecx;
             let listed = Instructions::listed(&Live::default());
             let announced = Instructions::among(announced.split_whitespace());

@@ -2,7 +2,7 @@
 //! on silicon, by the same instructions and system calls.
 #![allow(unsafe_code, reason = "vouches for No-ops that name their own records; forks")]
 
-use crate::harness::{Run, View, in_both_views, room};
+use crate::harness::{Run, View, in_both_views, in_view, room};
 use crate::{disturbed, endings};
 use std::io::Read;
 use std::path::Path;
@@ -26,6 +26,7 @@ const CASES: &[(&str, fn())] = &[
     ("threads", threads),
     ("waits", waits),
     ("unannounced", unannounced),
+    ("unattended", unattended),
     ("busy", busy),
     ("unbound", unbound),
     ("enabled_anew", enabled_anew),
@@ -201,6 +202,14 @@ in_both_views! {
     }
 }
 
+/// A program that has shed the preloaded part sees the device in a namespace still, as a static one does.
+#[test]
+fn an_announcement_without_who_emulates_is_not_believed() {
+    in_view(View::Namespace, "an_announcement_without_who_emulates_is_not_believed", |view| {
+        acts(Run::on_two_queues(view), &["/usr/bin/env", "-u", "LD_PRELOAD"], "unattended");
+    });
+}
+
 pub(crate) fn open(queue: &str) -> Arc<dyn Portal> {
     telpher_hw::open(queue).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -354,6 +363,19 @@ fn unannounced() {
     assert_eq!(portal.info().max_batch == 1, !here.movdir64b);
     moves(&portal);
     moves(&open(SHARED));
+}
+
+fn unattended() {
+    assert!(std::env::var(telpher_hw::ANNOUNCEMENT).is_ok_and(|words| words.contains("waitpkg")));
+    for queue in [SHARED, DEDICATED] {
+        let portal = open(queue);
+        // The kernel's part is there, and submits.
+        assert_eq!(portal.info().max_batch, 1);
+        moves(&portal);
+        for how in [Watch::Pause, Watch::Timed, Watch::Monitor] {
+            portal.watch(&RecordCell::new(), how, Duration::from_millis(1));
+        }
+    }
 }
 
 fn busy() {
