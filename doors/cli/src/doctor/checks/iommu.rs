@@ -61,7 +61,7 @@ fn switched_off(p: &Patient<'_>) -> Option<Finding> {
         return Some(
             Finding::of(&causes::IOMMU_SWITCHED_OFF, "the kernel")
                 .seen(p.seen(CMDLINE))
-                .all_remedies(boot("intel_iommu iommu", "intel_iommu=on,sm_on")),
+                .all_remedies(boot("intel_iommu=off iommu=off", "intel_iommu=on,sm_on")),
         );
     }
     if values("pci=").any(|value| value == "noats") {
@@ -158,7 +158,9 @@ fn boot(old: &str, new: &str) -> Vec<String> {
     let debian = match (old, new) {
         (_, "") => format!("take `{old}` out of {file}, then: update-grub"),
         ("", _) => format!("sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{new} /' {file} && update-grub"),
-        _ => format!("in GRUB_CMDLINE_LINUX of {file} put `{new}` for what is there of `{old}`, then: update-grub"),
+        _ => format!(
+            "in GRUB_CMDLINE_LINUX of {file} put `{new}` in place of `{old}`, whatever it says there, then: update-grub"
+        ),
     };
     vec![
         format!("grubby --update-kernel=ALL{}{}    # Fedora, RHEL", option("remove-args", old), option("args", new)),
