@@ -25,7 +25,7 @@ const NEAR: i32 = ONE / 2;
 
 /// So many samples in a row beyond [`NEAR`] on one side are a change, not outliers.
 /// Source: assumed; page faults and interrupts seldom meet four operations of one size in a row, and when they do, the cost is real.
-const CHANGE: i8 = 4;
+const CHANGE: u8 = 4;
 
 /// What is known of one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,19 +47,19 @@ impl Estimate {
 
     /// True if the last samples lay far off on the same side: chance, or the beginning of a change.
     pub(crate) fn is_surprised(self) -> bool {
-        self.streak.abs() >= 2
+        self.streak.unsigned_abs() >= 2
     }
 
     /// The estimate after one more sample, given as the logarithm of measured over assumed.
     pub(crate) fn after(self, sample: i32) -> Estimate {
         let error = sample.saturating_sub(self.correction);
         // A change is followed until little of it is left, not only until it could pass for chance.
-        let noise = if self.streak.abs() >= CHANGE { NEAR / 8 } else { NEAR };
+        let noise = if self.streak.unsigned_abs() >= CHANGE { NEAR / 8 } else { NEAR };
         let side = i8::from(error > noise) - i8::from(error < -noise);
         let streak = if side != 0 && self.streak.signum() == side { self.streak.saturating_add(side) } else { side };
         let step = match self.samples {
             0 => error.clamp(-FAR, FAR),
-            SETTLED.. if streak.abs() < CHANGE => error.clamp(-NEAR, NEAR) / 16,
+            SETTLED.. if streak.unsigned_abs() < CHANGE => error.clamp(-NEAR, NEAR) / 16,
             _ => error.clamp(-FAR, FAR) / 2,
         };
         let correction = self.correction.saturating_add(step);
@@ -251,6 +251,13 @@ mod tests {
         let settled = learned(Estimate::default(), [0; 1000]);
         let changed = learned(settled, [3 * ONE; 12]);
         assert!(close(changed, 3 * ONE, 10), "{changed:?}");
+    }
+
+    #[test]
+    fn a_drift_without_end_is_followed_without_end() {
+        let drift = (1..2000).map(|i| -i * ONE / 4);
+        let estimate = learned(learned(Estimate::default(), [0; 20]), drift);
+        assert!(estimate.streak < 0 && (estimate.correction + 2000 * ONE / 4).abs() < ONE, "{estimate:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! moves it on by what it takes; a record that comes earlier or later than expected moves it by the difference, since what is
 //! queued behind comes earlier or later as well.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::Moment;
 use std::cell::Cell;
 use std::time::Duration;
@@ -32,13 +32,19 @@ pub(crate) struct Awaited {
 impl Awaited {
     /// The time it took, if its record was found at `now`, as far as it is known: one that was there after a sleep was written
     /// at some time within it. Half of the sleep as it was meant is taken off, and at most an eighth of the whole: what is
-    /// slept through is believed to be shorter each time, until it is seen, however late the thread woke up.
-    pub(crate) fn took(&self, slept: Option<Slept>, now: Moment) -> Duration {
+    /// slept through is believed to be shorter each time, until it is seen, however late the thread woke up. If that happens
+    /// [`TOO_LONG`] times in a row the estimate is not a little too long but far, and all of the half is taken off.
+    pub(crate) fn took(&self, slept: Option<Slept>, in_a_row: u32, now: Moment) -> Duration {
         let Some(Slept { nap, end }) = slept else { return now.since(self.since) };
         let elapsed = end.min(now).since(self.since);
-        elapsed.saturating_sub((nap / 2).min(elapsed / 8))
+        let most = if in_a_row < TOO_LONG { elapsed / 8 } else { elapsed / 2 };
+        elapsed.saturating_sub((nap / 2).min(most))
     }
 }
+
+/// Records in a row that were there after a sleep, from which on an estimate is far too long. Source: chosen; where it is right, a
+/// few in a hundred are slept through, each of them more or less by chance.
+const TOO_LONG: u32 = 4;
 
 /// A sleep as it was meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,11 +57,24 @@ pub(crate) struct Slept {
 
 /// Until when a queue is expected to be busy with what it was sent.
 #[derive(Debug)]
-pub(crate) struct Agenda(AtomicU64);
+pub(crate) struct Agenda {
+    /// The moment, in nanoseconds.
+    busy: AtomicU64,
+    /// Records in a row that were there after a sleep.
+    slept_through: AtomicU32,
+}
 
 impl Agenda {
     pub(crate) fn new() -> Self {
-        Agenda(AtomicU64::new(0))
+        Agenda { busy: AtomicU64::new(0), slept_through: AtomicU32::new(0) }
+    }
+
+    /// A record was there after a sleep, or was seen to come: how many in a row were there.
+    pub(crate) fn seen(&self, after_sleep: bool) -> u32 {
+        // Relaxed (both): of two threads that wait at once, one may not be counted.
+        let in_a_row = if after_sleep { self.slept_through.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        self.slept_through.store(in_a_row, Ordering::Relaxed);
+        in_a_row
     }
 
     /// Something that takes so long is sent now: when it is expected to end, and whether it is alone.
@@ -63,7 +82,7 @@ impl Agenda {
         let end = |busy: u64| Moment { nanos: busy.max(now.nanos) }.after(takes);
         // Relaxed (both): a number that nobody orders other memory by.
         let add = |busy| Some(end(busy).nanos);
-        let busy = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).unwrap_or_else(|busy| busy);
+        let busy = self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).unwrap_or_else(|busy| busy);
         (end(busy), busy <= now.nanos)
     }
 
@@ -75,7 +94,7 @@ impl Agenda {
             Some(now.nanos.saturating_add(behind))
         };
         // Relaxed (both): as in `add`.
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+        let _ = self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
     }
 }
 
@@ -90,7 +109,12 @@ const LONGEST_WAKE_UP: Duration = Duration::from_micros(200);
 
 impl WakeUp {
     pub(crate) fn new() -> Self {
-        WakeUp(AtomicU64::new(nanos(FIRST_WAKE_UP)))
+        Self::of(FIRST_WAKE_UP)
+    }
+
+    /// So much to begin with.
+    pub(crate) fn of(late: Duration) -> Self {
+        WakeUp(AtomicU64::new(nanos(late)))
     }
 
     pub(crate) fn get(&self) -> Duration {
@@ -104,6 +128,14 @@ impl WakeUp {
         // Relaxed: as above; of two at once, one may be lost.
         let old = self.0.load(Ordering::Relaxed);
         self.0.store(old - old / 4 + late / 4, Ordering::Relaxed);
+    }
+
+    /// A sleep was not worth it with so long a waking up. Who never sleeps never learns that waking up has become short again, so
+    /// it is believed to have, by little each time.
+    pub(crate) fn forgo(&self) {
+        // Relaxed (both): as above.
+        let old = self.0.load(Ordering::Relaxed);
+        self.0.store(old - old / 16, Ordering::Relaxed);
     }
 }
 
@@ -213,12 +245,15 @@ mod tests {
         let awaited =
             Awaited { lane: 0, slot: 0, op: Opcode::Fill, bytes: 1, since: at(100), due: at(900), alone: true };
         let nanos = Duration::from_nanos;
-        assert_eq!(awaited.took(None, at(900)), nanos(800));
+        assert_eq!(awaited.took(None, 0, at(900)), nanos(800));
         let slept = |nap, end| Some(Slept { nap: nanos(nap), end: at(end) });
-        assert_eq!(awaited.took(slept(720, 820), at(900)), nanos(630));
+        assert_eq!(awaited.took(slept(720, 820), 1, at(900)), nanos(630));
         // However late it woke up, it learns the same.
-        assert_eq!(awaited.took(slept(720, 820), at(90_000)), nanos(630));
-        assert_eq!(awaited.took(slept(100, 1900), at(1900)), nanos(1750));
+        assert_eq!(awaited.took(slept(720, 820), 1, at(90_000)), nanos(630));
+        assert_eq!(awaited.took(slept(100, 1900), 1, at(1900)), nanos(1750));
+        // Again and again: it is far less, or as little less as a short sleep says.
+        assert_eq!(awaited.took(slept(720, 820), TOO_LONG, at(900)), nanos(360));
+        assert_eq!(awaited.took(slept(100, 1900), TOO_LONG, at(1900)), nanos(1750));
     }
 
     #[test]

@@ -13,9 +13,11 @@
 //! ```
 //!
 //! **Cost of learning.** Sizes so small that a device would be [`HOPELESS`] times dearer are done at once, behind one compare, and
-//! are not looked at: what is learned of larger ones moves that limit. Above it, a thread looks once in about [`STRIDE`] of work, and of the time an operation takes at most one
-//! part in [`EFFORT`] goes into trying the other way again; a way that is far off is tried once, or not at all where it is
-//! known to be far off at a neighbouring size. Nothing waits, and nothing is lost if two threads learn at once but a sample.
+//! are not looked at: what is learned of larger ones moves that limit. A program that has no larger ones is not looked at again.
+//! Above it, a thread counts, looks once in about [`STRIDE`] of work, less often while it finds nothing new, and of the time an
+//! operation takes at most one part in [`EFFORT`] goes into trying the other way again; a way that is far off is tried once, or
+//! not at all where it is known to be far off at a neighbouring size. Nothing waits, and nothing is lost if two threads learn at
+//! once but a sample.
 //!
 //! Not seen here: that a copy by the CPU leaves the destination in its cache, and that it pushes other things out.
 

@@ -1,6 +1,6 @@
 //! How to wait for a completion record: a value that says what to do between two looks, and one wait under it.
 
-use crate::forecast::{Awaited, Slept};
+use crate::forecast::{Awaited, Slept, WakeUp};
 use crate::time::{Moment, Rest};
 use std::time::Duration;
 use telpher_portal::Watch;
@@ -116,14 +116,9 @@ impl Waiter {
         self.end.map_or(nap, |end| nap.min(end.since(now())))
     }
 
-    /// What to do after a look that found nothing; `now` is asked, and `wake_up` is how much later than asked sleeps end, if
-    /// there is a prediction.
-    pub(crate) fn pass(
-        &mut self,
-        awaited: Option<&Awaited>,
-        now: impl FnOnce() -> Moment,
-        wake_up: impl FnOnce() -> Duration,
-    ) -> Pass {
+    /// What to do after a look that found nothing; `now` is asked, and `wake_up` tells how much later than asked sleeps
+    /// end, if there is a prediction.
+    pub(crate) fn pass(&mut self, awaited: Option<&Awaited>, now: impl FnOnce() -> Moment, wake_up: &WakeUp) -> Pass {
         self.looks = self.looks.saturating_add(1);
         self.slept = None;
         match self.policy {
@@ -140,7 +135,10 @@ impl Waiter {
                     return Pass::Rest(if self.looks <= DEFAULT_PAUSES { Rest::Pause } else { Rest::Yield });
                 };
                 let now = now();
-                let nap = nap(awaited, now, wake_up()).map(|nap| self.sleep(nap, || now));
+                let nap = nap(awaited, now, wake_up.get()).map(|nap| self.sleep(nap, || now));
+                if self.looks == 1 && nap.is_none() {
+                    wake_up.forgo();
+                }
                 self.slept = nap.map(|nap| Slept { nap, end: now.after(nap) });
                 Pass::Rest(nap.map_or(Rest::Pause, Rest::Sleep))
             }
@@ -149,7 +147,7 @@ impl Waiter {
 
     /// The same for who waits for no record in particular.
     pub(crate) fn rest(&mut self, now: impl FnOnce() -> Moment) -> Rest {
-        match self.pass(None, now, || Duration::ZERO) {
+        match self.pass(None, now, &WakeUp::new()) {
             Pass::Rest(rest) => rest,
             Pass::Watch(..) => Rest::Pause,
         }
@@ -175,7 +173,7 @@ mod tests {
 
     fn passes<const N: usize>(policy: Wait) -> [Pass; N] {
         let mut waiter = Waiter::new(policy);
-        [(); N].map(|()| waiter.pass(None, Moment::default, || Duration::ZERO))
+        [(); N].map(|()| waiter.pass(None, Moment::default, &WakeUp::new()))
     }
 
     #[test]
@@ -205,7 +203,7 @@ mod tests {
     }
 
     fn pass(waiter: &mut Waiter, micros: u64, wake_up: u64) -> Pass {
-        waiter.pass(Some(&awaited()), || Moment { nanos: micros * MICRO }, || Duration::from_micros(wake_up))
+        waiter.pass(Some(&awaited()), || Moment { nanos: micros * MICRO }, &WakeUp::of(Duration::from_micros(wake_up)))
     }
 
     #[test]

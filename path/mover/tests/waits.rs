@@ -8,14 +8,15 @@ use common::device::TestDevice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use telpher_mover::{Clock, ManualClock, Moment, Mover, Outcome, Policy, Rest, Split, Threshold, Wait};
+use telpher_mover::{Clock, ManualClock, Moment, Mover, Outcome, Policy, Rest, Split, Threshold, Tuning, Wait};
 use telpher_portal::{Offer, Portal, QueueInfo, RecordCell, Submission, Watch};
 
 /// A manual clock that counts rests, and makes sleeps longer than they were asked to be.
 #[derive(Debug)]
 struct Counting {
     clock: ManualClock,
-    oversleep: Duration,
+    /// Nanoseconds by which sleeps are longer.
+    oversleep: AtomicU64,
     pauses: AtomicU32,
     sleeps: AtomicU32,
     watches: Mutex<Vec<(Watch, Duration)>>,
@@ -30,7 +31,7 @@ impl Clock for Counting {
         self.clock.rest(rest);
         match rest {
             Rest::Sleep(_) => {
-                self.clock.advance(self.oversleep);
+                self.clock.advance(Duration::from_nanos(self.oversleep.load(Ordering::Relaxed)));
                 self.sleeps.fetch_add(1, Ordering::Relaxed)
             }
             _ => self.pauses.fetch_add(1, Ordering::Relaxed),
@@ -49,7 +50,8 @@ impl Clock for Counting {
 struct Slow {
     inner: TestDevice,
     clock: Arc<Counting>,
-    takes: Duration,
+    /// Nanoseconds that one takes.
+    takes: AtomicU64,
     /// Nanosecond at which it is free again.
     free: AtomicU64,
     /// Addresses of the records that were asked for, and of those that were watched.
@@ -64,7 +66,7 @@ unsafe impl Portal for Slow {
     }
 
     fn offer(&self, submission: &Submission) -> Offer {
-        self.free.store(self.clock.now().after(self.takes).nanos, Ordering::Relaxed);
+        self.free.store(self.clock.now().nanos + self.takes.load(Ordering::Relaxed), Ordering::Relaxed);
         self.asked.lock().unwrap().push(submission.descriptor().completion_address());
         self.inner.offer(submission)
     }
@@ -85,14 +87,21 @@ const TAKES: Duration = Duration::from_micros(800);
 fn slow(wait: Wait, oversleep: Duration) -> (Mover, Arc<Slow>, Arc<Counting>) {
     let clock = Arc::new(Counting {
         clock: ManualClock::new(Duration::from_nanos(100)),
-        oversleep,
+        oversleep: AtomicU64::new(u64::try_from(oversleep.as_nanos()).unwrap()),
         pauses: AtomicU32::new(0),
         sleeps: AtomicU32::new(0),
         watches: Mutex::new(Vec::new()),
     });
     let (inner, free) = (TestDevice::with(|_| {}), AtomicU64::new(0));
     let (asked, watched) = (Mutex::default(), Mutex::default());
-    let device = Arc::new(Slow { inner, clock: Arc::clone(&clock), takes: TAKES, free, asked, watched });
+    let device = Arc::new(Slow {
+        inner,
+        clock: Arc::clone(&clock),
+        takes: AtomicU64::new(u64::try_from(TAKES.as_nanos()).unwrap()),
+        free,
+        asked,
+        watched,
+    });
     let split = Split { above: u64::MAX, hybrid: false, ..Split::default() };
     let policy = Policy { wait, split, threshold: Threshold::DEVICE, ..Policy::default() };
     let mover = Mover::with_clock([Arc::clone(&device) as Arc<dyn Portal>], policy, Arc::clone(&clock) as _);
@@ -128,6 +137,57 @@ fn a_prediction_that_has_learned_sleeps_through_most_of_it_and_is_hardly_late() 
         assert!(awake < TAKES * 3 / 10, "{oversleep:?}: awake for {awake:?}");
         assert!(late / 50 < TAKES / 10, "{oversleep:?}: late by {:?}", late / 50);
     }
+}
+
+/// Share of the time awake, and time until a record was seen by the time it took, over fifty copies.
+fn fifty(mover: &Mover, clock: &Counting, takes: Duration) -> [f64; 2] {
+    clock.pauses.store(0, Ordering::Relaxed);
+    let seen: Duration = (0..50).map(|_| copy(mover, clock)).sum();
+    let awake = Duration::from_nanos(100) * clock.pauses.load(Ordering::Relaxed);
+    [awake.div_duration_f64(50 * takes), seen.div_duration_f64(50 * takes)]
+}
+
+#[test]
+fn an_estimate_far_too_short_or_far_too_long_is_put_right_within_forty_copies() {
+    for believed in [1_000_u64, 20_000, 3_000_000, 1_000_000_000] {
+        let (mover, _, clock) = slow(Wait::Predicted, Duration::from_micros(30));
+        let file = format!(
+            "version = 1\n[machine]\ncpu = \"x\"\ndevice = \"y\"\nin-flight = 1\n[measured]\n\
+             memory-move = [[4096, 100, {believed}], [65536, 1000, {believed}], [1048576, 90000, {believed}]]\n"
+        );
+        mover.teach(&Tuning::parse(&file).unwrap());
+        (0..40).for_each(|_| drop(copy(&mover, &clock)));
+        let [awake, seen] = fifty(&mover, &clock, TAKES);
+        assert!(awake < 0.3 && seen < 1.1, "{believed} ns: awake for {awake:.2}, seen after {seen:.2}");
+    }
+}
+
+#[test]
+fn one_job_in_ten_that_takes_ten_times_as_long_wakes_nobody_too_late_or_too_early() {
+    let (mover, device, clock) = slow(Wait::Predicted, Duration::from_micros(30));
+    let takes = |nanos: Duration| device.takes.store(u64::try_from(nanos.as_nanos()).unwrap(), Ordering::Relaxed);
+    for i in 0..200 {
+        takes(if i % 10 == 3 { 10 * TAKES } else { TAKES });
+        copy(&mover, &clock);
+    }
+    takes(TAKES);
+    let [awake, seen] = fifty(&mover, &clock, TAKES);
+    assert!(awake < 0.3 && seen < 1.1, "awake for {awake:.2}, seen after {seen:.2}");
+}
+
+#[test]
+fn sleeps_that_ended_late_for_a_while_do_not_keep_a_thread_awake_for_ever() {
+    let short = Duration::from_micros(200);
+    let (mover, device, clock) = slow(Wait::Predicted, Duration::from_micros(20));
+    device.takes.store(200_000, Ordering::Relaxed);
+    (0..40).for_each(|_| drop(copy(&mover, &clock)));
+    // Another thread has the core.
+    clock.oversleep.store(5_000_000, Ordering::Relaxed);
+    (0..40).for_each(|_| drop(copy(&mover, &clock)));
+    clock.oversleep.store(20_000, Ordering::Relaxed);
+    (0..60).for_each(|_| drop(copy(&mover, &clock)));
+    let [awake, seen] = fifty(&mover, &clock, short);
+    assert!(awake < 0.3 && seen < 1.1, "awake for {awake:.2}, seen after {seen:.2}");
 }
 
 #[test]

@@ -236,10 +236,12 @@ impl Core {
             return;
         }
         let now = self.clock.now();
-        self.lanes.all()[awaited.lane].agenda.ended(awaited.due, now);
+        let agenda = &self.lanes.all()[awaited.lane].agenda;
+        agenda.ended(awaited.due, now);
         if awaited.alone && awaited.bytes > 0 && record.status() == Status::Success {
             let worker = Worker::Device { lane: awaited.lane };
-            self.costs.learn(awaited.op, awaited.bytes, worker, awaited.took(slept, now));
+            let in_a_row = agenda.seen(slept.is_some());
+            self.costs.learn(awaited.op, awaited.bytes, worker, awaited.took(slept, in_a_row, now));
         }
     }
 
@@ -307,7 +309,7 @@ impl Core {
     /// Rests as a waiter's policy says.
     fn pass(&self, waiter: &mut Waiter) {
         let awaited = forecast::noted();
-        match waiter.pass(awaited.as_ref(), || self.clock.now(), || self.wake_up.get()) {
+        match waiter.pass(awaited.as_ref(), || self.clock.now(), &self.wake_up) {
             Pass::Rest(Rest::Sleep(nap)) if self.policy.wait == Wait::Predicted => {
                 let end = self.clock.now().after(nap);
                 self.clock.rest(Rest::Sleep(nap));
