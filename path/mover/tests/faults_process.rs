@@ -3,12 +3,15 @@
 #![allow(unsafe_code, reason = "fork, signals and exits")]
 
 mod common;
+#[path = "common/handler.rs"]
+mod handler;
 
 use common::device::TestDevice;
 use common::{Chance, Watched, mover, policy};
+use handler::{interrupted, with_handler};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
@@ -248,32 +251,6 @@ fn a_thread_forks_as_it_ends() {
     thread.join().unwrap();
 }
 
-/// What the handler copies by, and how often it did so well.
-static HANDLERS_MOVER: AtomicPtr<Mover> = AtomicPtr::new(std::ptr::null_mut());
-static COPIED: AtomicUsize = AtomicUsize::new(0);
-const HANDLED: usize = 20_000;
-static FROM: [u8; HANDLED] = [0xa5; HANDLED];
-
-extern "C" fn copies(_: i32) {
-    // SAFETY: null, or a mover that outlives its being named here.
-    let Some(mover) = (unsafe { HANDLERS_MOVER.load(Ordering::SeqCst).as_ref() }) else { return };
-    let mut to = [0; HANDLED];
-    if mover.copy_slices(&FROM, &mut to) == Ok(Outcome::Done) && to == FROM {
-        COPIED.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// Runs `f` while SIGUSR1 copies by `mover`; how often that went well.
-fn with_handler(mover: &Mover, f: impl FnOnce()) -> usize {
-    COPIED.store(0, Ordering::SeqCst);
-    HANDLERS_MOVER.store(std::ptr::from_ref(mover).cast_mut(), Ordering::SeqCst);
-    // SAFETY: a handler that does what this file is about.
-    unsafe { libc::signal(libc::SIGUSR1, copies as *const () as libc::sighandler_t) };
-    f();
-    HANDLERS_MOVER.store(std::ptr::null_mut(), Ordering::SeqCst);
-    COPIED.load(Ordering::SeqCst)
-}
-
 /// A portal whose every call is interrupted while it holds a lock that it would need again.
 #[derive(Debug)]
 struct Interrupted {
@@ -333,37 +310,17 @@ fn a_handler_copies_whatever_it_interrupts() {
     for runner in [Runner::Inline, Runner::Threaded] {
         let (_device, portal) = model(runner);
         let mover = Mover::new([portal], policy());
-        let done = AtomicBool::new(false);
-        // SAFETY: names this thread, which outlives the other.
-        let target = unsafe { libc::pthread_self() };
-        let mut rounds = 0;
-        let copied = with_handler(&mover, || {
-            std::thread::scope(|threads| {
-                threads.spawn(|| {
-                    // One after the other: the next when the one before has been answered.
-                    for n in 1..=2000 {
-                        // SAFETY: the thread waits for this one.
-                        unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
-                        while COPIED.load(Ordering::SeqCst) < n && !done.load(Ordering::SeqCst) {
-                            std::thread::yield_now();
-                        }
-                    }
-                    done.store(true, Ordering::SeqCst);
-                });
-                let source = Chance::new(3).bytes(30_000);
-                while !done.load(Ordering::SeqCst) {
-                    // Allocates, frees, submits, waits, sweeps.
-                    let job = mover.copy(source.clone(), vec![0; 30_000]);
-                    drop(mover.fill(vec![0; 5000], 1));
-                    assert!(job.wait().buffers.1 == source);
-                    let mut copy = vec![0; 30_000];
-                    assert_eq!(mover.copy_slices(&source, &mut copy), Ok(Outcome::Done));
-                    assert!(copy == source);
-                    rounds += 1;
-                }
-            });
+        let source = Chance::new(3).bytes(30_000);
+        let copied = interrupted(&mover, 2000, || {
+            // Allocates, frees, submits, waits, sweeps.
+            let job = mover.copy(source.clone(), vec![0; 30_000]);
+            drop(mover.fill(vec![0; 5000], 1));
+            assert!(job.wait().buffers.1 == source);
+            let mut copy = vec![0; 30_000];
+            assert_eq!(mover.copy_slices(&source, &mut copy), Ok(Outcome::Done));
+            assert!(copy == source);
         });
-        assert_eq!(copied, 2000, "{runner:?}, {rounds} rounds");
+        assert_eq!(copied, 2000, "{runner:?}");
     }
 }
 

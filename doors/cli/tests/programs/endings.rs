@@ -1,10 +1,10 @@
 //! What a mover promises about ends, on hardware queues as on any: nothing is lost when the device stops or falls silent, at a
 //! fork, in a signal handler, with a thread that panics, and when the process exits. Cases of `hardware`.
-#![allow(unsafe_code, reason = "forks, and handles SIGUSR1")]
+#![allow(unsafe_code, reason = "forks")]
 
+use crate::handler::interrupted;
 use crate::hardware::{DEDICATED, SHARED, open};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 use telpher_mover::{Mover, Outcome, Policy, Threshold, Via, Wait};
 use telpher_portal::Health;
@@ -143,48 +143,13 @@ pub(crate) fn forked_at_work() {
     assert!(copies_well(&mover).iter().all(|via| *via == Via::Device));
 }
 
-/// What the handler copies by, and how often it did so well.
-static HANDLERS_MOVER: AtomicPtr<Mover> = AtomicPtr::new(std::ptr::null_mut());
-static COPIED: AtomicUsize = AtomicUsize::new(0);
-const HANDLED: usize = 20_000;
-static FROM: [u8; HANDLED] = [0xa5; HANDLED];
-
-extern "C" fn copies(_: i32) {
-    // SAFETY: null, or a mover that outlives its being named here.
-    let Some(mover) = (unsafe { HANDLERS_MOVER.load(Ordering::SeqCst).as_ref() }) else { return };
-    let mut to = [0; HANDLED];
-    if mover.copy_slices(&FROM, &mut to) == Ok(Outcome::Done) && to == FROM {
-        COPIED.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 /// SIGUSR1 copies, whatever it has interrupted: a submission, a wait, an allocation.
 pub(crate) fn signalled() {
     let mover = mover(Policy::default());
-    HANDLERS_MOVER.store((&raw const mover).cast_mut(), Ordering::SeqCst);
-    // SAFETY: a handler that does what this case is about.
-    unsafe { libc::signal(libc::SIGUSR1, copies as *const () as libc::sighandler_t) };
-    // SAFETY: names this thread, which outlives the other.
-    let target = unsafe { libc::pthread_self() };
-    let done = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        threads.spawn(|| {
-            // One after the other: the next when the one before has been answered.
-            for n in 1..=300 {
-                // SAFETY: the thread waits for this one.
-                unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
-                while COPIED.load(Ordering::SeqCst) < n && !done.load(Ordering::SeqCst) {
-                    std::thread::yield_now();
-                }
-            }
-            done.store(true, Ordering::SeqCst);
-        });
-        while !done.load(Ordering::SeqCst) {
-            copies_well(&mover);
-        }
+    let copied = interrupted(&mover, 300, || {
+        copies_well(&mover);
     });
-    HANDLERS_MOVER.store(std::ptr::null_mut(), Ordering::SeqCst);
-    assert_eq!(COPIED.load(Ordering::SeqCst), 300);
+    assert_eq!(copied, 300);
 }
 
 /// A thread panics with jobs in flight, and the process exits with more.

@@ -14,6 +14,8 @@ mod disturbed;
 mod doctor;
 mod dpdk;
 mod endings;
+#[path = "../../../../path/mover/tests/common/handler.rs"]
+mod handler;
 mod hardware;
 mod harness;
 mod hygiene;
