@@ -18,7 +18,12 @@ use telpher_mem::{StableBuf, StableBufMut};
 /// A list of operations, built up and then submitted as one job.
 ///
 /// Members run in no particular order, except that a [`fence`](Batch::fence) holds back those after it. A queue's limit on
-/// batches does not matter: a longer list goes as several, one after the other.
+/// batches does not matter: a longer list goes as several, one after the other. Copies that continue each other are joined if the
+/// policy says so (`Policy::coalesce`), and a member that a job of its own would have in parts ([`Split`](crate::Split)) goes in
+/// parts, between the lists.
+///
+/// This is how small operations are gathered (guideline G1 of Kuper et al., ASPLOS 2024, §6.1): a list goes to a device if all of
+/// it together is worth it, however small its members are.
 ///
 /// ```
 /// use telpher_mover::{Mover, Outcome};
@@ -197,6 +202,13 @@ impl BatchJob {
         }
     }
 
+    /// Whether whoever steps it from now on waits for it.
+    fn attend(&mut self, attended: bool) {
+        if let State::Flying(cargo) = &mut self.state {
+            cargo.attend(attended);
+        }
+    }
+
     /// True if every member has ended; takes one step otherwise.
     pub fn is_done(&mut self) -> bool {
         if let State::Flying(_) = self.state
@@ -215,15 +227,19 @@ impl BatchJob {
         }
         let Some(shared) = self.shared() else { return true };
         let end = shared.clock.now().after(at_most);
-        shared.wait_until(end, || match self.is_done() {
+        self.attend(true);
+        let done = shared.wait_until(end, || match self.is_done() {
             true => Poll::Ready(true),
             false if shared.clock.now() >= end => Poll::Ready(false),
             false => Poll::Pending,
-        })
+        });
+        self.attend(false);
+        done
     }
 
     /// Waits for every member on this thread.
     pub fn wait(mut self) -> BatchDone {
+        self.attend(true);
         match self.shared() {
             Some(shared) => shared.wait(|| self.step()),
             None => match self.step() {
@@ -285,6 +301,9 @@ impl TimedBatch {
     /// [`Expired`] if the deadline passed first; members that had not ended then have
     /// [`JobError::Deadline`](crate::JobError::Deadline) as their result.
     pub fn wait(mut self) -> Result<BatchDone, Expired<BatchDone>> {
+        if let Some(job) = &mut self.job {
+            job.attend(true);
+        }
         let shared = self.job.as_ref().and_then(BatchJob::shared);
         match (shared, self.step()) {
             (_, Poll::Ready(result)) => result,

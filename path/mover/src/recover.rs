@@ -122,9 +122,10 @@ impl Course {
         self.piece.map_or(0, |piece| piece.skip)
     }
 
-    /// A device did all of it, under another descriptor.
-    pub(crate) fn device_did_it(&mut self) {
-        self.device = true;
+    /// Another course did it, in whose name it went.
+    pub(crate) fn was_done_by(&mut self, via: Via) {
+        self.device |= via != Via::Cpu;
+        self.cpu |= via != Via::Device;
     }
 
     /// The CPU did the rest.

@@ -17,6 +17,11 @@ use telpher_abi::Opcode;
 /// Where operations on borrowed slices are begun; see [`Mover::scope`](crate::Mover::scope).
 ///
 /// Slices are borrowed until the scope ends, whether or not somebody waits for the operation.
+///
+/// Each operation is sent, or done, as it is begun: none is held back until others have come. Operations below the threshold cost
+/// the CPU less than their place in a list would, and those above it keep a device busy from the first on; a list of 32 copies of
+/// 4 KiB ends 1.15 times as fast as 32 begun one by one (`telpher bench mover --only shape`, software model, AMD EPYC). Who wants
+/// that has a [`Batch`](crate::Batch), and decides itself how long the first may wait for the last.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     shared: &'scope Shared,

@@ -4,16 +4,10 @@
 mod common;
 
 use common::device::{PAGE, TestDevice};
-use common::{Chance, mover, policy};
+use common::{Chance, mover, pieces, policy};
 use proptest::prelude::*;
 use std::sync::Arc;
 use telpher_mover::{BatchDone, JobError, Key, Mover, OnFault, Opcode, Outcome, Policy, Via};
-
-/// Memory for ever, in neighbouring pieces of these lengths.
-fn pieces(bytes: Vec<u8>, lengths: &[usize]) -> Vec<&'static mut [u8]> {
-    let mut rest: &'static mut [u8] = Vec::leak(bytes);
-    lengths.iter().map(|&len| rest.split_off_mut(..len).expect("the lengths are those of the bytes")).collect()
-}
 
 type Pair = (&'static [u8], &'static mut [u8]);
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::device::{PAGE, TestDevice};
-use common::{Chance, mover, naive, policy};
+use common::{Chance, mover, naive, on_fault, policy};
 use proptest::prelude::*;
 use std::sync::Arc;
 use telpher_mover::{CrcMode, Mover, OnFault, Outcome, Policy, Retry, Route};
@@ -25,14 +25,9 @@ struct World {
 }
 
 fn world() -> impl Strategy<Value = World> {
-    let on_fault = prop_oneof![
-        Just(OnFault::FinishOnCpu),
-        (3_u32..6).prop_map(|limit| OnFault::TouchAndResubmit { limit }),
-        Just(OnFault::Block)
-    ];
     let limits = (512_u64..20_000, 0_u32..10, any::<bool>(), 1_u32..5, 0_u64..100);
     let faults = proptest::collection::vec((0_u8..12, 1_u32..3), 0..4);
-    (any::<u64>(), 0_usize..20_000, limits, faults, on_fault, any::<bool>()).prop_map(
+    (any::<u64>(), 0_usize..20_000, limits, faults, on_fault(), any::<bool>()).prop_map(
         |(seed, len, (max_transfer, max_batch, dedicated, size, retries), faults, on_fault, backward)| World {
             seed,
             len,

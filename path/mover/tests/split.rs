@@ -4,12 +4,12 @@
 mod common;
 
 use common::device::{PAGE, TestDevice};
-use common::{Chance, Watched, clock, movers, policy};
+use common::{Chance, Watched, movers, on_fault, pieces, policy};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use telpher_mover::{JobError, Mover, OnFault, Opcode, Outcome, Policy, Retry, Route, Split, Via};
+use telpher_mover::{CrcMode, JobError, Mover, OnFault, Opcode, Outcome, Policy, Retry, Route, Split, Via};
 use telpher_portal::Portal;
 
 /// From this many bytes on an operation is split.
@@ -103,7 +103,7 @@ fn what_cannot_be_done_in_any_order_stays_whole() {
     let mut expected = bytes.clone();
     expected.copy_within(0..LONG - 100, 100);
     let overlapping = mover.copy_within(bytes, 0..LONG - 100, 100);
-    let checksum = mover.crc(vec![1_u8; LONG], 0, telpher_mover::CrcMode::default());
+    let checksum = mover.crc(vec![1_u8; LONG], 0, CrcMode::default());
     assert_eq!(waiting(&devices).iter().sum::<usize>(), 2);
     devices.iter().for_each(|device| device.state().manual = false);
     let done = overlapping.wait();
@@ -235,6 +235,76 @@ fn who_waits_takes_part_and_who_polls_does_not() {
     assert!(src == dst);
 }
 
+#[test]
+fn a_long_member_of_a_batch_is_shared_out_as_a_job_of_its_own_would_be() {
+    let devices = manual::<2>();
+    let mover = over(&devices, split(2, true));
+    let source = Chance::new(4).bytes(LONG);
+    let mut batch = mover.batch();
+    let first = [batch.copy(vec![1_u8; 100], vec![0; 100]), batch.copy(vec![2_u8; 100], vec![0; 100])];
+    let long = batch.copy(source.clone(), vec![0; LONG]);
+    let last = batch.fence().fill(vec![0_u8; 100], 3);
+    let mut job = batch.submit();
+    assert_eq!(waiting(&devices), [1, 0], "a list of two");
+    assert_eq!(devices[0].run(9), 1);
+    // The list's members are looked at, and then the long one is next.
+    (0..3).for_each(|_| assert!(!job.is_done()));
+    assert_eq!(waiting(&devices), [1 + 2, 2]);
+    // Who polls does no part of it, who waits does: until the last record nothing behind the fence begins.
+    assert!(!job.wait_for(Duration::from_millis(50)));
+    assert_eq!(waiting(&devices), [1 + 2, 2]);
+    devices.iter().for_each(|device| device.state().manual = false);
+    let mut done = job.wait();
+    assert!(first.map(|key| done.take(key).result).iter().all(|result| *result == Ok(Outcome::Done)));
+    let (result, via, (src, dst)) = {
+        let done = done.take(long);
+        (done.result, done.via, done.buffers)
+    };
+    assert_eq!((result, via), (Ok(Outcome::Done), Via::Both));
+    assert!(src == source && dst == source);
+    assert!(done.take(last).result.is_ok());
+}
+
+#[test]
+fn a_batch_dropped_in_the_middle_of_a_long_member_keeps_all_buffers_until_the_last_record() {
+    let devices = manual::<2>();
+    let mover = over(&devices, split(2, false));
+    let mut batch = mover.batch();
+    let (dst, dropped) = Watched::new(vec![0; LONG]);
+    let (other, other_dropped) = Watched::new(vec![0; 100]);
+    let _ = (batch.fill(dst, 5), batch.fill(other, 6));
+    drop(batch.submit());
+    assert_eq!((waiting(&devices), mover.orphaned()), (vec![2, 2], 4));
+    let is_dropped = || [&dropped, &other_dropped].map(|dropped| dropped.load(Ordering::SeqCst));
+    devices[0].run(2);
+    devices[1].run(1);
+    (0..200).for_each(|_| mover.drive());
+    assert_eq!(is_dropped(), [false; 2]);
+    devices[1].run(1);
+    (0..200).for_each(|_| mover.drive());
+    assert_eq!((is_dropped(), mover.orphaned()), ([true; 2], 0));
+    let mut batch = mover.batch();
+    let _ = batch.fill(vec![0_u8; LONG], 5);
+    let expired = batch.submit().deadline(Duration::from_millis(1)).wait();
+    assert!(expired.is_err_and(|expired| expired.buffers.is_none()));
+    assert_eq!(mover.quarantined(), 4);
+    devices.iter().for_each(|device| assert_eq!(device.run(9), 2));
+}
+
+#[test]
+fn members_stay_in_their_list_where_nobody_would_share_them_out() {
+    for (ways, hybrid) in [(1, false), (0, false)] {
+        let devices = manual::<2>();
+        let mover = over(&devices, split(ways, hybrid));
+        let mut batch = mover.batch();
+        (0..3).for_each(|_| drop(batch.fill(vec![0_u8; LONG], 5)));
+        let job = batch.submit();
+        assert_eq!(waiting(&devices), [1, 0], "one list");
+        devices.iter().for_each(|device| device.state().manual = false);
+        assert!(job.wait().results().all(|(_, result)| *result == Ok(Outcome::Done)));
+    }
+}
+
 #[derive(Debug, Clone)]
 struct World {
     seed: u64,
@@ -250,15 +320,10 @@ struct World {
 }
 
 fn world() -> impl Strategy<Value = World> {
-    let on_fault = prop_oneof![
-        Just(OnFault::FinishOnCpu),
-        (3_u32..6).prop_map(|limit| OnFault::TouchAndResubmit { limit }),
-        Just(OnFault::Block)
-    ];
     let limits = ([3000_u64..90_000, 3000_u64..90_000, 3000_u64..90_000], 1_u32..5, [0_u64..200, 0_u64..9, 0_u64..2]);
     let faults = proptest::collection::vec((any::<u8>(), 1_u32..3), 0..6);
     let switches = (0_u32..5, any::<bool>(), any::<bool>());
-    (any::<u64>(), 0_usize..200_000, limits, faults, on_fault, switches).prop_map(
+    (any::<u64>(), 0_usize..200_000, limits, faults, on_fault(), switches).prop_map(
         |(seed, len, (max_transfer, size, retries), faults, on_fault, (ways, hybrid, backward))| World {
             seed,
             len,
@@ -290,6 +355,18 @@ impl World {
             .collect()
     }
 
+    fn mover(&self) -> (Vec<Arc<TestDevice>>, Mover) {
+        let devices = self.devices();
+        let policy = Policy {
+            on_fault: self.on_fault,
+            retry: Retry { attempts: 20, ..Retry::default() },
+            split: Split { above: 40_000, ways: self.ways, hybrid: self.hybrid },
+            ..policy()
+        };
+        let mover = over(&devices, policy);
+        (devices, mover)
+    }
+
     /// Some pages of these buffers fault some times, on every device.
     fn disturb(&self, devices: &[Arc<TestDevice>], buffers: &[&[u8]]) {
         for &(page, times) in &self.faults {
@@ -305,16 +382,7 @@ proptest! {
 
     #[test]
     fn however_it_is_shared_out_the_bytes_are_the_naive_ones(world in world()) {
-        let devices = world.devices();
-        let retry = Retry { attempts: 20, ..Retry::default() };
-        let policy = Policy {
-            on_fault: world.on_fault,
-            retry,
-            split: Split { above: 40_000, ways: world.ways, hybrid: world.hybrid },
-            ..common::policy()
-        };
-        let portals = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Portal>);
-        let mover = Mover::with_clock(portals.collect::<Vec<_>>(), policy, clock());
+        let (devices, mover) = world.mover();
         let source = Chance::new(world.seed).bytes(world.len);
         let (src, dst) = (source.clone(), vec![0; world.len]);
         world.disturb(&devices, &[&src, &dst]);
@@ -333,8 +401,14 @@ proptest! {
         let expected = src.iter().zip(&dst).position(|(a, b)| a != b);
         let expected = expected.map_or(Outcome::Equal, |at| Outcome::Different { at: at as u64 });
         world.disturb(&devices, &[&src, &dst]);
-        let (result, _, dst) = mover.compare(src, dst).wait().into_parts();
+        let (result, src, dst) = mover.compare(src, dst).wait().into_parts();
         prop_assert_eq!(result, Ok(expected));
+
+        // A checksum goes on where the part before ended, however long it is.
+        world.disturb(&devices, &[&src, &dst]);
+        let (result, src, dst) = mover.copy_crc(src, dst, 3, CrcMode::default()).wait().into_parts();
+        prop_assert_eq!(result, Ok(Outcome::Crc(common::naive::crc32c(3, &source, CrcMode::default()))));
+        prop_assert!(src == source && dst == source);
 
         let word = world.seed;
         world.disturb(&devices, &[&dst]);
@@ -360,5 +434,45 @@ proptest! {
         prop_assert_eq!(devices.iter().map(|device| device.state().lost).sum::<usize>(), 0);
         prop_assert_eq!((mover.orphaned(), mover.quarantined()), (0, 0));
         prop_assert!(devices.iter().all(|device| !device.state().taken.contains(&Opcode::Batch)));
+    }
+
+    #[test]
+    fn members_that_are_short_adjacent_long_or_overlapping_have_the_naive_bytes(world in world(), fences in any::<u16>()) {
+        let (devices, mover) = world.mover();
+        let mut chance = Chance::new(world.seed);
+        let mut below = |n: u64| usize::try_from(chance.below(n)).unwrap();
+        // A few of them longer than the others by far, each where the one before ends.
+        let lengths: Vec<usize> = (0..8).map(|_| if below(4) == 0 { below(100_000) } else { below(3000) }).collect();
+        let source = Chance::new(world.seed ^ 1).bytes(lengths.iter().sum());
+        let (src, dst) = (pieces(source.clone(), &lengths), pieces(vec![0; source.len()], &lengths));
+        world.disturb(&devices, &[&*src[0], &*dst[0], &*src[4], &*dst[4]]);
+        let mut batch = mover.batch();
+        let mut copies = Vec::new();
+        for (i, (src, dst)) in src.into_iter().zip(dst).enumerate() {
+            if fences >> i & 1 == 1 {
+                batch.fence();
+            }
+            copies.push(batch.copy(&*src, dst));
+        }
+        let (whole, n) = (Chance::new(world.seed ^ 2).bytes(world.len), world.len / 2);
+        let (from, to) = (below(n as u64 + 1), below(n as u64 + 1));
+        let mut moved = whole.clone();
+        moved.copy_within(from..from + n, to);
+        let within = batch.copy_within(whole, from..from + n, to);
+        let checksum = batch.crc(source.clone(), 3, CrcMode::default());
+        let mut done = batch.submit().wait();
+        let mut at = 0;
+        for (key, len) in copies.into_iter().zip(&lengths) {
+            let (result, src, dst) = done.take(key).into_parts();
+            prop_assert_eq!(result, Ok(Outcome::Done));
+            prop_assert!(src == &source[at..at + len] && dst == &source[at..at + len]);
+            at += len;
+        }
+        let within = done.take(within);
+        prop_assert!(within.result.is_ok() && within.buffers.0 == moved);
+        let expected = Outcome::Crc(common::naive::crc32c(3, &source, CrcMode::default()));
+        prop_assert_eq!(done.take(checksum).result, Ok(expected));
+        prop_assert_eq!(devices.iter().map(|device| device.state().lost).sum::<usize>(), 0);
+        prop_assert_eq!((mover.orphaned(), mover.quarantined()), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! A batch in flight: windows of members that one Batch descriptor carries, and single flights for what a window leaves.
+//! A batch in flight: windows of members that one Batch descriptor carries, and passages of their own for what a window leaves.
 //!
 //! ```text
 //!   Choose ──two or more fit──► Window ──record──► Review ──► Choose …
@@ -9,9 +9,13 @@
 //! Copies that continue each other, in source and destination, are joined into one descriptor (guideline G1). What comes back
 //! of a joint descriptor other than success is theirs again one by one, so that each has its own faults and its own result.
 //!
+//! A member long enough to be shared out over several queues, or with the thread that waits, stands in no list: it is, as a job of
+//! its own would be.
+//!
 //! A fence means what it means to a device (SPEC §3.8), but over the whole batch: behind a fence nothing begins before
 //! every earlier member has succeeded, recovery included; if one did not, the rest is abandoned.
 
+use super::fleet::Passage;
 use super::flight::Flight;
 use super::load::{Held, Load};
 use super::shared::Shared;
@@ -122,6 +126,8 @@ pub(crate) struct Convoy {
     on_cpu: bool,
     /// How long the present window has been out.
     vigil: Vigil,
+    /// Somebody waits.
+    attended: bool,
 }
 
 /// Where a batch is.
@@ -142,7 +148,7 @@ enum Stage {
     },
     /// One member alone; then `review` goes on, if it was one.
     Single {
-        flight: Box<Flight>,
+        passage: Box<Passage>,
         index: usize,
         review: Option<usize>,
     },
@@ -170,6 +176,7 @@ impl Convoy {
             singly: false,
             on_cpu: shared.lanes.all().is_empty(),
             vigil: Vigil::default(),
+            attended: false,
         }
     }
 
@@ -182,8 +189,8 @@ impl Convoy {
         {
             return Poll::Pending;
         }
-        if let Stage::Single { flight, .. } = &mut self.stage {
-            let Poll::Ready(result) = flight.step(shared, now) else { return Poll::Pending };
+        if let Stage::Single { passage, .. } = &mut self.stage {
+            let Poll::Ready(result) = passage.step(shared) else { return Poll::Pending };
             return self.back(result);
         }
         match std::mem::replace(&mut self.stage, Stage::Over) {
@@ -216,8 +223,8 @@ impl Convoy {
 
     /// The flight of one member alone has ended.
     fn back(&mut self, result: Result<Outcome, JobError>) -> Poll<()> {
-        if let Stage::Single { flight, index, review } = std::mem::replace(&mut self.stage, Stage::Over) {
-            self.members[index].course = flight.into_course();
+        if let Stage::Single { passage, index, review } = std::mem::replace(&mut self.stage, Stage::Over) {
+            self.members[index].course.was_done_by(passage.via());
             self.ended(index, result);
             self.stage = match review {
                 Some(to) => Stage::Review { at: index + 1, to },
@@ -300,7 +307,9 @@ impl Convoy {
         while i < self.members.len() && self.listed < limits.batch().max(1) {
             let member = &self.members[i];
             let barred = i > from && member.fence && self.failed.is_some();
-            if barred || !member.device || member.result.is_some() || member.course.rest().opcode() == Opcode::Drain {
+            let ask = member.course.rest();
+            let alone = ask.opcode() == Opcode::Drain || member.course.is_fresh() && shared.is_long(ask);
+            if barred || !member.device || member.result.is_some() || alone {
                 return i;
             }
             let (joint, joined) = self.joined(shared, i, limits.max_transfer);
@@ -372,9 +381,26 @@ impl Convoy {
     fn single(&mut self, shared: &Shared, now: Moment, index: usize) -> Poll<()> {
         let member = &self.members[index];
         let on_cpu = self.on_cpu || !member.device;
-        // SAFETY: the member's payload is held in `self`, as `embark` explains; its flight is the only one.
-        let flight = unsafe { Flight::resumed(shared, member.course, on_cpu, None) };
-        self.stage = Stage::Single { flight: Box::new(flight), index, review: None };
+        let passage = if on_cpu || !member.course.is_fresh() {
+            // SAFETY: the member's payload is held in `self`, as `embark` explains; its flight is the only one.
+            Passage::One(unsafe { Flight::resumed(shared, member.course, on_cpu, None) })
+        } else {
+            // SAFETY: as above, its flights are the only ones.
+            unsafe { Passage::new(shared, *member.course.rest()) }
+        };
+        self.go_alone(shared, now, passage, index, None)
+    }
+
+    fn go_alone(
+        &mut self,
+        shared: &Shared,
+        now: Moment,
+        mut passage: Passage,
+        index: usize,
+        review: Option<usize>,
+    ) -> Poll<()> {
+        passage.attend(self.attended);
+        self.stage = Stage::Single { passage: Box::new(passage), index, review };
         self.step(shared, now)
     }
 
@@ -396,8 +422,7 @@ impl Convoy {
             }
             // SAFETY: as in `single`; the window has landed.
             let flight = unsafe { Flight::resumed(shared, self.members[i].course, self.on_cpu, Some(record)) };
-            self.stage = Stage::Single { flight: Box::new(flight), index: i, review: Some(to) };
-            return self.step(shared, now);
+            return self.go_alone(shared, now, Passage::One(flight), i, Some(to));
         }
         self.stage = Stage::Choose;
         self.over()
@@ -418,7 +443,7 @@ impl Convoy {
         for i in members {
             end += self.members[i].course.rest().len();
             if end <= done {
-                self.members[i].course.device_did_it();
+                self.members[i].course.was_done_by(Via::Device);
                 self.ended(i, Ok(Outcome::Done));
             } else {
                 self.members[i].apart = true;
@@ -438,20 +463,37 @@ impl Convoy {
         }
     }
 
-    fn lane(&self) -> Option<usize> {
+    /// True if it goes on when a device, or a queue with room again, is there.
+    fn waits(&self) -> bool {
         match &self.stage {
-            Stage::Window { leg, .. } => Some(leg.lane),
-            Stage::Full(_) => Some(self.lane),
-            Stage::Single { flight, .. } => flight.lane(),
-            Stage::Choose | Stage::Review { .. } | Stage::Over => None,
+            Stage::Window { .. } | Stage::Full(_) => true,
+            Stage::Single { passage, .. } => passage.waits(),
+            Stage::Choose | Stage::Review { .. } | Stage::Over => false,
         }
     }
 
-    fn abort(&mut self) -> Option<Leg> {
+    /// Lets executors without a thread do what it waits for.
+    fn drive(&self, shared: &Shared) {
+        match &self.stage {
+            Stage::Window { leg, .. } => shared.drive_lane(Some(leg.lane)),
+            Stage::Full(_) => shared.drive_lane(Some(self.lane)),
+            Stage::Single { passage, .. } => passage.drive(shared),
+            Stage::Choose | Stage::Review { .. } | Stage::Over => {}
+        }
+    }
+
+    fn attend(&mut self, attended: bool) {
+        self.attended = attended;
+        if let Stage::Single { passage, .. } = &mut self.stage {
+            passage.attend(attended);
+        }
+    }
+
+    fn abort(&mut self) -> Vec<Leg> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Window { leg, .. } => Some(leg),
-            Stage::Single { mut flight, .. } => flight.abort(),
-            Stage::Choose | Stage::Full(_) | Stage::Review { .. } | Stage::Over => None,
+            Stage::Window { leg, .. } => vec![leg],
+            Stage::Single { mut passage, .. } => passage.abort(),
+            Stage::Choose | Stage::Full(_) | Stage::Review { .. } | Stage::Over => Vec::new(),
         }
     }
 }
@@ -472,22 +514,27 @@ impl ConvoyCargo {
         &self.shared
     }
 
+    /// Whether whoever steps it from now on waits for it, and may do a part of a member that is shared out.
+    pub(crate) fn attend(&mut self, attended: bool) {
+        if let Some(convoy) = &mut self.convoy {
+            convoy.attend(attended);
+        }
+    }
+
     /// Steps until it waits for a device or a queue, or is over: the CPU's share comes first.
     pub(crate) fn launch(&mut self) -> Poll<Vec<Member>> {
         loop {
             let step = self.step();
-            if step.is_ready() || self.convoy.as_ref().is_some_and(|convoy| convoy.lane().is_some()) {
+            if step.is_ready() || self.convoy.as_ref().is_some_and(|convoy| convoy.waits()) {
                 return step;
             }
         }
     }
 
-    /// Drives the lane it waits for, then takes one step; on arrival the members come back.
+    /// Drives the lanes it waits for, then takes one step; on arrival the members come back.
     pub(crate) fn step(&mut self) -> Poll<Vec<Member>> {
         let convoy = self.convoy.as_mut().expect("a convoy is there until it is over");
-        if let Some(lane) = convoy.lane() {
-            self.shared.drive_lane(Some(lane));
-        }
+        convoy.drive(&self.shared);
         // Always the real time: a batch is long beside one look at the clock.
         let now = self.shared.clock.now();
         match convoy.step(&self.shared, now) {
@@ -503,13 +550,12 @@ impl ConvoyCargo {
 
     fn leave(&mut self, expired: bool) -> Option<Vec<Member>> {
         let mut convoy = self.convoy.take()?;
-        match convoy.abort() {
-            None => Some(convoy.members),
-            Some(leg) => {
-                self.shared.park([(leg, convoy as Box<dyn Send>)], expired);
-                None
-            }
+        let legs = convoy.abort();
+        if legs.is_empty() {
+            return Some(convoy.members);
         }
+        self.shared.park(legs, convoy, expired);
+        None
     }
 }
 

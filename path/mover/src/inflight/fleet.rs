@@ -22,7 +22,6 @@ use crate::policy::Hint;
 use crate::recover::Course;
 use crate::split::{BULK, DEPTH, Middle};
 use crate::time::Moment;
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use telpher_abi::Opcode;
 
@@ -197,7 +196,7 @@ impl Fleet {
         let bulk = self.ask.len() >= BULK;
         let hint = if bulk { Hint::Memory } else { shared.policy.hint };
         while done < SHIFT && self.verdict.failed.is_none() {
-            let Some((start, len)) = self.middle.take_back(bulk) else { return };
+            let Some((start, len)) = self.middle.take_back(self.lanes.len(), bulk) else { return };
             let part = Course::new(self.ask.part(start, len));
             // SAFETY: as in `send`; no flight has this part.
             let result = unsafe { memory::finish(&part, hint) };
@@ -269,6 +268,14 @@ impl Passage {
         }
     }
 
+    /// True if it goes on when a device, or a queue with room again, is there.
+    pub(super) fn waits(&self) -> bool {
+        match self {
+            Passage::One(flight) => flight.lane().is_some(),
+            Passage::Many(_) => true,
+        }
+    }
+
     /// Who has done the work so far.
     pub(super) fn via(&self) -> Via {
         match self {
@@ -300,22 +307,19 @@ impl Passage {
         payload: Option<Held<B>>,
         expired: bool,
     ) -> Option<B> {
-        let legs = match self {
-            Passage::One(flight) => match flight.abort() {
-                None => return payload.map(Held::into_inner),
-                Some(leg) => {
-                    shared.park([(leg, Box::new(payload) as Box<dyn Send>)], expired);
-                    return None;
-                }
-            },
-            Passage::Many(fleet) => fleet.abort(),
-        };
+        let legs = self.abort();
         if legs.is_empty() {
             return payload.map(Held::into_inner);
         }
-        // The lock is never taken: it makes the payload something that several slots can hold, whatever its type.
-        let payload = Arc::new(Mutex::new(payload));
-        shared.park(legs.into_iter().map(|leg| (leg, Box::new(Arc::clone(&payload)) as Box<dyn Send>)), expired);
+        shared.park(legs, payload, expired);
         None
+    }
+
+    /// Ends it where it is; the legs of all flights that are aloft must be parked with the memory.
+    pub(super) fn abort(&mut self) -> Vec<Leg> {
+        match self {
+            Passage::One(flight) => flight.abort().into_iter().collect(),
+            Passage::Many(fleet) => fleet.abort(),
+        }
     }
 }

@@ -109,11 +109,6 @@ impl Flight {
         Flight { course, stage, lane, lanes_tried, offers: 0, offers_ever: 0, vigil: Vigil::default() }
     }
 
-    /// Its course, when it is over.
-    pub(super) fn into_course(self) -> Course {
-        self.course
-    }
-
     /// The lane that must be driven for this flight to go on.
     pub(super) fn lane(&self) -> Option<usize> {
         match &self.stage {

@@ -14,7 +14,7 @@ use crate::tuning::{Measured, Tuning};
 use crate::vigil::Vigil;
 use crate::wait::{Pass, Wait, Waiter};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
@@ -180,12 +180,20 @@ impl Core {
         awaited
     }
 
+    /// True if policy wants an ask in parts that are in flight together, as far as its length says.
+    pub(super) fn is_long(&self, ask: &Ask) -> bool {
+        let split = &self.policy.split;
+        let shared_out = split.hybrid || split.ways > 1 && self.lanes.all().len() > 1;
+        let long = ask.len() > self.lanes.max_transfer() || ask.len() >= split.above && shared_out;
+        long && ask.is_divisible()
+    }
+
     /// The lanes that the parts of an ask go to, and a part's longest; nothing if it is better done in one flight.
     pub(super) fn fleet(&self, ask: &Ask) -> Option<(Vec<usize>, u64)> {
-        let split = &self.policy.split;
-        if !ask.is_divisible() || ask.len() < split.above && ask.len() <= self.lanes.max_transfer() {
+        if !self.is_long(ask) {
             return None;
         }
+        let split = &self.policy.split;
         let lanes = self.lanes.several(self.policy.route, ask, split.ways);
         let longest = lanes.iter().map(|&lane| self.lanes.all()[lane].limits.max_transfer).min()?;
         (lanes.len() > 1 || ask.len() > longest || split.hybrid).then_some((lanes, longest))
@@ -245,12 +253,17 @@ impl Core {
         }
     }
 
-    /// Leaves something in the slot of each leg until its record is written.
-    pub(super) fn park(&self, legs: impl IntoIterator<Item = (Leg, Box<dyn Send>)>, expired: bool) {
-        let mut lanes = Vec::new();
-        for (leg, cargo) in legs {
-            lanes.push(leg.lane);
-            self.table.park(leg, cargo, expired);
+    /// Leaves `cargo` in the slots of these legs, of which there is one at least, until the last has its record.
+    pub(super) fn park<T: Send + 'static>(&self, mut legs: Vec<Leg>, cargo: T, expired: bool) {
+        let mut lanes: Vec<usize> = legs.iter().map(|leg| leg.lane).collect();
+        let Some(last) = legs.pop() else { return };
+        if legs.is_empty() {
+            self.table.park(last, Box::new(cargo), expired);
+        } else {
+            // The lock is never taken: it makes the cargo something that several slots can hold, whatever its type.
+            let cargo = Arc::new(Mutex::new(cargo));
+            legs.into_iter().for_each(|leg| self.table.park(leg, Box::new(Arc::clone(&cargo)), expired));
+            self.table.park(last, Box::new(cargo), expired);
         }
         if expired {
             // If the queue has stopped, the next sweep frees it. Behind all of the parking, because a portal may panic.

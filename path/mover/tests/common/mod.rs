@@ -6,9 +6,10 @@ pub(crate) mod device;
 pub(crate) mod naive;
 
 use device::TestDevice;
+use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use telpher_mover::{ManualClock, Mover, Policy, Threshold};
+use telpher_mover::{ManualClock, Mover, OnFault, Policy, Threshold};
 use telpher_portal::Portal;
 
 /// A seeded stream of numbers (xorshift64*).
@@ -52,6 +53,21 @@ pub(crate) fn mover(device: &Arc<TestDevice>, policy: Policy) -> Mover {
 pub(crate) fn movers(devices: &[&Arc<TestDevice>], policy: Policy) -> Mover {
     let portals = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Portal>);
     Mover::with_clock(portals.collect::<Vec<_>>(), policy, clock())
+}
+
+/// Memory for ever, in neighbouring pieces of these lengths.
+pub(crate) fn pieces(bytes: Vec<u8>, lengths: &[usize]) -> Vec<&'static mut [u8]> {
+    let mut rest: &'static mut [u8] = Vec::leak(bytes);
+    lengths.iter().map(|&len| rest.split_off_mut(..len).expect("the lengths are those of the bytes")).collect()
+}
+
+/// Any policy for faults that reaches the end.
+pub(crate) fn on_fault() -> impl Strategy<Value = OnFault> {
+    prop_oneof![
+        Just(OnFault::FinishOnCpu),
+        (3_u32..6).prop_map(|limit| OnFault::TouchAndResubmit { limit }),
+        Just(OnFault::Block)
+    ]
 }
 
 /// Runs a future on this thread, polling at most `polls` times.
