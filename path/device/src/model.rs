@@ -47,6 +47,8 @@ pub struct ModelOptions {
     pub lanes: usize,
     /// Who hears of every descriptor, and may interfere; `None` costs nothing.
     pub observer: Option<Arc<dyn Observer>>,
+    /// The NUMA node it says it is on. It works wherever its runner's threads do: this is for those who choose among devices.
+    pub numa_node: Option<u32>,
 }
 
 impl Default for ModelOptions {
@@ -67,6 +69,7 @@ impl ModelOptions {
             pci: PciControl::SHARED_VIRTUAL_MEMORY,
             lanes: 1,
             observer: None,
+            numa_node: None,
         }
     }
 
@@ -86,6 +89,12 @@ impl ModelOptions {
     #[must_use]
     pub fn with_residency(self, residency: Residency) -> Self {
         ModelOptions { residency, ..self }
+    }
+
+    /// The same on a NUMA node.
+    #[must_use]
+    pub fn with_numa_node(self, node: u32) -> Self {
+        ModelOptions { numa_node: Some(node), ..self }
     }
 
     /// The same with somebody looking on.
@@ -158,6 +167,7 @@ pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     residency: Residency,
     config: Config,
+    numa_node: Option<u32>,
     /// Memory of the event log, if the device owns it. Behind the core: nothing writes it any more when it goes.
     pub(crate) log: Option<EventLog>,
     /// One command at a time.
@@ -218,7 +228,8 @@ impl ModelDevice {
             Runner::Threaded => CrewKind::Threaded(Threaded::start(&core, engines, lanes).map_err(StartError::Thread)?),
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
-        let inner = Inner { crew, core, residency: options.residency, config, log, commanding: Mutex::new(()) };
+        let (residency, numa_node) = (options.residency, options.numa_node);
+        let inner = Inner { crew, core, residency, config, numa_node, log, commanding: Mutex::new(()) };
         Ok(ModelDevice { inner: Arc::new(inner) })
     }
 
@@ -265,7 +276,7 @@ impl ModelDevice {
             block_on_fault: config.block_on_fault(),
             gen_cap: device.capabilities().gen_cap,
             operations: device.operations_of(wq),
-            numa_node: None,
+            numa_node: self.inner.numa_node,
         };
         let write = write.unwrap_or(match mode {
             QueueMode::Dedicated => Write::Posted,
@@ -353,7 +364,8 @@ impl ModelDevice {
     /// What it is and how it is configured, in accel-config's shape.
     #[must_use]
     pub fn listing(&self) -> Listing {
-        Listing::of(&self.inner.core.device, &self.inner.config)
+        let listing = Listing::of(&self.inner.core.device, &self.inner.config);
+        Listing { numa_node: self.inner.numa_node, ..listing }
     }
 
     /// Capabilities.

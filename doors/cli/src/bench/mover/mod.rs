@@ -11,6 +11,7 @@
 mod faults;
 mod hybrid;
 mod learned;
+mod places;
 mod shape;
 mod sharing;
 mod submission;
@@ -68,6 +69,7 @@ const CONTESTS: &[Contest] = &[
     wait::CONTEST,
     learned::CONTEST,
     hybrid::CONTEST,
+    places::CONTEST,
     shape::CONTEST,
     faults::CONTEST,
     submission::CONTEST,
