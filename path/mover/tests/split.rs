@@ -297,7 +297,7 @@ fn members_stay_in_their_list_where_nobody_would_share_them_out() {
         let devices = manual::<2>();
         let mover = over(&devices, split(ways, hybrid));
         let mut batch = mover.batch();
-        (0..3).for_each(|_| drop(batch.fill(vec![0_u8; LONG], 5)));
+        let _keys = [(); 3].map(|()| batch.fill(vec![0_u8; LONG], 5));
         let job = batch.submit();
         assert_eq!(waiting(&devices), [1, 0], "one list");
         devices.iter().for_each(|device| device.state().manual = false);
