@@ -8,7 +8,7 @@
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
 use crate::bench::BenchError;
-use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::buffers::fill_known;
 use crate::bench::machine::Machine;
 use crate::bench::measure::median;
 use crate::bench::row::{Goal, Row};
@@ -155,22 +155,13 @@ impl Side {
             }
         };
         self.pairs.push_front((src, dst));
-        match result {
-            Ok(Outcome::Done) => Ok(bytes),
-            Ok(_) => Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() }),
-            Err(source) => Err(BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source }),
-        }
+        CONTEST.done(result).map(|()| bytes)
     }
 
     /// The pairs copied last, and whether any is wrong.
     fn check(&self) -> Result<(), BenchError> {
         let others = if let Way::Halves(_, others) = &self.way { others.front() } else { None };
-        self.pairs.front().into_iter().chain(others).try_for_each(|(src, dst)| {
-            first_difference(dst, src).map_or(Ok(()), |at| {
-                let (op, route) = ("move".into(), CONTEST.name.into());
-                Err(BenchError::Mismatch { op, route, size: src.len() as u64, offset: at as u64 })
-            })
-        })
+        self.pairs.front().into_iter().chain(others).try_for_each(|(src, dst)| CONTEST.arrived(src, dst))
     }
 }
 
@@ -268,7 +259,8 @@ mod tests {
             _ => Vec::new(),
         };
         leads.check().unwrap();
-        assert!(leads.pairs[0].1 != others(&mut leads) && others(&mut leads).len() == 1 << 20);
+        let other_half = others(&mut leads);
+        assert!(leads.pairs[0].1 != other_half && other_half.len() == 1 << 20);
         thread::scope(|scope| {
             let brought = scope.spawn(move || {
                 while Arc::strong_count(match &other.way {

@@ -7,7 +7,7 @@
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
 use crate::bench::BenchError;
-use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::buffers::fill_known;
 use crate::bench::machine::Machine;
 use crate::bench::measure::median;
 use crate::bench::row::{Goal, Row};
@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
-use telpher_mover::{Mover, Outcome, Policy, Route, Split, SystemClock, Threshold, Topology};
+use telpher_mover::{Mover, Policy, Route, Split, SystemClock, Threshold, Topology};
 use telpher_portal::Portal;
 
 /// The contest.
@@ -114,7 +114,7 @@ impl Side {
             meanwhile();
             jobs.into_iter().map(|job| job.wait().result).collect::<Vec<_>>()
         });
-        done.into_iter().try_fold(0, |count, result| expect(result).map(|()| count + 1))
+        done.into_iter().try_fold(0, |count, result| CONTEST.done(result).map(|()| count + 1))
     }
 
     /// The part of the operations under way that each device has.
@@ -133,24 +133,8 @@ impl Side {
     }
 
     fn check(&self) -> Result<(), BenchError> {
-        self.dst.chunks(BYTES).try_for_each(|dst| same(dst, &self.src))
+        self.dst.chunks(BYTES).try_for_each(|dst| CONTEST.arrived(&self.src, dst))
     }
-}
-
-fn expect(result: Result<Outcome, telpher_mover::JobError>) -> Result<(), BenchError> {
-    let (op, route) = ("move".into(), CONTEST.name.into());
-    match result {
-        Ok(Outcome::Done) => Ok(()),
-        Ok(_) => Err(BenchError::Wrong { op, route }),
-        Err(source) => Err(BenchError::Job { op, route, source }),
-    }
-}
-
-fn same(dst: &[u8], src: &[u8]) -> Result<(), BenchError> {
-    first_difference(dst, src).map_or(Ok(()), |at| {
-        let (op, route) = ("move".into(), CONTEST.name.into());
-        Err(BenchError::Mismatch { op, route, size: src.len() as u64, offset: at as u64 })
-    })
 }
 
 /// A queue of each device.
@@ -233,7 +217,7 @@ fn sharing_out(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError
         let bytes = src.len() as u64;
         let (result, src, dst) = mover.copy(src, dst).wait().into_parts();
         *buffers = Some((src, dst));
-        expect(result).map(|()| bytes)
+        CONTEST.done(result).map(|()| bytes)
     };
     let long = |ways| {
         let split = Split { ways, ..Split::default() };
@@ -245,7 +229,7 @@ fn sharing_out(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError
     let mut sides = WAYS.iter().map(|&ways| long(ways)).collect::<Result<Vec<_>, BenchError>>()?;
     let seen = rates(machine, time, &mut sides)?;
     for (_, buffers) in sides.iter().flat_map(|side| &side.states) {
-        buffers.iter().try_for_each(|(src, dst)| same(dst, src))?;
+        buffers.iter().try_for_each(|(src, dst)| CONTEST.arrived(src, dst))?;
     }
     let cores = machine.engine_cores(1).len();
     let rate = |side: usize| units::rate(median(&mut seen[side].clone()));
