@@ -156,7 +156,7 @@ fn an_estimate_far_too_short_or_far_too_long_is_put_right_within_forty_copies() 
              memory-move = [[4096, 100, {believed}], [65536, 1000, {believed}], [1048576, 90000, {believed}]]\n"
         );
         mover.teach(&Tuning::parse(&file).unwrap());
-        (0..40).for_each(|_| drop(copy(&mover, &clock)));
+        (0..40).for_each(|_| _ = copy(&mover, &clock));
         let [awake, seen] = fifty(&mover, &clock, TAKES);
         assert!(awake < 0.3 && seen < 1.1, "{believed} ns: awake for {awake:.2}, seen after {seen:.2}");
     }
@@ -180,12 +180,12 @@ fn sleeps_that_ended_late_for_a_while_do_not_keep_a_thread_awake_for_ever() {
     let short = Duration::from_micros(200);
     let (mover, device, clock) = slow(Wait::Predicted, Duration::from_micros(20));
     device.takes.store(200_000, Ordering::Relaxed);
-    (0..40).for_each(|_| drop(copy(&mover, &clock)));
+    (0..40).for_each(|_| _ = copy(&mover, &clock));
     // Another thread has the core.
     clock.oversleep.store(5_000_000, Ordering::Relaxed);
-    (0..40).for_each(|_| drop(copy(&mover, &clock)));
+    (0..40).for_each(|_| _ = copy(&mover, &clock));
     clock.oversleep.store(20_000, Ordering::Relaxed);
-    (0..60).for_each(|_| drop(copy(&mover, &clock)));
+    (0..60).for_each(|_| _ = copy(&mover, &clock));
     let [awake, seen] = fifty(&mover, &clock, short);
     assert!(awake < 0.3 && seen < 1.1, "awake for {awake:.2}, seen after {seen:.2}");
 }
