@@ -90,6 +90,23 @@ in_both_views! {
         assert_eq!(shape(&before), shape(&model));
     }
 
+    fn a_listing_of_a_model_is_a_configuration_for_accel_config(view: View) {
+        if lacking("a_listing_of_a_model_is_a_configuration", &[("accel-config", "accel-config")]) {
+            return;
+        }
+        let file = room(&format!("modelled-{}", view.name())).join("dsa.json");
+        let file = file.display();
+        let said = Run::new(view).shell(&format!(
+            "{TELPHER} list --device model:spr --format json > {file}; cat {file}; echo ====
+             accel-config load-config -c {file} -e >&2; {TELPHER} list --device hw:wq0.0 --format json"
+        ));
+        let [model, hardware] = said.split("====\n").collect::<Vec<_>>()[..] else { panic!("{said}") };
+        let shape = |listing: &Value| -> Vec<_> {
+            queues(listing).iter().map(|q| [&q["dev"], &q["mode"], &q["size"], &q["state"]].map(Value::clone)).collect()
+        };
+        assert_eq!(shape(&json(model)), shape(&json(hardware)));
+    }
+
     fn bench_measures_a_hardware_queue_beside_the_cpu(view: View) {
         for queue in ["wq0.0", "wq0.1"] {
             let name = format!("hw:{queue}");

@@ -75,7 +75,8 @@ fn group_listing(device: &Device, group: u32, name_of: impl Fn(usize) -> Option<
                     max_transfer_size: Some(1 << wq.max_transfer_shift()),
                     kind: Some("user".into()),
                     name: name_of(queue),
-                    driver_name: None,
+                    // Linux 6.7 and later enables no queue whose file names none.
+                    driver_name: Some("user".into()),
                     threshold: wq.threshold().into(),
                     ats_disable: None,
                     prs_disable: None,
