@@ -329,13 +329,17 @@ impl Core {
                 self.wake_up.learn(self.clock.now().since(end));
             }
             Pass::Rest(rest) => self.clock.rest(rest),
-            Pass::Watch(how, at_most) => match awaited {
-                Some(Awaited { lane, slot, .. }) => {
-                    let portal = &self.lanes.all()[lane].portal;
-                    self.clock.watch(&**portal, self.table.record_of(slot), how, at_most);
+            Pass::Watch(how, at_most) => {
+                // Only where to look: a signal handler that waits on this thread with a mover of its own may have left its own
+                // numbers, which may be none of this one's.
+                let watched = awaited.and_then(|Awaited { lane, slot, .. }| {
+                    Some((self.lanes.all().get(lane)?, self.table.record_of(slot)?))
+                });
+                match watched {
+                    Some((lane, record)) => self.clock.watch(&*lane.portal, record, how, at_most),
+                    None => self.clock.rest(Rest::Pause),
                 }
-                None => self.clock.rest(Rest::Pause),
-            },
+            }
         }
     }
 

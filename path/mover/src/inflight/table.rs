@@ -101,9 +101,9 @@ impl Table {
         &self.records[leg.slot as usize].0
     }
 
-    /// The record of a slot, whoever has it now.
-    pub(super) fn record_of(&self, slot: u32) -> &RecordCell {
-        &self.records[slot as usize].0
+    /// The record of a slot, whoever has it now; none if there is no such slot.
+    pub(super) fn record_of(&self, slot: u32) -> Option<&RecordCell> {
+        self.records.get(slot as usize).map(|record| &record.0)
     }
 
     /// The owner saw the record, or the queue did not take the descriptor.

@@ -13,7 +13,7 @@ use crate::bench::machine::Machine;
 use crate::bench::results::Runner;
 use crate::bench::row::{Goal, Row};
 use crate::report::units;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_device::{ModelSource, Preset};
 use telpher_mover::{Learning, Mover, Opcode, Outcome, Policy, Threshold};
@@ -34,6 +34,8 @@ const LEARNED: f64 = 0.95;
 const LESSONS: u64 = 10_000;
 /// The fixed thresholds, in bytes.
 const FIXED: [u64; 7] = [0, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, u64::MAX];
+/// Operations of a step: enough that taking the buffers for it is nothing.
+const STEP: u64 = 64;
 /// Sizes drawn for a mix before it is measured.
 const DRAWN: usize = 4096;
 /// The largest size of any mix.
@@ -73,55 +75,67 @@ fn draw(mix: Draw) -> Vec<usize> {
     (0..DRAWN).map(|_| (mix(share(), share()) as usize).clamp(1, LARGEST)).collect()
 }
 
-/// One mover at work on a mix.
-struct Hand {
-    mover: Mover,
+/// What all movers of a mix copy, and where to: the same memory for all, because two places in memory are not equally fast.
+struct Ground {
     sizes: Vec<usize>,
-    next: usize,
     src: Vec<u8>,
     /// A place for each operation in flight.
     places: Vec<Vec<u8>>,
 }
 
-impl Hand {
-    fn new(queue: &Arc<dyn Portal>, policy: Policy, sizes: Vec<usize>, together: usize) -> Self {
+impl Ground {
+    fn new(sizes: Vec<usize>, together: usize) -> Self {
         let mut src = vec![0; LARGEST];
         fill_known(&mut src, 1);
-        let places = vec![vec![0; LARGEST]; together];
-        Hand { mover: Mover::new([Arc::clone(queue)], policy), sizes, next: 0, src, places }
+        Ground { sizes, src, places: vec![vec![0; LARGEST]; together] }
+    }
+}
+
+/// One mover at work on a mix.
+struct Hand<'a> {
+    mover: Mover,
+    next: usize,
+    /// Taken for a step; movers have their turns one by one.
+    ground: &'a Mutex<Ground>,
+}
+
+impl<'a> Hand<'a> {
+    fn new(queue: &Arc<dyn Portal>, policy: Policy, ground: &'a Mutex<Ground>) -> Self {
+        Hand { mover: Mover::new([Arc::clone(queue)], policy), next: 0, ground }
     }
 
-    fn turn(&mut self) -> usize {
-        self.next = (self.next + 1) % self.sizes.len();
-        self.sizes[self.next]
-    }
-
-    /// As many copies as there are places.
+    /// [`STEP`] copies, as many at a time as there are places.
     fn copy(&mut self) -> Result<u64, BenchError> {
         let job = |source| BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source };
-        if self.places.len() == 1 {
-            let bytes = self.turn();
-            let outcome = self.mover.copy_slices(&self.src[..bytes], &mut self.places[0][..bytes]).map_err(job)?;
-            return wanted(outcome).map(|()| 1);
+        let mut ground = self.ground.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ground { sizes, src, places } = &mut *ground;
+        let (mover, next) = (&self.mover, &mut self.next);
+        let mut turn = || {
+            *next = (*next + 1) % sizes.len();
+            sizes[*next]
+        };
+        if let [place] = &mut places[..] {
+            for _ in 0..STEP {
+                let bytes = turn();
+                wanted(mover.copy_slices(&src[..bytes], &mut place[..bytes]).map_err(job)?)?;
+            }
+            return Ok(STEP);
         }
-        let sizes: Vec<usize> = (0..self.places.len()).map(|_| self.turn()).collect();
-        let Hand { mover, src, places, .. } = self;
-        mover.scope(|scope| {
-            let jobs: Vec<_> = places
-                .iter_mut()
-                .zip(&sizes)
-                .map(|(place, &bytes)| scope.copy(&src[..bytes], &mut place[..bytes]))
-                .collect();
-            jobs.into_iter().try_for_each(|copy| wanted(copy.wait().result.map_err(job)?))
-        })?;
-        Ok(sizes.len() as u64)
+        for _ in 0..STEP / places.len() as u64 {
+            mover.scope(|scope| {
+                let sized = places.iter_mut().map(|place| (turn(), place));
+                let jobs: Vec<_> = sized.map(|(bytes, place)| scope.copy(&src[..bytes], &mut place[..bytes])).collect();
+                jobs.into_iter().try_for_each(|copy| wanted(copy.wait().result.map_err(job)?))
+            })?;
+        }
+        Ok(STEP)
     }
 
     /// Learns from [`LESSONS`] operations at most, and for no longer than this; from how many.
     fn learn(&mut self, time: Duration) -> Result<u64, BenchError> {
         let begin = Instant::now();
         let mut lessons = 0;
-        while lessons < LESSONS && begin.elapsed() < time {
+        while lessons + STEP <= LESSONS && begin.elapsed() < time {
             lessons += self.copy()?;
         }
         Ok(lessons)
@@ -129,14 +143,13 @@ impl Hand {
 
     /// Copies once more what must come out.
     fn check(&mut self) -> Result<(), BenchError> {
-        for place in &mut self.places {
-            place.fill(0);
-        }
+        let ground = || self.ground.lock().unwrap_or_else(PoisonError::into_inner);
+        ground().places.iter_mut().for_each(|place| place.fill(0));
         self.copy()?;
-        let Hand { src, places, .. } = self;
-        places.iter().try_for_each(|place| {
+        let ground = ground();
+        ground.places.iter().try_for_each(|place| {
             let copied = place.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            first_difference(&place[..copied], &src[..copied]).map_or(Ok(()), |at| {
+            first_difference(&place[..copied], &ground.src[..copied]).map_or(Ok(()), |at| {
                 let (op, route) = ("move".into(), CONTEST.name.into());
                 Err(BenchError::Mismatch { op, route, size: copied as u64, offset: at as u64 })
             })
@@ -177,9 +190,13 @@ fn against(
 ) -> Result<Row, BenchError> {
     let fixed = FIXED.map(|from| Policy { threshold: Threshold::all(from), ..Policy::default() });
     let learner = Policy { learning: Learning::On, ..Policy::default() };
-    let hand = |policy| Hand::new(queue, policy, sizes.clone(), together);
-    let mut sides: Vec<Contestant<'_, Hand>> = std::iter::once(learner)
+    // One policy twice: what two movers that decide alike differ by is the contest's own noise.
+    let twin = fixed[FIXED.len() - 1];
+    let ground = Mutex::new(Ground::new(sizes, together));
+    let hand = |policy| Hand::new(queue, policy, &ground);
+    let mut sides: Vec<Contestant<'_, Hand<'_>>> = std::iter::once(learner)
         .chain(fixed)
+        .chain([twin])
         .map(|policy| Contestant { states: vec![hand(policy)], step: &Hand::copy })
         .collect();
     let lessons = sides[0].states[0].learn(time / 4)?;
@@ -187,16 +204,22 @@ fn against(
     for side in &mut sides {
         side.states.iter_mut().try_for_each(Hand::check)?;
     }
-    let ratios = seen[1..].iter().map(|fixed| ratio(&seen[0], fixed));
+    let (of_fixed, of_twin) = (&seen[1..=FIXED.len()], &seen[FIXED.len() + 1]);
+    let ratios = of_fixed.iter().map(|fixed| ratio(&seen[0], fixed));
     let (best, least) =
         FIXED.into_iter().zip(ratios).min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are fixed thresholds");
+    let noise = ratio(of_twin, &of_fixed[FIXED.len() - 1]);
     let learned = sides[0].states[0].mover.threshold().of(Opcode::MemoryMove);
     Ok(Row::new(
         format!("{mix}; {how}: learned, against the best of {} fixed thresholds", FIXED.len()),
         least,
         "of its speed",
         Some(Goal::AtLeast(LEARNED)),
-        format!("learned from {lessons} copies: device {}; best fixed: {}", limit(learned), limit(best)),
+        format!(
+            "learned from {lessons} copies: device {}; best fixed: {}; 'never' against itself: {noise:.3}",
+            limit(learned),
+            limit(best)
+        ),
     ))
 }
 
@@ -231,7 +254,8 @@ mod tests {
         let running = devices::start("model:spr", &source, Shape::PLAIN, Runner::Inline, &Machine::read()).unwrap();
         for together in [1, 8] {
             let policy = Policy { learning: Learning::On, threshold: Threshold::DEVICE, ..Policy::default() };
-            let mut hand = Hand::new(&running.portals[0], policy, draw(MIXES[3].1), together);
+            let ground = Mutex::new(Ground::new(draw(MIXES[3].1), together));
+            let mut hand = Hand::new(&running.portals[0], policy, &ground);
             assert!(hand.learn(Duration::from_millis(20)).unwrap() > 0);
             hand.check().unwrap();
         }
