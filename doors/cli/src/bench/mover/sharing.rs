@@ -7,13 +7,14 @@
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
 use crate::bench::BenchError;
-use crate::bench::buffers::fill_known;
+use crate::bench::buffers::{fill_known, touched};
 use crate::bench::machine::Machine;
 use crate::bench::row::{Goal, Row};
 use crate::report::units;
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, WqMode};
+use telpher_mem::{PageSize, Region};
 use telpher_mover::{Mover, Policy, Threshold};
 use telpher_portal::Portal;
 
@@ -36,15 +37,15 @@ const LARGE: [usize; 2] = [4 << 10, 64 << 10];
 /// One thread's mover and buffers.
 struct Hand {
     mover: Mover,
-    /// There between two copies.
-    buffers: Option<(Vec<u8>, Vec<u8>)>,
+    /// There between two copies. Each begins on a page of its own: neighbours in one cache line would be what is measured.
+    buffers: Option<(Region, Region)>,
 }
 
 impl Hand {
-    fn new(mover: Mover, bytes: usize, seed: u64) -> Self {
-        let mut src = vec![0; bytes];
+    fn new(mover: Mover, bytes: usize, seed: u64) -> Result<Self, BenchError> {
+        let (mut src, dst) = (touched(bytes, PageSize::Small)?, touched(bytes, PageSize::Small)?);
         fill_known(&mut src, seed);
-        Hand { mover, buffers: Some((src, vec![0; bytes])) }
+        Ok(Hand { mover, buffers: Some((src, dst)) })
     }
 
     fn copy(&mut self) -> Result<u64, BenchError> {
@@ -98,10 +99,12 @@ fn against(
     own: [Mover; 2],
     one: &Mover,
 ) -> Result<Row, BenchError> {
-    let hands = |movers: [Mover; 2]| (1..).zip(movers).map(|(seed, mover)| Hand::new(mover, bytes, seed)).collect();
+    let hands = |movers: [Mover; 2]| -> Result<Vec<Hand>, BenchError> {
+        (1..).zip(movers).map(|(seed, mover)| Hand::new(mover, bytes, seed)).collect()
+    };
     let mut sides = [
-        Contestant { states: hands([one.clone(), one.clone()]), step: &Hand::copy },
-        Contestant { states: hands(own), step: &Hand::copy },
+        Contestant { states: hands([one.clone(), one.clone()])?, step: &Hand::copy },
+        Contestant { states: hands(own)?, step: &Hand::copy },
     ];
     let seen = rates(machine, time, &mut sides)?;
     sides.iter().flat_map(|side| &side.states).try_for_each(Hand::check)?;
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_wrong_byte_is_found() {
-        let mut hand = Hand::new(mover(&[queue(WqMode::Shared).unwrap()]), 8192, 1);
+        let mut hand = Hand::new(mover(&[queue(WqMode::Shared).unwrap()]), 8192, 1).unwrap();
         assert_eq!(hand.copy().unwrap(), 1);
         hand.check().unwrap();
         hand.buffers.as_mut().unwrap().1[4097] ^= 1;
