@@ -198,6 +198,26 @@ impl ModelDevice {
         Ok(device)
     }
 
+    /// A configured and enabled device without memory and without a runner: for those who step its engines themselves, as a
+    /// simulator does.
+    ///
+    /// # Errors
+    /// As [`start`](ModelDevice::start).
+    pub fn unattended(capabilities: Capabilities, pci: PciControl, config: &Config) -> Result<Box<Device>, StartError> {
+        let image = Image::of(config, &capabilities)?;
+        let device = Device::new(capabilities, pci)?;
+        image.write(&device);
+        for command in image.enable_commands() {
+            device.start_command(command);
+            let error = CommandError::from_code(device.cmd_status().error_code());
+            if error != CommandError::None {
+                let (code, operand) = (CommandCode::from_code(command.code()), command.operand());
+                return Err(CommandFailed { command: code, operand, error }.into());
+            }
+        }
+        Ok(device)
+    }
+
     /// A device as after reset, disabled and unconfigured: for those who write the registers themselves.
     ///
     /// # Errors

@@ -2,9 +2,10 @@
 #![allow(unsafe_code, reason = "submissions are vouched for here, by the buffers each test owns")]
 
 use std::sync::Arc;
-use telpher_abi::registers::{Command, CommandCode};
+use telpher_abi::registers::{Command, CommandCode, WqState};
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Status};
-use telpher_device::{Config, ModelDevice, ModelOptions, Preset, Residency, Runner, WqMode};
+use telpher_device::{Config, ModelDevice, ModelOptions, Preset, Residency, Runner, StartError, WqMode};
+use telpher_model::PciControl;
 use telpher_portal::{Offer, Portal, RecordCell, Submission};
 
 const RUNNERS: [Runner; 2] = [Runner::Inline, Runner::Threaded];
@@ -205,4 +206,15 @@ fn many_submitters_on_one_shared_queue_all_get_their_own_bytes() {
             }
         });
     }
+}
+
+#[test]
+fn an_unattended_device_is_enabled_as_configured_and_refuses_as_any_other() {
+    let config = Config::single(WqMode::Shared, 16, 2);
+    let spr = Preset::Spr.capabilities();
+    let device = ModelDevice::unattended(spr, PciControl::SHARED_VIRTUAL_MEMORY, &config).unwrap();
+    assert_eq!(device.wq_state(0), WqState::Enabled);
+    let no_pasid = PciControl { pasid: false, ..PciControl::SHARED_VIRTUAL_MEMORY };
+    let refused = ModelDevice::unattended(spr, no_pasid, &config).unwrap_err();
+    assert!(matches!(refused, StartError::Command(_)), "{refused}");
 }

@@ -47,6 +47,7 @@ const ROOMS: &[&str] = &[
     "path/mover/src/inflight/mod.rs",
     "path/mover/src/scope.rs",
     "lab/conformance/src/arena.rs",
+    "lab/sim/src/vouch.rs",
     "doors/cli/src/ffi.rs",
     "doors/capi/src/exports/mod.rs",
     "doors/capi/src/raw/mod.rs",

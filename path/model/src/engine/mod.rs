@@ -523,6 +523,21 @@ impl Engine {
         })
     }
 
+    /// Ends the descriptor in hand, if its record is written, without taking the next: for runners that have something else to do
+    /// between the two.
+    pub fn settle<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Interrupt> {
+        let mut interrupt = None;
+        if matches!(self.phase, Phase::Notifying) {
+            self.phase = Phase::Ending;
+            interrupt = self.notify(device);
+        }
+        if matches!(self.phase, Phase::Ending) {
+            observer.ended(&self.job(), &self.outcome.record, self.told);
+            self.end(device);
+        }
+        interrupt
+    }
+
     #[inline]
     fn end(&mut self, device: &Device) {
         self.phase = Phase::Ready;

@@ -1,0 +1,126 @@
+//! What happens next: events in the order of their time, and of their being scheduled where times are equal.
+
+use crate::ps::Ps;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+/// Events to come. Same calls, same order: nothing depends on addresses, hashes or threads.
+#[derive(Debug)]
+pub(crate) struct Agenda<E> {
+    heap: BinaryHeap<Reverse<Entry<E>>>,
+    scheduled: u64,
+    now: Ps,
+}
+
+/// An event and its place: time in the upper half, number in the lower. No two are alike.
+#[derive(Debug)]
+struct Entry<E> {
+    place: u128,
+    event: E,
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place.cmp(&other.place)
+    }
+}
+
+impl<E> Entry<E> {
+    fn time(&self) -> Ps {
+        // Cannot lose bits: the upper half.
+        Ps(u64::try_from(self.place >> 64).unwrap_or(u64::MAX))
+    }
+}
+
+impl<E> Default for Agenda<E> {
+    fn default() -> Self {
+        Agenda { heap: BinaryHeap::new(), scheduled: 0, now: Ps::ZERO }
+    }
+}
+
+impl<E> Agenda<E> {
+    /// What time it is: that of the event that was last taken out.
+    #[must_use]
+    pub(crate) fn now(&self) -> Ps {
+        self.now
+    }
+
+    /// Events that were ever scheduled.
+    #[must_use]
+    pub(crate) fn scheduled(&self) -> u64 {
+        self.scheduled
+    }
+
+    /// Schedules an event; one for the past happens now.
+    #[inline]
+    pub(crate) fn at(&mut self, time: Ps, event: E) {
+        let place = u128::from(time.max(self.now).0) << 64 | u128::from(self.scheduled);
+        self.heap.push(Reverse(Entry { place, event }));
+        self.scheduled += 1;
+    }
+
+    /// Schedules an event after a while.
+    #[inline]
+    pub(crate) fn after(&mut self, delay: Ps, event: E) {
+        self.at(self.now + delay, event);
+    }
+
+    /// When the next event happens.
+    #[must_use]
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<Ps> {
+        self.heap.peek().map(|Reverse(entry)| entry.time())
+    }
+
+    /// Moves time on to something that is scheduled elsewhere.
+    pub(crate) fn move_on(&mut self, to: Ps) {
+        self.now = self.now.max(to);
+    }
+
+    /// The next event; time moves on to it.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<E> {
+        let Reverse(entry) = self.heap.pop()?;
+        self.now = entry.time();
+        Some(entry.event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_by_who_was_first() {
+        let mut agenda = Agenda::default();
+        agenda.at(Ps(5), 'b');
+        agenda.at(Ps(3), 'a');
+        agenda.at(Ps(5), 'a');
+        let order: Vec<_> = std::iter::from_fn(|| agenda.next()).collect();
+        assert_eq!(order, ['a', 'b', 'a']);
+        assert_eq!(agenda.now(), Ps(5));
+    }
+
+    #[test]
+    fn an_event_for_the_past_happens_now() {
+        let mut agenda = Agenda::default();
+        agenda.at(Ps(5), 1);
+        assert_eq!(agenda.next(), Some(1));
+        agenda.at(Ps(2), 2);
+        assert_eq!((agenda.next(), agenda.now()), (Some(2), Ps(5)));
+    }
+}

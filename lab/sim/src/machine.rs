@@ -1,0 +1,186 @@
+//! What a machine is and what everything on it costs: every parameter of the simulation, resolved to integers.
+//!
+//! A profile (TOML) becomes a `Machine`; nothing behind this file reads a name or parses a number.
+
+use crate::ps::Ps;
+use telpher_abi::Opcode;
+
+/// Bytes per second.
+pub type Rate = u64;
+
+/// One kind of memory at one place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Bytes per second that can be read from it.
+    pub read: Rate,
+    /// Bytes per second that can be written to it.
+    pub write: Rate,
+    /// Time from a read's being asked to its first byte, idle, from the socket it is on.
+    pub latency: Ps,
+    /// The same for a write to be accepted.
+    pub write_latency: Ps,
+    /// Socket it is on.
+    pub socket: usize,
+}
+
+/// What one operation costs an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpCost {
+    /// Time for which one descriptor has the front end of an engine.
+    pub front: Ps,
+    /// Time from the front end to the written record besides that of the bytes themselves, for 64 bytes.
+    pub latency: Ps,
+    /// What each doubling of the size up to 4 KiB adds to it.
+    pub per_doubling: Ps,
+    /// What each doubling from 4 KiB to 256 KiB adds.
+    pub per_page_doubling: Ps,
+}
+
+impl OpCost {
+    /// Time between the last byte and the record.
+    #[must_use]
+    pub fn tail(&self, bytes: u64) -> Ps {
+        self.latency
+            + part(self.per_doubling, doublings(bytes, 64, 4096))
+            + part(self.per_page_doubling, doublings(bytes, 4096, 256 << 10))
+    }
+}
+
+/// Doublings that lead from `from` to `bytes`, which counts as `to` where it is more; in 1/256, linear between powers of two.
+fn doublings(bytes: u64, from: u64, to: u64) -> u64 {
+    let bytes = bytes.clamp(from, to);
+    let whole = u64::from(bytes.ilog2() - from.ilog2());
+    let power = 1 << bytes.ilog2();
+    whole * 256 + (bytes - power) * 256 / power
+}
+
+fn part(time: Ps, times_256: u64) -> Ps {
+    Ps(time.0 * times_256 / 256)
+}
+
+/// What one device does with its descriptors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceCosts {
+    /// Bytes per second it can read.
+    pub read: Rate,
+    /// Bytes per second it can write.
+    pub write: Rate,
+    /// Bytes per second that can pass from its reads to its writes.
+    pub through: Rate,
+    /// Bytes that its path to memory carries for a descriptor besides the data: list entry, record, translations.
+    pub descriptor_bytes: u64,
+    /// Time that an engine's data path rests between two descriptors.
+    pub bubble: Ps,
+    /// Time until the first descriptors of a batch's list are there.
+    pub list_fetch: Ps,
+    /// Descriptors that an engine keeps ready behind the one whose bytes flow.
+    pub ready: usize,
+    /// Bytes that may be on their way to an engine at once (its read buffers).
+    pub in_flight: u64,
+    /// Cost of operations.
+    pub ops: OpCosts,
+}
+
+/// Costs by operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpCosts([OpCost; 256]);
+
+impl OpCosts {
+    /// The same for every operation; [`with`](OpCosts::with) tells some apart.
+    #[must_use]
+    pub fn all(cost: OpCost) -> Self {
+        OpCosts([cost; 256])
+    }
+
+    /// One told apart.
+    #[must_use]
+    pub fn with(mut self, op: Opcode, cost: OpCost) -> Self {
+        self.0[usize::from(op.code())] = cost;
+        self
+    }
+
+    /// That of an operation.
+    #[must_use]
+    #[inline]
+    pub fn of(&self, op: Opcode) -> &OpCost {
+        &self.0[usize::from(op.code())]
+    }
+}
+
+/// What it takes to bring 64 bytes to a portal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SubmitCosts {
+    /// Time for which a core is taken by one MOVDIR64B in a stream of them.
+    pub movdir: Ps,
+    /// Time for which ENQCMD keeps a core, to the portal and back.
+    pub enqcmd: Ps,
+    /// Time of a `write()` to the node.
+    pub system_call: Ps,
+    /// From the core to the portal.
+    pub transit: Ps,
+}
+
+/// What a library does around each operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LibraryCosts {
+    /// Preparing one descriptor.
+    pub prepare: Ps,
+    /// Preparing one more in a batch's list.
+    pub prepare_member: Ps,
+    /// After a record was seen.
+    pub complete: Ps,
+}
+
+/// How waiting takes its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitCosts {
+    /// From a record's being written to its being seen by who polls.
+    pub poll: Ps,
+    /// Entry and exit of UMWAIT, and setting the monitor.
+    pub umwait: Ps,
+    /// From a completion interrupt to the thread it wakes.
+    pub interrupt: Ps,
+}
+
+/// A machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// What outputs call it.
+    pub name: String,
+    /// Memory, by node.
+    pub nodes: Vec<Node>,
+    /// Bytes per second between two sockets, in each direction; `None` for machines of one.
+    pub link: Option<Rate>,
+    /// What crossing it adds to a latency.
+    pub link_latency: Ps,
+    /// Node that each device is at.
+    pub devices: Vec<usize>,
+    /// What devices cost; all are alike.
+    pub device: DeviceCosts,
+    /// Submission.
+    pub submit: SubmitCosts,
+    /// Software around it.
+    pub library: LibraryCosts,
+    /// Waiting.
+    pub wait: WaitCosts,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_grows_by_doublings_and_ends_to_grow() {
+        let cost = OpCost {
+            front: Ps::ZERO,
+            latency: Ps::from_nanos(500),
+            per_doubling: Ps::from_nanos(40),
+            per_page_doubling: Ps::from_nanos(90),
+        };
+        assert_eq!(cost.tail(1), Ps::from_nanos(500));
+        assert_eq!(cost.tail(128), Ps::from_nanos(540));
+        assert_eq!(cost.tail(192), Ps::from_nanos(560));
+        assert_eq!(cost.tail(8192), Ps::from_nanos(500 + 240 + 90));
+        assert_eq!(cost.tail(1 << 30), Ps::from_nanos(500 + 240 + 540));
+    }
+}

@@ -1,0 +1,260 @@
+//! Bytes on their way: what shares a pipe shares its rate.
+//!
+//! A *pipe* carries so many bytes a second: a device's reads, a memory node's writes, a link. A *flow* is one transfer, through
+//! every pipe of its *class* at once; all flows of a class go equally fast. Rates are max-min fair: all flows grow together until a
+//! pipe is full, its flows stay, the others go on growing. Algorithm: progressive filling (Bertsekas and Gallager, *Data
+//! Networks*, §6.5.2); within a class the virtual clock of fair queueing, so that a start or an end costs the same however many
+//! flows there are.
+//!
+//! Left out: the order of single cache lines, and bursts shorter than a transfer.
+
+use crate::ps::Ps;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Grains in one byte: rates in grains per picosecond then resolve 1 kB/s.
+const GRAIN_BITS: u32 = 30;
+
+/// A pipe's share in a class: how many bytes go through it for each byte of the transfer, in 1/256.
+pub(crate) const WHOLE: u64 = 256;
+
+/// A pipe's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+pub(crate) struct Pipe(usize);
+
+/// A class's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+pub(crate) struct Class(usize);
+
+/// Grains per picosecond of a rate in bytes per second.
+fn grains(bytes_per_second: u64) -> u64 {
+    let grains = (u128::from(bytes_per_second) << GRAIN_BITS) / 1_000_000_000_000;
+    u64::try_from(grains).unwrap_or(u64::MAX).max(1)
+}
+
+#[derive(Debug)]
+struct PipeState {
+    /// Grains per picosecond.
+    capacity: u64,
+    /// What is left of it while rates are worked out.
+    left: u64,
+    /// Shares of the flows whose rate is not yet known, times [`WHOLE`].
+    load: u64,
+}
+
+#[derive(Debug)]
+struct ClassState<T> {
+    pipes: Vec<(usize, u64)>,
+    /// Fastest that one flow can go, in grains per picosecond.
+    most: u64,
+    /// Grains that a flow would have got that has been there for ever.
+    served: u128,
+    /// Grains per picosecond of each flow, and since when.
+    rate: u64,
+    since: Ps,
+    /// Where `served` stands when a flow ends; its number; whose it is.
+    flows: BinaryHeap<Reverse<(u128, u64, T)>>,
+}
+
+/// All pipes of a machine, and what flows in them.
+#[derive(Debug)]
+pub(crate) struct Pipes<T> {
+    pipes: Vec<PipeState>,
+    classes: Vec<ClassState<T>>,
+    /// Classes with flows.
+    busy: Vec<usize>,
+    started: u64,
+    /// When the next flow ends, and of which class.
+    due: Option<(Ps, usize)>,
+}
+
+impl<T: Ord + Copy> Default for Pipes<T> {
+    fn default() -> Self {
+        Pipes { pipes: Vec::new(), classes: Vec::new(), busy: Vec::new(), started: 0, due: None }
+    }
+}
+
+impl<T: Ord + Copy> Pipes<T> {
+    /// A new pipe, of so many bytes per second.
+    pub(crate) fn pipe(&mut self, bytes_per_second: u64) -> Pipe {
+        self.pipes.push(PipeState { capacity: grains(bytes_per_second), left: 0, load: 0 });
+        Pipe(self.pipes.len() - 1)
+    }
+
+    /// A new class: the pipes it goes through with its share in each (in 1/[`WHOLE`]), and the fastest that one of its flows can go.
+    pub(crate) fn class(&mut self, through: &[(Pipe, u64)], most_bytes_per_second: Option<u64>) -> Class {
+        self.classes.push(ClassState {
+            pipes: through.iter().map(|(pipe, share)| (pipe.0, *share)).collect(),
+            most: most_bytes_per_second.map_or(u64::MAX, grains),
+            served: 0,
+            rate: 0,
+            since: Ps::ZERO,
+            flows: BinaryHeap::new(),
+        });
+        Class(self.classes.len() - 1)
+    }
+
+    /// Lets `bytes` flow, beginning now; nothing takes no time.
+    pub(crate) fn start(&mut self, now: Ps, class: Class, bytes: u64, whose: T) {
+        self.catch_up(now);
+        let state = &mut self.classes[class.0];
+        if state.flows.is_empty() {
+            self.busy.push(class.0);
+            state.served = 0;
+        }
+        state.flows.push(Reverse((state.served + (u128::from(bytes) << GRAIN_BITS), self.started, whose)));
+        self.started += 1;
+        self.share_out(now);
+    }
+
+    /// When the next flow ends.
+    #[must_use]
+    #[inline]
+    pub(crate) fn due(&self) -> Option<Ps> {
+        self.due.map(|(time, _)| time)
+    }
+
+    /// Takes out the flow that is due; `now` is when.
+    pub(crate) fn finish(&mut self) -> Option<(Ps, T)> {
+        let (now, class) = self.due?;
+        self.catch_up(now);
+        let state = &mut self.classes[class];
+        let Reverse((_, _, whose)) = state.flows.pop()?;
+        if state.flows.is_empty() {
+            self.busy.retain(|busy| *busy != class);
+        }
+        self.share_out(now);
+        Some((now, whose))
+    }
+
+    fn catch_up(&mut self, now: Ps) {
+        for class in &self.busy {
+            let state = &mut self.classes[*class];
+            state.served += u128::from(state.rate) * u128::from(now.since(state.since).0);
+            state.since = now;
+        }
+        for class in &mut self.classes {
+            class.since = class.since.max(now);
+        }
+    }
+
+    /// Works out every rate anew, and who ends first.
+    fn share_out(&mut self, now: Ps) {
+        for pipe in &mut self.pipes {
+            (pipe.left, pipe.load) = (pipe.capacity, 0);
+        }
+        for class in &self.busy {
+            let state = &mut self.classes[*class];
+            state.rate = 0;
+            for (pipe, share) in &state.pipes {
+                self.pipes[*pipe].load += share * state.flows.len() as u64;
+            }
+        }
+        let mut open = self.busy.len();
+        while open > 0 {
+            // The rate at which the next pipe is full, or the next class as fast as it can go.
+            let mut rate = u64::MAX;
+            for class in self.busy.iter().map(|class| &self.classes[*class]).filter(|class| class.rate == 0) {
+                rate = rate.min(class.fastest(&self.pipes));
+            }
+            for class in &self.busy {
+                let state = &mut self.classes[*class];
+                if state.rate != 0 || state.fastest(&self.pipes) > rate {
+                    continue;
+                }
+                state.rate = rate.max(1);
+                open -= 1;
+                let flows = state.flows.len() as u64;
+                for (pipe, share) in &state.pipes {
+                    let pipe = &mut self.pipes[*pipe];
+                    pipe.load -= share * flows;
+                    pipe.left = pipe.left.saturating_sub(rate.saturating_mul(share * flows) / WHOLE);
+                }
+            }
+        }
+        self.due = self
+            .busy
+            .iter()
+            .filter_map(|class| {
+                let state = &self.classes[*class];
+                let Reverse((end, _, _)) = state.flows.peek()?;
+                let left = end.saturating_sub(state.served);
+                let time = u64::try_from(left.div_ceil(u128::from(state.rate))).unwrap_or(u64::MAX);
+                Some((now + Ps(time), *class))
+            })
+            .min();
+    }
+}
+
+impl<T> ClassState<T> {
+    /// The rate at which one of its pipes is full, or its flows are as fast as they can go.
+    fn fastest(&self, pipes: &[PipeState]) -> u64 {
+        let full = |(pipe, _): &(usize, u64)| {
+            let pipe = &pipes[*pipe];
+            pipe.left.saturating_mul(WHOLE).checked_div(pipe.load).unwrap_or(u64::MAX)
+        };
+        self.pipes.iter().map(full).min().unwrap_or(u64::MAX).min(self.most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn end_of_all(pipes: &mut Pipes<u32>) -> Vec<(u64, u32)> {
+        std::iter::from_fn(|| pipes.finish()).map(|(at, whose)| (at.0 / 1000, whose)).collect()
+    }
+
+    #[test]
+    fn a_lone_flow_has_the_pipe_for_itself() {
+        let mut pipes = Pipes::default();
+        let pipe = pipes.pipe(10 * GB);
+        let class = pipes.class(&[(pipe, WHOLE)], None);
+        pipes.start(Ps::ZERO, class, 1000, 1);
+        assert_eq!(end_of_all(&mut pipes), [(100, 1)]);
+    }
+
+    #[test]
+    fn who_comes_later_gets_a_fair_share_from_then_on() {
+        let mut pipes = Pipes::default();
+        let pipe = pipes.pipe(10 * GB);
+        let class = pipes.class(&[(pipe, WHOLE)], None);
+        pipes.start(Ps::ZERO, class, 1000, 1);
+        // Half of the first is through when the second comes; both then go at half the rate.
+        pipes.start(Ps::from_nanos(50), class, 1000, 2);
+        assert_eq!(end_of_all(&mut pipes), [(150, 1), (200, 2)]);
+    }
+
+    #[test]
+    fn what_a_slow_class_leaves_the_others_take() {
+        let mut pipes = Pipes::default();
+        let (wide, narrow) = (pipes.pipe(10 * GB), pipes.pipe(2 * GB));
+        let slow = pipes.class(&[(wide, WHOLE), (narrow, WHOLE)], None);
+        let fast = pipes.class(&[(wide, WHOLE)], None);
+        pipes.start(Ps::ZERO, slow, 200, 1);
+        pipes.start(Ps::ZERO, fast, 800, 2);
+        let mut ends = end_of_all(&mut pipes);
+        ends.sort_unstable();
+        assert_eq!(ends, [(100, 1), (100, 2)]);
+    }
+
+    #[test]
+    fn two_bytes_for_one_take_twice_the_pipe() {
+        let mut pipes = Pipes::default();
+        let pipe = pipes.pipe(10 * GB);
+        let class = pipes.class(&[(pipe, 2 * WHOLE)], None);
+        pipes.start(Ps::ZERO, class, 1000, 1);
+        assert_eq!(end_of_all(&mut pipes), [(200, 1)]);
+    }
+
+    #[test]
+    fn a_flow_goes_no_faster_than_its_class_can() {
+        let mut pipes = Pipes::default();
+        let pipe = pipes.pipe(10 * GB);
+        let class = pipes.class(&[(pipe, WHOLE)], Some(GB));
+        pipes.start(Ps::ZERO, class, 1000, 1);
+        assert_eq!(end_of_all(&mut pipes), [(1000, 1)]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Simulated time: integer picoseconds.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Mul, Sub};
+
+/// A point in simulated time, or a stretch of it, in picoseconds. 2^64 of them are 213 days.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ps(pub u64);
+
+impl Ps {
+    /// No time at all; the beginning.
+    pub const ZERO: Ps = Ps(0);
+    /// Later than everything that happens.
+    pub const NEVER: Ps = Ps(u64::MAX);
+
+    /// Whole nanoseconds.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Ps(nanos.saturating_mul(1000))
+    }
+
+    /// The nearest picosecond to `nanos`; nothing for what is negative or not a number.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates, NaN to 0")]
+    pub fn from_nanos_f64(nanos: f64) -> Self {
+        Ps((nanos * 1e3).round() as u64)
+    }
+
+    /// In nanoseconds, for people.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    pub fn as_nanos_f64(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    /// In seconds, for rates.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "for rates")]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e12
+    }
+
+    /// From an earlier point to this one; nothing if it is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Ps) -> Ps {
+        Ps(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Debug for Ps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03} ns", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+impl Add for Ps {
+    type Output = Ps;
+    fn add(self, other: Ps) -> Ps {
+        Ps(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Ps {
+    fn add_assign(&mut self, other: Ps) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Ps {
+    type Output = Ps;
+    fn sub(self, other: Ps) -> Ps {
+        self.since(other)
+    }
+}
+
+impl Mul<u64> for Ps {
+    type Output = Ps;
+    fn mul(self, times: u64) -> Ps {
+        Ps(self.0.saturating_mul(times))
+    }
+}

@@ -1,0 +1,65 @@
+//! A device: the model's own state, and the pipes its bytes go through.
+
+use super::engine::Pe;
+use super::{EngineId, Event, World};
+use crate::machine::DeviceCosts;
+use crate::pipes::{Pipe, Pipes};
+use telpher_device::{Capabilities, Config, ModelDevice, StartError};
+use telpher_model::{Device, PciControl};
+
+/// One device in simulated time.
+#[derive(Debug)]
+pub(super) struct Dsa {
+    pub(super) model: Box<Device>,
+    pub(super) pes: Vec<Pe>,
+    /// Engines by group.
+    groups: Vec<Vec<u16>>,
+    /// Memory node it is at.
+    pub(super) node: usize,
+    pub(super) read: Pipe,
+    pub(super) write: Pipe,
+    pub(super) through: Pipe,
+}
+
+impl Dsa {
+    pub(super) fn new(
+        capabilities: Capabilities,
+        config: &Config,
+        node: usize,
+        costs: &DeviceCosts,
+        pipes: &mut Pipes<EngineId>,
+    ) -> Result<Self, StartError> {
+        let model = ModelDevice::unattended(capabilities, PciControl::SHARED_VIRTUAL_MEMORY, config)?;
+        let engines = usize::from(capabilities.eng_cap.engines());
+        let mut groups = vec![Vec::new(); usize::from(capabilities.grp_cap.groups())];
+        for engine in 0..engines {
+            if let Some(group) = model.group_of_engine(engine) {
+                groups[group].push(u16::try_from(engine).unwrap_or(u16::MAX));
+            }
+        }
+        Ok(Dsa {
+            pes: (0..engines).map(Pe::new).collect(),
+            groups,
+            node,
+            read: pipes.pipe(costs.read),
+            write: pipes.pipe(costs.write),
+            through: pipes.pipe(costs.through),
+            model,
+        })
+    }
+}
+
+impl World {
+    /// Something waits in a queue: wakes the engine of its group that has least to do, if one has nothing to wait for.
+    pub(super) fn wake(&mut self, device: u16, wq: usize) {
+        let now = self.agenda.now();
+        let dsa = &mut self.devices[usize::from(device)];
+        let group = dsa.model.group_of_wq(wq);
+        let pes = &dsa.pes;
+        let free = dsa.groups[group].iter().filter(|engine| pes[usize::from(**engine)].is_asleep());
+        if let Some(engine) = free.min_by_key(|engine| pes[usize::from(**engine)].load()).copied() {
+            let at = now.max(dsa.pes[usize::from(engine)].wake());
+            self.agenda.at(at, Event::Front(EngineId { device, engine }));
+        }
+    }
+}

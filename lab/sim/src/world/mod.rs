@@ -1,0 +1,171 @@
+//! A machine at work: threads submit, devices execute, time passes from event to event.
+//!
+//! ```text
+//!  thread ─prepare─submit─► portal ──► queue ──► front end ──► data path ──► tail ──► record
+//!    ▲                                 (the model's own)        pipes                   │
+//!    └───────────────────────────── wait ◄──────────────────────────────────────────────┘
+//! ```
+//!
+//! Queues, arbiter, checks and batches are `telpher-model`'s: an engine is stepped, and what it yields is accounted for instead of
+//! done.
+
+mod device;
+mod engine;
+mod thread;
+
+use crate::agenda::Agenda;
+use crate::machine::Machine;
+use crate::pipes::{Pipe, Pipes};
+use crate::places::Places;
+use crate::ps::Ps;
+use device::Dsa;
+use std::collections::BTreeMap;
+use telpher_device::{Capabilities, Config, StartError};
+use thread::Thread;
+pub use thread::{Lane, Stream, Timeline, Wait};
+
+/// An engine of a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct EngineId {
+    pub(crate) device: u16,
+    pub(crate) engine: u16,
+}
+
+/// What happens.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Event {
+    /// A thread goes on.
+    Thread(u32),
+    /// 64 bytes of a thread reach a portal.
+    Portal { thread: u32, slot: u32 },
+    /// The front end of an engine may take the next descriptor.
+    Front(EngineId),
+    /// The data path of an engine may take the next descriptor.
+    Data(EngineId),
+    /// The tail of a descriptor is over: its record may be written.
+    Tail { at: EngineId, lane: u8 },
+}
+
+/// A machine, its devices and the threads on it.
+#[derive(Debug)]
+pub struct World {
+    machine: Machine,
+    agenda: Agenda<Event>,
+    pipes: Pipes<EngineId>,
+    nodes: Vec<NodePipes>,
+    /// By the socket that the bytes leave.
+    links: Vec<Pipe>,
+    /// Where what is read or written lies.
+    pub places: Places,
+    devices: Vec<Dsa>,
+    threads: Vec<Thread>,
+    classes: BTreeMap<engine::Route, crate::pipes::Class>,
+    descriptors: u64,
+}
+
+/// For how long an engine was busy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineUse {
+    /// Number of the device.
+    pub device: usize,
+    /// Number of the engine in it.
+    pub engine: usize,
+    /// Its front end: taking and checking descriptors.
+    pub front: Ps,
+    /// Its data path: bytes on their way.
+    pub data: Ps,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NodePipes {
+    read: Pipe,
+    write: Pipe,
+}
+
+impl World {
+    /// A machine whose devices are configured alike.
+    ///
+    /// # Errors
+    /// What the device says of the configuration.
+    pub fn new(machine: Machine, capabilities: Capabilities, config: &Config) -> Result<Self, StartError> {
+        let mut pipes = Pipes::default();
+        let nodes =
+            machine.nodes.iter().map(|node| NodePipes { read: pipes.pipe(node.read), write: pipes.pipe(node.write) });
+        let nodes = nodes.collect();
+        let sockets = machine.nodes.iter().map(|node| node.socket + 1).max().unwrap_or(1);
+        let links = machine.link.map(|rate| (0..sockets).map(|_| pipes.pipe(rate)).collect()).unwrap_or_default();
+        let devices = machine
+            .devices
+            .iter()
+            .map(|node| Dsa::new(capabilities, config, *node, &machine.device, &mut pipes))
+            .collect::<Result<_, _>>()?;
+        Ok(World {
+            agenda: Agenda::default(),
+            pipes,
+            nodes,
+            links,
+            places: Places::default(),
+            devices,
+            threads: Vec::new(),
+            classes: BTreeMap::new(),
+            descriptors: 0,
+            machine,
+        })
+    }
+
+    /// Lets time pass until nothing happens any more; that time.
+    pub fn run(&mut self) -> Ps {
+        loop {
+            // Bytes first where both are due: their end may be what an event waits for.
+            if let Some(due) = self.pipes.due()
+                && self.agenda.peek().is_none_or(|next| due <= next)
+            {
+                if let Some((now, at)) = self.pipes.finish() {
+                    self.agenda.move_on(now);
+                    self.flowed(at);
+                }
+                continue;
+            }
+            match self.agenda.next() {
+                None => return self.agenda.now(),
+                Some(Event::Thread(thread)) => self.go_on(thread),
+                Some(Event::Portal { thread, slot }) => self.portal(thread, slot),
+                Some(Event::Front(at)) => self.front(at),
+                Some(Event::Data(at)) => self.data(at),
+                Some(Event::Tail { at, lane }) => self.tail(at, lane),
+            }
+        }
+    }
+
+    /// Work descriptors that were executed, members of batches included.
+    #[must_use]
+    pub fn descriptors(&self) -> u64 {
+        self.descriptors
+    }
+
+    /// Where the descriptors of a thread spent their time.
+    #[must_use]
+    pub fn timeline(&self, thread: usize) -> &Timeline {
+        &self.threads[thread].timeline
+    }
+
+    /// For how long each engine was busy.
+    pub fn engines(&self) -> impl Iterator<Item = EngineUse> + '_ {
+        let of = |(device, dsa): (usize, &'_ Dsa)| -> Vec<EngineUse> {
+            let of = |(engine, pe): (usize, &engine::Pe)| EngineUse {
+                device,
+                engine,
+                front: pe.front_busy,
+                data: pe.data_busy,
+            };
+            dsa.pes.iter().enumerate().map(of).collect()
+        };
+        self.devices.iter().enumerate().flat_map(of)
+    }
+
+    /// Events that have happened or will.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.agenda.scheduled()
+    }
+}

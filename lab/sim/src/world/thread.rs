@@ -1,0 +1,264 @@
+//! A thread of the workload: prepares, submits, waits. A task in simulated time, so thousands cost little.
+
+use super::{Event, World};
+use crate::places::Place;
+use crate::ps::Ps;
+use crate::vouch;
+use telpher_abi::registers::PortalKind;
+use telpher_abi::{Descriptor, Opcode};
+use telpher_model::{Identity, Response, Write};
+
+/// How a thread waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Looks at the record all the time.
+    Poll,
+    /// Sleeps lightly until the record's line is written.
+    Umwait,
+}
+
+/// Which queue a thread submits to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// Number of the device.
+    pub device: u16,
+    /// Number of its queue.
+    pub wq: usize,
+    /// The queue is shared.
+    pub shared: bool,
+}
+
+/// What a thread does: one operation again and again.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// Operation.
+    pub op: Opcode,
+    /// Bytes of each.
+    pub size: u32,
+    /// Descriptors, or batches, it keeps in flight.
+    pub depth: u32,
+    /// Descriptors of a batch; 1 submits each by itself.
+    pub batch: u32,
+    /// Submissions in all.
+    pub submissions: u64,
+    /// Where.
+    pub lane: Lane,
+    /// Source.
+    pub src: Place,
+    /// Destination.
+    pub dst: Place,
+    /// How it waits.
+    pub wait: Wait,
+}
+
+/// Where time went, summed over submissions: the first six together are all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// Submissions that were completed.
+    pub completed: u64,
+    /// Preparing descriptors.
+    pub prepare: Ps,
+    /// From the submitting instruction's begin to the queue's having taken the descriptor, retries included.
+    pub submit: Ps,
+    /// In the queue.
+    pub queue: Ps,
+    /// From the engine's taking it to its last byte: front end, list, the data paths of others, its own bytes.
+    pub process: Ps,
+    /// From the last byte to the written record.
+    pub complete: Ps,
+    /// From the written record to its being seen.
+    pub notice: Ps,
+    /// Submissions that a full queue sent back.
+    pub retries: u64,
+    /// Time in which the thread's core submitted.
+    pub submitting: Ps,
+    /// Time in which the thread had nothing to do but wait.
+    pub waiting: Ps,
+}
+
+impl Timeline {
+    /// From the beginning of preparing to the record's being seen, summed.
+    #[must_use]
+    pub fn latency(&self) -> Ps {
+        self.prepare + self.submit + self.queue + self.process + self.complete + self.notice
+    }
+}
+
+/// Where one submission stands: when each stretch of its way began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamps {
+    /// Its instruction.
+    sent: Ps,
+    /// Its queue took it.
+    queued: Ps,
+    /// An engine took it.
+    taken: Ps,
+    /// Its last byte, so far.
+    flowed: Ps,
+}
+
+#[derive(Debug)]
+pub(super) struct Thread {
+    stream: Stream,
+    descriptors: Vec<Descriptor>,
+    stamps: Vec<Stamps>,
+    free: Vec<u32>,
+    left: u64,
+    /// Since when it waits.
+    waits: Option<Ps>,
+    pub(super) timeline: Timeline,
+}
+
+/// Addresses of completion records: bit 62, the thread, the slot.
+fn record_of(thread: u32, slot: u32) -> u64 {
+    1 << 62 | u64::from(thread) << 30 | u64::from(slot) << 6
+}
+
+fn owner_of(record: u64) -> (u32, u32) {
+    // Cannot lose bits: made of two such numbers.
+    #[allow(clippy::cast_possible_truncation, reason = "masked")]
+    ((record >> 30 & u64::from(u32::MAX)) as u32, (record >> 6 & 0xff_ffff) as u32)
+}
+
+impl World {
+    /// Adds a thread; it begins at once.
+    pub fn add(&mut self, stream: Stream) -> usize {
+        let number = self.threads.len();
+        let thread = u32::try_from(number).unwrap_or(u32::MAX);
+        let (src, dst) = (self.places.add(stream.src), self.places.add(stream.dst));
+        let work = match stream.op {
+            Opcode::Fill => Descriptor::fill(0, dst, stream.size),
+            Opcode::Compare => Descriptor::compare(src, dst, stream.size),
+            Opcode::ComparePattern => Descriptor::compare_pattern(src, 0, stream.size),
+            _ => Descriptor::memory_move(src, dst, stream.size),
+        };
+        let descriptors = (0..stream.depth).map(|slot| {
+            let record = record_of(thread, slot);
+            if stream.batch > 1 {
+                let list = self.places.add_list(stream.src, vec![work; stream.batch as usize]);
+                Descriptor::batch(list, stream.batch).with_record(record)
+            } else {
+                work.with_record(record)
+            }
+        });
+        let descriptors = descriptors.collect();
+        self.threads.push(Thread {
+            descriptors,
+            stamps: vec![Stamps::default(); stream.depth as usize],
+            free: (0..stream.depth).rev().collect(),
+            left: stream.submissions,
+            waits: None,
+            timeline: Timeline::default(),
+            stream,
+        });
+        self.agenda.after(Ps::ZERO, Event::Thread(thread));
+        number
+    }
+
+    /// A thread prepares and submits its next descriptor, or waits.
+    pub(super) fn go_on(&mut self, number: u32) {
+        let now = self.agenda.now();
+        let machine = &self.machine;
+        let thread = &mut self.threads[number as usize];
+        if let Some(since) = thread.waits.take() {
+            thread.timeline.waiting += now.since(since);
+        }
+        if thread.left == 0 {
+            // The last of them is waited for like any other.
+            thread.waits = (thread.free.len() < thread.descriptors.len()).then_some(now);
+            return;
+        }
+        let Some(slot) = thread.free.pop() else {
+            thread.waits = Some(now);
+            return;
+        };
+        thread.left -= 1;
+        let stream = &thread.stream;
+        let prepare = if stream.batch > 1 {
+            machine.library.prepare_member * u64::from(stream.batch)
+        } else {
+            machine.library.prepare
+        };
+        thread.stamps[slot as usize].sent = now + prepare;
+        thread.timeline.prepare += prepare;
+        self.agenda.after(prepare + machine.submit.transit, Event::Portal { thread: number, slot });
+        if !stream.lane.shared {
+            thread.timeline.submitting += machine.submit.movdir;
+            self.agenda.after(prepare + machine.submit.movdir, Event::Thread(number));
+        }
+    }
+
+    /// 64 bytes reach a portal.
+    pub(super) fn portal(&mut self, number: u32, slot: u32) {
+        let submit = &self.machine.submit;
+        let thread = &mut self.threads[number as usize];
+        let Lane { device, wq, shared } = thread.stream.lane;
+        let submission = vouch::submission(thread.descriptors[slot as usize]);
+        let model = &self.devices[usize::from(device)].model;
+        let response = if shared {
+            let identity = Identity { pasid: 1, privileged: false };
+            model.submit(wq, PortalKind::LimitedMsix, Write::Deferrable(identity), &submission)
+        } else {
+            model.submit(wq, PortalKind::LimitedMsix, Write::Posted, &submission)
+        };
+        if shared {
+            let back = submit.enqcmd.since(submit.transit);
+            thread.timeline.submitting += submit.enqcmd;
+            if response == Response::Retry {
+                thread.timeline.retries += 1;
+                self.agenda.after(back + submit.transit, Event::Portal { thread: number, slot });
+            } else {
+                self.agenda.after(back, Event::Thread(number));
+            }
+        }
+        if response == Response::Accepted {
+            thread.stamps[slot as usize].queued = self.agenda.now();
+            self.wake(device, wq);
+        }
+    }
+
+    /// An engine took the descriptor with this record.
+    pub(super) fn taken(&mut self, record: u64) {
+        let now = self.agenda.now();
+        if let Some(stamps) = self.stamps(record) {
+            stamps.taken = now;
+        }
+    }
+
+    /// The last byte of the descriptor with this record, or of one of its members, has gone.
+    pub(super) fn flowed_of(&mut self, record: u64) {
+        let now = self.agenda.now();
+        if let Some(stamps) = self.stamps(record) {
+            stamps.flowed = now;
+        }
+    }
+
+    fn stamps(&mut self, record: u64) -> Option<&mut Stamps> {
+        let (number, slot) = owner_of(record);
+        self.threads.get_mut(number as usize)?.stamps.get_mut(slot as usize)
+    }
+
+    /// A completion record was written.
+    pub(super) fn recorded(&mut self, record: u64) {
+        let now = self.agenda.now();
+        let (number, slot) = owner_of(record);
+        let Some(thread) = self.threads.get_mut(number as usize) else { return };
+        let wait = &self.machine.wait;
+        let notice = match thread.stream.wait {
+            Wait::Poll => wait.poll,
+            Wait::Umwait => wait.poll + wait.umwait,
+        };
+        let seen = now + notice;
+        thread.free.push(slot);
+        thread.timeline.completed += 1;
+        let Stamps { sent, queued, taken, flowed } = thread.stamps[slot as usize];
+        thread.timeline.submit += queued.since(sent);
+        thread.timeline.queue += taken.since(queued);
+        thread.timeline.process += flowed.since(taken);
+        thread.timeline.complete += now.since(flowed);
+        thread.timeline.notice += notice;
+        if thread.waits.is_some() {
+            self.agenda.at(seen + self.machine.library.complete, Event::Thread(number));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What shares a machine shares it as the machine allows: engines, queues, pipes, links.
+
+use telpher_abi::Opcode;
+use telpher_device::{Config, Preset, WqMode};
+use telpher_sim::machine::Node;
+use telpher_sim::{Lane, Machine, Place, Ps, Stream, Wait, World};
+
+const HERE: Place = Place { node: 0, page: 4096 };
+const THERE: Place = Place { node: 1, page: 4096 };
+
+fn machine() -> Machine {
+    Machine::built_in("spr-asplos").unwrap()
+}
+
+fn world(machine: Machine, mode: WqMode, size: u32, engines: u32) -> World {
+    World::new(machine, Preset::Spr.capabilities(), &Config::single(mode, size, engines)).unwrap()
+}
+
+fn copies(size: u32, depth: u32, batch: u32, submissions: u64) -> Stream {
+    let lane = Lane { device: 0, wq: 0, shared: false };
+    Stream { op: Opcode::MemoryMove, size, depth, batch, submissions, lane, src: HERE, dst: HERE, wait: Wait::Poll }
+}
+
+/// Simulated gigabytes per second.
+fn rate(world: &mut World, size: u32) -> f64 {
+    let took = world.run();
+    f64::from(size) * world.descriptors() as f64 / took.as_secs_f64() / 1e9
+}
+
+#[test]
+fn every_member_of_a_batch_is_executed_and_each_batch_completed_once() {
+    for engines in [1, 4] {
+        let mut world = world(machine(), WqMode::Dedicated, 32, engines);
+        world.add(copies(4096, 8, 32, 100));
+        world.run();
+        assert_eq!((world.descriptors(), world.timeline(0).completed), (3200, 100), "{engines} engines");
+    }
+}
+
+#[test]
+fn engines_share_what_the_device_can_carry() {
+    let of = |engines| {
+        let mut world = world(machine(), WqMode::Dedicated, 32, engines);
+        world.add(copies(65536, 16, 1, 2000));
+        let rate = rate(&mut world, 65536);
+        let busy: Vec<Ps> = world.engines().filter(|engine| engine.data > Ps::ZERO).map(|engine| engine.data).collect();
+        assert_eq!(busy.len(), engines as usize, "every engine had its part");
+        rate
+    };
+    let (one, four) = (of(1), of(4));
+    assert!((one / four - 1.0).abs() < 0.02 && (30.5..31.5).contains(&four), "{one} and {four} GB/s");
+}
+
+#[test]
+fn more_engines_help_short_transfers() {
+    let of = |engines| {
+        let mut world = world(machine(), WqMode::Dedicated, 32, engines);
+        world.add(copies(512, 4, 32, 1000));
+        rate(&mut world, 512)
+    };
+    assert!(of(4) > 1.2 * of(1), "{} against {} GB/s", of(4), of(1));
+}
+
+#[test]
+fn a_full_shared_queue_sends_back_and_loses_nothing() {
+    let mut world = world(machine(), WqMode::Shared, 2, 1);
+    for _ in 0..4 {
+        let lane = Lane { device: 0, wq: 0, shared: true };
+        world.add(Stream { lane, ..copies(65536, 8, 1, 200) });
+    }
+    world.run();
+    let seen: Vec<_> = (0..4).map(|thread| world.timeline(thread)).map(|t| (t.completed, t.retries > 0)).collect();
+    assert_eq!(seen, [(200, true); 4]);
+    assert_eq!(world.descriptors(), 800);
+}
+
+#[test]
+fn a_link_between_sockets_is_a_limit_like_any_other() {
+    let mut machine = machine();
+    machine.nodes.push(Node { socket: 1, ..machine.nodes[0].clone() });
+    machine.link = Some(10_000_000_000);
+    let mut world = world(machine, WqMode::Dedicated, 32, 4);
+    world.add(Stream { src: THERE, ..copies(65536, 16, 1, 1000) });
+    let rate = rate(&mut world, 65536);
+    assert!((9.5..10.0).contains(&rate), "{rate} GB/s");
+}
+
+#[test]
+fn the_parts_of_a_submission_are_all_of_it() {
+    let mut world = world(machine(), WqMode::Dedicated, 32, 1);
+    world.add(copies(4096, 1, 1, 1));
+    let took = world.run();
+    let timeline = world.timeline(0);
+    // The thread sees the record one notice after the last event of the device; nothing happens then but its going on.
+    assert_eq!(timeline.latency(), took);
+    for (part, time) in [
+        ("prepare", timeline.prepare),
+        ("submit", timeline.submit),
+        ("process", timeline.process),
+        ("complete", timeline.complete),
+        ("notice", timeline.notice),
+    ] {
+        assert!(time > Ps::ZERO, "{part} took no time");
+    }
+}
