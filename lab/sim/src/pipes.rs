@@ -100,7 +100,7 @@ impl<T: Ord + Copy> Pipes<T> {
         let state = &mut self.classes[class.0];
         if state.flows.is_empty() {
             self.busy.push(class.0);
-            state.served = 0;
+            (state.served, state.since) = (0, now);
         }
         state.flows.push(Reverse((state.served + (u128::from(bytes) << GRAIN_BITS), self.started, whose)));
         self.started += 1;
@@ -132,9 +132,6 @@ impl<T: Ord + Copy> Pipes<T> {
             let state = &mut self.classes[*class];
             state.served += u128::from(state.rate) * u128::from(now.since(state.since).0);
             state.since = now;
-        }
-        for class in &mut self.classes {
-            class.since = class.since.max(now);
         }
     }
 

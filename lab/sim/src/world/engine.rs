@@ -135,8 +135,7 @@ impl World {
                     if pe.batch.is_some() {
                         // What comes of it is known; only its time is not over. The next member need not wait for that.
                         engine.executed(&dsa.model, Outcome::of(Status::Success));
-                    }
-                    if pe.batch.is_none() {
+                    } else {
                         taken = true;
                         pe.owner[index] = engine.descriptor().0.completion_address();
                     }
