@@ -7,7 +7,7 @@
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
 use crate::bench::BenchError;
-use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::buffers::fill_known;
 use crate::bench::devices::{self, Shape};
 use crate::bench::machine::Machine;
 use crate::bench::results::Runner;
@@ -16,7 +16,7 @@ use crate::report::units;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_device::{ModelSource, Preset};
-use telpher_mover::{Learning, Mover, Opcode, Outcome, Policy, Threshold};
+use telpher_mover::{Learning, Mover, Opcode, Policy, Threshold};
 use telpher_portal::Portal;
 
 /// The contest.
@@ -106,7 +106,6 @@ impl<'a> Hand<'a> {
 
     /// [`STEP`] copies, as many at a time as there are places.
     fn copy(&mut self) -> Result<u64, BenchError> {
-        let job = |source| BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source };
         let mut ground = self.ground.lock().unwrap_or_else(PoisonError::into_inner);
         let Ground { sizes, src, places } = &mut *ground;
         let (mover, next) = (&self.mover, &mut self.next);
@@ -117,7 +116,7 @@ impl<'a> Hand<'a> {
         if let [place] = &mut places[..] {
             for _ in 0..STEP {
                 let bytes = turn();
-                wanted(mover.copy_slices(&src[..bytes], &mut place[..bytes]).map_err(job)?)?;
+                CONTEST.done(mover.copy_slices(&src[..bytes], &mut place[..bytes]))?;
             }
             return Ok(STEP);
         }
@@ -125,7 +124,7 @@ impl<'a> Hand<'a> {
             mover.scope(|scope| {
                 let sized = places.iter_mut().map(|place| (turn(), place));
                 let jobs: Vec<_> = sized.map(|(bytes, place)| scope.copy(&src[..bytes], &mut place[..bytes])).collect();
-                jobs.into_iter().try_for_each(|copy| wanted(copy.wait().result.map_err(job)?))
+                jobs.into_iter().try_for_each(|copy| CONTEST.done(copy.wait().result))
             })?;
         }
         Ok(STEP)
@@ -149,18 +148,8 @@ impl<'a> Hand<'a> {
         let ground = ground();
         ground.places.iter().try_for_each(|place| {
             let copied = place.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            first_difference(&place[..copied], &ground.src[..copied]).map_or(Ok(()), |at| {
-                let (op, route) = ("move".into(), CONTEST.name.into());
-                Err(BenchError::Mismatch { op, route, size: copied as u64, offset: at as u64 })
-            })
+            CONTEST.arrived(&ground.src[..copied], &place[..copied])
         })
-    }
-}
-
-fn wanted(outcome: Outcome) -> Result<(), BenchError> {
-    match outcome {
-        Outcome::Done => Ok(()),
-        _ => Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() }),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::Contest;
 use crate::bench::BenchError;
-use crate::bench::buffers::{fill_known, first_difference};
+use crate::bench::buffers::fill_known;
 use crate::bench::devices::{self, Shape};
 use crate::bench::machine::Machine;
 use crate::bench::measure::{median, window};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use telpher_device::{ModelSource, Preset};
-use telpher_mover::{Mover, Outcome, Policy, Split, Threshold, Wait};
+use telpher_mover::{Mover, Policy, Split, Threshold, Wait};
 use telpher_portal::Portal;
 
 /// The contest.
@@ -72,11 +72,7 @@ impl Way {
         let (src, dst) = rooms.pop_front().expect("the buffers came back");
         let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
         rooms.push_back((src, dst));
-        match result {
-            Ok(Outcome::Done) => Ok(1),
-            Ok(_) => Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() }),
-            Err(source) => Err(BenchError::Job { op: "move".into(), route: CONTEST.name.into(), source }),
-        }
+        CONTEST.done(result).map(|()| 1)
     }
 
     fn turn(&mut self, rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
@@ -85,13 +81,6 @@ impl Way {
         self.cpu.push(seen.cpu_ns_per_op());
         Ok(())
     }
-}
-
-fn check((src, dst): &(Vec<u8>, Vec<u8>)) -> Result<(), BenchError> {
-    first_difference(dst, src).map_or(Ok(()), |at| {
-        let (op, route) = ("move".into(), CONTEST.name.into());
-        Err(BenchError::Mismatch { op, route, size: BYTES as u64, offset: at as u64 })
-    })
 }
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
@@ -110,7 +99,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         });
         submitter.join().expect("measurements report their errors")
     })?;
-    rooms.iter().try_for_each(check)?;
+    rooms.iter().try_for_each(|(src, dst)| CONTEST.arrived(src, dst))?;
     Ok(rows(&ways))
 }
 
