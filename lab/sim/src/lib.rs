@@ -1,26 +1,33 @@
 //! The modelled device in simulated time.
 //!
 //! ```text
-//! profile ──► Machine ──► World ◄── Stream (a thread's workload)
-//!                           │  agenda: what happens next     pipes: bytes on their way
-//!                           └► telpher_model::{Device, Engine}: queues, arbiter, checks, batches
+//! profile ──► Machine ──► World ◄── Stream (a thread's workload), Program (one written as code)
+//!                │          │  agenda: what happens next     pipes: bytes on their way
+//!                │          └► telpher_model::{Device, Engine}: queues, arbiter, checks, batches
+//!                └──► Scenario ──simulate──► Outcome
 //! ```
 #![deny(unsafe_code)]
 
 mod agenda;
+mod apps;
 pub mod machine;
 mod pipes;
 mod places;
 mod profile;
 mod ps;
+mod scenario;
 mod vouch;
+mod work;
 mod world;
 
+pub use apps::App;
 pub use machine::Machine;
-pub use places::{Place, Places};
+pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError};
 pub use ps::Ps;
-pub use world::{EngineUse, Lane, Stream, Timeline, Wait, World};
+pub use scenario::{Cycles, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What};
+pub use work::{By, Lane, Library, Stream, Through, Wait};
+pub use world::{Barrier, Core, EngineUse, Ticket, Timeline, World};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

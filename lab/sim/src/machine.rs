@@ -147,6 +147,8 @@ pub struct WaitCosts {
 pub struct Machine {
     /// What outputs call it.
     pub name: String,
+    /// Which parameters these are: FNV-1a of the profile's text, 64 bits.
+    pub hash: u64,
     /// Memory, by node.
     pub nodes: Vec<Node>,
     /// Bytes per second between two sockets, in each direction; `None` for machines of one.

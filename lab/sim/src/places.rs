@@ -12,6 +12,32 @@ pub struct Place {
     pub node: usize,
     /// Bytes of a page.
     pub page: u64,
+    /// Where its lines are when an operation begins.
+    pub lines: Lines,
+    /// Bytes by which the buffers begin behind the start of a line.
+    pub skew: u32,
+    /// Its pages are mapped. One that is not faults when it is first touched.
+    pub present: bool,
+    /// Bytes through which a thread's buffers walk, one after the other; 0 is as many as are in flight.
+    pub footprint: u64,
+}
+
+/// Where the lines of a buffer are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum Lines {
+    /// In memory, in no cache.
+    #[default]
+    Memory,
+    /// In the last-level cache.
+    Llc,
+}
+
+impl Place {
+    /// Memory of a node: pages of 4 KiB, mapped, in no cache, aligned.
+    #[must_use]
+    pub const fn on(node: usize) -> Self {
+        Place { node, page: 4096, lines: Lines::Memory, skew: 0, present: true, footprint: 0 }
+    }
 }
 
 /// All regions of a simulation.
@@ -66,8 +92,8 @@ mod tests {
     #[test]
     fn an_address_tells_its_region() {
         let mut places = Places::default();
-        let far = Place { node: 1, page: 4096 };
-        let near = places.add(Place { node: 0, page: 4096 });
+        let far = Place::on(1);
+        let near = places.add(Place::on(0));
         let list = places.add_list(far, vec![Descriptor::nop(), Descriptor::fill(1, near, 64)]);
         assert_eq!(places.at(near + 12345).map(|place| place.node), Some(0));
         assert_eq!(places.at(list), Some(far));

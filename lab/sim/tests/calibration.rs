@@ -2,7 +2,7 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
-use telpher_sim::{Lane, Machine, Place, Stream, Wait, World};
+use telpher_sim::{By, Machine, Stream, World};
 
 /// Microseconds of one operation of 64 B, 128 B … 1 MiB, one descriptor at a time, one engine, one shared queue, polling.
 /// Source: LightDSA artifact repository (EuroSys 2026), raw result files, chapter 3.4, 64-byte aligned.
@@ -13,13 +13,10 @@ const SERIES: [(Opcode, [f64; 15]); 4] = [
     (Opcode::ComparePattern, [0.67, 0.7, 0.73, 0.8, 0.83, 0.94, 1.0, 1.19, 1.48, 2.06, 3.1, 5.16, 9.26, 17.54, 34.08]),
 ];
 
-const HERE: Place = Place { node: 0, page: 4096 };
-
 fn alone(op: Opcode, size: u32, submissions: u64) -> World {
     let machine = Machine::built_in("spr-asplos").unwrap();
-    let mut world = World::new(machine, Preset::Spr.capabilities(), &Config::single(WqMode::Shared, 128, 1)).unwrap();
-    let lane = Lane { device: 0, wq: 0, shared: true };
-    world.add(Stream { op, size, depth: 1, batch: 1, submissions, lane, src: HERE, dst: HERE, wait: Wait::Poll });
+    let mut world = World::new(machine, Preset::Spr.capabilities(), &[Config::single(WqMode::Shared, 128, 1)]).unwrap();
+    world.add(Stream { submissions, by: By::SHARED, ..Stream::of(op, size) });
     world
 }
 

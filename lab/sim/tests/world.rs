@@ -3,22 +3,20 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_sim::machine::Node;
-use telpher_sim::{Lane, Machine, Place, Ps, Stream, Wait, World};
+use telpher_sim::{By, Machine, Place, Ps, Stream, Wait, World};
 
-const HERE: Place = Place { node: 0, page: 4096 };
-const THERE: Place = Place { node: 1, page: 4096 };
+const THERE: Place = Place::on(1);
 
 fn machine() -> Machine {
     Machine::built_in("spr-asplos").unwrap()
 }
 
 fn world(machine: Machine, mode: WqMode, size: u32, engines: u32) -> World {
-    World::new(machine, Preset::Spr.capabilities(), &Config::single(mode, size, engines)).unwrap()
+    World::new(machine, Preset::Spr.capabilities(), &[Config::single(mode, size, engines)]).unwrap()
 }
 
 fn copies(size: u32, depth: u32, batch: u32, submissions: u64) -> Stream {
-    let lane = Lane { device: 0, wq: 0, shared: false };
-    Stream { op: Opcode::MemoryMove, size, depth, batch, submissions, lane, src: HERE, dst: HERE, wait: Wait::Poll }
+    Stream { depth, batch, submissions, ..Stream::of(Opcode::MemoryMove, size) }
 }
 
 /// Simulated gigabytes per second.
@@ -65,8 +63,7 @@ fn more_engines_help_short_transfers() {
 fn a_full_shared_queue_sends_back_and_loses_nothing() {
     let mut world = world(machine(), WqMode::Shared, 2, 1);
     for _ in 0..4 {
-        let lane = Lane { device: 0, wq: 0, shared: true };
-        world.add(Stream { lane, ..copies(65536, 8, 1, 200) });
+        world.add(Stream { by: By::SHARED, ..copies(65536, 8, 1, 200) });
     }
     world.run();
     let seen: Vec<_> = (0..4).map(|thread| world.timeline(thread)).map(|t| (t.completed, t.retries > 0)).collect();
@@ -102,4 +99,32 @@ fn the_parts_of_a_submission_are_all_of_it() {
     ] {
         assert!(time > Ps::ZERO, "{part} took no time");
     }
+}
+
+#[test]
+fn a_program_reads_like_the_thread_it_stands_for() {
+    let mut world = world(machine(), WqMode::Shared, 32, 1);
+    let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+    let barrier = world.barrier(2);
+    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    for late in [0, 700] {
+        let (barrier, seen) = (barrier.clone(), seen.clone());
+        world.spawn(0, move |core| async move {
+            core.busy(Ps::from_nanos(late)).await;
+            core.meet(&barrier).await;
+            seen.borrow_mut().push(core.now());
+            let By::Device(lane) = By::SHARED else { return };
+            let copy = core.submit(lane, World::descriptor(Opcode::MemoryMove, src, dst, 4096)).await;
+            assert!(!copy.is_done());
+            core.wait(&copy, Wait::Poll).await;
+            assert!(copy.is_done());
+            core.software(Opcode::MemoryMove, 4096, Place::on(0), Place::on(0)).await;
+            seen.borrow_mut().push(core.now());
+        });
+    }
+    world.run();
+    assert_eq!(world.descriptors(), 2);
+    let seen = seen.borrow();
+    assert_eq!(seen[..2], [Ps::from_nanos(700); 2], "both met when the later one came");
+    assert!(seen[2] > Ps::from_nanos(1700) && seen[3] < Ps::from_nanos(2700), "{seen:?}");
 }

@@ -47,6 +47,8 @@ const HOUSE: &[Rule] = &[
         &["cache", "vhost", "tier", "digest", "fabric", "mover", "device", "model", "portal", "ops", "mem", "abi"],
         &[],
     ),
+    // what was published, beside the simulator that must never see it
+    rule("lab", "claims", &["sim", "device", "abi"], &[]),
     // what outsiders touch: on all below, never on each other
     rule("doors", "cli", BELOW_DOORS, &[]),
     rule(
@@ -73,6 +75,7 @@ const BELOW_DOORS: &[&str] = &[
     "vdev",
     "conformance",
     "sim",
+    "claims",
     "cache",
     "vhost",
     "tier",
@@ -149,6 +152,7 @@ fn the_table_lets_no_arrow_point_up() {
                     step(*other) < step(rule.room) && !(rule.room == "mover" && ["hw", "model"].contains(other))
                 }
                 ("doors", "doors") => (rule.room, *other) == ("cli", "vdev") || *other == "vdev-wire",
+                ("lab", "lab") => (rule.room, *other) == ("claims", "sim"),
                 ("uses", "uses") => false,
                 ("uses", _) if ["hw", "model"].contains(other) => false,
                 (from, to) => height(from) > height(to),

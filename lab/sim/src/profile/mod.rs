@@ -78,10 +78,16 @@ impl Machine {
         let syntax = |error: toml::de::Error| ProfileError::Syntax { file: file.to_owned(), what: error.to_string() };
         let document = DeTable::parse(text).map_err(syntax)?;
         let root = Section::new(Source { file, text }, String::new(), &(0..0), document.get_ref());
-        let machine = machine(&root)?;
+        let mut machine = machine(&root)?;
         root.end()?;
+        machine.hash = hash(text);
         Ok(machine)
     }
+}
+
+/// Source: Fowler, Noll and Vo's hash, variant 1a, 64 bits; a name for a text, not a seal.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn machine(root: &Section<'_>) -> Result<Machine, ProfileError> {
@@ -105,7 +111,7 @@ fn machine(root: &Section<'_>) -> Result<Machine, ProfileError> {
     let submit = submit(root.section("submit")?)?;
     let library = library(root.section("library")?)?;
     let wait = wait(root.section("wait")?)?;
-    Ok(Machine { name, nodes, link, link_latency, devices, device, submit, library, wait })
+    Ok(Machine { name, hash: 0, nodes, link, link_latency, devices, device, submit, library, wait })
 }
 
 fn node(section: Section<'_>) -> Result<Node, ProfileError> {

@@ -1,7 +1,7 @@
 //! A device: the model's own state, and the pipes its bytes go through.
 
 use super::engine::Pe;
-use super::{EngineId, Event, World};
+use super::{EngineId, Event, Whose, World};
 use crate::machine::DeviceCosts;
 use crate::pipes::{Pipe, Pipes};
 use telpher_device::{Capabilities, Config, ModelDevice, StartError};
@@ -27,7 +27,7 @@ impl Dsa {
         config: &Config,
         node: usize,
         costs: &DeviceCosts,
-        pipes: &mut Pipes<EngineId>,
+        pipes: &mut Pipes<Whose>,
     ) -> Result<Self, StartError> {
         let model = ModelDevice::unattended(capabilities, PciControl::SHARED_VIRTUAL_MEMORY, config)?;
         let engines = usize::from(capabilities.eng_cap.engines());

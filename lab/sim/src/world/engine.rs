@@ -1,7 +1,7 @@
 //! An engine: a front end that takes one descriptor at a time, a data path that moves one descriptor's bytes at a time, and many
 //! descriptors whose tails overlap.
 
-use super::{EngineId, Event, World};
+use super::{EngineId, Event, Whose, World};
 use crate::pipes::{Class, WHOLE};
 use crate::ps::Ps;
 use std::collections::VecDeque;
@@ -241,7 +241,7 @@ impl World {
             self.agenda.at(free, Event::Front(at));
         }
         match next.class {
-            Some(class) => self.pipes.start(now, class, next.bytes, at),
+            Some(class) => self.pipes.start(now, class, next.bytes, Whose::Engine(at)),
             None => self.flowed(at),
         }
     }

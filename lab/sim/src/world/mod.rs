@@ -11,6 +11,7 @@
 
 mod device;
 mod engine;
+mod program;
 mod thread;
 
 use crate::agenda::Agenda;
@@ -18,11 +19,14 @@ use crate::machine::Machine;
 use crate::pipes::{Pipe, Pipes};
 use crate::places::Places;
 use crate::ps::Ps;
+use crate::work::{By, Stream};
 use device::Dsa;
+use program::Program;
+pub use program::{Barrier, Core, Ticket};
 use std::collections::BTreeMap;
 use telpher_device::{Capabilities, Config, StartError};
 use thread::Thread;
-pub use thread::{Lane, Stream, Timeline, Wait};
+pub use thread::Timeline;
 
 /// An engine of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -36,6 +40,10 @@ pub(crate) struct EngineId {
 pub(crate) enum Event {
     /// A thread goes on.
     Thread(u32),
+    /// A program goes on.
+    Program(u32),
+    /// 64 bytes of a program reach a portal.
+    Offer { program: u32, ticket: u32 },
     /// 64 bytes of a thread reach a portal.
     Portal { thread: u32, slot: u32 },
     /// The front end of an engine may take the next descriptor.
@@ -46,12 +54,21 @@ pub(crate) enum Event {
     Tail { at: EngineId, lane: u8 },
 }
 
+/// Whose bytes flow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Whose {
+    /// The descriptor's in an engine's data path.
+    Engine(EngineId),
+    /// A program's, whose core moves them itself.
+    Program(u32),
+}
+
 /// A machine, its devices and the threads on it.
 #[derive(Debug)]
 pub struct World {
     machine: Machine,
     agenda: Agenda<Event>,
-    pipes: Pipes<EngineId>,
+    pipes: Pipes<Whose>,
     nodes: Vec<NodePipes>,
     /// By the socket that the bytes leave.
     links: Vec<Pipe>,
@@ -59,6 +76,8 @@ pub struct World {
     pub places: Places,
     devices: Vec<Dsa>,
     threads: Vec<Thread>,
+    programs: Vec<Program>,
+    desk: program::Desk,
     classes: BTreeMap<engine::Route, crate::pipes::Class>,
     descriptors: u64,
 }
@@ -83,11 +102,11 @@ struct NodePipes {
 }
 
 impl World {
-    /// A machine whose devices are configured alike.
+    /// A machine whose first devices are configured so, one configuration each.
     ///
     /// # Errors
-    /// What the device says of the configuration.
-    pub fn new(machine: Machine, capabilities: Capabilities, config: &Config) -> Result<Self, StartError> {
+    /// What a device says of its configuration.
+    pub fn new(machine: Machine, capabilities: Capabilities, configs: &[Config]) -> Result<Self, StartError> {
         let mut pipes = Pipes::default();
         let nodes =
             machine.nodes.iter().map(|node| NodePipes { read: pipes.pipe(node.read), write: pipes.pipe(node.write) });
@@ -97,7 +116,8 @@ impl World {
         let devices = machine
             .devices
             .iter()
-            .map(|node| Dsa::new(capabilities, config, *node, &machine.device, &mut pipes))
+            .zip(configs)
+            .map(|(node, config)| Dsa::new(capabilities, config, *node, &machine.device, &mut pipes))
             .collect::<Result<_, _>>()?;
         Ok(World {
             agenda: Agenda::default(),
@@ -107,10 +127,27 @@ impl World {
             places: Places::default(),
             devices,
             threads: Vec::new(),
+            programs: Vec::new(),
+            desk: program::Desk::default(),
             classes: BTreeMap::new(),
             descriptors: 0,
             machine,
         })
+    }
+
+    /// Adds a thread; it begins at once. What [`timeline`](World::timeline) knows it by, if a device does its work.
+    pub fn add(&mut self, stream: Stream) -> usize {
+        match stream.by {
+            By::Device(lane) => self.add_submitter(stream, lane),
+            By::Cpu => {
+                self.spawn(stream.core, move |core| async move {
+                    for _ in 0..stream.submissions {
+                        core.software(stream.op, stream.size.into(), stream.src, stream.dst).await;
+                    }
+                });
+                usize::MAX
+            }
+        }
     }
 
     /// Lets time pass until nothing happens any more; that time.
@@ -120,15 +157,20 @@ impl World {
             if let Some(due) = self.pipes.due()
                 && self.agenda.peek().is_none_or(|next| due <= next)
             {
-                if let Some((now, at)) = self.pipes.finish() {
+                if let Some((now, whose)) = self.pipes.finish() {
                     self.agenda.move_on(now);
-                    self.flowed(at);
+                    match whose {
+                        Whose::Engine(at) => self.flowed(at),
+                        Whose::Program(number) => self.go_on_program(number),
+                    }
                 }
                 continue;
             }
             match self.agenda.next() {
                 None => return self.agenda.now(),
                 Some(Event::Thread(thread)) => self.go_on(thread),
+                Some(Event::Program(number)) => self.go_on_program(number),
+                Some(Event::Offer { program, ticket }) => self.offer_of_program(program, ticket),
                 Some(Event::Portal { thread, slot }) => self.portal(thread, slot),
                 Some(Event::Front(at)) => self.front(at),
                 Some(Event::Data(at)) => self.data(at),
@@ -147,6 +189,11 @@ impl World {
     #[must_use]
     pub fn timeline(&self, thread: usize) -> &Timeline {
         &self.threads[thread].timeline
+    }
+
+    /// The same if there is such a thread.
+    pub(crate) fn timeline_if_any(&self, thread: usize) -> Option<&Timeline> {
+        self.threads.get(thread).map(|thread| &thread.timeline)
     }
 
     /// For how long each engine was busy.

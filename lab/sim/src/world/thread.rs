@@ -1,55 +1,12 @@
 //! A thread of the workload: prepares, submits, waits. A task in simulated time, so thousands cost little.
 
-use super::{Event, World};
-use crate::places::Place;
+use super::{Event, World, program};
 use crate::ps::Ps;
 use crate::vouch;
+use crate::work::{Lane, Stream, Wait};
 use telpher_abi::registers::PortalKind;
 use telpher_abi::{Descriptor, Opcode};
 use telpher_model::{Identity, Response, Write};
-
-/// How a thread waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
-    /// Looks at the record all the time.
-    Poll,
-    /// Sleeps lightly until the record's line is written.
-    Umwait,
-}
-
-/// Which queue a thread submits to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lane {
-    /// Number of the device.
-    pub device: u16,
-    /// Number of its queue.
-    pub wq: usize,
-    /// The queue is shared.
-    pub shared: bool,
-}
-
-/// What a thread does: one operation again and again.
-#[derive(Clone, Copy, Debug)]
-pub struct Stream {
-    /// Operation.
-    pub op: Opcode,
-    /// Bytes of each.
-    pub size: u32,
-    /// Descriptors, or batches, it keeps in flight.
-    pub depth: u32,
-    /// Descriptors of a batch; 1 submits each by itself.
-    pub batch: u32,
-    /// Submissions in all.
-    pub submissions: u64,
-    /// Where.
-    pub lane: Lane,
-    /// Source.
-    pub src: Place,
-    /// Destination.
-    pub dst: Place,
-    /// How it waits.
-    pub wait: Wait,
-}
 
 /// Where time went, summed over submissions: the first six together are all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +39,20 @@ impl Timeline {
     pub fn latency(&self) -> Ps {
         self.prepare + self.submit + self.queue + self.process + self.complete + self.notice
     }
+
+    /// Takes in another thread's.
+    pub fn add(&mut self, other: &Timeline) {
+        self.completed += other.completed;
+        self.prepare += other.prepare;
+        self.submit += other.submit;
+        self.queue += other.queue;
+        self.process += other.process;
+        self.complete += other.complete;
+        self.notice += other.notice;
+        self.retries += other.retries;
+        self.submitting += other.submitting;
+        self.waiting += other.waiting;
+    }
 }
 
 /// Where one submission stands: when each stretch of its way began.
@@ -100,6 +71,7 @@ struct Stamps {
 #[derive(Debug)]
 pub(super) struct Thread {
     stream: Stream,
+    lane: Lane,
     descriptors: Vec<Descriptor>,
     stamps: Vec<Stamps>,
     free: Vec<u32>,
@@ -107,6 +79,16 @@ pub(super) struct Thread {
     /// Since when it waits.
     waits: Option<Ps>,
     pub(super) timeline: Timeline,
+}
+
+/// The descriptor of an operation; without a record.
+pub(super) fn descriptor(op: Opcode, src: u64, dst: u64, size: u32) -> Descriptor {
+    match op {
+        Opcode::Fill => Descriptor::fill(0, dst, size),
+        Opcode::Compare => Descriptor::compare(src, dst, size),
+        Opcode::ComparePattern => Descriptor::compare_pattern(src, 0, size),
+        _ => Descriptor::memory_move(src, dst, size),
+    }
 }
 
 /// Addresses of completion records: bit 62, the thread, the slot.
@@ -121,17 +103,12 @@ fn owner_of(record: u64) -> (u32, u32) {
 }
 
 impl World {
-    /// Adds a thread; it begins at once.
-    pub fn add(&mut self, stream: Stream) -> usize {
+    /// Adds a thread whose work a device does; it begins at once.
+    pub(super) fn add_submitter(&mut self, stream: Stream, lane: Lane) -> usize {
         let number = self.threads.len();
         let thread = u32::try_from(number).unwrap_or(u32::MAX);
         let (src, dst) = (self.places.add(stream.src), self.places.add(stream.dst));
-        let work = match stream.op {
-            Opcode::Fill => Descriptor::fill(0, dst, stream.size),
-            Opcode::Compare => Descriptor::compare(src, dst, stream.size),
-            Opcode::ComparePattern => Descriptor::compare_pattern(src, 0, stream.size),
-            _ => Descriptor::memory_move(src, dst, stream.size),
-        };
+        let work = descriptor(stream.op, src, dst, stream.size);
         let descriptors = (0..stream.depth).map(|slot| {
             let record = record_of(thread, slot);
             if stream.batch > 1 {
@@ -149,6 +126,7 @@ impl World {
             left: stream.submissions,
             waits: None,
             timeline: Timeline::default(),
+            lane,
             stream,
         });
         self.agenda.after(Ps::ZERO, Event::Thread(thread));
@@ -182,7 +160,7 @@ impl World {
         thread.stamps[slot as usize].sent = now + prepare;
         thread.timeline.prepare += prepare;
         self.agenda.after(prepare + machine.submit.transit, Event::Portal { thread: number, slot });
-        if !stream.lane.shared {
+        if !thread.lane.shared {
             thread.timeline.submitting += machine.submit.movdir;
             self.agenda.after(prepare + machine.submit.movdir, Event::Thread(number));
         }
@@ -190,18 +168,13 @@ impl World {
 
     /// 64 bytes reach a portal.
     pub(super) fn portal(&mut self, number: u32, slot: u32) {
-        let submit = &self.machine.submit;
+        let thread = &self.threads[number as usize];
+        let Lane { device, wq, shared } = thread.lane;
+        let descriptor = thread.descriptors[slot as usize];
+        let response = self.offer(Lane { device, wq, shared }, descriptor);
         let thread = &mut self.threads[number as usize];
-        let Lane { device, wq, shared } = thread.stream.lane;
-        let submission = vouch::submission(thread.descriptors[slot as usize]);
-        let model = &self.devices[usize::from(device)].model;
-        let response = if shared {
-            let identity = Identity { pasid: 1, privileged: false };
-            model.submit(wq, PortalKind::LimitedMsix, Write::Deferrable(identity), &submission)
-        } else {
-            model.submit(wq, PortalKind::LimitedMsix, Write::Posted, &submission)
-        };
         if shared {
+            let submit = &self.machine.submit;
             let back = submit.enqcmd.since(submit.transit);
             thread.timeline.submitting += submit.enqcmd;
             if response == Response::Retry {
@@ -215,6 +188,14 @@ impl World {
             thread.stamps[slot as usize].queued = self.agenda.now();
             self.wake(device, wq);
         }
+    }
+
+    /// 64 bytes for a queue, and what it says.
+    pub(super) fn offer(&mut self, lane: Lane, descriptor: Descriptor) -> Response {
+        let write =
+            if lane.shared { Write::Deferrable(Identity { pasid: 1, privileged: false }) } else { Write::Posted };
+        let model = &self.devices[usize::from(lane.device)].model;
+        model.submit(lane.wq, PortalKind::LimitedMsix, write, &vouch::submission(descriptor))
     }
 
     /// An engine took the descriptor with this record.
@@ -234,6 +215,9 @@ impl World {
     }
 
     fn stamps(&mut self, record: u64) -> Option<&mut Stamps> {
+        if program::is_program(record) {
+            return None;
+        }
         let (number, slot) = owner_of(record);
         self.threads.get_mut(number as usize)?.stamps.get_mut(slot as usize)
     }
@@ -241,12 +225,16 @@ impl World {
     /// A completion record was written.
     pub(super) fn recorded(&mut self, record: u64) {
         let now = self.agenda.now();
+        if program::is_program(record) {
+            return self.program_recorded(record);
+        }
         let (number, slot) = owner_of(record);
         let Some(thread) = self.threads.get_mut(number as usize) else { return };
         let wait = &self.machine.wait;
         let notice = match thread.stream.wait {
             Wait::Poll => wait.poll,
-            Wait::Umwait => wait.poll + wait.umwait,
+            Wait::Umwait | Wait::Sleep => wait.poll + wait.umwait,
+            Wait::Interrupt => wait.interrupt,
         };
         let seen = now + notice;
         thread.free.push(slot);

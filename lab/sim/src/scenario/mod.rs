@@ -1,0 +1,118 @@
+//! Scenarios: what `telpher sim run` runs, and what figures, checks and advice are made of.
+//!
+//! ```text
+//! Scenario { machine, devices, loads } ──simulate──► Outcome { loads: throughput, latency, parts, cycles · resources · bottleneck }
+//! ```
+
+mod outcome;
+
+use crate::apps::{App, Report};
+use crate::machine::Machine;
+use crate::work::Stream;
+use crate::world::World;
+pub use outcome::{Cycles, LoadOutcome, Measure, Outcome, ResourceUse};
+use telpher_device::{Capabilities, Config, Preset, StartError};
+
+/// A machine, how its devices are configured, and what runs on it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The machine.
+    pub machine: Machine,
+    /// What its devices can do.
+    pub capabilities: Capabilities,
+    /// How its first devices are configured, one each.
+    pub devices: Vec<Config>,
+    /// What runs.
+    pub loads: Vec<Load>,
+}
+
+/// Threads that do the same.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Load {
+    /// What outputs call it.
+    pub name: String,
+    /// How many.
+    pub threads: u32,
+    /// What each does.
+    pub what: What,
+}
+
+/// What a thread does.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum What {
+    /// One operation again and again.
+    Stream(Stream),
+    /// An application; it has as many threads as it says itself.
+    App(App),
+}
+
+/// Why a scenario cannot be simulated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// More devices than the machine has.
+    #[error("{asked} devices are configured, and the profile {profile} has {has}")]
+    Devices {
+        /// Configurations.
+        asked: usize,
+        /// Devices of the machine.
+        has: usize,
+        /// Which machine.
+        profile: String,
+    },
+    /// The device refuses its configuration.
+    #[error("device dsa{device}: {source}")]
+    Device {
+        /// Which.
+        device: usize,
+        /// What it says.
+        source: StartError,
+    },
+}
+
+/// What was put into the world for a load.
+enum Running {
+    Threads(Vec<usize>),
+    App(Report),
+}
+
+impl Scenario {
+    /// A machine with one device so configured, and nothing to do yet.
+    #[must_use]
+    pub fn on(machine: Machine, config: Config) -> Self {
+        Scenario { machine, capabilities: Preset::Spr.capabilities(), devices: vec![config], loads: Vec::new() }
+    }
+
+    /// With one more load.
+    #[must_use]
+    pub fn with(mut self, name: &str, threads: u32, what: What) -> Self {
+        self.loads.push(Load { name: name.to_owned(), threads, what });
+        self
+    }
+
+    /// Lets it happen.
+    ///
+    /// # Errors
+    /// What the machine has not, or a device refuses.
+    pub fn simulate(&self) -> Result<Outcome, ScenarioError> {
+        if self.devices.len() > self.machine.devices.len() {
+            return Err(ScenarioError::Devices {
+                asked: self.devices.len(),
+                has: self.machine.devices.len(),
+                profile: self.machine.name.clone(),
+            });
+        }
+        let mut world = World::new(self.machine.clone(), self.capabilities, &self.devices)
+            .map_err(|source| ScenarioError::Device { device: 0, source })?;
+        let mut running = Vec::new();
+        for load in &self.loads {
+            running.push(match &load.what {
+                What::Stream(stream) => Running::Threads((0..load.threads).map(|_| world.add(*stream)).collect()),
+                What::App(app) => Running::App(app.start(&mut world)),
+            });
+        }
+        let took = world.run();
+        Ok(outcome::of(self, &world, running, took))
+    }
+}
