@@ -23,7 +23,7 @@ mod world;
 pub use apps::App;
 pub use machine::Machine;
 pub use places::{Lines, Place, Places};
-pub use profile::{BUILT_IN, ProfileError};
+pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use ps::Ps;
 pub use scenario::{Cycles, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What};
 pub use work::{By, Lane, Library, Stream, Through, Wait};

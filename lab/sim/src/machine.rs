@@ -147,7 +147,7 @@ pub struct WaitCosts {
 pub struct Machine {
     /// What outputs call it.
     pub name: String,
-    /// Which parameters these are: FNV-1a of the profile's text, 64 bits.
+    /// Which parameters these are: FNV-1a of the profile's text and its bases', 64 bits.
     pub hash: u64,
     /// Memory, by node.
     pub nodes: Vec<Node>,

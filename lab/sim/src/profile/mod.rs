@@ -4,7 +4,7 @@ mod section;
 
 use crate::machine::{DeviceCosts, LibraryCosts, Machine, Node, OpCost, OpCosts, SubmitCosts, WaitCosts};
 use crate::ps::Ps;
-use section::{Section, Source};
+use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
 use toml::de::DeTable;
 
@@ -61,6 +61,9 @@ pub enum ProfileError {
 /// Profiles that come with telpher: name and text.
 pub const BUILT_IN: &[(&str, &str)] = &[("spr-asplos", include_str!("../../profiles/spr-asplos.toml"))];
 
+/// What a profile of one's own begins with: a file that is one, with a word about each parameter.
+pub const TEMPLATE: &str = include_str!("../../profiles/template.toml");
+
 impl Machine {
     /// A built-in profile's machine.
     #[must_use]
@@ -70,28 +73,70 @@ impl Machine {
         Machine::parse(name, text).ok()
     }
 
-    /// The reading of a profile; `file` is what errors call it.
+    /// The reading of a profile; `file` is what errors call it. What it does not tell, the built-in profile does that it names as
+    /// its `base`.
     ///
     /// # Errors
     /// Names file, line and key of what is missing, impossible or unknown.
     pub fn parse(file: &str, text: &str) -> Result<Machine, ProfileError> {
-        let syntax = |error: toml::de::Error| ProfileError::Syntax { file: file.to_owned(), what: error.to_string() };
-        let document = DeTable::parse(text).map_err(syntax)?;
-        let root = Section::new(Source { file, text }, String::new(), &(0..0), document.get_ref());
-        let mut machine = machine(&root)?;
-        root.end()?;
-        machine.hash = hash(text);
-        Ok(machine)
+        Machine::changed(file, text, "")
+    }
+
+    /// The same with some parameters changed: TOML, such as `submit.enqcmd_ns = 300`, a line each.
+    ///
+    /// # Errors
+    /// Of a change, with `--set` for the file; otherwise as [`parse`](Machine::parse).
+    pub fn changed(file: &str, text: &str, changes: &str) -> Result<Machine, ProfileError> {
+        let changes = Source { file: "--set", text: changes };
+        read(&[changes, Source { file, text }], BUILT_IN)
     }
 }
 
-/// Source: Fowler, Noll and Vo's hash, variant 1a, 64 bits; a name for a text, not a seal.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// The reading of texts, the first over the others, the last over its base.
+fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Machine, ProfileError> {
+    let mut sources: Vec<Source<'a>> = told.iter().filter(|source| !source.text.is_empty()).copied().collect();
+    let own = sources.len();
+    let mut documents = Vec::new();
+    while let Some(source) = sources.get(documents.len()).copied() {
+        let document = DeTable::parse(source.text)
+            .map_err(|error| ProfileError::Syntax { file: source.file.to_owned(), what: error.to_string() })?;
+        let layer = Section::new(String::new(), vec![Layer::new(source, &document)]);
+        if let Some(name) = layer.text_if_there("base")? {
+            let Some((file, text)) = built_in.iter().find(|(known, _)| *known == name) else {
+                let names: Vec<&str> = built_in.iter().map(|(known, _)| *known).collect();
+                return Err(layer.wrong(
+                    "base",
+                    format!("is {name}, which is no built-in profile; there are {}", names.join(", ")),
+                ));
+            };
+            // A profile that is its own base never ends: a file of one's own may have a built-in one's name.
+            if sources[own..].iter().any(|known| known.file == *file) {
+                return Err(layer.wrong("base", format!("is {name}, which is based on this profile")));
+            }
+            sources.push(Source { file, text });
+        }
+        documents.push(document);
+    }
+    let layers: Vec<Layer<'_>> =
+        sources.iter().zip(&documents).map(|(source, document)| Layer::new(*source, document)).collect();
+    // Its name is not its base's.
+    let name = Section::new(String::new(), layers[..own].to_vec()).text("name")?.to_owned();
+    let root = Section::new(String::new(), layers);
+    let mut machine = machine(&root, name)?;
+    root.end()?;
+    machine.hash = hash(sources.iter().flat_map(|source| source.text.bytes()));
+    Ok(machine)
 }
 
-fn machine(root: &Section<'_>) -> Result<Machine, ProfileError> {
-    let name = root.text("name")?.to_owned();
+/// Source: Fowler, Noll and Vo's hash, variant 1a, 64 bits; a name for a text, not a seal.
+fn hash(text: impl Iterator<Item = u8>) -> u64 {
+    text.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
+    for told in ["name", "base"] {
+        root.text_if_there(told)?;
+    }
     let nodes = root.list("node")?.into_iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let (link, link_latency) = match root.section_if_there("link")? {
         None => (None, Ps::ZERO),
@@ -208,6 +253,62 @@ mod tests {
             let machine = Machine::parse(name, text).unwrap();
             assert_eq!(machine.name, *name);
         }
+    }
+
+    #[test]
+    fn the_template_is_a_profile_with_and_without_what_is_commented_out() {
+        let machine = Machine::parse("template.toml", TEMPLATE).unwrap();
+        assert_eq!(machine.name, "my-machine");
+        let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+        let told: Vec<&str> =
+            TEMPLATE.lines().map(|line| line.strip_prefix("# ").filter(|rest| is_key(rest)).unwrap_or(line)).collect();
+        assert!(told.iter().zip(TEMPLATE.lines()).filter(|(told, line)| *told != line).count() > 10);
+        Machine::parse("template.toml", &told.join("\n")).unwrap();
+    }
+
+    #[test]
+    fn a_profile_tells_what_its_base_does_not() {
+        let text = "name = \"mine\"\nbase = \"spr-asplos\"\n[op.fill]\nfront_ns = 50\n[device]\nnodes = [0]\n";
+        let (mine, base) = (Machine::parse("mine.toml", text).unwrap(), Machine::built_in("spr-asplos").unwrap());
+        let fill = |machine: &Machine| *machine.device.ops.of(Opcode::Fill);
+        assert_eq!(fill(&mine), OpCost { front: Ps::from_nanos(50), ..fill(&base) });
+        assert_eq!((mine.name.as_str(), mine.devices.len(), &mine.nodes), ("mine", 1, &base.nodes));
+        assert_ne!(mine.hash, base.hash);
+    }
+
+    #[test]
+    fn errors_name_the_file_line_and_key_of_the_layer_that_is_wrong() {
+        let of = |text: &str| Machine::parse("mine.toml", text).unwrap_err().to_string();
+        let head = "name = \"mine\"\nbase = \"spr-asplos\"\n";
+        assert!(of("base = \"spr-asplos\"\n").starts_with("mine.toml, line 1: name is missing; it must be a text"));
+        assert!(of("name = \"mine\"\n").starts_with("mine.toml, line 1: node is missing"));
+        let wrong = of(&format!("{head}\n[submit]\nenqcmd_ns = -1\n"));
+        assert!(wrong.starts_with("mine.toml, line 5: submit.enqcmd_ns is -1"), "{wrong}");
+        let unknown = of(&format!("{head}[submit]\nenqcmd_us = 1\n"));
+        assert!(unknown.starts_with("mine.toml, line 4: submit.enqcmd_us is not a parameter"), "{unknown}");
+        let no_base = of("name = \"mine\"\nbase = \"nobody\"\n");
+        assert!(no_base.starts_with("mine.toml, line 2: base is nobody, which is no built-in profile"), "{no_base}");
+        let node = of(&format!("{head}[[node]]\nsocket = 0\n"));
+        assert!(node.starts_with("mine.toml, line 3: node[0].read_gb_s is missing"), "{node}");
+    }
+
+    #[test]
+    fn a_change_is_a_layer_over_the_file() {
+        let (name, text) = BUILT_IN[0];
+        let machine = Machine::changed(name, text, "submit.enqcmd_ns = 300").unwrap();
+        let own = Machine::parse(name, text).unwrap();
+        assert_eq!((machine.submit.enqcmd, machine.submit.movdir), (Ps::from_nanos(300), own.submit.movdir));
+        assert_ne!(machine.hash, own.hash);
+        let wrong = Machine::changed(name, text, "wait.poll_ns = 1\nsubmit.enqcmd_ns = 'long'").unwrap_err();
+        assert!(wrong.to_string().starts_with("--set, line 2: submit.enqcmd_ns is string, not a number"), "{wrong}");
+    }
+
+    #[test]
+    fn profiles_that_are_based_on_each_other_are_refused() {
+        let chain = [("a", "name = 'a'\nbase = 'b'\n"), ("b", "name = 'b'\n\nbase = 'a'\n")];
+        let own = Source { file: "mine.toml", text: "name = 'mine'\nbase = 'a'\n" };
+        let said = read(&[own], &chain).unwrap_err().to_string();
+        assert_eq!(said, "b, line 3: base is a, which is based on this profile");
     }
 
     /// What parsing says of the first profile after a change.

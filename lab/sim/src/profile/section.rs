@@ -23,20 +23,36 @@ impl Source<'_> {
     }
 }
 
-/// A table, and which of its keys were asked for.
-#[derive(Debug)]
-pub(super) struct Section<'a> {
+/// One text's share of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layer<'a> {
     source: Source<'a>,
-    /// As an error names it: `device` or `op.fill`; empty for the file.
-    name: String,
+    /// Where it begins.
     line: usize,
     table: &'a DeTable<'a>,
+}
+
+impl<'a> Layer<'a> {
+    /// A whole text.
+    pub(super) fn new(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -> Self {
+        Layer { source, line: 1, table: document.get_ref() }
+    }
+}
+
+/// A table, and which of its keys were asked for. What the first of its layers does not tell, the next does: a profile, its base, the
+/// base's base. Tables are one over all layers; a list is that of the first layer that has it.
+#[derive(Debug)]
+pub(super) struct Section<'a> {
+    /// As an error names it: `device` or `op.fill`; empty for the file.
+    name: String,
+    /// At least one.
+    layers: Vec<Layer<'a>>,
     asked: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(source: Source<'a>, name: String, span: &Range<usize>, table: &'a DeTable<'a>) -> Self {
-        Section { line: source.line(span), source, name, table, asked: RefCell::default() }
+    pub(super) fn new(name: String, layers: Vec<Layer<'a>>) -> Self {
+        Section { name, layers, asked: RefCell::default() }
     }
 
     /// The name of a key with that of its table.
@@ -44,15 +60,22 @@ impl<'a> Section<'a> {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
+    /// What stands at a key, and in which layer.
+    fn entry(&self, key: &str) -> Option<(&Layer<'a>, &'a Spanned<DeValue<'a>>)> {
+        self.layers.iter().find_map(|layer| Some((layer, layer.table.get(key)?)))
+    }
+
     fn find(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.asked.borrow_mut().insert(key.to_owned());
-        self.table.get(key)
+        self.entry(key).map(|(_, value)| value)
     }
 
     fn missing(&self, key: &str, expected: &str) -> ProfileError {
+        // The layer below which there is none that could tell.
+        let layer = self.layers[self.layers.len() - 1];
         ProfileError::Missing {
-            file: self.source.file.to_owned(),
-            line: self.line,
+            file: layer.source.file.to_owned(),
+            line: layer.line,
             key: self.path(key),
             expected: expected.to_owned(),
         }
@@ -60,13 +83,11 @@ impl<'a> Section<'a> {
 
     /// An error about what stands at a key.
     pub(super) fn wrong(&self, key: &str, what: impl Into<String>) -> ProfileError {
-        let span = self.table.get(key).map(Spanned::span);
-        ProfileError::Impossible {
-            file: self.source.file.to_owned(),
-            line: span.map_or(self.line, |span| self.source.line(&span)),
-            key: self.path(key),
-            what: what.into(),
-        }
+        let (source, line) = match self.entry(key) {
+            Some((layer, value)) => (layer.source, layer.source.line(&value.span())),
+            None => (self.layers[0].source, self.layers[0].line),
+        };
+        ProfileError::Impossible { file: source.file.to_owned(), line, key: self.path(key), what: what.into() }
     }
 
     /// A number between two others.
@@ -114,6 +135,11 @@ impl<'a> Section<'a> {
         value.get_ref().as_str().ok_or_else(|| self.wrong(key, "is not a text"))
     }
 
+    /// A text that may be absent.
+    pub(super) fn text_if_there(&self, key: &str) -> Result<Option<&'a str>, ProfileError> {
+        if self.find(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
+    }
+
     /// A list of whole numbers below `below`, at least one.
     pub(super) fn indices(&self, key: &str, below: usize, of: &str) -> Result<Vec<usize>, ProfileError> {
         let value = self.find(key).ok_or_else(|| self.missing(key, &format!("a list of {of}, such as [0]")))?;
@@ -134,24 +160,33 @@ impl<'a> Section<'a> {
 
     /// A table within that may be absent.
     pub(super) fn section_if_there(&self, key: &str) -> Result<Option<Section<'a>>, ProfileError> {
-        let Some(value) = self.find(key) else { return Ok(None) };
-        let table = value.get_ref().as_table().ok_or_else(|| self.wrong(key, "is not a table"))?;
-        Ok(Some(Section::new(self.source, self.path(key), &value.span(), table)))
+        self.asked.borrow_mut().insert(key.to_owned());
+        let mut layers = Vec::new();
+        for Layer { source, table, .. } in &self.layers {
+            let Some(value) = table.get(key) else { continue };
+            let table = value.get_ref().as_table().ok_or_else(|| self.wrong(key, "is not a table"))?;
+            layers.push(Layer { source: *source, line: source.line(&value.span()), table });
+        }
+        Ok((!layers.is_empty()).then(|| Section::new(self.path(key), layers)))
     }
 
     /// All tables within, by name.
     pub(super) fn sections(&self) -> Result<Vec<(&'a str, Section<'a>)>, ProfileError> {
-        let keys: Vec<&'a str> = self.table.keys().map(|key| key.get_ref().as_ref()).collect();
+        let keys: BTreeSet<&'a str> =
+            self.layers.iter().flat_map(|layer| layer.table.keys()).map(|key| key.get_ref().as_ref()).collect();
         keys.into_iter().map(|key| Ok((key, self.section(key)?))).collect()
     }
 
     /// The tables of an array, at least one.
     pub(super) fn list(&self, key: &str) -> Result<Vec<Section<'a>>, ProfileError> {
-        let value = self.find(key).ok_or_else(|| self.missing(key, &format!("at least one [[{key}]]")))?;
-        let list = value.get_ref().as_array().ok_or_else(|| self.wrong(key, "is not a list of tables"))?;
+        self.asked.borrow_mut().insert(key.to_owned());
+        let (layer, value) = self.entry(key).ok_or_else(|| self.missing(key, &format!("at least one [[{key}]]")))?;
+        let not_tables = || self.wrong(key, "is not a list of tables");
+        let list = value.get_ref().as_array().ok_or_else(not_tables)?;
         let item = |(index, item): (usize, &'a Spanned<DeValue<'a>>)| {
-            let table = item.get_ref().as_table().ok_or_else(|| self.wrong(key, "is not a list of tables"))?;
-            Ok(Section::new(self.source, format!("{}[{index}]", self.path(key)), &item.span(), table))
+            let table = item.get_ref().as_table().ok_or_else(not_tables)?;
+            let layer = Layer { source: layer.source, line: layer.source.line(&item.span()), table };
+            Ok(Section::new(format!("{}[{index}]", self.path(key)), vec![layer]))
         };
         list.iter().enumerate().map(item).collect()
     }
@@ -159,11 +194,11 @@ impl<'a> Section<'a> {
     /// Refuses keys that nobody asked for.
     pub(super) fn end(self) -> Result<(), ProfileError> {
         let asked = self.asked.borrow();
-        for key in self.table.keys() {
-            if !asked.contains(key.get_ref().as_ref()) {
+        for Layer { source, table, .. } in &self.layers {
+            for key in table.keys().filter(|key| !asked.contains(key.get_ref().as_ref())) {
                 return Err(ProfileError::Unknown {
-                    file: self.source.file.to_owned(),
-                    line: self.source.line(&key.span()),
+                    file: source.file.to_owned(),
+                    line: source.line(&key.span()),
                     key: self.path(key.get_ref()),
                     known: asked.iter().cloned().collect::<Vec<_>>().join(", "),
                 });
