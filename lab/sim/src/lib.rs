@@ -10,6 +10,7 @@
 
 mod agenda;
 mod apps;
+mod latencies;
 pub mod machine;
 mod pipes;
 mod places;
@@ -21,13 +22,16 @@ mod work;
 mod world;
 
 pub use apps::App;
+pub use latencies::Latencies;
 pub use machine::Machine;
 pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use ps::Ps;
-pub use scenario::{Cycles, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What};
+pub use scenario::{
+    Bottleneck, Cycles, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What,
+};
 pub use work::{By, Lane, Library, Stream, Through, Wait};
-pub use world::{Barrier, Core, EngineUse, Ticket, Timeline, World};
+pub use world::{Barrier, Core, EngineUse, PipeUse, Resource, Ticket, Timeline, World};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

@@ -47,6 +47,8 @@ struct ClassState<T> {
     pipes: Vec<(usize, u64)>,
     /// Fastest that one flow can go, in grains per picosecond.
     most: u64,
+    /// Bytes of all flows that ever began.
+    carried: u128,
     /// Grains that a flow would have got that has been there for ever.
     served: u128,
     /// Grains per picosecond of each flow, and since when.
@@ -86,6 +88,7 @@ impl<T: Ord + Copy> Pipes<T> {
         self.classes.push(ClassState {
             pipes: through.iter().map(|(pipe, share)| (pipe.0, *share)).collect(),
             most: most_bytes_per_second.map_or(u64::MAX, grains),
+            carried: 0,
             served: 0,
             rate: 0,
             since: Ps::ZERO,
@@ -98,6 +101,7 @@ impl<T: Ord + Copy> Pipes<T> {
     pub(crate) fn start(&mut self, now: Ps, class: Class, bytes: u64, whose: T) {
         self.catch_up(now);
         let state = &mut self.classes[class.0];
+        state.carried += u128::from(bytes);
         if state.flows.is_empty() {
             self.busy.push(class.0);
             (state.served, state.since) = (0, now);
@@ -105,6 +109,16 @@ impl<T: Ord + Copy> Pipes<T> {
         state.flows.push(Reverse((state.served + (u128::from(bytes) << GRAIN_BITS), self.started, whose)));
         self.started += 1;
         self.share_out(now);
+    }
+
+    /// Bytes that went, or will go, through a pipe.
+    #[must_use]
+    pub(crate) fn carried(&self, pipe: Pipe) -> u128 {
+        let through = |class: &ClassState<T>| {
+            let shares = class.pipes.iter().filter(|(other, _)| *other == pipe.0).map(|(_, share)| u128::from(*share));
+            class.carried * shares.sum::<u128>() / u128::from(WHOLE)
+        };
+        self.classes.iter().map(through).sum()
     }
 
     /// When the next flow ends.
@@ -244,6 +258,18 @@ mod tests {
         let class = pipes.class(&[(pipe, 2 * WHOLE)], None);
         pipes.start(Ps::ZERO, class, 1000, 1);
         assert_eq!(end_of_all(&mut pipes), [(200, 1)]);
+    }
+
+    #[test]
+    fn a_pipe_has_carried_the_bytes_of_all_who_went_through_it() {
+        let mut pipes = Pipes::default();
+        let (both, one) = (pipes.pipe(10 * GB), pipes.pipe(10 * GB));
+        let twice = pipes.class(&[(both, 2 * WHOLE)], None);
+        let once = pipes.class(&[(both, WHOLE), (one, WHOLE)], None);
+        pipes.start(Ps::ZERO, twice, 1000, 1);
+        pipes.start(Ps::ZERO, once, 500, 2);
+        end_of_all(&mut pipes);
+        assert_eq!((pipes.carried(both), pipes.carried(one)), (2500, 500));
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! Scenario { machine, devices, loads } ──simulate──► Outcome { loads: throughput, latency, parts, cycles · resources · bottleneck }
 //! ```
 
+mod bottleneck;
 mod outcome;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;
 use crate::work::Stream;
 use crate::world::World;
+pub use bottleneck::{Bottleneck, Limit};
 pub use outcome::{Cycles, LoadOutcome, Measure, Outcome, ResourceUse};
 use telpher_device::{Capabilities, Config, Preset, StartError};
 
@@ -107,6 +109,7 @@ impl Scenario {
             .map_err(|source| ScenarioError::Device { device: 0, source })?;
         let mut running = Vec::new();
         for load in &self.loads {
+            world.begin_load();
             running.push(match &load.what {
                 What::Stream(stream) => Running::Threads((0..load.threads).map(|_| world.add(*stream)).collect()),
                 What::App(app) => Running::App(app.start(&mut world)),

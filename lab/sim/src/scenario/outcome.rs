@@ -1,8 +1,11 @@
 //! What came of a scenario.
 
+use super::bottleneck::{self, Bottleneck};
 use super::{Running, Scenario, What};
+use crate::latencies::Latencies;
 use crate::ps::Ps;
-use crate::world::{Timeline, World};
+use crate::work::{By, Stream, Wait};
+use crate::world::{Resource, Timeline, World};
 
 /// What came of a scenario. Every number is simulated.
 #[derive(Clone, Debug)]
@@ -17,8 +20,6 @@ pub struct Outcome {
     pub loads: Vec<LoadOutcome>,
     /// What was how busy.
     pub resources: Vec<ResourceUse>,
-    /// What held it up, in a sentence.
-    pub bottleneck: String,
     /// Work descriptors executed.
     pub descriptors: u64,
     /// Events simulated.
@@ -38,6 +39,10 @@ pub struct LoadOutcome {
     pub elapsed: Ps,
     /// Where submissions spent their time, summed.
     pub timeline: Timeline,
+    /// How long each took.
+    pub latencies: Latencies,
+    /// What held it up; `None` for an application.
+    pub bottleneck: Option<Bottleneck>,
     /// What cores did.
     pub cycles: Cycles,
     /// What is special to the kind of load.
@@ -69,10 +74,10 @@ pub struct Measure {
 }
 
 /// How much of its time, or room, something was used.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ResourceUse {
-    /// What: `dsa0 engine0 data path`.
-    pub name: String,
+    /// What.
+    pub what: Resource,
     /// 0 to 1.
     pub share: f64,
 }
@@ -103,8 +108,32 @@ fn ratio(count: u64, time: Ps) -> f64 {
     if time == Ps::ZERO { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
+impl Outcome {
+    /// How busy something was.
+    #[must_use]
+    pub fn share(&self, what: Resource) -> f64 {
+        self.resources.iter().find(|resource| resource.what == what).map_or(0.0, |resource| resource.share)
+    }
+
+    /// What held up the load that moved most; `None` where there are only applications.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<&Bottleneck> {
+        let loads = self.loads.iter().filter(|load| load.bottleneck.is_some());
+        loads.max_by_key(|load| load.bytes)?.bottleneck.as_ref()
+    }
+}
+
 pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took: Ps) -> Outcome {
-    let loads = scenario.loads.iter().zip(running).map(|(load, running)| {
+    let mut outcome = Outcome {
+        profile: scenario.machine.name.clone(),
+        hash: scenario.machine.hash,
+        took,
+        loads: Vec::new(),
+        resources: Vec::new(),
+        descriptors: world.descriptors(),
+        events: world.events(),
+    };
+    for ((number, load), running) in scenario.loads.iter().enumerate().zip(running) {
         let mut of = LoadOutcome {
             name: load.name.clone(),
             operations: 0,
@@ -112,6 +141,8 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
             elapsed: took,
             cycles: Cycles::default(),
             timeline: Timeline::default(),
+            latencies: world.latencies(number).cloned().unwrap_or_default(),
+            bottleneck: None,
             measures: Vec::new(),
         };
         match running {
@@ -124,33 +155,73 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
                 }
             }
         }
-        if let What::Stream(stream) = load.what {
-            of.operations = stream.submissions * u64::from(stream.batch.max(1)) * u64::from(load.threads);
-            of.bytes = of.operations * u64::from(stream.size);
+        if let What::Stream(stream) = &load.what {
+            of.of_stream(stream, load.threads);
         }
-        of.cycles.busy = of.timeline.prepare + of.timeline.submitting;
-        of.cycles.polling = of.timeline.waiting;
-        of
-    });
-    let loads = loads.collect();
-    let engines = world.engines().flat_map(|engine| {
-        let of = |part: &str, time: Ps| ResourceUse {
-            name: format!("dsa{} engine{} {part}", engine.device, engine.engine),
-            share: time.as_secs_f64() / took.as_secs_f64().max(1e-12),
-        };
-        [of("front end", engine.front), of("data path", engine.data)]
-    });
-    let resources: Vec<ResourceUse> = engines.filter(|resource| resource.share > 0.0).collect();
-    let busiest = resources.iter().max_by(|a, b| a.share.total_cmp(&b.share));
-    let bottleneck = busiest.map_or(String::new(), |it| format!("{}: {:.0} % of the time", it.name, it.share * 100.0));
-    Outcome {
-        profile: scenario.machine.name.clone(),
-        hash: scenario.machine.hash,
-        took,
-        loads,
-        resources,
-        bottleneck,
-        descriptors: world.descriptors(),
-        events: world.events(),
+        outcome.loads.push(of);
     }
+    outcome.resources = resources(scenario, world, &outcome);
+    for (number, load) in scenario.loads.iter().enumerate() {
+        if let What::Stream(stream) = &load.what {
+            outcome.loads[number].bottleneck = Some(bottleneck::of(scenario, &outcome, number, stream));
+        }
+    }
+    outcome
+}
+
+impl LoadOutcome {
+    fn of_stream(&mut self, stream: &Stream, threads: u32) {
+        self.operations = stream.submissions * u64::from(stream.batch.max(1)) * u64::from(threads);
+        self.bytes = self.operations * u64::from(stream.size);
+        if self.timeline.until > Ps::ZERO {
+            self.elapsed = self.timeline.until;
+        }
+        match stream.by {
+            By::Device(_) => self.cycles.busy = self.timeline.prepare + self.timeline.submitting,
+            By::Cpu => self.cycles.busy = self.elapsed * u64::from(threads),
+        }
+        *(match stream.wait {
+            Wait::Poll => &mut self.cycles.polling,
+            Wait::Umwait => &mut self.cycles.umwait,
+            Wait::Interrupt | Wait::Sleep => &mut self.cycles.idle,
+        }) = self.timeline.waiting;
+    }
+}
+
+/// How much of its time, or room, everything was used that was used at all.
+fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<ResourceUse> {
+    let took = outcome.took.as_secs_f64().max(1e-12);
+    let mut uses = Vec::new();
+    let mut add = |what, share: f64| {
+        if share > 0.0 {
+            uses.push(ResourceUse { what, share });
+        }
+    };
+    for (number, (load, of)) in scenario.loads.iter().zip(&outcome.loads).enumerate() {
+        let time = of.elapsed.as_secs_f64().max(1e-12) * f64::from(load.threads.max(1));
+        add(Resource::Cores(number), of.cycles.busy.as_secs_f64() / time);
+    }
+    for (device, config) in scenario.devices.iter().enumerate() {
+        for (wq, size) in bottleneck::queues(config) {
+            add(Resource::Queue { device, wq }, waited(scenario, outcome, device, wq) / took / f64::from(size.max(1)));
+        }
+    }
+    for engine in world.engines() {
+        let (device, engine, front, data) = (engine.device, engine.engine, engine.front, engine.data);
+        add(Resource::FrontEnd { device, engine }, front.as_secs_f64() / took);
+        add(Resource::DataPath { device, engine }, data.as_secs_f64() / took);
+    }
+    for pipe in world.pipes() {
+        add(pipe.what, pipe.share(outcome.took));
+    }
+    uses
+}
+
+/// Seconds that descriptors waited in a queue, summed: over the time it took, how many were there on average (Little's law).
+fn waited(scenario: &Scenario, outcome: &Outcome, device: usize, wq: usize) -> f64 {
+    let there = scenario.loads.iter().zip(&outcome.loads).filter(|(load, _)| match &load.what {
+        What::Stream(Stream { by: By::Device(lane), .. }) => (usize::from(lane.device), lane.wq) == (device, wq),
+        _ => false,
+    });
+    there.map(|(_, of)| of.timeline.queue.as_secs_f64()).sum()
 }

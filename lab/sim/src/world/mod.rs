@@ -13,8 +13,10 @@ mod device;
 mod engine;
 mod program;
 mod thread;
+mod uses;
 
 use crate::agenda::Agenda;
+use crate::latencies::Latencies;
 use crate::machine::Machine;
 use crate::pipes::{Pipe, Pipes};
 use crate::places::Places;
@@ -27,6 +29,7 @@ use std::collections::BTreeMap;
 use telpher_device::{Capabilities, Config, StartError};
 use thread::Thread;
 pub use thread::Timeline;
+pub use uses::{EngineUse, PipeUse, Resource};
 
 /// An engine of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -77,22 +80,11 @@ pub struct World {
     devices: Vec<Dsa>,
     threads: Vec<Thread>,
     programs: Vec<Program>,
+    /// By load.
+    latencies: Vec<Latencies>,
     desk: program::Desk,
     classes: BTreeMap<engine::Route, crate::pipes::Class>,
     descriptors: u64,
-}
-
-/// For how long an engine was busy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EngineUse {
-    /// Number of the device.
-    pub device: usize,
-    /// Number of the engine in it.
-    pub engine: usize,
-    /// Its front end: taking and checking descriptors.
-    pub front: Ps,
-    /// Its data path: bytes on their way.
-    pub data: Ps,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +120,7 @@ impl World {
             devices,
             threads: Vec::new(),
             programs: Vec::new(),
+            latencies: Vec::new(),
             desk: program::Desk::default(),
             classes: BTreeMap::new(),
             descriptors: 0,
@@ -194,20 +187,6 @@ impl World {
     /// The same if there is such a thread.
     pub(crate) fn timeline_if_any(&self, thread: usize) -> Option<&Timeline> {
         self.threads.get(thread).map(|thread| &thread.timeline)
-    }
-
-    /// For how long each engine was busy.
-    pub fn engines(&self) -> impl Iterator<Item = EngineUse> + '_ {
-        let of = |(device, dsa): (usize, &'_ Dsa)| -> Vec<EngineUse> {
-            let of = |(engine, pe): (usize, &engine::Pe)| EngineUse {
-                device,
-                engine,
-                front: pe.front_busy,
-                data: pe.data_busy,
-            };
-            dsa.pes.iter().enumerate().map(of).collect()
-        };
-        self.devices.iter().enumerate().flat_map(of)
     }
 
     /// Events that have happened or will.

@@ -31,6 +31,8 @@ pub struct Timeline {
     pub submitting: Ps,
     /// Time in which the thread had nothing to do but wait.
     pub waiting: Ps,
+    /// When the last of them was seen.
+    pub until: Ps,
 }
 
 impl Timeline {
@@ -52,12 +54,15 @@ impl Timeline {
         self.retries += other.retries;
         self.submitting += other.submitting;
         self.waiting += other.waiting;
+        self.until = self.until.max(other.until);
     }
 }
 
 /// Where one submission stands: when each stretch of its way began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stamps {
+    /// Its preparation.
+    begun: Ps,
     /// Its instruction.
     sent: Ps,
     /// Its queue took it.
@@ -76,6 +81,8 @@ pub(super) struct Thread {
     stamps: Vec<Stamps>,
     free: Vec<u32>,
     left: u64,
+    /// Number of its load.
+    load: usize,
     /// Since when it waits.
     waits: Option<Ps>,
     pub(super) timeline: Timeline,
@@ -119,11 +126,13 @@ impl World {
             }
         });
         let descriptors = descriptors.collect();
+        let load = self.load();
         self.threads.push(Thread {
             descriptors,
             stamps: vec![Stamps::default(); stream.depth as usize],
             free: (0..stream.depth).rev().collect(),
             left: stream.submissions,
+            load,
             waits: None,
             timeline: Timeline::default(),
             lane,
@@ -157,6 +166,7 @@ impl World {
         } else {
             machine.library.prepare
         };
+        thread.stamps[slot as usize].begun = now;
         thread.stamps[slot as usize].sent = now + prepare;
         thread.timeline.prepare += prepare;
         self.agenda.after(prepare + machine.submit.transit, Event::Portal { thread: number, slot });
@@ -239,12 +249,14 @@ impl World {
         let seen = now + notice;
         thread.free.push(slot);
         thread.timeline.completed += 1;
-        let Stamps { sent, queued, taken, flowed } = thread.stamps[slot as usize];
+        let Stamps { begun, sent, queued, taken, flowed } = thread.stamps[slot as usize];
+        self.latencies[thread.load].add(seen.since(begun));
         thread.timeline.submit += queued.since(sent);
         thread.timeline.queue += taken.since(queued);
         thread.timeline.process += flowed.since(taken);
         thread.timeline.complete += now.since(flowed);
         thread.timeline.notice += notice;
+        thread.timeline.until = thread.timeline.until.max(seen);
         if thread.waits.is_some() {
             self.agenda.at(seen + self.machine.library.complete, Event::Thread(number));
         }

@@ -1,0 +1,242 @@
+//! What holds a load up, and what would help.
+//!
+//! Of what a load uses, whatever is busy nearly all the time holds it up. Pipes come first: an engine whose bytes wait for a full
+//! pipe is busy too. Where nothing is busy, the load waits: each operation takes its time, and too few are in flight.
+
+use super::{Outcome, Scenario};
+use crate::machine::Machine;
+use crate::work::{By, Lane, Stream};
+use crate::world::{Resource, Timeline};
+use std::fmt;
+use telpher_device::Config;
+
+/// From which part of its time on something counts as busy all the time. Source: chosen; the beginning and the end of a simulation,
+/// and the rest between two descriptors, take some.
+const BUSY: f64 = 0.85;
+
+/// By how much an engine, or a core, must be busier than a pipe to be named before it. Source: chosen; what waits for a full pipe is
+/// about as busy as the pipe.
+const CLEARLY: f64 = 0.03;
+
+/// The kind of thing that holds a load up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Limit {
+    /// The cores that do the work themselves.
+    Cpu,
+    /// The submitting cores: preparing and submitting.
+    Submitting,
+    /// The submitting cores, in ENQCMD.
+    Enqcmd,
+    /// The queue's entries.
+    Entries,
+    /// The engines' front ends.
+    FrontEnds,
+    /// The engines' data paths.
+    DataPaths,
+    /// What a device can carry.
+    Device,
+    /// A memory node.
+    Memory,
+    /// A link between sockets.
+    Link,
+    /// Nothing is busy: latency, and how many are in flight.
+    Latency,
+}
+
+/// What holds a load up.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bottleneck {
+    /// Of which kind.
+    pub limit: Limit,
+    /// Which it is: `reads to writes of dsa0`.
+    pub what: String,
+    /// How busy, 0 to 1.
+    pub share: f64,
+    /// What would help.
+    pub help: String,
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limit {
+            Limit::Latency | Limit::Entries => f.write_str(&self.what)?,
+            _ => write!(f, "{}, busy for {:.0} % of the time", self.what, self.share * 100.0)?,
+        }
+        write!(f, "; {}", self.help)
+    }
+}
+
+/// Queues of a configuration and their sizes.
+pub(super) fn queues(config: &Config) -> impl Iterator<Item = (usize, u32)> + '_ {
+    let all = config.groups.iter().flat_map(|group| &group.grouped_workqueues);
+    all.filter_map(|wq| Some((number(&wq.dev)?, wq.size)))
+}
+
+/// The number in `wq0.3`.
+fn number(name: &str) -> Option<usize> {
+    name.rsplit('.').next()?.parse().ok()
+}
+
+/// Engines behind a queue.
+fn engines(config: &Config, wq: usize) -> Vec<usize> {
+    let has = |group: &&telpher_device::GroupConfig| {
+        group.grouped_workqueues.iter().any(|other| number(&other.dev) == Some(wq))
+    };
+    let group = config.groups.iter().find(has);
+    group.into_iter().flat_map(|group| &group.grouped_engines).filter_map(|engine| number(&engine.dev)).collect()
+}
+
+/// What holds up a load of a scenario.
+pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Bottleneck {
+    let mut busiest = Bottleneck { limit: Limit::Latency, what: String::new(), share: 0.0, help: String::new() };
+    for found in candidates(scenario, outcome, number, stream) {
+        if found.share > busiest.share + CLEARLY {
+            busiest = found;
+        }
+    }
+    if busiest.share >= BUSY {
+        return busiest;
+    }
+    waiting(scenario, &outcome.loads[number].timeline, stream)
+}
+
+/// Everything that the load uses, pipes first.
+fn candidates(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Vec<Bottleneck> {
+    let machine = &scenario.machine;
+    let pipe = |limit: Limit, what: Resource, help: &str| Bottleneck {
+        limit,
+        what: what.to_string(),
+        share: outcome.share(what),
+        help: help.to_owned(),
+    };
+    let nearer = "memory that carries more, or fewer who use it, would help";
+    let mut found = vec![
+        pipe(Limit::Memory, Resource::NodeReads(stream.src.node), nearer),
+        pipe(Limit::Memory, Resource::NodeWrites(stream.dst.node), nearer),
+    ];
+    for socket in 0..=machine.nodes.iter().map(|node| node.socket).max().unwrap_or(0) {
+        if crosses(machine, stream, socket) {
+            let help = "buffers on the device's socket, or a device on theirs, would help";
+            found.push(pipe(Limit::Link, Resource::Link(socket), help));
+        }
+    }
+    let timeline = &outcome.loads[number].timeline;
+    let cores = outcome.share(Resource::Cores(number));
+    let By::Device(lane) = stream.by else {
+        let help = "more threads would help, or a device".to_owned();
+        found.push(Bottleneck { limit: Limit::Cpu, what: "the core that does the work".into(), share: cores, help });
+        return found;
+    };
+    let device = usize::from(lane.device);
+    let more = if scenario.devices.len() < machine.devices.len() {
+        "that is what one device carries; another device would help"
+    } else {
+        "that is what the device carries, and the machine has no further one"
+    };
+    for what in [Resource::DeviceThrough(device), Resource::DeviceReads(device), Resource::DeviceWrites(device)] {
+        found.push(pipe(Limit::Device, what, more));
+    }
+    found.extend(engines_behind(scenario, outcome, lane));
+    found.push(submitting(timeline, lane, stream, cores));
+    found
+}
+
+/// The engines behind a queue, all together: where one is idle, another is no limit.
+fn engines_behind(scenario: &Scenario, outcome: &Outcome, lane: Lane) -> Vec<Bottleneck> {
+    let device = usize::from(lane.device);
+    let behind = scenario.devices.get(device).map(|config| engines(config, lane.wq)).unwrap_or_default();
+    let count = behind.len().max(1);
+    #[allow(clippy::cast_precision_loss, reason = "a handful")]
+    let mean = |of: fn(usize, usize) -> Resource| {
+        behind.iter().map(|engine| outcome.share(of(device, *engine))).sum::<f64>() / count as f64
+    };
+    let named = |part: &str| match behind.as_slice() {
+        [one] => format!("{part} of engine{device}.{one}"),
+        _ => format!("{part}s of the {count} engines behind wq{device}.{}", lane.wq),
+    };
+    let most = usize::from(scenario.capabilities.eng_cap.engines());
+    let more = if count < most { "more engines in its group, or larger transfers" } else { "larger transfers" };
+    vec![
+        Bottleneck {
+            limit: Limit::FrontEnds,
+            what: named("front end"),
+            share: mean(|device, engine| Resource::FrontEnd { device, engine }),
+            help: format!("{more} would help"),
+        },
+        Bottleneck {
+            limit: Limit::DataPaths,
+            what: named("data path"),
+            share: mean(|device, engine| Resource::DataPath { device, engine }),
+            help: if count < most { "more engines in its group would help" } else { "nearer memory would help" }.into(),
+        },
+    ]
+}
+
+fn submitting(timeline: &Timeline, lane: Lane, stream: &Stream, share: f64) -> Bottleneck {
+    let enqcmd = lane.shared && timeline.submitting > timeline.prepare;
+    let batches = if stream.batch > 1 { "larger batches" } else { "batches" };
+    let (limit, what, help) = if enqcmd {
+        let help = format!("a dedicated queue, {batches} or more threads would help");
+        (Limit::Enqcmd, "the submitting core, in ENQCMD", help)
+    } else if timeline.prepare > timeline.submitting {
+        let help = "more threads, or descriptors that are kept and used again, would help".to_owned();
+        (Limit::Submitting, "the submitting core, preparing descriptors", help)
+    } else {
+        (Limit::Submitting, "the submitting core", format!("{batches} or more threads would help"))
+    };
+    Bottleneck { limit, what: what.into(), share, help }
+}
+
+/// True if bytes of the load leave this socket.
+fn crosses(machine: &Machine, stream: &Stream, socket: usize) -> bool {
+    let at = |node: usize| machine.nodes.get(node).map(|node| node.socket);
+    let own = match stream.by {
+        By::Device(lane) => machine.devices.get(usize::from(lane.device)).and_then(|node| at(*node)),
+        By::Cpu => at(stream.core),
+    };
+    let here = Some(socket);
+    at(stream.src.node) != own && at(stream.src.node) == here || at(stream.dst.node) != own && own == here
+}
+
+/// Nothing is busy: what waits, and what for.
+fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream) -> Bottleneck {
+    let size = match stream.by {
+        By::Cpu => None,
+        By::Device(lane) => {
+            let config = scenario.devices.get(usize::from(lane.device));
+            config.and_then(|config| queues(config).find(|(wq, _)| *wq == lane.wq)).map(|(_, size)| size)
+        }
+    };
+    if let Some(size) = size.filter(|size| *size < stream.depth) {
+        let full = if timeline.retries > 0 { ", which sends back what it cannot take" } else { "" };
+        return Bottleneck {
+            limit: Limit::Entries,
+            what: format!("the queue's {size} entries{full}, for {} in flight", stream.depth),
+            share: 1.0,
+            help: "a larger queue would help".into(),
+        };
+    }
+    let parts = [
+        ("preparing", timeline.prepare),
+        ("submitting", timeline.submit),
+        ("the queue", timeline.queue),
+        ("processing", timeline.process),
+        ("completing", timeline.complete),
+        ("noticing", timeline.notice),
+    ];
+    let (part, most) = parts.into_iter().max_by_key(|(_, time)| *time).unwrap_or(parts[0]);
+    let share = most.as_secs_f64() / timeline.latency().as_secs_f64().max(1e-15);
+    let flight = match (stream.depth, stream.batch) {
+        (1, 1) => "one at a time".to_owned(),
+        (depth, 1) => format!("{depth} in flight"),
+        (1, batch) => format!("one batch of {batch} at a time"),
+        (depth, batch) => format!("{depth} batches of {batch} in flight"),
+    };
+    Bottleneck {
+        limit: Limit::Latency,
+        what: format!("latency, with {flight}: {:.0} % of it is {part}", share * 100.0),
+        share,
+        help: "more in flight would help".into(),
+    }
+}
