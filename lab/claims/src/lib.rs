@@ -8,6 +8,7 @@
 //! The simulator never sees this room: nothing in it may depend on what it is to be held against.
 #![forbid(unsafe_code)]
 
+pub mod figures;
 pub mod setups;
 
 /// The README's example runs as a test.
