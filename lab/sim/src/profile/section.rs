@@ -195,7 +195,7 @@ impl<'a> Section<'a> {
     pub(super) fn end(self) -> Result<(), ProfileError> {
         let asked = self.asked.borrow();
         for Layer { source, table, .. } in &self.layers {
-            for key in table.keys().filter(|key| !asked.contains(key.get_ref().as_ref())) {
+            if let Some(key) = table.keys().find(|key| !asked.contains(key.get_ref().as_ref())) {
                 return Err(ProfileError::Unknown {
                     file: source.file.to_owned(),
                     line: source.line(&key.span()),
