@@ -31,7 +31,7 @@ pub use scenario::{
     Bottleneck, Cycles, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What,
 };
 pub use work::{By, Lane, Library, Stream, Through, Wait};
-pub use world::{Barrier, Core, EngineUse, PipeUse, Resource, Ticket, Timeline, World};
+pub use world::{Barrier, Core, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

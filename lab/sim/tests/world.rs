@@ -128,3 +128,37 @@ fn a_program_reads_like_the_thread_it_stands_for() {
     assert_eq!(seen[..2], [Ps::from_nanos(700); 2], "both met when the later one came");
     assert!(seen[2] > Ps::from_nanos(1700) && seen[3] < Ps::from_nanos(2700), "{seen:?}");
 }
+
+#[test]
+fn a_run_queue_lets_as_many_go_on_as_there_are_cores_in_the_order_they_came() {
+    let mut world = world(machine(), WqMode::Shared, 32, 1);
+    let cores = world.signal(2);
+    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    for number in 0..5 {
+        let seen = seen.clone();
+        world.spawn(0, move |core| async move {
+            core.until(cores).await;
+            core.busy(Ps::from_nanos(100)).await;
+            seen.borrow_mut().push((number, core.now()));
+            core.give(cores);
+        });
+    }
+    world.run();
+    let ends = [100, 100, 200, 200, 300].map(Ps::from_nanos);
+    assert_eq!(*seen.borrow(), (0..5).zip(ends).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_cores_read_shares_the_node_and_no_core_goes_faster_than_it_can() {
+    let of = |cores| {
+        let mut world = world(machine(), WqMode::Shared, 32, 1);
+        for _ in 0..cores {
+            world.spawn(0, |core| async move { core.traffic(1 << 20, 0, false, 49_000_000_000).await });
+        }
+        world.run().as_nanos_f64() / ((1 << 20) as f64 / 49.0)
+    };
+    // The node reads 245 GB/s: five of them have room.
+    for (cores, times) in [(1, 1.0), (5, 1.0), (10, 2.0)] {
+        assert!((of(cores) / times - 1.0).abs() < 0.001, "{cores} cores: {}", of(cores));
+    }
+}

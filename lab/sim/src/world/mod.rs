@@ -24,7 +24,7 @@ use crate::ps::Ps;
 use crate::work::{By, Stream};
 use device::Dsa;
 use program::Program;
-pub use program::{Barrier, Core, Ticket};
+pub use program::{Barrier, Core, Signal, Ticket};
 use std::collections::BTreeMap;
 use telpher_device::{Capabilities, Config, StartError};
 use thread::Thread;
@@ -84,6 +84,8 @@ pub struct World {
     latencies: Vec<Latencies>,
     desk: program::Desk,
     classes: BTreeMap<engine::Route, crate::pipes::Class>,
+    /// Of cores' own traffic: the core's node, the memory's, whether it writes, and the most it can.
+    traffic: BTreeMap<(usize, usize, bool, u64), crate::pipes::Class>,
     descriptors: u64,
 }
 
@@ -123,6 +125,7 @@ impl World {
             latencies: Vec::new(),
             desk: program::Desk::default(),
             classes: BTreeMap::new(),
+            traffic: BTreeMap::new(),
             descriptors: 0,
             machine,
         })

@@ -5,11 +5,13 @@
 
 use super::thread::descriptor;
 use super::{Event, Whose, World};
-use crate::pipes::WHOLE;
+use crate::machine::Rate;
+use crate::pipes::{Class, WHOLE};
 use crate::places::Place;
 use crate::ps::Ps;
 use crate::work::{Lane, Wait};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -32,6 +34,10 @@ enum Act {
     Wait(u32, Wait),
     /// It waits until all who are expected at a barrier are there.
     Meet(usize),
+    /// It waits for one of the gifts of a signal.
+    Until(usize),
+    /// Its core reads, or writes, so many bytes of a node at most so fast.
+    Traffic { bytes: u64, node: usize, write: bool, most: Rate },
 }
 
 /// What programs and world tell each other.
@@ -46,6 +52,9 @@ struct Papers {
     tickets: Vec<Slip>,
     free: Vec<u32>,
     barriers: Vec<Meeting>,
+    signals: Vec<Gifts>,
+    /// Programs that got what they waited for from the one that runs.
+    woken: Vec<u32>,
 }
 
 /// A piece of work that a program gave away.
@@ -64,6 +73,13 @@ struct Slip {
 struct Meeting {
     expected: usize,
     there: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Gifts {
+    /// Given, and not yet taken.
+    left: u64,
+    waiting: VecDeque<u32>,
 }
 
 /// Work in flight. Dropped, it goes on, and nobody will know.
@@ -95,6 +111,11 @@ impl Drop for Ticket {
 /// A point at which programs wait for each other.
 #[derive(Clone, Debug)]
 pub struct Barrier(usize);
+
+/// What programs give each other: each gift lets one who waits for it go on, in the order in which they came. A lock is one with one
+/// gift, a run queue one with a gift for each core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Signal(usize);
 
 /// The core a program is on: what it can do.
 #[derive(Clone, Debug)]
@@ -168,6 +189,32 @@ impl Core {
         self.does(Act::Wait(ticket.number, how)).await;
     }
 
+    /// Reads, or writes, so many bytes of a node, at most so fast.
+    pub async fn traffic(&self, bytes: u64, node: usize, write: bool, most: Rate) {
+        self.does(Act::Traffic { bytes, node, write, most }).await;
+    }
+
+    /// Waits for a gift of a signal; takes no time where one is left.
+    pub async fn until(&self, signal: Signal) {
+        self.does(Act::Until(signal.0)).await;
+    }
+
+    /// Gives one.
+    pub fn give(&self, signal: Signal) {
+        let papers = &mut *self.desk.0.borrow_mut();
+        let gifts = &mut papers.signals[signal.0];
+        match gifts.waiting.pop_front() {
+            Some(program) => papers.woken.push(program),
+            None => gifts.left += 1,
+        }
+    }
+
+    /// Programs that wait for a gift.
+    #[must_use]
+    pub fn waiting(&self, signal: Signal) -> usize {
+        self.desk.0.borrow().signals[signal.0].waiting.len()
+    }
+
     /// Waits for all whom a barrier expects.
     pub async fn meet(&self, barrier: &Barrier) {
         self.does(Act::Meet(barrier.0)).await;
@@ -200,6 +247,8 @@ pub(super) fn is_program(record: u64) -> bool {
 /// A thread whose work is code.
 pub(super) struct Program {
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    /// Node its core is at.
+    node: usize,
     /// Time in which its core worked, and in which it waited.
     pub(super) busy: Ps,
     pub(super) waiting: Ps,
@@ -222,7 +271,7 @@ impl World {
         let core = Core { node, desk: self.desk.clone() };
         let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(program(core));
         let number = self.programs.len();
-        self.programs.push(Program { future: Some(future), busy: Ps::ZERO, waiting: Ps::ZERO, since: Ps::ZERO });
+        self.programs.push(Program { future: Some(future), node, busy: Ps::ZERO, waiting: Ps::ZERO, since: Ps::ZERO });
         self.agenda.after(Ps::ZERO, Event::Program(u32::try_from(number).unwrap_or(u32::MAX)));
         number
     }
@@ -232,6 +281,13 @@ impl World {
         let mut papers = self.desk.0.borrow_mut();
         papers.barriers.push(Meeting { expected, there: Vec::new() });
         Barrier(papers.barriers.len() - 1)
+    }
+
+    /// A signal with so many gifts to begin with.
+    pub fn signal(&mut self, gifts: u64) -> Signal {
+        let mut papers = self.desk.0.borrow_mut();
+        papers.signals.push(Gifts { left: gifts, waiting: VecDeque::new() });
+        Signal(papers.signals.len() - 1)
     }
 
     /// The descriptor of an operation on two regions of [`places`](World::places), for [`Core::submit`].
@@ -250,7 +306,12 @@ impl World {
         if over {
             program.future = None;
         }
-        let act = self.desk.0.borrow_mut().act.take();
+        let mut papers = self.desk.0.borrow_mut();
+        let act = papers.act.take();
+        for other in papers.woken.drain(..) {
+            self.agenda.after(Ps::ZERO, Event::Program(other));
+        }
+        drop(papers);
         program.since = now;
         if let (Some(act), false) = (act, over) {
             self.begin(number, act);
@@ -288,6 +349,20 @@ impl World {
                     slip.waiter = Some((number, how));
                 }
             }
+            Act::Traffic { bytes, node, write, most } => {
+                let class = self.traffic_class(self.programs[number as usize].node, node, write, most);
+                self.pipes.start(now, class, bytes, Whose::Program(number));
+            }
+            Act::Until(signal) => {
+                let gifts = &mut self.desk.0.borrow_mut().signals[signal];
+                match gifts.left.checked_sub(1) {
+                    Some(left) => {
+                        gifts.left = left;
+                        self.agenda.after(Ps::ZERO, Event::Program(number));
+                    }
+                    None => gifts.waiting.push_back(number),
+                }
+            }
             Act::Meet(barrier) => {
                 let mut papers = self.desk.0.borrow_mut();
                 let meeting = &mut papers.barriers[barrier];
@@ -299,6 +374,23 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The class of what a core of a node reads or writes at another.
+    fn traffic_class(&mut self, core: usize, node: usize, write: bool, most: Rate) -> Class {
+        let key = (core, node, write, most);
+        if let Some(class) = self.traffic.get(&key) {
+            return *class;
+        }
+        let (own, its) = (self.machine.nodes[core].socket, self.machine.nodes[node].socket);
+        let pipes = self.nodes[node];
+        let mut through = vec![(if write { pipes.write } else { pipes.read }, WHOLE)];
+        if own != its && !self.links.is_empty() {
+            through.push((self.links[if write { own } else { its }], WHOLE));
+        }
+        let class = self.pipes.class(&through, Some(most));
+        self.traffic.insert(key, class);
+        class
     }
 
     /// 64 bytes of a program reach a portal.
