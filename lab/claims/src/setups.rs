@@ -1,7 +1,8 @@
-//! The systems on which numbers were measured, as scenarios without work.
+//! The systems on which numbers were measured, as scenarios without work, and the work that was done on them.
 
+use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{Machine, Scenario};
+use telpher_sim::{By, Lane, Machine, Scenario, Stream, What};
 
 /// Kuper et al., §4.1: Sapphire Rapids, so many devices, one queue each with all 128 entries, so many engines behind it.
 ///
@@ -9,26 +10,69 @@ use telpher_sim::{Machine, Scenario};
 /// Never: the profile is built in.
 #[must_use]
 pub fn asplos(devices: usize, mode: WqMode, engines: u32) -> Scenario {
-    let machine = Machine::built_in("spr-asplos").expect("built in");
+    on("spr-asplos", devices, mode, engines)
+}
+
+/// A profile's machine with so many devices, alike: one queue with all 128 entries, so many engines.
+///
+/// # Panics
+/// If there is no such profile.
+#[must_use]
+pub fn on(profile: &str, devices: usize, mode: WqMode, engines: u32) -> Scenario {
+    let machine = Machine::built_in(profile).expect("a built-in profile");
     let mut scenario = Scenario::on(machine, Config::single(mode, 128, engines));
     scenario.devices = vec![scenario.devices[0].clone(); devices];
     scenario
 }
 
+/// One after the other: submitted, waited for, the next.
+#[must_use]
+pub fn one_by_one(op: Opcode, size: u32, batch: u32) -> Stream {
+    Stream { batch, submissions: 100, ..Stream::of(op, size) }
+}
+
+/// So many kept in flight, long enough that begin and end do not matter.
+#[must_use]
+pub fn in_flight(op: Opcode, size: u32, depth: u32, batch: u32) -> Stream {
+    let submissions = (2000 / u64::from(batch.max(1))).max(10 * u64::from(depth));
+    Stream { depth, batch, submissions, ..Stream::of(op, size) }
+}
+
+/// The same by a core itself.
+#[must_use]
+pub fn by_core(op: Opcode, size: u32) -> Stream {
+    Stream { by: By::Cpu, submissions: 100, ..Stream::of(op, size) }
+}
+
+/// A stream through that queue of a device.
+#[must_use]
+pub fn through(device: u16, wq: usize, mode: WqMode, stream: Stream) -> Stream {
+    Stream { by: By::Device(Lane { device, wq, shared: mode == WqMode::Shared }), ..stream }
+}
+
+/// One thread that does that.
+#[must_use]
+pub fn alone(scenario: Scenario, stream: Stream) -> Scenario {
+    threads(scenario, 1, stream)
+}
+
+/// So many threads that do that, each the same.
+#[must_use]
+pub fn threads(scenario: Scenario, threads: u32, stream: Stream) -> Scenario {
+    scenario.with(stream.op.name(), threads, What::Stream(stream))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_abi::Opcode;
-    use telpher_sim::{By, Lane, Stream, What};
 
     #[test]
     fn each_device_has_its_own_path() {
         let rate = |devices: u16| {
             let mut scenario = asplos(devices.into(), WqMode::Dedicated, 1);
             for device in 0..devices {
-                let by = By::Device(Lane { device, wq: 0, shared: false });
-                let copies = Stream { by, depth: 32, ..Stream::of(Opcode::MemoryMove, 65536) };
-                scenario = scenario.with("copies", 1, What::Stream(copies));
+                let copies = in_flight(Opcode::MemoryMove, 65536, 32, 1);
+                scenario = alone(scenario, through(device, 0, WqMode::Dedicated, copies));
             }
             scenario.simulate().unwrap().loads.iter().map(|load| load.gigabytes_per_second()).sum::<f64>()
         };

@@ -1,0 +1,290 @@
+//! What was published: claims by document, raw series; numbers as printed, each with where it stands.
+
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+/// What a claim is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Use {
+    /// A parameter was set by it: it proves nothing.
+    Calibrate,
+    /// Held out: nothing was set by it.
+    Validate,
+    /// How something was measured.
+    Setup,
+    /// About something else.
+    Context,
+}
+
+/// What a claim is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum About {
+    /// The device itself: throughput, latency, scaling, waiting for it.
+    Device,
+    /// Cores and caches beside it.
+    Host,
+    /// A program that uses it.
+    Application,
+}
+
+/// How a claim can be checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A number was printed.
+    Number,
+    /// A size at which one thing begins to be better than another.
+    Crossover,
+    /// An order or a form; no number was printed.
+    Shape,
+}
+
+/// What was printed.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// No number.
+    #[default]
+    None,
+    /// One.
+    One(f64),
+    /// Several, or a range.
+    Many(Vec<f64>),
+}
+
+/// One sentence of a document that a simulation can be held against.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Its name: a letter for the document, a number.
+    pub id: String,
+    /// Short name of the document.
+    #[serde(skip)]
+    pub document: String,
+    /// Where it stands there.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// What it says, in our words.
+    pub says: String,
+    /// What it is about.
+    pub about: About,
+    /// What it is used for.
+    #[serde(rename = "use")]
+    pub usage: Use,
+    /// How it can be checked.
+    pub kind: Kind,
+    /// How the number is meant: `about`, `above`, `up to` …; nothing where it is meant as it stands.
+    #[serde(default)]
+    pub relation: String,
+    /// The number.
+    #[serde(default)]
+    pub value: Value,
+    /// Of what.
+    #[serde(default)]
+    pub unit: String,
+    /// Bounds within which a simulated number holds, if they are not the number ± tolerance.
+    pub accept: Option<(f64, f64)>,
+    /// That tolerance in per cent.
+    #[serde(default = "ten")]
+    pub tolerance: f64,
+    /// What an experiment compares.
+    #[serde(default)]
+    pub check: String,
+    /// The number was computed from printed ones.
+    #[serde(default)]
+    pub derived: bool,
+    /// What else is to be known.
+    #[serde(default)]
+    pub notes: String,
+}
+
+fn ten() -> f64 {
+    10.0
+}
+
+impl Claim {
+    /// Bounds within which a simulated number holds.
+    #[must_use]
+    pub fn bounds(&self) -> (f64, f64) {
+        if let Some(bounds) = self.accept {
+            return bounds;
+        }
+        let (least, most) = match &self.value {
+            Value::None => return (f64::NEG_INFINITY, f64::INFINITY),
+            Value::One(value) => (*value, *value),
+            Value::Many(values) => {
+                (values.iter().copied().fold(f64::INFINITY, f64::min), values.iter().copied().fold(0.0, f64::max))
+            }
+        };
+        let part = self.tolerance / 100.0;
+        match self.relation.as_str() {
+            "above" | "at least" => (least, f64::INFINITY),
+            "below" | "far below" => (0.0, most),
+            _ => (least * (1.0 - part), most * (1.0 + part)),
+        }
+    }
+
+    /// How far a simulated number is from what was printed, as a share of that; `None` where only a bound or no number was printed.
+    /// Inside a printed range it is 0.
+    #[must_use]
+    pub fn deviation(&self, simulated: f64) -> Option<f64> {
+        if matches!(self.relation.as_str(), "above" | "at least" | "below" | "far below" | "just above") {
+            return None;
+        }
+        match &self.value {
+            Value::One(value) if *value != 0.0 => Some(simulated / value - 1.0),
+            Value::Many(values) if values.len() == 2 => {
+                Some(if simulated < values[0] {
+                    simulated / values[0] - 1.0
+                } else if simulated > values[1] {
+                    simulated / values[1] - 1.0
+                } else {
+                    0.0
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Who does the operations of a series.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// A device.
+    Device,
+    /// A core.
+    Cpu,
+}
+
+/// Raw numbers by size.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// Its name.
+    pub id: String,
+    /// How it was measured.
+    pub says: String,
+    /// Who does it.
+    pub by: By,
+    /// What it is used for.
+    #[serde(rename = "use")]
+    pub usage: Use,
+    /// Engines of the device.
+    pub engines: u32,
+    /// Operation, as the specification names it.
+    pub op: String,
+    /// Bytes of an operation.
+    pub size: Vec<u32>,
+    /// Microseconds of one, rounded to hundredths.
+    #[serde(default)]
+    pub time_us: Vec<f64>,
+    /// MiB a second.
+    pub mib_per_s: Vec<f64>,
+    /// The same of a core, where it was measured beside.
+    #[serde(default)]
+    pub cpu_mib_per_s: Vec<f64>,
+    /// The same of the device where the library's optimisations were on.
+    #[serde(default)]
+    pub optimised_mib_per_s: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(rename = "document")]
+    _title: String,
+    #[serde(default)]
+    short: String,
+    #[serde(default)]
+    claim: Vec<Claim>,
+    #[serde(default)]
+    series: Vec<Series>,
+}
+
+const DOCUMENTS: [&str; 6] = [
+    include_str!("../data/kuper.toml"),
+    include_str!("../data/thesis.toml"),
+    include_str!("../data/vhost.toml"),
+    include_str!("../data/migration.toml"),
+    include_str!("../data/abstract.toml"),
+    include_str!("../data/lightdsa.toml"),
+];
+
+static ALL: LazyLock<(Vec<Claim>, Vec<Series>)> = LazyLock::new(|| {
+    let mut all = (Vec::new(), Vec::new());
+    for text in DOCUMENTS {
+        let document: Document = toml::from_str(text).expect("built in, and read by a test");
+        let short = document.short;
+        all.0.extend(document.claim.into_iter().map(|claim| Claim { document: short.clone(), ..claim }));
+        all.1.extend(document.series);
+    }
+    all
+});
+
+/// All claims, by document and number.
+#[must_use]
+pub fn claims() -> &'static [Claim] {
+    &ALL.0
+}
+
+/// All raw series.
+#[must_use]
+pub fn series() -> &'static [Series] {
+    &ALL.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_claim_is_there_once_and_says_where_it_stands() {
+        let ids: BTreeSet<&str> = claims().iter().map(|claim| claim.id.as_str()).collect();
+        assert_eq!((claims().len(), ids.len()), (167, 167));
+        for claim in claims() {
+            assert!(!claim.place.is_empty() && !claim.document.is_empty() && claim.says.len() > 8, "{}", claim.id);
+            let (least, most) = claim.bounds();
+            assert!(least <= most, "{}: {least} to {most}", claim.id);
+        }
+    }
+
+    #[test]
+    fn what_can_be_checked_says_what_is_compared() {
+        for claim in claims().iter().filter(|claim| matches!(claim.usage, Use::Calibrate | Use::Validate)) {
+            match claim.kind {
+                Kind::Shape => assert!(!claim.check.is_empty(), "{}", claim.id),
+                Kind::Number | Kind::Crossover => assert_ne!(claim.value, Value::None, "{}", claim.id),
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_holds_within_its_tolerance_and_a_bound_beyond_it() {
+        let claim = |text: &str| -> Claim {
+            let rest = "id = 'X'\nwhere = 'x'\nsays = 'x'\nabout = 'device'\nuse = 'validate'\nkind = 'number'\n";
+            toml::from_str(&format!("{rest}{text}")).unwrap()
+        };
+        assert_eq!(claim("value = 100").bounds(), (90.0, 110.00000000000001));
+        assert_eq!(claim("value = 100\ntolerance = 5").bounds().0, 95.0);
+        assert_eq!(claim("value = 8\nrelation = 'above'").bounds(), (8.0, f64::INFINITY));
+        assert_eq!(claim("value = [4, 8]\naccept = [4, 8]").bounds(), (4.0, 8.0));
+        assert_eq!(claim("value = 100").deviation(103.0).map(|part| (part * 1e3).round()), Some(30.0));
+        assert_eq!(claim("value = [4, 8]").deviation(6.0), Some(0.0));
+        assert_eq!(claim("value = 8\nrelation = 'above'").deviation(9.0), None);
+    }
+
+    #[test]
+    fn every_series_has_a_number_for_every_size() {
+        assert_eq!(series().len(), 21);
+        for series in series() {
+            assert_eq!(series.size.len(), series.mib_per_s.len(), "{}", series.id);
+            for others in [&series.time_us, &series.cpu_mib_per_s, &series.optimised_mib_per_s] {
+                assert!(others.is_empty() || others.len() == series.size.len(), "{}", series.id);
+            }
+        }
+    }
+}
