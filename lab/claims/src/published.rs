@@ -135,15 +135,13 @@ impl Claim {
         }
         match &self.value {
             Value::One(value) if *value != 0.0 => Some(simulated / value - 1.0),
-            Value::Many(values) if values.len() == 2 => {
-                Some(if simulated < values[0] {
-                    simulated / values[0] - 1.0
-                } else if simulated > values[1] {
-                    simulated / values[1] - 1.0
-                } else {
-                    0.0
-                })
-            }
+            Value::Many(values) if values.len() == 2 => Some(if simulated < values[0] {
+                simulated / values[0] - 1.0
+            } else if simulated > values[1] {
+                simulated / values[1] - 1.0
+            } else {
+                0.0
+            }),
             _ => None,
         }
     }

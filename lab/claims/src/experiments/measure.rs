@@ -1,0 +1,123 @@
+//! What experiments measure: rates, times, sizes at which two curves cross.
+
+use crate::lab::Lab;
+use crate::setups::{alone, by_core};
+use telpher_abi::Opcode;
+use telpher_sim::{Place, Scenario, ScenarioError, Stream};
+
+/// Sizes that double, from 64 bytes to a mebibyte.
+pub const SIZES: [u32; 15] =
+    [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576];
+
+/// Gigabytes a second of all loads together.
+///
+/// # Errors
+/// What the machine has not, or a device refuses.
+pub fn gigabytes(lab: &Lab, scenario: &Scenario) -> Result<f64, ScenarioError> {
+    Ok(lab.run(scenario)?.loads.iter().map(|load| load.gigabytes_per_second()).sum())
+}
+
+/// Nanoseconds from a submission's begin to its end being seen, without preparing: as Kuper et al. time the device (§4.1, §4.2).
+///
+/// # Errors
+/// What the machine has not, or a device refuses.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub fn submit_and_wait(lab: &Lab, scenario: &Scenario) -> Result<f64, ScenarioError> {
+    let outcome = lab.run(scenario)?;
+    let timeline = &outcome.loads[0].timeline;
+    Ok(timeline.latency().since(timeline.prepare).as_nanos_f64() / timeline.completed.max(1) as f64)
+}
+
+/// Gigabytes a second of operations one after the other, without preparing them.
+///
+/// # Errors
+/// What the machine has not, or a device refuses.
+pub fn one_by_one_gigabytes(lab: &Lab, setup: Scenario, stream: Stream) -> Result<f64, ScenarioError> {
+    let nanos = submit_and_wait(lab, &alone(setup, stream))?;
+    Ok(f64::from(stream.size) * f64::from(stream.batch.max(1)) / nanos)
+}
+
+/// Nanoseconds of one operation by a core, each on its own, from and to such places.
+///
+/// # Errors
+/// What the machine has not.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub fn core_alone(
+    lab: &Lab,
+    setup: Scenario,
+    op: Opcode,
+    size: u32,
+    src: Place,
+    dst: Place,
+) -> Result<f64, ScenarioError> {
+    let outcome = lab.run(&alone(setup, Stream { src, dst, ..by_core(op, size) }))?;
+    Ok(outcome.took.as_nanos_f64() / outcome.loads[0].operations.max(1) as f64)
+}
+
+/// The size from which `gain` is 1 or more: the first of `sizes` where it is, and logarithmically between it and the one before.
+/// Infinite where it never is; the first of `sizes` where it always is.
+///
+/// # Errors
+/// What `gain` meets.
+pub fn crossover(sizes: &[u32], mut gain: impl FnMut(u32) -> Result<f64, ScenarioError>) -> Result<f64, ScenarioError> {
+    let mut before: Option<(f64, f64)> = None;
+    for &size in sizes {
+        let here = (f64::from(size), gain(size)?);
+        if here.1 >= 1.0 {
+            return Ok(match before {
+                None => here.0,
+                Some((size, gain)) => {
+                    let part = -gain.ln() / (here.1.ln() - gain.ln());
+                    (size.ln() + part * (here.0.ln() - size.ln())).exp()
+                }
+            });
+        }
+        before = Some(here);
+    }
+    Ok(f64::INFINITY)
+}
+
+/// Whether no value is lower than the one before it by more than `slack` (a share).
+#[must_use]
+pub fn never_falls(values: &[f64], slack: f64) -> bool {
+    values.windows(2).all(|pair| pair[1] >= pair[0] * (1.0 - slack))
+}
+
+/// Values for people: `0.91 · 1.20 · 1.33`.
+#[must_use]
+pub fn listed(values: &[f64]) -> String {
+    values.iter().map(|value| three(*value)).collect::<Vec<_>>().join(" · ")
+}
+
+/// Three digits.
+#[must_use]
+pub fn three(value: f64) -> String {
+    match value.abs() {
+        v if !v.is_finite() => "never".into(),
+        v if v >= 99.95 => format!("{value:.0}"),
+        v if v >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crossover_lies_logarithmically_between_two_sizes() {
+        let gains = |gains: [f64; 3]| {
+            let mut gains = gains.into_iter();
+            crossover(&[1024, 2048, 4096], |_| Ok(gains.next().unwrap())).unwrap()
+        };
+        assert!((gains([0.25, 0.5, 2.0]) - 2896.3).abs() < 0.1);
+        assert_eq!(gains([1.0, 2.0, 3.0]), 1024.0);
+        assert_eq!(gains([0.1, 0.2, 0.3]), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_fall_is_one_beyond_the_slack() {
+        assert!(never_falls(&[1.0, 0.995, 2.0], 0.01));
+        assert!(!never_falls(&[1.0, 0.98, 2.0], 0.01));
+    }
+}
