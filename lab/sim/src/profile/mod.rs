@@ -59,7 +59,13 @@ pub enum ProfileError {
 }
 
 /// Profiles that come with telpher: name and text.
-pub const BUILT_IN: &[(&str, &str)] = &[("spr-asplos", include_str!("../../profiles/spr-asplos.toml"))];
+pub const BUILT_IN: &[(&str, &str)] = &[
+    ("spr-asplos", include_str!("../../profiles/spr-asplos.toml")),
+    ("xeon-max-9468", include_str!("../../profiles/xeon-max-9468.toml")),
+    ("xeon-8471n", include_str!("../../profiles/xeon-8471n.toml")),
+    ("gold-6430", include_str!("../../profiles/gold-6430.toml")),
+    ("ice-lake-cbdma", include_str!("../../profiles/ice-lake-cbdma.toml")),
+];
 
 /// What a profile of one's own begins with: a file that is one, with a word about each parameter.
 pub const TEMPLATE: &str = include_str!("../../profiles/template.toml");
