@@ -4,6 +4,7 @@
 
 mod asplos_device;
 pub mod measure;
+pub mod series;
 
 use crate::lab::Lab;
 use telpher_sim::ScenarioError;

@@ -1,0 +1,112 @@
+//! The raw series of LightDSA, point by point.
+
+use crate::lab::Lab;
+use crate::published::{By as Who, Series, Use};
+use crate::setups::{alone, asplos, one_by_one};
+use telpher_abi::Opcode;
+use telpher_device::WqMode;
+use telpher_sim::{By, Library, Place, Scenario, ScenarioError, Stream};
+
+/// A size, and what is known of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    /// Bytes of an operation.
+    pub size: u32,
+    /// MiB a second as published.
+    pub published: f64,
+    /// As simulated.
+    pub simulated: f64,
+}
+
+impl Point {
+    /// How far it is off, as a share of what was published.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        self.simulated / self.published - 1.0
+    }
+}
+
+/// A series and what the simulation gives for it.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The series.
+    pub series: &'static Series,
+    /// By size.
+    pub points: Vec<Point>,
+}
+
+impl Comparison {
+    /// Mean absolute deviation.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        mean(self.points.iter())
+    }
+
+    /// The point that is farthest off.
+    #[must_use]
+    pub fn worst(&self) -> Option<&Point> {
+        self.points.iter().max_by(|a, b| a.deviation().abs().total_cmp(&b.deviation().abs()))
+    }
+
+    /// Held out, and a device's.
+    #[must_use]
+    pub fn is_held_out_device(&self) -> bool {
+        self.series.usage == Use::Validate && self.series.by == Who::Device
+    }
+}
+
+/// Mean absolute deviation of some points.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub fn mean<'a>(points: impl Iterator<Item = &'a Point>) -> f64 {
+    let (count, sum) = points.fold((0usize, 0.0), |(count, sum), point| (count + 1, sum + point.deviation().abs()));
+    if count == 0 { 0.0 } else { sum / count as f64 }
+}
+
+/// Simulates every point of a series.
+///
+/// # Errors
+/// What the machine has not, or a device refuses.
+pub fn compare(lab: &Lab, series: &'static Series) -> Result<Comparison, ScenarioError> {
+    let mut points = Vec::new();
+    for (size, published) in series.size.iter().zip(&series.mib_per_s) {
+        let simulated = mebibytes(lab, series, *size)?;
+        points.push(Point { size: *size, published: *published, simulated });
+    }
+    Ok(Comparison { series, points })
+}
+
+/// The artifact walks over so many bytes.
+const WALK: u64 = 4 << 30;
+
+fn mebibytes(lab: &Lab, series: &Series, size: u32) -> Result<f64, ScenarioError> {
+    let outcome = lab.run(&scenario(series, size))?;
+    Ok(outcome.loads[0].gigabytes_per_second() * 1e9 / 1_048_576.0)
+}
+
+fn operation(series: &Series) -> Opcode {
+    Opcode::ALL.iter().copied().find(|op| op.name() == series.op).unwrap_or(Opcode::MemoryMove)
+}
+
+/// What was measured for one size, as a scenario.
+#[must_use]
+pub fn scenario(series: &Series, size: u32) -> Scenario {
+    // The library builds each descriptor.
+    let one = Stream { by: By::SHARED, library: Library::Lean, ..one_by_one(operation(series), size, 1) };
+    // id = lightdsa.ENGINES.HOW.…
+    let how = series.id.split('.').nth(2).unwrap_or("");
+    let far = Place { footprint: WALK, ..Place::on(0) };
+    let stream = match (series.by, how) {
+        (Who::Cpu, _) => Stream { by: By::Cpu, src: far, dst: far, submissions: 400, ..one },
+        (Who::Device, "single") => one,
+        (Who::Device, "sg64") => Stream { depth: 128, submissions: 3000, ..one },
+        (Who::Device, "batch") => Stream { depth: 20, batch: 32, submissions: 300, ..one },
+        (Who::Device, "copy") => {
+            // Buffers at any address, results read back, no wish kept.
+            let askew = Place { skew: 8, ..far };
+            Stream { src: askew, dst: askew, depth: 80, batch: 32, submissions: 300, ..one }
+        }
+        (Who::Device, _) => Stream { src: far, dst: far, depth: 80, batch: 32, submissions: 600, ..one },
+    };
+    alone(asplos(1, WqMode::Shared, series.engines.max(1)), stream)
+}
