@@ -6,6 +6,7 @@
 //!      ──► doctor ──► record, patient, checks
 //!      ──► list
 //!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
+//!      ──► sim ──► telpher-sim, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //! ```
 //!
@@ -19,6 +20,7 @@ mod ffi;
 mod list;
 mod report;
 mod run;
+mod sim;
 mod trace;
 mod tune;
 
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
             return doctor::run(&args).unwrap_or_else(|error| fail(&told(&error)));
         }
         args::Command::List(list) => list::run(&list).map_err(Into::into),
+        args::Command::Sim(args) => sim::run(&args).map_err(Into::into),
         args::Command::Tune(args) => tune::run(&args).map_err(Into::into),
         args::Command::Trace(args) => trace::run(&args).map_err(Into::into),
         args::Command::Run(args) => {

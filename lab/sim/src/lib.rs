@@ -28,9 +28,10 @@ pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use ps::Ps;
 pub use scenario::{
-    Bottleneck, Cycles, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What,
+    Bottleneck, Cycles, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What,
+    lanes,
 };
-pub use work::{By, Lane, Library, Stream, Through, Wait};
+pub use work::{By, Lane, Library, Named, Stream, Through, Wait};
 pub use world::{Barrier, Core, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World};
 
 /// The README's example runs as a test.

@@ -1,7 +1,43 @@
 //! What is asked of a machine: threads that submit operations, and how.
 
-use crate::places::Place;
+use crate::places::{Lines, Place};
 use telpher_abi::Opcode;
+
+/// Something with a few values, each with the name that options and files call it.
+pub trait Named: Copy + PartialEq + 'static {
+    /// Names and values.
+    const NAMES: &'static [(&'static str, Self)];
+
+    /// The value of a name.
+    #[must_use]
+    fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    /// Its name.
+    #[must_use]
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Named for Wait {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("poll", Wait::Poll), ("umwait", Wait::Umwait), ("interrupt", Wait::Interrupt), ("sleep", Wait::Sleep)];
+}
+
+impl Named for Library {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("raw", Library::Raw), ("lean", Library::Lean), ("dml", Library::Dml), ("kernel", Library::Kernel)];
+}
+
+impl Named for Through {
+    const NAMES: &'static [(&'static str, Self)] = &[("portal", Through::Portal), ("write", Through::Write)];
+}
+
+impl Named for Lines {
+    const NAMES: &'static [(&'static str, Self)] = &[("memory", Lines::Memory), ("cache", Lines::Llc)];
+}
 
 /// How a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -5,6 +5,7 @@ mod doctor;
 mod error;
 pub(crate) mod operation;
 mod run;
+mod sim;
 mod trace;
 mod tune;
 pub(crate) mod values;
@@ -15,6 +16,7 @@ pub(crate) use bench::{
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
+pub(crate) use sim::{Sim, SimKind, SimRun};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
 pub(crate) use tune::Tune;
 
@@ -37,6 +39,7 @@ Examples:
   telpher bench ops                     compare each operation with glibc and ISA-L on this machine
   telpher list --format json            what devices there are, in accel-config's JSON shape
   telpher doctor                        why a real device does not come up, or is slow, and what to do
+  telpher sim run --size 64..1m         what DSA hardware would give, in simulated time
   telpher run --hardware spr-1 -- ./my-program      any DSA program, unmodified, on the model"
 )]
 pub(crate) struct Cli {
@@ -50,6 +53,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     List(List),
     Run(Box<Run>),
+    Sim(Sim),
     Trace(Box<Trace>),
     Tune(Box<Tune>),
 }

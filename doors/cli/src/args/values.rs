@@ -1,6 +1,7 @@
 //! What a user may write for sizes, counts, operations and places, and the one sentence said when it is something else.
 
 use std::str::FromStr;
+use telpher_sim::Named;
 
 /// Why a value was not understood: one sentence that says what is accepted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -93,6 +94,26 @@ impl FromStr for Counts {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let list = parse_list(text, |t| parse_count(t, "count", 1024))?;
         Ok(Counts(list.into_iter().map(|n| u32::try_from(n).expect("checked against 1024")).collect()))
+    }
+}
+
+/// A number of operations, up to a hundred million.
+pub(crate) fn parse_many(text: &str) -> Result<u64, ValueError> {
+    parse_count(text, "count", 100_000_000)
+}
+
+/// One of a few things that have names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Choice<T>(pub(crate) T);
+
+impl<T: Named> FromStr for Choice<T> {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let named = T::NAMES.iter().find(|(name, _)| *name == text);
+        named.map(|(_, value)| Choice(*value)).ok_or_else(|| {
+            let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
+            ValueError(format!("'{text}' is none of {}", names.join(", ")))
+        })
     }
 }
 

@@ -72,7 +72,7 @@ impl Machine {
 }
 
 /// The command as one would type it, with the program's bare name.
-fn command(words: impl Iterator<Item = String>) -> String {
+pub(crate) fn command(words: impl Iterator<Item = String>) -> String {
     let quoted = words.enumerate().map(|(i, word)| match word.rsplit('/').next() {
         Some(name) if i == 0 => name.to_owned(),
         _ if word.contains(|c: char| c.is_whitespace() || "'\"$*;&|<>()".contains(c)) => {
@@ -116,7 +116,7 @@ fn parse_nodes(list: &str) -> Vec<u32> {
 }
 
 /// `YYYY-MM-DD HH:MM` in UTC.
-fn date(now: SystemTime) -> String {
+pub(crate) fn date(now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
     // Howard Hinnant's civil_from_days for days since 1970, never negative here; the year begins in March.

@@ -22,13 +22,12 @@ pub(crate) mod run;
 pub(crate) mod sweep;
 mod work;
 
-use crate::args::{Bench, BenchKind, Format, Output};
+use crate::args::{Bench, BenchKind};
 use crate::report;
+use crate::report::deliver::{DeliverError, deliver, writable};
 use machine::Machine;
 use measure::Implausible;
-use serde::Serialize;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
 
 /// Why a bench ended without results.
 #[derive(Debug, thiserror::Error)]
@@ -141,14 +140,9 @@ pub(crate) enum BenchError {
     /// What was asked for does not exist here.
     #[error("{0}")]
     NotHere(String),
-    /// The report could not be written.
-    #[error("cannot write the report to {}; name another file with --html, or use --no-html", path.display())]
-    Html {
-        /// Where to.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The result did not arrive.
+    #[error(transparent)]
+    Deliver(#[from] DeliverError),
     /// Standard output is gone.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -162,32 +156,32 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             writable(&args.sweep.output, SWEEP_HTML)?;
             let result = sweep::run(&args.sweep, machine)?;
             let (text, csv) = (|| report::sweep::text(&result), || report::sweep::csv(&result));
-            deliver(&args.sweep.output, SWEEP_HTML, &result, text, csv, || report::sweep::html(&result))
+            Ok(deliver(&args.sweep.output, SWEEP_HTML, &result, text, csv, || report::sweep::html(&result))?)
         }
         Some(BenchKind::Ops(ops)) => {
             writable(&ops.output, OPS_HTML)?;
             let result = ops::run(ops, machine)?;
             let (text, csv) = (|| report::ops::text(&result), || report::ops::csv(&result));
-            deliver(&ops.output, OPS_HTML, &result, text, csv, || report::ops::html(&result))
+            Ok(deliver(&ops.output, OPS_HTML, &result, text, csv, || report::ops::html(&result))?)
         }
         Some(BenchKind::Pollution(pollution)) => {
             writable(&pollution.output, POLLUTION_HTML)?;
             let result = pollution::run(pollution, machine)?;
             let (text, csv) = (|| report::pollution::text(&result), || report::pollution::csv(&result));
-            deliver(&pollution.output, POLLUTION_HTML, &result, text, csv, || report::pollution::html(&result))
+            Ok(deliver(&pollution.output, POLLUTION_HTML, &result, text, csv, || report::pollution::html(&result))?)
         }
         Some(BenchKind::Mover(mover)) => {
             writable(&mover.output, MOVER_HTML)?;
             let result = mover::run(mover, machine)?;
             let (text, csv) = (|| report::mover::text(&result), || report::mover::csv(&result));
-            deliver(&mover.output, MOVER_HTML, &result, text, csv, || report::mover::html(&result))
+            Ok(deliver(&mover.output, MOVER_HTML, &result, text, csv, || report::mover::html(&result))?)
         }
         Some(BenchKind::Run(run)) if run.program => run::program::obey().map_err(BenchError::Output),
         Some(BenchKind::Run(run)) => {
             writable(&run.output, RUN_HTML)?;
             let result = run::run(run, machine)?;
             let (text, csv) = (|| report::run::text(&result), || report::run::csv(&result));
-            deliver(&run.output, RUN_HTML, &result, text, csv, || report::run::html(&result))
+            Ok(deliver(&run.output, RUN_HTML, &result, text, csv, || report::run::html(&result))?)
         }
     }
 }
@@ -197,44 +191,3 @@ const OPS_HTML: &str = "telpher-bench-ops.html";
 const POLLUTION_HTML: &str = "telpher-bench-pollution.html";
 const MOVER_HTML: &str = "telpher-bench-mover.html";
 const RUN_HTML: &str = "telpher-bench-run.html";
-
-/// Where the report goes, if there is to be one.
-fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
-    (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
-}
-
-/// Finds out before measuring whether the report can be written afterwards.
-fn writable(output: &Output, default: &str) -> Result<(), BenchError> {
-    let Some(path) = report_path(output, default) else { return Ok(()) };
-    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    opened.map(drop).map_err(|source| BenchError::Html { path: path.into(), source })
-}
-
-/// Prints the result in the format asked for and writes the report.
-fn deliver<T: Serialize>(
-    output: &Output,
-    default: &str,
-    result: &T,
-    text: impl FnOnce() -> String,
-    csv: impl FnOnce() -> String,
-    html: impl FnOnce() -> String,
-) -> Result<(), BenchError> {
-    let mut printed = match output.format {
-        Format::Table => text(),
-        Format::Csv => csv(),
-        Format::Json => serde_json::to_string_pretty(result).expect("results are plain data with string keys"),
-    };
-    if !printed.ends_with('\n') {
-        printed.push('\n');
-    }
-    match io::stdout().lock().write_all(printed.as_bytes()) {
-        // Whoever reads the head of a table may leave.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        other => other.map_err(BenchError::Output)?,
-    }
-    if let Some(path) = report_path(output, default) {
-        std::fs::write(path, html()).map_err(|source| BenchError::Html { path: path.into(), source })?;
-        eprintln!("Report: {}", path.display());
-    }
-    Ok(())
-}

@@ -29,6 +29,11 @@ pub(crate) struct Page {
 impl Page {
     /// Head, title, an opening paragraph and the machine.
     pub(crate) fn new(title: &str, opening: &str, machine: &Machine, remarks: &[String]) -> Self {
+        Page::with_facts(title, opening, &facts(machine), remarks)
+    }
+
+    /// Head, title, an opening paragraph and what a reader must know first.
+    pub(crate) fn with_facts(title: &str, opening: &str, facts: &[(&str, String)], remarks: &[String]) -> Self {
         let mut page = Page { html: String::new() };
         let _ = write!(
             page.html,
@@ -42,28 +47,12 @@ impl Page {
         for remark in remarks {
             let _ = writeln!(page.html, "<p class=\"remark\">{}</p>", escape(remark));
         }
-        page.machine(machine);
-        page
-    }
-
-    fn machine(&mut self, m: &Machine) {
-        let cache = |bytes: Option<u64>| bytes.map_or("not told".into(), units::size);
-        let place = if m.virtual_machine { ", virtual machine" } else { "" };
-        let facts = [
-            ("Processor", format!("{}{place}", m.cpu)),
-            ("Cores used", format!("{} (numbers {})", m.cores.len(), listed(&m.cores))),
-            ("Cache", format!("L2 {} a core, last level {}", cache(m.l2_bytes), cache(m.llc_bytes))),
-            ("NUMA nodes", listed(&m.nodes)),
-            ("Kernel", m.kernel.clone()),
-            ("Date", m.date.clone()),
-            ("Command", m.command.clone()),
-            ("Version", format!("telpher {}", m.version)),
-        ];
-        self.html.push_str("<dl class=\"machine\">\n");
+        page.html.push_str("<dl class=\"machine\">\n");
         for (name, value) in facts {
-            let _ = writeln!(self.html, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value));
+            let _ = writeln!(page.html, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
         }
-        self.html.push_str("</dl>\n");
+        page.html.push_str("</dl>\n");
+        page
     }
 
     /// A heading and the paragraph that says what is shown and how it was measured.
@@ -139,6 +128,22 @@ impl Page {
         self.html.push_str("</main>\n</body>\n</html>\n");
         self.html
     }
+}
+
+/// What stands above a measurement.
+fn facts(m: &Machine) -> [(&'static str, String); 8] {
+    let cache = |bytes: Option<u64>| bytes.map_or("not told".into(), units::size);
+    let place = if m.virtual_machine { ", virtual machine" } else { "" };
+    [
+        ("Processor", format!("{}{place}", m.cpu)),
+        ("Cores used", format!("{} (numbers {})", m.cores.len(), listed(&m.cores))),
+        ("Cache", format!("L2 {} a core, last level {}", cache(m.l2_bytes), cache(m.llc_bytes))),
+        ("NUMA nodes", listed(&m.nodes)),
+        ("Kernel", m.kernel.clone()),
+        ("Date", m.date.clone()),
+        ("Command", m.command.clone()),
+        ("Version", format!("telpher {}", m.version)),
+    ]
 }
 
 /// `0, 1, 2`.

@@ -1,12 +1,14 @@
 //! Results as tables, JSON, CSV and one HTML page.
 
 pub(crate) mod chart;
+pub(crate) mod deliver;
 pub(crate) mod html;
 pub(crate) mod mover;
 pub(crate) mod ops;
 pub(crate) mod pollution;
 mod rows;
 pub(crate) mod run;
+pub(crate) mod sim;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod units;

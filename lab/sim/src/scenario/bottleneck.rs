@@ -5,8 +5,9 @@
 
 use super::{Outcome, Scenario};
 use crate::machine::Machine;
-use crate::work::{By, Lane, Stream};
+use crate::work::{Lane, Stream};
 use crate::world::{Resource, Timeline};
+use std::collections::BTreeSet;
 use std::fmt;
 use telpher_device::Config;
 
@@ -78,19 +79,25 @@ fn number(name: &str) -> Option<usize> {
     name.rsplit('.').next()?.parse().ok()
 }
 
-/// Engines behind a queue.
-fn engines(config: &Config, wq: usize) -> Vec<usize> {
-    let has = |group: &&telpher_device::GroupConfig| {
-        group.grouped_workqueues.iter().any(|other| number(&other.dev) == Some(wq))
-    };
-    let group = config.groups.iter().find(has);
-    group.into_iter().flat_map(|group| &group.grouped_engines).filter_map(|engine| number(&engine.dev)).collect()
+/// Engines behind some queues, as device and number.
+fn engines(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<(usize, usize)> {
+    let mut behind = BTreeSet::new();
+    for lane in lanes {
+        let device = usize::from(lane.device);
+        for group in scenario.devices.get(device).into_iter().flat_map(|config| &config.groups) {
+            if group.grouped_workqueues.iter().any(|wq| number(&wq.dev) == Some(lane.wq)) {
+                behind.extend(group.grouped_engines.iter().filter_map(|engine| Some((device, number(&engine.dev)?))));
+            }
+        }
+    }
+    behind
 }
 
 /// What holds up a load of a scenario.
 pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Bottleneck {
+    let lanes = scenario.loads[number].queues();
     let mut busiest = Bottleneck { limit: Limit::Latency, what: String::new(), share: 0.0, help: String::new() };
-    for found in candidates(scenario, outcome, number, stream) {
+    for found in candidates(scenario, outcome, number, stream, &lanes) {
         if found.share > busiest.share + CLEARLY {
             busiest = found;
         }
@@ -98,11 +105,17 @@ pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: 
     if busiest.share >= BUSY {
         return busiest;
     }
-    waiting(scenario, &outcome.loads[number].timeline, stream)
+    waiting(scenario, &outcome.loads[number].timeline, stream, &lanes)
 }
 
 /// Everything that the load uses, pipes first.
-fn candidates(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Vec<Bottleneck> {
+fn candidates(
+    scenario: &Scenario,
+    outcome: &Outcome,
+    number: usize,
+    stream: &Stream,
+    lanes: &[Lane],
+) -> Vec<Bottleneck> {
     let machine = &scenario.machine;
     let pipe = |limit: Limit, what: Resource, help: &str| Bottleneck {
         limit,
@@ -116,65 +129,80 @@ fn candidates(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &St
         pipe(Limit::Memory, Resource::NodeWrites(stream.dst.node), nearer),
     ];
     for socket in 0..=machine.nodes.iter().map(|node| node.socket).max().unwrap_or(0) {
-        if crosses(machine, stream, socket) {
+        if crosses(machine, stream, lanes, socket) {
             let help = "buffers on the device's socket, or a device on theirs, would help";
             found.push(pipe(Limit::Link, Resource::Link(socket), help));
         }
     }
     let timeline = &outcome.loads[number].timeline;
     let cores = outcome.share(Resource::Cores(number));
-    let By::Device(lane) = stream.by else {
+    if lanes.is_empty() {
         let help = "more threads would help, or a device".to_owned();
         found.push(Bottleneck { limit: Limit::Cpu, what: "the core that does the work".into(), share: cores, help });
         return found;
-    };
-    let device = usize::from(lane.device);
-    let more = if scenario.devices.len() < machine.devices.len() {
-        "that is what one device carries; another device would help"
-    } else {
-        "that is what the device carries, and the machine has no further one"
-    };
-    for what in [Resource::DeviceThrough(device), Resource::DeviceReads(device), Resource::DeviceWrites(device)] {
-        found.push(pipe(Limit::Device, what, more));
     }
-    found.extend(engines_behind(scenario, outcome, lane));
-    found.push(submitting(timeline, lane, stream, cores));
+    let devices: BTreeSet<usize> = lanes.iter().map(|lane| usize::from(lane.device)).collect();
+    let help = if devices.len() < machine.devices.len() {
+        "that is what a device carries; another device would help"
+    } else {
+        "that is what a device carries, and the machine has no further one"
+    };
+    for of in [Resource::DeviceThrough, Resource::DeviceReads, Resource::DeviceWrites] {
+        let share = mean(devices.iter().map(|device| outcome.share(of(*device))));
+        let what = match devices.first() {
+            Some(one) if devices.len() == 1 => of(*one).to_string(),
+            _ => format!("each device's {}", of(0).to_string().trim_end_matches(" of dsa0")),
+        };
+        found.push(Bottleneck { limit: Limit::Device, what, share, help: help.into() });
+    }
+    found.extend(engines_behind(scenario, outcome, lanes));
+    found.push(submitting(timeline, lanes, stream, cores));
     found
 }
 
-/// The engines behind a queue, all together: where one is idle, another is no limit.
-fn engines_behind(scenario: &Scenario, outcome: &Outcome, lane: Lane) -> Vec<Bottleneck> {
-    let device = usize::from(lane.device);
-    let behind = scenario.devices.get(device).map(|config| engines(config, lane.wq)).unwrap_or_default();
-    let count = behind.len().max(1);
-    #[allow(clippy::cast_precision_loss, reason = "a handful")]
-    let mean = |of: fn(usize, usize) -> Resource| {
-        behind.iter().map(|engine| outcome.share(of(device, *engine))).sum::<f64>() / count as f64
+#[allow(clippy::cast_precision_loss, reason = "a handful")]
+fn mean(shares: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = shares.len().max(1);
+    shares.sum::<f64>() / count as f64
+}
+
+/// The engines behind the queues, all together: where one is idle, another is no limit.
+fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[Lane]) -> [Bottleneck; 2] {
+    let behind = engines(scenario, lanes);
+    let named = |part: &str| match behind.first() {
+        Some((device, engine)) if behind.len() == 1 => format!("{part} of engine{device}.{engine}"),
+        _ => format!("{part}s of all {} engines behind the queues", behind.len()),
     };
-    let named = |part: &str| match behind.as_slice() {
-        [one] => format!("{part} of engine{device}.{one}"),
-        _ => format!("{part}s of the {count} engines behind wq{device}.{}", lane.wq),
-    };
-    let most = usize::from(scenario.capabilities.eng_cap.engines());
-    let more = if count < most { "more engines in its group, or larger transfers" } else { "larger transfers" };
-    vec![
+    let devices = behind.iter().map(|(device, _)| device).collect::<BTreeSet<_>>().len();
+    let most = usize::from(scenario.capabilities.eng_cap.engines()) * devices;
+    let more = if behind.len() < most { "more engines in the group, or larger transfers" } else { "larger transfers" };
+    let further = if behind.len() < most { "more engines in the group" } else { "nearer memory" };
+    [
         Bottleneck {
             limit: Limit::FrontEnds,
             what: named("front end"),
-            share: mean(|device, engine| Resource::FrontEnd { device, engine }),
+            share: mean(
+                behind
+                    .iter()
+                    .map(|(device, engine)| outcome.share(Resource::FrontEnd { device: *device, engine: *engine })),
+            ),
             help: format!("{more} would help"),
         },
         Bottleneck {
             limit: Limit::DataPaths,
             what: named("data path"),
-            share: mean(|device, engine| Resource::DataPath { device, engine }),
-            help: if count < most { "more engines in its group would help" } else { "nearer memory would help" }.into(),
+            share: mean(
+                behind
+                    .iter()
+                    .map(|(device, engine)| outcome.share(Resource::DataPath { device: *device, engine: *engine })),
+            ),
+            help: format!("{further} would help"),
         },
     ]
 }
 
-fn submitting(timeline: &Timeline, lane: Lane, stream: &Stream, share: f64) -> Bottleneck {
-    let enqcmd = lane.shared && timeline.submitting > timeline.prepare;
+fn submitting(timeline: &Timeline, lanes: &[Lane], stream: &Stream, share: f64) -> Bottleneck {
+    let enqcmd = lanes.iter().any(|lane| lane.shared) && timeline.submitting > timeline.prepare;
     let batches = if stream.batch > 1 { "larger batches" } else { "batches" };
     let (limit, what, help) = if enqcmd {
         let help = format!("a dedicated queue, {batches} or more threads would help");
@@ -189,25 +217,20 @@ fn submitting(timeline: &Timeline, lane: Lane, stream: &Stream, share: f64) -> B
 }
 
 /// True if bytes of the load leave this socket.
-fn crosses(machine: &Machine, stream: &Stream, socket: usize) -> bool {
+fn crosses(machine: &Machine, stream: &Stream, lanes: &[Lane], socket: usize) -> bool {
     let at = |node: usize| machine.nodes.get(node).map(|node| node.socket);
-    let own = match stream.by {
-        By::Device(lane) => machine.devices.get(usize::from(lane.device)).and_then(|node| at(*node)),
-        By::Cpu => at(stream.core),
-    };
+    let device = lanes.first().and_then(|lane| machine.devices.get(usize::from(lane.device)));
+    let own = at(*device.unwrap_or(&stream.core));
     let here = Some(socket);
     at(stream.src.node) != own && at(stream.src.node) == here || at(stream.dst.node) != own && own == here
 }
 
 /// Nothing is busy: what waits, and what for.
-fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream) -> Bottleneck {
-    let size = match stream.by {
-        By::Cpu => None,
-        By::Device(lane) => {
-            let config = scenario.devices.get(usize::from(lane.device));
-            config.and_then(|config| queues(config).find(|(wq, _)| *wq == lane.wq)).map(|(_, size)| size)
-        }
-    };
+fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream, lanes: &[Lane]) -> Bottleneck {
+    let size = lanes.first().and_then(|lane| {
+        let config = scenario.devices.get(usize::from(lane.device))?;
+        queues(config).find(|(wq, _)| *wq == lane.wq).map(|(_, size)| size)
+    });
     if let Some(size) = size.filter(|size| *size < stream.depth) {
         let full = if timeline.retries > 0 { ", which sends back what it cannot take" } else { "" };
         return Bottleneck {

@@ -5,13 +5,15 @@
 //! ```
 
 mod bottleneck;
+mod layout;
 mod outcome;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;
-use crate::work::Stream;
+use crate::work::{By, Lane, Stream};
 use crate::world::World;
 pub use bottleneck::{Bottleneck, Limit};
+pub use layout::{Layout, lanes};
 pub use outcome::{Cycles, LoadOutcome, Measure, Outcome, ResourceUse};
 use telpher_device::{Capabilities, Config, Preset, StartError};
 
@@ -37,6 +39,22 @@ pub struct Load {
     pub threads: u32,
     /// What each does.
     pub what: What,
+    /// Queues that its threads take in turn; that of the stream if there are none.
+    pub lanes: Vec<Lane>,
+}
+
+impl Load {
+    /// The queues that its threads use.
+    #[must_use]
+    pub fn queues(&self) -> Vec<Lane> {
+        match &self.what {
+            What::Stream(_) if !self.lanes.is_empty() => {
+                self.lanes.iter().take(self.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
+            }
+            What::Stream(Stream { by: By::Device(lane), .. }) => vec![*lane],
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// What a thread does.
@@ -89,7 +107,14 @@ impl Scenario {
     /// With one more load.
     #[must_use]
     pub fn with(mut self, name: &str, threads: u32, what: What) -> Self {
-        self.loads.push(Load { name: name.to_owned(), threads, what });
+        self.loads.push(Load { name: name.to_owned(), threads, what, lanes: Vec::new() });
+        self
+    }
+
+    /// With one more load, whose threads take these queues in turn.
+    #[must_use]
+    pub fn with_lanes(mut self, name: &str, threads: u32, stream: Stream, lanes: Vec<Lane>) -> Self {
+        self.loads.push(Load { name: name.to_owned(), threads, what: What::Stream(stream), lanes });
         self
     }
 
@@ -111,7 +136,11 @@ impl Scenario {
         for load in &self.loads {
             world.begin_load();
             running.push(match &load.what {
-                What::Stream(stream) => Running::Threads((0..load.threads).map(|_| world.add(*stream)).collect()),
+                What::Stream(stream) => {
+                    let mut lanes = load.lanes.iter().cycle().map(|lane| By::Device(*lane));
+                    let mut thread = |_| world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream });
+                    Running::Threads((0..load.threads).map(&mut thread).collect())
+                }
                 What::App(app) => Running::App(app.start(&mut world)),
             });
         }

@@ -1,7 +1,7 @@
 //! What came of a scenario.
 
 use super::bottleneck::{self, Bottleneck};
-use super::{Running, Scenario, What};
+use super::{Load, Running, Scenario, What};
 use crate::latencies::Latencies;
 use crate::ps::Ps;
 use crate::work::{By, Stream, Wait};
@@ -176,10 +176,10 @@ impl LoadOutcome {
         if self.timeline.until > Ps::ZERO {
             self.elapsed = self.timeline.until;
         }
-        match stream.by {
-            By::Device(_) => self.cycles.busy = self.timeline.prepare + self.timeline.submitting,
-            By::Cpu => self.cycles.busy = self.elapsed * u64::from(threads),
-        }
+        self.cycles.busy = match stream.by {
+            By::Cpu => self.elapsed * u64::from(threads),
+            _ => self.timeline.prepare + self.timeline.submitting,
+        };
         *(match stream.wait {
             Wait::Poll => &mut self.cycles.polling,
             Wait::Umwait => &mut self.cycles.umwait,
@@ -218,10 +218,14 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
 }
 
 /// Seconds that descriptors waited in a queue, summed: over the time it took, how many were there on average (Little's law).
+/// Of a load that uses several queues each has an equal part.
 fn waited(scenario: &Scenario, outcome: &Outcome, device: usize, wq: usize) -> f64 {
-    let there = scenario.loads.iter().zip(&outcome.loads).filter(|(load, _)| match &load.what {
-        What::Stream(Stream { by: By::Device(lane), .. }) => (usize::from(lane.device), lane.wq) == (device, wq),
-        _ => false,
-    });
-    there.map(|(_, of)| of.timeline.queue.as_secs_f64()).sum()
+    let part = |(load, of): (&Load, &LoadOutcome)| {
+        let queues = load.queues();
+        let there = queues.iter().any(|lane| (usize::from(lane.device), lane.wq) == (device, wq));
+        #[allow(clippy::cast_precision_loss, reason = "a handful")]
+        let part = if there { of.timeline.queue.as_secs_f64() / queues.len() as f64 } else { 0.0 };
+        part
+    };
+    scenario.loads.iter().zip(&outcome.loads).map(part).sum()
 }

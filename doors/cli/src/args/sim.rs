@@ -1,0 +1,157 @@
+//! Options of `telpher sim` and its companions.
+
+use super::bench::{Hint, Output, Queue};
+use super::operation::Ops;
+use super::values::{Choice, Counts, Placement, Sizes, parse_many};
+use clap::{Args, Subcommand, ValueEnum};
+use telpher_sim::{Library, Wait};
+
+/// What DSA hardware would give, in simulated time.
+///
+/// A discrete-event simulation of a machine that a profile describes: cores that prepare and submit, the model's own queues, arbiter
+/// and engines, memory nodes and links. Everything that comes out is simulated, and says so, with the name and the hash of its profile.
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    #[command(subcommand)]
+    pub(crate) kind: SimKind,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimKind {
+    Run(Box<SimRun>),
+    Profiles(Profiles),
+}
+
+/// Simulate a workload on a machine.
+///
+/// Sweeps operation x transfer size x mode (one at a time, queue depth, batch) as `telpher bench` does, but in simulated time. Prints
+/// throughput, latency percentiles and where latency is spent, what cores do, how busy everything is, and what holds it up; writes one
+/// HTML file with charts.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sizes are bytes with k, m, g for KiB, MiB, GiB. Lists take commas and ranges: 64..64m is each four times the one
+before, 1k..8k*2 each twice.
+
+Examples:
+  telpher sim run                                        copies of 64 B to 1 MiB on Sapphire Rapids, with its CPU beside
+  telpher sim run --size 4k --depth 32 --batch 1         one point, with everything that is known of it
+  telpher sim run --op fill,compare --engines 4          engines behind the queue
+  telpher sim run --devices 4 --threads 4 --size 64k     four devices, a thread and a queue each
+  telpher sim run --queue shared --threads 16            sixteen submitters on one shared queue
+  telpher sim run --device model:dsa.json                queues and engines as an accel-config file has them
+  telpher sim run --set submit.enqcmd_ns=300             the same machine with one number changed
+  telpher sim run --size 4k --format csv --no-html       for a spreadsheet")]
+pub(crate) struct SimRun {
+    /// Machine: the name of a profile (`telpher sim profiles` lists them), or a file.
+    #[arg(long, value_name = "PROFILE", default_value = "spr-asplos")]
+    pub(crate) profile: String,
+    /// A number of the profile changed, such as device.bubble_ns=10; may stand several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Operations: move, fill, compare, compare-pattern, create-delta, apply-delta, dualcast, crc, copy-crc, dif-check,
+    /// dif-insert, dif-strip, dif-update, cache-flush, or all.
+    #[arg(long, value_name = "OPS", default_value = "move")]
+    pub(crate) op: Ops,
+    /// Transfer sizes.
+    #[arg(long, value_name = "SIZES", default_value = "64..1m")]
+    pub(crate) size: Sizes,
+    /// Descriptors (or batches) each thread keeps in flight; 1 waits for each before the next. Without --depth and --batch: one at
+    /// a time, 32 in flight, and two batches of 32 in flight.
+    #[arg(long, value_name = "COUNTS")]
+    pub(crate) depth: Option<Counts>,
+    /// Descriptors a batch carries; 1 submits each by itself.
+    #[arg(long, value_name = "COUNTS")]
+    pub(crate) batch: Option<Counts>,
+    /// Submitting threads, each on a core of its own; they take the queues in turn.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: u32,
+    /// Kind of work queue: dedicated has one client, so each thread gets a queue of its own; shared has many [default:
+    /// dedicated].
+    #[arg(long, value_enum)]
+    pub(crate) queue: Option<Queue>,
+    /// Entries of a work queue [default: the device's 128, divided among its queues].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    pub(crate) wq_size: Option<u32>,
+    /// Devices [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) devices: Option<u16>,
+    /// Groups of each device [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) groups: Option<u32>,
+    /// Work queues of each group [default: 1 shared, or as many dedicated ones as the threads need].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) wqs: Option<u32>,
+    /// Engines of each group [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) engines: Option<u32>,
+    /// Memory nodes of source and destination buffers, as the profile numbers them, such as 0,1 [default: 0,0].
+    #[arg(long, value_name = "SRC,DST")]
+    pub(crate) placement: Option<Placement>,
+    /// Node whose cores the threads run on.
+    #[arg(long, value_name = "NODE", default_value_t = 0)]
+    pub(crate) core_node: usize,
+    /// Pages of the buffers: 4k, 2m or 1g.
+    #[arg(long, value_enum, default_value_t = SimPages::Small)]
+    pub(crate) pages: SimPages,
+    /// Where the source's lines are when an operation begins: memory, or cache.
+    #[arg(long, value_enum, default_value_t = Hint::Memory)]
+    pub(crate) source: Hint,
+    /// Where the device shall leave results: in the cache, or in memory (DSA's cache-control flag).
+    #[arg(long, value_enum, default_value_t = Hint::Memory)]
+    pub(crate) hint: Hint,
+    /// How a thread waits: poll, umwait, interrupt or sleep.
+    #[arg(long, value_name = "HOW", default_value = "poll")]
+    pub(crate) wait: Choice<Wait>,
+    /// Software between the program and the portal: raw, lean, dml or kernel.
+    #[arg(long, value_name = "LIBRARY", default_value = "raw")]
+    pub(crate) library: Choice<Library>,
+    /// Where work goes: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON, a device for each of its
+    /// entries), or all (the CPU and model:spr).
+    #[arg(long, value_name = "DEV", default_value = "all")]
+    pub(crate) device: String,
+    /// Submissions of each thread, for each point.
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = parse_many)]
+    pub(crate) count: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum SimPages {
+    /// 4 KiB pages.
+    #[value(name = "4k")]
+    Small,
+    /// 2 MiB pages.
+    #[value(name = "2m")]
+    Huge,
+    /// 1 GiB pages.
+    #[value(name = "1g")]
+    Gigantic,
+}
+
+impl SimPages {
+    /// Bytes of one.
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            SimPages::Small => 4 << 10,
+            SimPages::Huge => 2 << 20,
+            SimPages::Gigantic => 1 << 30,
+        }
+    }
+}
+
+/// Show the machines there are, and describe one's own.
+///
+/// Without a name: every built-in profile in a line. With one: its text, each number with its unit and its source. Redirect that into a
+/// file, change what is different on your machine, and give the file to --profile.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher sim profiles
+  telpher sim profiles spr-asplos > my-machine.toml
+  telpher sim run --profile ./my-machine.toml")]
+pub(crate) struct Profiles {
+    /// Whose text to print.
+    #[arg(value_name = "PROFILE")]
+    pub(crate) name: Option<String>,
+}

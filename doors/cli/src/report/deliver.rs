@@ -1,0 +1,67 @@
+//! Where results go: standard output in the format asked for, and a report in a file.
+
+use crate::args::{Format, Output};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Why a result did not arrive.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum DeliverError {
+    /// The report could not be written.
+    #[error("cannot write the report to {}; name another file with --html, or use --no-html", path.display())]
+    Html {
+        /// Where to.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Standard output is gone.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+/// Where the report goes, if there is to be one.
+fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
+    (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
+}
+
+/// Finds out before the work whether the report can be written afterwards.
+pub(crate) fn writable(output: &Output, default: &str) -> Result<(), DeliverError> {
+    let Some(path) = report_path(output, default) else { return Ok(()) };
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|source| DeliverError::Html { path: path.into(), source })
+}
+
+/// Prints the result in the format asked for and writes the report.
+pub(crate) fn deliver<T: Serialize>(
+    output: &Output,
+    default: &str,
+    result: &T,
+    text: impl FnOnce() -> String,
+    csv: impl FnOnce() -> String,
+    html: impl FnOnce() -> String,
+) -> Result<(), DeliverError> {
+    print(match output.format {
+        Format::Table => text(),
+        Format::Csv => csv(),
+        Format::Json => serde_json::to_string_pretty(result).expect("results are plain data with string keys"),
+    })?;
+    if let Some(path) = report_path(output, default) {
+        std::fs::write(path, html()).map_err(|source| DeliverError::Html { path: path.into(), source })?;
+        eprintln!("Report: {}", path.display());
+    }
+    Ok(())
+}
+
+/// Prints a text; whoever reads the head of it may leave.
+pub(crate) fn print(mut text: String) -> Result<(), DeliverError> {
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(DeliverError::Output),
+    }
+}

@@ -1,0 +1,206 @@
+//! What was simulated, as terminal tables, CSV and an HTML page.
+
+use super::chart::{self, Scale, Series, TRANSFER};
+use super::html::{Figure, Page};
+use super::table::{Align, Table};
+use super::units;
+use crate::sim::Point;
+use crate::sim::run::RunResult;
+use std::fmt::Write as _;
+
+/// The tables for a terminal.
+pub(crate) fn text(result: &RunResult) -> String {
+    let mut out = result.about.heading();
+    for remark in &result.remarks {
+        let _ = writeln!(out, "{remark}");
+    }
+    for op in ops(result) {
+        let _ = write!(out, "\n{op}\n{}", table(result, op));
+    }
+    let devices: Vec<&Point> = result.points.iter().filter(|point| !point.is_cpu()).collect();
+    if devices.len() <= FEW {
+        for point in devices {
+            out.push_str(&detail(point));
+        }
+    }
+    out
+}
+
+/// Points of which everything is told. Source: chosen; what fits on a screen.
+const FEW: usize = 2;
+
+fn ops(result: &RunResult) -> Vec<&'static str> {
+    let mut ops: Vec<&'static str> = result.points.iter().map(|point| point.op).collect();
+    ops.dedup();
+    ops
+}
+
+fn table(result: &RunResult, op: &str) -> Table {
+    let mut table = Table::new(&[
+        ("size", Align::Right),
+        ("how", Align::Left),
+        ("GB/s", Align::Right),
+        ("operations", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("p99.9", Align::Right),
+        ("core", Align::Right),
+        ("held up by", Align::Left),
+    ]);
+    let mut size = None;
+    for point in result.points.iter().filter(|point| point.op == op) {
+        if size.is_some_and(|size| size != point.size) {
+            table.gap();
+        }
+        size = Some(point.size);
+        table.row([
+            units::size(point.size),
+            point.label(),
+            units::three(point.bytes_per_s / 1e9),
+            units::frequency(point.ops_per_s),
+            units::time(point.p50_ns),
+            units::time(point.p99_ns),
+            units::time(point.p999_ns),
+            units::time(point.core.busy_ns),
+            point.bottleneck.as_ref().map_or(String::new(), |held| what(&held.sentence).to_owned()),
+        ]);
+    }
+    table
+}
+
+/// What it is, without what would help.
+fn what(sentence: &str) -> &str {
+    sentence.split(';').next().unwrap_or_default()
+}
+
+/// Everything that is known of a point.
+fn detail(point: &Point) -> String {
+    let mut out = format!("\n{} of {}, {}\n", point.op, units::size(point.size), point.label());
+    let _ = writeln!(out, "  latency    {} on average", units::time(point.mean_ns));
+    for part in &point.parts {
+        let share = part.ns / point.mean_ns * 100.0;
+        let _ = writeln!(out, "    {:9}{:>9}  {share:3.0} %", part.name, units::time(part.ns));
+    }
+    let core = &point.core;
+    let kinds =
+        [("busy", core.busy_ns), ("polling", core.polling_ns), ("UMWAIT", core.umwait_ns), ("free", core.idle_ns)];
+    out.push_str("  cores, an operation\n");
+    for (kind, ns) in kinds {
+        let _ = writeln!(out, "    {kind:9}{:>9}", units::time(ns));
+    }
+    out.push_str("  in use\n");
+    for used in &point.resources {
+        let _ = writeln!(out, "    {:3.0} %  {}", used.share * 100.0, used.what);
+    }
+    if let Some(held) = &point.bottleneck {
+        let _ = writeln!(out, "  held up by {}.", held.sentence);
+    }
+    out
+}
+
+/// One line a point.
+pub(crate) fn csv(result: &RunResult) -> String {
+    let mut out = String::from(
+        "simulated,profile,profile_hash,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
+         p999_ns,mean_ns,prepare_ns,submit_ns,queue_ns,process_ns,complete_ns,wait_ns,busy_ns_per_op,polling_ns_per_op,\
+         umwait_ns_per_op,idle_ns_per_op,limit,held_up_by\n",
+    );
+    for p in &result.points {
+        let parts: Vec<String> = p.parts.iter().map(|part| format!("{:.3}", part.ns)).collect();
+        let (limit, sentence) =
+            p.bottleneck.as_ref().map_or(("", ""), |held| (held.limit.as_str(), held.sentence.as_str()));
+        let _ = writeln!(
+            out,
+            "yes,{},{},{},{},{},{},{},{},{},{:.0},{:.0},{:.3},{:.3},{:.3},{:.3},{},{:.3},{:.3},{:.3},{:.3},{limit},\"{sentence}\"",
+            quoted(&result.about.profile),
+            result.about.profile_hash,
+            p.op,
+            p.size,
+            quoted(&p.device),
+            p.depth,
+            p.batch,
+            p.threads,
+            p.operations,
+            p.bytes_per_s,
+            p.ops_per_s,
+            p.p50_ns,
+            p.p99_ns,
+            p.p999_ns,
+            p.mean_ns,
+            parts.join(","),
+            p.core.busy_ns,
+            p.core.polling_ns,
+            p.core.umwait_ns,
+            p.core.idle_ns,
+        );
+    }
+    out
+}
+
+/// A CSV field; names may be paths.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// The report.
+pub(crate) fn html(result: &RunResult) -> String {
+    let mut page = Page::with_facts(
+        "telpher sim run",
+        "What DSA hardware would give on the machine that the profile describes, in simulated time. Nothing here was measured.",
+        &result.about.facts(),
+        &result.remarks,
+    );
+    let labels = labels(result);
+    let legend = || labels.iter().enumerate().map(|(style, label)| (style, label.as_str()));
+    let lines = |op: &str, value: fn(&Point) -> f64| -> Vec<Series> {
+        let line = |(style, label): (usize, &String)| {
+            let of = result.points.iter().filter(|point| point.op == op && point.label() == *label);
+            Series { style, dashed: false, points: of.map(|point| (point.size, value(point))).collect() }
+        };
+        labels.iter().enumerate().map(line).collect()
+    };
+    let each = |y: &str, value: fn(&Point) -> f64, tick: fn(f64) -> String| -> Vec<Figure<'static>> {
+        let figure = |op: &'static str| Figure {
+            caption: op.to_owned(),
+            svg: chart::lines(&lines(op, value), y, TRANSFER, Scale::Log, tick),
+            legend: Vec::new(),
+        };
+        ops(result).into_iter().map(figure).collect()
+    };
+    page.section("Throughput", "Transfer size times operations per second; 1 GB is 10⁹ bytes.");
+    page.legend(legend());
+    page.charts(each("throughput, GB/s", |p| p.bytes_per_s / 1e9, units::trimmed));
+    page.section("Latency", "The median, from preparing a descriptor, or a batch, to seeing its record.");
+    page.legend(legend());
+    page.charts(each("latency", |p| p.p50_ns, units::time));
+    for op in ops(result) {
+        page.section(op, "Everything that was simulated, and what held it up.");
+        let header = ["size", "how", "GB/s", "operations", "p50", "p99", "p99.9", "core", "held up by"];
+        let rows = result.points.iter().filter(|point| point.op == op).map(|point| {
+            vec![
+                units::size(point.size),
+                point.label(),
+                units::three(point.bytes_per_s / 1e9),
+                units::frequency(point.ops_per_s),
+                units::time(point.p50_ns),
+                units::time(point.p99_ns),
+                units::time(point.p999_ns),
+                units::time(point.core.busy_ns),
+                point.bottleneck.as_ref().map_or(String::new(), |held| held.sentence.clone()),
+            ]
+        });
+        page.table(&header.map(String::from), rows);
+    }
+    page.finish()
+}
+
+/// Every way of doing it, in the order of the points.
+fn labels(result: &RunResult) -> Vec<String> {
+    let mut labels: Vec<String> = Vec::new();
+    for label in result.points.iter().map(Point::label) {
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
+    }
+    labels
+}

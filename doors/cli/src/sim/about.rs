@@ -1,0 +1,69 @@
+//! Which machine it is, and what a reader must know of every number.
+
+use super::SimError;
+use crate::bench::machine::{command, date};
+use serde::Serialize;
+use std::time::SystemTime;
+use telpher_sim::{BUILT_IN, Machine};
+
+/// What stands above everything that is simulated.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct About {
+    /// Always.
+    pub(crate) simulated: bool,
+    /// Name of the profile.
+    pub(crate) profile: String,
+    /// Which parameters those are.
+    pub(crate) profile_hash: String,
+    /// When, UTC.
+    pub(crate) date: String,
+    /// The command as typed.
+    pub(crate) command: String,
+    /// Version of telpher.
+    pub(crate) version: &'static str,
+}
+
+impl About {
+    /// Of a machine, now.
+    pub(crate) fn of(machine: &Machine) -> Self {
+        About {
+            simulated: true,
+            profile: machine.name.clone(),
+            profile_hash: format!("{:016x}", machine.hash),
+            date: date(SystemTime::now()),
+            command: command(std::env::args()),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+
+    /// The line above tables.
+    pub(crate) fn heading(&self) -> String {
+        format!("Simulated · profile {} ({}) · {}\n", self.profile, self.profile_hash, self.date)
+    }
+
+    /// What stands above a page.
+    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("Simulated", "every number here; nothing was measured".into()),
+            ("Profile", format!("{} ({})", self.profile, self.profile_hash)),
+            ("Date", self.date.clone()),
+            ("Command", self.command.clone()),
+            ("Version", format!("telpher {}", self.version)),
+        ]
+    }
+}
+
+/// The machine that a name or a file describes, with some of its numbers changed.
+pub(crate) fn machine(profile: &str, set: &[String]) -> Result<Machine, SimError> {
+    let changes = set.join("\n");
+    if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == profile) {
+        return Ok(Machine::changed(name, text, &changes)?);
+    }
+    if !profile.contains(['.', '/']) {
+        let known: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+        return Err(SimError::NoProfile { name: profile.into(), known: known.join(", ") });
+    }
+    let text =
+        std::fs::read_to_string(profile).map_err(|source| SimError::Read { path: profile.to_owned(), source })?;
+    Ok(Machine::changed(profile, &text, &changes)?)
+}

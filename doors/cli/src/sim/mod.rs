@@ -1,0 +1,33 @@
+//! `telpher sim`: what DSA hardware would give, in simulated time.
+//!
+//! ```text
+//! options ──► shape ──► Scenario ──simulate──► Outcome ──► point ──► report::sim
+//! ```
+
+mod about;
+mod error;
+mod point;
+mod profiles;
+pub(crate) mod run;
+
+use crate::args::{Sim, SimKind};
+use crate::report::deliver::{deliver, print, writable};
+use crate::report::sim as report;
+pub(crate) use about::About;
+pub(crate) use error::SimError;
+pub(crate) use point::Point;
+
+const RUN_HTML: &str = "telpher-sim-run.html";
+
+/// Runs what the command line asks for.
+pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
+    match &args.kind {
+        SimKind::Run(run) => {
+            writable(&run.output, RUN_HTML)?;
+            let result = run::run(run)?;
+            let (text, csv) = (|| report::text(&result), || report::csv(&result));
+            Ok(deliver(&run.output, RUN_HTML, &result, text, csv, || report::html(&result))?)
+        }
+        SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
+    }
+}

@@ -1,0 +1,157 @@
+//! One point of a run, as data: what JSON and CSV carry, and what tables and charts are drawn from.
+
+use serde::Serialize;
+use telpher_sim::{LoadOutcome, Outcome, Ps, Stream};
+
+/// One load of one simulation.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Point {
+    /// Name of the load.
+    pub(crate) load: String,
+    /// Short name of the operation.
+    pub(crate) op: &'static str,
+    /// Bytes of one transfer.
+    pub(crate) size: u64,
+    /// `cpu`, or what the queues belong to.
+    pub(crate) device: String,
+    /// Descriptors or batches each thread keeps in flight.
+    pub(crate) depth: u32,
+    /// Descriptors in a batch; 1 without batches.
+    pub(crate) batch: u32,
+    /// Submitting threads.
+    pub(crate) threads: u32,
+    /// Operations, members of batches counted each.
+    pub(crate) operations: u64,
+    /// Bytes per second.
+    pub(crate) bytes_per_s: f64,
+    /// Operations per second.
+    pub(crate) ops_per_s: f64,
+    /// Latency of a submission (of a batch, where it is one) that half of them do not exceed.
+    pub(crate) p50_ns: f64,
+    /// That 99 % of them do not exceed.
+    pub(crate) p99_ns: f64,
+    /// That 99.9 % do not exceed.
+    pub(crate) p999_ns: f64,
+    /// On average; the parts together.
+    pub(crate) mean_ns: f64,
+    /// Where it is spent.
+    pub(crate) parts: Vec<Part>,
+    /// What the load's cores did for one operation.
+    pub(crate) core: Cores,
+    /// How busy things were.
+    pub(crate) resources: Vec<Used>,
+    /// What held it up.
+    pub(crate) bottleneck: Option<Held>,
+}
+
+/// A part of the latency, on average.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Part {
+    /// `prepare`, `queue` and so on.
+    pub(crate) name: &'static str,
+    /// Nanoseconds of one submission.
+    pub(crate) ns: f64,
+}
+
+/// Nanoseconds of a core for one operation.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(crate) struct Cores {
+    /// Preparing, submitting, copying.
+    pub(crate) busy_ns: f64,
+    /// Looking at the record.
+    pub(crate) polling_ns: f64,
+    /// In UMWAIT.
+    pub(crate) umwait_ns: f64,
+    /// Free for others.
+    pub(crate) idle_ns: f64,
+}
+
+/// How busy something was.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Used {
+    /// What.
+    pub(crate) what: String,
+    /// 0 to 1.
+    pub(crate) share: f64,
+}
+
+/// What held the load up.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Held {
+    /// Of which kind.
+    pub(crate) limit: String,
+    /// The whole sentence.
+    pub(crate) sentence: String,
+}
+
+impl Point {
+    /// Of a stream's load in a scenario's outcome.
+    pub(crate) fn of(outcome: &Outcome, load: &LoadOutcome, stream: &Stream, threads: u32, device: String) -> Self {
+        let each = |time: Ps| time.as_nanos_f64() / float(load.operations);
+        let (timeline, cycles) = (&load.timeline, &load.cycles);
+        let part =
+            |(name, time): (&'static str, Ps)| Part { name, ns: time.as_nanos_f64() / float(timeline.completed) };
+        let parts = [
+            ("prepare", timeline.prepare),
+            ("submit", timeline.submit),
+            ("queue", timeline.queue),
+            ("process", timeline.process),
+            ("complete", timeline.complete),
+            ("wait", timeline.notice),
+        ];
+        let at = |part| load.latencies.at(part).as_nanos_f64();
+        Point {
+            load: load.name.clone(),
+            op: crate::args::operation::name(stream.op),
+            size: stream.size.into(),
+            device,
+            depth: stream.depth,
+            batch: stream.batch,
+            threads,
+            operations: load.operations,
+            bytes_per_s: load.gigabytes_per_second() * 1e9,
+            ops_per_s: load.operations_per_second(),
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            mean_ns: load.mean_latency_ns(),
+            parts: parts.map(part).into(),
+            core: Cores {
+                busy_ns: each(cycles.busy),
+                polling_ns: each(cycles.polling),
+                umwait_ns: each(cycles.umwait),
+                idle_ns: each(cycles.idle),
+            },
+            resources: outcome
+                .resources
+                .iter()
+                .map(|used| Used { what: used.what.to_string(), share: used.share })
+                .collect(),
+            bottleneck: load
+                .bottleneck
+                .as_ref()
+                .map(|bottleneck| Held { limit: format!("{:?}", bottleneck.limit), sentence: bottleneck.to_string() }),
+        }
+    }
+
+    /// True for the CPU path.
+    pub(crate) fn is_cpu(&self) -> bool {
+        self.device == "cpu"
+    }
+
+    /// A short name for columns and legends, as `telpher bench` has them: `one at a time`, `×32`, `2×b32`.
+    pub(crate) fn label(&self) -> String {
+        match (self.depth, self.batch) {
+            _ if self.is_cpu() => "CPU".into(),
+            (1, 1) => "one at a time".into(),
+            (depth, 1) => format!("×{depth}"),
+            (1, batch) => format!("b{batch}"),
+            (depth, batch) => format!("{depth}×b{batch}"),
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn float(count: u64) -> f64 {
+    count.max(1) as f64
+}

@@ -1,0 +1,183 @@
+//! `telpher sim run`: a sweep in simulated time.
+
+use super::{About, Point, SimError, about};
+use crate::args::{Hint, Queue, SimRun};
+use serde::Serialize;
+use telpher_abi::Opcode;
+use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
+use telpher_sim::{By, Lane, Layout, Lines, Machine, Place, Scenario, Stream, What, lanes};
+
+/// Modes of a sweep that names none: depth and batch. As `telpher bench` has them.
+const MODES: [(u32, u32); 3] = [(1, 1), (32, 1), (2, 32)];
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RunResult {
+    /// `sim run`.
+    pub(crate) kind: &'static str,
+    #[serde(flatten)]
+    pub(crate) about: About,
+    /// What a reader must know besides.
+    pub(crate) remarks: Vec<String>,
+    /// Points in the order of operations, sizes and modes; the CPU first.
+    pub(crate) points: Vec<Point>,
+}
+
+/// Devices and their queues.
+struct Devices {
+    /// What outputs call them.
+    name: String,
+    capabilities: Capabilities,
+    configs: Vec<Config>,
+}
+
+/// Simulates every point.
+pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
+    let machine = about::machine(&args.profile, &args.set)?;
+    let (cpu, devices) = routes(args)?;
+    for (what, node) in [
+        ("--placement's source", args.placement.map_or(0, |p| p.src as usize)),
+        ("--placement's destination", args.placement.map_or(0, |p| p.dst as usize)),
+        ("--core-node", args.core_node),
+    ] {
+        if node >= machine.nodes.len() {
+            let (name, last) = (&machine.name, machine.nodes.len() - 1);
+            return Err(SimError::Not(format!("{what} is node {node}, and the profile {name} has nodes 0 to {last}")));
+        }
+    }
+    let mut result = RunResult { kind: "sim run", about: About::of(&machine), remarks: Vec::new(), points: Vec::new() };
+    for op in &args.op.0 {
+        for size in &args.size.0 {
+            // Cannot lose bits: sizes go to 2 GiB.
+            let stream = stream(args, *op, u32::try_from(*size).unwrap_or(u32::MAX));
+            if cpu {
+                result.points.push(by_cpu(&machine, args, stream)?);
+            }
+            for (depth, batch) in modes(args) {
+                if let Some(devices) = &devices {
+                    result.points.push(by_device(&machine, args, devices, Stream { depth, batch, ..stream })?);
+                }
+            }
+        }
+    }
+    Ok(result)
+}
+
+/// Whether the CPU's work is simulated, and on which devices work is.
+fn routes(args: &SimRun) -> Result<(bool, Option<Devices>), SimError> {
+    match args.device.parse::<DeviceName>()? {
+        DeviceName::Cpu => Ok((true, None)),
+        DeviceName::All => Ok((true, Some(from_options(args, Preset::default())?))),
+        DeviceName::Model(ModelSource::Preset(preset)) => Ok((false, Some(from_options(args, preset)?))),
+        DeviceName::Model(ModelSource::File(path)) => {
+            let told = [
+                ("--queue", args.queue.is_some()),
+                ("--wq-size", args.wq_size.is_some()),
+                ("--devices", args.devices.is_some()),
+                ("--groups", args.groups.is_some()),
+                ("--wqs", args.wqs.is_some()),
+                ("--engines", args.engines.is_some()),
+            ];
+            if let Some((option, _)) = told.iter().find(|(_, given)| *given) {
+                let file = path.display();
+                return Err(SimError::Not(format!(
+                    "{file} says itself what queues and engines there are; leave out {option}"
+                )));
+            }
+            let configs = Config::load(&path)?;
+            let devices = Devices {
+                name: format!("model:{}", path.display()),
+                capabilities: Preset::default().capabilities(),
+                configs,
+            };
+            Ok((false, Some(devices)))
+        }
+        DeviceName::Hardware(queue) => Err(SimError::Not(format!(
+            "hw:{queue} is hardware, and what is simulated has none; `telpher bench --device hw:{queue}` measures it"
+        ))),
+    }
+}
+
+fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
+    let capabilities = preset.capabilities();
+    let (devices, groups) = (args.devices.unwrap_or(1), args.groups.unwrap_or(1));
+    let mode = match args.queue.unwrap_or(Queue::Dedicated) {
+        Queue::Dedicated => WqMode::Dedicated,
+        Queue::Shared => WqMode::Shared,
+    };
+    let all_groups = u32::from(devices) * groups;
+    let wqs = args.wqs.unwrap_or(if mode == WqMode::Dedicated { args.threads.div_ceil(all_groups) } else { 1 });
+    let most = u32::from(capabilities.wq_cap.queues());
+    if mode == WqMode::Dedicated && (wqs * all_groups < args.threads || args.wqs.is_none() && groups * wqs > most) {
+        let has = (all_groups * args.wqs.unwrap_or(most / groups.max(1))).max(1);
+        let threads = args.threads;
+        return Err(SimError::Not(format!(
+            "{threads} threads need a dedicated queue each, and there are {has}; give at most {has} threads, more --devices or \
+             --wqs, or --queue shared"
+        )));
+    }
+    let layout = Layout { devices, groups, wqs, engines: args.engines.unwrap_or(1), mode, wq_size: args.wq_size };
+    Ok(Devices { name: format!("model:{}", preset.name()), capabilities, configs: layout.configs(&capabilities) })
+}
+
+/// Depth and batch of every mode.
+fn modes(args: &SimRun) -> Vec<(u32, u32)> {
+    let one = || vec![1];
+    match (&args.depth, &args.batch) {
+        (None, None) => MODES.to_vec(),
+        (depth, batch) => {
+            let depths = depth.as_ref().map_or_else(one, |counts| counts.0.clone());
+            let batches = batch.as_ref().map_or_else(one, |counts| counts.0.clone());
+            batches.iter().flat_map(|batch| depths.iter().map(|depth| (*depth, *batch))).collect()
+        }
+    }
+}
+
+/// What every thread does, one at a time.
+fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
+    let place = |node: u32| Place { page: args.pages.bytes(), ..Place::on(node as usize) };
+    let (src, dst) = args.placement.map_or((0, 0), |placement| (placement.src, placement.dst));
+    let lines = if args.source == Hint::Cache { Lines::Llc } else { Lines::Memory };
+    Stream {
+        submissions: args.count,
+        core: args.core_node,
+        src: Place { lines, ..place(src) },
+        dst: place(dst),
+        cache_control: args.hint == Hint::Cache,
+        wait: args.wait.0,
+        library: args.library.0,
+        ..Stream::of(op, size)
+    }
+}
+
+fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, SimError> {
+    let stream = Stream { by: By::Cpu, ..stream };
+    let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
+    scenario.devices.clear();
+    let outcome = scenario.with("cpu", args.threads, What::Stream(stream)).simulate()?;
+    Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, "cpu".into()))
+}
+
+fn by_device(machine: &Machine, args: &SimRun, devices: &Devices, stream: Stream) -> Result<Point, SimError> {
+    let all = lanes(&devices.configs);
+    let dedicated = all.iter().filter(|lane| !lane.shared).count();
+    if all.is_empty() || dedicated == all.len() && (args.threads as usize) > dedicated {
+        let (name, threads) = (&devices.name, args.threads);
+        return Err(SimError::Not(format!(
+            "{threads} threads need a queue each, and {name} has {dedicated} dedicated ones and none that is shared"
+        )));
+    }
+    let lanes = taken(&all, args.threads as usize);
+    let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
+    scenario.capabilities = devices.capabilities;
+    scenario.devices.clone_from(&devices.configs);
+    let outcome = scenario.with_lanes("device", args.threads, stream, lanes).simulate()?;
+    Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone()))
+}
+
+/// A queue for each thread: every one in turn, dedicated ones once.
+fn taken(all: &[Lane], threads: usize) -> Vec<Lane> {
+    let shared = all.iter().filter(|lane| lane.shared).copied();
+    let again = shared.collect::<Vec<_>>();
+    all.iter().copied().chain(again.into_iter().cycle()).take(threads).collect()
+}
