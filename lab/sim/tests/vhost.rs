@@ -1,0 +1,88 @@
+//! A switch's core does as its parameters and its cache say.
+
+use telpher_device::{Config, WqConfig, WqMode};
+use telpher_sim::{App, Copies, Machine, Outcome, Scenario, Vhost, What};
+
+fn run(app: Vhost) -> Outcome {
+    let mut config = Config::single(WqMode::Dedicated, 64, 4);
+    config.groups[0].grouped_workqueues.push(WqConfig::new(1, WqMode::Dedicated, 64));
+    let machine = Machine::built_in("xeon-8471n").unwrap();
+    Scenario::on(machine, config).with("switch", 1, What::App(App::Vhost(app))).simulate().unwrap()
+}
+
+fn measure(outcome: &Outcome, name: &str) -> f64 {
+    outcome.loads[0].measures.iter().find(|measure| measure.name == name).unwrap().value
+}
+
+/// Million packets a second.
+fn rate(app: Vhost) -> f64 {
+    measure(&run(app), "forwarding rate")
+}
+
+fn of(packet_bytes: u32, copies: Copies) -> Vhost {
+    Vhost { packet_bytes, copies, ..Vhost::default() }
+}
+
+#[test]
+fn the_rates_that_calibrate_come_back() {
+    for (bytes, copies, published) in [
+        (64, Copies::Core, 7.19),
+        (256, Copies::Core, 6.44),
+        (512, Copies::Core, 4.08),
+        (1518, Copies::Core, 2.04),
+        (512, Copies::DEVICE, 4.64),
+    ] {
+        let simulated = rate(of(bytes, copies));
+        let deviation = (simulated / published - 1.0) * 100.0;
+        assert!(deviation.abs() < 0.5, "{bytes} B, {copies:?}: {simulated} Mpps, {deviation:.2} %");
+    }
+}
+
+#[test]
+fn the_knee_is_where_buffers_leave_the_cores_cache() {
+    let lost = |packet_bytes, l2_bytes| {
+        let app = Vhost { l2_bytes, ..of(packet_bytes, Copies::Core) };
+        measure(&run(app), "payload lines not in the core's cache")
+    };
+    assert!(lost(256, 2 << 20) < 0.1, "256 B fit");
+    assert!(lost(512, 2 << 20) > 2.0, "512 B do not");
+    assert!(lost(512, 8 << 20) < 0.1, "in a larger cache they do");
+    assert!(lost(256, 1 << 20) > 1.0, "and 256 B do not in half of it");
+}
+
+#[test]
+fn with_a_device_the_core_does_not_see_how_long_packets_are() {
+    let app = Vhost::default();
+    // Two batches a round: prepared (30 ns) and submitted (60 ns) at 1.8 GHz.
+    let cycles = (app.costs.round + 2.0 * 90.0 * 1.8) / 32.0 + app.costs.packet + 2.0 * app.costs.offload;
+    for bytes in [64, 512, 1518] {
+        let outcome = run(of(bytes, Copies::DEVICE));
+        let deviation = (measure(&outcome, "cycles per packet") / cycles - 1.0) * 100.0;
+        assert!(deviation.abs() < 1.0, "{bytes} B: {deviation:.2} % from {cycles} cycles");
+        assert!(outcome.descriptors > 2 * 30_000 - 64, "every packet was copied twice: {}", outcome.descriptors);
+    }
+}
+
+#[test]
+fn short_bursts_cost() {
+    let of = |burst, copies| rate(Vhost { burst, packets: 5000, warm_up: 5000, ..of(64, copies) });
+    for copies in [Copies::Core, Copies::DEVICE] {
+        let rates = [1, 4, 32].map(|burst| of(burst, copies));
+        assert!(rates.is_sorted_by(|a, b| a < b), "{copies:?}: {rates:?}");
+    }
+    let gain = |burst| of(burst, Copies::DEVICE) / of(burst, Copies::Core);
+    assert!(gain(1) < gain(32), "a batch of one is none: {} against {}", gain(1), gain(32));
+}
+
+#[test]
+fn a_port_that_brings_nothing_ends_it() {
+    assert_eq!(rate(Vhost { offered_mbit_s: 0, ..Vhost::default() }), 0.0);
+}
+
+#[test]
+fn nothing_goes_faster_than_it_comes() {
+    let app = Vhost { offered_mbit_s: 1000, packets: 2000, warm_up: 2000, ..of(512, Copies::DEVICE) };
+    let line = 1000.0 / (532.0 * 8.0);
+    let deviation = (rate(app) / line - 1.0) * 100.0;
+    assert!(deviation.abs() < 1.0, "{deviation:.2} % from {line} Mpps");
+}
