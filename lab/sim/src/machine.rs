@@ -26,8 +26,10 @@ pub struct Node {
 /// What one operation costs an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpCost {
-    /// Time for which one descriptor has the front end of an engine.
+    /// Time for which one descriptor of 64 bytes has the front end of an engine.
     pub front: Ps,
+    /// What each doubling of the size up to 1 KiB adds to it.
+    pub front_per_doubling: Ps,
     /// Time from the front end to the written record besides that of the bytes themselves, for 64 bytes.
     pub latency: Ps,
     /// What each doubling of the size up to 4 KiB adds to it.
@@ -37,6 +39,13 @@ pub struct OpCost {
 }
 
 impl OpCost {
+    /// Time for which a descriptor has the front end.
+    #[must_use]
+    #[inline]
+    pub fn front_of(&self, bytes: u64) -> Ps {
+        self.front + part(self.front_per_doubling, doublings(bytes, 64, 1024))
+    }
+
     /// Time between the last byte and the record.
     #[must_use]
     pub fn tail(&self, bytes: u64) -> Ps {
@@ -67,9 +76,10 @@ pub struct DeviceCosts {
     pub write: Rate,
     /// Bytes per second that can pass from its reads to its writes.
     pub through: Rate,
-    /// Bytes that its path to memory carries for a descriptor besides the data: list entry, record, translations.
+    /// Bytes that its path to memory carries for a descriptor that writes besides the data: list entry, record, translations. For
+    /// one that only reads it is the descriptor itself.
     pub descriptor_bytes: u64,
-    /// Time that an engine's data path rests between two descriptors.
+    /// Time that an engine's data path rests after a descriptor that writes.
     pub bubble: Ps,
     /// Time until the first descriptors of a batch's list are there.
     pub list_fetch: Ps,
@@ -174,7 +184,8 @@ mod tests {
     #[test]
     fn the_tail_grows_by_doublings_and_ends_to_grow() {
         let cost = OpCost {
-            front: Ps::ZERO,
+            front: Ps::from_nanos(40),
+            front_per_doubling: Ps::from_nanos(4),
             latency: Ps::from_nanos(500),
             per_doubling: Ps::from_nanos(40),
             per_page_doubling: Ps::from_nanos(90),
@@ -184,5 +195,7 @@ mod tests {
         assert_eq!(cost.tail(192), Ps::from_nanos(560));
         assert_eq!(cost.tail(8192), Ps::from_nanos(500 + 240 + 90));
         assert_eq!(cost.tail(1 << 30), Ps::from_nanos(500 + 240 + 540));
+        assert_eq!((cost.front_of(1), cost.front_of(128)), (Ps::from_nanos(40), Ps::from_nanos(44)));
+        assert_eq!(cost.front_of(1 << 30), Ps::from_nanos(40 + 16));
     }
 }

@@ -210,6 +210,7 @@ fn op_costs(section: Section<'_>) -> Result<OpCosts, ProfileError> {
 fn op_cost(section: Section<'_>) -> Result<OpCost, ProfileError> {
     let cost = OpCost {
         front: section.nanos("front_ns")?,
+        front_per_doubling: section.nanos("front_per_doubling_ns")?,
         latency: section.nanos("latency_ns")?,
         per_doubling: section.nanos("per_doubling_ns")?,
         per_page_doubling: section.nanos("per_page_doubling_ns")?,

@@ -14,6 +14,8 @@ pub(super) struct Dsa {
     pub(super) pes: Vec<Pe>,
     /// Engines by group.
     groups: Vec<Vec<u16>>,
+    /// An engine holds a Drain, which waits for others.
+    pub(super) drains: bool,
     /// Memory node it is at.
     pub(super) node: usize,
     pub(super) read: Pipe,
@@ -40,12 +42,21 @@ impl Dsa {
         Ok(Dsa {
             pes: (0..engines).map(Pe::new).collect(),
             groups,
+            drains: false,
             node,
             read: pipes.pipe(costs.read),
             write: pipes.pipe(costs.write),
             through: pipes.pipe(costs.through),
             model,
         })
+    }
+}
+
+impl Dsa {
+    /// Another engine of this one's group has nothing to do.
+    pub(super) fn has_idle_beside(&self, engine: u16) -> bool {
+        let group = self.groups.iter().find(|group| group.contains(&engine));
+        group.is_some_and(|group| group.len() > 1 && group.iter().any(|other| self.pes[usize::from(*other)].is_idle()))
     }
 }
 
@@ -56,7 +67,10 @@ impl World {
         let dsa = &mut self.devices[usize::from(device)];
         let group = dsa.model.group_of_wq(wq);
         let pes = &dsa.pes;
-        let free = dsa.groups[group].iter().filter(|engine| pes[usize::from(**engine)].is_asleep());
+        let free = dsa.groups[group].iter().filter(|engine| {
+            let pe = &pes[usize::from(**engine)];
+            pe.is_asleep() && pe.has_room()
+        });
         if let Some(engine) = free.min_by_key(|engine| pes[usize::from(**engine)].load()).copied() {
             let at = now.max(dsa.pes[usize::from(engine)].wake());
             self.agenda.at(at, Event::Front(EngineId { device, engine }));

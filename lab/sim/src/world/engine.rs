@@ -5,7 +5,7 @@ use super::{EngineId, Event, Whose, World};
 use crate::pipes::{Class, WHOLE};
 use crate::ps::Ps;
 use std::collections::VecDeque;
-use telpher_abi::{Opcode, Status};
+use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
 use telpher_mem::Fault;
 use telpher_model::{Engine, MAX_LANES, Outcome, Step, Unobserved};
 
@@ -25,6 +25,27 @@ struct Ready {
     tail: Ps,
     /// Bytes may flow from here on.
     from: Ps,
+    /// For how long the data path rests after them.
+    bubble: Ps,
+}
+
+/// What an engine took while it was busy with a batch.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    lane: u8,
+    /// When the first of its list are there.
+    list: Ps,
+    /// What its lane wants.
+    step: Step,
+}
+
+/// What the front end cannot go on with yet.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    /// A member with a fence, at this address: the members before it come first.
+    Fence { lane: u8, address: u64 },
+    /// A Drain: everything of its queue comes first.
+    Drain { lane: u8 },
 }
 
 /// An engine in simulated time.
@@ -35,13 +56,17 @@ pub(super) struct Pe {
     idle: Vec<u8>,
     /// The lane whose batch the front end walks through.
     batch: Option<u8>,
+    /// The lane that the front end goes on with when it is through: what is in it was taken while the batch was walked through.
+    next: Option<Next>,
+    /// A lane whose descriptor, or next member, waits until those before it are done.
+    held: Option<Held>,
     /// When the front end is free.
     free_at: Ps,
     /// Its next look is scheduled.
     awake: bool,
     ready: VecDeque<Ready>,
-    /// Lane and tail of the descriptor whose bytes flow.
-    flowing: Option<(u8, Ps)>,
+    /// The descriptor whose bytes flow.
+    flowing: Option<Ready>,
     /// The data path rests, or its next look is scheduled.
     resting: bool,
     /// By lane: descriptors whose tail is not over.
@@ -62,6 +87,8 @@ impl Pe {
             lanes: (0..MAX_LANES).map(|lane| Engine::new(index, lane)).collect(),
             idle: (0..MAX_LANES).rev().map(|lane| u8::try_from(lane).unwrap_or(u8::MAX)).collect(),
             batch: None,
+            next: None,
+            held: None,
             free_at: Ps::ZERO,
             awake: false,
             ready: VecDeque::new(),
@@ -81,9 +108,24 @@ impl Pe {
         !self.awake
     }
 
-    /// Descriptors before the data path.
-    pub(super) fn load(&self) -> usize {
-        self.ready.len() + usize::from(self.flowing.is_some())
+    /// It could take something out of a queue.
+    pub(super) fn has_room(&self) -> bool {
+        self.next.is_none() && !self.idle.is_empty()
+    }
+
+    /// It has nothing at all to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.batch.is_none() && self.next.is_none() && self.held.is_none() && self.load().1 == 0
+    }
+
+    /// Something that it cannot go on with may go on now: it shall look.
+    pub(super) fn retries(&mut self) -> Option<Ps> {
+        (self.held.is_some() && !self.awake).then(|| self.wake())
+    }
+
+    /// Descriptors before the data path, and batches before the front end.
+    pub(super) fn load(&self) -> (bool, usize) {
+        (self.batch.is_some(), self.ready.len() + usize::from(self.flowing.is_some()))
     }
 
     /// Marks the front end as woken; when it is free.
@@ -97,20 +139,54 @@ impl World {
     /// The front end looks for its next descriptor.
     pub(super) fn front(&mut self, at: EngineId) {
         let now = self.agenda.now();
+        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        pe.awake = false;
+        if pe.batch.is_some() && pe.next.is_none() {
+            self.look_ahead(at);
+        }
         let costs = &self.machine.device;
         let dsa = &mut self.devices[usize::from(at.device)];
         let pe = &mut dsa.pes[usize::from(at.engine)];
-        pe.awake = false;
         if pe.ready.len() >= costs.ready {
             // Woken again when the data path takes one.
             return;
         }
-        let Some(lane) = pe.batch.or_else(|| pe.idle.pop()) else { return };
+        let (mut from, mut taken) = (now.max(pe.free_at), false);
+        let mut asked = None;
+        let lane = match (pe.held, pe.batch, pe.next) {
+            (Some(Held::Fence { lane, .. }), ..) if pe.open[usize::from(lane)] > 0 => return,
+            (Some(Held::Fence { lane, address }), ..) => {
+                asked = Some(Step::Fetch { address });
+                lane
+            }
+            (Some(Held::Drain { lane }), ..) | (None, Some(lane), _) => lane,
+            (None, None, Some(next)) => {
+                pe.next = None;
+                from = from.max(next.list);
+                asked = Some(next.step);
+                if let Step::Fetch { .. } = next.step {
+                    pe.batch = Some(next.lane);
+                }
+                next.lane
+            }
+            (None, None, None) => match pe.idle.pop() {
+                Some(lane) => lane,
+                None => return,
+            },
+        };
+        let fenced = matches!(pe.held, Some(Held::Fence { .. }));
+        pe.held = None;
         let index = usize::from(lane);
-        let (mut from, mut taken) = (now, false);
         loop {
-            match pe.lanes[index].step(&dsa.model, &Unobserved) {
-                Step::Idle | Step::Again | Step::Wait => {
+            let step = asked.take().unwrap_or_else(|| pe.lanes[index].step(&dsa.model, &Unobserved));
+            match step {
+                Step::Wait => {
+                    // A Drain: it is asked again whenever something has ended.
+                    pe.held = Some(Held::Drain { lane });
+                    self.devices[usize::from(at.device)].drains = true;
+                    return;
+                }
+                Step::Idle | Step::Again => {
                     if pe.batch.is_none() {
                         pe.idle.push(lane);
                     }
@@ -126,12 +202,18 @@ impl World {
                         pe.owner[index] = job.member.map_or(job.descriptor, |member| member.batch).completion_address();
                     }
                     let member = self.places.descriptor(address).copied();
+                    let fence = member.is_some_and(|member| member.flags().contains(Flags::FENCE));
+                    if fence && !fenced && pe.open[index] > 0 {
+                        pe.held = Some(Held::Fence { lane, address });
+                        return;
+                    }
                     let fault = Fault { address, write: false, done: 0 };
                     pe.lanes[index].fetched(&dsa.model, member.ok_or(fault));
                 }
                 Step::Execute => {
                     let engine = &mut pe.lanes[index];
                     let op = engine.descriptor().0.opcode();
+                    let bytes = u64::from(engine.descriptor().0.size());
                     if pe.batch.is_some() {
                         // What comes of it is known; only its time is not over. The next member need not wait for that.
                         engine.executed(&dsa.model, Outcome::of(Status::Success));
@@ -140,9 +222,9 @@ impl World {
                         pe.owner[index] = engine.descriptor().0.completion_address();
                     }
                     let owner = pe.owner[index];
-                    let cost = *costs.ops.of(op);
-                    from += cost.front;
-                    pe.front_busy += cost.front;
+                    let front = costs.ops.of(op).front_of(bytes);
+                    from += front;
+                    pe.front_busy += front;
                     pe.open[index] += 1;
                     self.descriptors += 1;
                     self.make_ready(at, lane, from, op);
@@ -171,6 +253,34 @@ impl World {
         }
     }
 
+    /// Takes the descriptor behind a batch that is being walked through; if it is a batch itself, its list is fetched meanwhile.
+    fn look_ahead(&mut self, at: EngineId) {
+        let now = self.agenda.now();
+        let dsa = &mut self.devices[usize::from(at.device)];
+        if dsa.has_idle_beside(at.engine) {
+            return;
+        }
+        let pe = &mut dsa.pes[usize::from(at.engine)];
+        let Some(lane) = pe.idle.pop() else { return };
+        let index = usize::from(lane);
+        let step = loop {
+            match pe.lanes[index].step(&dsa.model, &Unobserved) {
+                Step::Idle | Step::Again => {
+                    pe.idle.push(lane);
+                    return;
+                }
+                Step::Ended | Step::Log { .. } | Step::Interrupt(_) => {}
+                step => break step,
+            }
+        };
+        let job = pe.lanes[index].job();
+        let list = if let Step::Fetch { .. } = step { now + self.machine.device.list_fetch } else { now };
+        pe.owner[index] = job.member.map_or(job.descriptor, |member| member.batch).completion_address();
+        pe.next = Some(Next { lane, list, step });
+        let owner = pe.owner[index];
+        self.taken(owner);
+    }
+
     /// A descriptor's front end time ends at `from`: then its bytes may flow, and the front end take the next.
     fn make_ready(&mut self, at: EngineId, lane: u8, from: Ps, op: Opcode) {
         let pe = &self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
@@ -184,9 +294,12 @@ impl World {
         let tail = self.machine.device.ops.of(op).tail(bytes);
         let class = (bytes > 0).then(|| self.class_of(route));
         let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
-        let reads = route.ranges.iter().flatten().filter(|(_, write, _)| !write).count().max(1) as u64;
-        let bytes = bytes + self.machine.device.descriptor_bytes / reads;
-        pe.ready.push_back(Ready { lane, class, bytes, tail, from });
+        let reads = route.ranges.iter().flatten().filter(|(_, write, _)| !write).count() as u64;
+        let writes = route.ranges.iter().flatten().any(|(_, write, _)| *write);
+        let costs = &self.machine.device;
+        let bytes = bytes + if writes { costs.descriptor_bytes } else { DESCRIPTOR_BYTES / reads.max(1) };
+        let bubble = if writes { costs.bubble } else { Ps::ZERO };
+        pe.ready.push_back(Ready { lane, class, bytes, tail, from, bubble });
         pe.free_at = from;
         pe.awake = true;
         self.agenda.at(from, Event::Front(at));
@@ -234,7 +347,7 @@ impl World {
             return;
         }
         pe.ready.pop_front();
-        pe.flowing = Some((next.lane, next.tail));
+        pe.flowing = Some(next);
         pe.flow_began = now;
         if !pe.awake {
             let free = pe.wake();
@@ -250,13 +363,13 @@ impl World {
     pub(super) fn flowed(&mut self, at: EngineId) {
         let now = self.agenda.now();
         let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
-        let Some((lane, tail)) = pe.flowing.take() else { return };
+        let Some(Ready { lane, tail, bubble, .. }) = pe.flowing.take() else { return };
         pe.data_busy += now.since(pe.flow_began);
         pe.resting = true;
         let owner = pe.owner[usize::from(lane)];
         self.flowed_of(owner);
         self.agenda.after(tail, Event::Tail { at, lane });
-        self.agenda.after(self.machine.device.bubble, Event::Data(at));
+        self.agenda.after(bubble, Event::Data(at));
     }
 
     /// A descriptor's tail is over.
@@ -264,6 +377,11 @@ impl World {
         let dsa = &mut self.devices[usize::from(at.device)];
         let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(lane));
         pe.open[index] -= 1;
+        if pe.open[index] == 0
+            && let Some(free) = pe.retries()
+        {
+            self.agenda.at(free, Event::Front(at));
+        }
         if pe.record[index].is_none() {
             let engine = &mut pe.lanes[index];
             if pe.batch == Some(lane) || engine.job().member.is_some() {
@@ -288,6 +406,14 @@ impl World {
         engine.settle(&dsa.model, &Unobserved);
         pe.idle.push(lane);
         let record = pe.record[index].take();
+        if std::mem::take(&mut dsa.drains) {
+            for (engine, pe) in (0..).zip(&mut dsa.pes) {
+                if let Some(free) = pe.retries() {
+                    self.agenda.at(free, Event::Front(EngineId { engine, ..at }));
+                }
+            }
+        }
+        let pe = &mut dsa.pes[usize::from(at.engine)];
         if !pe.awake && pe.ready.len() < self.machine.device.ready {
             let free = pe.wake();
             self.agenda.at(free, Event::Front(at));

@@ -9,6 +9,7 @@
 //! Queues, arbiter, checks and batches are `telpher-model`'s: an engine is stepped, and what it yields is accounted for instead of
 //! done.
 
+mod descriptors;
 mod device;
 mod engine;
 mod program;

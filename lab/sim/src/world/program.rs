@@ -3,7 +3,7 @@
 //! A program does one thing at a time; each `.await` is an [`Act`] that it lays on its desk, and the world polls it again when that is
 //! over, at that time. So a program reads like the thread it stands for, and thousands of them cost a small allocation each.
 
-use super::thread::descriptor;
+use super::descriptors::descriptor;
 use super::{Event, Whose, World};
 use crate::machine::Rate;
 use crate::pipes::{Class, WHOLE};

@@ -1,11 +1,12 @@
 //! A thread of the workload: prepares, submits, waits. A task in simulated time, so thousands cost little.
 
+use super::descriptors::{self, descriptor};
 use super::{Event, World, program};
 use crate::ps::Ps;
 use crate::vouch;
 use crate::work::{Lane, Stream, Wait};
+use telpher_abi::Descriptor;
 use telpher_abi::registers::PortalKind;
-use telpher_abi::{Descriptor, Opcode};
 use telpher_model::{Identity, Response, Write};
 
 /// Where time went, summed over submissions: the first six together are all of it.
@@ -88,16 +89,6 @@ pub(super) struct Thread {
     pub(super) timeline: Timeline,
 }
 
-/// The descriptor of an operation; without a record.
-pub(super) fn descriptor(op: Opcode, src: u64, dst: u64, size: u32) -> Descriptor {
-    match op {
-        Opcode::Fill => Descriptor::fill(0, dst, size),
-        Opcode::Compare => Descriptor::compare(src, dst, size),
-        Opcode::ComparePattern => Descriptor::compare_pattern(src, 0, size),
-        _ => Descriptor::memory_move(src, dst, size),
-    }
-}
-
 /// Addresses of completion records: bit 62, the thread, the slot.
 fn record_of(thread: u32, slot: u32) -> u64 {
     1 << 62 | u64::from(thread) << 30 | u64::from(slot) << 6
@@ -119,7 +110,8 @@ impl World {
         let descriptors = (0..stream.depth).map(|slot| {
             let record = record_of(thread, slot);
             if stream.batch > 1 {
-                let list = self.places.add_list(stream.src, vec![work; stream.batch as usize]);
+                let member = if descriptors::needs_record(stream.op) { work.with_record(record) } else { work };
+                let list = self.places.add_list(stream.src, vec![member; stream.batch as usize]);
                 Descriptor::batch(list, stream.batch).with_record(record)
             } else {
                 work.with_record(record)
