@@ -1,16 +1,20 @@
 //! Applications: what uses the device, as programs in simulated time.
 
 mod core_cache;
+mod qdp;
 mod vhost;
 
 use crate::scenario::Measure;
 use crate::world::World;
+pub use qdp::{Prefetch, Query};
 pub use vhost::{Copies, Vhost, VhostCosts};
 
 /// An application and its parameters.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum App {
+    /// A query over two columns, the second fetched ahead.
+    Query(Query),
     /// A switch's core that copies packets to and from a virtual machine.
     Vhost(Vhost),
 }
@@ -22,7 +26,12 @@ impl App {
     /// Puts its programs into the world.
     pub(crate) fn start(&self, world: &mut World) -> Report {
         match self {
+            App::Query(app) => app.start(world),
             App::Vhost(app) => app.start(world),
         }
     }
+}
+
+fn measure(name: &str, value: f64, unit: &'static str) -> Measure {
+    Measure { name: name.to_owned(), value, unit }
 }

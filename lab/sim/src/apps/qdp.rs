@@ -1,0 +1,282 @@
+//! A query whose second column is fetched ahead by devices (Fürst's thesis, §2.2, §5.2, §6): a filter over column a, then a sum over
+//! column b. While threads scan a, others have b copied in chunks to faster memory; who sums looks whether a chunk has come, and reads
+//! it where it lay if not. Nobody waits for a copy: what is late is a miss.
+//!
+//! ```text
+//! group:  SCAN_a ─────────────► (all of the group) ──► AGGREGATE: chunk come? yes: cache node · no: node of b
+//!         SCAN_b ─submit, submit, …            ▲
+//!                   └► device: b ──► cache ────┘
+//! ```
+//!
+//! Threads share the hardware threads of the node they are pinned to: a run queue, in turns.
+
+use super::{Report, measure};
+use crate::places::Place;
+use crate::ps::Ps;
+use crate::work::{Lane, Library};
+use crate::world::{Barrier, Core, Signal, Ticket, World};
+use std::cell::RefCell;
+use std::rc::Rc;
+use telpher_abi::Opcode;
+
+/// A query over two columns and how it is executed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Query {
+    /// Bytes of a column.
+    pub column: u64,
+    /// Groups of threads; each has its part of both columns.
+    pub groups: u32,
+    /// Threads that scan a, in all.
+    pub scanners: u32,
+    /// Threads that sum over b, in all.
+    pub summers: u32,
+    /// Node of the threads.
+    pub node: usize,
+    /// Hardware threads they share.
+    pub hardware_threads: u32,
+    /// Time after which one that others wait for gives its hardware thread away.
+    pub turn: Ps,
+    /// Bytes per second at which one of them can read.
+    pub most: u64,
+    /// Node of column a.
+    pub a: usize,
+    /// Node of column b.
+    pub b: usize,
+    /// Has b fetched ahead.
+    pub prefetch: Option<Prefetch>,
+}
+
+/// How a column is fetched ahead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prefetch {
+    /// Node it is fetched to.
+    pub to: usize,
+    /// Bytes of a copy.
+    pub chunk: u64,
+    /// Threads that ask for copies, in all.
+    pub threads: u32,
+    /// Queues, taken in turns by thread.
+    pub lanes: Vec<Lane>,
+    /// What a submission goes through.
+    pub library: Library,
+    /// The cache's pages are there. If not, devices have them brought (Block On Fault).
+    pub mapped: bool,
+}
+
+impl Query {
+    /// The thesis' (§6.1) without prefetching: two columns of 4 GiB, 64 threads, then 32, pinned to node 0 with its twelve cores.
+    ///
+    /// Assumed: 32 groups; two hardware threads a core; turns of 3 ms, as Linux gives them; a core reads 14 GB/s.
+    #[must_use]
+    pub const fn of_two_columns() -> Self {
+        Query {
+            column: 4 << 30,
+            groups: 32,
+            scanners: 64,
+            summers: 32,
+            node: 0,
+            hardware_threads: 24,
+            turn: Ps::from_nanos(3_000_000),
+            most: 7_000_000_000,
+            a: 0,
+            b: 0,
+            prefetch: None,
+        }
+    }
+
+    /// The same with prefetching: half of the first threads ask for copies (§6.1: 64 for both), to the HBM beside node 0 (§5.2), from
+    /// the node on which b lies, through one shared queue of the devices of both, thread by thread in turns (§3.3, §5.2).
+    ///
+    /// Assumed: chunks of 32 MiB, so that a burst of all of them fits the 128 entries of one queue (§6.1: they were made larger for
+    /// that, and no number is told).
+    #[must_use]
+    pub fn prefetching(b: usize) -> Self {
+        let lane = |node| Lane { device: u16::try_from(node).unwrap_or(u16::MAX), wq: 0, shared: true };
+        let lanes = if b == 0 { vec![lane(0)] } else { vec![lane(0), lane(b)] };
+        let prefetch = Prefetch { to: 8, chunk: 32 << 20, threads: 32, lanes, library: Library::Dml, mapped: true };
+        Query { scanners: 32, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
+    }
+
+    pub(super) fn start(&self, world: &mut World) -> Report {
+        let query = self;
+        let seen = Rc::new(RefCell::new(Seen::default()));
+        let free = world.signal(query.hardware_threads.max(1).into());
+        let processors = Processors { free, turn: query.turn, most: query.most };
+        let (_, slice) = part(query.column, query.groups, 0);
+        let chunk = query.prefetch.as_ref().map_or(slice, |prefetch| prefetch.chunk.clamp(1, u32::MAX.into())).max(1);
+        let chunks = usize::try_from(slice.div_ceil(chunk)).unwrap_or(usize::MAX);
+        for group in 0..query.groups {
+            seen.borrow_mut().copies.push((0..chunks).map(|_| None).collect());
+            let of = |threads: u32| part(threads.into(), query.groups, group).1;
+            let (scanners, summers) = (of(query.scanners), of(query.summers));
+            let scanned = world.barrier(usize::try_from(scanners + summers).unwrap_or(usize::MAX));
+            let all = Group { group, slice, chunk, processors, scanned, seen: seen.clone() };
+            if let Some(prefetch) = &query.prefetch {
+                all.fetch(world, query, prefetch, u32::try_from(of(prefetch.threads)).unwrap_or(u32::MAX));
+            }
+            let (node, a) = (query.node, query.a);
+            for _ in 0..scanners {
+                let all = all.clone();
+                world.spawn(node, move |core| async move {
+                    let begin = core.now();
+                    all.processors.read(&core, all.slice / scanners, a).await;
+                    all.seen.borrow_mut().scan.add(core.now().since(begin));
+                    core.meet(&all.scanned).await;
+                });
+            }
+            let (b, to) = (query.b, query.prefetch.as_ref().map_or(query.b, |prefetch| prefetch.to));
+            for number in 0..u32::try_from(summers).unwrap_or(u32::MAX) {
+                let all = all.clone();
+                let (first, count) = part(chunks as u64, u32::try_from(summers).unwrap_or(u32::MAX), number);
+                world.spawn(node, move |core| async move {
+                    core.meet(&all.scanned).await;
+                    let begin = core.now();
+                    for chunk in first..first + count {
+                        let bytes = all.chunk.min(all.slice - chunk * all.chunk);
+                        let from = if all.has_come(chunk) { to } else { b };
+                        all.processors.read(&core, bytes, from).await;
+                    }
+                    let mut seen = all.seen.borrow_mut();
+                    seen.sum.add(core.now().since(begin));
+                    seen.end = seen.end.max(core.now());
+                });
+            }
+        }
+        let fetches = query.prefetch.is_some();
+        Box::new(move |_| {
+            let seen = seen.borrow();
+            let mut measures = vec![
+                measure("query", seen.end.as_nanos_f64() / 1e6, "ms"),
+                measure("SCAN_a", seen.scan.mean_ms(), "ms"),
+                measure("AGGREGATE", seen.sum.mean_ms(), "ms"),
+            ];
+            if fetches {
+                #[allow(clippy::cast_precision_loss, reason = "for people")]
+                let rate = seen.hits as f64 / (seen.hits + seen.misses).max(1) as f64 * 100.0;
+                measures.push(measure("SCAN_b", seen.fetch.mean_ms(), "ms"));
+                measures.push(measure("cache hits", rate, "%"));
+            }
+            measures
+        })
+    }
+}
+
+/// Bytes after which a thread looks at the clock.
+const PIECE: u64 = 256 << 10;
+
+/// The hardware threads of a node.
+#[derive(Clone, Copy, Debug)]
+struct Processors {
+    free: Signal,
+    turn: Ps,
+    most: u64,
+}
+
+impl Processors {
+    /// Reads memory, in turns with the other threads.
+    async fn read(self, core: &Core, mut bytes: u64, node: usize) {
+        core.until(self.free).await;
+        let mut since = core.now();
+        while bytes > 0 {
+            let piece = bytes.min(PIECE);
+            core.traffic(piece, node, false, self.most).await;
+            bytes -= piece;
+            if bytes > 0 && core.now().since(since) >= self.turn && core.waiting(self.free) > 0 {
+                core.give(self.free);
+                core.until(self.free).await;
+                since = core.now();
+            }
+        }
+        core.give(self.free);
+    }
+}
+
+/// What the threads tell.
+#[derive(Debug, Default)]
+struct Seen {
+    scan: Spent,
+    fetch: Spent,
+    sum: Spent,
+    hits: u64,
+    misses: u64,
+    end: Ps,
+    /// Copies that were asked for, by group and chunk.
+    copies: Vec<Vec<Option<Ticket>>>,
+}
+
+/// Time that threads were at something, each from its begin to its end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    time: Ps,
+    threads: u64,
+}
+
+impl Spent {
+    fn add(&mut self, time: Ps) {
+        self.time += time;
+        self.threads += 1;
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    fn mean_ms(self) -> f64 {
+        self.time.as_nanos_f64() / 1e6 / self.threads.max(1) as f64
+    }
+}
+
+/// `total` in `parts`: where a part begins, and how much it is.
+fn part(total: u64, parts: u32, number: u32) -> (u64, u64) {
+    let at = |number: u32| total * u64::from(number) / u64::from(parts.max(1));
+    (at(number), at(number + 1) - at(number))
+}
+
+/// A group of threads, as each of them knows it.
+#[derive(Clone, Debug)]
+struct Group {
+    group: u32,
+    /// Its bytes of each column.
+    slice: u64,
+    chunk: u64,
+    processors: Processors,
+    /// Met when column a is scanned.
+    scanned: Barrier,
+    seen: Rc<RefCell<Seen>>,
+}
+
+impl Group {
+    /// A chunk's copy is done: it is a hit. Otherwise it is a miss, whether it was asked for or not.
+    fn has_come(&self, chunk: u64) -> bool {
+        let seen = &mut *self.seen.borrow_mut();
+        let copies = &seen.copies[self.group as usize];
+        let copy = usize::try_from(chunk).ok().and_then(|chunk| copies.get(chunk)?.as_ref());
+        let come = copy.is_some_and(Ticket::is_done);
+        *(if come { &mut seen.hits } else { &mut seen.misses }) += 1;
+        come
+    }
+
+    /// Threads that ask for copies of the group's part of b, all of them at once.
+    fn fetch(&self, world: &mut World, query: &Query, prefetch: &Prefetch, threads: u32) {
+        let column = world.places.add(Place::on(query.b));
+        let cache = world.places.add(Place { present: prefetch.mapped, ..Place::on(prefetch.to) });
+        let chunks = self.slice.div_ceil(self.chunk);
+        for number in 0..threads {
+            let all = self.clone();
+            let lane = prefetch.lanes[(self.group * threads + number) as usize % prefetch.lanes.len().max(1)];
+            let (first, count) = part(chunks, threads, number);
+            world.spawn(query.node, move |core| async move {
+                let begin = core.now();
+                core.until(all.processors.free).await;
+                for chunk in first..first + count {
+                    let at = chunk * all.chunk;
+                    // Cannot fail: no chunk is longer than a descriptor can tell.
+                    let size = u32::try_from(all.chunk.min(all.slice - at)).unwrap_or(u32::MAX);
+                    let copy = World::descriptor(Opcode::MemoryMove, column + at, cache + at, size);
+                    let ticket = core.submit(lane, copy).await;
+                    let at = usize::try_from(chunk).unwrap_or(usize::MAX);
+                    all.seen.borrow_mut().copies[all.group as usize][at] = Some(ticket);
+                }
+                core.give(all.processors.free);
+                all.seen.borrow_mut().fetch.add(core.now().since(begin));
+            });
+        }
+    }
+}
