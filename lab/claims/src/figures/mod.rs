@@ -1,74 +1,63 @@
 //! Every published figure about the device, drawn anew in simulated time.
 //!
 //! ```text
-//! Sheet (id, title) ──draw──► Figure { panels: axes, series, marks · facts: what the prose says, what was simulated }
-//!                      │ Pen: Scenario ──simulate──► Outcome ──► points
+//! Sheet (id, title) ──draw──► Figure { panels: axes, series, marks · facts: claims about it and what came of them }
+//!                      │ sweep: Scenario ──lab──► Outcome ──► points
 //! ```
 //!
-//! The documents' plots are pictures; what they showed is known only from their prose. Each figure says what that is, where it
-//! stands, and whether what is drawn here agrees.
+//! The documents' plots are pictures; what they showed is known only from their prose, which is in the claims, or from tables and
+//! raw series, which stand beside the simulated ones.
 
 mod asplos;
-mod pen;
+mod lightdsa;
+mod sweep;
 
+use crate::lab::Lab;
+use crate::published::{Claim, Value, claims};
+use crate::verdict::{self, Row, Verdict};
 use std::sync::Mutex;
 use telpher_sim::ScenarioError;
 
 /// What stands under every chart whose plot was not printed as numbers.
 pub const FROM_PROSE: &str = "What the plot showed is known only from the prose.";
 
+type Result<T> = std::result::Result<T, ScenarioError>;
+
 /// A figure that can be drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Sheet {
     /// What commands and files call it: `asplos-3`.
     pub id: &'static str,
-    /// What it shows.
-    pub title: &'static str,
     /// The document and its own name of the figure.
     pub source: &'static str,
-    draw: fn(&mut pen::Pen) -> Result<Drawing, ScenarioError>,
-}
-
-/// What a sheet's own code gives: the rest is the same for all.
-#[derive(Debug)]
-struct Drawing {
-    how: &'static str,
-    panels: Vec<Panel>,
-    facts: Vec<Fact>,
+    /// What it shows.
+    pub title: &'static str,
+    /// What was simulated.
+    pub how: &'static str,
+    /// Claims about it.
+    pub claims: &'static [&'static str],
+    draw: fn(&Lab) -> Result<Vec<Panel>>,
 }
 
 /// A figure with its data. Series are simulated, but those that say that they were published.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Figure {
-    /// What commands and files call it.
-    pub id: &'static str,
-    /// What it shows.
-    pub title: &'static str,
-    /// The document and its own name of the figure.
-    pub source: &'static str,
-    /// What was simulated.
-    pub how: &'static str,
+    /// What it is of.
+    pub sheet: &'static Sheet,
     /// Which machines, by name and hash, in the order of their names.
-    pub profiles: Vec<Profile>,
+    pub profiles: Vec<(String, u64)>,
     /// Its charts.
     pub panels: Vec<Panel>,
-    /// What was published about it.
-    pub facts: Vec<Fact>,
-}
-
-/// A machine whose numbers were used.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Profile {
-    /// Its name.
-    pub name: String,
-    /// Which parameters these were.
-    pub hash: u64,
+    /// What the document says, and what came of it.
+    pub facts: Vec<Row>,
+    /// How far series are from published ones, in sentences.
+    pub distances: Vec<String>,
 }
 
 /// One chart.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Panel {
-    /// What is told apart from the figure's other charts; empty where there is one.
+    /// What tells it from the figure's other charts; empty where there is one.
     pub title: String,
     /// Along.
     pub x: Axis,
@@ -140,8 +129,8 @@ pub enum Origin {
 /// A published number in a chart.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Mark {
-    /// Which of the figure's facts it is, from 0.
-    pub fact: usize,
+    /// The claim it is of.
+    pub claim: &'static str,
     /// Where.
     pub at: At,
 }
@@ -159,31 +148,31 @@ pub enum At {
     Places(f64, f64),
 }
 
-/// What was published, and what came of it here.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Fact {
-    /// Where it stands: `§4.2`.
-    pub place: &'static str,
-    /// What it says, in other words.
-    pub says: &'static str,
-    /// What is seen here.
-    pub simulated: String,
-    /// Whether that agrees; `None` where there is nothing to compare.
-    pub agrees: Option<bool>,
+/// A claim by its name.
+fn claim(id: &'static str) -> &'static Claim {
+    claims().iter().find(|claim| claim.id == id).expect("a test draws every figure")
 }
 
-impl Figure {
-    /// Facts that what was simulated disagrees with.
-    pub fn remarks(&self) -> impl Iterator<Item = &Fact> {
-        self.facts.iter().filter(|fact| fact.agrees == Some(false))
+/// A claim's numbers; one of them twice.
+fn numbers(id: &'static str) -> (f64, f64) {
+    match &claim(id).value {
+        Value::None => (f64::NAN, f64::NAN),
+        Value::One(value) => (*value, *value),
+        Value::Many(values) => (values[0], values[values.len() - 1]),
     }
 }
 
-impl Fact {
-    /// The letter that marks it in charts.
-    #[must_use]
-    pub fn letter(number: usize) -> char {
-        u8::try_from(number).ok().and_then(|number| b'a'.checked_add(number)).map_or('?', char::from)
+impl Mark {
+    /// A claim's number as a height, or its range.
+    fn level(claim: &'static str) -> Self {
+        let (low, high) = numbers(claim);
+        Mark { claim, at: if low < high { At::Levels(low, high) } else { At::Level(low) } }
+    }
+
+    /// A claim's number as a place along, or its range.
+    fn place(claim: &'static str) -> Self {
+        let (low, high) = numbers(claim);
+        Mark { claim, at: if low < high { At::Places(low, high) } else { At::Place(low) } }
     }
 }
 
@@ -193,33 +182,25 @@ impl Series {
     pub fn at(&self, x: f64) -> Option<f64> {
         self.points.iter().find(|point| (point.0 - x).abs() < 1e-9).map(|point| point.1)
     }
+}
 
-    /// Its highest point.
-    #[must_use]
-    pub fn peak(&self) -> f64 {
-        self.points.iter().map(|point| point.1).fold(0.0, f64::max)
-    }
-
-    /// From where on it stays at or above a height, between the points by the logarithm of the place; `None` if it ends below.
-    #[must_use]
-    pub fn reaches(&self, height: f64) -> Option<f64> {
-        let last_below = self.points.iter().rposition(|point| point.1 < height);
-        let Some(below) = last_below else { return self.points.first().map(|point| point.0) };
-        let ((x0, y0), (x1, y1)) = (self.points[below], *self.points.get(below + 1)?);
-        Some(x0 * (x1 / x0).powf((height - y0) / (y1 - y0)))
+impl Figure {
+    /// What the document says and the simulation does not give.
+    pub fn differs(&self) -> impl Iterator<Item = &Row> {
+        self.facts.iter().filter(|row| matches!(row.verdict, Verdict::Fails { .. } | Verdict::Contradicts { .. }))
     }
 }
 
 /// Every figure that can be drawn, in the order of the documents.
 pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
-    [asplos::SHEETS].into_iter().flatten()
+    [asplos::SHEETS, lightdsa::SHEETS].into_iter().flatten()
 }
 
 /// Draws figures on so many threads; the same figures for any number of them.
 ///
 /// # Errors
 /// What the simulator says of a scenario.
-pub fn draw(sheets: &[&Sheet], threads: usize) -> Result<Vec<Figure>, ScenarioError> {
+pub fn draw(sheets: &[&'static Sheet], threads: usize) -> Result<Vec<Figure>> {
     let next = Mutex::new(sheets.iter().enumerate());
     let done = Mutex::new(Vec::new());
     let take = || next.lock().expect("nobody panics with the list").next();
@@ -243,12 +224,37 @@ impl Sheet {
     ///
     /// # Errors
     /// What the simulator says of a scenario.
-    pub fn figure(&self) -> Result<Figure, ScenarioError> {
-        let mut pen = pen::Pen::default();
-        let Drawing { how, panels, facts } = (self.draw)(&mut pen)?;
-        let profiles = pen.profiles();
-        Ok(Figure { id: self.id, title: self.title, source: self.source, how, profiles, panels, facts })
+    pub fn figure(&'static self) -> Result<Figure> {
+        let lab = Lab::default();
+        let panels = (self.draw)(&lab)?;
+        let profiles = lab.profiles();
+        let facts = self.claims.iter().map(|id| verdict::of(&lab, claim(id))).collect();
+        let distances = panels.iter().flat_map(distances).collect();
+        Ok(Figure { sheet: self, profiles, panels, facts, distances })
     }
+}
+
+/// How far simulated series of a chart are from the published ones of the same name.
+fn distances(panel: &Panel) -> Vec<String> {
+    let of = |published: &Series| {
+        let mut others = panel.series.iter().filter(|it| it.origin == Origin::Simulated);
+        let simulated = others.find(|it| it.name == published.name)?;
+        let each = published.points.iter().filter_map(|(x, y)| Some((*x, simulated.at(*x)? / y - 1.0)));
+        let each: Vec<(f64, f64)> = each.collect();
+        let worst = each.iter().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
+        #[allow(clippy::cast_precision_loss, reason = "a few points")]
+        let mean = each.iter().map(|it| it.1.abs()).sum::<f64>() / each.len() as f64;
+        let at = match &panel.x.scale {
+            #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "the number of a name")]
+            Scale::Names(names) => names.get(worst.0 as usize).cloned().unwrap_or_default(),
+            _ if panel.x.unit == "B" => verdict::quantity(worst.0, "bytes"),
+            _ => worst.0.to_string(),
+        };
+        let title = if panel.title.is_empty() { String::new() } else { format!("{}, ", panel.title) };
+        let (name, mean, worst) = (&published.name, mean * 100.0, worst.1 * 100.0);
+        Some(format!("{title}{name}: {mean:.1} % from the published numbers on average, {worst:+.1} % at {at}"))
+    };
+    panel.series.iter().filter(|it| it.origin == Origin::Published).filter_map(of).collect()
 }
 
 #[cfg(test)]

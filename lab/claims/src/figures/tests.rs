@@ -10,18 +10,18 @@ static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| draw(&sheets().collect:
 #[test]
 fn every_series_has_a_number_at_every_point() {
     for figure in FIGURES.iter() {
-        assert!(!figure.panels.is_empty(), "{} shows nothing", figure.id);
+        let id = figure.sheet.id;
+        assert!(!figure.panels.is_empty(), "{id} shows nothing");
         for panel in &figure.panels {
-            assert!(!panel.series.is_empty(), "{} {}: empty", figure.id, panel.title);
+            assert!(!panel.series.is_empty(), "{id} {}: empty", panel.title);
             for series in &panel.series {
-                let whose = format!("{} {} {}", figure.id, panel.title, series.name);
-                assert!(series.points.len() > 1, "{whose}: {} points", series.points.len());
+                let whose = format!("{id} {} {}", panel.title, series.name);
+                let points = &series.points;
                 assert!(
-                    series.points.iter().all(|(x, y)| x.is_finite() && y.is_finite()),
-                    "{whose}: {:?}",
-                    series.points
+                    !points.is_empty() && points.iter().all(|(x, y)| x.is_finite() && y.is_finite()),
+                    "{whose}: {points:?}"
                 );
-                assert!(series.points.windows(2).all(|pair| pair[0].0 < pair[1].0), "{whose}: {:?}", series.points);
+                assert!(points.windows(2).all(|pair| pair[0].0 < pair[1].0), "{whose}: {points:?}");
             }
         }
     }
@@ -31,11 +31,14 @@ fn every_series_has_a_number_at_every_point() {
 fn every_figure_names_its_machine_and_what_was_published() {
     let mut ids = BTreeSet::new();
     for figure in FIGURES.iter() {
-        assert!(ids.insert(figure.id), "{} twice", figure.id);
-        assert!(figure.profiles.iter().all(|it| !it.name.is_empty() && it.hash != 0) && !figure.profiles.is_empty());
-        assert!(!figure.facts.is_empty(), "{}: nothing was published about it", figure.id);
+        let id = figure.sheet.id;
+        assert!(ids.insert(id), "{id} twice");
+        assert!(figure.profiles.iter().all(|it| !it.0.is_empty() && it.1 != 0) && !figure.profiles.is_empty());
+        assert!(!figure.facts.is_empty() || !figure.distances.is_empty(), "{id}: nothing was published about it");
         for mark in figure.panels.iter().flat_map(|panel| &panel.marks) {
-            assert!(mark.fact < figure.facts.len(), "{}: a mark of no fact", figure.id);
+            assert!(figure.sheet.claims.contains(&mark.claim), "{id}: {} is marked and not told of", mark.claim);
+            let (At::Level(a) | At::Place(a) | At::Levels(a, _) | At::Places(a, _)) = mark.at;
+            assert!(a.is_finite(), "{id}: {} has no number", mark.claim);
         }
     }
 }
@@ -45,19 +48,19 @@ fn the_figures_are_the_same_for_any_number_of_threads() {
     let some: Vec<&Sheet> =
         sheets().filter(|sheet| ["asplos-5", "asplos-8", "asplos-14"].contains(&sheet.id)).collect();
     assert_eq!(some.len(), 3);
-    let alone = draw(&some, 1).unwrap();
-    assert_eq!(alone, draw(&some, 3).unwrap());
-    assert_eq!(
-        alone.iter().map(|figure| figure.id).collect::<Vec<_>>(),
-        some.iter().map(|it| it.id).collect::<Vec<_>>()
-    );
+    let drawn = |threads| format!("{:?}", draw(&some, threads).unwrap());
+    let alone = drawn(1);
+    assert_eq!(alone, drawn(3));
 }
 
 #[test]
-fn reaching_a_height_is_read_between_the_points() {
-    let series =
-        |points: &[(f64, f64)]| Series { name: String::new(), origin: Origin::Simulated, points: points.to_vec() };
-    assert_eq!(series(&[(1.0, 0.5), (4.0, 1.5)]).reaches(1.0), Some(2.0));
-    assert_eq!(series(&[(1.0, 2.0), (4.0, 1.5)]).reaches(1.0), Some(1.0));
-    assert_eq!(series(&[(1.0, 2.0), (4.0, 0.5)]).reaches(1.0), None);
+fn the_distance_from_a_published_series_is_told() {
+    let series = |origin, points: &[(f64, f64)]| Series { name: "copy".into(), origin, points: points.to_vec() };
+    let mut panel = FIGURES[0].panels[0].clone();
+    panel.title.clear();
+    panel.series = vec![
+        series(Origin::Simulated, &[(64.0, 1.1), (4096.0, 8.0)]),
+        series(Origin::Published, &[(64.0, 1.0), (4096.0, 10.0)]),
+    ];
+    assert_eq!(distances(&panel), ["copy: 15.0 % from the published numbers on average, -20.0 % at 4 KiB"]);
 }

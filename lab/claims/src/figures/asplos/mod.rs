@@ -6,69 +6,86 @@ mod speedup;
 
 use super::Sheet;
 
-const fn sheet(
-    id: &'static str,
-    source: &'static str,
-    title: &'static str,
-    draw: fn(&mut super::pen::Pen) -> Result<super::Drawing, telpher_sim::ScenarioError>,
-) -> Sheet {
-    Sheet { id, title, source, draw }
-}
-
 /// In the order of the paper.
 pub(super) const SHEETS: &[Sheet] = &[
-    sheet(
-        "asplos-2",
-        "Kuper et al., ASPLOS 2024, Figure 2",
-        "Throughput of operations by the device over that of a core, by transfer size",
-        speedup::figure_2,
-    ),
-    sheet(
-        "asplos-3",
-        "Kuper et al., ASPLOS 2024, Figure 3",
-        "Throughput of copies, one at a time and asynchronous, by transfer size and batch size",
-        batches::figure_3,
-    ),
-    sheet(
-        "asplos-4",
-        "Kuper et al., ASPLOS 2024, Figure 4",
-        "Throughput of asynchronous copies by size of the queue",
-        batches::figure_4,
-    ),
-    sheet(
-        "asplos-5",
-        "Kuper et al., ASPLOS 2024, Figure 5",
-        "Where the latency of 4 KiB copies goes, by batch size",
-        batches::figure_5,
-    ),
-    sheet(
-        "asplos-7",
-        "Kuper et al., ASPLOS 2024, Figure 7",
-        "Throughput of copies by engines of a group",
-        engines::figure_7,
-    ),
-    sheet(
-        "asplos-8",
-        "Kuper et al., ASPLOS 2024, Figure 8",
-        "Throughput of copies by size of the pages they lie in",
-        engines::figure_8,
-    ),
-    sheet(
-        "asplos-9",
-        "Kuper et al., ASPLOS 2024, Figure 9",
-        "Throughput of copies through one queue with batches, several dedicated queues, one shared queue",
-        engines::figure_9,
-    ),
-    sheet(
-        "asplos-10",
-        "Kuper et al., ASPLOS 2024, Figure 10",
-        "Throughput of copies by number of devices",
-        engines::figure_10,
-    ),
-    sheet(
-        "asplos-14",
-        "Kuper et al., ASPLOS 2024, Figure 14",
-        "Throughput for the same bytes in few long or many short descriptors",
-        batches::figure_14,
-    ),
+    Sheet {
+        id: "asplos-2",
+        source: "Kuper et al., ASPLOS 2024, Figure 2",
+        title: "Throughput of operations by the device over that of a core",
+        how: "One thread, one dedicated queue, one engine, no batches, memory of the device's own socket; against one core that does \
+              the same in software, with nothing in its caches. One at a time, what counts is submitting and waiting: descriptors are \
+              prepared before.",
+        claims: &["K-021", "K-022", "K-062"],
+        draw: speedup::figure_2,
+    },
+    Sheet {
+        id: "asplos-3",
+        source: "Kuper et al., ASPLOS 2024, Figure 3",
+        title: "Throughput of copies, one at a time and asynchronous, by batch size (BS)",
+        how: "Copies by one thread through one dedicated queue and one engine. BS is the number of descriptors in a batch; BS 1 \
+              submits each by itself.",
+        claims: &["K-023", "K-024", "K-025", "K-026", "K-027", "K-028", "K-029"],
+        draw: batches::figure_3,
+    },
+    Sheet {
+        id: "asplos-4",
+        source: "Kuper et al., ASPLOS 2024, Figure 4",
+        title: "Throughput of asynchronous copies by size of the queue (WQS)",
+        how: "Asynchronous copies by one thread that keeps a dedicated queue of so many entries full; one engine.",
+        claims: &["K-029", "K-030", "K-031", "K-032", "K-069"],
+        draw: batches::figure_4,
+    },
+    Sheet {
+        id: "asplos-5",
+        source: "Kuper et al., ASPLOS 2024, Figure 5",
+        title: "Where the latency of 4 KiB copies goes, by batch size (BS)",
+        how: "One batch at a time through one dedicated queue and one engine; the time of a batch is divided by its copies, so that \
+              all bars compare with a core's copy of 4 KiB. Descriptors are there already: their allocation is not simulated.",
+        claims: &["K-033"],
+        draw: batches::figure_5,
+    },
+    Sheet {
+        id: "asplos-7",
+        source: "Kuper et al., ASPLOS 2024, Figure 7",
+        title: "Throughput of copies by engines of a group",
+        how: "Asynchronous copies, 32 in flight, by one thread through one dedicated queue of a group with so many engines. TS is the \
+              transfer size, BS the batch size.",
+        claims: &["K-040", "K-041", "K-042"],
+        draw: engines::figure_7,
+    },
+    Sheet {
+        id: "asplos-8",
+        source: "Kuper et al., ASPLOS 2024, Figure 8",
+        title: "Throughput of copies by size of the pages they lie in",
+        how: "Asynchronous copies, 32 in flight, by one thread through one dedicated queue and one engine; sources and destinations in \
+              pages of this size.",
+        claims: &["K-039"],
+        draw: engines::figure_8,
+    },
+    Sheet {
+        id: "asplos-9",
+        source: "Kuper et al., ASPLOS 2024, Figure 9",
+        title: "Throughput of copies through one queue with batches, several dedicated queues, one shared queue",
+        how: "BS: one thread, one dedicated queue, one engine, batches of so many. DWQ: so many threads, each with a dedicated queue and \
+              an engine of its own. SWQ: so many threads, one shared queue, one engine. Asynchronous, 32 in flight each.",
+        claims: &["K-043", "K-044", "K-045", "K-067", "K-068"],
+        draw: engines::figure_9,
+    },
+    Sheet {
+        id: "asplos-10",
+        source: "Kuper et al., ASPLOS 2024, Figure 10",
+        title: "Throughput of copies by number of devices",
+        how: "One thread for each device, each with a dedicated queue and one engine, 32 asynchronous copies in flight each.",
+        claims: &["K-046", "K-047", "K-048", "K-049", "K-050"],
+        draw: engines::figure_10,
+    },
+    Sheet {
+        id: "asplos-14",
+        source: "Kuper et al., ASPLOS 2024, Figure 14",
+        title: "Throughput for the same bytes in few long or many short descriptors",
+        how: "The same bytes altogether, as one descriptor or as a batch of so many, each of an equal part; one thread, one dedicated \
+              queue, one engine.",
+        claims: &["K-060", "K-061"],
+        draw: batches::figure_14,
+    },
 ];
