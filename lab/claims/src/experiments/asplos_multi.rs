@@ -1,0 +1,63 @@
+//! Kuper et al., §4.3 (Figure 10): several devices of one socket.
+//!
+//! Each has its own queue and its own thread that keeps 32 copies in flight. Destinations go to the cache (Cache Control 1): §4.3 names
+//! the overflow of the devices' ways as the cause of the drop, though §4.1 calls the flag disabled.
+
+use super::measure::gigabytes;
+use super::{Experiment, Found};
+use crate::lab::Lab;
+use crate::setups::{alone, asplos, in_flight, through};
+use telpher_abi::Opcode;
+use telpher_device::WqMode;
+use telpher_sim::{Scenario, ScenarioError, Stream};
+
+type Result<T = Found> = std::result::Result<T, ScenarioError>;
+
+pub(super) const ALL: &[(&str, Experiment)] = &[
+    ("K-046", linear_in_devices),
+    ("K-047", three_devices),
+    ("K-048", four_devices),
+    ("K-049", four_devices_up_to_64_kb),
+];
+
+/// "Beyond 64 KB": the drop is over at the largest size.
+const LARGE: u32 = 1 << 20;
+
+fn all_at_once(devices: u16, size: u32) -> Scenario {
+    let mut scenario = asplos(devices.into(), WqMode::Dedicated, 1);
+    for device in 0..devices {
+        let copies = Stream { cache_control: true, ..in_flight(Opcode::MemoryMove, size, 32, 1) };
+        scenario = alone(scenario, through(device, 0, WqMode::Dedicated, copies));
+    }
+    scenario
+}
+
+fn rate(lab: &Lab, devices: u16, size: u32) -> Result<f64> {
+    gigabytes(lab, &all_at_once(devices, size))
+}
+
+fn linear_in_devices(lab: &Lab) -> Result {
+    let mut ratios = Vec::new();
+    for size in [4096, 16384, 65536] {
+        let one = rate(lab, 1, size)?;
+        for devices in [2, 3, 4] {
+            ratios.push((
+                format!("{devices} × {} KB", size >> 10),
+                rate(lab, devices, size)? / (f64::from(devices) * one),
+            ));
+        }
+    }
+    Ok(Found::Numbers(ratios))
+}
+
+fn three_devices(lab: &Lab) -> Result {
+    Ok(Found::Number(rate(lab, 3, LARGE)?))
+}
+
+fn four_devices(lab: &Lab) -> Result {
+    Ok(Found::Number(rate(lab, 4, LARGE)?))
+}
+
+fn four_devices_up_to_64_kb(lab: &Lab) -> Result {
+    Ok(Found::Number(rate(lab, 4, 65536)?))
+}

@@ -1,0 +1,259 @@
+//! Fürst, §3: one device to a node of a machine with HBM, shared queues, Intel's DML; copies one at a time for each thread.
+//!
+//! Nodes 0 to 7 have DDR5 and a device each, 8 to 15 are their HBM; four of each on a socket. Several devices share one copy: each does
+//! an equal part, and the slowest counts (§3.1).
+
+use super::measure::{gigabytes, listed, never_falls, three};
+use super::{Experiment, Found};
+use crate::lab::Lab;
+use crate::setups::{alone, on, threads, through};
+use telpher_abi::Opcode;
+use telpher_device::WqMode;
+use telpher_sim::{By, Library, Place, Scenario, ScenarioError, Stream};
+
+type Result<T = Found> = std::result::Result<T, ScenarioError>;
+
+pub(super) const ALL: &[(&str, Experiment)] = &[
+    ("T-010", single_submissions),
+    ("T-011", batches_stay_ahead),
+    ("T-012", small_batches),
+    ("T-013", one_device),
+    ("T-020", threads_with_large_copies),
+    ("T-021", threads_with_copies_of_1_mib),
+    ("T-022", larger_copies),
+    ("T-031", peak),
+    ("T-032", one_device_to_every_node),
+    ("T-033", nearest_and_farthest),
+    ("T-035", eight_devices_across_sockets),
+    ("T-036", devices_of_the_other_socket),
+    ("T-037", more_devices),
+    ("T-038", push_and_pull),
+    ("T-040", by_software),
+    ("T-041", cores_between_sockets),
+    ("T-042", core_or_device),
+    ("T-043", below_1_mib),
+];
+
+const COPY: Opcode = Opcode::MemoryMove;
+const GIB: f64 = 1_073_741_824.0;
+const LARGE: u32 = 1 << 30;
+/// Destinations of §3.2.3: beside the source, the farthest of its socket, two of the other socket.
+const DESTINATIONS: [usize; 4] = [8, 11, 12, 15];
+
+fn machine(devices: usize) -> Scenario {
+    let mut scenario = on("xeon-max-9468", devices, WqMode::Shared, 1);
+    for group in scenario.devices.iter_mut().flat_map(|device| &mut device.groups) {
+        for queue in &mut group.grouped_workqueues {
+            queue.max_transfer_size = 1 << 30;
+        }
+    }
+    scenario
+}
+
+/// One thread's copies from node 0 to a node, one after the other.
+fn copies(size: u32, batch: u32, dst: usize) -> Stream {
+    let submissions = if size >= LARGE { 3 } else { 200 };
+    let (src, dst) = (Place::on(0), Place::on(dst));
+    Stream { by: By::SHARED, library: Library::Dml, batch, submissions, src, dst, ..Stream::of(COPY, size) }
+}
+
+fn gibibytes(lab: &Lab, scenario: &Scenario) -> Result<f64> {
+    Ok(gigabytes(lab, scenario)? * 1e9 / GIB)
+}
+
+/// GiB/s of one thread with one device, within node 0.
+fn submitted(lab: &Lab, size: u32, batch: u32) -> Result<f64> {
+    gibibytes(lab, &alone(machine(1), copies(size, batch, 0)))
+}
+
+fn single_submissions(lab: &Lab) -> Result {
+    // Dominating: less than four fifths of what the device gives.
+    let peak = submitted(lab, LARGE, 1)?;
+    for power in 12..=26 {
+        if submitted(lab, 1 << power, 1)? >= 0.8 * peak {
+            return Ok(Found::Number(f64::from(1u32 << power)));
+        }
+    }
+    Ok(Found::Number(f64::INFINITY))
+}
+
+fn batches_stay_ahead(lab: &Lab) -> Result {
+    let size = 4 << 20;
+    Ok(Found::Number(submitted(lab, size, 50)? - submitted(lab, size, 1)?))
+}
+
+fn small_batches(lab: &Lab) -> Result {
+    let mut pairs = Vec::new();
+    for size in [1024, 2048, 4096, 8192] {
+        pairs.push([submitted(lab, size, 50)?, submitted(lab, size, 1)?]);
+    }
+    let shown: Vec<String> = pairs.iter().map(|pair| listed(pair)).collect();
+    Ok(Found::shape(
+        pairs.iter().all(|[batch, single]| batch > single),
+        format!("batches of 50 and single ones of 1, 2, 4, 8 KiB, GiB/s: {}", shown.join("; ")),
+    ))
+}
+
+fn one_device(lab: &Lab) -> Result {
+    Ok(Found::Number(submitted(lab, LARGE, 1)?))
+}
+
+fn by_threads(lab: &Lab, size: u32) -> Result<Vec<f64>> {
+    [1, 2, 12].into_iter().map(|count| gibibytes(lab, &threads(machine(1), count, copies(size, 1, 0)))).collect()
+}
+
+fn threads_with_large_copies(lab: &Lab) -> Result {
+    let rates = by_threads(lab, LARGE)?;
+    let ratio = |index: usize, name: &str| (name.to_owned(), rates[index] / rates[0]);
+    Ok(Found::Numbers(vec![ratio(1, "2 threads"), ratio(2, "12 threads")]))
+}
+
+fn threads_with_copies_of_1_mib(lab: &Lab) -> Result {
+    let rates = by_threads(lab, 1 << 20)?;
+    Ok(Found::shape(
+        never_falls(&rates, 0.002) && rates[2] > rates[0],
+        format!("1, 2, 12 threads: {} GiB/s", listed(&rates)),
+    ))
+}
+
+fn larger_copies(lab: &Lab) -> Result {
+    let (large, small) = (submitted(lab, LARGE, 1)?, submitted(lab, 1 << 20, 1)?);
+    Ok(Found::shape(large > small, format!("1 GiB {} GiB/s, 1 MiB {}", three(large), three(small))))
+}
+
+/// GiB/s of one copy of 1 GiB from node 0 that so many devices share.
+fn shared_out(lab: &Lab, devices: &[u16], dst: usize) -> Result<f64> {
+    let mut scenario = machine(8);
+    let parts = u32::try_from(devices.len()).unwrap_or(1);
+    for device in devices {
+        let part = Stream { core: usize::from(*device), ..copies(LARGE / parts, 1, dst) };
+        scenario = alone(scenario, through(*device, 0, WqMode::Shared, part));
+    }
+    let outcome = lab.run(&scenario)?;
+    Ok(3.0 * f64::from(LARGE) / GIB / outcome.took.as_secs_f64())
+}
+
+/// Which devices take part: the source's; with the destination's ("push and pull"); those of the socket; all.
+fn devices(count: usize, dst: usize) -> Vec<u16> {
+    let beside = u16::try_from(dst - 8).unwrap_or(0);
+    match count {
+        1 => vec![0],
+        // The nearest neighbour where source and destination are one node's.
+        2 => vec![0, beside.max(1)],
+        4 => (0..4).collect(),
+        _ => (0..8).collect(),
+    }
+}
+
+fn with_devices(lab: &Lab, count: usize) -> Result<Vec<f64>> {
+    DESTINATIONS.into_iter().map(|dst| shared_out(lab, &devices(count, dst), dst)).collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn peak(lab: &Lab) -> Result {
+    let rates = [with_devices(lab, 4)?, with_devices(lab, 8)?].concat();
+    Ok(Found::Number(rates.into_iter().fold(0.0, f64::max)))
+}
+
+fn one_device_to_every_node(lab: &Lab) -> Result {
+    let rates = with_devices(lab, 1)?;
+    Ok(Found::Numbers(DESTINATIONS.iter().zip(rates).map(|(dst, rate)| (format!("node {dst}"), rate)).collect()))
+}
+
+fn nearest_and_farthest(lab: &Lab) -> Result {
+    let (mut holds, mut shown) = (true, Vec::new());
+    for count in [2, 4, 8] {
+        let of = |dst| shared_out(lab, &devices(count, dst), dst);
+        let rates = [of(8)?, of(11)?];
+        holds &= rates[0] < rates[1] * 0.999;
+        shown.push(format!("{count} devices {}", listed(&rates)));
+    }
+    Ok(Found::shape(holds, format!("to nodes 8 and 11, GiB/s: {}", shown.join("; "))))
+}
+
+fn eight_devices_across_sockets(lab: &Lab) -> Result {
+    Ok(Found::Number(shared_out(lab, &devices(8, 15), 15)? / 65.56))
+}
+
+fn devices_of_the_other_socket(lab: &Lab) -> Result {
+    let (mut holds, mut shown) = (true, Vec::new());
+    for dst in [8, 11] {
+        let rates = [shared_out(lab, &devices(4, dst), dst)?, shared_out(lab, &devices(8, dst), dst)?];
+        holds &= rates[1] < rates[0] * 0.999;
+        shown.push(format!("node {dst} {}", listed(&rates)));
+    }
+    Ok(Found::shape(holds, format!("4 and 8 devices, GiB/s: {}", shown.join("; "))))
+}
+
+fn more_devices(lab: &Lab) -> Result {
+    let mut means = Vec::new();
+    for count in [1, 2, 4, 8] {
+        means.push(mean(&with_devices(lab, count)?));
+    }
+    let near_two = (1.8..=2.2).contains(&(means[1] / means[0]));
+    Ok(Found::shape(
+        near_two && means[2] / means[1] < 1.25 && means[2] >= means[1] && means[3] <= means[2],
+        format!("1, 2, 4, 8 devices: {} GiB/s", listed(&means)),
+    ))
+}
+
+fn push_and_pull(lab: &Lab) -> Result {
+    let all = [with_devices(lab, 4)?, with_devices(lab, 8)?].concat();
+    let peak = all.into_iter().fold(0.0, f64::max);
+    Ok(Found::Number(mean(&with_devices(lab, 2)?) / peak))
+}
+
+/// GiB/s of so many cores that copy from node 0 to a node.
+fn by_cores(lab: &Lab, cores: u32, core: usize, dst: usize) -> Result<f64> {
+    let walk = |node| Place { footprint: 1 << 30, ..Place::on(node) };
+    let copies = Stream {
+        by: By::Cpu,
+        library: Library::Raw,
+        core,
+        src: walk(0),
+        dst: walk(dst),
+        submissions: 50,
+        ..copies(1 << 20, 1, dst)
+    };
+    gibibytes(lab, &threads(machine(1), cores, copies))
+}
+
+fn by_software(lab: &Lab) -> Result {
+    // The library's software path: one thread for each device that it stands for.
+    let mut rates = Vec::new();
+    for dst in DESTINATIONS {
+        for cores in [1, 2] {
+            rates.push((format!("{cores} to {dst}"), by_cores(lab, cores, 0, dst)? / 65.56));
+        }
+    }
+    Ok(Found::Numbers(rates))
+}
+
+fn cores_between_sockets(lab: &Lab) -> Result {
+    let (within, between) = (by_cores(lab, 12, 0, 8)?, by_cores(lab, 12, 0, 15)?);
+    Ok(Found::shape(
+        between < within,
+        format!("12 cores: within the node {} GiB/s, to the other socket {}", three(within), three(between)),
+    ))
+}
+
+fn core_or_device(lab: &Lab) -> Result {
+    let cores = [by_cores(lab, 12, 0, 8)?, by_cores(lab, 12, 0, 15)?];
+    let best = |dst| {
+        let rates = [2, 4, 8].map(|count| shared_out(lab, &devices(count, dst), dst));
+        Ok::<_, ScenarioError>(rates.into_iter().collect::<Result<Vec<_>>>()?.into_iter().fold(0.0, f64::max))
+    };
+    let device = [best(8)?, best(15)?];
+    Ok(Found::shape(
+        (device[0] / cores[0] - 1.0).abs() < 0.2 && device[1] > cores[1],
+        format!("within the node and between sockets, GiB/s: devices {}, cores {}", listed(&device), listed(&cores)),
+    ))
+}
+
+fn below_1_mib(lab: &Lab) -> Result {
+    single_submissions(lab)
+}
