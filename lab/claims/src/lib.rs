@@ -10,6 +10,7 @@
 
 pub mod experiments;
 pub mod figures;
+pub mod goals;
 pub mod lab;
 pub mod published;
 pub mod setups;

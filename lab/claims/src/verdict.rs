@@ -60,6 +60,8 @@ pub struct Row {
     pub claim: &'static Claim,
     /// What the simulation gives, for people; empty where nothing was simulated.
     pub simulated: String,
+    /// The same in a few words.
+    pub brief: String,
     /// How far that is from what was published, as a share of it, where a number was printed; the farthest of several.
     pub deviation: Option<f64>,
     /// What comes of it.
@@ -107,7 +109,13 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let reason = REASONS.iter().find(|reason| reason.id == claim.id);
     let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), |reason| reason.why.clone());
     let nothing =
-        |why: String| Row { claim, simulated: String::new(), deviation: None, verdict: Verdict::NotSimulated { why } };
+        |why: String| Row {
+            claim,
+            simulated: String::new(),
+            brief: String::new(),
+            deviation: None,
+            verdict: Verdict::NotSimulated { why },
+        };
     match claim.usage {
         Use::Setup => return nothing(why("how it was measured")),
         Use::Context => return nothing(why("about something else")),
@@ -129,7 +137,21 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         }
         _ => Verdict::Fails { why: why("not known yet") },
     };
-    Row { claim, simulated, deviation, verdict }
+    Row { claim, simulated, brief: brief(claim, &found), deviation, verdict }
+}
+
+/// What was found, in a few words: of several numbers the least and the greatest.
+fn brief(claim: &Claim, found: &Found) -> String {
+    match found {
+        Found::Number(value) => quantity(*value, &claim.unit),
+        Found::Shape { holds, .. } => if *holds { "so it is" } else { "not so" }.into(),
+        Found::Numbers(values) => {
+            let of = |start: f64, pick: fn(f64, f64) -> f64| values.iter().map(|(_, value)| *value).fold(start, pick);
+            let ends = [of(f64::INFINITY, f64::min), of(f64::NEG_INFINITY, f64::max)];
+            let [least, most] = ends.map(|value| quantity(value, &claim.unit));
+            if least == most { least } else { format!("{least} to {most}") }
+        }
+    }
 }
 
 /// All claims, or those named, and what came of them.
@@ -182,7 +204,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
             v if v >= 1024.0 => format!("{} KiB", trimmed(v / 1024.0)),
             v => format!("{} B", trimmed(v)),
         },
-        "ratio" | "fraction" | "count" | "flag" | "enum" | "ratio to T-030" => trimmed(value),
+        "ratio" | "fraction" | "count" | "flag" | "enum" => trimmed(value),
         "%" => format!("{} %", trimmed(value)),
         unit => format!("{} {unit}", three(value)),
     }
@@ -270,7 +292,13 @@ mod tests {
 
     #[test]
     fn what_is_not_simulated_does_not_count() {
-        let row = |verdict| Row { claim: claim("K-028"), simulated: String::new(), deviation: Some(-0.05), verdict };
+        let row = |verdict| Row {
+            claim: claim("K-028"),
+            simulated: String::new(),
+            brief: String::new(),
+            deviation: Some(-0.05),
+            verdict,
+        };
         let rows = [row(Verdict::Holds), row(Verdict::Fails { why: "x".into() })];
         let with = [rows[0].clone(), rows[1].clone(), row(Verdict::NotSimulated { why: "x".into() })];
         assert_eq!(Tally::of(rows.iter()), Tally::of(with.iter()));

@@ -3,7 +3,6 @@
 //! An experiment says what the simulation gives; whether that holds is the claim's to say (`verdict`).
 
 mod asplos_device;
-mod asplos_memory;
 mod asplos_multi;
 pub mod measure;
 pub mod series;
@@ -39,7 +38,7 @@ pub type Experiment = fn(&Lab) -> Result<Found, ScenarioError>;
 
 /// All experiments, by the claim they are about.
 pub fn all() -> impl Iterator<Item = (&'static str, Experiment)> {
-    [asplos_device::ALL, asplos_memory::ALL, asplos_multi::ALL, thesis::ALL].into_iter().flatten().copied()
+    [asplos_device::ALL, asplos_multi::ALL, thesis::ALL].into_iter().flatten().copied()
 }
 
 /// A claim's experiment.

@@ -53,6 +53,12 @@ impl Comparison {
     pub fn is_held_out_device(&self) -> bool {
         self.series.usage == Use::Validate && self.series.by == Who::Device
     }
+
+    /// Held out, and a core's.
+    #[must_use]
+    pub fn is_held_out_core(&self) -> bool {
+        self.series.usage == Use::Validate && self.series.by == Who::Cpu
+    }
 }
 
 /// Mean absolute deviation of some points.

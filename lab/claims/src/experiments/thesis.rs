@@ -3,7 +3,7 @@
 //! Nodes 0 to 7 have DDR5 and a device each, 8 to 15 are their HBM; four of each on a socket. Several devices share one copy: each does
 //! an equal part, and the slowest counts (§3.1).
 
-use super::measure::{gigabytes, listed, never_falls, three};
+use super::measure::{crossover, gigabytes, listed, never_falls, three};
 use super::{Experiment, Found};
 use crate::lab::Lab;
 use crate::setups::{alone, on, threads, through};
@@ -67,14 +67,9 @@ fn submitted(lab: &Lab, size: u32, batch: u32) -> Result<f64> {
 }
 
 fn single_submissions(lab: &Lab) -> Result {
-    // Dominating: less than four fifths of what the device gives.
-    let peak = submitted(lab, LARGE, 1)?;
-    for power in 12..=26 {
-        if submitted(lab, 1 << power, 1)? >= 0.8 * peak {
-            return Ok(Found::Number(f64::from(1u32 << power)));
-        }
-    }
-    Ok(Found::Number(f64::INFINITY))
+    let sizes: Vec<u32> = (10..=26).map(|power| 1 << power).collect();
+    let gain = |size| Ok(submitted(lab, size, 1)? / (0.9 * submitted(lab, size, 50)?));
+    Ok(Found::Number(crossover(&sizes, gain)?))
 }
 
 fn batches_stay_ahead(lab: &Lab) -> Result {
@@ -126,7 +121,7 @@ fn shared_out(lab: &Lab, devices: &[u16], dst: usize) -> Result<f64> {
     let mut scenario = machine(8);
     let parts = u32::try_from(devices.len()).unwrap_or(1);
     for device in devices {
-        let part = Stream { core: usize::from(*device), ..copies(LARGE / parts, 1, dst) };
+        let part = Stream { core: usize::from(*device), submissions: 3, ..copies(LARGE / parts, 1, dst) };
         scenario = alone(scenario, through(*device, 0, WqMode::Shared, part));
     }
     let outcome = lab.run(&scenario)?;
