@@ -108,14 +108,13 @@ static REASONS: LazyLock<Vec<Reason>> = LazyLock::new(|| {
 pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let reason = REASONS.iter().find(|reason| reason.id == claim.id);
     let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), |reason| reason.why.clone());
-    let nothing =
-        |why: String| Row {
-            claim,
-            simulated: String::new(),
-            brief: String::new(),
-            deviation: None,
-            verdict: Verdict::NotSimulated { why },
-        };
+    let nothing = |why: String| Row {
+        claim,
+        simulated: String::new(),
+        brief: String::new(),
+        deviation: None,
+        verdict: Verdict::NotSimulated { why },
+    };
     match claim.usage {
         Use::Setup => return nothing(why("how it was measured")),
         Use::Context => return nothing(why("about something else")),

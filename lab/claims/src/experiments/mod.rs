@@ -5,8 +5,10 @@
 mod asplos_device;
 mod asplos_multi;
 pub mod measure;
+mod query;
 pub mod series;
 mod thesis;
+mod vhost;
 
 use crate::lab::Lab;
 use telpher_sim::ScenarioError;
@@ -38,7 +40,7 @@ pub type Experiment = fn(&Lab) -> Result<Found, ScenarioError>;
 
 /// All experiments, by the claim they are about.
 pub fn all() -> impl Iterator<Item = (&'static str, Experiment)> {
-    [asplos_device::ALL, asplos_multi::ALL, thesis::ALL].into_iter().flatten().copied()
+    [asplos_device::ALL, asplos_multi::ALL, thesis::ALL, query::ALL, vhost::ALL].into_iter().flatten().copied()
 }
 
 /// A claim's experiment.

@@ -1,0 +1,125 @@
+//! Fürst, §4 to §6: a query over two columns, the second fetched ahead.
+
+use super::measure::three;
+use super::vhost::measured;
+use super::{Experiment, Found};
+use crate::lab::Lab;
+use crate::setups::{on, threads};
+use std::rc::Rc;
+use telpher_abi::Opcode;
+use telpher_device::WqMode;
+use telpher_sim::{App, By, Library, Outcome, Place, Prefetch, Query, ScenarioError, Stream, What};
+
+type Result<T = Found> = std::result::Result<T, ScenarioError>;
+
+pub(super) const ALL: &[(&str, Experiment)] = &[
+    ("T-060", |lab| time(lab, near())),
+    ("T-061", |lab| speedup(lab, near())),
+    ("T-063", |lab| time(lab, in_hbm())),
+    ("T-064", |lab| speedup(lab, in_hbm())),
+    ("T-066", |lab| time(lab, Query::prefetching(0))),
+    ("T-067", |lab| speedup(lab, Query::prefetching(0))),
+    ("T-068", |lab| Ok(Found::Number(of(lab, Query::prefetching(0), "cache hits")?))),
+    ("T-069", |lab| time(lab, Query::prefetching(1))),
+    ("T-070", |lab| speedup(lab, Query::prefetching(1))),
+    ("T-071", |lab| Ok(Found::Number(of(lab, Query::prefetching(1), "cache hits")?))),
+    ("T-072", on_the_same_node),
+    ("T-073", on_different_nodes),
+    ("T-074", faults_by_the_device),
+    ("T-076", bursts),
+];
+
+fn near() -> Query {
+    Query::of_two_columns()
+}
+
+/// Perfect prefetching: column b lies in the HBM beside the threads.
+fn in_hbm() -> Query {
+    Query { b: 8, ..Query::of_two_columns() }
+}
+
+fn run(lab: &Lab, query: Query) -> Result<Rc<Outcome>> {
+    lab.run(&on("xeon-max-9468", 8, WqMode::Shared, 1).with("query", 1, What::App(App::Query(query))))
+}
+
+fn of(lab: &Lab, query: Query, measure: &str) -> Result<f64> {
+    Ok(measured(&*run(lab, query)?, measure))
+}
+
+fn time(lab: &Lab, query: Query) -> Result {
+    Ok(Found::Number(of(lab, query, "query")?))
+}
+
+fn speedup(lab: &Lab, query: Query) -> Result {
+    Ok(Found::Number(of(lab, near(), "query")? / of(lab, query, "query")?))
+}
+
+fn on_the_same_node(lab: &Lab) -> Result {
+    let (together, apart, without) = (Query::prefetching(0), Query::prefetching(1), near());
+    let scan = [of(lab, together.clone(), "SCAN_a")?, of(lab, without.clone(), "SCAN_a")?];
+    let fetch = [of(lab, together.clone(), "SCAN_b")?, of(lab, apart, "SCAN_b")?];
+    let sum = [of(lab, together, "AGGREGATE")?, of(lab, without, "AGGREGATE")?];
+    // SCAN_b only asks for copies: it takes little of the query's time, whoever it competes with. "Hardly": a third is not.
+    let hardly = (fetch[0] - fetch[1]).abs() < 0.1 * scan[0];
+    Ok(Found::shape(
+        scan[0] > 1.2 * scan[1] && hardly && sum[0] > sum[1] * 0.67,
+        format!(
+            "SCAN_a {} ms instead of {}; SCAN_b {} instead of {} with the columns apart; AGGREGATE {} instead of {}",
+            three(scan[0]),
+            three(scan[1]),
+            three(fetch[0]),
+            three(fetch[1]),
+            three(sum[0]),
+            three(sum[1])
+        ),
+    ))
+}
+
+fn on_different_nodes(lab: &Lab) -> Result {
+    let mut shown = Vec::new();
+    let mut holds = true;
+    for stage in ["SCAN_a", "AGGREGATE"] {
+        let (apart, hbm) = (of(lab, Query::prefetching(1), stage)?, of(lab, in_hbm(), stage)?);
+        // "Slightly": up to a half more.
+        holds &= apart > hbm * 0.95 && apart < hbm * 1.5;
+        shown.push(format!("{stage} {} ms instead of {}", three(apart), three(hbm)));
+    }
+    Ok(Found::shape(holds, shown.join("; ")))
+}
+
+fn faults_by_the_device(lab: &Lab) -> Result {
+    let of_mapped = |mapped| {
+        let query = Query::prefetching(1);
+        let prefetch = query.prefetch.clone().map(|prefetch| Prefetch { mapped, ..prefetch });
+        of(lab, Query { prefetch, ..query }, "query")
+    };
+    let (mapped, faulting, without) = (of_mapped(true)?, of_mapped(false)?, of(lab, near(), "query")?);
+    Ok(Found::shape(
+        faulting > mapped * 1.05 && (faulting / without - 1.0).abs() < 0.2,
+        format!(
+            "pages there {} ms, brought by the device {}, all in DDR5 {}",
+            three(mapped),
+            three(faulting),
+            three(without)
+        ),
+    ))
+}
+
+fn bursts(lab: &Lab) -> Result {
+    // 32 threads of one node ask for all of a column, a sixteenth of the query's, at once, through one queue of 128 entries.
+    let retries = |size: u32| {
+        let each = (256u64 << 20) / u64::from(size) / 32;
+        let burst = Stream {
+            by: By::SHARED,
+            library: Library::Dml,
+            depth: u32::try_from(each).unwrap_or(u32::MAX),
+            submissions: each,
+            dst: Place::on(8),
+            ..Stream::of(Opcode::MemoryMove, size)
+        };
+        let outcome = lab.run(&threads(on("xeon-max-9468", 1, WqMode::Shared, 1), 32, burst))?;
+        Ok::<_, ScenarioError>(outcome.loads[0].timeline.retries)
+    };
+    let (small, large) = (retries(512 << 10)?, retries(2 << 20)?);
+    Ok(Found::shape(small > 0 && large == 0, format!("refused: {small} with pieces of 512 KiB, {large} with 2 MiB")))
+}

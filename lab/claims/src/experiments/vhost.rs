@@ -1,0 +1,146 @@
+//! White paper 758358, §2.3, §3.4 and §4, and Kuper et al., §6.4: a switch's core, with and without the device.
+//!
+//! One device, four engines, two dedicated queues of 64 entries, as its Table 7 says.
+
+use super::measure::{listed, never_falls, three};
+use super::{Experiment, Found};
+use crate::lab::Lab;
+use crate::setups::on;
+use telpher_device::{Config, WqConfig, WqMode};
+use telpher_sim::{App, Copies, Outcome, Scenario, ScenarioError, Vhost, What};
+
+type Result<T = Found> = std::result::Result<T, ScenarioError>;
+
+pub(super) const ALL: &[(&str, Experiment)] = &[
+    ("K-070", |lab| Ok(Found::Number(copy_share(lab, 512)?))),
+    ("K-071", copy_share_of_long_packets),
+    ("K-075", flat),
+    ("K-076", gain),
+    ("V-004", bursts),
+    ("V-010", |lab| Ok(Found::Number(copy_share(lab, 1518)?))),
+    ("V-011", copy_share_grows),
+    ("V-012", rate_falls),
+    ("V-020", |lab| by_core(lab, 64)),
+    ("V-021", |lab| by_core(lab, 128)),
+    ("V-022", |lab| by_core(lab, 256)),
+    ("V-023", |lab| by_core(lab, 512)),
+    ("V-024", |lab| by_core(lab, 1024)),
+    ("V-025", |lab| by_core(lab, 1280)),
+    ("V-026", |lab| by_core(lab, 1518)),
+    ("V-030", gain),
+    ("V-031", loss),
+    ("V-032", flat),
+    ("V-033", bandwidth),
+    ("V-034", small_packets),
+    ("V-100", |lab| by_device(lab, 64)),
+    ("V-101", |lab| by_device(lab, 128)),
+    ("V-102", |lab| by_device(lab, 256)),
+    ("V-103", |lab| by_device(lab, 512)),
+    ("V-104", |lab| by_device(lab, 1024)),
+    ("V-105", |lab| by_device(lab, 1280)),
+    ("V-106", |lab| by_device(lab, 1518)),
+];
+
+const PACKETS: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+const LONG: [u32; 4] = [512, 1024, 1280, 1518];
+
+/// The switch on the white paper's machine.
+fn switch(app: Vhost) -> Scenario {
+    let mut scenario = on("xeon-8471n", 1, WqMode::Dedicated, 4);
+    let mut config = Config::single(WqMode::Dedicated, 64, 4);
+    config.groups[0].grouped_workqueues.push(WqConfig::new(1, WqMode::Dedicated, 64));
+    scenario.devices = vec![config];
+    scenario.with("switch", 1, What::App(App::Vhost(app)))
+}
+
+/// What an application says of itself; not a number where it does not.
+pub(super) fn measured(outcome: &Outcome, name: &str) -> f64 {
+    outcome.loads[0].measures.iter().find(|measure| measure.name == name).map_or(f64::NAN, |measure| measure.value)
+}
+
+fn forwarding(lab: &Lab, packet_bytes: u32, copies: Copies) -> Result<f64> {
+    let app = Vhost { packet_bytes, copies, ..Vhost::default() };
+    Ok(measured(&*lab.run(&switch(app))?, "forwarding rate"))
+}
+
+fn by_core(lab: &Lab, packet_bytes: u32) -> Result {
+    Ok(Found::Number(forwarding(lab, packet_bytes, Copies::Core)?))
+}
+
+fn by_device(lab: &Lab, packet_bytes: u32) -> Result {
+    Ok(Found::Number(forwarding(lab, packet_bytes, Copies::DEVICE)?))
+}
+
+fn rates(lab: &Lab, copies: Copies) -> Result<Vec<f64>> {
+    PACKETS.into_iter().map(|packet| forwarding(lab, packet, copies)).collect()
+}
+
+fn copy_share(lab: &Lab, packet_bytes: u32) -> Result<f64> {
+    let app = Vhost { packet_bytes, copies: Copies::Core, ..Vhost::default() };
+    Ok(measured(&*lab.run(&switch(app))?, "core cycles in copies"))
+}
+
+fn copy_share_of_long_packets(lab: &Lab) -> Result {
+    let of = |packet: u32| Ok((format!("{packet} B"), copy_share(lab, packet)?));
+    Ok(Found::Numbers([1280, 1518].into_iter().map(of).collect::<Result<_>>()?))
+}
+
+fn copy_share_grows(lab: &Lab) -> Result {
+    let shares = PACKETS.into_iter().map(|packet| copy_share(lab, packet)).collect::<Result<Vec<_>>>()?;
+    Ok(Found::shape(never_falls(&shares, 0.0) && shares[6] > shares[0], format!("64 to 1518 B: {} %", listed(&shares))))
+}
+
+fn rate_falls(lab: &Lab) -> Result {
+    let mut rates = rates(lab, Copies::Core)?;
+    let shown = format!("64 to 1518 B: {} Mpps", listed(&rates));
+    rates.reverse();
+    Ok(Found::shape(never_falls(&rates, 0.0), shown))
+}
+
+fn flat(lab: &Lab) -> Result {
+    let rates = rates(lab, Copies::DEVICE)?;
+    let (least, most) = rates.iter().fold((f64::INFINITY, 0.0_f64), |(l, m), rate| (l.min(*rate), m.max(*rate)));
+    Ok(Found::Number(most / least))
+}
+
+fn gains(lab: &Lab, packets: &[u32]) -> Result<Vec<(String, f64)>> {
+    let of = |packet: &u32| {
+        let gain = forwarding(lab, *packet, Copies::DEVICE)? / forwarding(lab, *packet, Copies::Core)?;
+        Ok((format!("{packet} B"), gain))
+    };
+    packets.iter().map(of).collect()
+}
+
+fn gain(lab: &Lab) -> Result {
+    Ok(Found::Numbers(gains(lab, &LONG)?))
+}
+
+fn loss(lab: &Lab) -> Result {
+    Ok(Found::Numbers(gains(lab, &PACKETS[..3])?))
+}
+
+fn bandwidth(lab: &Lab) -> Result {
+    Ok(Found::Number(forwarding(lab, 1518, Copies::DEVICE)? * 1e6 * 2.0 * 1518.0 / 1e9))
+}
+
+fn small_packets(lab: &Lab) -> Result {
+    let (core, device) = (forwarding(lab, 64, Copies::Core)?, forwarding(lab, 64, Copies::DEVICE)?);
+    Ok(Found::shape(core > device, format!("64 B: core {} Mpps, device {}", three(core), three(device))))
+}
+
+fn bursts(lab: &Lab) -> Result {
+    let mut gains = Vec::new();
+    let (mut holds, mut shown) = (true, Vec::new());
+    for packet_bytes in [64, 1518] {
+        let of = |burst| {
+            let app = Vhost { packet_bytes, burst, copies: Copies::DEVICE, packets: 5000, ..Vhost::default() };
+            Ok(measured(&*lab.run(&switch(app))?, "forwarding rate"))
+        };
+        let rates = [1, 4, 8, 16, 32].map(of).into_iter().collect::<Result<Vec<_>>>()?;
+        holds &= never_falls(&rates, 0.01);
+        gains.push(forwarding(lab, packet_bytes, Copies::DEVICE)? / forwarding(lab, packet_bytes, Copies::Core)?);
+        shown.push(format!("{packet_bytes} B: {} Mpps", listed(&rates)));
+    }
+    // Worst for small packets: they gain least.
+    Ok(Found::shape(holds && gains[0] < gains[1], format!("bursts of 1, 4, 8, 16, 32: {}", shown.join("; "))))
+}
