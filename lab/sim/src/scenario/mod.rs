@@ -6,6 +6,7 @@
 
 mod bottleneck;
 mod layout;
+mod legal;
 mod outcome;
 
 use crate::apps::{App, Report};
@@ -82,12 +83,20 @@ pub enum ScenarioError {
         profile: String,
     },
     /// The device refuses its configuration.
-    #[error("device dsa{device}: {source}")]
+    #[error("dsa{device} cannot be so")]
     Device {
         /// Which.
         device: usize,
         /// What it says.
         source: StartError,
+    },
+    /// A load asks for what is not there, or what a device refuses.
+    #[error("load {load}: {what}")]
+    Load {
+        /// Which.
+        load: String,
+        /// What is wrong.
+        what: String,
     },
 }
 
@@ -118,20 +127,23 @@ impl Scenario {
         self
     }
 
+    /// Which device refuses.
+    fn refused(&self, source: StartError) -> ScenarioError {
+        let refuses = |config: &Config| {
+            let alone = std::slice::from_ref(config);
+            World::new(self.machine.clone(), self.capabilities, alone).is_err()
+        };
+        ScenarioError::Device { device: self.devices.iter().position(refuses).unwrap_or(0), source }
+    }
+
     /// Lets it happen.
     ///
     /// # Errors
     /// What the machine has not, or a device refuses.
     pub fn simulate(&self) -> Result<Outcome, ScenarioError> {
-        if self.devices.len() > self.machine.devices.len() {
-            return Err(ScenarioError::Devices {
-                asked: self.devices.len(),
-                has: self.machine.devices.len(),
-                profile: self.machine.name.clone(),
-            });
-        }
+        self.check()?;
         let mut world = World::new(self.machine.clone(), self.capabilities, &self.devices)
-            .map_err(|source| ScenarioError::Device { device: 0, source })?;
+            .map_err(|source| self.refused(source))?;
         let mut running = Vec::new();
         for load in &self.loads {
             world.begin_load();

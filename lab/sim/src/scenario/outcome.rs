@@ -1,6 +1,7 @@
 //! What came of a scenario.
 
 use super::bottleneck::{self, Bottleneck};
+use super::legal;
 use super::{Load, Running, Scenario, What};
 use crate::latencies::Latencies;
 use crate::ps::Ps;
@@ -202,8 +203,9 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
         add(Resource::Cores(number), of.cycles.busy.as_secs_f64() / time);
     }
     for (device, config) in scenario.devices.iter().enumerate() {
-        for (wq, size) in bottleneck::queues(config) {
-            add(Resource::Queue { device, wq }, waited(scenario, outcome, device, wq) / took / f64::from(size.max(1)));
+        for (wq, queue) in legal::queues(config) {
+            let there = waited(scenario, outcome, device, wq) / took;
+            add(Resource::Queue { device, wq }, there / f64::from(queue.size.max(1)));
         }
     }
     for engine in world.engines() {
