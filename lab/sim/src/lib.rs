@@ -10,6 +10,7 @@
 
 mod agenda;
 mod apps;
+mod dice;
 mod latencies;
 pub mod machine;
 mod pipes;
@@ -28,11 +29,10 @@ pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use ps::Ps;
 pub use scenario::{
-    Bottleneck, Cycles, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What,
-    lanes,
+    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What, lanes,
 };
-pub use work::{By, Lane, Library, Named, Stream, Through, Wait};
-pub use world::{Barrier, Core, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World};
+pub use work::{Arrivals, By, Lane, Library, Named, Sizes, Stream, Through, Wait, Walk};
+pub use world::{Barrier, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

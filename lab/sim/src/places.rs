@@ -65,6 +65,18 @@ impl Places {
         (self.regions.len() as u64) << REGION_BITS
     }
 
+    /// The same in place of a list that nobody needs any more, if there is one.
+    pub fn list_again(&mut self, old: Option<u64>, place: Place, list: Vec<Descriptor>) -> u64 {
+        let region = |address: u64| usize::try_from(address >> REGION_BITS).ok()?.checked_sub(1);
+        match old.and_then(|address| Some((address, self.regions.get_mut(region(address)?)?))) {
+            Some((address, region)) => {
+                *region = Region { place, list };
+                address
+            }
+            None => self.add_list(place, list),
+        }
+    }
+
     fn region(&self, address: u64) -> Option<&Region> {
         let number = usize::try_from(address >> REGION_BITS).ok()?;
         self.regions.get(number.checked_sub(1)?)

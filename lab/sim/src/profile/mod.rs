@@ -1,8 +1,9 @@
 //! Profiles: machines as TOML files, each number with its source beside it.
 
 mod section;
+mod software;
 
-use crate::machine::{DeviceCosts, LibraryCosts, Machine, Node, OpCost, OpCosts, SubmitCosts, WaitCosts};
+use crate::machine::{DeviceCosts, Libraries, LibraryCosts, Machine, Node, OpCost, OpCosts, SubmitCosts, WaitCosts};
 use crate::ps::Ps;
 use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
@@ -160,9 +161,19 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
     let device = device(&section, root.section("op")?)?;
     section.end()?;
     let submit = submit(root.section("submit")?)?;
-    let library = library(root.section("library")?)?;
+    let section = root.section("library")?;
+    let library = Libraries {
+        raw: library(section.section("raw")?)?,
+        lean: library(section.section("lean")?)?,
+        dml: library(section.section("dml")?)?,
+        kernel: library(section.section("kernel")?)?,
+    };
+    section.end()?;
     let wait = wait(root.section("wait")?)?;
-    Ok(Machine { name, hash: 0, nodes, link, link_latency, devices, device, submit, library, wait })
+    let section = root.section("software")?;
+    let software = software::costs(&section)?;
+    section.end()?;
+    Ok(Machine { name, hash: 0, nodes, link, link_latency, devices, device, submit, library, wait, software })
 }
 
 fn node(section: Section<'_>) -> Result<Node, ProfileError> {
@@ -243,8 +254,11 @@ fn library(section: Section<'_>) -> Result<LibraryCosts, ProfileError> {
 fn wait(section: Section<'_>) -> Result<WaitCosts, ProfileError> {
     let costs = WaitCosts {
         poll: section.nanos("poll_ns")?,
-        umwait: section.nanos("umwait_ns")?,
+        look: section.nanos("look_ns")?,
+        umwait_entry: section.nanos("umwait_entry_ns")?,
+        umwait_exit: section.nanos("umwait_exit_ns")?,
         interrupt: section.nanos("interrupt_ns")?,
+        wake_up: section.nanos("wake_up_ns")?,
     };
     section.end()?;
     Ok(costs)

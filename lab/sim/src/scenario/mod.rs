@@ -15,7 +15,7 @@ use crate::work::{By, Lane, Stream};
 use crate::world::World;
 pub use bottleneck::{Bottleneck, Limit};
 pub use layout::{Layout, lanes};
-pub use outcome::{Cycles, LoadOutcome, Measure, Outcome, ResourceUse};
+pub use outcome::{LoadOutcome, Measure, Outcome, ResourceUse};
 use telpher_device::{Capabilities, Config, Preset, StartError};
 
 /// A machine, how its devices are configured, and what runs on it.

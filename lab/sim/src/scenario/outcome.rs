@@ -5,8 +5,7 @@ use super::legal;
 use super::{Load, Running, Scenario, What};
 use crate::latencies::Latencies;
 use crate::ps::Ps;
-use crate::work::{By, Stream, Wait};
-use crate::world::{Resource, Timeline, World};
+use crate::world::{Cycles, Resource, Timeline, World};
 
 /// What came of a scenario. Every number is simulated.
 #[derive(Clone, Debug)]
@@ -48,19 +47,6 @@ pub struct LoadOutcome {
     pub cycles: Cycles,
     /// What is special to the kind of load.
     pub measures: Vec<Measure>,
-}
-
-/// What cores of a load spent their time on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Cycles {
-    /// Preparing, submitting, copying, computing.
-    pub busy: Ps,
-    /// Waiting with open eyes.
-    pub polling: Ps,
-    /// Waiting in UMWAIT.
-    pub umwait: Ps,
-    /// Given back to the system.
-    pub idle: Ps,
 }
 
 /// One number with its name and unit.
@@ -156,8 +142,8 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
                 }
             }
         }
-        if let What::Stream(stream) = &load.what {
-            of.of_stream(stream, load.threads);
+        if let What::Stream(_) = &load.what {
+            of.of_stream();
         }
         outcome.loads.push(of);
     }
@@ -171,21 +157,13 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
 }
 
 impl LoadOutcome {
-    fn of_stream(&mut self, stream: &Stream, threads: u32) {
-        self.operations = stream.submissions * u64::from(stream.batch.max(1)) * u64::from(threads);
-        self.bytes = self.operations * u64::from(stream.size);
+    fn of_stream(&mut self) {
+        self.operations = self.timeline.operations;
+        self.bytes = self.timeline.bytes;
+        self.cycles = self.timeline.cycles;
         if self.timeline.until > Ps::ZERO {
             self.elapsed = self.timeline.until;
         }
-        self.cycles.busy = match stream.by {
-            By::Cpu => self.elapsed * u64::from(threads),
-            _ => self.timeline.prepare + self.timeline.submitting,
-        };
-        *(match stream.wait {
-            Wait::Poll => &mut self.cycles.polling,
-            Wait::Umwait => &mut self.cycles.umwait,
-            Wait::Interrupt | Wait::Sleep => &mut self.cycles.idle,
-        }) = self.timeline.waiting;
     }
 }
 

@@ -9,11 +9,15 @@
 //! Queues, arbiter, checks and batches are `telpher-model`'s: an engine is stepped, and what it yields is accounted for instead of
 //! done.
 
+mod credits;
+mod cycles;
 mod descriptors;
 mod device;
 mod engine;
 mod program;
+mod software;
 mod thread;
+mod timeline;
 mod uses;
 
 use crate::agenda::Agenda;
@@ -22,14 +26,15 @@ use crate::machine::Machine;
 use crate::pipes::{Pipe, Pipes};
 use crate::places::Places;
 use crate::ps::Ps;
-use crate::work::{By, Stream};
+use credits::Credits;
+pub use cycles::Cycles;
 use device::Dsa;
 use program::Program;
 pub use program::{Barrier, Core, Signal, Ticket};
 use std::collections::BTreeMap;
 use telpher_device::{Capabilities, Config, StartError};
 use thread::Thread;
-pub use thread::Timeline;
+pub use timeline::Timeline;
 pub use uses::{EngineUse, PipeUse, Resource};
 
 /// An engine of a device.
@@ -44,10 +49,14 @@ pub(crate) struct EngineId {
 pub(crate) enum Event {
     /// A thread goes on.
     Thread(u32),
+    /// A thread has done an operation itself.
+    Worked(u32),
     /// A program goes on.
     Program(u32),
+    /// A program's descriptor is prepared.
+    Enter { program: u32, ticket: u32 },
     /// 64 bytes of a program reach a portal.
-    Offer { program: u32, ticket: u32 },
+    Offer { program: u32, ticket: u32, patient: bool },
     /// 64 bytes of a thread reach a portal.
     Portal { thread: u32, slot: u32 },
     /// The front end of an engine may take the next descriptor.
@@ -63,7 +72,9 @@ pub(crate) enum Event {
 pub(crate) enum Whose {
     /// The descriptor's in an engine's data path.
     Engine(EngineId),
-    /// A program's, whose core moves them itself.
+    /// A thread's, whose core moves them itself.
+    Thread(u32),
+    /// A program's, likewise.
     Program(u32),
 }
 
@@ -87,6 +98,9 @@ pub struct World {
     classes: BTreeMap<engine::Route, crate::pipes::Class>,
     /// Of cores' own traffic: the core's node, the memory's, whether it writes, and the most it can.
     traffic: BTreeMap<(usize, usize, bool, u64), crate::pipes::Class>,
+    ways: BTreeMap<software::Way, crate::pipes::Class>,
+    /// By device and queue.
+    credits: Vec<Vec<Credits>>,
     descriptors: u64,
 }
 
@@ -113,8 +127,11 @@ impl World {
             .iter()
             .zip(configs)
             .map(|(node, config)| Dsa::new(capabilities, config, *node, &machine.device, &mut pipes))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        let queues = usize::from(capabilities.wq_cap.queues());
+        let credits = |dsa: &Dsa| (0..queues).map(|wq| Credits::of(dsa.model.wq_cfg(wq).size().into())).collect();
         Ok(World {
+            credits: devices.iter().map(credits).collect(),
             agenda: Agenda::default(),
             pipes,
             nodes,
@@ -127,24 +144,10 @@ impl World {
             desk: program::Desk::default(),
             classes: BTreeMap::new(),
             traffic: BTreeMap::new(),
+            ways: BTreeMap::new(),
             descriptors: 0,
             machine,
         })
-    }
-
-    /// Adds a thread; it begins at once. What [`timeline`](World::timeline) knows it by, if a device does its work.
-    pub fn add(&mut self, stream: Stream) -> usize {
-        match stream.by {
-            By::Device(lane) => self.add_submitter(stream, lane),
-            By::Cpu => {
-                self.spawn(stream.core, move |core| async move {
-                    for _ in 0..stream.submissions {
-                        core.software(stream.op, stream.size.into(), stream.src, stream.dst).await;
-                    }
-                });
-                usize::MAX
-            }
-        }
     }
 
     /// Lets time pass until nothing happens any more; that time.
@@ -158,7 +161,8 @@ impl World {
                     self.agenda.move_on(now);
                     match whose {
                         Whose::Engine(at) => self.flowed(at),
-                        Whose::Program(number) => self.go_on_program(number),
+                        Whose::Thread(number) => self.thread_flowed(number),
+                        Whose::Program(number) => self.program_flowed(number),
                     }
                 }
                 continue;
@@ -166,8 +170,10 @@ impl World {
             match self.agenda.next() {
                 None => return self.agenda.now(),
                 Some(Event::Thread(thread)) => self.go_on(thread),
+                Some(Event::Worked(number)) => self.worked(number),
                 Some(Event::Program(number)) => self.go_on_program(number),
-                Some(Event::Offer { program, ticket }) => self.offer_of_program(program, ticket),
+                Some(Event::Enter { program, ticket }) => self.enter_of_program(program, ticket),
+                Some(Event::Offer { program, ticket, patient }) => self.offer_of_program(program, ticket, patient),
                 Some(Event::Portal { thread, slot }) => self.portal(thread, slot),
                 Some(Event::Front(at)) => self.front(at),
                 Some(Event::Data(at)) => self.data(at),
