@@ -22,7 +22,7 @@ mod vouch;
 mod work;
 mod world;
 
-pub use apps::{App, Copies, Prefetch, Query, Vhost, VhostCosts};
+pub use apps::{App, Copies, Migration, Offload, Prefetch, Promotion, Query, Vhost, VhostCosts};
 pub use latencies::Latencies;
 pub use machine::Machine;
 pub use places::{Lines, Place, Places};
