@@ -10,7 +10,6 @@
 
 mod agenda;
 mod apps;
-mod dice;
 mod latencies;
 pub mod machine;
 mod pipes;
@@ -22,17 +21,20 @@ mod vouch;
 mod work;
 mod world;
 
-pub use apps::{App, Copies, Migration, Offload, Prefetch, Promotion, Query, Vhost, VhostCosts};
+pub use apps::{App, Copies, Prefetch, Query, Vhost, VhostCosts};
 pub use latencies::Latencies;
 pub use machine::Machine;
 pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use ps::Ps;
 pub use scenario::{
-    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What, lanes,
+    Bottleneck, Cycles, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What,
+    lanes,
 };
-pub use work::{Arrivals, By, Lane, Library, Named, Sizes, Stream, Through, Wait, Walk};
-pub use world::{Barrier, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World};
+pub use work::{By, Lane, Library, Named, Stream, Through, Wait};
+pub use world::{
+    Barrier, CacheUse, Chase, Chased, Core, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World,
+};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

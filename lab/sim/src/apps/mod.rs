@@ -1,13 +1,11 @@
 //! Applications: what uses the device, as programs in simulated time.
 
 mod core_cache;
-mod migration;
 mod qdp;
 mod vhost;
 
 use crate::scenario::Measure;
 use crate::world::World;
-pub use migration::{Migration, Offload, Promotion};
 pub use qdp::{Prefetch, Query};
 pub use vhost::{Copies, Vhost, VhostCosts};
 
@@ -15,10 +13,6 @@ pub use vhost::{Copies, Vhost, VhostCosts};
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum App {
-    /// The kernel moves pages.
-    Migration(Migration),
-    /// A program whose pages are moved to fast memory while it runs.
-    Promotion(Promotion),
     /// A query over two columns, the second fetched ahead.
     Query(Query),
     /// A switch's core that copies packets to and from a virtual machine.
@@ -32,8 +26,6 @@ impl App {
     /// Puts its programs into the world.
     pub(crate) fn start(&self, world: &mut World) -> Report {
         match self {
-            App::Migration(app) => app.start(world),
-            App::Promotion(app) => app.start(world),
             App::Query(app) => app.start(world),
             App::Vhost(app) => app.start(world),
         }
