@@ -21,7 +21,10 @@ mod vouch;
 mod work;
 mod world;
 
-pub use apps::{App, Copies, Prefetch, Query, Vhost, VhostCosts};
+pub use apps::{
+    AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Prefetch, Query, SharedMemory, Storage, StorageCosts,
+    Talk, Vhost, VhostCosts,
+};
 pub use latencies::Latencies;
 pub use machine::Machine;
 pub use places::{Lines, Place, Places};

@@ -1,12 +1,22 @@
 //! Applications: what uses the device, as programs in simulated time.
 
+mod allreduce;
+mod cachebench;
 mod core_cache;
+mod messages;
 mod qdp;
+mod segments;
+mod storage;
 mod vhost;
 
 use crate::scenario::Measure;
 use crate::world::World;
+pub use allreduce::AllReduce;
+pub use cachebench::CacheBench;
+pub use messages::{Messages, SharedMemory, Talk};
 pub use qdp::{Prefetch, Query};
+pub use segments::Copier;
+pub use storage::{Digest, Storage, StorageCosts};
 pub use vhost::{Copies, Vhost, VhostCosts};
 
 /// An application and its parameters.
@@ -15,6 +25,14 @@ pub use vhost::{Copies, Vhost, VhostCosts};
 pub enum App {
     /// A query over two columns, the second fetched ahead.
     Query(Query),
+    /// A sum over buffers of several processes.
+    AllReduce(AllReduce),
+    /// A cache under load.
+    CacheBench(CacheBench),
+    /// Messages between two processes.
+    Messages(Messages),
+    /// A storage target.
+    Storage(Storage),
     /// A switch's core that copies packets to and from a virtual machine.
     Vhost(Vhost),
 }
@@ -27,6 +45,10 @@ impl App {
     pub(crate) fn start(&self, world: &mut World) -> Report {
         match self {
             App::Query(app) => app.start(world),
+            App::AllReduce(app) => app.start(world),
+            App::CacheBench(app) => app.start(world),
+            App::Messages(app) => app.start(world),
+            App::Storage(app) => app.start(world),
             App::Vhost(app) => app.start(world),
         }
     }

@@ -1,0 +1,160 @@
+//! A sum over the buffers of several processes, which all of them get: a ring through shared memory, and a training step around it
+//! (KUPER appendix A: MPI_AllReduce, BERT).
+//!
+//! ```text
+//! ring of R: R - 1 times ( send a part on, receive one, add it ), then R - 1 times ( send a sum on, receive one )
+//! ```
+//!
+//! Parts travel as messages do: copied into segments by who sends, out of them by who receives. Adding is always the core's.
+
+use super::messages::SharedMemory;
+use super::segments::{Copier, Segments};
+use super::{Report, measure};
+use crate::ps::Ps;
+use crate::world::{Core, Signal, World};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Processes that sum what they have.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AllReduce {
+    /// How many.
+    pub ranks: u32,
+    /// Bytes of each one's buffer.
+    pub bytes: u64,
+    /// Times that they do it.
+    pub count: u64,
+    /// Milliseconds that each computes before each time.
+    pub compute_ms: f64,
+    /// Gigabytes a second that a core adds.
+    pub add_gb_s: f64,
+    /// Who copies.
+    pub copier: Copier,
+    /// How parts get through shared memory.
+    pub shared: SharedMemory,
+}
+
+impl Default for AllReduce {
+    /// Two ranks, ten sums of 4 MiB, nothing between them.
+    fn default() -> Self {
+        AllReduce {
+            ranks: 2,
+            bytes: 4 << 20,
+            count: 10,
+            compute_ms: 0.0,
+            add_gb_s: 8.0,
+            copier: Copier::Core,
+            shared: SharedMemory::default(),
+        }
+    }
+}
+
+impl AllReduce {
+    /// A step of BERT's pretraining as so many of its gradient's buckets: what is computed for one, and its sum over the ranks.
+    #[must_use]
+    pub fn training(ranks: u32, buckets: u64) -> Self {
+        AllReduce { ranks, bytes: 25 << 20, count: buckets, compute_ms: 80.0, ..AllReduce::default() }
+    }
+}
+
+/// From one rank to the next.
+#[derive(Clone)]
+struct Edge {
+    into: Rc<Segments>,
+    out: Rc<Segments>,
+    room: Signal,
+    filled: Signal,
+}
+
+/// One process.
+struct Rank {
+    app: AllReduce,
+    to: Edge,
+    from: Edge,
+    tally: Rc<RefCell<Tally>>,
+}
+
+#[derive(Default)]
+struct Tally {
+    until: Ps,
+    /// Time of the slowest rank in sums.
+    summing: Ps,
+}
+
+impl Rank {
+    /// A part goes on and one comes, share by share; what comes is added or kept.
+    async fn pass(&self, core: &Core, part: u64, add: bool) {
+        let shared = &self.app.shared;
+        core.busy(shared.command()).await;
+        let mut left = part;
+        while left > 0 {
+            let share = left.min(shared.share());
+            left -= share;
+            core.until(self.to.room).await;
+            self.to.into.begin(core, share).await.finish(core).await;
+            core.give(self.to.filled);
+            core.until(self.from.filled).await;
+            core.busy(shared.turn()).await;
+            self.from.out.begin(core, share).await.finish(core).await;
+            core.give(self.from.room);
+            if add {
+                #[allow(clippy::cast_precision_loss, reason = "a part is no longer than memory")]
+                let nanos = share as f64 / self.app.add_gb_s.max(1e-3);
+                core.busy(Ps::from_nanos_f64(nanos)).await;
+            }
+        }
+    }
+
+    async fn run(self, core: Core) {
+        let ranks = u64::from(self.app.ranks);
+        let part = self.app.bytes.div_ceil(ranks);
+        let mut summing = Ps::ZERO;
+        for _ in 0..self.app.count {
+            core.busy(Ps::from_nanos_f64(self.app.compute_ms * 1e6)).await;
+            let begun = core.now();
+            for step in 0..2 * (ranks - 1) {
+                self.pass(&core, part, step < ranks - 1).await;
+            }
+            summing += core.now().since(begun);
+        }
+        let mut tally = self.tally.borrow_mut();
+        tally.until = tally.until.max(core.now());
+        tally.summing = tally.summing.max(summing);
+    }
+}
+
+impl AllReduce {
+    pub(super) fn start(&self, world: &mut World) -> Report {
+        let app = AllReduce { ranks: self.ranks.clamp(1, 1024), ..self.clone() };
+        let ranks = u64::from(app.ranks);
+        // A peer's segments are its share of the pool.
+        let segments = app.shared.segments.min(app.shared.pool / ranks).max(1);
+        let app = AllReduce { shared: SharedMemory { segments, ..app.shared }, ..app };
+        let used = ranks.saturating_mul(app.bytes.saturating_add(app.shared.pool.saturating_mul(app.shared.segment)));
+        let buffers = app.shared.place(used);
+        let edges: Vec<Edge> = (0..ranks)
+            .map(|_| {
+                let mut segments = || Rc::new(Segments::new(world, &app.copier, app.shared.segment, buffers, buffers));
+                let (into, out) = (segments(), segments());
+                Edge { into, out, room: world.signal(1), filled: world.signal(0) }
+            })
+            .collect();
+        let tally = Rc::new(RefCell::new(Tally::default()));
+        for (rank, to) in edges.iter().enumerate() {
+            let from = edges[(rank + edges.len() - 1) % edges.len()].clone();
+            let rank = Rank { app: app.clone(), to: to.clone(), from, tally: tally.clone() };
+            world.spawn(0, |core| rank.run(core));
+        }
+        Box::new(move |_| {
+            let tally = tally.borrow();
+            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            let count = app.count.max(1) as f64;
+            let (summing, all) = (tally.summing.as_secs_f64(), tally.until.as_secs_f64());
+            vec![
+                measure("time per sum", summing * 1e6 / count, "us"),
+                measure("time per step", all * 1e6 / count, "us"),
+                measure("share of time in sums", summing / all.max(1e-12) * 100.0, "%"),
+            ]
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! A cache under load whose long copies a device does while the thread waits: CacheLib's CacheBench over DTO, which catches `memcpy`
+//! (KUPER appendix B).
+//!
+//! Threads take turns on cores. An operation is some work, some short copies, and now and then a long one. From a size on, a long copy
+//! goes to a shared queue, the queues in turn; a full queue is tried a few times, then the core copies. While it waits a thread may
+//! give its core to another.
+
+use super::{Report, measure};
+use crate::places::Place;
+use crate::ps::Ps;
+use crate::work::{Lane, Wait};
+use crate::world::{Core, Signal, World};
+use std::cell::RefCell;
+use std::rc::Rc;
+use telpher_abi::{Descriptor, Opcode};
+
+/// The cache and its load.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CacheBench {
+    /// Cores.
+    pub cores: u32,
+    /// Threads on them.
+    pub threads: u32,
+    /// Copies that each thread does.
+    pub copies: u64,
+    /// Queues to which long copies go, in turn; none copies by core only.
+    pub queues: Vec<Lane>,
+    /// Bytes from which a copy is long.
+    pub threshold: u64,
+    /// Of ten thousand copies, so many are long.
+    pub long_of_10_000: u32,
+    /// Bytes of long copies, each with its weight.
+    pub long: Vec<(u32, u32)>,
+    /// Bytes of a short one, on average.
+    pub short_bytes: u64,
+    /// Nanoseconds of work around each copy: finding, hashing, locking.
+    pub work_ns: f64,
+    /// Nanoseconds for a thread to give its core to another; `None`: it looks for its record instead.
+    pub switch_ns: Option<f64>,
+    /// What chance begins with.
+    pub seed: u64,
+}
+
+/// Long copies that DTO's own documentation counted in a run of CacheBench: bytes (about the mean of each bucket) and how many.
+const LONG: [(u32, u32); 16] = [
+    (10_500, 176),
+    (14_300, 137),
+    (18_200, 126),
+    (34_500, 67),
+    (55_300, 46),
+    (100_700, 13),
+    (108_700, 8),
+    (120_400, 9),
+    (133_100, 5),
+    (146_000, 2),
+    (161_700, 6),
+    (215_400, 6),
+    (279_700, 1),
+    (467_800, 1),
+    (529_900, 1),
+    (1_002_400, 1),
+];
+
+impl Default for CacheBench {
+    /// Four cores, eight threads, four shared queues, one each of four devices.
+    fn default() -> Self {
+        CacheBench {
+            cores: 4,
+            threads: 8,
+            copies: 20_000,
+            queues: (0..4).map(|device| Lane { device, wq: 0, shared: true }).collect(),
+            threshold: 8192,
+            long_of_10_000: 480,
+            long: LONG.to_vec(),
+            short_bytes: 64,
+            work_ns: 300.0,
+            switch_ns: None,
+            seed: 1,
+        }
+    }
+}
+
+/// Numbers by chance, the same for the same beginning (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % bound.max(1)
+    }
+}
+
+/// A copy to come.
+#[derive(Clone, Copy)]
+struct Job {
+    bytes: u64,
+    queue: Option<Lane>,
+}
+
+struct Shared {
+    tally: Tally,
+    next_queue: usize,
+}
+
+#[derive(Default)]
+struct Tally {
+    until: Ps,
+    done: u64,
+    by_device: u64,
+    long_bytes: u64,
+    bytes: u64,
+    /// Of every copy that is long.
+    latencies: Vec<Ps>,
+}
+
+struct Thread {
+    app: Rc<CacheBench>,
+    chance: Chance,
+    shared: Rc<RefCell<Shared>>,
+    /// A gift for each core.
+    cores: Signal,
+    src: (Place, u64),
+    dst: (Place, u64),
+}
+
+impl Thread {
+    fn next(&mut self) -> Job {
+        let app = &self.app;
+        let long = self.chance.below(10_000) < u64::from(app.long_of_10_000);
+        let weights: u64 = app.long.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        if !long || weights == 0 {
+            return Job { bytes: app.short_bytes, queue: None };
+        }
+        let mut at = self.chance.below(weights);
+        let size = app.long.iter().find(|(_, weight)| {
+            let here = at < u64::from(*weight);
+            at = at.saturating_sub(u64::from(*weight));
+            here
+        });
+        let bytes = size.map_or(app.short_bytes, |(bytes, _)| u64::from(*bytes));
+        let shared = &mut self.shared.borrow_mut();
+        let queue = (bytes >= app.threshold).then(|| app.queues.get(shared.next_queue).copied()).flatten();
+        if queue.is_some() {
+            shared.next_queue = (shared.next_queue + 1) % app.queues.len();
+        }
+        Job { bytes, queue }
+    }
+
+    async fn copy(&self, core: &Core, Job { bytes, queue }: Job) {
+        let Some(lane) = queue else {
+            core.software(Opcode::MemoryMove, bytes, self.src.0, self.dst.0).await;
+            return;
+        };
+        let copy: Descriptor =
+            World::descriptor(Opcode::MemoryMove, self.src.1, self.dst.1, u32::try_from(bytes).unwrap_or(u32::MAX));
+        let ticket = core.submit(lane, copy).await;
+        let Some(switch) = self.app.switch_ns else {
+            core.wait(&ticket, Wait::Poll).await;
+            return;
+        };
+        // sched_yield until the record is there: whoever waits for a core gets this one.
+        while !ticket.is_done() {
+            if core.waiting(self.cores) == 0 {
+                core.wait(&ticket, Wait::Poll).await;
+                break;
+            }
+            core.busy(Ps::from_nanos_f64(switch)).await;
+            core.give(self.cores);
+            core.until(self.cores).await;
+        }
+    }
+
+    async fn run(mut self, core: Core) {
+        core.until(self.cores).await;
+        for _ in 0..self.app.copies {
+            let job = self.next();
+            core.busy(Ps::from_nanos_f64(self.app.work_ns)).await;
+            let begun = core.now();
+            self.copy(&core, job).await;
+            let took = core.now().since(begun);
+            let tally = &mut self.shared.borrow_mut().tally;
+            tally.done += 1;
+            tally.bytes += job.bytes;
+            tally.by_device += u64::from(job.queue.is_some());
+            if job.bytes > self.app.short_bytes {
+                tally.long_bytes += job.bytes;
+            }
+            tally.latencies.push(took);
+        }
+        core.give(self.cores);
+        let tally = &mut self.shared.borrow_mut().tally;
+        tally.until = tally.until.max(core.now());
+    }
+}
+
+impl CacheBench {
+    pub(super) fn start(&self, world: &mut World) -> Report {
+        let app = Rc::new(CacheBench { cores: self.cores.max(1), ..self.clone() });
+        let shared = Rc::new(RefCell::new(Shared { tally: Tally::default(), next_queue: 0 }));
+        let cores = world.signal(app.cores.into());
+        let mut place = || (Place::on(0), world.places.add(Place::on(0)));
+        let (src, dst) = (place(), place());
+        for number in 0..app.threads {
+            let chance = Chance(app.seed.wrapping_mul(1 << 20).wrapping_add(number.into()));
+            let thread = Thread { app: app.clone(), chance, shared: shared.clone(), cores, src, dst };
+            world.spawn(0, |core| thread.run(core));
+        }
+        Box::new(move |_| shared.borrow_mut().tally.measures())
+    }
+}
+
+impl Tally {
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    fn measures(&mut self) -> Vec<crate::scenario::Measure> {
+        self.latencies.sort_unstable();
+        let seconds = self.until.as_secs_f64().max(1e-12);
+        let at = |part: usize, of: usize| {
+            let rank = (self.latencies.len() * part).div_ceil(of).saturating_sub(1);
+            self.latencies.get(rank).map_or(0.0, |time| time.as_nanos_f64() / 1e3)
+        };
+        vec![
+            measure("copies", self.done as f64 / seconds / 1e6, "M/s"),
+            measure("bytes copied", self.bytes as f64 / seconds / 1e9, "GB/s"),
+            measure("copies by device", self.by_device as f64 / self.done.max(1) as f64 * 100.0, "%"),
+            measure("bytes in long copies", self.long_bytes as f64 / self.bytes.max(1) as f64 * 100.0, "%"),
+            measure("latency, median", at(1, 2), "us"),
+            measure("latency, 99.9 %", at(999, 1000), "us"),
+            measure("latency, 99.999 %", at(99_999, 100_000), "us"),
+        ]
+    }
+}

@@ -1,0 +1,196 @@
+//! Messages between processes through shared memory, segment by segment: libfabric's shm provider where a process may not read
+//! another's memory (KUPER appendix A).
+//!
+//! ```text
+//! sender's buffer ──copy──► segments in shared memory ──copy──► receiver's buffer
+//!                 up to 64 of 32 KiB, then the other side's turn
+//! ```
+//!
+//! A ping-pong has one message under way, so the two copies take turns; a stream of messages has several, and they overlap.
+
+use super::segments::{Copier, Segments};
+use super::{Report, measure};
+use crate::places::{Lines, Place};
+use crate::ps::Ps;
+use crate::world::{Core, Signal, World};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What two processes say to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Talk {
+    /// A message there, one back.
+    PingPong,
+    /// Messages in one direction, many under way: remote writes, or a bandwidth test.
+    Stream,
+}
+
+/// Two processes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Messages {
+    /// How they talk.
+    pub talk: Talk,
+    /// Bytes of a message.
+    pub bytes: u64,
+    /// Messages in all; in a ping-pong, pairs.
+    pub count: u64,
+    /// Who copies.
+    pub copier: Copier,
+    /// How messages get through shared memory.
+    pub shared: SharedMemory,
+}
+
+/// How messages get through shared memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SharedMemory {
+    /// Bytes of a segment.
+    pub segment: u64,
+    /// Segments that one message has at most.
+    pub segments: u64,
+    /// Segments there are.
+    pub pool: u64,
+    /// Nanoseconds for a command to be written, carried and read.
+    pub command_ns: f64,
+    /// Nanoseconds until the other side sees that it is its turn.
+    pub turn_ns: f64,
+    /// Bytes of buffers that stay in the last-level cache from one message to the next.
+    pub cache_bytes: u64,
+}
+
+impl Default for SharedMemory {
+    fn default() -> Self {
+        SharedMemory {
+            segment: 32 << 10,
+            segments: 64,
+            pool: 256,
+            command_ns: 300.0,
+            turn_ns: 150.0,
+            cache_bytes: 105 << 20,
+        }
+    }
+}
+
+impl Default for Messages {
+    /// A hundred ping-pongs of 1 MiB, copied by the processes' own cores.
+    fn default() -> Self {
+        Messages {
+            talk: Talk::PingPong,
+            bytes: 1 << 20,
+            count: 100,
+            copier: Copier::Core,
+            shared: SharedMemory::default(),
+        }
+    }
+}
+
+impl SharedMemory {
+    /// Where the lines of buffers are that processes use again and again, so many bytes of all of them.
+    pub(super) fn place(&self, bytes: u64) -> Place {
+        let lines = if bytes <= self.cache_bytes { Lines::Llc } else { Lines::Memory };
+        Place { lines, ..Place::on(0) }
+    }
+
+    /// Bytes that go before the other side has its turn.
+    pub(super) fn share(&self) -> u64 {
+        self.segment.max(1).saturating_mul(self.segments.max(1))
+    }
+
+    pub(super) fn command(&self) -> Ps {
+        Ps::from_nanos_f64(self.command_ns)
+    }
+
+    pub(super) fn turn(&self) -> Ps {
+        Ps::from_nanos_f64(self.turn_ns)
+    }
+}
+
+/// One direction: copies into shared memory and out of it, and whose turn it is.
+#[derive(Clone)]
+struct Channel {
+    into: Rc<Segments>,
+    out: Rc<Segments>,
+    room: Signal,
+    filled: Signal,
+    shared: SharedMemory,
+}
+
+impl Channel {
+    fn new(world: &mut World, app: &Messages, under_way: u64) -> Self {
+        let buffers = app.shared.place(2 * app.bytes + app.shared.pool * app.shared.segment);
+        let mut segments = || Rc::new(Segments::new(world, &app.copier, app.shared.segment, buffers, buffers));
+        let (into, out) = (segments(), segments());
+        Channel { into, out, room: world.signal(under_way.max(1)), filled: world.signal(0), shared: app.shared }
+    }
+
+    /// A message goes, share by share.
+    async fn send(&self, core: &Core, bytes: u64) {
+        core.busy(self.shared.command()).await;
+        let mut left = bytes;
+        while left > 0 {
+            let share = left.min(self.shared.share());
+            left -= share;
+            core.until(self.room).await;
+            self.into.begin(core, share).await.finish(core).await;
+            core.give(self.filled);
+        }
+    }
+
+    /// A message comes.
+    async fn receive(&self, core: &Core, bytes: u64) {
+        let mut left = bytes;
+        while left > 0 {
+            let share = left.min(self.shared.share());
+            left -= share;
+            core.until(self.filled).await;
+            core.busy(self.shared.turn()).await;
+            self.out.begin(core, share).await.finish(core).await;
+            core.give(self.room);
+        }
+    }
+}
+
+impl Messages {
+    pub(super) fn start(&self, world: &mut World) -> Report {
+        let app = self.clone();
+        // A message's segments are its own until it is through; so many messages have theirs at once.
+        let under_way = match app.talk {
+            Talk::PingPong => 1,
+            Talk::Stream => app.shared.pool / app.shared.segments.max(1),
+        };
+        let there = Channel::new(world, &app, under_way);
+        let back = Channel::new(world, &app, under_way);
+        let over = Rc::new(RefCell::new(Ps::ZERO));
+        let pairs = app.talk == Talk::PingPong;
+        let (count, bytes) = (app.count, app.bytes);
+        let ends = [(there.clone(), back.clone(), true), (back, there, false)];
+        for (mine, its, first) in ends {
+            let over = over.clone();
+            world.spawn(0, move |core| async move {
+                for _ in 0..count {
+                    if first {
+                        mine.send(&core, bytes).await;
+                    }
+                    if !first || pairs {
+                        its.receive(&core, bytes).await;
+                    }
+                    if !first && pairs {
+                        mine.send(&core, bytes).await;
+                    }
+                }
+                let mut over = over.borrow_mut();
+                *over = core.now().max(*over);
+            });
+        }
+        Box::new(move |_| {
+            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            let messages = (count * if pairs { 2 } else { 1 }) as f64;
+            let seconds = over.borrow().as_secs_f64();
+            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            let bytes = bytes as f64;
+            vec![
+                measure("time per message", seconds * 1e6 / messages.max(1.0), "us"),
+                measure("bandwidth", messages * bytes / seconds.max(1e-12) / 1e9, "GB/s"),
+            ]
+        })
+    }
+}

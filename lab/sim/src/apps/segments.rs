@@ -1,0 +1,83 @@
+//! Long copies piece by piece, by a core or by devices.
+
+use crate::places::Place;
+use crate::work::{Lane, Wait};
+use crate::world::{Core, Ticket, World};
+use std::cell::Cell;
+use telpher_abi::{Descriptor, Opcode};
+
+/// Who copies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Copier {
+    /// The core that wants it.
+    Core,
+    /// Devices, a piece each in turn, through these queues.
+    Devices(Vec<Lane>),
+}
+
+impl Copier {
+    /// The first shared queue of each of so many devices.
+    #[must_use]
+    pub fn devices(count: u16) -> Copier {
+        Copier::Devices((0..count).map(|device| Lane { device, wq: 0, shared: true }).collect())
+    }
+}
+
+/// Copies from one kind of place to another.
+#[derive(Clone, Debug)]
+pub(super) struct Segments {
+    copier: Copier,
+    /// Bytes of a piece.
+    piece: u64,
+    src: (Place, u64),
+    dst: (Place, u64),
+    next: Cell<usize>,
+}
+
+/// Copies under way.
+pub(super) struct Pieces(Vec<Ticket>);
+
+impl Segments {
+    /// Copies from `src` to `dst`, so many bytes at a time.
+    pub(super) fn new(world: &mut World, copier: &Copier, piece: u64, src: Place, dst: Place) -> Self {
+        let (from, to) = (world.places.add(src), world.places.add(dst));
+        // A piece is one descriptor.
+        let piece = piece.clamp(1, u32::MAX.into());
+        Segments { copier: copier.clone(), piece, src: (src, from), dst: (dst, to), next: Cell::new(0) }
+    }
+
+    /// Begins to copy; a core has done it then.
+    pub(super) async fn begin(&self, core: &Core, bytes: u64) -> Pieces {
+        let mut tickets = Vec::new();
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(self.piece);
+            left -= piece;
+            match &self.copier {
+                Copier::Devices(lanes) if !lanes.is_empty() => {
+                    let turn = self.next.get();
+                    self.next.set((turn + 1) % lanes.len());
+                    tickets.push(core.submit(lanes[turn], self.descriptor(piece)).await);
+                }
+                _ => core.software(Opcode::MemoryMove, piece, self.src.0, self.dst.0).await,
+            }
+        }
+        Pieces(tickets)
+    }
+
+    fn descriptor(&self, piece: u64) -> Descriptor {
+        let size = u32::try_from(piece).unwrap_or(u32::MAX);
+        World::descriptor(Opcode::MemoryMove, self.src.1, self.dst.1, size)
+    }
+}
+
+impl Pieces {
+    /// Waits for all of them.
+    pub(super) async fn finish(self, core: &Core) {
+        for ticket in &self.0 {
+            if !ticket.is_done() {
+                core.wait(ticket, Wait::Poll).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A storage target: cores that read from disks for others over TCP, with a checksum of the data in every answer or without (SPDK's
+//! NVMe/TCP target; KUPER appendix C).
+//!
+//! ```text
+//! initiator ─► command ─► disk ─► digest: none, core or device ─► send ─► link ─► initiator: the next command
+//! ```
+//!
+//! Each core polls: its commands, its disks, its digests. Digests of a device are waited for by nobody; the core does what else there
+//! is. Every initiator keeps its number of reads under way.
+
+use super::{Report, measure};
+use crate::places::{Lines, Place};
+use crate::ps::Ps;
+use crate::work::Lane;
+use crate::world::{Core, Ticket, World};
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
+use telpher_abi::{Descriptor, Opcode};
+
+/// Who makes the checksum of an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Digest {
+    /// There is none.
+    None,
+    /// The core that sends it.
+    Core,
+    /// Devices, in turn.
+    Devices(Vec<Lane>),
+}
+
+/// The target and its initiators.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Storage {
+    /// Bytes of a read.
+    pub bytes: u32,
+    /// Cores of the target.
+    pub cores: u32,
+    /// Checksums.
+    pub digest: Digest,
+    /// Reads under way, all initiators together.
+    pub under_way: u32,
+    /// Reads that are counted; half as many go before.
+    pub reads: u64,
+    /// What it costs, and what it is attached to.
+    pub costs: StorageCosts,
+}
+
+/// What a read costs, and what a target is attached to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct StorageCosts {
+    /// Nanoseconds of a core for a command's receipt and its way to the disk.
+    pub command_ns: f64,
+    /// Nanoseconds of a core to send an answer, besides its bytes.
+    pub send_ns: f64,
+    /// Nanoseconds of a core for each KiB sent.
+    pub send_kib_ns: f64,
+    /// Nanoseconds of a core around a digest by a device: task, descriptor, completion.
+    pub offload_ns: f64,
+    /// Gigabytes a second at which a core makes a checksum of what is in its cache; what it waits for memory is the machine's.
+    pub checksum_gb_s: f64,
+    /// Disks.
+    pub disks: u32,
+    /// Gigabytes a second of one.
+    pub disk_gb_s: f64,
+    /// Microseconds until one answers.
+    pub disk_us: f64,
+    /// Gigabytes a second of data that the links to the initiators carry together.
+    pub link_gb_s: f64,
+    /// Microseconds from an answer's last byte to the next command's arrival.
+    pub initiator_us: f64,
+}
+
+impl Default for Storage {
+    /// Reads of 16 KiB by four cores, without digests.
+    fn default() -> Self {
+        Storage {
+            bytes: 16 << 10,
+            cores: 4,
+            digest: Digest::None,
+            under_way: 512,
+            reads: 20_000,
+            costs: StorageCosts::default(),
+        }
+    }
+}
+
+impl Default for StorageCosts {
+    fn default() -> Self {
+        StorageCosts {
+            command_ns: 1200.0,
+            send_ns: 1800.0,
+            send_kib_ns: 40.0,
+            offload_ns: 150.0,
+            checksum_gb_s: 7.92,
+            disks: 16,
+            disk_gb_s: 6.5,
+            disk_us: 80.0,
+            link_gb_s: 23.5,
+            initiator_us: 10.0,
+        }
+    }
+}
+
+/// What a core does next with a read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Its command is there.
+    Command,
+    /// Its data are.
+    Data,
+}
+
+/// A read: when its initiator asked for it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Read {
+    asked: Ps,
+}
+
+/// What all cores share.
+struct Shared {
+    /// When each disk, and the link, has nothing more to do.
+    disks: Vec<Ps>,
+    link: Ps,
+    next_disk: usize,
+    next_lane: usize,
+    done: u64,
+    since: Ps,
+    until: Ps,
+    latency: Ps,
+    busy: Ps,
+}
+
+/// Times that follow from costs and bytes.
+struct Times {
+    command: Ps,
+    send: Ps,
+    offload: Ps,
+    checksum: Ps,
+    disk: Ps,
+    disk_latency: Ps,
+    link: Ps,
+    initiator: Ps,
+}
+
+struct Target {
+    app: Rc<Storage>,
+    times: Times,
+    shared: Rc<RefCell<Shared>>,
+    digest: Descriptor,
+    /// What will be there when, in the order in which it was put in where that is the same.
+    coming: BinaryHeap<Reverse<(Ps, u64, Stage, Read)>>,
+    put: u64,
+    digests: VecDeque<(Read, Ticket)>,
+}
+
+/// A device's digests that are looked for are looked for so often.
+const LOOK: Ps = Ps::from_nanos(100);
+
+impl Target {
+    fn put(&mut self, at: Ps, stage: Stage, read: Read) {
+        self.put += 1;
+        self.coming.push(Reverse((at, self.put, stage, read)));
+    }
+
+    async fn works(&self, core: &Core, time: Ps) {
+        self.shared.borrow_mut().busy += time;
+        core.busy(time).await;
+    }
+
+    async fn command(&mut self, core: &Core, read: Read) {
+        self.works(core, self.times.command).await;
+        let there = {
+            let shared = &mut *self.shared.borrow_mut();
+            let disk = shared.next_disk;
+            shared.next_disk = (disk + 1) % shared.disks.len();
+            shared.disks[disk] = shared.disks[disk].max(core.now()) + self.times.disk;
+            shared.disks[disk] + self.times.disk_latency
+        };
+        self.put(there, Stage::Data, read);
+    }
+
+    async fn data(&mut self, core: &Core, read: Read) {
+        // A disk's bytes come through memory: a third of a second's worth of them does not stay in the cache.
+        let there = Place { lines: Lines::Memory, ..Place::on(core.node()) };
+        let app = self.app.clone();
+        match &app.digest {
+            Digest::Devices(lanes) if !lanes.is_empty() => {
+                self.works(core, self.times.offload).await;
+                let lane = {
+                    let next = &mut self.shared.borrow_mut().next_lane;
+                    *next = (*next + 1) % lanes.len();
+                    lanes[*next]
+                };
+                let begun = core.now();
+                let ticket = core.submit(lane, self.digest).await;
+                self.shared.borrow_mut().busy += core.now().since(begun);
+                self.digests.push_back((read, ticket));
+                return;
+            }
+            Digest::Core => {
+                let begun = core.now();
+                core.software(Opcode::CrcGeneration, app.bytes.into(), there, there).await;
+                self.shared.borrow_mut().busy += core.now().since(begun);
+                self.works(core, self.times.checksum).await;
+            }
+            _ => {}
+        }
+        self.send(core, read).await;
+    }
+
+    async fn send(&mut self, core: &Core, read: Read) {
+        self.works(core, self.times.send).await;
+        let half = self.app.reads / 2;
+        let answered = {
+            let shared = &mut *self.shared.borrow_mut();
+            shared.link = shared.link.max(core.now()) + self.times.link;
+            shared.done += 1;
+            if shared.done == half {
+                (shared.since, shared.busy) = (shared.link, Ps::ZERO);
+            }
+            if shared.done > half {
+                shared.latency += shared.link.since(read.asked);
+                shared.until = shared.link;
+            }
+            shared.link
+        };
+        let asked = answered + self.times.initiator;
+        self.put(asked, Stage::Command, Read { asked });
+    }
+
+    async fn run(mut self, core: Core, reads: u32) {
+        for number in 0..reads {
+            self.put(Ps::from_nanos(u64::from(number) * 100), Stage::Command, Read { asked: Ps::ZERO });
+        }
+        let all = self.app.reads + self.app.reads / 2;
+        while self.shared.borrow().done < all {
+            let now = core.now();
+            if self.digests.front().is_some_and(|(_, ticket)| ticket.is_done()) {
+                if let Some((read, _)) = self.digests.pop_front() {
+                    self.send(&core, read).await;
+                }
+                continue;
+            }
+            let Some(Reverse((at, _, stage, read))) = self.coming.peek().copied() else {
+                if self.digests.is_empty() {
+                    // Nobody asks this core for anything.
+                    return;
+                }
+                core.sleep(LOOK).await;
+                continue;
+            };
+            if at > now {
+                let idle = at.since(now);
+                core.sleep(if self.digests.is_empty() { idle } else { idle.min(LOOK) }).await;
+                continue;
+            }
+            self.coming.pop();
+            match stage {
+                Stage::Command => self.command(&core, read).await,
+                Stage::Data => self.data(&core, read).await,
+            }
+        }
+    }
+}
+
+impl Storage {
+    fn times(&self) -> Times {
+        let bytes = f64::from(self.bytes);
+        let costs = &self.costs;
+        let at = |gb_s: f64| Ps::from_nanos_f64(bytes / gb_s.max(1e-3));
+        Times {
+            command: Ps::from_nanos_f64(costs.command_ns),
+            send: Ps::from_nanos_f64(costs.send_ns + costs.send_kib_ns * bytes / 1024.0),
+            offload: Ps::from_nanos_f64(costs.offload_ns),
+            checksum: at(costs.checksum_gb_s),
+            disk: at(costs.disk_gb_s),
+            disk_latency: Ps::from_nanos_f64(costs.disk_us * 1e3),
+            link: at(costs.link_gb_s),
+            initiator: Ps::from_nanos_f64(costs.initiator_us * 1e3),
+        }
+    }
+
+    pub(super) fn start(&self, world: &mut World) -> Report {
+        let app = Rc::new(Storage { cores: self.cores.max(1), bytes: self.bytes.max(1), ..self.clone() });
+        let shared = Rc::new(RefCell::new(Shared {
+            disks: vec![Ps::ZERO; app.costs.disks.clamp(1, 1024) as usize],
+            link: Ps::ZERO,
+            next_disk: 0,
+            next_lane: 0,
+            done: 0,
+            since: Ps::ZERO,
+            until: Ps::ZERO,
+            latency: Ps::ZERO,
+            busy: Ps::ZERO,
+        }));
+        let data = world.places.add(Place::on(0));
+        for core in 0..app.cores {
+            let target = Target {
+                app: app.clone(),
+                times: app.times(),
+                shared: shared.clone(),
+                digest: World::descriptor(Opcode::CrcGeneration, data, data, app.bytes),
+                coming: BinaryHeap::new(),
+                put: 0,
+                digests: VecDeque::new(),
+            };
+            // Initiators' reads, as evenly over cores as they go.
+            let reads = app.under_way / app.cores + u32::from(core < app.under_way % app.cores);
+            world.spawn(0, |core| target.run(core, reads));
+        }
+        Box::new(move |_| {
+            let shared = shared.borrow();
+            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            let reads = shared.done.saturating_sub(app.reads / 2) as f64;
+            let seconds = shared.until.since(shared.since).as_secs_f64().max(1e-12);
+            let latency = shared.latency.as_nanos_f64() / reads.max(1.0) / 1e3;
+            vec![
+                measure("reads", reads / seconds / 1e3, "thousand/s"),
+                measure("bytes read", reads / seconds * f64::from(app.bytes) / 1e9, "GB/s"),
+                measure("mean latency", latency, "us"),
+                measure("cores busy", shared.busy.as_secs_f64() / seconds / f64::from(app.cores) * 100.0, "%"),
+            ]
+        })
+    }
+}
