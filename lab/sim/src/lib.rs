@@ -10,6 +10,7 @@
 
 mod agenda;
 mod apps;
+mod dice;
 mod latencies;
 pub mod machine;
 mod pipes;
@@ -22,8 +23,8 @@ mod work;
 mod world;
 
 pub use apps::{
-    AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Prefetch, Query, SharedMemory, Storage, StorageCosts,
-    Talk, Vhost, VhostCosts,
+    AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Migration, Offload, Prefetch, Promotion, Query,
+    SharedMemory, Storage, StorageCosts, Talk, Vhost, VhostCosts,
 };
 pub use latencies::Latencies;
 pub use machine::Machine;
@@ -31,13 +32,10 @@ pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use ps::Ps;
 pub use scenario::{
-    Bottleneck, Cycles, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What,
-    lanes,
+    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What, lanes,
 };
-pub use work::{By, Lane, Library, Named, Stream, Through, Wait};
-pub use world::{
-    Barrier, CacheUse, Chase, Chased, Core, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World,
-};
+pub use work::{Arrivals, By, Lane, Library, Named, Sizes, Stream, Through, Wait, Walk};
+pub use world::{Barrier, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

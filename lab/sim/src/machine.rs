@@ -3,68 +3,25 @@
 //! A profile (TOML) becomes a `Machine`; nothing behind this file reads a name or parses a number.
 
 use crate::ps::Ps;
+use crate::work::{Lane, Library, Through};
 use telpher_abi::Opcode;
 
 /// Bytes per second.
 pub type Rate = u64;
 
-/// One kind of memory at one place. What is read and what is written share its channels.
+/// One kind of memory at one place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Bytes per second that can be read from it while nothing is written.
+    /// Bytes per second that can be read from it.
     pub read: Rate,
-    /// Bytes per second that can be written to it while nothing is read.
+    /// Bytes per second that can be written to it.
     pub write: Rate,
-    /// Bytes per second that cores together can read from it while nothing else goes on.
-    pub core_read: Rate,
-    /// Time of a core of its socket from asking for a line to having it, idle.
+    /// Time from a read's being asked to its first byte, idle, from the socket it is on.
     pub latency: Ps,
-    /// The same for a line to be accepted.
+    /// The same for a write to be accepted.
     pub write_latency: Ps,
     /// Socket it is on.
     pub socket: usize,
-    /// Part of the socket it is at; nodes of one share its way to the mesh.
-    pub tile: usize,
-}
-
-/// What all memory has in common.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MemoryCosts {
-    /// What a line waits longer where a node is busy for half of its time; where it is for a share u, u/(1-u) times as much.
-    pub queue: Ps,
-    /// Bytes that one core may have asked for at once.
-    pub core_in_flight: u64,
-    /// Bytes per second that devices can read and write, together, at one tile; `None` where that is no limit.
-    pub tile: Option<Rate>,
-    /// What of the bytes that come from another socket, or go there, a node carries in addition, in 1/256: its directory.
-    pub directory: u64,
-}
-
-/// The caches behind a core's first.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CacheCosts {
-    /// Bytes of a core's own second-level cache.
-    pub l2: u64,
-    /// Bytes of a socket's last-level cache.
-    pub llc: u64,
-    /// Its ways.
-    pub ways: u64,
-    /// How many of them devices write to.
-    pub ddio_ways: u64,
-    /// Time of a core for a line that is in its second-level cache.
-    pub l2_latency: Ps,
-    /// The same for the last-level cache of its socket.
-    pub llc_latency: Ps,
-    /// What a device's write to the cache takes longer where it must first drive out a line that a device wrote before.
-    pub spill: Ps,
-}
-
-impl CacheCosts {
-    /// Bytes that devices can write before they drive out their own.
-    #[must_use]
-    pub fn ddio(&self) -> u64 {
-        self.llc * self.ddio_ways / self.ways.max(1)
-    }
 }
 
 /// What one operation costs an engine.
@@ -131,10 +88,6 @@ pub struct DeviceCosts {
     pub ready: usize,
     /// Bytes that may be on their way to an engine at once (its read buffers).
     pub in_flight: u64,
-    /// Bytes that may be on their way from a device to memory at once.
-    pub writes_in_flight: u64,
-    /// What a device's way to memory, or to the cache, takes longer than a core's.
-    pub path: Ps,
     /// Cost of operations.
     pub ops: OpCosts,
 }
@@ -178,15 +131,58 @@ pub struct SubmitCosts {
     pub transit: Ps,
 }
 
+impl SubmitCosts {
+    /// The system call before the instruction, and how long both keep a core.
+    #[must_use]
+    pub fn instructing(&self, lane: Lane, through: Through) -> (Ps, Ps) {
+        let call = if through == Through::Write { self.system_call } else { Ps::ZERO };
+        (call, call + if lane.shared { self.enqcmd } else { self.movdir })
+    }
+}
+
 /// What a library does around each operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LibraryCosts {
-    /// Preparing one descriptor.
+    /// Preparing one submission.
     pub prepare: Ps,
-    /// Preparing one more in a batch's list.
+    /// Preparing one descriptor of a batch's list.
     pub prepare_member: Ps,
     /// After a record was seen.
     pub complete: Ps,
+}
+
+impl LibraryCosts {
+    /// Preparing one submission of so many descriptors: a batch's own takes no longer than one that goes by itself.
+    #[must_use]
+    pub fn preparing(&self, descriptors: u32) -> Ps {
+        if descriptors > 1 { self.prepare.max(self.prepare_member * u64::from(descriptors)) } else { self.prepare }
+    }
+}
+
+/// Costs by library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Libraries {
+    /// None: descriptors are kept and used again.
+    pub raw: LibraryCosts,
+    /// One that builds each descriptor, and no more.
+    pub lean: LibraryCosts,
+    /// Intel's DML.
+    pub dml: LibraryCosts,
+    /// The kernel's dmaengine.
+    pub kernel: LibraryCosts,
+}
+
+impl Libraries {
+    /// That of one.
+    #[must_use]
+    pub fn of(&self, library: Library) -> &LibraryCosts {
+        match library {
+            Library::Raw => &self.raw,
+            Library::Lean => &self.lean,
+            Library::Dml => &self.dml,
+            Library::Kernel => &self.kernel,
+        }
+    }
 }
 
 /// How waiting takes its time.
@@ -194,10 +190,76 @@ pub struct LibraryCosts {
 pub struct WaitCosts {
     /// From a record's being written to its being seen by who polls.
     pub poll: Ps,
-    /// Entry and exit of UMWAIT, and setting the monitor.
-    pub umwait: Ps,
-    /// From a completion interrupt to the thread it wakes.
+    /// One look at a record that is not there yet.
+    pub look: Ps,
+    /// Setting the monitor and falling into UMWAIT.
+    pub umwait_entry: Ps,
+    /// Waking up from it.
+    pub umwait_exit: Ps,
+    /// From a completion interrupt to the thread it wakes; its core is busy for so long.
     pub interrupt: Ps,
+    /// By how much a sleep ends later than asked.
+    pub wake_up: Ps,
+}
+
+/// What an operation takes a core that does it itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SoftwareOp {
+    /// What each takes besides its lines.
+    pub call: Ps,
+    /// What it takes besides at a place that has nothing to do with the last one's: pages are looked up, branches guessed wrongly.
+    pub random: Ps,
+    /// Lines it reads for each line of its size: 1, 2 for a comparison of two, 0 for a fill.
+    pub reads: u64,
+    /// Lines it writes.
+    pub writes: u64,
+    /// One line of its size, of near memory, in a long stream of them.
+    pub line: Ps,
+}
+
+/// What software takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SoftwareCosts {
+    /// From a core's miss to the line, from near memory.
+    pub memory: Ps,
+    /// The same from the last-level cache.
+    pub llc: Ps,
+    /// Misses that a core has under way at once.
+    pub fill_buffers: u64,
+    /// Lines of an operation by itself that are missed before the prefetcher runs ahead.
+    pub alone_lines: u64,
+    /// The same where operations follow each other at random places.
+    pub random_lines: u64,
+    /// One line at least, wherever it is.
+    pub cached_line: Ps,
+    /// By operation.
+    pub ops: SoftwareOps,
+}
+
+/// Software by operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SoftwareOps([SoftwareOp; 256]);
+
+impl SoftwareOps {
+    /// The same for every operation; [`with`](SoftwareOps::with) tells some apart.
+    #[must_use]
+    pub fn all(cost: SoftwareOp) -> Self {
+        SoftwareOps([cost; 256])
+    }
+
+    /// One told apart.
+    #[must_use]
+    pub fn with(mut self, op: Opcode, cost: SoftwareOp) -> Self {
+        self.0[usize::from(op.code())] = cost;
+        self
+    }
+
+    /// That of an operation.
+    #[must_use]
+    #[inline]
+    pub fn of(&self, op: Opcode) -> &SoftwareOp {
+        &self.0[usize::from(op.code())]
+    }
 }
 
 /// A machine.
@@ -209,10 +271,6 @@ pub struct Machine {
     pub hash: u64,
     /// Memory, by node.
     pub nodes: Vec<Node>,
-    /// What it has in common.
-    pub memory: MemoryCosts,
-    /// Caches.
-    pub cache: CacheCosts,
     /// Bytes per second between two sockets, in each direction; `None` for machines of one.
     pub link: Option<Rate>,
     /// What crossing it adds to a latency.
@@ -224,9 +282,23 @@ pub struct Machine {
     /// Submission.
     pub submit: SubmitCosts,
     /// Software around it.
-    pub library: LibraryCosts,
+    pub library: Libraries,
     /// Waiting.
     pub wait: WaitCosts,
+    /// What cores do themselves.
+    pub software: SoftwareCosts,
+}
+
+impl Machine {
+    /// What takes `near` with the memory of the core's own node takes so long with another's: in proportion to their latencies.
+    #[must_use]
+    pub fn seen_from(&self, core: usize, node: usize, near: Ps) -> Ps {
+        let own = self.nodes[core].latency.0.max(1);
+        let across = if self.nodes[core].socket == self.nodes[node].socket { Ps::ZERO } else { self.link_latency };
+        let there = (self.nodes[node].latency + across).0;
+        // Cannot lose bits: two latencies of less than a second each.
+        Ps(near.0.saturating_mul(there) / own)
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What is asked of a machine: threads that submit operations, and how.
 
+use crate::dice::Dice;
 use crate::places::{Lines, Place};
 use telpher_abi::Opcode;
 
@@ -53,6 +54,19 @@ pub enum Wait {
     Sleep,
 }
 
+/// What a core finds when it does an operation itself: each ratio of a device to software holds for one of them only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Walk {
+    /// An operation by itself, which is waited for before the next, at a place that nobody was at before: its lines are where
+    /// [`Place::lines`] says, and the prefetcher knows nothing.
+    #[default]
+    Alone,
+    /// One operation after the other, each at another place: the core begins the next before the last is over.
+    Random,
+    /// One operation after the other, each behind the last: the prefetcher is always ahead.
+    Sequential,
+}
+
 /// What software stands between a program and the portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Library {
@@ -104,6 +118,59 @@ impl By {
     pub const SHARED: By = By::Device(Lane { device: 0, wq: 0, shared: true });
 }
 
+/// When a thread's operations come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Arrivals {
+    /// One as soon as there is room for it among those in flight.
+    #[default]
+    Closed,
+    /// So many a second, evenly, whether there is room or not.
+    Even(u64),
+    /// So many a second on average, each without knowing of the others: a Poisson process.
+    Poisson(u64),
+}
+
+/// Sizes that a [`Sizes`] can hold.
+const MOST_SIZES: usize = 16;
+
+/// Sizes of operations, each with its weight: how often it comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sizes([(u32, u32); MOST_SIZES]);
+
+impl Sizes {
+    /// None: all operations are of the stream's one size.
+    pub const NONE: Sizes = Sizes([(0, 0); MOST_SIZES]);
+
+    /// These sizes with these weights; `None` for more than 16, for none, and where a weight is 0.
+    #[must_use]
+    pub fn new(sizes: &[(u32, u32)]) -> Option<Sizes> {
+        let mut all = Sizes::NONE;
+        if sizes.is_empty() || sizes.len() > MOST_SIZES || sizes.iter().any(|(_, weight)| *weight == 0) {
+            return None;
+        }
+        all.0[..sizes.len()].copy_from_slice(sizes);
+        Some(all)
+    }
+
+    /// The sizes and their weights.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.0.iter().copied().filter(|(_, weight)| *weight > 0)
+    }
+
+    /// One of them by chance, as often as its weight says.
+    pub(crate) fn one(&self, dice: &mut Dice) -> Option<u32> {
+        let all: u64 = self.iter().map(|(_, weight)| u64::from(weight)).sum();
+        let mut at = if all > 0 { dice.below(all) } else { return None };
+        for (size, weight) in self.iter() {
+            match at.checked_sub(weight.into()) {
+                None => return Some(size),
+                Some(rest) => at = rest,
+            }
+        }
+        None
+    }
+}
+
 /// What a thread does: one operation again and again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {
@@ -111,18 +178,26 @@ pub struct Stream {
     pub op: Opcode,
     /// Bytes of each.
     pub size: u32,
+    /// Sizes that come in its place, by chance.
+    pub sizes: Sizes,
     /// Descriptors, or batches, it keeps in flight.
     pub depth: u32,
     /// Descriptors of a batch; 1 submits each by itself.
     pub batch: u32,
     /// Submissions in all.
     pub submissions: u64,
+    /// When they come.
+    pub arrivals: Arrivals,
+    /// What chance begins with, in arrivals and sizes.
+    pub seed: u64,
     /// Who does it.
     pub by: By,
     /// How descriptors reach the queue.
     pub through: Through,
     /// Node whose core the thread is on.
     pub core: usize,
+    /// How its operations follow each other where the core does them itself.
+    pub walk: Walk,
     /// Source.
     pub src: Place,
     /// Destination.
@@ -144,12 +219,16 @@ impl Stream {
         Stream {
             op,
             size,
+            sizes: Sizes::NONE,
             depth: 1,
             batch: 1,
             submissions: 1000,
+            arrivals: Arrivals::Closed,
+            seed: 0,
             by: By::DEDICATED,
             through: Through::Portal,
             core: 0,
+            walk: Walk::Alone,
             src: Place::on(0),
             dst: Place::on(0),
             cache_control: false,

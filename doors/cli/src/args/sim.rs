@@ -1,9 +1,10 @@
 //! Options of `telpher sim` and its companions.
 
-use super::bench::{Hint, Output, Queue};
+use super::bench::{Format, Hint, Output, Queue};
 use super::operation::Ops;
 use super::values::{Choice, Counts, Placement, Sizes, parse_many};
 use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 use telpher_sim::{Library, Wait};
 
 /// What DSA hardware would give, in simulated time.
@@ -19,6 +20,7 @@ pub(crate) struct Sim {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimKind {
     Run(Box<SimRun>),
+    Figures(Figures),
     Profiles(Profiles),
 }
 
@@ -138,6 +140,34 @@ impl SimPages {
             SimPages::Gigantic => 1 << 30,
         }
     }
+}
+
+/// Draw the published figures anew.
+///
+/// Every figure of the ASPLOS paper that concerns the device (2 to 15), of the thesis (3.4 to 3.8), the white paper's Figure 10, the
+/// break-even of page migration, and LightDSA's raw series: simulated, with what was published beside it. Writes a folder with a CSV
+/// and a JSON file for each figure and one HTML page with all charts; prints which figures there are and where simulated and published
+/// numbers differ.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher sim figures                          all figures, into ./telpher-figures
+  telpher sim figures --only asplos-3,asplos-7
+  telpher sim figures --only thesis --out thesis
+  telpher sim figures --only asplos-10 --format csv --no-html")]
+pub(crate) struct Figures {
+    /// Which figures: names such as asplos-3, or what several begin with, such as thesis [default: all].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Folder to write into; it is made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "telpher-figures")]
+    pub(crate) out: PathBuf,
+    /// What is printed: a table of the figures, or all their data as CSV or JSON.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// Write no HTML page.
+    #[arg(long)]
+    pub(crate) no_html: bool,
 }
 
 /// Show the machines there are, and describe one's own.

@@ -42,14 +42,16 @@ pub(crate) type Bar = (u64, Vec<(usize, f64)>);
 /// Pixels of a chart; it scales with the page.
 const SIZE: (u32, u32) = (560, 330);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Cartesian<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
 /// A linear axis whose ticks are chosen by hand.
 #[derive(Clone, Debug)]
-struct Axis {
-    range: Range<f64>,
-    ticks: Vec<f64>,
+pub(super) struct Axis {
+    /// From where to where.
+    pub(super) range: Range<f64>,
+    /// Where a text stands.
+    pub(super) ticks: Vec<f64>,
 }
 
 impl Ranged for Axis {
@@ -71,11 +73,13 @@ impl Ranged for Axis {
 }
 
 /// Placeholder of style `n`: a colour nothing else uses.
-fn placeholder(n: usize) -> RGBColor {
+pub(super) fn placeholder(n: usize) -> RGBColor {
     RGBColor(1, 2, 100 + u8::try_from(n % STYLES).expect("fewer than 256 styles"))
 }
-const INK: RGBColor = RGBColor(1, 2, 3);
-const GRID: RGBColor = RGBColor(1, 2, 4);
+/// That of axes and texts.
+pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
+/// That of lines behind the data.
+pub(super) const GRID: RGBColor = RGBColor(1, 2, 4);
 
 /// Lines over sizes. The labels name what is drawn and its unit.
 pub(crate) fn lines(series: &[Series], y_label: &str, x_label: &str, scale: Scale, tick: fn(f64) -> String) -> String {
@@ -129,7 +133,7 @@ fn log2(size: u64) -> f64 {
 
 /// Pixels and decades: small numbers.
 #[allow(clippy::cast_possible_truncation, reason = "a float as an integer saturates; charts are a few hundred pixels")]
-fn whole(value: f64) -> i32 {
+pub(super) fn whole(value: f64) -> i32 {
     value.round() as i32
 }
 
@@ -186,7 +190,7 @@ fn draw(
 }
 
 /// Decades around the values, with 2 and 5 between them where there are few.
-fn log_axis(values: &[f64]) -> Axis {
+pub(super) fn log_axis(values: &[f64]) -> Axis {
     let logs = values.iter().map(|v| v.log10());
     let (low, high) = logs.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
     let (low, high) = (low - 0.08 * (high - low).max(0.5), high + 0.08 * (high - low).max(0.5));
@@ -201,7 +205,7 @@ fn log_axis(values: &[f64]) -> Axis {
 }
 
 /// From zero to a round number above the values.
-fn linear_axis(values: &[f64]) -> Axis {
+pub(super) fn linear_axis(values: &[f64]) -> Axis {
     let high = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max) * 1.05;
     let raw = high / 5.0;
     let decade = 10f64.powf(raw.log10().floor());
@@ -210,7 +214,7 @@ fn linear_axis(values: &[f64]) -> Axis {
 }
 
 /// Placeholders become variables of the page.
-fn recolour(svg: String) -> String {
+pub(super) fn recolour(svg: String) -> String {
     let styles = (0..STYLES).map(|n| (placeholder(n), format!("var(--s{n})")));
     let fixed = [(INK, "var(--ink)".to_owned()), (GRID, "var(--grid)".to_owned())];
     styles.chain(fixed).fold(svg, |svg, (RGBColor(r, g, b), variable)| {

@@ -60,6 +60,11 @@ impl Page {
         let _ = writeln!(self.html, "<h2>{}</h2>\n<p>{}</p>", escape(heading), escape(paragraph));
     }
 
+    /// A paragraph of small print.
+    pub(crate) fn small(&mut self, text: &str) {
+        let _ = writeln!(self.html, "<p class=\"small\">{}</p>", escape(text));
+    }
+
     /// Colours and what they stand for.
     pub(crate) fn legend<'a>(&mut self, entries: impl IntoIterator<Item = (usize, &'a str)>) {
         self.html.push_str("<ul class=\"legend\">\n");
@@ -163,7 +168,7 @@ const STYLE: &str = "\
 body { margin:0; background:var(--page); color:var(--ink); font:16px/1.55 system-ui,-apple-system,'Segoe UI',sans-serif }
 main { max-width:1180px; margin:0 auto; padding:2rem 1.25rem 4rem }
 h1 { font-size:1.9rem; line-height:1.2; margin:0 0 .6rem } h2 { font-size:1.3rem; margin:2.6rem 0 .4rem }
-p { max-width:76ch; margin:.4rem 0 } .opening { font-size:1.08rem }
+p { max-width:76ch; margin:.4rem 0 } .opening { font-size:1.08rem } .small { color:var(--soft); font-size:.88rem }
 .remark { background:var(--note); padding:.45rem .75rem; border-radius:6px }
 .machine { display:grid; grid-template-columns:repeat(auto-fit,minmax(300px,1fr)); gap:.15rem 2rem; margin:1.2rem 0; font-size:.92rem }
 .machine div { display:flex; gap:.75rem } .machine dt { color:var(--soft); flex:0 0 6.5rem } .machine dd { margin:0; overflow-wrap:anywhere }

@@ -2,9 +2,11 @@
 
 pub(crate) mod chart;
 pub(crate) mod deliver;
+pub(crate) mod figures;
 pub(crate) mod html;
 pub(crate) mod mover;
 pub(crate) mod ops;
+mod plot;
 pub(crate) mod pollution;
 mod rows;
 pub(crate) mod run;

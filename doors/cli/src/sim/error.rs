@@ -15,6 +15,22 @@ pub(crate) enum SimError {
         /// What the system said.
         source: io::Error,
     },
+    /// A file could not be written.
+    #[error("cannot write {path}; name another folder with --out")]
+    Write {
+        /// Which.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No such figure.
+    #[error("'{name}' is no figure; there are {known}")]
+    NoFigure {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
     /// No such profile.
     #[error(
         "'{name}' is no built-in profile; there are {known}. A file is named with a dot or a slash, such as ./{name}.toml"

@@ -6,6 +6,7 @@
 
 mod about;
 mod error;
+mod figures;
 mod point;
 mod profiles;
 pub(crate) mod run;
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
             Ok(deliver(&run.output, RUN_HTML, &result, text, csv, || report::html(&result))?)
         }
+        SimKind::Figures(figures) => figures::run(figures),
         SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
     }
 }

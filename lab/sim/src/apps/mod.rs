@@ -4,6 +4,7 @@ mod allreduce;
 mod cachebench;
 mod core_cache;
 mod messages;
+mod migration;
 mod qdp;
 mod segments;
 mod storage;
@@ -14,6 +15,7 @@ use crate::world::World;
 pub use allreduce::AllReduce;
 pub use cachebench::CacheBench;
 pub use messages::{Messages, SharedMemory, Talk};
+pub use migration::{Migration, Offload, Promotion};
 pub use qdp::{Prefetch, Query};
 pub use segments::Copier;
 pub use storage::{Digest, Storage, StorageCosts};
@@ -23,6 +25,10 @@ pub use vhost::{Copies, Vhost, VhostCosts};
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum App {
+    /// The kernel moves pages.
+    Migration(Migration),
+    /// A program whose pages are moved to fast memory while it runs.
+    Promotion(Promotion),
     /// A query over two columns, the second fetched ahead.
     Query(Query),
     /// A sum over buffers of several processes.
@@ -44,6 +50,8 @@ impl App {
     /// Puts its programs into the world.
     pub(crate) fn start(&self, world: &mut World) -> Report {
         match self {
+            App::Migration(app) => app.start(world),
+            App::Promotion(app) => app.start(world),
             App::Query(app) => app.start(world),
             App::AllReduce(app) => app.start(world),
             App::CacheBench(app) => app.start(world),

@@ -143,6 +143,7 @@ impl Query {
             }
         }
         let fetches = query.prefetch.is_some();
+        #[allow(clippy::cast_precision_loss, reason = "for people")]
         Box::new(move |_| {
             let seen = seen.borrow();
             let mut measures = vec![
@@ -151,10 +152,10 @@ impl Query {
                 measure("AGGREGATE", seen.sum.mean_ms(), "ms"),
             ];
             if fetches {
-                #[allow(clippy::cast_precision_loss, reason = "for people")]
                 let rate = seen.hits as f64 / (seen.hits + seen.misses).max(1) as f64 * 100.0;
                 measures.push(measure("SCAN_b", seen.fetch.mean_ms(), "ms"));
                 measures.push(measure("cache hits", rate, "%"));
+                measures.push(measure("sent back", seen.refused as f64, "submissions"));
             }
             measures
         })
@@ -173,19 +174,28 @@ struct Processors {
 }
 
 impl Processors {
+    /// Gets one of them, after those who came before; since when.
+    async fn take(self, core: &Core) -> Ps {
+        core.until(self.free).await;
+        core.now()
+    }
+
+    /// Gives it to who waits, if its turn is over, and gets another.
+    async fn turn(self, core: &Core, since: &mut Ps) {
+        if core.now().since(*since) >= self.turn && core.waiting(self.free) > 0 {
+            core.give(self.free);
+            *since = self.take(core).await;
+        }
+    }
+
     /// Reads memory, in turns with the other threads.
     async fn read(self, core: &Core, mut bytes: u64, node: usize) {
-        core.until(self.free).await;
-        let mut since = core.now();
+        let mut since = self.take(core).await;
         while bytes > 0 {
             let piece = bytes.min(PIECE);
             core.traffic(piece, node, false, self.most).await;
             bytes -= piece;
-            if bytes > 0 && core.now().since(since) >= self.turn && core.waiting(self.free) > 0 {
-                core.give(self.free);
-                core.until(self.free).await;
-                since = core.now();
-            }
+            self.turn(core, &mut since).await;
         }
         core.give(self.free);
     }
@@ -199,6 +209,8 @@ struct Seen {
     sum: Spent,
     hits: u64,
     misses: u64,
+    /// Submissions that a full queue sent back.
+    refused: u64,
     end: Ps,
     /// Copies that were asked for, by group and chunk.
     copies: Vec<Vec<Option<Ticket>>>,
@@ -262,15 +274,24 @@ impl Group {
             let all = self.clone();
             let lane = prefetch.lanes[(self.group * threads + number) as usize % prefetch.lanes.len().max(1)];
             let (first, count) = part(chunks, threads, number);
+            let library = prefetch.library;
             world.spawn(query.node, move |core| async move {
+                let core = core.with_library(library);
                 let begin = core.now();
-                core.until(all.processors.free).await;
+                let mut since = all.processors.take(&core).await;
                 for chunk in first..first + count {
                     let at = chunk * all.chunk;
                     // Cannot fail: no chunk is longer than a descriptor can tell.
                     let size = u32::try_from(all.chunk.min(all.slice - at)).unwrap_or(u32::MAX);
                     let copy = World::descriptor(Opcode::MemoryMove, column + at, cache + at, size);
-                    let ticket = core.submit(lane, copy).await;
+                    let ticket = loop {
+                        // A queue that is full is asked again, through all of the library.
+                        match core.try_submit(lane, copy).await {
+                            Some(ticket) => break ticket,
+                            None => all.seen.borrow_mut().refused += 1,
+                        }
+                        all.processors.turn(&core, &mut since).await;
+                    };
                     let at = usize::try_from(chunk).unwrap_or(usize::MAX);
                     all.seen.borrow_mut().copies[all.group as usize][at] = Some(ticket);
                 }

@@ -1,9 +1,9 @@
 //! Profiles: machines as TOML files, each number with its source beside it.
 
-mod memory;
 mod section;
+mod software;
 
-use crate::machine::{DeviceCosts, LibraryCosts, Machine, OpCost, OpCosts, SubmitCosts, WaitCosts};
+use crate::machine::{DeviceCosts, Libraries, LibraryCosts, Machine, Node, OpCost, OpCosts, SubmitCosts, WaitCosts};
 use crate::ps::Ps;
 use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
@@ -144,7 +144,7 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
     for told in ["name", "base"] {
         root.text_if_there(told)?;
     }
-    let nodes = memory::nodes(root)?;
+    let nodes = root.list("node")?.into_iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let (link, link_latency) = match root.section_if_there("link")? {
         None => (None, Ps::ZERO),
         Some(section) => {
@@ -156,15 +156,37 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
     if link.is_none() && nodes.iter().any(|node| node.socket != nodes[0].socket) {
         return Err(root.wrong("node", "names two sockets, and there is no [link] between them"));
     }
-    let (memory, cache) = (memory::memory(root.section("memory")?)?, memory::cache(root.section("cache")?)?);
     let section = root.section("device")?;
     let devices = section.indices("nodes", nodes.len(), "memory nodes")?;
     let device = device(&section, root.section("op")?)?;
     section.end()?;
     let submit = submit(root.section("submit")?)?;
-    let library = library(root.section("library")?)?;
+    let section = root.section("library")?;
+    let library = Libraries {
+        raw: library(section.section("raw")?)?,
+        lean: library(section.section("lean")?)?,
+        dml: library(section.section("dml")?)?,
+        kernel: library(section.section("kernel")?)?,
+    };
+    section.end()?;
     let wait = wait(root.section("wait")?)?;
-    Ok(Machine { name, hash: 0, nodes, memory, cache, link, link_latency, devices, device, submit, library, wait })
+    let section = root.section("software")?;
+    let software = software::costs(&section)?;
+    section.end()?;
+    Ok(Machine { name, hash: 0, nodes, link, link_latency, devices, device, submit, library, wait, software })
+}
+
+fn node(section: Section<'_>) -> Result<Node, ProfileError> {
+    let node = Node {
+        read: section.rate("read_gb_s")?,
+        write: section.rate("write_gb_s")?,
+        latency: section.nanos("latency_ns")?,
+        write_latency: section.nanos("write_latency_ns")?,
+        // Cannot fail: below 8.
+        socket: usize::try_from(section.count("socket", 0..=7, "sockets")?).unwrap_or(0),
+    };
+    section.end()?;
+    Ok(node)
 }
 
 fn device(section: &Section<'_>, ops: Section<'_>) -> Result<DeviceCosts, ProfileError> {
@@ -178,8 +200,6 @@ fn device(section: &Section<'_>, ops: Section<'_>) -> Result<DeviceCosts, Profil
         // Cannot fail: below 64.
         ready: usize::try_from(section.count("ready", 1..=64, "descriptors")?).unwrap_or(1),
         in_flight: section.count("in_flight_bytes", 64..=1 << 24, "bytes")?,
-        writes_in_flight: section.count("writes_in_flight_bytes", 64..=1 << 24, "bytes")?,
-        path: section.nanos("path_ns")?,
         ops: op_costs(ops)?,
     })
 }
@@ -234,8 +254,11 @@ fn library(section: Section<'_>) -> Result<LibraryCosts, ProfileError> {
 fn wait(section: Section<'_>) -> Result<WaitCosts, ProfileError> {
     let costs = WaitCosts {
         poll: section.nanos("poll_ns")?,
-        umwait: section.nanos("umwait_ns")?,
+        look: section.nanos("look_ns")?,
+        umwait_entry: section.nanos("umwait_entry_ns")?,
+        umwait_exit: section.nanos("umwait_exit_ns")?,
         interrupt: section.nanos("interrupt_ns")?,
+        wake_up: section.nanos("wake_up_ns")?,
     };
     section.end()?;
     Ok(costs)

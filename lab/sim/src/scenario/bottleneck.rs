@@ -3,13 +3,13 @@
 //! Of what a load uses, whatever is busy nearly all the time holds it up. Pipes come first: an engine whose bytes wait for a full
 //! pipe is busy too. Where nothing is busy, the load waits: each operation takes its time, and too few are in flight.
 
+use super::legal::{number, queue};
 use super::{Outcome, Scenario};
 use crate::machine::Machine;
 use crate::work::{Lane, Stream};
 use crate::world::{Resource, Timeline};
 use std::collections::BTreeSet;
 use std::fmt;
-use telpher_device::Config;
 
 /// From which part of its time on something counts as busy all the time. Source: chosen; the beginning and the end of a simulation,
 /// and the rest between two descriptors, take some.
@@ -68,17 +68,6 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// Queues of a configuration and their sizes.
-pub(super) fn queues(config: &Config) -> impl Iterator<Item = (usize, u32)> + '_ {
-    let all = config.groups.iter().flat_map(|group| &group.grouped_workqueues);
-    all.filter_map(|wq| Some((number(&wq.dev)?, wq.size)))
-}
-
-/// The number in `wq0.3`.
-fn number(name: &str) -> Option<usize> {
-    name.rsplit('.').next()?.parse().ok()
-}
-
 /// Engines behind some queues, as device and number.
 fn engines(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<(usize, usize)> {
     let mut behind = BTreeSet::new();
@@ -125,8 +114,8 @@ fn candidates(
     };
     let nearer = "memory that carries more, or fewer who use it, would help";
     let mut found = vec![
-        pipe(Limit::Memory, Resource::Node(stream.src.node), nearer),
-        pipe(Limit::Memory, Resource::Node(stream.dst.node), nearer),
+        pipe(Limit::Memory, Resource::NodeReads(stream.src.node), nearer),
+        pipe(Limit::Memory, Resource::NodeWrites(stream.dst.node), nearer),
     ];
     for socket in 0..=machine.nodes.iter().map(|node| node.socket).max().unwrap_or(0) {
         if crosses(machine, stream, lanes, socket) {
@@ -229,7 +218,7 @@ fn crosses(machine: &Machine, stream: &Stream, lanes: &[Lane], socket: usize) ->
 fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream, lanes: &[Lane]) -> Bottleneck {
     let size = lanes.first().and_then(|lane| {
         let config = scenario.devices.get(usize::from(lane.device))?;
-        queues(config).find(|(wq, _)| *wq == lane.wq).map(|(_, size)| size)
+        Some(queue(config, lane.wq)?.size)
     });
     if let Some(size) = size.filter(|size| *size < stream.depth) {
         let full = if timeline.retries > 0 { ", which sends back what it cannot take" } else { "" };

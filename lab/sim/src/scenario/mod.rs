@@ -6,15 +6,16 @@
 
 mod bottleneck;
 mod layout;
+mod legal;
 mod outcome;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;
 use crate::work::{By, Lane, Stream};
-use crate::world::{Chase, World};
+use crate::world::World;
 pub use bottleneck::{Bottleneck, Limit};
 pub use layout::{Layout, lanes};
-pub use outcome::{Cycles, LoadOutcome, Measure, Outcome, ResourceUse};
+pub use outcome::{LoadOutcome, Measure, Outcome, ResourceUse};
 use telpher_device::{Capabilities, Config, Preset, StartError};
 
 /// A machine, how its devices are configured, and what runs on it.
@@ -63,8 +64,6 @@ impl Load {
 pub enum What {
     /// One operation again and again.
     Stream(Stream),
-    /// Reads of a working set, one after the other, on a core: what a benchmark of latency does.
-    Chase(Chase),
     /// An application; it has as many threads as it says itself.
     App(App),
 }
@@ -84,19 +83,26 @@ pub enum ScenarioError {
         profile: String,
     },
     /// The device refuses its configuration.
-    #[error("device dsa{device}: {source}")]
+    #[error("dsa{device} cannot be so")]
     Device {
         /// Which.
         device: usize,
         /// What it says.
         source: StartError,
     },
+    /// A load asks for what is not there, or what a device refuses.
+    #[error("load {load}: {what}")]
+    Load {
+        /// Which.
+        load: String,
+        /// What is wrong.
+        what: String,
+    },
 }
 
 /// What was put into the world for a load.
 enum Running {
     Threads(Vec<usize>),
-    Chases(Vec<usize>),
     App(Report),
 }
 
@@ -121,20 +127,23 @@ impl Scenario {
         self
     }
 
+    /// Which device refuses.
+    fn refused(&self, source: StartError) -> ScenarioError {
+        let refuses = |config: &Config| {
+            let alone = std::slice::from_ref(config);
+            World::new(self.machine.clone(), self.capabilities, alone).is_err()
+        };
+        ScenarioError::Device { device: self.devices.iter().position(refuses).unwrap_or(0), source }
+    }
+
     /// Lets it happen.
     ///
     /// # Errors
     /// What the machine has not, or a device refuses.
     pub fn simulate(&self) -> Result<Outcome, ScenarioError> {
-        if self.devices.len() > self.machine.devices.len() {
-            return Err(ScenarioError::Devices {
-                asked: self.devices.len(),
-                has: self.machine.devices.len(),
-                profile: self.machine.name.clone(),
-            });
-        }
+        self.check()?;
         let mut world = World::new(self.machine.clone(), self.capabilities, &self.devices)
-            .map_err(|source| ScenarioError::Device { device: 0, source })?;
+            .map_err(|source| self.refused(source))?;
         let mut running = Vec::new();
         for load in &self.loads {
             world.begin_load();
@@ -144,7 +153,6 @@ impl Scenario {
                     let mut thread = |_| world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream });
                     Running::Threads((0..load.threads).map(&mut thread).collect())
                 }
-                What::Chase(chase) => Running::Chases((0..load.threads).map(|_| world.add_chase(*chase)).collect()),
                 What::App(app) => Running::App(app.start(&mut world)),
             });
         }

@@ -1,11 +1,11 @@
 //! What came of a scenario.
 
 use super::bottleneck::{self, Bottleneck};
+use super::legal;
 use super::{Load, Running, Scenario, What};
 use crate::latencies::Latencies;
 use crate::ps::Ps;
-use crate::work::{By, Stream, Wait};
-use crate::world::{Resource, Timeline, World};
+use crate::world::{Cycles, Resource, Timeline, World};
 
 /// What came of a scenario. Every number is simulated.
 #[derive(Clone, Debug)]
@@ -47,19 +47,6 @@ pub struct LoadOutcome {
     pub cycles: Cycles,
     /// What is special to the kind of load.
     pub measures: Vec<Measure>,
-}
-
-/// What cores of a load spent their time on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Cycles {
-    /// Preparing, submitting, copying, computing.
-    pub busy: Ps,
-    /// Waiting with open eyes.
-    pub polling: Ps,
-    /// Waiting in UMWAIT.
-    pub umwait: Ps,
-    /// Given back to the system.
-    pub idle: Ps,
 }
 
 /// One number with its name and unit.
@@ -147,7 +134,6 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
         };
         match running {
             Running::App(report) => of.measures = report(world),
-            Running::Chases(chases) => of.of_chases(world, &chases),
             Running::Threads(threads) => {
                 for thread in threads {
                     if let Some(timeline) = world.timeline_if_any(thread) {
@@ -156,8 +142,8 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
                 }
             }
         }
-        if let What::Stream(stream) = &load.what {
-            of.of_stream(stream, load.threads);
+        if let What::Stream(_) = &load.what {
+            of.of_stream();
         }
         outcome.loads.push(of);
     }
@@ -171,37 +157,13 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
 }
 
 impl LoadOutcome {
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
-    fn of_chases(&mut self, world: &World, chases: &[usize]) {
-        let seen = chases.iter().map(|chase| world.chased(*chase));
-        let (mut loads, mut took, mut misses) = (0, Ps::ZERO, 0);
-        for seen in seen {
-            (loads, took, misses) = (loads + seen.loads, took + seen.took, misses + seen.misses);
-        }
-        let per_load = |value: f64| value / loads.max(1) as f64;
-        self.operations = loads;
-        self.cycles.busy = took;
-        self.measures = vec![
-            Measure { name: "latency of a read".into(), value: per_load(took.as_nanos_f64()), unit: "ns" },
-            Measure { name: "reads that went to memory".into(), value: per_load(100.0 * misses as f64), unit: "%" },
-        ];
-    }
-
-    fn of_stream(&mut self, stream: &Stream, threads: u32) {
-        self.operations = stream.submissions * u64::from(stream.batch.max(1)) * u64::from(threads);
-        self.bytes = self.operations * u64::from(stream.size);
+    fn of_stream(&mut self) {
+        self.operations = self.timeline.operations;
+        self.bytes = self.timeline.bytes;
+        self.cycles = self.timeline.cycles;
         if self.timeline.until > Ps::ZERO {
             self.elapsed = self.timeline.until;
         }
-        self.cycles.busy = match stream.by {
-            By::Cpu => self.elapsed * u64::from(threads),
-            _ => self.timeline.prepare + self.timeline.submitting,
-        };
-        *(match stream.wait {
-            Wait::Poll => &mut self.cycles.polling,
-            Wait::Umwait => &mut self.cycles.umwait,
-            Wait::Interrupt | Wait::Sleep => &mut self.cycles.idle,
-        }) = self.timeline.waiting;
     }
 }
 
@@ -219,8 +181,9 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
         add(Resource::Cores(number), of.cycles.busy.as_secs_f64() / time);
     }
     for (device, config) in scenario.devices.iter().enumerate() {
-        for (wq, size) in bottleneck::queues(config) {
-            add(Resource::Queue { device, wq }, waited(scenario, outcome, device, wq) / took / f64::from(size.max(1)));
+        for (wq, queue) in legal::queues(config) {
+            let there = waited(scenario, outcome, device, wq) / took;
+            add(Resource::Queue { device, wq }, there / f64::from(queue.size.max(1)));
         }
     }
     for engine in world.engines() {
@@ -230,9 +193,6 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
     }
     for pipe in world.pipes() {
         add(pipe.what, pipe.share(outcome.took));
-    }
-    for of in world.cache_use() {
-        add(Resource::Cache { load: of.load }, of.share);
     }
     uses
 }

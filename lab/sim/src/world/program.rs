@@ -3,13 +3,15 @@
 //! A program does one thing at a time; each `.await` is an [`Act`] that it lays on its desk, and the world polls it again when that is
 //! over, at that time. So a program reads like the thread it stands for, and thousands of them cost a small allocation each.
 
+use super::cycles::Cycles;
 use super::descriptors::descriptor;
+use super::software::Task;
 use super::{Event, Whose, World};
 use crate::machine::Rate;
-use crate::pipes::Class;
+use crate::pipes::{Class, WHOLE};
 use crate::places::Place;
 use crate::ps::Ps;
-use crate::work::{Lane, Wait};
+use crate::work::{Lane, Library, Through, Wait, Walk};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,18 +22,20 @@ use telpher_abi::{Descriptor, Opcode};
 use telpher_model::Response;
 
 /// What a program lays before the world.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Act {
     /// Its core works for a while.
     Busy(Ps),
     /// Its core has nothing to do for a while.
     Sleep(Ps),
     /// Its core does an operation itself.
-    Software { op: Opcode, bytes: u64, src: Place, dst: Place },
+    Software { op: Opcode, bytes: u64, places: [Place; 2], walk: Walk },
     /// It submits the work of a ticket.
-    Submit(u32),
-    /// It waits for a ticket's record.
-    Wait(u32, Wait),
+    Submit { ticket: u32, patient: bool },
+    /// It looks at a ticket's record.
+    Look,
+    /// It waits for the record of one of the tickets in the papers.
+    Wait(Wait),
     /// It waits until all who are expected at a barrier are there.
     Meet(usize),
     /// It waits for one of the gifts of a signal.
@@ -49,22 +53,34 @@ struct Papers {
     now: Ps,
     /// What the program that runs lays down.
     act: Option<Act>,
+    /// The tickets it waits for.
+    wanted: Vec<u32>,
+    /// Its try to submit found room.
+    taken: bool,
     tickets: Vec<Slip>,
     free: Vec<u32>,
     barriers: Vec<Meeting>,
     signals: Vec<Gifts>,
     /// Programs that got what they waited for from the one that runs.
     woken: Vec<u32>,
+    /// By program.
+    cycles: Vec<Cycles>,
 }
 
 /// A piece of work that a program gave away.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Slip {
     descriptor: Descriptor,
+    /// A batch's members, until they are submitted.
+    members: Vec<Descriptor>,
+    /// Where a list for batches is that this number's tickets had.
+    list: Option<u64>,
     lane: Lane,
+    library: Library,
+    through: Through,
     done: Option<Ps>,
-    /// Who waits for it, and how.
-    waiter: Option<(u32, Wait)>,
+    /// Who waits for it.
+    waiter: Option<u32>,
     /// Nobody will ask any more.
     dropped: bool,
 }
@@ -90,10 +106,16 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Its record is written.
+    /// Its record is written. A program that asks its core for it takes [`Core::look`].
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.desk.0.borrow().tickets[self.number as usize].done.is_some()
+        self.done_at().is_some()
+    }
+
+    /// When its record was written.
+    #[must_use]
+    pub fn done_at(&self) -> Option<Ps> {
+        self.desk.0.borrow().tickets[self.number as usize].done
     }
 }
 
@@ -117,10 +139,14 @@ pub struct Barrier(usize);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signal(usize);
 
-/// The core a program is on: what it can do.
+/// The core a program is on: what it can do, and with what software.
 #[derive(Clone, Debug)]
 pub struct Core {
     node: usize,
+    program: usize,
+    library: Library,
+    through: Through,
+    walk: Walk,
     desk: Desk,
 }
 
@@ -149,6 +175,24 @@ impl Core {
         Doing { desk: &self.desk, act: Some(act) }
     }
 
+    /// The same core with another library before its queues.
+    #[must_use]
+    pub fn with_library(&self, library: Library) -> Core {
+        Core { library, ..self.clone() }
+    }
+
+    /// The same core with another way to its queues.
+    #[must_use]
+    pub fn with_way(&self, through: Through) -> Core {
+        Core { through, ..self.clone() }
+    }
+
+    /// The same core whose own operations follow each other otherwise; at first each is [`Walk::Alone`].
+    #[must_use]
+    pub fn with_walk(&self, walk: Walk) -> Core {
+        Core { walk, ..self.clone() }
+    }
+
     /// What time it is.
     #[must_use]
     pub fn now(&self) -> Ps {
@@ -159,6 +203,12 @@ impl Core {
     #[must_use]
     pub fn node(&self) -> usize {
         self.node
+    }
+
+    /// What its program spent its time on so far.
+    #[must_use]
+    pub fn cycles(&self) -> Cycles {
+        self.desk.0.borrow().cycles.get(self.program).copied().unwrap_or_default()
     }
 
     /// Works for a while on what needs no memory.
@@ -173,20 +223,82 @@ impl Core {
 
     /// Does an operation itself.
     pub async fn software(&self, op: Opcode, bytes: u64, src: Place, dst: Place) {
-        self.does(Act::Software { op, bytes, src, dst }).await;
+        self.does(Act::Software { op, bytes, places: [src, dst], walk: self.walk }).await;
     }
 
     /// Gives an operation on two regions (see [`World::places`]) to a queue; over when the core may go on. A full queue is asked
     /// again until it has room.
     pub async fn submit(&self, lane: Lane, descriptor: Descriptor) -> Ticket {
-        let number = self.desk.0.borrow_mut().issue(lane, descriptor);
-        self.does(Act::Submit(number)).await;
-        Ticket { number, desk: self.desk.clone() }
+        self.send(lane, descriptor, Vec::new(), true).await.0
+    }
+
+    /// The same for several operations as one batch; of one, that by itself.
+    pub async fn submit_batch(&self, lane: Lane, members: &[Descriptor]) -> Ticket {
+        self.send_batch(lane, members, true).await.0
+    }
+
+    /// Gives an operation to a queue if it has room.
+    pub async fn try_submit(&self, lane: Lane, descriptor: Descriptor) -> Option<Ticket> {
+        let (ticket, taken) = self.send(lane, descriptor, Vec::new(), false).await;
+        taken.then_some(ticket)
+    }
+
+    /// The same for a batch.
+    pub async fn try_submit_batch(&self, lane: Lane, members: &[Descriptor]) -> Option<Ticket> {
+        let (ticket, taken) = self.send_batch(lane, members, false).await;
+        taken.then_some(ticket)
+    }
+
+    async fn send_batch(&self, lane: Lane, members: &[Descriptor], patient: bool) -> (Ticket, bool) {
+        match *members {
+            [one] => self.send(lane, one, Vec::new(), patient).await,
+            _ => self.send(lane, Descriptor::nop(), members.to_vec(), patient).await,
+        }
+    }
+
+    async fn send(
+        &self,
+        lane: Lane,
+        descriptor: Descriptor,
+        members: Vec<Descriptor>,
+        patient: bool,
+    ) -> (Ticket, bool) {
+        let number = self.issue(lane, descriptor, members);
+        self.does(Act::Submit { ticket: number, patient }).await;
+        let ticket = Ticket { number, desk: self.desk.clone() };
+        let mut papers = self.desk.0.borrow_mut();
+        let taken = papers.taken;
+        if !taken {
+            // Nobody has it; its number is free when the ticket is dropped.
+            papers.tickets[number as usize].done = Some(papers.now);
+        }
+        drop(papers);
+        (ticket, taken)
+    }
+
+    /// Looks whether a record is there, which takes a moment.
+    pub async fn look(&self, ticket: &Ticket) -> bool {
+        self.does(Act::Look).await;
+        ticket.is_done()
     }
 
     /// Waits for a record.
     pub async fn wait(&self, ticket: &Ticket, how: Wait) {
-        self.does(Act::Wait(ticket.number, how)).await;
+        self.wait_any(&[ticket], how).await;
+    }
+
+    /// Waits until one of several records is there, and looks which: the first of them that is. Of none there is nothing to wait for.
+    pub async fn wait_any(&self, tickets: &[&Ticket], how: Wait) -> usize {
+        if tickets.is_empty() {
+            return 0;
+        }
+        {
+            let mut papers = self.desk.0.borrow_mut();
+            papers.wanted.clear();
+            papers.wanted.extend(tickets.iter().map(|ticket| ticket.number));
+        }
+        self.does(Act::Wait(how)).await;
+        tickets.iter().position(|ticket| ticket.is_done()).unwrap_or(0)
     }
 
     /// Reads, or writes, so many bytes of a node, at most so fast.
@@ -219,16 +331,27 @@ impl Core {
     pub async fn meet(&self, barrier: &Barrier) {
         self.does(Act::Meet(barrier.0)).await;
     }
-}
 
-impl Papers {
-    fn issue(&mut self, lane: Lane, descriptor: Descriptor) -> u32 {
-        let number = self.free.pop().unwrap_or_else(|| u32::try_from(self.tickets.len()).unwrap_or(u32::MAX));
-        let descriptor = descriptor.with_record(record_of(number));
-        let slip = Slip { descriptor, lane, done: None, waiter: None, dropped: false };
-        match self.tickets.get_mut(number as usize) {
-            Some(old) => *old = slip,
-            None => self.tickets.push(slip),
+    fn issue(&self, lane: Lane, descriptor: Descriptor, members: Vec<Descriptor>) -> u32 {
+        let mut papers = self.desk.0.borrow_mut();
+        let number = papers.free.pop().unwrap_or_else(|| u32::try_from(papers.tickets.len()).unwrap_or(u32::MAX));
+        let mut slip = Slip {
+            descriptor: descriptor.with_record(record_of(number)),
+            members,
+            list: None,
+            lane,
+            library: self.library,
+            through: self.through,
+            done: None,
+            waiter: None,
+            dropped: false,
+        };
+        match papers.tickets.get_mut(number as usize) {
+            Some(old) => {
+                slip.list = old.list;
+                *old = slip;
+            }
+            None => papers.tickets.push(slip),
         }
         number
     }
@@ -247,17 +370,19 @@ pub(super) fn is_program(record: u64) -> bool {
 /// A thread whose work is code.
 pub(super) struct Program {
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// Node its core is at.
     node: usize,
-    /// Time in which its core worked, and in which it waited.
-    pub(super) busy: Ps,
-    pub(super) waiting: Ps,
-    since: Ps,
+    /// Since when it waits for records, and how; and the tickets they are of.
+    waits: Option<(Ps, Wait)>,
+    watched: Vec<u32>,
+    /// Since when it waits for an entry of a queue.
+    blocked: Option<Ps>,
+    /// The core's own work under way: since when.
+    task: Option<(Task, Ps)>,
 }
 
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Program(busy {:?}, waiting {:?})", self.busy, self.waiting)
+        write!(f, "Program(waits {:?} for {:?})", self.waits, self.watched)
     }
 }
 
@@ -268,10 +393,19 @@ impl World {
         P: FnOnce(Core) -> F,
         F: Future<Output = ()> + 'static,
     {
-        let core = Core { node, desk: self.desk.clone() };
-        let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(program(core));
         let number = self.programs.len();
-        self.programs.push(Program { future: Some(future), node, busy: Ps::ZERO, waiting: Ps::ZERO, since: Ps::ZERO });
+        let (library, through, walk) = (Library::default(), Through::default(), Walk::default());
+        let core = Core { node, program: number, library, through, walk, desk: self.desk.clone() };
+        self.desk.0.borrow_mut().cycles.push(Cycles::default());
+        let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(program(core));
+        self.programs.push(Program {
+            future: Some(future),
+            node,
+            waits: None,
+            watched: Vec::new(),
+            blocked: None,
+            task: None,
+        });
         self.agenda.after(Ps::ZERO, Event::Program(u32::try_from(number).unwrap_or(u32::MAX)));
         number
     }
@@ -296,6 +430,23 @@ impl World {
         descriptor(op, src, dst, size)
     }
 
+    /// What a program spent its time on.
+    #[must_use]
+    pub fn cycles(&self, program: usize) -> Cycles {
+        self.desk.0.borrow().cycles.get(program).copied().unwrap_or_default()
+    }
+
+    /// Accounts for what a program did.
+    fn did(&mut self, program: u32, what: impl FnOnce(&mut Cycles)) {
+        what(&mut self.desk.0.borrow_mut().cycles[program as usize]);
+    }
+
+    /// A program's core works for a while; then it goes on.
+    fn works(&mut self, program: u32, time: Ps) {
+        self.did(program, |cycles| cycles.busy += time);
+        self.agenda.after(time, Event::Program(program));
+    }
+
     /// What a program's act is over; it says what comes next.
     pub(super) fn go_on_program(&mut self, number: u32) {
         let now = self.agenda.now();
@@ -312,7 +463,6 @@ impl World {
             self.agenda.after(Ps::ZERO, Event::Program(other));
         }
         drop(papers);
-        program.since = now;
         if let (Some(act), false) = (act, over) {
             self.begin(number, act);
         }
@@ -321,41 +471,24 @@ impl World {
     fn begin(&mut self, number: u32, act: Act) {
         let now = self.agenda.now();
         match act {
-            Act::Busy(time) => {
-                self.programs[number as usize].busy += time;
+            Act::Busy(time) => self.works(number, time),
+            Act::Sleep(time) => {
+                self.did(number, |cycles| cycles.idle += time);
                 self.agenda.after(time, Event::Program(number));
             }
-            Act::Sleep(time) => self.agenda.after(time, Event::Program(number)),
-            Act::Software { op, bytes, src, dst } => {
-                let core = self.programs[number as usize].node;
-                let ranges = [(src, false), (dst, true)];
-                let ranges = if op == Opcode::Fill { &ranges[1..] } else { &ranges[..] };
-                for (place, write) in ranges {
-                    self.through_cache(number, core, *place, bytes, *write);
-                }
-                let path = self.core_path(core, ranges);
-                let class = self.pipes.class(&path.pipes, Some(path.most));
-                self.pipes.weigh(class, path.weight);
-                self.pipes.start(now, class, bytes, Whose::Program(number));
-            }
-            Act::Submit(ticket) => {
-                let prepare = self.machine.library.prepare;
-                self.programs[number as usize].busy += prepare;
-                let at = prepare + self.machine.submit.transit;
-                self.agenda.after(at, Event::Offer { program: number, ticket });
-            }
-            Act::Wait(ticket, how) => {
-                let mut papers = self.desk.0.borrow_mut();
-                let slip = &mut papers.tickets[ticket as usize];
-                if slip.done.is_some() {
-                    self.agenda.after(self.machine.wait.poll, Event::Program(number));
-                } else {
-                    slip.waiter = Some((number, how));
+            Act::Software { op, bytes, places, walk } => {
+                let task = self.task(self.programs[number as usize].node, op, bytes, places, walk);
+                self.programs[number as usize].task = Some((task, now));
+                self.begin_task(task, Whose::Program(number), Event::Program(number));
+                if !task.flows() {
+                    self.did(number, |cycles| cycles.busy += task.besides());
                 }
             }
             Act::Traffic { bytes, node, write, most } => {
                 let class = self.traffic_class(self.programs[number as usize].node, node, write, most);
-                self.pipes.start(now, class, bytes, Whose::Program(number));
+                let task = Task::through(class, bytes);
+                self.programs[number as usize].task = Some((task, now));
+                self.begin_task(task, Whose::Program(number), Event::Program(number));
             }
             Act::Until(signal) => {
                 let gifts = &mut self.desk.0.borrow_mut().signals[signal];
@@ -367,6 +500,9 @@ impl World {
                     None => gifts.waiting.push_back(number),
                 }
             }
+            Act::Submit { ticket, patient } => self.send(number, ticket, patient),
+            Act::Look => self.works(number, self.machine.wait.look),
+            Act::Wait(how) => self.begin_wait(number, how),
             Act::Meet(barrier) => {
                 let mut papers = self.desk.0.borrow_mut();
                 let meeting = &mut papers.barriers[barrier];
@@ -386,27 +522,134 @@ impl World {
         if let Some(class) = self.traffic.get(&key) {
             return *class;
         }
-        let path = self.core_path(core, &[(Place::on(node), write)]);
-        let class = self.pipes.class(&path.pipes, Some(most.min(path.most)));
-        self.pipes.weigh(class, path.weight);
+        let (own, its) = (self.machine.nodes[core].socket, self.machine.nodes[node].socket);
+        let pipes = self.nodes[node];
+        let mut through = vec![(if write { pipes.write } else { pipes.read }, WHOLE)];
+        if own != its && !self.links.is_empty() {
+            through.push((self.links[if write { own } else { its }], WHOLE));
+        }
+        let class = self.pipes.class(&through, Some(most));
         self.traffic.insert(key, class);
         class
     }
 
-    /// 64 bytes of a program reach a portal.
-    pub(super) fn offer_of_program(&mut self, program: u32, ticket: u32) {
-        let Slip { descriptor, lane, .. } = self.desk.0.borrow().tickets[ticket as usize];
-        let submit = self.machine.submit;
-        let back = if lane.shared { submit.enqcmd } else { submit.movdir }.since(submit.transit);
-        match self.offer(lane, descriptor) {
-            Response::Retry => self.agenda.after(back + submit.transit, Event::Offer { program, ticket }),
-            response => {
-                self.agenda.after(back, Event::Program(program));
-                if response == Response::Accepted {
-                    self.wake(lane.device, lane.wq);
-                }
-            }
+    /// The last byte of a program's own operation has gone.
+    pub(super) fn program_flowed(&mut self, number: u32) {
+        let now = self.agenda.now();
+        let Some((task, since)) = self.programs[number as usize].task.take() else { return };
+        self.did(number, |cycles| cycles.busy += now.since(since) + task.besides());
+        self.task_flowed(task, Event::Program(number));
+    }
+
+    /// A program prepares what a ticket is for and sends it, once there is an entry for it.
+    pub(super) fn send(&mut self, number: u32, ticket: u32, patient: bool) {
+        let now = self.agenda.now();
+        let mut papers = self.desk.0.borrow_mut();
+        papers.taken = true;
+        let slip = &mut papers.tickets[ticket as usize];
+        let (lane, library) = (slip.lane, slip.library);
+        let members = std::mem::take(&mut slip.members);
+        let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
+        if count > 0 {
+            let list = self.places.list_again(slip.list, Place::on(self.programs[number as usize].node), members);
+            slip.list = Some(list);
+            slip.descriptor = Descriptor::batch(list, count).with_record(record_of(ticket));
         }
+        drop(papers);
+        let prepare = self.machine.library.of(library).preparing(count);
+        self.did(number, |cycles| cycles.busy += prepare);
+        self.programs[number as usize].blocked = Some(now + prepare);
+        if patient {
+            self.agenda.after(prepare, Event::Enter { program: number, ticket });
+        } else if self.try_enter(lane) {
+            self.sent(number, ticket, prepare, false);
+        } else {
+            // Its own count says so.
+            self.desk.0.borrow_mut().taken = false;
+            self.programs[number as usize].blocked = None;
+            self.agenda.after(prepare, Event::Program(number));
+        }
+    }
+
+    /// A program's prepared descriptor gets an entry of its queue, or waits for one.
+    pub(super) fn enter_of_program(&mut self, number: u32, ticket: u32) {
+        let lane = self.desk.0.borrow().tickets[ticket as usize].lane;
+        if self.enter(lane, Event::Enter { program: number, ticket }) {
+            self.sent(number, ticket, Ps::ZERO, true);
+        }
+    }
+
+    /// Its instruction begins after a while.
+    fn sent(&mut self, number: u32, ticket: u32, after: Ps, patient: bool) {
+        let now = self.agenda.now();
+        let Slip { lane, through, .. } = self.desk.0.borrow().tickets[ticket as usize];
+        if let Some(since) = self.programs[number as usize].blocked.take() {
+            self.did(number, |cycles| cycles.polling += now.since(since));
+        }
+        let (call, instruct) = self.machine.submit.instructing(lane, through);
+        self.did(number, |cycles| cycles.busy += instruct);
+        let at = after + call + self.machine.submit.transit;
+        self.agenda.after(at, Event::Offer { program: number, ticket, patient });
+        if !lane.shared {
+            self.agenda.after(after + instruct, Event::Program(number));
+        }
+    }
+
+    /// 64 bytes of a program reach a portal.
+    pub(super) fn offer_of_program(&mut self, program: u32, ticket: u32, patient: bool) {
+        let Slip { descriptor, lane, through, .. } = self.desk.0.borrow().tickets[ticket as usize];
+        let submit = self.machine.submit;
+        let (call, instruct) = submit.instructing(lane, through);
+        let back = instruct.since(call + submit.transit);
+        let response = self.offer(lane, descriptor);
+        if response == Response::Accepted {
+            self.wake(lane.device, lane.wq);
+        }
+        match response {
+            Response::Retry if patient => {
+                self.did(program, |cycles| cycles.busy += instruct);
+                self.agenda.after(back + call + submit.transit, Event::Offer { program, ticket, patient });
+            }
+            _ if lane.shared => {
+                self.desk.0.borrow_mut().taken = response == Response::Accepted;
+                self.agenda.after(back, Event::Program(program));
+            }
+            _ => {}
+        }
+    }
+
+    /// A program waits for one of the tickets in the papers.
+    fn begin_wait(&mut self, number: u32, how: Wait) {
+        let now = self.agenda.now();
+        let mut papers = self.desk.0.borrow_mut();
+        let Papers { wanted, tickets, .. } = &mut *papers;
+        if let Some(there) = wanted.iter().find(|ticket| tickets[**ticket as usize].done.is_some()).copied() {
+            drop(papers);
+            self.saw(number, there, how, now);
+            return;
+        }
+        let program = &mut self.programs[number as usize];
+        for ticket in &*wanted {
+            tickets[*ticket as usize].waiter = Some(number);
+        }
+        program.watched.clear();
+        program.watched.append(wanted);
+        program.waits = Some((now, how));
+    }
+
+    /// A program that waits since then sees a ticket's record.
+    fn saw(&mut self, number: u32, ticket: u32, how: Wait, since: Ps) {
+        let papers = self.desk.0.borrow();
+        let slip = &papers.tickets[ticket as usize];
+        let (written, library) = (slip.done.unwrap_or(since), slip.library);
+        drop(papers);
+        let (costs, complete) = (self.machine.wait, self.machine.library.of(library).complete);
+        let mut seen = since;
+        self.did(number, |cycles| {
+            seen = cycles.wait(&costs, how, since, written);
+            cycles.busy += complete;
+        });
+        self.agenda.at(seen + complete, Event::Program(number));
     }
 
     /// A completion record of a program was written.
@@ -417,17 +660,21 @@ impl World {
         let number = u32::try_from(record >> 6 & u64::from(u32::MAX)).unwrap_or(0);
         let slip = &mut papers.tickets[number as usize];
         slip.done = Some(now);
-        if let Some((program, how)) = slip.waiter.take() {
-            let wait = &self.machine.wait;
-            let notice = match how {
-                Wait::Poll => wait.poll,
-                Wait::Umwait | Wait::Sleep => wait.poll + wait.umwait,
-                Wait::Interrupt => wait.interrupt,
-            };
-            self.agenda.after(notice, Event::Program(program));
-        }
-        if slip.dropped {
+        let (lane, waiter, dropped) = (slip.lane, slip.waiter, slip.dropped);
+        if dropped {
             papers.free.push(number);
         }
+        let program = waiter.map(|waiter| &mut self.programs[waiter as usize]);
+        let waits = program.and_then(|program| {
+            for watched in program.watched.drain(..) {
+                papers.tickets[watched as usize].waiter = None;
+            }
+            program.waits.take()
+        });
+        drop(papers);
+        if let (Some(waiter), Some((since, how))) = (waiter, waits) {
+            self.saw(waiter, number, how, since);
+        }
+        self.leave(lane);
     }
 }

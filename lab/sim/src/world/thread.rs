@@ -1,70 +1,21 @@
 //! A thread of the workload: prepares, submits, waits. A task in simulated time, so thousands cost little.
 
 use super::descriptors::{self, descriptor};
-use super::{Event, World, program};
-use crate::places::Place;
+use super::software::Task;
+use super::timeline::Timeline;
+use super::{Event, Whose, World, program};
+use crate::dice::Dice;
 use crate::ps::Ps;
 use crate::vouch;
-use crate::work::{Lane, Stream, Wait};
+use crate::work::{Arrivals, By, Lane, Sizes, Stream};
 use telpher_abi::Descriptor;
-use telpher_abi::Flags;
 use telpher_abi::registers::PortalKind;
 use telpher_model::{Identity, Response, Write};
-
-/// Where time went, summed over submissions: the first six together are all of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Timeline {
-    /// Submissions that were completed.
-    pub completed: u64,
-    /// Preparing descriptors.
-    pub prepare: Ps,
-    /// From the submitting instruction's begin to the queue's having taken the descriptor, retries included.
-    pub submit: Ps,
-    /// In the queue.
-    pub queue: Ps,
-    /// From the engine's taking it to its last byte: front end, list, the data paths of others, its own bytes.
-    pub process: Ps,
-    /// From the last byte to the written record.
-    pub complete: Ps,
-    /// From the written record to its being seen.
-    pub notice: Ps,
-    /// Submissions that a full queue sent back.
-    pub retries: u64,
-    /// Time in which the thread's core submitted.
-    pub submitting: Ps,
-    /// Time in which the thread had nothing to do but wait.
-    pub waiting: Ps,
-    /// When the last of them was seen.
-    pub until: Ps,
-}
-
-impl Timeline {
-    /// From the beginning of preparing to the record's being seen, summed.
-    #[must_use]
-    pub fn latency(&self) -> Ps {
-        self.prepare + self.submit + self.queue + self.process + self.complete + self.notice
-    }
-
-    /// Takes in another thread's.
-    pub fn add(&mut self, other: &Timeline) {
-        self.completed += other.completed;
-        self.prepare += other.prepare;
-        self.submit += other.submit;
-        self.queue += other.queue;
-        self.process += other.process;
-        self.complete += other.complete;
-        self.notice += other.notice;
-        self.retries += other.retries;
-        self.submitting += other.submitting;
-        self.waiting += other.waiting;
-        self.until = self.until.max(other.until);
-    }
-}
 
 /// Where one submission stands: when each stretch of its way began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stamps {
-    /// Its preparation.
+    /// It came.
     begun: Ps,
     /// Its instruction.
     sent: Ps,
@@ -74,20 +25,56 @@ struct Stamps {
     taken: Ps,
     /// Its last byte, so far.
     flowed: Ps,
+    /// Its slot had another before.
+    used: bool,
+}
+
+/// What one submission of a thread costs its core.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    /// After the record of the one that had its slot before.
+    complete: Ps,
+    prepare: Ps,
+    /// A system call before the instruction.
+    call: Ps,
+    /// The instruction, call included, as far as it is known before the queue answers.
+    instruct: Ps,
+}
+
+/// An operation that a core does itself.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    arrived: Ps,
+    begun: Ps,
+    bytes: u64,
+    task: Task,
 }
 
 #[derive(Debug)]
 pub(super) struct Thread {
     stream: Stream,
-    lane: Lane,
+    /// Where its work goes; `None` if the core does it.
+    lane: Option<Lane>,
+    costs: Costs,
     descriptors: Vec<Descriptor>,
     stamps: Vec<Stamps>,
     free: Vec<u32>,
     left: u64,
+    /// When the next operation arrives, where they arrive by themselves.
+    next: Option<Ps>,
+    dice: Dice,
+    /// Each submission has a size of its own.
+    mixed: bool,
     /// Number of its load.
     load: usize,
-    /// Since when it waits.
+    /// Since when it waits for a record.
     waits: Option<Ps>,
+    /// Since when it waits for a credit.
+    blocked: Option<Ps>,
+    /// Bytes of what is in each slot.
+    bytes: Vec<u64>,
+    /// The core's own work under way.
+    work: Option<Work>,
     pub(super) timeline: Timeline,
 }
 
@@ -102,51 +89,104 @@ fn owner_of(record: u64) -> (u32, u32) {
     ((record >> 30 & u64::from(u32::MAX)) as u32, (record >> 6 & 0xff_ffff) as u32)
 }
 
+impl Thread {
+    /// The next operation may begin: since when, or when it will.
+    fn arrived(&self, now: Ps) -> Result<Ps, Ps> {
+        match self.next {
+            None => Ok(now),
+            Some(at) if at <= now => Ok(at),
+            Some(at) => Err(at),
+        }
+    }
+
+    /// One operation is begun; when the next arrives.
+    fn take(&mut self) {
+        self.left -= 1;
+        let Some(at) = self.next else { return };
+        let mean = |per_second: u64| Ps(1_000_000_000_000 / per_second.max(1));
+        self.next = Some(match self.stream.arrivals {
+            Arrivals::Closed => at,
+            Arrivals::Even(per_second) => at + mean(per_second),
+            Arrivals::Poisson(per_second) => at + self.dice.exponential(mean(per_second)),
+        });
+    }
+}
+
 impl World {
-    /// Adds a thread whose work a device does; it begins at once.
-    pub(super) fn add_submitter(&mut self, stream: Stream, lane: Lane) -> usize {
+    /// Adds a thread; it begins at once. What [`timeline`](World::timeline) knows it by.
+    pub fn add(&mut self, stream: Stream) -> usize {
         let number = self.threads.len();
         let thread = u32::try_from(number).unwrap_or(u32::MAX);
-        let ring = u64::from(stream.depth) * u64::from(stream.batch.max(1)) * u64::from(stream.size);
-        let region = |place: Place| (place, if place.footprint == 0 { ring } else { place.footprint });
-        let ((src, size_of_src), (dst, size_of_dst)) = (region(stream.src), region(stream.dst));
-        let (src, dst) = (self.places.add_of(src, size_of_src), self.places.add_of(dst, size_of_dst));
-        let work = descriptor(stream.op, src, dst, stream.size);
-        let to_cache = if stream.cache_control { Flags::CACHE_CONTROL_1 } else { Flags::empty() };
-        let work = work.with_flags(work.flags() | to_cache);
-        let descriptors = (0..stream.depth).map(|slot| {
-            let record = record_of(thread, slot);
-            if stream.batch > 1 {
-                let member = if descriptors::needs_record(stream.op) { work.with_record(record) } else { work };
-                let list = self.places.add_list(stream.src, vec![member; stream.batch as usize]);
-                Descriptor::batch(list, stream.batch).with_record(record)
-            } else {
-                work.with_record(record)
+        let mut dice = Dice::new(stream.seed, number as u64);
+        let lane = match stream.by {
+            By::Device(lane) => Some(lane),
+            By::Cpu => None,
+        };
+        let (mut works, mut bytes) = (Vec::new(), Vec::new());
+        let slots = if lane.is_some() { stream.depth } else { 0 };
+        if lane.is_some() {
+            let (src, dst) = (self.places.add(stream.src), self.places.add(stream.dst));
+            for slot in 0..slots {
+                let record = record_of(thread, slot);
+                let mut all = 0;
+                let mut work = || {
+                    let size = stream.sizes.one(&mut dice).unwrap_or(stream.size);
+                    all += u64::from(size);
+                    let work = descriptor(stream.op, src, dst, size);
+                    if descriptors::needs_record(stream.op) { work.with_record(record) } else { work }
+                };
+                works.push(if stream.batch > 1 {
+                    let members = (0..stream.batch).map(|_| work()).collect();
+                    Descriptor::batch(self.places.add_list(stream.src, members), stream.batch).with_record(record)
+                } else {
+                    work().with_record(record)
+                });
+                bytes.push(all);
             }
-        });
-        let descriptors = descriptors.collect();
+        }
+        let library = self.machine.library.of(stream.library);
+        let instructing = |lane| self.machine.submit.instructing(lane, stream.through);
+        let (call, instruct) = lane.map(instructing).unwrap_or_default();
+        let costs = Costs { complete: library.complete, prepare: library.preparing(stream.batch), call, instruct };
         let load = self.load();
         self.threads.push(Thread {
-            descriptors,
-            stamps: vec![Stamps::default(); stream.depth as usize],
-            free: (0..stream.depth).rev().collect(),
+            lane,
+            costs,
+            descriptors: works,
+            stamps: vec![Stamps::default(); slots as usize],
+            free: (0..slots).rev().collect(),
             left: stream.submissions,
+            next: (stream.arrivals != Arrivals::Closed).then_some(Ps::ZERO),
+            dice,
+            mixed: stream.batch <= 1 && stream.sizes != Sizes::NONE,
             load,
             waits: None,
+            blocked: None,
+            bytes,
+            work: None,
             timeline: Timeline::default(),
-            lane,
             stream,
         });
         self.agenda.after(Ps::ZERO, Event::Thread(thread));
         number
     }
 
-    /// A thread prepares and submits its next descriptor, or waits.
+    /// A thread goes on with what it does.
     pub(super) fn go_on(&mut self, number: u32) {
+        if self.threads[number as usize].lane.is_some() {
+            self.go_on_submitting(number);
+        } else {
+            self.go_on_working(number);
+        }
+    }
+
+    /// A thread prepares and submits its next descriptor, or waits.
+    fn go_on_submitting(&mut self, number: u32) {
         let now = self.agenda.now();
-        let machine = &self.machine;
         let thread = &mut self.threads[number as usize];
-        if let Some(since) = thread.waits.take() {
+        let Some(lane) = thread.lane else { return };
+        if let Some(since) = thread.blocked.take() {
+            thread.timeline.cycles.polling += now.since(since);
             thread.timeline.waiting += now.since(since);
         }
         if thread.left == 0 {
@@ -154,49 +194,125 @@ impl World {
             thread.waits = (thread.free.len() < thread.descriptors.len()).then_some(now);
             return;
         }
-        let Some(slot) = thread.free.pop() else {
+        let arrived = match thread.arrived(now) {
+            Ok(since) => since,
+            Err(at) => {
+                thread.timeline.cycles.idle += at.since(now);
+                self.agenda.at(at, Event::Thread(number));
+                return;
+            }
+        };
+        if thread.free.is_empty() {
             thread.waits = Some(now);
             return;
-        };
-        thread.left -= 1;
-        let stream = &thread.stream;
-        let prepare = if stream.batch > 1 {
-            machine.library.prepare_member * u64::from(stream.batch)
-        } else {
-            machine.library.prepare
-        };
-        thread.stamps[slot as usize].begun = now;
-        thread.stamps[slot as usize].sent = now + prepare;
-        thread.timeline.prepare += prepare;
-        self.agenda.after(prepare + machine.submit.transit, Event::Portal { thread: number, slot });
-        if !thread.lane.shared {
-            thread.timeline.submitting += machine.submit.movdir;
-            self.agenda.after(prepare + machine.submit.movdir, Event::Thread(number));
         }
+        if !self.enter(lane, Event::Thread(number)) {
+            self.threads[number as usize].blocked = Some(now);
+            return;
+        }
+        let thread = &mut self.threads[number as usize];
+        let Some(slot) = thread.free.pop() else { return };
+        thread.take();
+        let costs = thread.costs;
+        let stamps = &mut thread.stamps[slot as usize];
+        // Who had the slot before is done with first.
+        let begun = if stamps.used { now + costs.complete } else { now };
+        let arrived = if thread.next.is_some() { arrived } else { begun };
+        stamps.used = true;
+        stamps.begun = arrived;
+        stamps.sent = begun + costs.prepare;
+        if thread.mixed
+            && let Some(size) = thread.stream.sizes.one(&mut thread.dice)
+        {
+            let descriptor = &mut thread.descriptors[slot as usize];
+            *descriptor = descriptor.with_size(size);
+            thread.bytes[slot as usize] = size.into();
+        }
+        let timeline = &mut thread.timeline;
+        timeline.backlog += begun.since(arrived);
+        timeline.prepare += costs.prepare;
+        timeline.cycles.busy += stamps.sent.since(now);
+        let at = stamps.sent + costs.call + self.machine.submit.transit;
+        if !lane.shared {
+            timeline.submitting += costs.instruct;
+            timeline.cycles.busy += costs.instruct;
+            self.agenda.at(stamps.sent + costs.instruct, Event::Thread(number));
+        }
+        self.agenda.at(at, Event::Portal { thread: number, slot });
     }
 
     /// 64 bytes reach a portal.
     pub(super) fn portal(&mut self, number: u32, slot: u32) {
         let thread = &self.threads[number as usize];
-        let Lane { device, wq, shared } = thread.lane;
+        let Some(lane) = thread.lane else { return };
         let descriptor = thread.descriptors[slot as usize];
-        let response = self.offer(Lane { device, wq, shared }, descriptor);
+        let response = self.offer(lane, descriptor);
         let thread = &mut self.threads[number as usize];
-        if shared {
-            let submit = &self.machine.submit;
-            let back = submit.enqcmd.since(submit.transit);
-            thread.timeline.submitting += submit.enqcmd;
+        if lane.shared {
+            let Costs { call, instruct, .. } = thread.costs;
+            let transit = self.machine.submit.transit;
+            let back = instruct.since(call + transit);
+            thread.timeline.submitting += instruct;
+            thread.timeline.cycles.busy += instruct;
             if response == Response::Retry {
                 thread.timeline.retries += 1;
-                self.agenda.after(back + submit.transit, Event::Portal { thread: number, slot });
+                self.agenda.after(back + call + transit, Event::Portal { thread: number, slot });
             } else {
                 self.agenda.after(back, Event::Thread(number));
             }
         }
         if response == Response::Accepted {
             thread.stamps[slot as usize].queued = self.agenda.now();
-            self.wake(device, wq);
+            self.wake(lane.device, lane.wq);
         }
+    }
+
+    /// A thread does its next operation itself.
+    fn go_on_working(&mut self, number: u32) {
+        let now = self.agenda.now();
+        let thread = &mut self.threads[number as usize];
+        if thread.left == 0 {
+            return;
+        }
+        let arrived = match thread.arrived(now) {
+            Ok(since) => since,
+            Err(at) => {
+                thread.timeline.cycles.idle += at.since(now);
+                self.agenda.at(at, Event::Thread(number));
+                return;
+            }
+        };
+        thread.take();
+        let stream = &thread.stream;
+        let bytes = u64::from(stream.sizes.one(&mut thread.dice).unwrap_or(stream.size));
+        let Stream { op, core, src, dst, walk, .. } = *stream;
+        thread.timeline.backlog += now.since(arrived);
+        let task = self.task(core, op, bytes, [src, dst], walk);
+        self.threads[number as usize].work = Some(Work { arrived, begun: now, bytes, task });
+        self.begin_task(task, Whose::Thread(number), Event::Worked(number));
+    }
+
+    /// The last byte of a thread's own operation has gone.
+    pub(super) fn thread_flowed(&mut self, number: u32) {
+        if let Some(work) = &self.threads[number as usize].work {
+            self.task_flowed(work.task, Event::Worked(number));
+        }
+    }
+
+    /// A thread has done an operation itself.
+    pub(super) fn worked(&mut self, number: u32) {
+        let now = self.agenda.now();
+        let thread = &mut self.threads[number as usize];
+        let Some(Work { arrived, begun, bytes, .. }) = thread.work.take() else { return };
+        let timeline = &mut thread.timeline;
+        timeline.completed += 1;
+        timeline.operations += 1;
+        timeline.bytes += bytes;
+        timeline.process += now.since(begun);
+        timeline.cycles.busy += now.since(begun);
+        timeline.until = now;
+        self.latencies[thread.load].add(now.since(arrived));
+        self.go_on_working(number);
     }
 
     /// 64 bytes for a queue, and what it says.
@@ -239,25 +355,31 @@ impl World {
         }
         let (number, slot) = owner_of(record);
         let Some(thread) = self.threads.get_mut(number as usize) else { return };
-        let wait = &self.machine.wait;
-        let notice = match thread.stream.wait {
-            Wait::Poll => wait.poll,
-            Wait::Umwait | Wait::Sleep => wait.poll + wait.umwait,
-            Wait::Interrupt => wait.interrupt,
+        let (wait, timeline) = (&self.machine.wait, &mut thread.timeline);
+        let seen = match thread.waits.take() {
+            Some(since) => {
+                let seen = timeline.cycles.wait(wait, thread.stream.wait, since, now);
+                timeline.waiting += seen.since(since);
+                self.agenda.at(seen, Event::Thread(number));
+                seen
+            }
+            // It looks when it comes by; for the records it comes by often enough.
+            None => now + wait.poll,
         };
-        let seen = now + notice;
         thread.free.push(slot);
-        thread.timeline.completed += 1;
-        let Stamps { begun, sent, queued, taken, flowed } = thread.stamps[slot as usize];
+        let Stamps { begun, sent, queued, taken, flowed, .. } = thread.stamps[slot as usize];
         self.latencies[thread.load].add(seen.since(begun));
-        thread.timeline.submit += queued.since(sent);
-        thread.timeline.queue += taken.since(queued);
-        thread.timeline.process += flowed.since(taken);
-        thread.timeline.complete += now.since(flowed);
-        thread.timeline.notice += notice;
-        thread.timeline.until = thread.timeline.until.max(seen);
-        if thread.waits.is_some() {
-            self.agenda.at(seen + self.machine.library.complete, Event::Thread(number));
+        timeline.completed += 1;
+        timeline.operations += u64::from(thread.stream.batch.max(1));
+        timeline.bytes += thread.bytes[slot as usize];
+        timeline.submit += queued.since(sent);
+        timeline.queue += taken.since(queued);
+        timeline.process += flowed.since(taken);
+        timeline.complete += now.since(flowed);
+        timeline.notice += seen.since(now);
+        timeline.until = timeline.until.max(seen);
+        if let Some(lane) = thread.lane {
+            self.leave(lane);
         }
     }
 }

@@ -52,13 +52,10 @@ pub enum Resource {
     DeviceWrites(usize),
     /// What goes from its reads to its writes.
     DeviceThrough(usize),
-    /// The channels of a memory node, for what is read and what is written.
-    Node(usize),
-    /// The part of a last-level cache that a load's cores, or devices, fill.
-    Cache {
-        /// Number of the load; none for devices.
-        load: Option<usize>,
-    },
+    /// What is read from a memory node.
+    NodeReads(usize),
+    /// What is written to it.
+    NodeWrites(usize),
     /// What leaves a socket for others.
     Link(usize),
 }
@@ -73,9 +70,8 @@ impl fmt::Display for Resource {
             Resource::DeviceReads(device) => write!(f, "reads of dsa{device}"),
             Resource::DeviceWrites(device) => write!(f, "writes of dsa{device}"),
             Resource::DeviceThrough(device) => write!(f, "reads to writes of dsa{device}"),
-            Resource::Node(node) => write!(f, "memory of node {node}"),
-            Resource::Cache { load: Some(load) } => write!(f, "last-level cache of load {load}"),
-            Resource::Cache { load: None } => write!(f, "last-level cache of devices"),
+            Resource::NodeReads(node) => write!(f, "reads of node {node}"),
+            Resource::NodeWrites(node) => write!(f, "writes of node {node}"),
             Resource::Link(socket) => write!(f, "link from socket {socket}"),
         }
     }
@@ -146,10 +142,11 @@ impl World {
             uses.push(of(Resource::DeviceWrites(number), dsa.write, costs.write));
             uses.push(of(Resource::DeviceThrough(number), dsa.through, costs.through));
         }
-        for (number, (node, pipe)) in self.machine.nodes.iter().zip(&self.memory.nodes).enumerate() {
-            uses.push(of(Resource::Node(number), *pipe, node.read));
+        for (number, (node, pipes)) in self.machine.nodes.iter().zip(&self.nodes).enumerate() {
+            uses.push(of(Resource::NodeReads(number), pipes.read, node.read));
+            uses.push(of(Resource::NodeWrites(number), pipes.write, node.write));
         }
-        for (socket, link) in self.memory.links.iter().enumerate() {
+        for (socket, link) in self.links.iter().enumerate() {
             uses.push(of(Resource::Link(socket), *link, self.machine.link.unwrap_or(1)));
         }
         uses

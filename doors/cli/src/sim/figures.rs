@@ -1,0 +1,81 @@
+//! `telpher sim figures`: a folder with every figure's data, and one page with the charts.
+
+use super::SimError;
+use crate::args::{Figures, Format};
+use crate::bench::machine::command;
+use crate::report::deliver::print;
+use crate::report::figures as report;
+use std::path::Path;
+use telpher_claims::figures::{Figure, Sheet, draw, sheets};
+
+/// Draws, writes, prints.
+pub(super) fn run(args: &Figures) -> Result<(), SimError> {
+    let wanted = wanted(&args.only)?;
+    // Before the work: nobody waits for a folder that cannot be.
+    std::fs::create_dir_all(&args.out).map_err(|source| failed(&args.out, source))?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let figures = draw(&wanted, threads)?;
+    for figure in &figures {
+        let id = figure.sheet.id;
+        write(&args.out.join(format!("{id}.csv")), &report::csv(std::slice::from_ref(figure)))?;
+        write(&args.out.join(format!("{id}.json")), &pretty(&report::json(figure)))?;
+    }
+    if !args.no_html {
+        let page = args.out.join("index.html");
+        write(&page, &report::html(&figures, &command(std::env::args())))?;
+        eprintln!("Page: {}", page.display());
+    }
+    print(printed(&figures, args.format))?;
+    Ok(())
+}
+
+fn printed(figures: &[Figure], format: Format) -> String {
+    match format {
+        Format::Table => report::text(figures),
+        Format::Csv => report::csv(figures),
+        Format::Json => pretty(&figures.iter().map(report::json).collect()),
+    }
+}
+
+fn pretty(value: &serde_json::Value) -> String {
+    serde_json::to_string_pretty(value).expect("plain data with string keys")
+}
+
+/// The figures that are so named, or whose names begin so.
+fn wanted(only: &[String]) -> Result<Vec<&'static Sheet>, SimError> {
+    let named = |sheet: &Sheet, name: &str| {
+        let rest = sheet.id.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    if let Some(name) = only.iter().find(|name| !sheets().any(|sheet| named(sheet, name))) {
+        let known: Vec<&str> = sheets().map(|sheet| sheet.id).collect();
+        return Err(SimError::NoFigure { name: name.clone(), known: known.join(", ") });
+    }
+    Ok(sheets().filter(|sheet| only.is_empty() || only.iter().any(|name| named(sheet, name))).collect())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), SimError> {
+    std::fs::write(path, text).map_err(|source| failed(path, source))
+}
+
+fn failed(path: &Path, source: std::io::Error) -> SimError {
+    SimError::Write { path: path.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_named_by_its_name_or_by_what_several_begin_with() {
+        let ids = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(ToString::to_string).collect();
+            wanted(&only).map(|sheets| sheets.iter().map(|sheet| sheet.id).collect::<Vec<_>>())
+        };
+        assert_eq!(ids(&["asplos-3", "asplos-8"]).unwrap(), ["asplos-3", "asplos-8"]);
+        assert!(ids(&["asplos"]).unwrap().len() > 5);
+        assert_eq!(ids(&[]).unwrap().len(), sheets().count());
+        let error = ids(&["asplos-1"]).unwrap_err().to_string();
+        assert!(error.contains("'asplos-1' is no figure") && error.contains("asplos-10"), "{error}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What a machine has not and a device refuses, told before anything is simulated.
+
+use super::{Load, Scenario, ScenarioError, What};
+use crate::work::{By, Lane, Stream};
+use telpher_abi::{Opcode, Status};
+use telpher_device::{Config, WqConfig, WqMode};
+
+/// Most submissions that one thread keeps in flight. Source: chosen; its descriptors and records need memory of ours.
+const MOST_IN_FLIGHT: u32 = 1 << 16;
+
+/// Most threads of a load. Source: chosen, as above.
+const MOST_THREADS: u32 = 1 << 16;
+
+impl Scenario {
+    /// Looks at everything that can be known beforehand.
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        if self.devices.len() > self.machine.devices.len() {
+            return Err(ScenarioError::Devices {
+                asked: self.devices.len(),
+                has: self.machine.devices.len(),
+                profile: self.machine.name.clone(),
+            });
+        }
+        for load in &self.loads {
+            if let What::Stream(stream) = &load.what {
+                self.stream(load, stream).map_err(|what| ScenarioError::Load { load: load.name.clone(), what })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stream(&self, load: &Load, stream: &Stream) -> Result<(), String> {
+        let nodes = self.machine.nodes.len();
+        for (whose, node) in
+            [("its source is", stream.src.node), ("its destination is", stream.dst.node), ("its core is", stream.core)]
+        {
+            if node >= nodes {
+                let (name, last) = (&self.machine.name, nodes.saturating_sub(1));
+                return Err(format!("{whose} at node {node}, and the profile {name} has nodes 0 to {last}"));
+            }
+        }
+        for (what, count, most) in [
+            ("threads", load.threads, MOST_THREADS),
+            ("depth", stream.depth, MOST_IN_FLIGHT),
+            ("batch", stream.batch, u32::MAX),
+        ] {
+            if count == 0 || count > most {
+                return Err(format!("{what} is {count}, not between 1 and {most}"));
+            }
+        }
+        for lane in load.queues() {
+            self.lane(lane, stream)?;
+        }
+        if let By::Device(lane) = stream.by {
+            self.lane(lane, stream)?;
+        }
+        Ok(())
+    }
+
+    /// What the device of a queue says of the stream.
+    fn lane(&self, lane: Lane, stream: &Stream) -> Result<(), String> {
+        let Lane { device, wq, shared } = lane;
+        let Some(config) = self.devices.get(usize::from(device)) else {
+            return Err(format!(
+                "wq{device}.{wq} is a queue of dsa{device}, and {} are configured",
+                self.devices.len()
+            ));
+        };
+        let Some(queue) = queue(config, wq) else {
+            let there: Vec<String> = queues(config).map(|(wq, _)| format!("wq{device}.{wq}")).collect();
+            return Err(format!("wq{device}.{wq} is not configured; there are {}", there.join(", ")));
+        };
+        if shared != (queue.mode == WqMode::Shared) {
+            let (is, by) = if shared { ("dedicated", "ENQCMD") } else { ("shared", "MOVDIR64B") };
+            return Err(format!("wq{device}.{wq} is {is}, and takes nothing by {by}"));
+        }
+        let answer = |what: String, status: Status| Err(format!("{what}; the device answers: {status}"));
+        if !self.capabilities.op_cap.contains(stream.op) || stream.batch > 1 && stream.op == Opcode::Batch {
+            return answer(format!("{} is none of the device's operations", stream.op.name()), Status::BadOpcode);
+        }
+        let (most, size) = (queue.max_transfer_size.next_power_of_two(), u64::from(stream.size));
+        if size > most || size == 0 {
+            let what =
+                format!("a transfer of {size} bytes is not between 1 and wq{device}.{wq}'s max_transfer_size, {most}");
+            return answer(what, Status::TransferSizeRange);
+        }
+        let most = queue.max_batch_size.next_power_of_two();
+        if stream.batch > most && stream.batch > 1 {
+            let what = format!("a batch of {} is beyond wq{device}.{wq}'s max_batch_size, {most}", stream.batch);
+            return answer(what, Status::DescriptorCountRange);
+        }
+        Ok(())
+    }
+}
+
+/// Queues of a configuration by number.
+pub(super) fn queues(config: &Config) -> impl Iterator<Item = (usize, &WqConfig)> {
+    let all = config.groups.iter().flat_map(|group| &group.grouped_workqueues);
+    all.filter_map(|wq| Some((number(&wq.dev)?, wq)))
+}
+
+/// The queue with a number.
+pub(super) fn queue(config: &Config, wq: usize) -> Option<&WqConfig> {
+    queues(config).find(|(number, _)| *number == wq).map(|(_, queue)| queue)
+}
+
+/// The number in `wq0.3`.
+pub(super) fn number(name: &str) -> Option<usize> {
+    name.rsplit('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::places::Place;
+
+    fn said(stream: Stream, config: Config) -> String {
+        let machine = Machine::built_in("spr-asplos").unwrap();
+        let scenario = Scenario::on(machine, config).with("mine", 1, What::Stream(stream));
+        scenario.simulate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_a_device_would_refuse_is_told_with_its_answer() {
+        let copy = Stream::of(Opcode::MemoryMove, 4096);
+        let plain = || Config::single(WqMode::Dedicated, 16, 1);
+        let mut narrow = plain();
+        narrow.groups[0].grouped_workqueues[0].max_transfer_size = 2000;
+        narrow.groups[0].grouped_workqueues[0].max_batch_size = 30;
+        let elsewhere = |device, wq| Stream { by: By::Device(Lane { device, wq, shared: false }), ..copy };
+        for (stream, config, words) in [
+            (
+                copy,
+                narrow.clone(),
+                "a transfer of 4096 bytes is not between 1 and wq0.0's max_transfer_size, 2048; the device answers: transfer size is zero or too large (0x13)",
+            ),
+            (
+                Stream { size: 64, batch: 33, ..copy },
+                narrow,
+                "a batch of 33 is beyond wq0.0's max_batch_size, 32; the device answers: descriptor count is out of range (0x14)",
+            ),
+            (Stream { size: 0, ..copy }, plain(), "a transfer of 0 bytes"),
+            (Stream { by: By::SHARED, ..copy }, plain(), "wq0.0 is dedicated, and takes nothing by ENQCMD"),
+            (elsewhere(1, 0), plain(), "wq1.0 is a queue of dsa1, and 1 are configured"),
+            (elsewhere(0, 3), plain(), "wq0.3 is not configured; there are wq0.0"),
+            (
+                Stream { dst: Place::on(9), ..copy },
+                plain(),
+                "its destination is at node 9, and the profile spr-asplos has nodes 0 to",
+            ),
+            (Stream { depth: 0, ..copy }, plain(), "depth is 0"),
+            (
+                Stream::of(Opcode::TranslationFetch, 64),
+                plain(),
+                "none of the device's operations; the device answers: operation not supported",
+            ),
+        ] {
+            let said = said(stream, config);
+            assert!(said.starts_with("load mine: ") && said.contains(words), "{said}");
+        }
+    }
+}

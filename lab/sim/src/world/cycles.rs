@@ -1,0 +1,96 @@
+//! What a core spends its time on, and how waiting takes it.
+
+use crate::machine::WaitCosts;
+use crate::ps::Ps;
+use crate::work::Wait;
+
+/// What cores spent their time on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cycles {
+    /// Preparing, submitting, copying, computing.
+    pub busy: Ps,
+    /// Waiting with open eyes; also falling asleep and waking up.
+    pub polling: Ps,
+    /// Waiting in UMWAIT.
+    pub umwait: Ps,
+    /// Given back to the system.
+    pub idle: Ps,
+}
+
+impl Cycles {
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> Ps {
+        self.busy + self.polling + self.umwait + self.idle
+    }
+
+    /// Takes in another core's.
+    pub fn add(&mut self, other: &Cycles) {
+        self.busy += other.busy;
+        self.polling += other.polling;
+        self.umwait += other.umwait;
+        self.idle += other.idle;
+    }
+
+    /// A wait from `since` on for a record that is written at `written`: when it is seen. What it took is added.
+    pub(super) fn wait(&mut self, costs: &WaitCosts, how: Wait, since: Ps, written: Ps) -> Ps {
+        let there = written <= since;
+        let seen = match how {
+            Wait::Interrupt if !there => {
+                self.idle += written.since(since);
+                self.busy += costs.interrupt;
+                return written + costs.interrupt;
+            }
+            // The record is written while the monitor is armed: UMWAIT returns at once.
+            Wait::Umwait if !there && written.since(since) <= costs.umwait_entry => since + costs.umwait_entry,
+            Wait::Umwait if !there => {
+                self.umwait += written.since(since + costs.umwait_entry);
+                self.polling += costs.umwait_entry + costs.umwait_exit + costs.poll;
+                return written + costs.umwait_exit + costs.poll;
+            }
+            _ => written.max(since),
+        };
+        let seen = seen + costs.poll;
+        self.polling += seen.since(since);
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: WaitCosts = WaitCosts {
+        poll: Ps::from_nanos(50),
+        look: Ps::from_nanos(2),
+        umwait_entry: Ps::from_nanos(200),
+        umwait_exit: Ps::from_nanos(300),
+        interrupt: Ps::from_nanos(5000),
+        wake_up: Ps::from_nanos(20_000),
+    };
+
+    #[test]
+    fn every_moment_of_a_wait_is_spent_on_something() {
+        for how in [Wait::Poll, Wait::Umwait, Wait::Interrupt, Wait::Sleep] {
+            for written in [0, 900, 1000, 1001, 1200, 1201, 9000] {
+                let (since, mut cycles) = (Ps::from_nanos(1000), Cycles::default());
+                let seen = cycles.wait(&COSTS, how, since, Ps::from_nanos(written));
+                assert!(seen > since && seen > Ps::from_nanos(written), "{how:?} {written}");
+                assert_eq!(cycles.total(), seen.since(since), "{how:?} {written}: {cycles:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn umwait_sleeps_for_what_lies_between_falling_asleep_and_the_record() {
+        let mut cycles = Cycles::default();
+        let seen = cycles.wait(&COSTS, Wait::Umwait, Ps::ZERO, Ps::from_nanos(1000));
+        assert_eq!((seen, cycles.umwait), (Ps::from_nanos(1350), Ps::from_nanos(800)));
+        // Written meanwhile, or there before: nothing to sleep for.
+        for written in [0, 200] {
+            let mut cycles = Cycles::default();
+            cycles.wait(&COSTS, Wait::Umwait, Ps::ZERO, Ps::from_nanos(written));
+            assert_eq!(cycles.umwait, Ps::ZERO);
+        }
+    }
+}

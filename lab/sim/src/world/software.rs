@@ -1,0 +1,148 @@
+//! What a core does itself: operations in software.
+//!
+//! A line that is in no cache is missed, and so many misses at once as there are fill buffers share a latency, until the prefetcher
+//! runs ahead; from then on bytes flow at the rate of one core, through the same pipes as those of devices. `docs/software.md` tells
+//! what is known about it, and what is not.
+
+use super::{Event, Whose, World};
+use crate::machine::{Machine, SoftwareOp};
+use crate::pipes::{Class, Pipe, WHOLE};
+use crate::places::{Lines, Place};
+use crate::ps::Ps;
+use crate::work::Walk;
+use telpher_abi::Opcode;
+
+/// Bytes of a line.
+const LINE: u64 = 64;
+
+/// Where an operation's bytes go, by a core of a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Way {
+    core: usize,
+    /// Memory node that is read, and how often; nothing for what is in the last-level cache.
+    read: Option<(usize, u64)>,
+    /// That is written.
+    write: Option<(usize, u64)>,
+    /// Bytes per second that it can go at most.
+    most: u64,
+}
+
+/// An operation by a core, ready to begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task {
+    /// The pipes it goes through, if it leaves the caches.
+    class: Option<Class>,
+    bytes: u64,
+    /// What it takes besides, or altogether.
+    besides: Ps,
+}
+
+impl Task {
+    /// Bytes that go through pipes, and nothing besides.
+    pub(super) fn through(class: Class, bytes: u64) -> Self {
+        Task { class: Some(class), bytes, besides: Ps::ZERO }
+    }
+
+    /// Its bytes go through pipes.
+    pub(super) fn flows(&self) -> bool {
+        self.class.is_some()
+    }
+
+    /// What it takes besides that; all of it where they do not.
+    pub(super) fn besides(&self) -> Ps {
+        self.besides
+    }
+}
+
+/// What an operation takes by the core alone, and the rate at which its bytes flow within that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Alone {
+    pub(super) takes: Ps,
+    pub(super) most: u64,
+}
+
+/// Of `bytes`, by a core of a node.
+pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, places: [Place; 2], walk: Walk) -> Alone {
+    let costs = &machine.software;
+    let SoftwareOp { call, random, reads, writes, line } = *costs.ops.of(op);
+    let [src, dst] = places;
+    let lines = bytes.div_ceil(LINE);
+    let latency = |place: Place| match place.lines {
+        Lines::Llc => costs.llc,
+        Lines::Memory => machine.seen_from(core, place.node, costs.memory),
+    };
+    // All misses of one line, one after the other; and with near memory.
+    let misses = latency(src) * reads + latency(dst) * writes;
+    let near = costs.memory * (reads + writes).max(1);
+    let missed = Ps(misses.0 / costs.fill_buffers.max(1));
+    let flowing = scaled(line.0, misses.0, near.0).max(costs.cached_line);
+    let (first, before) = match walk {
+        // Nothing runs ahead of the first operation, and nothing behind it hides its first miss.
+        Walk::Alone => (latency(if reads > 0 { src } else { dst }), costs.alone_lines),
+        Walk::Random => (random, costs.random_lines),
+        Walk::Sequential => (Ps::ZERO, 0),
+    };
+    let slow = lines.min(before);
+    let takes = call + first + missed.max(flowing) * slow + flowing * (lines - slow);
+    Alone { takes, most: per_second(flowing) }
+}
+
+/// So much, times something, by something else that counts as 1 if it is nothing.
+fn scaled(what: u64, times: u64, by: u64) -> Ps {
+    Ps(u64::try_from(u128::from(what) * u128::from(times) / u128::from(by.max(1))).unwrap_or(u64::MAX))
+}
+
+/// Bytes per second of a line in so much time.
+fn per_second(line: Ps) -> u64 {
+    LINE * 1_000_000_000_000 / line.0.max(1)
+}
+
+impl World {
+    /// An operation by a core of a node.
+    pub(super) fn task(&mut self, core: usize, op: Opcode, bytes: u64, places: [Place; 2], walk: Walk) -> Task {
+        let Alone { takes, most } = alone(&self.machine, core, op, bytes, places, walk);
+        let SoftwareOp { reads, writes, .. } = *self.machine.software.ops.of(op);
+        let node =
+            |place: Place, times: u64| (place.lines == Lines::Memory && times > 0).then_some((place.node, times));
+        let way = Way { core, read: node(places[0], reads), write: node(places[1], writes), most };
+        if bytes == 0 || way.read.is_none() && way.write.is_none() {
+            return Task { class: None, bytes, besides: takes };
+        }
+        let flows = scaled(bytes, 1_000_000_000_000, most);
+        Task { class: Some(self.way(way)), bytes, besides: takes.since(flows) }
+    }
+
+    /// The class of a way; made when it is first gone.
+    fn way(&mut self, way: Way) -> Class {
+        if let Some(class) = self.ways.get(&way) {
+            return *class;
+        }
+        let mut through: Vec<(Pipe, u64)> = Vec::new();
+        let socket = |node: usize| self.machine.nodes[node].socket;
+        let own = socket(way.core);
+        let pipes = [(way.read, false), (way.write, true)];
+        for ((node, times), write) in pipes.into_iter().filter_map(|(of, write)| Some((of?, write))) {
+            let of = self.nodes[node];
+            through.push((if write { of.write } else { of.read }, times * WHOLE));
+            if socket(node) != own && !self.links.is_empty() {
+                through.push((self.links[if write { own } else { socket(node) }], times * WHOLE));
+            }
+        }
+        let class = self.pipes.class(&through, Some(way.most));
+        self.ways.insert(way, class);
+        class
+    }
+
+    /// A task begins; when it is over, `whose` goes on.
+    pub(super) fn begin_task(&mut self, task: Task, whose: Whose, over: Event) {
+        match task.class {
+            Some(class) => self.pipes.start(self.agenda.now(), class, task.bytes, whose),
+            None => self.agenda.after(task.besides, over),
+        }
+    }
+
+    /// The last byte of a task has gone.
+    pub(super) fn task_flowed(&mut self, task: Task, over: Event) {
+        self.agenda.after(task.besides, over);
+    }
+}

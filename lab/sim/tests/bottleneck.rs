@@ -1,0 +1,157 @@
+//! What holds a load up is named, and giving more of it, and of nothing else, is what helps.
+
+use telpher_abi::Opcode;
+use telpher_device::{Config, WqMode};
+use telpher_sim::machine::Node;
+use telpher_sim::{By, Limit, Machine, Outcome, Place, Scenario, Stream, What};
+
+const COPY: Opcode = Opcode::MemoryMove;
+
+/// Everything that can be given more of.
+const ALL: [Limit; 8] = [
+    Limit::Submitting,
+    Limit::Enqcmd,
+    Limit::Entries,
+    Limit::FrontEnds,
+    Limit::Device,
+    Limit::Memory,
+    Limit::Link,
+    Limit::Latency,
+];
+
+/// A case: one load, what limits it, and a word of what would help.
+struct Case {
+    mode: WqMode,
+    wq_size: u32,
+    engines: u32,
+    stream: Stream,
+    machine: fn(&mut Machine),
+    limit: Limit,
+    help: &'static str,
+}
+
+fn plain() -> Case {
+    Case {
+        mode: WqMode::Dedicated,
+        wq_size: 64,
+        engines: 1,
+        stream: stream(COPY, 4096, 1, 1),
+        machine: |_| {},
+        limit: Limit::Latency,
+        help: "more in flight",
+    }
+}
+
+fn stream(op: Opcode, size: u32, depth: u32, batch: u32) -> Stream {
+    Stream { depth, batch, submissions: 400, ..Stream::of(op, size) }
+}
+
+/// A second socket with memory of its own, behind a narrow link.
+fn narrow_link(machine: &mut Machine) {
+    machine.nodes.push(Node { socket: 1, ..machine.nodes[0].clone() });
+    machine.link = Some(10_000_000_000);
+}
+
+fn slow_memory(machine: &mut Machine) {
+    machine.nodes[0].read = 8_000_000_000;
+}
+
+fn cases() -> Vec<Case> {
+    let remote = Stream { src: Place::on(1), ..stream(COPY, 65536, 16, 1) };
+    let shared = Stream { by: By::SHARED, ..stream(COPY, 64, 32, 1) };
+    vec![
+        plain(),
+        Case { stream: stream(COPY, 256, 1, 4), ..plain() },
+        Case { stream: stream(COPY, 64, 32, 1), limit: Limit::Submitting, help: "batches", ..plain() },
+        Case { stream: stream(COPY, 64, 8, 64), engines: 4, limit: Limit::Submitting, help: "used again", ..plain() },
+        Case { stream: shared, mode: WqMode::Shared, limit: Limit::Enqcmd, help: "a dedicated queue", ..plain() },
+        Case { stream: stream(COPY, 64, 8, 64), limit: Limit::FrontEnds, help: "more engines", ..plain() },
+        Case { stream: stream(COPY, 65536, 16, 1), limit: Limit::Device, help: "another device", ..plain() },
+        Case { stream: stream(Opcode::Fill, 65536, 16, 1), limit: Limit::Device, help: "another device", ..plain() },
+        Case {
+            stream: stream(Opcode::Compare, 65536, 16, 1),
+            limit: Limit::Device,
+            engines: 4,
+            help: "another device",
+            ..plain()
+        },
+        Case {
+            stream: stream(COPY, 65536, 16, 1),
+            machine: slow_memory,
+            limit: Limit::Memory,
+            help: "memory that",
+            ..plain()
+        },
+        Case { stream: remote, machine: narrow_link, limit: Limit::Link, help: "socket", ..plain() },
+    ]
+}
+
+fn simulated(case: &Case, more: Option<Limit>) -> Outcome {
+    let mut machine = Machine::built_in("spr-asplos").unwrap();
+    (case.machine)(&mut machine);
+    let (mut stream, mut wq_size) = (case.stream, case.wq_size);
+    match more {
+        None => {}
+        Some(Limit::Submitting) => {
+            machine.submit.movdir.0 /= 2;
+            machine.library.prepare.0 /= 2;
+            machine.library.prepare_member.0 /= 2;
+        }
+        Some(Limit::Enqcmd) => machine.submit.enqcmd.0 /= 2,
+        Some(Limit::Entries) => wq_size *= 2,
+        Some(Limit::FrontEnds) => {
+            let mut cost = *machine.device.ops.of(stream.op);
+            cost.front.0 /= 2;
+            machine.device.ops = machine.device.ops.with(stream.op, cost);
+        }
+        Some(Limit::Device) => {
+            machine.device.read *= 2;
+            machine.device.write *= 2;
+            machine.device.through *= 2;
+        }
+        Some(Limit::Memory) => {
+            machine.nodes.iter_mut().for_each(|node| (node.read, node.write) = (node.read * 2, node.write * 2))
+        }
+        Some(Limit::Link) => machine.link = machine.link.map(|rate| rate * 2),
+        Some(_) => stream.depth *= 2,
+    }
+    let config = Config::single(case.mode, wq_size, case.engines);
+    Scenario::on(machine, config).with("load", 1, What::Stream(stream)).simulate().unwrap()
+}
+
+#[test]
+fn what_is_named_is_what_helps() {
+    for case in cases() {
+        let Stream { op, size, depth, batch, .. } = case.stream;
+        let before = simulated(&case, None);
+        let found = before.bottleneck().unwrap();
+        let told = format!("{op:?} of {size}, {depth} times {batch}: {found}");
+        assert_eq!(found.limit, case.limit, "{told}");
+        assert!(found.help.contains(case.help), "{told}");
+        let gain = |more| {
+            simulated(&case, Some(more)).loads[0].gigabytes_per_second() / before.loads[0].gigabytes_per_second()
+        };
+        let named = gain(case.limit);
+        assert!(named > 1.05, "{told}; but more of it gives only {named} times as much");
+        for other in ALL.into_iter().filter(|other| *other != case.limit) {
+            let gain = gain(other);
+            assert!(gain < named, "{told}, which gives {named} times as much; but {other:?} gives {gain} times");
+        }
+    }
+}
+
+#[test]
+fn shares_are_shares_and_percentiles_are_in_order() {
+    for case in cases() {
+        let outcome = simulated(&case, None);
+        for used in &outcome.resources {
+            assert!((0.0..=1.001).contains(&used.share), "{}: {}", used.what, used.share);
+        }
+        let load = &outcome.loads[0];
+        assert_eq!(load.latencies.count(), 400);
+        let [half, most, all] = [0.5, 0.999, 1.0].map(|part| load.latencies.at(part));
+        assert!(half <= most && most <= all);
+        let mean = load.mean_latency_ns();
+        assert!(mean <= all.as_nanos_f64() * 1.001, "{mean} ns on average, {all:?} at most");
+    }
+}

@@ -1,0 +1,76 @@
+//! Pages moved by the kernel, by its core or by a device: where one pays, and what a program has of it.
+
+use telpher_device::{Config, WqMode};
+use telpher_sim::{App, By, Lane, Machine, Migration, Offload, Promotion, Ps, Scenario, What};
+
+const KERNEL: Lane = Lane { device: 0, wq: 0, shared: false };
+
+fn measured(app: App) -> impl Fn(&str) -> f64 {
+    assert_eq!(By::DEDICATED, By::Device(KERNEL));
+    let machine = Machine::built_in("gold-6430").unwrap();
+    let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 128, 1));
+    let outcome = scenario.with("kernel", 1, What::App(app)).simulate().unwrap();
+    let measures = outcome.loads[0].measures.clone();
+    move |name| measures.iter().find(|measure| measure.name == name).unwrap().value
+}
+
+/// Microseconds that copying so many pages of one call takes.
+fn copies_us(pages: u32, device: bool) -> f64 {
+    let offload = device.then_some(Offload { above: 0, lane: KERNEL });
+    let migration = Migration { together: pages, pages: 64 * u64::from(pages), offload, ..Migration::compacting() };
+    measured(App::Migration(migration))("copies of a call")
+}
+
+#[test]
+fn a_device_pays_from_some_thirty_pages_on() {
+    for pages in [1, 8, 24] {
+        assert!(copies_us(pages, true) > copies_us(pages, false), "{pages} pages");
+    }
+    for pages in [40, 64, 512] {
+        assert!(copies_us(pages, true) < copies_us(pages, false), "{pages} pages");
+    }
+}
+
+#[test]
+fn calls_of_few_pages_stay_with_the_core() {
+    let of = |together| {
+        let few = Migration { together, pages: 3200, ..Migration::compacting() };
+        let [core, device] = [few, few.by(KERNEL)].map(|it| measured(App::Migration(it))("migration"));
+        device / core
+    };
+    assert!((of(32) - 1.0).abs() < 1e-9, "{}", of(32));
+    assert!(of(320) < 0.9, "{}", of(320));
+}
+
+#[test]
+fn no_more_is_gained_than_copying_took() {
+    let core = measured(App::Migration(Migration::compacting()));
+    let device = measured(App::Migration(Migration::compacting().by(KERNEL)));
+    let (gain, most) = (core("migration") / device("migration"), 1.0 / (1.0 - core("copying") / 100.0));
+    assert!(gain < most && gain > 0.8 * most, "{gain} of at most {most}");
+    // Against Amdahl's formula.
+    let copies = core("copies of a call") / device("copies of a call");
+    let share = core("copying") / 100.0;
+    let formula = 1.0 / (1.0 - share + share / copies);
+    assert!((gain / formula - 1.0).abs() < 0.001, "{:.2} % from Amdahl", (gain / formula - 1.0) * 100.0);
+}
+
+#[test]
+fn a_program_is_the_faster_the_sooner_its_pages_come() {
+    let migration = Migration { pages: 1 << 15, to: 1, ..Migration::compacting() };
+    let (work, slow_percent) = (Ps::from_nanos(100_000_000), 300);
+    let of = |migration| measured(App::Promotion(Promotion { work, slow_percent, migration }));
+    let never = of(Migration { pages: 0, ..migration });
+    assert!((never("execution") / 300.0 - 1.0).abs() < 1e-3, "all of it in slow memory: {} ms", never("execution"));
+    let (core, device) = (of(migration), of(migration.by(KERNEL)));
+    assert!(device("execution") < core("execution"));
+    for of in [core, device] {
+        // Pages come evenly until `ends`: work goes on at 1 / (1 + 2 (1 - t / ends)), and at 1 from then on.
+        let ends = of("migration");
+        let done = ends / 2.0 * 3.0_f64.ln();
+        let formula =
+            if done < 100.0 { ends + 100.0 - done } else { ends / 2.0 * (3.0 - (3.0_f64.ln() - 200.0 / ends).exp()) };
+        let deviation = of("execution") / formula - 1.0;
+        assert!(deviation.abs() < 0.02, "{:.2} % from {formula} ms", deviation * 100.0);
+    }
+}
