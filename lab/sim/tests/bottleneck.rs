@@ -3,7 +3,7 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::machine::Node;
-use telpher_sim::{By, Limit, Machine, Outcome, Place, Scenario, Stream, What};
+use telpher_sim::{By, Library, Limit, Machine, Outcome, Place, Scenario, Stream, What};
 
 const COPY: Opcode = Opcode::MemoryMove;
 
@@ -59,11 +59,12 @@ fn slow_memory(machine: &mut Machine) {
 fn cases() -> Vec<Case> {
     let remote = Stream { src: Place::on(1), ..stream(COPY, 65536, 16, 1) };
     let shared = Stream { by: By::SHARED, ..stream(COPY, 64, 32, 1) };
+    let built = Stream { library: Library::Lean, ..stream(COPY, 64, 8, 64) };
     vec![
         plain(),
         Case { stream: stream(COPY, 256, 1, 4), ..plain() },
         Case { stream: stream(COPY, 64, 32, 1), limit: Limit::Submitting, help: "batches", ..plain() },
-        Case { stream: stream(COPY, 64, 8, 64), engines: 4, limit: Limit::Submitting, help: "used again", ..plain() },
+        Case { stream: built, engines: 4, limit: Limit::Submitting, help: "used again", ..plain() },
         Case { stream: shared, mode: WqMode::Shared, limit: Limit::Enqcmd, help: "a dedicated queue", ..plain() },
         Case { stream: stream(COPY, 64, 8, 64), limit: Limit::FrontEnds, help: "more engines", ..plain() },
         Case { stream: stream(COPY, 65536, 16, 1), limit: Limit::Device, help: "another device", ..plain() },
@@ -94,8 +95,9 @@ fn simulated(case: &Case, more: Option<Limit>) -> Outcome {
         None => {}
         Some(Limit::Submitting) => {
             machine.submit.movdir.0 /= 2;
-            machine.library.prepare.0 /= 2;
-            machine.library.prepare_member.0 /= 2;
+            machine.library.raw.prepare.0 /= 2;
+            machine.library.lean.prepare.0 /= 2;
+            machine.library.lean.prepare_member.0 /= 2;
         }
         Some(Limit::Enqcmd) => machine.submit.enqcmd.0 /= 2,
         Some(Limit::Entries) => wq_size *= 2,

@@ -4,7 +4,7 @@
 //! over, at that time. So a program reads like the thread it stands for, and thousands of them cost a small allocation each.
 
 use super::cycles::Cycles;
-use super::descriptors::descriptor;
+use super::descriptors::{descriptor, needs_record};
 use super::software::Task;
 use super::{Event, Whose, World};
 use crate::machine::Rate;
@@ -548,7 +548,10 @@ impl World {
         papers.taken = true;
         let slip = &mut papers.tickets[ticket as usize];
         let (lane, library) = (slip.lane, slip.library);
-        let members = std::mem::take(&mut slip.members);
+        let mut members = std::mem::take(&mut slip.members);
+        for member in members.iter_mut().filter(|member| needs_record(member.opcode())) {
+            *member = member.with_record(record_of(ticket));
+        }
         let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
         if count > 0 {
             let list = self.places.list_again(slip.list, Place::on(self.programs[number as usize].node), members);
