@@ -175,7 +175,7 @@ p { max-width:76ch; margin:.4rem 0 } .opening { font-size:1.08rem } .small { col
 .legend { list-style:none; display:flex; flex-wrap:wrap; gap:.3rem 1.3rem; padding:0; margin:.8rem 0 .4rem; font-size:.92rem }
 .legend span { display:inline-block; width:1.5em; height:.32em; margin-right:.5em; vertical-align:middle; border-radius:2px }
 .charts { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr)); gap:1rem; margin:.8rem 0 }
-figure { margin:0; padding:.7rem .7rem .3rem; background:var(--card); border:1px solid var(--edge); border-radius:8px }
+figure { margin:0; max-width:680px; padding:.7rem .7rem .3rem; background:var(--card); border:1px solid var(--edge); border-radius:8px }
 figcaption { font-weight:600; font-size:.95rem; padding:0 .3rem } svg { width:100%; height:auto; display:block }
 svg text { font-family:system-ui,-apple-system,'Segoe UI',sans-serif }
 .table { overflow-x:auto; margin:.8rem 0 } table { border-collapse:collapse; font-size:.88rem; font-variant-numeric:tabular-nums }

@@ -357,7 +357,7 @@ fn shared_queue_with_threads(lab: &Lab) -> Result {
 }
 
 /// Share of a core's cycles in UMWAIT, of copies one after the other.
-fn umwait_share(lab: &Lab, size: u32, batch: u32) -> std::result::Result<f64, ScenarioError> {
+pub(crate) fn umwait_share(lab: &Lab, size: u32, batch: u32) -> std::result::Result<f64, ScenarioError> {
     let copies = Stream { wait: Wait::Umwait, ..one_by_one(COPY, size, batch) };
     let outcome = lab.run(&alone(dedicated(1), copies))?;
     let cycles = outcome.loads[0].cycles;

@@ -2,13 +2,13 @@
 //!
 //! An experiment says what the simulation gives; whether that holds is the claim's to say (`verdict`).
 
-mod asplos_device;
+pub(crate) mod asplos_device;
 mod asplos_multi;
 pub mod measure;
 mod query;
 pub mod series;
-mod thesis;
-mod vhost;
+pub(crate) mod thesis;
+pub(crate) mod vhost;
 
 use crate::lab::Lab;
 use telpher_sim::ScenarioError;

@@ -38,7 +38,7 @@ const COPY: Opcode = Opcode::MemoryMove;
 const GIB: f64 = 1_073_741_824.0;
 const LARGE: u32 = 1 << 30;
 /// Destinations of §3.2.3: beside the source, the farthest of its socket, two of the other socket.
-const DESTINATIONS: [usize; 4] = [8, 11, 12, 15];
+pub(crate) const DESTINATIONS: [usize; 4] = [8, 11, 12, 15];
 
 fn machine(devices: usize) -> Scenario {
     let mut scenario = on("xeon-max-9468", devices, WqMode::Shared, 1);
@@ -62,7 +62,7 @@ fn gibibytes(lab: &Lab, scenario: &Scenario) -> Result<f64> {
 }
 
 /// GiB/s of one thread with one device, within node 0.
-fn submitted(lab: &Lab, size: u32, batch: u32) -> Result<f64> {
+pub(crate) fn submitted(lab: &Lab, size: u32, batch: u32) -> Result<f64> {
     gibibytes(lab, &alone(machine(1), copies(size, batch, 0)))
 }
 
@@ -93,7 +93,7 @@ fn one_device(lab: &Lab) -> Result {
     Ok(Found::Number(submitted(lab, LARGE, 1)?))
 }
 
-fn by_threads(lab: &Lab, size: u32) -> Result<Vec<f64>> {
+pub(crate) fn by_threads(lab: &Lab, size: u32) -> Result<Vec<f64>> {
     [1, 2, 12].into_iter().map(|count| gibibytes(lab, &threads(machine(1), count, copies(size, 1, 0)))).collect()
 }
 
@@ -140,12 +140,12 @@ fn devices(count: usize, dst: usize) -> Vec<u16> {
     }
 }
 
-fn with_devices(lab: &Lab, count: usize) -> Result<Vec<f64>> {
+pub(crate) fn with_devices(lab: &Lab, count: usize) -> Result<Vec<f64>> {
     DESTINATIONS.into_iter().map(|dst| shared_out(lab, &devices(count, dst), dst)).collect()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
@@ -203,7 +203,7 @@ fn push_and_pull(lab: &Lab) -> Result {
 }
 
 /// GiB/s of so many cores that copy from node 0 to a node.
-fn by_cores(lab: &Lab, cores: u32, core: usize, dst: usize) -> Result<f64> {
+pub(crate) fn by_cores(lab: &Lab, cores: u32, core: usize, dst: usize) -> Result<f64> {
     let walk = |node| Place { footprint: 1 << 30, ..Place::on(node) };
     let copies = Stream {
         by: By::Cpu,

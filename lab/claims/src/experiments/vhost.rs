@@ -41,7 +41,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("V-106", |lab| by_device(lab, 1518)),
 ];
 
-const PACKETS: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+pub(crate) const PACKETS: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 const LONG: [u32; 4] = [512, 1024, 1280, 1518];
 
 /// The switch on the white paper's machine.
@@ -54,11 +54,11 @@ fn switch(app: Vhost) -> Scenario {
 }
 
 /// What an application says of itself; not a number where it does not.
-pub(super) fn measured(outcome: &Outcome, name: &str) -> f64 {
+pub(crate) fn measured(outcome: &Outcome, name: &str) -> f64 {
     outcome.loads[0].measures.iter().find(|measure| measure.name == name).map_or(f64::NAN, |measure| measure.value)
 }
 
-fn forwarding(lab: &Lab, packet_bytes: u32, copies: Copies) -> Result<f64> {
+pub(crate) fn forwarding(lab: &Lab, packet_bytes: u32, copies: Copies) -> Result<f64> {
     let app = Vhost { packet_bytes, copies, ..Vhost::default() };
     Ok(measured(&*lab.run(&switch(app))?, "forwarding rate"))
 }

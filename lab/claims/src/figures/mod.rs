@@ -10,7 +10,9 @@
 
 mod asplos;
 mod lightdsa;
+mod others;
 mod sweep;
+mod thesis;
 
 use crate::lab::Lab;
 use crate::published::{Claim, Value, claims};
@@ -193,7 +195,7 @@ impl Figure {
 
 /// Every figure that can be drawn, in the order of the documents.
 pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
-    [asplos::SHEETS, lightdsa::SHEETS].into_iter().flatten()
+    [asplos::SHEETS, thesis::SHEETS, others::SHEETS, lightdsa::SHEETS].into_iter().flatten()
 }
 
 /// Draws figures on so many threads; the same figures for any number of them.

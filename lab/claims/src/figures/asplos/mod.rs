@@ -1,6 +1,7 @@
 //! Kuper et al., ASPLOS 2024: Figures 2 to 15.
 
 mod batches;
+mod cycles;
 mod engines;
 mod speedup;
 
@@ -78,6 +79,14 @@ pub(super) const SHEETS: &[Sheet] = &[
         how: "One thread for each device, each with a dedicated queue and one engine, 32 asynchronous copies in flight each.",
         claims: &["K-046", "K-047", "K-048", "K-049", "K-050"],
         draw: engines::figure_10,
+    },
+    Sheet {
+        id: "asplos-11",
+        source: "Kuper et al., ASPLOS 2024, Figure 11",
+        title: "Cycles of a core in UMWAIT while the device copies, by batch size (BS)",
+        how: "One batch of copies at a time through one dedicated queue and one engine; the core waits in UMWAIT.",
+        claims: &["K-051", "K-052"],
+        draw: cycles::figure_11,
     },
     Sheet {
         id: "asplos-14",
