@@ -1,7 +1,8 @@
 //! Pages moved by the kernel, by its core or by a device: where one pays, and what a program has of it.
 
+use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, By, Lane, Machine, Migration, Offload, Promotion, Ps, Scenario, What};
+use telpher_sim::{App, By, Lane, Machine, Migration, Offload, Promotion, Ps, Scenario, Stream, What};
 
 const KERNEL: Lane = Lane { device: 0, wq: 0, shared: false };
 
@@ -22,11 +23,11 @@ fn copies_us(pages: u32, device: bool) -> f64 {
 }
 
 #[test]
-fn a_device_pays_from_some_thirty_pages_on() {
-    for pages in [1, 8, 24] {
+fn a_device_pays_beyond_thirty_two_pages() {
+    for pages in [1, 8, 24, 31] {
         assert!(copies_us(pages, true) > copies_us(pages, false), "{pages} pages");
     }
-    for pages in [40, 64, 512] {
+    for pages in [33, 64, 512] {
         assert!(copies_us(pages, true) < copies_us(pages, false), "{pages} pages");
     }
 }
@@ -53,6 +54,36 @@ fn no_more_is_gained_than_copying_took() {
     let share = core("copying") / 100.0;
     let formula = 1.0 / (1.0 - share + share / copies);
     assert!((gain / formula - 1.0).abs() < 0.001, "{:.2} % from Amdahl", (gain / formula - 1.0) * 100.0);
+}
+
+#[test]
+fn with_an_engine_for_each_a_user_need_not_wait_for_the_kernels_batches() {
+    let of = |groups: u32| {
+        let group = |number: u32| {
+            let mut of = Config::single(WqMode::Dedicated, 64, 1).groups.remove(0);
+            of.dev = format!("group0.{number}");
+            of.grouped_workqueues[0].dev = format!("wq0.{number}");
+            of.grouped_engines[0].dev = format!("engine0.{number}");
+            of
+        };
+        let mut config = Config::of_groups((0..2).map(group).collect());
+        if groups == 1 {
+            let other = config.groups.remove(1);
+            config.groups[0].grouped_workqueues.extend(other.grouped_workqueues);
+        }
+        let user = By::Device(Lane { wq: 1, ..KERNEL });
+        let user = Stream { by: user, depth: 32, submissions: 20_000, ..Stream::of(Opcode::MemoryMove, 1024) };
+        let kernel = Migration { besides: Ps::ZERO, ..Migration::compacting() }.by(KERNEL);
+        let scenario = Scenario::on(Machine::built_in("gold-6430").unwrap(), config)
+            .with("kernel", 1, What::App(App::Migration(kernel)))
+            .with("user", 1, What::Stream(user));
+        let loads = scenario.simulate().unwrap().loads;
+        let kernel = loads[0].measures.iter().find(|measure| measure.name == "moved").unwrap().value;
+        (kernel, loads[1].gigabytes_per_second())
+    };
+    let (shared, own) = (of(1), of(2));
+    assert!(own.0 + own.1 > 1.1 * (shared.0 + shared.1), "{own:?} against {shared:?} GB/s");
+    assert!(own.1 > 1.5 * shared.1 && own.0 > 0.8 * shared.0, "{own:?} against {shared:?} GB/s");
 }
 
 #[test]
