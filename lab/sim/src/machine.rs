@@ -88,6 +88,12 @@ pub struct DeviceCosts {
     pub ready: usize,
     /// Bytes that may be on their way to an engine at once (its read buffers).
     pub in_flight: u64,
+    /// Time for which one line that is written in part holds up the device.
+    pub partial_line: Ps,
+    /// The same where one half of it is written, and whole.
+    pub half_line: Ps,
+    /// What reading the destination back adds to a tail.
+    pub readback: Ps,
     /// Cost of operations.
     pub ops: OpCosts,
 }
@@ -116,6 +122,25 @@ impl OpCosts {
     pub fn of(&self, op: Opcode) -> &OpCost {
         &self.0[usize::from(op.code())]
     }
+}
+
+/// What it takes to learn where a page is, and to get one that is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TranslationCosts {
+    /// A page that is not the last of its operand: asking the IOMMU, which knows it. A part of the tail as it was measured.
+    pub miss: Ps,
+    /// What is added where the IOMMU must walk through the page tables.
+    pub walk: Ps,
+    /// Bytes of page tables read for one page.
+    pub walk_bytes: u64,
+    /// Pages that the IOMMU knows without.
+    pub known: u64,
+    /// One page request, served by the system while the engine waits: a page of 4 KiB.
+    pub page_request: Ps,
+    /// From the first byte that cannot be had to the record that says so.
+    pub report: Ps,
+    /// A core's first touch of a page, which brings it.
+    pub touch: Ps,
 }
 
 /// What it takes to bring 64 bytes to a portal.
@@ -279,6 +304,8 @@ pub struct Machine {
     pub devices: Vec<usize>,
     /// What devices cost; all are alike.
     pub device: DeviceCosts,
+    /// Where pages are.
+    pub translation: TranslationCosts,
     /// Submission.
     pub submit: SubmitCosts,
     /// Software around it.

@@ -36,6 +36,8 @@ fn grains(bytes_per_second: u64) -> u64 {
 struct PipeState {
     /// Grains per picosecond.
     capacity: u64,
+    /// Nothing goes through it for a while.
+    held: bool,
     /// What is left of it while rates are worked out.
     left: u64,
     /// Shares of the flows whose rate is not yet known, times [`WHOLE`].
@@ -79,7 +81,7 @@ impl<T: Ord + Copy> Default for Pipes<T> {
 impl<T: Ord + Copy> Pipes<T> {
     /// A new pipe, of so many bytes per second.
     pub(crate) fn pipe(&mut self, bytes_per_second: u64) -> Pipe {
-        self.pipes.push(PipeState { capacity: grains(bytes_per_second), left: 0, load: 0 });
+        self.pipes.push(PipeState { capacity: grains(bytes_per_second), held: false, left: 0, load: 0 });
         Pipe(self.pipes.len() - 1)
     }
 
@@ -121,6 +123,13 @@ impl<T: Ord + Copy> Pipes<T> {
         self.classes.iter().map(through).sum()
     }
 
+    /// Lets nothing through a pipe from now on, or lets it through again.
+    pub(crate) fn hold(&mut self, now: Ps, pipe: Pipe, held: bool) {
+        self.catch_up(now);
+        self.pipes[pipe.0].held = held;
+        self.share_out(now);
+    }
+
     /// When the next flow ends.
     #[must_use]
     #[inline]
@@ -152,7 +161,7 @@ impl<T: Ord + Copy> Pipes<T> {
     /// Works out every rate anew, and who ends first.
     fn share_out(&mut self, now: Ps) {
         for pipe in &mut self.pipes {
-            (pipe.left, pipe.load) = (pipe.capacity, 0);
+            (pipe.left, pipe.load) = (if pipe.held { 0 } else { pipe.capacity }, 0);
         }
         for class in &self.busy {
             let state = &mut self.classes[*class];
@@ -270,6 +279,19 @@ mod tests {
         pipes.start(Ps::ZERO, once, 500, 2);
         end_of_all(&mut pipes);
         assert_eq!((pipes.carried(both), pipes.carried(one)), (2500, 500));
+    }
+
+    #[test]
+    fn what_is_held_waits_and_what_is_beside_it_does_not() {
+        let mut pipes = Pipes::default();
+        let (held, free) = (pipes.pipe(10 * GB), pipes.pipe(10 * GB));
+        let (behind, beside) = (pipes.class(&[(held, WHOLE)], None), pipes.class(&[(free, WHOLE)], None));
+        pipes.start(Ps::ZERO, behind, 1000, 1);
+        pipes.start(Ps::ZERO, beside, 1000, 2);
+        pipes.hold(Ps::from_nanos(40), held, true);
+        assert_eq!(pipes.finish().map(|(at, whose)| (at.0 / 1000, whose)), Some((100, 2)));
+        pipes.hold(Ps::from_nanos(200), held, false);
+        assert_eq!(end_of_all(&mut pipes), [(260, 1)]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Simulated memory: which addresses lie where. Nothing is stored in it but the descriptor lists of batches.
 
+use std::collections::BTreeSet;
 use telpher_abi::Descriptor;
 
 /// Each region has this many address bits for itself.
@@ -44,6 +45,10 @@ impl Place {
 #[derive(Debug, Default)]
 pub struct Places {
     regions: Vec<Region>,
+    /// Pages, by their first address, that were brought into regions in which none was.
+    brought: BTreeSet<u64>,
+    /// There are such regions.
+    empty: bool,
 }
 
 #[derive(Debug)]
@@ -55,8 +60,29 @@ struct Region {
 impl Places {
     /// A region; the address of its first byte.
     pub fn add(&mut self, place: Place) -> u64 {
+        self.empty |= !place.present;
         self.regions.push(Region { place, list: Vec::new() });
-        (self.regions.len() as u64) << REGION_BITS
+        ((self.regions.len() as u64) << REGION_BITS) + u64::from(place.skew)
+    }
+
+    /// No page of any region is missing, or ever was.
+    #[must_use]
+    pub fn all_there(&self) -> bool {
+        !self.empty
+    }
+
+    /// The first byte from `address` on that is in a page which is not there.
+    #[must_use]
+    pub fn first_missing(&self, address: u64, bytes: u64) -> Option<u64> {
+        let place = self.at(address).filter(|place| !place.present)?;
+        let pages = pages_of(place.page, address, bytes);
+        pages.into_iter().find(|page| !self.brought.contains(page)).map(|page| page.max(address))
+    }
+
+    /// Brings the pages in which these bytes are; how many were not there.
+    pub fn touch(&mut self, address: u64, bytes: u64) -> u64 {
+        let Some(place) = self.at(address).filter(|place| !place.present) else { return 0 };
+        pages_of(place.page, address, bytes).into_iter().filter(|page| self.brought.insert(*page)).count() as u64
     }
 
     /// A region that holds a descriptor list.
@@ -97,6 +123,15 @@ impl Places {
     }
 }
 
+/// First addresses of the pages in which some bytes are.
+fn pages_of(page: u64, address: u64, bytes: u64) -> impl IntoIterator<Item = u64> {
+    // No machine has smaller ones.
+    let page = page.max(4096);
+    let first = address / page;
+    let last = if bytes == 0 { first } else { (address + (bytes - 1)) / page + 1 };
+    (first..last).map(move |number| number * page)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +147,18 @@ mod tests {
         assert_eq!(places.descriptor(list + 64).map(|d| d.dst()), Some(near));
         assert_eq!(places.descriptor(list + 128), None);
         assert_eq!((places.at(0), places.at(u64::MAX)), (None, None));
+    }
+
+    #[test]
+    fn a_page_is_missing_until_it_is_touched() {
+        let mut places = Places::default();
+        let (there, new) = (places.add(Place::on(0)), places.add(Place { present: false, skew: 8, ..Place::on(0) }));
+        assert!(!places.all_there());
+        assert_eq!((places.touch(there, 1 << 20), places.first_missing(there, 1 << 20)), (0, None));
+        assert_eq!(places.first_missing(new, 8192), Some(new));
+        assert_eq!(places.touch(new, 4088), 1);
+        assert_eq!(places.first_missing(new, 8192), Some(new - 8 + 4096));
+        assert_eq!((places.touch(new, 8192), places.touch(new, 8192)), (2, 0));
+        assert_eq!((places.first_missing(new, 8192), places.touch(new, 0)), (None, 0));
     }
 }

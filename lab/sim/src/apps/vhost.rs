@@ -20,7 +20,7 @@ use crate::world::{Core, Signal, Ticket, World};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use telpher_abi::{Descriptor, Opcode};
+use telpher_abi::{Descriptor, Flags, Opcode};
 
 /// Who copies packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -549,6 +549,8 @@ impl Vhost {
                     let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
                     let one =
                         World::descriptor(Opcode::MemoryMove, src, dst, app.packet_bytes.saturating_sub(4).max(1));
+                    // DPDK's driver has every copy end in the cache.
+                    let one = one.with_flags(one.flags().union(Flags::CACHE_CONTROL_1));
                     Way { lane, list: world.places.add_list(Place::on(0), vec![one; app.burst as usize]), one }
                 };
                 Some((way(enqueue), way(dequeue)))

@@ -2,6 +2,7 @@
 
 mod section;
 mod software;
+mod translation;
 
 use crate::machine::{DeviceCosts, Libraries, LibraryCosts, Machine, Node, OpCost, OpCosts, SubmitCosts, WaitCosts};
 use crate::ps::Ps;
@@ -160,6 +161,7 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
     let devices = section.indices("nodes", nodes.len(), "memory nodes")?;
     let device = device(&section, root.section("op")?)?;
     section.end()?;
+    let translation = translation::costs(root.section("translation")?)?;
     let submit = submit(root.section("submit")?)?;
     let section = root.section("library")?;
     let library = Libraries {
@@ -173,7 +175,20 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
     let section = root.section("software")?;
     let software = software::costs(&section)?;
     section.end()?;
-    Ok(Machine { name, hash: 0, nodes, link, link_latency, devices, device, submit, library, wait, software })
+    Ok(Machine {
+        name,
+        hash: 0,
+        nodes,
+        link,
+        link_latency,
+        devices,
+        device,
+        translation,
+        submit,
+        library,
+        wait,
+        software,
+    })
 }
 
 fn node(section: Section<'_>) -> Result<Node, ProfileError> {
@@ -200,6 +215,9 @@ fn device(section: &Section<'_>, ops: Section<'_>) -> Result<DeviceCosts, Profil
         // Cannot fail: below 64.
         ready: usize::try_from(section.count("ready", 1..=64, "descriptors")?).unwrap_or(1),
         in_flight: section.count("in_flight_bytes", 64..=1 << 24, "bytes")?,
+        partial_line: section.nanos("partial_line_ns")?,
+        half_line: section.nanos("half_line_ns")?,
+        readback: section.nanos("readback_ns")?,
         ops: op_costs(ops)?,
     })
 }

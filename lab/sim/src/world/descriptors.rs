@@ -1,6 +1,7 @@
 //! Descriptors of operations on regions of simulated memory.
 
-use telpher_abi::{Descriptor, Opcode};
+use crate::work::Stream;
+use telpher_abi::{Descriptor, Flags, Opcode};
 
 /// Where what an operation writes besides its destination begins: far enough behind it, and at the same place in its page.
 const BESIDE: u64 = 1 << 36;
@@ -28,6 +29,31 @@ pub(super) fn descriptor(op: Opcode, src: u64, dst: u64, size: u32) -> Descripto
         Opcode::CacheFlush => Descriptor::cache_flush(dst, size),
         _ => Descriptor::memory_move(src, dst, size),
     }
+}
+
+/// That of a stream's operation, with the flags it asks for.
+pub(super) fn of(stream: &Stream, src: u64, dst: u64, size: u32) -> Descriptor {
+    let work = descriptor(stream.op, src, dst, size);
+    let mut flags = work.flags();
+    flags.set(Flags::CACHE_CONTROL_1, stream.cache_control && writes(stream.op));
+    flags.set(Flags::BLOCK_ON_FAULT, stream.block_on_fault && !matches!(stream.op, Opcode::Nop | Opcode::Drain));
+    work.with_flags(flags)
+}
+
+/// An operation has a destination, which can go to the cache.
+fn writes(op: Opcode) -> bool {
+    use Opcode as Op;
+    matches!(
+        op,
+        Op::MemoryMove
+            | Op::Fill
+            | Op::Dualcast
+            | Op::CopyCrc
+            | Op::ApplyDelta
+            | Op::DifInsert
+            | Op::DifStrip
+            | Op::DifUpdate
+    )
 }
 
 /// An operation says in its record what came of it, so that a batch's member needs one too.

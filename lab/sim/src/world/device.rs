@@ -4,6 +4,7 @@ use super::engine::Pe;
 use super::{EngineId, Event, Whose, World};
 use crate::machine::DeviceCosts;
 use crate::pipes::{Pipe, Pipes};
+use crate::ps::Ps;
 use telpher_device::{Capabilities, Config, ModelDevice, StartError};
 use telpher_model::{Device, PciControl};
 
@@ -16,6 +17,10 @@ pub(super) struct Dsa {
     groups: Vec<Vec<u16>>,
     /// An engine holds a Drain, which waits for others.
     pub(super) drains: bool,
+    /// When the last line that is written in part is merged.
+    pub(super) merging: Ps,
+    /// When the last page that it asked for is there.
+    pub(super) paging: Ps,
     /// Memory node it is at.
     pub(super) node: usize,
     pub(super) read: Pipe,
@@ -43,6 +48,8 @@ impl Dsa {
             pes: (0..engines).map(Pe::new).collect(),
             groups,
             drains: false,
+            merging: Ps::ZERO,
+            paging: Ps::ZERO,
             node,
             read: pipes.pipe(costs.read),
             write: pipes.pipe(costs.write),

@@ -27,6 +27,10 @@ struct Ready {
     from: Ps,
     /// For how long the data path rests after them.
     bubble: Ps,
+    /// Time for which its last line, if it writes that in part, holds up the device.
+    merge: Ps,
+    /// Pages that the engine asks the system for, and waits for, first.
+    requests: u32,
 }
 
 /// What an engine took while it was busy with a batch.
@@ -126,6 +130,13 @@ impl Pe {
     /// Descriptors before the data path, and batches before the front end.
     pub(super) fn load(&self) -> (bool, usize) {
         (self.batch.is_some(), self.ready.len() + usize::from(self.flowing.is_some()))
+    }
+
+    /// What is first before the data path has the pages that it asked for by then.
+    pub(super) fn first_has_pages(&mut self, by: Ps) {
+        if let Some(first) = self.ready.front_mut() {
+            (first.requests, first.from) = (0, by);
+        }
     }
 
     /// Marks the front end as woken; when it is free.
@@ -284,22 +295,32 @@ impl World {
     /// A descriptor's front end time ends at `from`: then its bytes may flow, and the front end take the next.
     fn make_ready(&mut self, at: EngineId, lane: u8, from: Ps, op: Opcode) {
         let pe = &self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
-        let action = *pe.lanes[usize::from(lane)].action();
+        let engine = &pe.lanes[usize::from(lane)];
+        let action = *engine.action();
+        let flags = engine.descriptor().0.flags();
+        let (readback, cached) = (flags.contains(Flags::DESTINATION_READBACK), flags.contains(Flags::CACHE_CONTROL_1));
         let bytes = action.ranges().map(|range| range.len).max().unwrap_or(0);
         let mut route = Route { device: at.device, ranges: [None; 3] };
         for (slot, range) in route.ranges.iter_mut().zip(action.ranges()) {
             let node = self.places.at(range.address).map_or(0, |place| place.node);
             *slot = Some((node, range.write, (range.len * WHOLE).checked_div(bytes).unwrap_or(0)));
         }
-        let tail = self.machine.device.ops.of(op).tail(bytes);
+        let requests = if self.places.all_there() { 0 } else { self.missing(&action) };
+        let mut tail = self.machine.device.ops.of(op).tail(bytes);
+        if readback {
+            tail += self.machine.device.readback;
+        }
         let class = (bytes > 0).then(|| self.class_of(route));
-        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         let reads = route.ranges.iter().flatten().filter(|(_, write, _)| !write).count() as u64;
         let writes = route.ranges.iter().flatten().any(|(_, write, _)| *write);
         let costs = &self.machine.device;
         let bytes = bytes + if writes { costs.descriptor_bytes } else { DESCRIPTOR_BYTES / reads.max(1) };
         let bubble = if writes { costs.bubble } else { Ps::ZERO };
-        pe.ready.push_back(Ready { lane, class, bytes, tail, from, bubble });
+        let (first, merge) =
+            if writes && !cached { self.partial_lines(at.device, &action, from) } else { (from, Ps::ZERO) };
+        let ready = Ready { lane, class, bytes, tail, from: first, bubble, merge, requests };
+        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        pe.ready.push_back(ready);
         pe.free_at = from;
         pe.awake = true;
         self.agenda.at(from, Event::Front(at));
@@ -346,6 +367,12 @@ impl World {
             self.agenda.at(next.from, Event::Data(at));
             return;
         }
+        if next.requests > 0 {
+            // Nothing passes it: its followers wait with it.
+            pe.resting = true;
+            self.ask_for_pages(at, next.requests);
+            return;
+        }
         pe.ready.pop_front();
         pe.flowing = Some(next);
         pe.flow_began = now;
@@ -362,7 +389,14 @@ impl World {
     /// The last byte of the descriptor in the data path has gone.
     pub(super) fn flowed(&mut self, at: EngineId) {
         let now = self.agenda.now();
-        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let pe = &mut dsa.pes[usize::from(at.engine)];
+        if let Some(flowing) = &mut pe.flowing
+            && flowing.merge > Ps::ZERO
+        {
+            let merge = std::mem::take(&mut flowing.merge);
+            return self.merge_last(at, merge);
+        }
         let Some(Ready { lane, tail, bubble, .. }) = pe.flowing.take() else { return };
         pe.data_busy += now.since(pe.flow_began);
         pe.resting = true;

@@ -14,6 +14,8 @@ mod cycles;
 mod descriptors;
 mod device;
 mod engine;
+mod fault;
+mod merge;
 mod program;
 mod software;
 mod thread;
@@ -65,6 +67,8 @@ pub(crate) enum Event {
     Data(EngineId),
     /// The tail of a descriptor is over: its record may be written.
     Tail { at: EngineId, lane: u8 },
+    /// A line that is written in part begins to hold up its device, or ends to.
+    Merge { at: EngineId, begins: bool },
 }
 
 /// Whose bytes flow.
@@ -178,6 +182,7 @@ impl World {
                 Some(Event::Front(at)) => self.front(at),
                 Some(Event::Data(at)) => self.data(at),
                 Some(Event::Tail { at, lane }) => self.tail(at, lane),
+                Some(Event::Merge { at, begins }) => self.merge(at, begins),
             }
         }
     }

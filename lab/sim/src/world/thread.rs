@@ -1,6 +1,6 @@
 //! A thread of the workload: prepares, submits, waits. A task in simulated time, so thousands cost little.
 
-use super::descriptors::{self, descriptor};
+use super::descriptors;
 use super::software::Task;
 use super::timeline::Timeline;
 use super::{Event, Whose, World, program};
@@ -132,7 +132,7 @@ impl World {
                 let mut work = || {
                     let size = stream.sizes.one(&mut dice).unwrap_or(stream.size);
                     all += u64::from(size);
-                    let work = descriptor(stream.op, src, dst, size);
+                    let work = descriptors::of(&stream, src, dst, size);
                     if descriptors::needs_record(stream.op) { work.with_record(record) } else { work }
                 };
                 works.push(if stream.batch > 1 {
