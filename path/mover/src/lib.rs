@@ -30,6 +30,7 @@ mod ask;
 mod batch;
 mod channel;
 mod costs;
+mod counsel;
 mod cpu;
 mod credit;
 mod error;
@@ -66,6 +67,7 @@ mod wait;
 
 pub use batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
 pub use channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
+pub use counsel::{Counsel, Expected, Parts, Room, Waiting};
 pub use error::{ChannelError, Expired, JobError};
 pub use inflight::Buffers;
 pub use job::{Done, Job, Timed};

@@ -6,7 +6,7 @@ use crate::forecast::Agenda;
 use crate::nest::Inside;
 use crate::report::Bomb;
 use crate::standing::Standing;
-use crate::stripe::{self, Padded};
+use crate::stripe::Padded;
 use crate::sync::{AtomicU32, Ordering};
 use crate::topology::{Places, Topology};
 use crate::vigil::Late;
@@ -277,15 +277,15 @@ impl Lanes {
     }
 
     /// Up to `ways` lanes for the parts of an ask, those to ask first in front: of different devices if there are as many, and
-    /// only near ones if the route is by node.
-    pub(crate) fn several(&self, route: Route, ask: &Ask, ways: u32) -> Vec<usize> {
+    /// only near ones if the route is by node. `thread` tells the number of the thread that asks.
+    pub(crate) fn several(&self, route: Route, ask: &Ask, ways: u32, thread: impl Fn() -> usize) -> Vec<usize> {
         let in_turn = |lanes: &[usize], first: usize| -> Vec<usize> {
             (0..lanes.len()).map(|i| lanes[(first + i) % lanes.len()]).collect()
         };
         let order = match (route, &self.places) {
             (Route::Local, _) => {
                 let near = self.near_thread();
-                in_turn(near, self.own(near, stripe::mine()))
+                in_turn(near, self.own(near, thread()))
             }
             (Route::PushPull, Some(places)) => {
                 let turn = self.turn();
@@ -294,7 +294,7 @@ impl Lanes {
                 let most = read.len().max(written.len());
                 (0..most).flat_map(|i| [read.get(i), written.get(i)]).flatten().copied().collect()
             }
-            _ => in_turn(&self.every, self.first(route, ask)),
+            _ => in_turn(&self.every, self.first(route, ask, thread)),
         };
         let ways = (ways.max(1) as usize).min(self.lanes.len());
         let mut chosen: Vec<usize> = Vec::with_capacity(ways);
@@ -315,9 +315,9 @@ impl Lanes {
         self.turn.fetch_add(1, Ordering::Relaxed) as usize
     }
 
-    /// Index of the lane to ask first for an ask; 0 if there is none at all.
+    /// Index of the lane to ask first for an ask; 0 if there is none at all. `thread` as above.
     #[inline]
-    pub(crate) fn first(&self, route: Route, ask: &Ask) -> usize {
+    pub(crate) fn first(&self, route: Route, ask: &Ask, thread: impl Fn() -> usize) -> usize {
         if self.lanes.len() < 2 {
             return 0;
         }
@@ -327,7 +327,7 @@ impl Lanes {
             (Route::LeastLoaded, _) => self.every[self.least_loaded(&self.every, 0)],
             (Route::Local, _) => {
                 let near = self.near_thread();
-                near[self.own(near, stripe::mine())]
+                near[self.own(near, thread())]
             }
             (Route::PushPull, Some(places)) => {
                 let turn = self.turn();
@@ -380,6 +380,7 @@ pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &crate::
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::stripe;
     use crate::topology::SystemTopology;
     use telpher_portal::mock::MockPortal;
 
@@ -428,10 +429,10 @@ mod tests {
     fn round_robin_takes_turns_and_least_loaded_the_emptiest() {
         let lanes = lanes(&[QueueMode::Shared, QueueMode::Shared, QueueMode::Shared]);
         let ask = Ask::new(Descriptor::nop(), 0);
-        assert_eq!([0; 4].map(|_| lanes.first(Route::RoundRobin, &ask)), [0, 1, 2, 0]);
+        assert_eq!([0; 4].map(|_| lanes.first(Route::RoundRobin, &ask, stripe::mine)), [0, 1, 2, 0]);
         let held = [lanes.all()[0].enter().unwrap(), lanes.all()[2].enter().unwrap()];
-        assert_eq!(lanes.first(Route::LeastLoaded, &ask), 1);
-        assert_eq!(lanes.first(Route::First, &ask), 0);
+        assert_eq!(lanes.first(Route::LeastLoaded, &ask, stripe::mine), 1);
+        assert_eq!(lanes.first(Route::First, &ask, stripe::mine), 0);
         let [a, b] = held;
         lanes.all()[0].leave(a);
         lanes.all()[2].leave(b);

@@ -161,7 +161,7 @@ impl Convoy {
         // The first that has buffers speaks for all.
         let asks = || members.iter().map(|member| member.course.rest());
         let typical = asks().find(|ask| ask.transfer() > 0).or(asks().next());
-        let lane = typical.map_or(0, |ask| shared.lanes.first(shared.policy.route, ask));
+        let lane = typical.map_or(0, |ask| shared.lanes.first(shared.policy.route, ask, crate::stripe::mine));
         Convoy {
             members,
             list: vec![Descriptor::nop(); n],

@@ -238,7 +238,7 @@ impl Passage {
     ///
     /// As for [`Flight::new`]; [`Passage::leave`] takes the place of its `abort`.
     pub(super) unsafe fn new(shared: &Shared, ask: Ask) -> Self {
-        match shared.fleet(&ask) {
+        match shared.fleet(&ask, crate::stripe::mine) {
             Some((lanes, longest)) => {
                 let hybrid = shared.policy.split.hybrid;
                 // SAFETY: the promise of our caller.

@@ -60,7 +60,7 @@ impl Flight {
     /// From the first `step` on, until `step` returns `Ready` or [`Flight::abort`] gives up the leg to a slot together with
     /// the memory: every range of `ask` is valid for reads, its destinations for writes, and nobody else touches them.
     pub(super) unsafe fn new(shared: &Shared, ask: Ask) -> Self {
-        let lane = shared.lanes.first(shared.policy.route, &ask);
+        let lane = shared.lanes.first(shared.policy.route, &ask, crate::stripe::mine);
         let course = Course::new(ask);
         Self::at(course, Stage::Ready, lane, 0)
     }
@@ -99,7 +99,7 @@ impl Flight {
         on_cpu: bool,
         record: Option<CompletionRecord>,
     ) -> Self {
-        let lane = shared.lanes.first(shared.policy.route, course.rest());
+        let lane = shared.lanes.first(shared.policy.route, course.rest(), crate::stripe::mine);
         let stage = record.map_or(Stage::Ready, Stage::Landed);
         let lanes_tried = if on_cpu { usize::MAX } else { 0 };
         Self::at(course, stage, lane, lanes_tried)

@@ -23,6 +23,7 @@ mod memory;
 mod meter;
 mod ring;
 mod shared;
+mod sign;
 mod table;
 
 pub(crate) use cargo::Cargo;
@@ -33,3 +34,4 @@ pub(crate) use load::{Load, Unready, boxed, copy_now, drain, named, nop, side, t
 pub(crate) use meter::Meter;
 pub(crate) use ring::Ring;
 pub(crate) use shared::{Core, Shared};
+pub(crate) use sign::Sign;

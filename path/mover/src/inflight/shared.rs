@@ -3,7 +3,7 @@
 use super::table::{Leg, Table};
 use crate::ask::Ask;
 use crate::costs::{Costs, Worker};
-use crate::forecast::{self, Awaited, WakeUp};
+use crate::forecast::{self, Awaited, Slept, WakeUp};
 use crate::learn::{self, Choice, Judge, Learning};
 use crate::policy::Policy;
 use crate::route::{Lane, Lanes};
@@ -63,7 +63,7 @@ pub(crate) struct Core {
     reading: Duration,
     table: Table,
     /// How late sleeps end, for those who wake up early.
-    wake_up: WakeUp,
+    pub(crate) wake_up: WakeUp,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -75,7 +75,7 @@ fn reading(clock: &dyn Clock) -> Duration {
 }
 
 impl Core {
-    fn new(
+    pub(crate) fn new(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
         policy: Policy,
         clock: Arc<dyn Clock>,
@@ -170,14 +170,17 @@ impl Core {
         let (op, lane, slot) = (descriptor.opcode(), leg.lane, leg.slot);
         // A batch's size counts its members, whose own are not known here.
         let bytes = if op == Opcode::Batch { 0 } else { u64::from(descriptor.size()) };
-        let mut awaited =
-            Awaited { lane, slot, op, bytes, since: Moment::default(), due: Moment::default(), alone: false };
         if self.policy.wait == Wait::Predicted {
-            awaited.since = now;
-            let takes = self.costs.predict(op, bytes, Worker::Device { lane });
-            (awaited.due, awaited.alone) = self.lanes.all()[lane].agenda.add(awaited.since, takes);
+            return self.expect(lane, slot, op, bytes, now);
         }
-        awaited
+        Awaited { lane, slot, op, bytes, since: Moment::default(), due: Moment::default(), alone: false }
+    }
+
+    /// When the record of what is sent to a lane now is expected.
+    pub(crate) fn expect(&self, lane: usize, slot: u32, op: Opcode, bytes: u64, now: Moment) -> Awaited {
+        let takes = self.costs.predict(op, bytes, Worker::Device { lane });
+        let (due, alone) = self.lanes.all()[lane].agenda.add(now, takes);
+        Awaited { lane, slot, op, bytes, since: now, due, alone }
     }
 
     /// True if policy wants an ask in parts that are in flight together, as far as its length says.
@@ -189,12 +192,12 @@ impl Core {
     }
 
     /// The lanes that the parts of an ask go to, and a part's longest; nothing if it is better done in one flight.
-    pub(super) fn fleet(&self, ask: &Ask) -> Option<(Vec<usize>, u64)> {
+    pub(crate) fn fleet(&self, ask: &Ask, thread: impl Fn() -> usize) -> Option<(Vec<usize>, u64)> {
         if !self.is_long(ask) {
             return None;
         }
         let split = &self.policy.split;
-        let lanes = self.lanes.several(self.policy.route, ask, split.ways);
+        let lanes = self.lanes.several(self.policy.route, ask, split.ways, thread);
         let longest = lanes.iter().map(|&lane| self.lanes.all()[lane].limits.max_transfer).min()?;
         (lanes.len() > 1 || ask.len() > longest || split.hybrid).then_some((lanes, longest))
     }
@@ -243,10 +246,14 @@ impl Core {
         if self.policy.wait != Wait::Predicted {
             return;
         }
-        let now = self.clock.now();
+        self.learn_arrival(awaited, slept, self.clock.now(), record.status() == Status::Success);
+    }
+
+    /// A record was seen by a thread that did nothing but wait for it, and slept before that look or did not.
+    pub(crate) fn learn_arrival(&self, awaited: &Awaited, slept: Option<Slept>, now: Moment, success: bool) {
         let agenda = &self.lanes.all()[awaited.lane].agenda;
         agenda.ended(awaited.due, now);
-        if awaited.alone && awaited.bytes > 0 && record.status() == Status::Success {
+        if awaited.alone && awaited.bytes > 0 && success {
             let worker = Worker::Device { lane: awaited.lane };
             let in_a_row = agenda.seen(slept.is_some());
             self.costs.learn(awaited.op, awaited.bytes, worker, awaited.took(slept, in_a_row, now));

@@ -1,0 +1,241 @@
+//! What a mover would do: its decisions by themselves, for simulators and for who wonders.
+//!
+//! Nothing here decides: it asks what a [`Mover`](crate::Mover) asks, in the words of who has neither memory nor a device.
+
+use crate::ask::Ask;
+use crate::forecast::{Awaited, Slept};
+use crate::inflight::{Core, Sign};
+use crate::learn::Learning;
+use crate::policy::Policy;
+use crate::route::Entry;
+use crate::split::{BULK, DEPTH, Middle};
+use crate::time::{ManualClock, Moment, Rest};
+use crate::topology::Topology;
+use crate::wait::{Pass, Wait, Waiter};
+use std::sync::Arc;
+use std::time::Duration;
+use telpher_abi::{Descriptor, Opcode};
+use telpher_portal::{Portal, QueueInfo};
+
+/// A mover's decisions, of which nothing is carried out. What it would have learned of costs it learns from what it is told
+/// ([`arrived`](Counsel::arrived)).
+#[derive(Debug)]
+pub struct Counsel {
+    core: Core,
+}
+
+/// The right to one descriptor of a queue, as a mover counts them; given back by [`Counsel::leave`].
+#[must_use = "a place that is not left is a queue entry lost for ever"]
+#[derive(Debug)]
+pub struct Room(Entry);
+
+/// A record that is expected.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected(Awaited);
+
+/// One wait for a record, sleep by sleep.
+#[derive(Debug)]
+pub struct Waiting(Waiter);
+
+/// One long operation's parts: who asks takes the next.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    middle: Middle,
+    lanes: Vec<usize>,
+    longest: u64,
+    hybrid: bool,
+    bulk: bool,
+}
+
+impl Counsel {
+    /// Of a mover with such queues and such a policy; where it would learn whether, its threshold stays as it is.
+    #[must_use]
+    pub fn new(queues: impl IntoIterator<Item = QueueInfo>, policy: Policy, topology: Arc<dyn Topology>) -> Self {
+        let signs = queues.into_iter().map(|queue| Arc::new(Sign(queue)) as Arc<dyn Portal>);
+        let nobodys = Arc::new(ManualClock::new(Duration::ZERO));
+        Counsel { core: Core::new(signs, Policy { learning: Learning::Off, ..policy }, nobodys, || topology) }
+    }
+
+    /// Whether a device does an operation of so many bytes ([`Policy::threshold`]).
+    #[must_use]
+    pub fn goes_to_a_device(&self, op: Opcode, bytes: u64) -> bool {
+        self.core.choose(op, bytes).device
+    }
+
+    /// The number of the queue to ask first ([`Policy::route`]); if it is full the others follow in their order. Thread numbers
+    /// tell threads apart that are on one node.
+    #[must_use]
+    pub fn first(&self, operation: &Descriptor, thread: usize) -> usize {
+        self.core.lanes.first(self.core.policy.route, &Ask::of(*operation), || thread)
+    }
+
+    /// How an operation of `bytes` is shared out ([`Policy::split`]); nothing if it stays whole.
+    #[must_use]
+    pub fn parts(&self, operation: &Descriptor, bytes: u64, thread: usize) -> Option<Parts> {
+        let ask = Ask::new(*operation, bytes);
+        let (lanes, longest) = self.core.fleet(&ask, || thread)?;
+        Some(Parts {
+            middle: Middle::of(&ask),
+            lanes,
+            longest,
+            hybrid: self.core.policy.split.hybrid,
+            bulk: bytes >= BULK,
+        })
+    }
+
+    /// Room for one descriptor in a queue, if there is some as far as a mover knows.
+    #[must_use]
+    pub fn enter(&self, lane: usize) -> Option<Room> {
+        self.core.lanes.all().get(lane)?.enter().map(Room)
+    }
+
+    /// Its record was seen.
+    pub fn leave(&self, lane: usize, room: Room) {
+        if let Some(lane) = self.core.lanes.all().get(lane) {
+            lane.leave(room.0);
+        }
+    }
+
+    /// When the record of what is sent to a queue now is expected; nothing where there is no such queue.
+    #[must_use]
+    pub fn expect(&self, lane: usize, op: Opcode, bytes: u64, now: Moment) -> Option<Expected> {
+        (lane < self.core.lanes.all().len()).then(|| Expected(self.core.expect(lane, 0, op, bytes, now)))
+    }
+
+    /// A wait for it begins.
+    #[must_use]
+    pub fn wait(&self) -> Waiting {
+        Waiting(Waiter::new(Wait::Predicted))
+    }
+
+    /// After a look in vain: how long to sleep until the next; nothing for not at all.
+    #[must_use]
+    pub fn nap(&self, waiting: &mut Waiting, expected: &Expected, now: Moment) -> Option<Duration> {
+        match waiting.0.pass(Some(&expected.0), || now, &self.core.wake_up) {
+            Pass::Rest(Rest::Sleep(nap)) => Some(nap),
+            _ => None,
+        }
+    }
+
+    /// A sleep ended so much later than it should have.
+    pub fn woke(&self, late: Duration) {
+        self.core.wake_up.learn(late);
+    }
+
+    /// A record was seen by who did nothing but wait for it.
+    pub fn arrived(&self, waiting: &Waiting, expected: &Expected, now: Moment) {
+        let slept: Option<Slept> = waiting.0.slept();
+        self.core.learn_arrival(&expected.0, slept, now, true);
+    }
+}
+
+impl Parts {
+    /// How many are in flight together.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.lanes.len() * DEPTH
+    }
+
+    /// The queue that the parts of one of those places go to.
+    #[must_use]
+    pub fn lane(&self, place: usize) -> usize {
+        self.lanes[place % self.lanes.len()]
+    }
+
+    /// The next part for a device, as start and length.
+    pub fn next_for_device(&mut self) -> Option<(u64, u64)> {
+        self.middle.take_front(self.lanes.len(), self.longest, self.hybrid)
+    }
+
+    /// The part that was taken last has no room in its queue.
+    pub fn put_back(&mut self, start: u64) {
+        self.middle.put_back(start);
+    }
+
+    /// The next part for the thread that waits; nothing where it takes none.
+    pub fn next_for_waiting_thread(&mut self) -> Option<(u64, u64)> {
+        if self.hybrid { self.middle.take_back(self.lanes.len(), self.bulk) } else { None }
+    }
+
+    /// The same where the queues have no room, and somebody must.
+    pub fn next_for_cpu(&mut self) -> Option<(u64, u64)> {
+        self.middle.take_back(self.lanes.len(), self.bulk)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::route::Route;
+    use crate::split::Split;
+    use crate::threshold::Threshold;
+    use crate::topology::SystemTopology;
+    use telpher_portal::QueueMode;
+    use telpher_portal::mock::MockPortal;
+
+    fn counsel(queues: usize, policy: Policy) -> Counsel {
+        let infos = (0..queues).map(|queue| QueueInfo {
+            name: format!("wq{queue}.0"),
+            ..MockPortal::new(QueueMode::Dedicated, 2).info().clone()
+        });
+        Counsel::new(infos, policy, Arc::new(SystemTopology::new()))
+    }
+
+    const AT: fn(u64) -> Moment = |micros| Moment { nanos: micros * 1000 };
+
+    #[test]
+    fn what_is_below_the_threshold_stays_and_so_does_everything_without_a_queue() {
+        let policy = Policy { threshold: Threshold::all(8192), ..Policy::default() };
+        let goes = |queues, bytes| counsel(queues, policy).goes_to_a_device(Opcode::MemoryMove, bytes);
+        assert_eq!([goes(1, 8191), goes(1, 8192), goes(0, 8192)], [false, true, false]);
+    }
+
+    #[test]
+    fn queues_take_turns_and_have_room_for_as_many_as_they_hold() {
+        let counsel = counsel(3, Policy { route: Route::RoundRobin, ..Policy::default() });
+        assert_eq!([0; 4].map(|_| counsel.first(&Descriptor::nop(), 0)), [0, 1, 2, 0]);
+        let (a, b) = (counsel.enter(1).unwrap(), counsel.enter(1).unwrap());
+        assert!(counsel.enter(1).is_none() && counsel.enter(3).is_none());
+        counsel.leave(1, a);
+        counsel.leave(1, counsel.enter(1).unwrap());
+        counsel.leave(1, b);
+    }
+
+    #[test]
+    fn a_long_copy_goes_in_parts_over_several_queues_and_a_short_one_whole() {
+        let split = Split { above: 1 << 20, ways: 2, hybrid: true };
+        let counsel = counsel(4, Policy { split, ..Policy::default() });
+        let copy = Descriptor::memory_move(1 << 40, 2 << 40, 0);
+        assert!(counsel.parts(&copy, (1 << 20) - 1, 0).is_none());
+        let mut parts = counsel.parts(&copy, 4 << 20, 0).unwrap();
+        assert_eq!(parts.places(), 2 * DEPTH);
+        assert_ne!(parts.lane(0), parts.lane(1));
+        let mut left: u64 = 4 << 20;
+        while let Some((_, len)) = parts.next_for_device() {
+            left -= len;
+            left -= parts.next_for_waiting_thread().map_or(0, |(_, len)| len);
+        }
+        assert_eq!((left, parts.next_for_cpu()), (0, None));
+    }
+
+    #[test]
+    fn a_wait_sleeps_until_shortly_before_what_is_expected_and_learns_from_what_came() {
+        let counsel = counsel(1, Policy { wait: Wait::Predicted, ..Policy::default() });
+        let sent = || counsel.expect(0, Opcode::MemoryMove, 16 << 20, AT(0)).unwrap();
+        let nap = |expected: &Expected| counsel.nap(&mut counsel.wait(), expected, AT(0)).unwrap();
+        let expected = sent();
+        let first = nap(&expected);
+        // 16 MiB at 31 GB/s, less a sixteenth and the waking up.
+        assert!((400..540).contains(&first.as_micros()), "{first:?}");
+        counsel.arrived(&counsel.wait(), &expected, AT(2000));
+        for _ in 0..20 {
+            counsel.arrived(&counsel.wait(), &sent(), AT(2000));
+        }
+        assert!(nap(&sent()) > 2 * first, "it was late again and again");
+        assert!(
+            counsel
+                .nap(&mut counsel.wait(), &counsel.expect(0, Opcode::Fill, 64, AT(9000)).unwrap(), AT(9000))
+                .is_none()
+        );
+    }
+}
