@@ -32,7 +32,8 @@ pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use ps::Ps;
 pub use scenario::{
-    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, What, lanes,
+    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, Preface, ResourceUse, Scenario, ScenarioError,
+    What, WorkloadError, lanes,
 };
 pub use work::{Arrivals, By, Lane, Library, Named, Sizes, Stream, Through, Wait, Walk};
 pub use world::{Barrier, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World};

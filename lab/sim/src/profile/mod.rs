@@ -6,7 +6,7 @@ mod translation;
 
 use crate::machine::{DeviceCosts, Libraries, LibraryCosts, Machine, Node, OpCost, OpCosts, SubmitCosts, WaitCosts};
 use crate::ps::Ps;
-use section::{Layer, Section, Source};
+pub(crate) use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
 use toml::de::DeTable;
 

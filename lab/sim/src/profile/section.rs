@@ -10,14 +10,14 @@ use toml::de::{DeTable, DeValue};
 
 /// The text of a profile and its name, for errors.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a> {
-    pub(super) file: &'a str,
-    pub(super) text: &'a str,
+pub(crate) struct Source<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl Source<'_> {
     /// The line, from 1, in which something begins.
-    pub(super) fn line(&self, span: &Range<usize>) -> usize {
+    pub(crate) fn line(&self, span: &Range<usize>) -> usize {
         let end = span.start.min(self.text.len());
         self.text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count() + 1
     }
@@ -25,7 +25,7 @@ impl Source<'_> {
 
 /// One text's share of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layer<'a> {
+pub(crate) struct Layer<'a> {
     source: Source<'a>,
     /// Where it begins.
     line: usize,
@@ -34,7 +34,7 @@ pub(super) struct Layer<'a> {
 
 impl<'a> Layer<'a> {
     /// A whole text.
-    pub(super) fn new(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -> Self {
+    pub(crate) fn new(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -> Self {
         Layer { source, line: 1, table: document.get_ref() }
     }
 }
@@ -42,7 +42,7 @@ impl<'a> Layer<'a> {
 /// A table, and which of its keys were asked for. What the first of its layers does not tell, the next does: a profile, its base, the
 /// base's base. Tables are one over all layers; a list is that of the first layer that has it.
 #[derive(Debug)]
-pub(super) struct Section<'a> {
+pub(crate) struct Section<'a> {
     /// As an error names it: `device` or `op.fill`; empty for the file.
     name: String,
     /// At least one.
@@ -51,7 +51,7 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(name: String, layers: Vec<Layer<'a>>) -> Self {
+    pub(crate) fn new(name: String, layers: Vec<Layer<'a>>) -> Self {
         Section { name, layers, asked: RefCell::default() }
     }
 
@@ -82,7 +82,7 @@ impl<'a> Section<'a> {
     }
 
     /// An error about what stands at a key.
-    pub(super) fn wrong(&self, key: &str, what: impl Into<String>) -> ProfileError {
+    pub(crate) fn wrong(&self, key: &str, what: impl Into<String>) -> ProfileError {
         let (source, line) = match self.entry(key) {
             Some((layer, value)) => (layer.source, layer.source.line(&value.span())),
             None => (self.layers[0].source, self.layers[0].line),
@@ -91,7 +91,7 @@ impl<'a> Section<'a> {
     }
 
     /// A number between two others.
-    pub(super) fn number(&self, key: &str, possible: RangeInclusive<f64>, unit: &str) -> Result<f64, ProfileError> {
+    pub(crate) fn number(&self, key: &str, possible: RangeInclusive<f64>, unit: &str) -> Result<f64, ProfileError> {
         let expected = || format!("a number from {} to {} {unit}", possible.start(), possible.end());
         let value = self.find(key).ok_or_else(|| self.missing(key, &expected()))?;
         let text = match value.get_ref() {
@@ -106,12 +106,12 @@ impl<'a> Section<'a> {
     }
 
     /// A time, in nanoseconds.
-    pub(super) fn nanos(&self, key: &str) -> Result<Ps, ProfileError> {
+    pub(crate) fn nanos(&self, key: &str) -> Result<Ps, ProfileError> {
         self.number(key, 0.0..=1e9, "ns").map(Ps::from_nanos_f64)
     }
 
     /// A rate, in gigabytes (1e9 bytes) per second.
-    pub(super) fn rate(&self, key: &str) -> Result<u64, ProfileError> {
+    pub(crate) fn rate(&self, key: &str) -> Result<u64, ProfileError> {
         let rate = self.number(key, 0.001..=100_000.0, "GB/s")?;
         // Cannot lose anything: between 1e6 and 1e14.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range, see above")]
@@ -119,7 +119,7 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number.
-    pub(super) fn count(&self, key: &str, possible: RangeInclusive<u32>, unit: &str) -> Result<u64, ProfileError> {
+    pub(crate) fn count(&self, key: &str, possible: RangeInclusive<u32>, unit: &str) -> Result<u64, ProfileError> {
         let number = self.number(key, f64::from(*possible.start())..=f64::from(*possible.end()), unit)?;
         if number.fract() != 0.0 {
             return Err(self.wrong(key, format!("is {number}, not a whole number of {unit}")));
@@ -129,19 +129,78 @@ impl<'a> Section<'a> {
         Ok(number as u64)
     }
 
+    /// A whole number that may be absent.
+    pub(crate) fn count_if_there(
+        &self,
+        key: &str,
+        possible: RangeInclusive<u32>,
+        unit: &str,
+    ) -> Result<Option<u32>, ProfileError> {
+        if self.find(key).is_none() {
+            return Ok(None);
+        }
+        // Cannot fail: within a u32's range.
+        self.count(key, possible, unit).map(|count| u32::try_from(count).ok())
+    }
+
+    /// Yes or no; may be absent.
+    pub(crate) fn flag_if_there(&self, key: &str) -> Result<Option<bool>, ProfileError> {
+        let Some(value) = self.find(key) else { return Ok(None) };
+        value.get_ref().as_bool().map(Some).ok_or_else(|| self.wrong(key, "is neither true nor false"))
+    }
+
+    /// Bytes, as a number or with k, m or g behind it.
+    pub(crate) fn bytes(&self, key: &str, possible: RangeInclusive<u64>) -> Result<u64, ProfileError> {
+        let expected = || format!("bytes from {} to {}, such as 4096 or \"4k\"", possible.start(), possible.end());
+        let value = self.find(key).ok_or_else(|| self.missing(key, &expected()))?;
+        let text = match value.get_ref() {
+            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().replace('_', ""),
+            DeValue::String(text) => text.to_ascii_lowercase(),
+            other => return Err(self.wrong(key, format!("is {}, not {}", other.type_str(), expected()))),
+        };
+        let digits = text.trim_end_matches(['k', 'm', 'g']);
+        let shift = match &text[digits.len()..] {
+            "" => Some(0),
+            "k" => Some(10),
+            "m" => Some(20),
+            "g" => Some(30),
+            _ => None,
+        };
+        let bytes = shift.and_then(|shift| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
+        bytes
+            .filter(|bytes| possible.contains(bytes))
+            .ok_or_else(|| self.wrong(key, format!("is {text}, not {}", expected())))
+    }
+
+    /// The same; may be absent.
+    pub(crate) fn bytes_if_there(&self, key: &str, possible: RangeInclusive<u64>) -> Result<Option<u64>, ProfileError> {
+        if self.find(key).is_none() { Ok(None) } else { self.bytes(key, possible).map(Some) }
+    }
+
+    /// A list of texts, at least one; may be absent.
+    pub(crate) fn texts_if_there(&self, key: &str) -> Result<Option<Vec<&'a str>>, ProfileError> {
+        let Some(value) = self.find(key) else { return Ok(None) };
+        let texts =
+            value.get_ref().as_array().and_then(|list| list.iter().map(|item| item.get_ref().as_str()).collect());
+        match texts {
+            Some(texts) if !Vec::is_empty(&texts) => Ok(Some(texts)),
+            _ => Err(self.wrong(key, "is not a list of texts")),
+        }
+    }
+
     /// A text.
-    pub(super) fn text(&self, key: &str) -> Result<&'a str, ProfileError> {
+    pub(crate) fn text(&self, key: &str) -> Result<&'a str, ProfileError> {
         let value = self.find(key).ok_or_else(|| self.missing(key, "a text"))?;
         value.get_ref().as_str().ok_or_else(|| self.wrong(key, "is not a text"))
     }
 
     /// A text that may be absent.
-    pub(super) fn text_if_there(&self, key: &str) -> Result<Option<&'a str>, ProfileError> {
+    pub(crate) fn text_if_there(&self, key: &str) -> Result<Option<&'a str>, ProfileError> {
         if self.find(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
     }
 
     /// A list of whole numbers below `below`, at least one.
-    pub(super) fn indices(&self, key: &str, below: usize, of: &str) -> Result<Vec<usize>, ProfileError> {
+    pub(crate) fn indices(&self, key: &str, below: usize, of: &str) -> Result<Vec<usize>, ProfileError> {
         let value = self.find(key).ok_or_else(|| self.missing(key, &format!("a list of {of}, such as [0]")))?;
         let list = value.get_ref().as_array().ok_or_else(|| self.wrong(key, format!("is not a list of {of}")))?;
         let index = |item: &Spanned<DeValue<'_>>| {
@@ -154,12 +213,12 @@ impl<'a> Section<'a> {
     }
 
     /// A table within.
-    pub(super) fn section(&self, key: &str) -> Result<Section<'a>, ProfileError> {
+    pub(crate) fn section(&self, key: &str) -> Result<Section<'a>, ProfileError> {
         self.section_if_there(key)?.ok_or_else(|| self.missing(key, "a table"))
     }
 
     /// A table within that may be absent.
-    pub(super) fn section_if_there(&self, key: &str) -> Result<Option<Section<'a>>, ProfileError> {
+    pub(crate) fn section_if_there(&self, key: &str) -> Result<Option<Section<'a>>, ProfileError> {
         self.asked.borrow_mut().insert(key.to_owned());
         let mut layers = Vec::new();
         for Layer { source, table, .. } in &self.layers {
@@ -171,14 +230,14 @@ impl<'a> Section<'a> {
     }
 
     /// All tables within, by name.
-    pub(super) fn sections(&self) -> Result<Vec<(&'a str, Section<'a>)>, ProfileError> {
+    pub(crate) fn sections(&self) -> Result<Vec<(&'a str, Section<'a>)>, ProfileError> {
         let keys: BTreeSet<&'a str> =
             self.layers.iter().flat_map(|layer| layer.table.keys()).map(|key| key.get_ref().as_ref()).collect();
         keys.into_iter().map(|key| Ok((key, self.section(key)?))).collect()
     }
 
     /// The tables of an array, at least one.
-    pub(super) fn list(&self, key: &str) -> Result<Vec<Section<'a>>, ProfileError> {
+    pub(crate) fn list(&self, key: &str) -> Result<Vec<Section<'a>>, ProfileError> {
         self.asked.borrow_mut().insert(key.to_owned());
         let (layer, value) = self.entry(key).ok_or_else(|| self.missing(key, &format!("at least one [[{key}]]")))?;
         let not_tables = || self.wrong(key, "is not a list of tables");
@@ -192,7 +251,7 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses keys that nobody asked for.
-    pub(super) fn end(self) -> Result<(), ProfileError> {
+    pub(crate) fn end(self) -> Result<(), ProfileError> {
         let asked = self.asked.borrow();
         for Layer { source, table, .. } in &self.layers {
             if let Some(key) = table.keys().find(|key| !asked.contains(key.get_ref().as_ref())) {

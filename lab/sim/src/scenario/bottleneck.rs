@@ -6,7 +6,7 @@
 use super::legal::{number, queue};
 use super::{Outcome, Scenario};
 use crate::machine::Machine;
-use crate::work::{Lane, Stream};
+use crate::work::{Lane, Named, Stream};
 use crate::world::{Resource, Timeline};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,6 +43,21 @@ pub enum Limit {
     Link,
     /// Nothing is busy: latency, and how many are in flight.
     Latency,
+}
+
+impl Named for Limit {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("cpu", Limit::Cpu),
+        ("submitting", Limit::Submitting),
+        ("enqcmd", Limit::Enqcmd),
+        ("entries", Limit::Entries),
+        ("front-ends", Limit::FrontEnds),
+        ("data-paths", Limit::DataPaths),
+        ("device", Limit::Device),
+        ("memory", Limit::Memory),
+        ("link", Limit::Link),
+        ("latency", Limit::Latency),
+    ];
 }
 
 /// What holds a load up.

@@ -8,6 +8,7 @@ mod bottleneck;
 mod layout;
 mod legal;
 mod outcome;
+mod workload;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;
@@ -17,6 +18,7 @@ pub use bottleneck::{Bottleneck, Limit};
 pub use layout::{Layout, lanes};
 pub use outcome::{LoadOutcome, Measure, Outcome, ResourceUse};
 use telpher_device::{Capabilities, Config, Preset, StartError};
+pub use workload::{Preface, WorkloadError};
 
 /// A machine, how its devices are configured, and what runs on it.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Load {
     pub what: What,
     /// Queues that its threads take in turn; that of the stream if there are none.
     pub lanes: Vec<Lane>,
+    /// What is thought to hold it up, if somebody thinks so.
+    pub expect: Option<Limit>,
 }
 
 impl Load {
@@ -116,14 +120,14 @@ impl Scenario {
     /// With one more load.
     #[must_use]
     pub fn with(mut self, name: &str, threads: u32, what: What) -> Self {
-        self.loads.push(Load { name: name.to_owned(), threads, what, lanes: Vec::new() });
+        self.loads.push(Load { name: name.to_owned(), threads, what, lanes: Vec::new(), expect: None });
         self
     }
 
     /// With one more load, whose threads take these queues in turn.
     #[must_use]
     pub fn with_lanes(mut self, name: &str, threads: u32, stream: Stream, lanes: Vec<Lane>) -> Self {
-        self.loads.push(Load { name: name.to_owned(), threads, what: What::Stream(stream), lanes });
+        self.loads.push(Load { name: name.to_owned(), threads, what: What::Stream(stream), lanes, expect: None });
         self
     }
 

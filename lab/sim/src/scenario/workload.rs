@@ -1,0 +1,317 @@
+//! Workloads: scenarios as TOML files, every load with all its fields, and a paragraph of why.
+
+use super::{Layout, Limit, Load, Scenario, What};
+use crate::apps::{App, Copies, Query, Vhost};
+use crate::machine::Machine;
+use crate::places::{Lines, Place};
+use crate::profile::{Layer, ProfileError, Section, Source};
+use crate::work::{By, Lane, Named, Stream};
+use telpher_abi::Opcode;
+use telpher_device::{Capabilities, Config, WqMode};
+use toml::Spanned;
+use toml::de::DeTable;
+
+/// Why a workload is none.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// It is not TOML.
+    #[error("{file} is not a workload: {what}")]
+    Syntax {
+        /// Which file.
+        file: String,
+        /// What the parser said; it names the line.
+        what: String,
+    },
+    /// Something in it is missing, impossible or unknown.
+    #[error(transparent)]
+    Key(#[from] ProfileError),
+}
+
+/// What a file says, as far as no machine is needed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Preface {
+    /// What the workload is good for.
+    pub why: String,
+    /// The profile it is meant for.
+    pub profile: Option<String>,
+}
+
+impl Preface {
+    /// The beginning of a file; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// Names file, line and key of what is wrong.
+    pub fn parse(file: &str, text: &str) -> Result<Preface, WorkloadError> {
+        let document = document(file, text)?;
+        let root = root(file, text, &document);
+        Ok(Preface { why: root.text("why")?.to_owned(), profile: root.text_if_there("profile")?.map(str::to_owned) })
+    }
+}
+
+fn document<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTable<'a>>, WorkloadError> {
+    let syntax = |error: toml::de::Error| WorkloadError::Syntax { file: file.to_owned(), what: error.to_string() };
+    DeTable::parse(text).map_err(syntax)
+}
+
+fn root<'a>(file: &'a str, text: &'a str, document: &'a Spanned<DeTable<'a>>) -> Section<'a> {
+    Section::new(String::new(), vec![Layer::new(Source { file, text }, document)])
+}
+
+impl Scenario {
+    /// A workload on a machine, with devices that can do so much. Devices that are configured elsewhere take the place of the
+    /// file's own.
+    ///
+    /// # Errors
+    /// Names file, line and key of what is missing, impossible or unknown.
+    pub fn parse(
+        file: &str,
+        text: &str,
+        machine: Machine,
+        capabilities: Capabilities,
+        devices: Option<Vec<Config>>,
+    ) -> Result<Scenario, WorkloadError> {
+        let document = document(file, text)?;
+        let root = root(file, text, &document);
+        root.text("why")?;
+        root.text_if_there("profile")?;
+        let own = layout(&root)?.configs(&capabilities);
+        let mut scenario = Scenario { machine, capabilities, devices: devices.unwrap_or(own), loads: Vec::new() };
+        for section in root.list("load")? {
+            let load = load(&section, &scenario)?;
+            section.end()?;
+            scenario.loads.push(load);
+        }
+        root.end()?;
+        Ok(scenario)
+    }
+}
+
+fn layout(root: &Section<'_>) -> Result<Layout, ProfileError> {
+    let Some(section) = root.section_if_there("devices")? else { return Ok(Layout::single(WqMode::Dedicated)) };
+    let mode = match section.text_if_there("queue")? {
+        None | Some("dedicated") => WqMode::Dedicated,
+        Some("shared") => WqMode::Shared,
+        Some(other) => return Err(section.wrong("queue", format!("is {other}, not dedicated or shared"))),
+    };
+    let count = |key: &str| Ok(section.count_if_there(key, 1..=1024, "")?.unwrap_or(1));
+    let layout = Layout {
+        // Cannot fail: up to 1024.
+        devices: u16::try_from(count("count")?).unwrap_or(u16::MAX),
+        groups: count("groups")?,
+        wqs: count("wqs")?,
+        engines: count("engines")?,
+        mode,
+        wq_size: section.count_if_there("wq_size", 1..=65535, "entries")?,
+    };
+    section.end()?;
+    Ok(layout)
+}
+
+fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError> {
+    let name = section.text("name")?.to_owned();
+    let lanes = lanes(section, scenario)?;
+    if let Some(app) = section.text_if_there("app")? {
+        let app = self::app(section, app, &lanes)?;
+        return Ok(Load { name, threads: 1, what: What::App(app), lanes: Vec::new(), expect: None });
+    }
+    let threads = section.count_if_there("threads", 1..=65536, "threads")?.unwrap_or(1);
+    let stream = stream(section, scenario, &lanes)?;
+    let lanes = if stream.by == By::Cpu { Vec::new() } else { lanes };
+    let expect = match section.text_if_there("expect")? {
+        None => None,
+        Some(_) => Some(named(section, "expect", Limit::Latency)?),
+    };
+    Ok(Load { name, threads, what: What::Stream(stream), lanes, expect })
+}
+
+/// The queues that are named, or the first there is.
+fn lanes(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<Lane>, ProfileError> {
+    let there = super::lanes(&scenario.devices);
+    let Some(names) = section.texts_if_there("queues")? else { return Ok(there.into_iter().take(1).collect()) };
+    let lane = |name: &&str| {
+        let of = |lane: &&Lane| format!("wq{}.{}", lane.device, lane.wq) == *name;
+        there.iter().find(of).copied().ok_or_else(|| {
+            let known: Vec<String> = there.iter().map(|lane| format!("wq{}.{}", lane.device, lane.wq)).collect();
+            section.wrong("queues", format!("has {name}, which is not configured; there are {}", known.join(", ")))
+        })
+    };
+    names.iter().map(lane).collect()
+}
+
+fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<Stream, ProfileError> {
+    let name = section.text("op")?;
+    let Some(op) = Opcode::ALL.iter().find(|op| op.name() == name).copied() else {
+        return Err(section.wrong("op", format!("is {name}, which is no operation, such as memory-move")));
+    };
+    // Cannot fail: up to 2 GiB.
+    let size = u32::try_from(section.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX);
+    let of = Stream::of(op, size);
+    let first = lanes.first().map_or(By::DEDICATED, |lane| By::Device(*lane));
+    let by = match section.text_if_there("by")? {
+        None | Some("device") => first,
+        Some("cpu") => By::Cpu,
+        Some(other) => return Err(section.wrong("by", format!("is {other}, not device or cpu"))),
+    };
+    Ok(Stream {
+        depth: section.count_if_there("depth", 1..=65536, "in flight")?.unwrap_or(of.depth),
+        batch: section.count_if_there("batch", 1..=65536, "descriptors")?.unwrap_or(of.batch),
+        submissions: section.count_if_there("count", 1..=100_000_000, "submissions")?.map_or(of.submissions, u64::from),
+        by,
+        through: named(section, "through", of.through)?,
+        core: node(section, "core", scenario)?.unwrap_or(of.core),
+        src: place(section, "src", scenario, of.src)?,
+        dst: place(section, "dst", scenario, of.dst)?,
+        cache_control: section.flag_if_there("cache_control")?.unwrap_or(of.cache_control),
+        block_on_fault: section.flag_if_there("block_on_fault")?.unwrap_or(of.block_on_fault),
+        wait: named(section, "wait", of.wait)?,
+        library: named(section, "library", of.library)?,
+        ..of
+    })
+}
+
+/// A value by its name.
+fn named<T: Named>(section: &Section<'_>, key: &str, default: T) -> Result<T, ProfileError> {
+    let Some(name) = section.text_if_there(key)? else { return Ok(default) };
+    T::named(name).ok_or_else(|| {
+        let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
+        section.wrong(key, format!("is {name}, which is none of {}", names.join(", ")))
+    })
+}
+
+/// A memory node by its number.
+fn node(section: &Section<'_>, key: &str, scenario: &Scenario) -> Result<Option<usize>, ProfileError> {
+    let nodes = scenario.machine.nodes.len();
+    let Some(number) = section.count_if_there(key, 0..=u32::MAX, "node")? else { return Ok(None) };
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    if number >= nodes {
+        let (name, last) = (&scenario.machine.name, nodes.saturating_sub(1));
+        return Err(section.wrong(key, format!("is {number}, and the profile {name} has nodes 0 to {last}")));
+    }
+    Ok(Some(number))
+}
+
+fn place(section: &Section<'_>, key: &str, scenario: &Scenario, near: Place) -> Result<Place, ProfileError> {
+    let Some(section) = section.section_if_there(key)? else { return Ok(near) };
+    let page = match section.text_if_there("page")? {
+        None | Some("4k") => 4 << 10,
+        Some("2m") => 2 << 20,
+        Some("1g") => 1 << 30,
+        Some(other) => return Err(section.wrong("page", format!("is {other}, not 4k, 2m or 1g"))),
+    };
+    let place = Place {
+        node: node(&section, "node", scenario)?.unwrap_or(near.node),
+        page,
+        lines: named(&section, "lines", Lines::Memory)?,
+        skew: section.count_if_there("skew", 0..=63, "bytes")?.unwrap_or(0),
+        present: section.flag_if_there("present")?.unwrap_or(true),
+        footprint: section.bytes_if_there("footprint", 0..=1 << 50)?.unwrap_or(0),
+    };
+    section.end()?;
+    Ok(place)
+}
+
+/// An application; what the file does not tell is as published.
+fn app(section: &Section<'_>, name: &str, lanes: &[Lane]) -> Result<App, ProfileError> {
+    match name {
+        "vhost" => {
+            let of = Vhost::default();
+            let copies = match (section.text_if_there("by")?, lanes) {
+                (Some("cpu"), _) => Copies::Core,
+                (None | Some("device"), [first, rest @ ..]) => {
+                    Copies::Device { enqueue: *first, dequeue: *rest.first().unwrap_or(first) }
+                }
+                _ => return Err(section.wrong("by", "is neither cpu, nor device with a queue")),
+            };
+            Ok(App::Vhost(Vhost {
+                packet_bytes: section.count_if_there("packet", 64..=65535, "bytes")?.unwrap_or(of.packet_bytes),
+                burst: section.count_if_there("burst", 1..=1024, "packets")?.unwrap_or(of.burst),
+                copies,
+                ..of
+            }))
+        }
+        "query" => {
+            section.text_if_there("by")?;
+            Ok(App::Query(Query::of_two_columns()))
+        }
+        _ => Err(section.wrong("app", format!("is {name}; there are query and vhost"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_device::Preset;
+
+    const TEXT: &str = r#"
+why = "A test."
+[devices]
+count = 2
+wqs = 2
+engines = 2
+queue = "shared"
+wq_size = 16
+
+[[load]]
+name = "copies"
+op = "memory-move"
+size = "64k"
+threads = 3
+depth = 4
+batch = 2
+count = 50
+queues = ["wq1.1", "wq0.0"]
+wait = "umwait"
+src = { page = "2m", lines = "cache" }
+dst = { node = 0, skew = 16 }
+
+[[load]]
+name = "beside"
+op = "fill"
+size = 4096
+by = "cpu"
+"#;
+
+    fn parse(text: &str) -> Result<Scenario, WorkloadError> {
+        let machine = Machine::built_in("spr-asplos").unwrap();
+        Scenario::parse("my.toml", text, machine, Preset::Spr.capabilities(), None)
+    }
+
+    #[test]
+    fn every_field_of_a_load_is_what_the_file_says() {
+        let scenario = parse(TEXT).unwrap();
+        assert_eq!((scenario.devices.len(), scenario.loads.len()), (2, 2));
+        assert_eq!(scenario.devices[1].groups[0].grouped_workqueues[1].size, 16);
+        let [copies, beside] = &scenario.loads[..] else { panic!("two loads") };
+        let lane = |device, wq| Lane { device, wq, shared: true };
+        assert_eq!((copies.threads, &copies.lanes), (3, &vec![lane(1, 1), lane(0, 0)]));
+        let What::Stream(stream) = &copies.what else { panic!("a stream") };
+        assert_eq!((stream.size, stream.depth, stream.batch, stream.submissions), (65536, 4, 2, 50));
+        assert_eq!((stream.wait, stream.src.page, stream.src.lines), (crate::work::Wait::Umwait, 2 << 20, Lines::Llc));
+        assert_eq!((stream.dst.skew, stream.core), (16, 0));
+        assert!(matches!(&beside.what, What::Stream(Stream { by: By::Cpu, .. })));
+        assert!(scenario.simulate().unwrap().loads[0].gigabytes_per_second() > 1.0);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (from, to, words) in [
+            ("size = \"64k\"", "size = \"64q\"", "my.toml, line 13: load[0].size is 64q"),
+            ("size = \"64k\"", "", "load[0].size is missing"),
+            ("\"memory-move\"", "\"move-it\"", "load[0].op is move-it, which is no operation"),
+            ("wq1.1", "wq7.1", "queues has wq7.1, which is not configured; there are wq0.0, wq1.0"),
+            ("node = 0", "node = 5", "load[0].dst.node is 5, and the profile spr-asplos has nodes 0 to"),
+            ("\"umwait\"", "\"sit\"", "load[0].wait is sit, which is none of poll, umwait, interrupt, sleep"),
+            ("depth = 4", "deepness = 4", "load[0].deepness is not a parameter; known there: "),
+            ("count = 2\n", "count = 2.5\n", "devices.count is 2.5"),
+            ("page = \"2m\"", "page = 2", "load[0].src.page is not a text"),
+            ("by = \"cpu\"", "app = \"game\"", "load[1].app is game; there are"),
+            ("why", "what", "why is missing"),
+            ("[[load]]", "[[load", "my.toml is not a workload: TOML parse error at line 10"),
+        ] {
+            assert!(TEXT.contains(from), "{from}");
+            let said = parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(said.contains(words), "{said}\ninstead of {words}");
+        }
+    }
+}
