@@ -36,6 +36,11 @@ impl Named for Through {
     const NAMES: &'static [(&'static str, Self)] = &[("portal", Through::Portal), ("write", Through::Write)];
 }
 
+impl Named for Walk {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("alone", Walk::Alone), ("random", Walk::Random), ("sequential", Walk::Sequential)];
+}
+
 impl Named for Lines {
     const NAMES: &'static [(&'static str, Self)] = &[("memory", Lines::Memory), ("cache", Lines::Llc)];
 }

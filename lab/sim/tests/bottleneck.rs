@@ -65,6 +65,7 @@ fn cases() -> Vec<Case> {
         Case { stream: stream(COPY, 256, 1, 4), ..plain() },
         Case { stream: stream(COPY, 64, 32, 1), limit: Limit::Submitting, help: "batches", ..plain() },
         Case { stream: built, engines: 4, limit: Limit::Submitting, help: "used again", ..plain() },
+        Case { stream: stream(COPY, 4096, 32, 1), wq_size: 1, limit: Limit::Entries, help: "larger queue", ..plain() },
         Case { stream: shared, mode: WqMode::Shared, limit: Limit::Enqcmd, help: "a dedicated queue", ..plain() },
         Case { stream: stream(COPY, 64, 8, 64), limit: Limit::FrontEnds, help: "more engines", ..plain() },
         Case { stream: stream(COPY, 65536, 16, 1), limit: Limit::Device, help: "another device", ..plain() },

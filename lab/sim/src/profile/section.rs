@@ -129,6 +129,11 @@ impl<'a> Section<'a> {
         Ok(number as u64)
     }
 
+    /// True if there is something at a key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.find(key).is_some()
+    }
+
     /// A whole number that may be absent.
     pub(crate) fn count_if_there(
         &self,

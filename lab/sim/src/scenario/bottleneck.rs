@@ -6,7 +6,8 @@
 use super::legal::{number, queue};
 use super::{Outcome, Scenario};
 use crate::machine::Machine;
-use crate::work::{Lane, Named, Stream};
+use crate::ps::Ps;
+use crate::work::{Arrivals, Lane, Named, Stream};
 use crate::world::{Resource, Timeline};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,6 +19,9 @@ const BUSY: f64 = 0.85;
 /// By how much an engine, or a core, must be busier than a pipe to be named before it. Source: chosen; what waits for a full pipe is
 /// about as busy as the pipe.
 const CLEARLY: f64 = 0.03;
+
+/// The part of its time that a load spends at its devices at least if they are what holds it up. Source: chosen.
+const THERE: f64 = 0.5;
 
 /// The kind of thing that holds a load up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +47,8 @@ pub enum Limit {
     Link,
     /// Nothing is busy: latency, and how many are in flight.
     Latency,
+    /// Nothing at all: operations come no faster.
+    Arrivals,
 }
 
 impl Named for Limit {
@@ -57,6 +63,7 @@ impl Named for Limit {
         ("memory", Limit::Memory),
         ("link", Limit::Link),
         ("latency", Limit::Latency),
+        ("arrivals", Limit::Arrivals),
     ];
 }
 
@@ -76,7 +83,7 @@ pub struct Bottleneck {
 impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.limit {
-            Limit::Latency | Limit::Entries => f.write_str(&self.what)?,
+            Limit::Latency | Limit::Entries | Limit::Arrivals => f.write_str(&self.what)?,
             _ => write!(f, "{}, busy for {:.0} % of the time", self.what, self.share * 100.0)?,
         }
         write!(f, "; {}", self.help)
@@ -101,7 +108,15 @@ fn engines(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<(usize, usize)> {
 pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Bottleneck {
     let lanes = scenario.loads[number].queues();
     let mut busiest = Bottleneck { limit: Limit::Latency, what: String::new(), share: 0.0, help: String::new() };
-    for found in candidates(scenario, outcome, number, stream, &lanes) {
+    let load = &outcome.loads[number];
+    // Loads end at different times; this one's is what counts.
+    let longer = outcome.took.as_secs_f64() / load.elapsed.as_secs_f64().max(1e-15);
+    let there = spent_at_devices(&load.timeline) >= THERE || lanes.is_empty();
+    for mut found in candidates(scenario, outcome, number, stream, &lanes) {
+        let of_a_core = matches!(found.limit, Limit::Cpu | Limit::Submitting | Limit::Enqcmd);
+        if !of_a_core {
+            found.share = if there { (found.share * longer).min(1.0) } else { 0.0 };
+        }
         if found.share > busiest.share + CLEARLY {
             busiest = found;
         }
@@ -109,7 +124,14 @@ pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: 
     if busiest.share >= BUSY {
         return busiest;
     }
-    waiting(scenario, &outcome.loads[number].timeline, stream, &lanes)
+    waiting(scenario, &load.timeline, stream, &lanes)
+}
+
+/// The part of its time that the work of a load spends waiting for devices: others may keep one busy, and it need not care.
+fn spent_at_devices(timeline: &Timeline) -> f64 {
+    let sent_back = if timeline.retries > 0 { timeline.submit } else { Ps::ZERO };
+    let waits = timeline.queue + timeline.process + sent_back;
+    waits.as_secs_f64() / timeline.latency().as_secs_f64().max(1e-15)
 }
 
 /// Everything that the load uses, pipes first.
@@ -231,6 +253,14 @@ fn crosses(machine: &Machine, stream: &Stream, lanes: &[Lane], socket: usize) ->
 
 /// Nothing is busy: what waits, and what for.
 fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream, lanes: &[Lane]) -> Bottleneck {
+    if stream.arrivals != Arrivals::Closed {
+        return Bottleneck {
+            limit: Limit::Arrivals,
+            what: "nothing but the rate at which operations come".into(),
+            share: 0.0,
+            help: "it could do more".into(),
+        };
+    }
     let size = lanes.first().and_then(|lane| {
         let config = scenario.devices.get(usize::from(lane.device))?;
         Some(queue(config, lane.wq)?.size)

@@ -5,7 +5,7 @@ use crate::apps::{App, Copies, Query, Vhost};
 use crate::machine::Machine;
 use crate::places::{Lines, Place};
 use crate::profile::{Layer, ProfileError, Section, Source};
-use crate::work::{By, Lane, Named, Stream};
+use crate::work::{Arrivals, By, Lane, Named, Sizes, Stream};
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, WqMode};
 use toml::Spanned;
@@ -145,7 +145,10 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
         return Err(section.wrong("op", format!("is {name}, which is no operation, such as memory-move")));
     };
     // Cannot fail: up to 2 GiB.
-    let size = u32::try_from(section.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX);
+    let size = u32::try_from(section.bytes_if_there("size", 1..=1 << 31)?.unwrap_or(4096)).unwrap_or(u32::MAX);
+    if !section.has("size") && !section.has("sizes") {
+        section.bytes("size", 1..=1 << 31)?;
+    }
     let of = Stream::of(op, size);
     let first = lanes.first().map_or(By::DEDICATED, |lane| By::Device(*lane));
     let by = match section.text_if_there("by")? {
@@ -157,6 +160,10 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
         depth: section.count_if_there("depth", 1..=65536, "in flight")?.unwrap_or(of.depth),
         batch: section.count_if_there("batch", 1..=65536, "descriptors")?.unwrap_or(of.batch),
         submissions: section.count_if_there("count", 1..=100_000_000, "submissions")?.map_or(of.submissions, u64::from),
+        sizes: sizes(section)?,
+        arrivals: arrivals(section)?,
+        seed: section.count_if_there("seed", 0..=u32::MAX, "")?.map_or(of.seed, u64::from),
+        walk: named(section, "walk", of.walk)?,
         by,
         through: named(section, "through", of.through)?,
         core: node(section, "core", scenario)?.unwrap_or(of.core),
@@ -168,6 +175,34 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
         library: named(section, "library", of.library)?,
         ..of
     })
+}
+
+/// Sizes that come by chance, each with its weight: `sizes = [{ size = "64", weight = 3 }, …]`.
+fn sizes(section: &Section<'_>) -> Result<Sizes, ProfileError> {
+    if !section.has("sizes") {
+        return Ok(Sizes::NONE);
+    }
+    let one = |item: Section<'_>| {
+        // Cannot fail: up to 2 GiB.
+        let size = u32::try_from(item.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX);
+        let weight = item.count_if_there("weight", 1..=1_000_000, "")?.unwrap_or(1);
+        item.end()?;
+        Ok((size, weight))
+    };
+    let all = section.list("sizes")?.into_iter().map(one).collect::<Result<Vec<_>, ProfileError>>()?;
+    Sizes::new(&all).ok_or_else(|| section.wrong("sizes", "has none, or more than 16"))
+}
+
+/// `rate` operations a second: evenly, or by chance.
+fn arrivals(section: &Section<'_>) -> Result<Arrivals, ProfileError> {
+    let Some(rate) = section.count_if_there("rate", 1..=u32::MAX, "operations a second")? else {
+        return Ok(Arrivals::Closed);
+    };
+    match section.text_if_there("arrivals")? {
+        None | Some("poisson") => Ok(Arrivals::Poisson(rate.into())),
+        Some("even") => Ok(Arrivals::Even(rate.into())),
+        Some(other) => Err(section.wrong("arrivals", format!("is {other}, not poisson or even"))),
+    }
 }
 
 /// A value by its name.
