@@ -36,7 +36,9 @@ pub use scenario::{
     What, WorkloadError, lanes,
 };
 pub use work::{Arrivals, By, Lane, Library, Named, Sizes, Stream, Through, Wait, Walk};
-pub use world::{Barrier, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World};
+pub use world::{
+    Barrier, CacheUse, Chase, Chased, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World,
+};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

@@ -9,19 +9,63 @@ use telpher_abi::Opcode;
 /// Bytes per second.
 pub type Rate = u64;
 
-/// One kind of memory at one place.
+/// One kind of memory at one place. What is read and what is written share its channels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Bytes per second that can be read from it.
+    /// Bytes per second that can be read from it while nothing is written.
     pub read: Rate,
-    /// Bytes per second that can be written to it.
+    /// Bytes per second that can be written to it while nothing is read.
     pub write: Rate,
-    /// Time from a read's being asked to its first byte, idle, from the socket it is on.
+    /// Bytes per second that cores together can read from it while nothing else goes on.
+    pub core_read: Rate,
+    /// Time of a core of its socket from asking for a line to having it, idle.
     pub latency: Ps,
-    /// The same for a write to be accepted.
+    /// The same for a line to be accepted.
     pub write_latency: Ps,
     /// Socket it is on.
     pub socket: usize,
+    /// Part of the socket it is at; nodes of one share its way to the mesh.
+    pub tile: usize,
+}
+
+/// What all memory has in common.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryCosts {
+    /// What a line waits longer where a node is busy for half of its time; where it is for a share u, u/(1-u) times as much.
+    pub queue: Ps,
+    /// Bytes that one core may have asked for at once.
+    pub core_in_flight: u64,
+    /// Bytes per second that devices can read and write, together, at one tile; `None` where that is no limit.
+    pub tile: Option<Rate>,
+    /// What of the bytes that come from another socket, or go there, a node carries in addition, in 1/256: its directory.
+    pub directory: u64,
+}
+
+/// The caches behind a core's first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheCosts {
+    /// Bytes of a core's own second-level cache.
+    pub l2: u64,
+    /// Bytes of a socket's last-level cache.
+    pub llc: u64,
+    /// Its ways.
+    pub ways: u64,
+    /// How many of them devices write to.
+    pub ddio_ways: u64,
+    /// Time of a core for a line that is in its second-level cache.
+    pub l2_latency: Ps,
+    /// The same for the last-level cache of its socket.
+    pub llc_latency: Ps,
+    /// What a device's write to the cache takes longer where it must first drive out a line that a device wrote before.
+    pub spill: Ps,
+}
+
+impl CacheCosts {
+    /// Bytes that devices can write before they drive out their own.
+    #[must_use]
+    pub fn ddio(&self) -> u64 {
+        self.llc * self.ddio_ways / self.ways.max(1)
+    }
 }
 
 /// What one operation costs an engine.
@@ -94,6 +138,10 @@ pub struct DeviceCosts {
     pub half_line: Ps,
     /// What reading the destination back adds to a tail.
     pub readback: Ps,
+    /// Bytes that may be on their way from a device to memory at once.
+    pub writes_in_flight: u64,
+    /// What a device's way to memory, or to the cache, takes longer than a core's.
+    pub path: Ps,
     /// Cost of operations.
     pub ops: OpCosts,
 }
@@ -296,6 +344,10 @@ pub struct Machine {
     pub hash: u64,
     /// Memory, by node.
     pub nodes: Vec<Node>,
+    /// What it has in common.
+    pub memory: MemoryCosts,
+    /// Caches.
+    pub cache: CacheCosts,
     /// Bytes per second between two sockets, in each direction; `None` for machines of one.
     pub link: Option<Rate>,
     /// What crossing it adds to a latency.

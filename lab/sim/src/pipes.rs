@@ -3,7 +3,7 @@
 //! A *pipe* carries so many bytes a second: a device's reads, a memory node's writes, a link. A *flow* is one transfer, through
 //! every pipe of its *class* at once; all flows of a class go equally fast. Rates are max-min fair: all flows grow together until a
 //! pipe is full, its flows stay, the others go on growing. Algorithm: progressive filling (Bertsekas and Gallager, *Data
-//! Networks*, §6.5.2); within a class the virtual clock of fair queueing, so that a start or an end costs the same however many
+//! Networks*, §6.5.2), weighted; within a class the virtual clock of fair queueing, so that a start or an end costs the same however many
 //! flows there are.
 //!
 //! Left out: the order of single cache lines, and bursts shorter than a transfer.
@@ -14,6 +14,9 @@ use std::collections::BinaryHeap;
 
 /// Grains in one byte: rates in grains per picosecond then resolve 1 kB/s.
 const GRAIN_BITS: u32 = 30;
+
+/// A level, times a class's weight, is the rate of its flows; in 2^-12 grains per picosecond.
+const LEVEL_BITS: u32 = 12;
 
 /// A pipe's share in a class: how many bytes go through it for each byte of the transfer, in 1/256.
 pub(crate) const WHOLE: u64 = 256;
@@ -49,6 +52,8 @@ struct ClassState<T> {
     pipes: Vec<(usize, u64)>,
     /// Fastest that one flow can go, in grains per picosecond.
     most: u64,
+    /// How much more it gets than one of weight 1 where a pipe is full.
+    weight: u64,
     /// Bytes of all flows that ever began.
     carried: u128,
     /// Grains that a flow would have got that has been there for ever.
@@ -81,7 +86,12 @@ impl<T: Ord + Copy> Default for Pipes<T> {
 impl<T: Ord + Copy> Pipes<T> {
     /// A new pipe, of so many bytes per second.
     pub(crate) fn pipe(&mut self, bytes_per_second: u64) -> Pipe {
-        self.pipes.push(PipeState { capacity: grains(bytes_per_second), held: false, left: 0, load: 0 });
+        self.pipes.push(PipeState {
+            capacity: grains(bytes_per_second),
+            held: false,
+            left: grains(bytes_per_second),
+            load: 0,
+        });
         Pipe(self.pipes.len() - 1)
     }
 
@@ -90,6 +100,7 @@ impl<T: Ord + Copy> Pipes<T> {
         self.classes.push(ClassState {
             pipes: through.iter().map(|(pipe, share)| (pipe.0, *share)).collect(),
             most: most_bytes_per_second.map_or(u64::MAX, grains),
+            weight: 1,
             carried: 0,
             served: 0,
             rate: 0,
@@ -97,6 +108,26 @@ impl<T: Ord + Copy> Pipes<T> {
             flows: BinaryHeap::new(),
         });
         Class(self.classes.len() - 1)
+    }
+
+    /// How much more a class's flows get than those of weight 1 where a pipe is full: requests that one has outstanding.
+    pub(crate) fn weigh(&mut self, class: Class, weight: u64) {
+        self.classes[class.0].weight = weight.clamp(1, 1 << 16);
+    }
+
+    /// Another share of a class in one of its pipes, from the next start or end of a flow on.
+    pub(crate) fn share(&mut self, class: Class, pipe: Pipe, share: u64) {
+        for (its, old) in &mut self.classes[class.0].pipes {
+            if *its == pipe.0 {
+                *old = share;
+            }
+        }
+    }
+
+    /// What of a pipe is in use, and what is not, in the same unit.
+    pub(crate) fn in_use(&self, pipe: Pipe) -> (u64, u64) {
+        let pipe = &self.pipes[pipe.0];
+        (pipe.capacity.saturating_sub(pipe.left), pipe.left)
     }
 
     /// Lets `bytes` flow, beginning now; nothing takes no time.
@@ -167,28 +198,28 @@ impl<T: Ord + Copy> Pipes<T> {
             let state = &mut self.classes[*class];
             state.rate = 0;
             for (pipe, share) in &state.pipes {
-                self.pipes[*pipe].load += share * state.flows.len() as u64;
+                self.pipes[*pipe].load += share * state.weight * state.flows.len() as u64;
             }
         }
         let mut open = self.busy.len();
         while open > 0 {
-            // The rate at which the next pipe is full, or the next class as fast as it can go.
-            let mut rate = u64::MAX;
+            // The level at which the next pipe is full, or the next class as fast as it can go.
+            let mut level = u64::MAX;
             for class in self.busy.iter().map(|class| &self.classes[*class]).filter(|class| class.rate == 0) {
-                rate = rate.min(class.fastest(&self.pipes));
+                level = level.min(class.fastest(&self.pipes));
             }
             for class in &self.busy {
                 let state = &mut self.classes[*class];
-                if state.rate != 0 || state.fastest(&self.pipes) > rate {
+                if state.rate != 0 || state.fastest(&self.pipes) > level {
                     continue;
                 }
-                state.rate = rate.max(1);
+                state.rate = (level.saturating_mul(state.weight) >> LEVEL_BITS).clamp(1, state.most);
                 open -= 1;
                 let flows = state.flows.len() as u64;
                 for (pipe, share) in &state.pipes {
                     let pipe = &mut self.pipes[*pipe];
-                    pipe.load -= share * flows;
-                    pipe.left = pipe.left.saturating_sub(rate.saturating_mul(share * flows) / WHOLE);
+                    pipe.load -= share * state.weight * flows;
+                    pipe.left = pipe.left.saturating_sub(state.rate.saturating_mul(share * flows) / WHOLE);
                 }
             }
         }
@@ -207,13 +238,14 @@ impl<T: Ord + Copy> Pipes<T> {
 }
 
 impl<T> ClassState<T> {
-    /// The rate at which one of its pipes is full, or its flows are as fast as they can go.
+    /// The level at which one of its pipes is full, or its flows are as fast as they can go.
     fn fastest(&self, pipes: &[PipeState]) -> u64 {
         let full = |(pipe, _): &(usize, u64)| {
             let pipe = &pipes[*pipe];
-            pipe.left.saturating_mul(WHOLE).checked_div(pipe.load).unwrap_or(u64::MAX)
+            pipe.left.saturating_mul(WHOLE << LEVEL_BITS).checked_div(pipe.load).unwrap_or(u64::MAX)
         };
-        self.pipes.iter().map(full).min().unwrap_or(u64::MAX).min(self.most)
+        let most = self.most.saturating_mul(1 << LEVEL_BITS) / self.weight;
+        self.pipes.iter().map(full).min().unwrap_or(u64::MAX).min(most)
     }
 }
 
@@ -301,5 +333,26 @@ mod tests {
         let class = pipes.class(&[(pipe, WHOLE)], Some(GB));
         pipes.start(Ps::ZERO, class, 1000, 1);
         assert_eq!(end_of_all(&mut pipes), [(1000, 1)]);
+    }
+
+    #[test]
+    fn a_full_pipe_is_shared_by_weight_and_what_one_cannot_take_the_others_get() {
+        let mut pipes = Pipes::default();
+        let pipe = pipes.pipe(10 * GB);
+        let (heavy, light) = (pipes.class(&[(pipe, WHOLE)], None), pipes.class(&[(pipe, WHOLE)], None));
+        pipes.weigh(heavy, 4);
+        pipes.start(Ps::ZERO, heavy, 800, 1);
+        pipes.start(Ps::ZERO, light, 200, 2);
+        let mut ends = end_of_all(&mut pipes);
+        ends.sort_unstable();
+        assert_eq!(ends, [(100, 1), (100, 2)]);
+        let slow = pipes.class(&[(pipe, WHOLE)], Some(2 * GB));
+        pipes.weigh(slow, 4);
+        let begin = Ps::from_nanos(100);
+        pipes.start(begin, slow, 200, 1);
+        pipes.start(begin, light, 800, 2);
+        let mut ends = end_of_all(&mut pipes);
+        ends.sort_unstable();
+        assert_eq!(ends, [(200, 1), (200, 2)]);
     }
 }

@@ -24,7 +24,7 @@ pub struct Place {
 }
 
 /// Where the lines of a buffer are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub enum Lines {
     /// In memory, in no cache.
     #[default]
@@ -54,14 +54,23 @@ pub struct Places {
 #[derive(Debug)]
 struct Region {
     place: Place,
+    /// Bytes that are in use of it.
+    extent: u64,
+    /// A device wrote to it through the cache.
+    cached: bool,
     list: Vec<Descriptor>,
 }
 
 impl Places {
     /// A region; the address of its first byte.
     pub fn add(&mut self, place: Place) -> u64 {
+        self.add_of(place, place.footprint)
+    }
+
+    /// The same, and how many bytes of it are in use.
+    pub fn add_of(&mut self, place: Place, extent: u64) -> u64 {
         self.empty |= !place.present;
-        self.regions.push(Region { place, list: Vec::new() });
+        self.regions.push(Region { place, extent, cached: false, list: Vec::new() });
         ((self.regions.len() as u64) << REGION_BITS) + u64::from(place.skew)
     }
 
@@ -87,7 +96,7 @@ impl Places {
 
     /// A region that holds a descriptor list.
     pub fn add_list(&mut self, place: Place, list: Vec<Descriptor>) -> u64 {
-        self.regions.push(Region { place, list });
+        self.regions.push(Region { place, extent: 0, cached: false, list });
         (self.regions.len() as u64) << REGION_BITS
     }
 
@@ -96,7 +105,7 @@ impl Places {
         let region = |address: u64| usize::try_from(address >> REGION_BITS).ok()?.checked_sub(1);
         match old.and_then(|address| Some((address, self.regions.get_mut(region(address)?)?))) {
             Some((address, region)) => {
-                *region = Region { place, list };
+                *region = Region { place, extent: 0, cached: false, list };
                 address
             }
             None => self.add_list(place, list),
@@ -112,6 +121,13 @@ impl Places {
     #[must_use]
     pub fn at(&self, address: u64) -> Option<Place> {
         self.region(address).map(|region| region.place)
+    }
+
+    /// A device writes so many bytes of a region through the cache; the bytes of it that are in use, the first time.
+    pub(crate) fn cached(&mut self, address: u64, bytes: u64) -> Option<u64> {
+        let number = usize::try_from(address >> REGION_BITS).ok()?;
+        let region = self.regions.get_mut(number.checked_sub(1)?)?;
+        (!std::mem::replace(&mut region.cached, true)).then_some(region.extent.max(bytes))
     }
 
     /// The descriptor at an address of a list.
@@ -147,6 +163,8 @@ mod tests {
         assert_eq!(places.descriptor(list + 64).map(|d| d.dst()), Some(near));
         assert_eq!(places.descriptor(list + 128), None);
         assert_eq!((places.at(0), places.at(u64::MAX)), (None, None));
+        let ring = places.add_of(far, 1 << 20);
+        assert_eq!([ring + 64, ring, near].map(|address| places.cached(address, 64)), [Some(1 << 20), None, Some(64)]);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Profiles: machines as TOML files, each number with its source beside it.
 
+mod memory;
 mod section;
 mod software;
 mod translation;
 
-use crate::machine::{DeviceCosts, Libraries, LibraryCosts, Machine, Node, OpCost, OpCosts, SubmitCosts, WaitCosts};
+use crate::machine::{DeviceCosts, Libraries, LibraryCosts, Machine, OpCost, OpCosts, SubmitCosts, WaitCosts};
 use crate::ps::Ps;
 pub(crate) use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
@@ -145,7 +146,7 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
     for told in ["name", "base"] {
         root.text_if_there(told)?;
     }
-    let nodes = root.list("node")?.into_iter().map(node).collect::<Result<Vec<_>, _>>()?;
+    let nodes = memory::nodes(root)?;
     let (link, link_latency) = match root.section_if_there("link")? {
         None => (None, Ps::ZERO),
         Some(section) => {
@@ -157,6 +158,7 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
     if link.is_none() && nodes.iter().any(|node| node.socket != nodes[0].socket) {
         return Err(root.wrong("node", "names two sockets, and there is no [link] between them"));
     }
+    let (memory, cache) = (memory::memory(root.section("memory")?)?, memory::cache(root.section("cache")?)?);
     let section = root.section("device")?;
     let devices = section.indices("nodes", nodes.len(), "memory nodes")?;
     let device = device(&section, root.section("op")?)?;
@@ -179,6 +181,8 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
         name,
         hash: 0,
         nodes,
+        memory,
+        cache,
         link,
         link_latency,
         devices,
@@ -189,19 +193,6 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
         wait,
         software,
     })
-}
-
-fn node(section: Section<'_>) -> Result<Node, ProfileError> {
-    let node = Node {
-        read: section.rate("read_gb_s")?,
-        write: section.rate("write_gb_s")?,
-        latency: section.nanos("latency_ns")?,
-        write_latency: section.nanos("write_latency_ns")?,
-        // Cannot fail: below 8.
-        socket: usize::try_from(section.count("socket", 0..=7, "sockets")?).unwrap_or(0),
-    };
-    section.end()?;
-    Ok(node)
 }
 
 fn device(section: &Section<'_>, ops: Section<'_>) -> Result<DeviceCosts, ProfileError> {
@@ -218,6 +209,8 @@ fn device(section: &Section<'_>, ops: Section<'_>) -> Result<DeviceCosts, Profil
         partial_line: section.nanos("partial_line_ns")?,
         half_line: section.nanos("half_line_ns")?,
         readback: section.nanos("readback_ns")?,
+        writes_in_flight: section.count("writes_in_flight_bytes", 64..=1 << 24, "bytes")?,
+        path: section.nanos("path_ns")?,
         ops: op_costs(ops)?,
     })
 }

@@ -118,6 +118,16 @@ impl<'a> Section<'a> {
         Ok((rate * 1e9).round() as u64)
     }
 
+    /// The same that may be absent.
+    pub(super) fn rate_if_there(&self, key: &str) -> Result<Option<u64>, ProfileError> {
+        if self.has(key) { self.rate(key).map(Some) } else { Ok(None) }
+    }
+
+    /// It tells this.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.find(key).is_some()
+    }
+
     /// A whole number.
     pub(crate) fn count(&self, key: &str, possible: RangeInclusive<u32>, unit: &str) -> Result<u64, ProfileError> {
         let number = self.number(key, f64::from(*possible.start())..=f64::from(*possible.end()), unit)?;

@@ -151,8 +151,8 @@ fn candidates(
     };
     let nearer = "memory that carries more, or fewer who use it, would help";
     let mut found = vec![
-        pipe(Limit::Memory, Resource::NodeReads(stream.src.node), nearer),
-        pipe(Limit::Memory, Resource::NodeWrites(stream.dst.node), nearer),
+        pipe(Limit::Memory, Resource::Node(stream.src.node), nearer),
+        pipe(Limit::Memory, Resource::Node(stream.dst.node), nearer),
     ];
     for socket in 0..=machine.nodes.iter().map(|node| node.socket).max().unwrap_or(0) {
         if crosses(machine, stream, lanes, socket) {

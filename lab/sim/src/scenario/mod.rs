@@ -13,7 +13,7 @@ mod workload;
 use crate::apps::{App, Report};
 use crate::machine::Machine;
 use crate::work::{By, Lane, Stream};
-use crate::world::World;
+use crate::world::{Chase, World};
 pub use bottleneck::{Bottleneck, Limit};
 pub use layout::{Layout, lanes};
 pub use outcome::{LoadOutcome, Measure, Outcome, ResourceUse};
@@ -68,6 +68,8 @@ impl Load {
 pub enum What {
     /// One operation again and again.
     Stream(Stream),
+    /// Reads of a working set, one after the other, on a core: what a benchmark of latency does.
+    Chase(Chase),
     /// An application; it has as many threads as it says itself.
     App(App),
 }
@@ -107,6 +109,7 @@ pub enum ScenarioError {
 /// What was put into the world for a load.
 enum Running {
     Threads(Vec<usize>),
+    Chases(Vec<usize>),
     App(Report),
 }
 
@@ -157,6 +160,7 @@ impl Scenario {
                     let mut thread = |_| world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream });
                     Running::Threads((0..load.threads).map(&mut thread).collect())
                 }
+                What::Chase(chase) => Running::Chases((0..load.threads).map(|_| world.add_chase(*chase)).collect()),
                 What::App(app) => Running::App(app.start(&mut world)),
             });
         }

@@ -134,6 +134,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
         };
         match running {
             Running::App(report) => of.measures = report(world),
+            Running::Chases(chases) => of.of_chases(world, &chases),
             Running::Threads(threads) => {
                 for thread in threads {
                     if let Some(timeline) = world.timeline_if_any(thread) {
@@ -157,6 +158,22 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
 }
 
 impl LoadOutcome {
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    fn of_chases(&mut self, world: &World, chases: &[usize]) {
+        let seen = chases.iter().map(|chase| world.chased(*chase));
+        let (mut loads, mut took, mut misses) = (0, Ps::ZERO, 0);
+        for seen in seen {
+            (loads, took, misses) = (loads + seen.loads, took + seen.took, misses + seen.misses);
+        }
+        let per_load = |value: f64| value / loads.max(1) as f64;
+        self.operations = loads;
+        self.cycles.busy = took;
+        self.measures = vec![
+            Measure { name: "latency of a read".into(), value: per_load(took.as_nanos_f64()), unit: "ns" },
+            Measure { name: "reads that went to memory".into(), value: per_load(100.0 * misses as f64), unit: "%" },
+        ];
+    }
+
     fn of_stream(&mut self) {
         self.operations = self.timeline.operations;
         self.bytes = self.timeline.bytes;
@@ -193,6 +210,9 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
     }
     for pipe in world.pipes() {
         add(pipe.what, pipe.share(outcome.took));
+    }
+    for of in world.cache_use() {
+        add(Resource::Cache { load: of.load }, of.share);
     }
     uses
 }

@@ -1,7 +1,7 @@
 //! A device: the model's own state, and the pipes its bytes go through.
 
 use super::engine::Pe;
-use super::{EngineId, Event, Whose, World};
+use super::{EngineId, Event, Whose, World, memory};
 use crate::machine::DeviceCosts;
 use crate::pipes::{Pipe, Pipes};
 use crate::ps::Ps;
@@ -26,6 +26,11 @@ pub(super) struct Dsa {
     pub(super) read: Pipe,
     pub(super) write: Pipe,
     pub(super) through: Pipe,
+    /// Bytes on their way to it, and from it.
+    pub(super) reading: Pipe,
+    pub(super) writing: Pipe,
+    /// Engines that are in a group.
+    pub(super) engines: u64,
 }
 
 impl Dsa {
@@ -46,6 +51,7 @@ impl Dsa {
         }
         Ok(Dsa {
             pes: (0..engines).map(Pe::new).collect(),
+            engines: groups.iter().map(Vec::len).sum::<usize>() as u64,
             groups,
             drains: false,
             merging: Ps::ZERO,
@@ -54,6 +60,8 @@ impl Dsa {
             read: pipes.pipe(costs.read),
             write: pipes.pipe(costs.write),
             through: pipes.pipe(costs.through),
+            reading: pipes.pipe(memory::carrier(costs.in_flight)),
+            writing: pipes.pipe(memory::carrier(costs.writes_in_flight)),
             model,
         })
     }

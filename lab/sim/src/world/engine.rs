@@ -1,6 +1,7 @@
 //! An engine: a front end that takes one descriptor at a time, a data path that moves one descriptor's bytes at a time, and many
 //! descriptors whose tails overlap.
 
+use super::memory::Route;
 use super::{EngineId, Event, Whose, World};
 use crate::pipes::{Class, WHOLE};
 use crate::ps::Ps;
@@ -8,13 +9,6 @@ use std::collections::VecDeque;
 use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
 use telpher_mem::Fault;
 use telpher_model::{Engine, MAX_LANES, Outcome, Step, Unobserved};
-
-/// Between whom bytes flow: device, and for each range its node, whether it is written, and its share of the flow's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Route {
-    device: u16,
-    ranges: [Option<(usize, bool, u64)>; 3],
-}
 
 /// A descriptor whose front end time is over.
 #[derive(Clone, Copy, Debug)]
@@ -300,19 +294,20 @@ impl World {
         let flags = engine.descriptor().0.flags();
         let (readback, cached) = (flags.contains(Flags::DESTINATION_READBACK), flags.contains(Flags::CACHE_CONTROL_1));
         let bytes = action.ranges().map(|range| range.len).max().unwrap_or(0);
-        let mut route = Route { device: at.device, ranges: [None; 3] };
-        for (slot, range) in route.ranges.iter_mut().zip(action.ranges()) {
-            let node = self.places.at(range.address).map_or(0, |place| place.node);
-            *slot = Some((node, range.write, (range.len * WHOLE).checked_div(bytes).unwrap_or(0)));
+        let mut route = Route { device: at.device, legs: [None; 3] };
+        for (slot, range) in route.legs.iter_mut().zip(action.ranges()) {
+            let share = (range.len * WHOLE).checked_div(bytes).unwrap_or(0);
+            *slot = Some(self.leg(at.device, range.address, range.len, range.write, cached, share));
         }
         let requests = if self.places.all_there() { 0 } else { self.missing(&action) };
         let mut tail = self.machine.device.ops.of(op).tail(bytes);
         if readback {
             tail += self.machine.device.readback;
         }
+        let tail = Ps(tail.0.saturating_add_signed(self.farther(&route)));
         let class = (bytes > 0).then(|| self.class_of(route));
-        let reads = route.ranges.iter().flatten().filter(|(_, write, _)| !write).count() as u64;
-        let writes = route.ranges.iter().flatten().any(|(_, write, _)| *write);
+        let reads = route.legs.iter().flatten().filter(|leg| !leg.write).count() as u64;
+        let writes = route.legs.iter().flatten().any(|leg| leg.write);
         let costs = &self.machine.device;
         let bytes = bytes + if writes { costs.descriptor_bytes } else { DESCRIPTOR_BYTES / reads.max(1) };
         let bubble = if writes { costs.bubble } else { Ps::ZERO };
@@ -328,32 +323,6 @@ impl World {
             pe.resting = true;
             self.agenda.at(from, Event::Data(at));
         }
-    }
-
-    /// The class of a route; made when it is first gone.
-    fn class_of(&mut self, route: Route) -> Class {
-        if let Some(class) = self.classes.get(&route) {
-            return *class;
-        }
-        let dsa = &self.devices[usize::from(route.device)];
-        let mut through = Vec::new();
-        let socket = |node: usize| self.machine.nodes[node].socket;
-        let (mut reads, mut writes) = (0, 0);
-        for (node, write, share) in route.ranges.into_iter().flatten() {
-            let (pipes, own) = (self.nodes[node], socket(dsa.node));
-            through.push(if write { (pipes.write, share) } else { (pipes.read, share) });
-            if socket(node) != own && !self.links.is_empty() {
-                through.push((self.links[if write { own } else { socket(node) }], share));
-            }
-            *(if write { &mut writes } else { &mut reads }) += share;
-        }
-        through.push((dsa.read, reads));
-        through.push((dsa.write, writes));
-        through.push((dsa.through, reads.min(writes)));
-        through.retain(|(_, share)| *share > 0);
-        let class = self.pipes.class(&through, None);
-        self.classes.insert(route, class);
-        class
     }
 
     /// The data path takes the next descriptor that is ready.

@@ -9,12 +9,14 @@
 //! Queues, arbiter, checks and batches are `telpher-model`'s: an engine is stepped, and what it yields is accounted for instead of
 //! done.
 
+mod cache;
 mod credits;
 mod cycles;
 mod descriptors;
 mod device;
 mod engine;
 mod fault;
+mod memory;
 mod merge;
 mod program;
 mod software;
@@ -25,12 +27,15 @@ mod uses;
 use crate::agenda::Agenda;
 use crate::latencies::Latencies;
 use crate::machine::Machine;
-use crate::pipes::{Pipe, Pipes};
+use crate::pipes::Pipes;
 use crate::places::Places;
 use crate::ps::Ps;
+use cache::Cache;
+pub use cache::{CacheUse, Chase, Chased};
 use credits::Credits;
 pub use cycles::Cycles;
 use device::Dsa;
+use memory::Memory;
 use program::Program;
 pub use program::{Barrier, Core, Signal, Ticket};
 use std::collections::BTreeMap;
@@ -69,6 +74,8 @@ pub(crate) enum Event {
     Tail { at: EngineId, lane: u8 },
     /// A line that is written in part begins to hold up its device, or ends to.
     Merge { at: EngineId, begins: bool },
+    /// A chase reads on.
+    Chase(u32),
 }
 
 /// Whose bytes flow.
@@ -88,9 +95,8 @@ pub struct World {
     machine: Machine,
     agenda: Agenda<Event>,
     pipes: Pipes<Whose>,
-    nodes: Vec<NodePipes>,
-    /// By the socket that the bytes leave.
-    links: Vec<Pipe>,
+    memory: Memory,
+    cache: Cache,
     /// Where what is read or written lies.
     pub places: Places,
     devices: Vec<Dsa>,
@@ -99,19 +105,12 @@ pub struct World {
     /// By load.
     latencies: Vec<Latencies>,
     desk: program::Desk,
-    classes: BTreeMap<engine::Route, crate::pipes::Class>,
     /// Of cores' own traffic: the core's node, the memory's, whether it writes, and the most it can.
     traffic: BTreeMap<(usize, usize, bool, u64), crate::pipes::Class>,
     ways: BTreeMap<software::Way, crate::pipes::Class>,
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
     descriptors: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct NodePipes {
-    read: Pipe,
-    write: Pipe,
 }
 
 impl World {
@@ -121,11 +120,7 @@ impl World {
     /// What a device says of its configuration.
     pub fn new(machine: Machine, capabilities: Capabilities, configs: &[Config]) -> Result<Self, StartError> {
         let mut pipes = Pipes::default();
-        let nodes =
-            machine.nodes.iter().map(|node| NodePipes { read: pipes.pipe(node.read), write: pipes.pipe(node.write) });
-        let nodes = nodes.collect();
-        let sockets = machine.nodes.iter().map(|node| node.socket + 1).max().unwrap_or(1);
-        let links = machine.link.map(|rate| (0..sockets).map(|_| pipes.pipe(rate)).collect()).unwrap_or_default();
+        let memory = Memory::new(&machine, &mut pipes);
         let devices = machine
             .devices
             .iter()
@@ -138,15 +133,14 @@ impl World {
             credits: devices.iter().map(credits).collect(),
             agenda: Agenda::default(),
             pipes,
-            nodes,
-            links,
+            cache: Cache::new(memory.sockets()),
+            memory,
             places: Places::default(),
             devices,
             threads: Vec::new(),
             programs: Vec::new(),
             latencies: Vec::new(),
             desk: program::Desk::default(),
-            classes: BTreeMap::new(),
             traffic: BTreeMap::new(),
             ways: BTreeMap::new(),
             descriptors: 0,
@@ -183,6 +177,7 @@ impl World {
                 Some(Event::Data(at)) => self.data(at),
                 Some(Event::Tail { at, lane }) => self.tail(at, lane),
                 Some(Event::Merge { at, begins }) => self.merge(at, begins),
+                Some(Event::Chase(number)) => self.go_on_chase(number),
             }
         }
     }

@@ -8,7 +8,7 @@ use super::descriptors::{descriptor, needs_record};
 use super::software::Task;
 use super::{Event, Whose, World};
 use crate::machine::Rate;
-use crate::pipes::{Class, WHOLE};
+use crate::pipes::Class;
 use crate::places::Place;
 use crate::ps::Ps;
 use crate::work::{Lane, Library, Through, Wait, Walk};
@@ -522,13 +522,9 @@ impl World {
         if let Some(class) = self.traffic.get(&key) {
             return *class;
         }
-        let (own, its) = (self.machine.nodes[core].socket, self.machine.nodes[node].socket);
-        let pipes = self.nodes[node];
-        let mut through = vec![(if write { pipes.write } else { pipes.read }, WHOLE)];
-        if own != its && !self.links.is_empty() {
-            through.push((self.links[if write { own } else { its }], WHOLE));
-        }
-        let class = self.pipes.class(&through, Some(most));
+        let (through, reached) = self.core_path(core, node, write);
+        let class = self.pipes.class(&through, Some(most.min(reached)));
+        self.pipes.weigh(class, self.machine.memory.core_in_flight / 64);
         self.traffic.insert(key, class);
         class
     }

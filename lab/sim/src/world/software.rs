@@ -6,7 +6,7 @@
 
 use super::{Event, Whose, World};
 use crate::machine::{Machine, SoftwareOp};
-use crate::pipes::{Class, Pipe, WHOLE};
+use crate::pipes::Class;
 use crate::places::{Lines, Place};
 use crate::ps::Ps;
 use crate::work::Walk;
@@ -35,12 +35,15 @@ pub(super) struct Task {
     bytes: u64,
     /// What it takes besides, or altogether.
     besides: Ps,
+    /// Its core's node, and what it reads and writes.
+    core: usize,
+    places: [Option<Place>; 2],
 }
 
 impl Task {
     /// Bytes that go through pipes, and nothing besides.
     pub(super) fn through(class: Class, bytes: u64) -> Self {
-        Task { class: Some(class), bytes, besides: Ps::ZERO }
+        Task { class: Some(class), bytes, besides: Ps::ZERO, core: 0, places: [None; 2] }
     }
 
     /// Its bytes go through pipes.
@@ -105,11 +108,13 @@ impl World {
         let node =
             |place: Place, times: u64| (place.lines == Lines::Memory && times > 0).then_some((place.node, times));
         let way = Way { core, read: node(places[0], reads), write: node(places[1], writes), most };
+        let touched = |place: Place, times: u64| (times > 0).then_some(place);
+        let places = [touched(places[0], reads), touched(places[1], writes)];
         if bytes == 0 || way.read.is_none() && way.write.is_none() {
-            return Task { class: None, bytes, besides: takes };
+            return Task { class: None, bytes, besides: takes, core, places };
         }
         let flows = scaled(bytes, 1_000_000_000_000, most);
-        Task { class: Some(self.way(way)), bytes, besides: takes.since(flows) }
+        Task { class: Some(self.way(way)), bytes, besides: takes.since(flows), core, places }
     }
 
     /// The class of a way; made when it is first gone.
@@ -117,24 +122,22 @@ impl World {
         if let Some(class) = self.ways.get(&way) {
             return *class;
         }
-        let mut through: Vec<(Pipe, u64)> = Vec::new();
-        let socket = |node: usize| self.machine.nodes[node].socket;
-        let own = socket(way.core);
-        let pipes = [(way.read, false), (way.write, true)];
-        for ((node, times), write) in pipes.into_iter().filter_map(|(of, write)| Some((of?, write))) {
-            let of = self.nodes[node];
-            through.push((if write { of.write } else { of.read }, times * WHOLE));
-            if socket(node) != own && !self.links.is_empty() {
-                through.push((self.links[if write { own } else { socket(node) }], times * WHOLE));
-            }
-        }
+        let reads = way.read.map(|(node, times)| (node, false, times));
+        let writes = way.write.map(|(node, times)| (node, true, times));
+        let through = self.core_pipes(way.core, reads.into_iter().chain(writes));
         let class = self.pipes.class(&through, Some(way.most));
+        self.pipes.weigh(class, self.machine.memory.core_in_flight / LINE);
         self.ways.insert(way, class);
         class
     }
 
     /// A task begins; when it is over, `whose` goes on.
     pub(super) fn begin_task(&mut self, task: Task, whose: Whose, over: Event) {
+        for (place, write) in task.places.into_iter().zip([false, true]) {
+            if let Some(place) = place {
+                self.through_cache(whose, task.core, place, task.bytes, write);
+            }
+        }
         match task.class {
             Some(class) => self.pipes.start(self.agenda.now(), class, task.bytes, whose),
             None => self.agenda.after(task.besides, over),

@@ -5,6 +5,7 @@ use super::software::Task;
 use super::timeline::Timeline;
 use super::{Event, Whose, World, program};
 use crate::dice::Dice;
+use crate::places::Place;
 use crate::ps::Ps;
 use crate::vouch;
 use crate::work::{Arrivals, By, Lane, Sizes, Stream};
@@ -66,7 +67,7 @@ pub(super) struct Thread {
     /// Each submission has a size of its own.
     mixed: bool,
     /// Number of its load.
-    load: usize,
+    pub(super) load: usize,
     /// Since when it waits for a record.
     waits: Option<Ps>,
     /// Since when it waits for a credit.
@@ -125,7 +126,10 @@ impl World {
         let (mut works, mut bytes) = (Vec::new(), Vec::new());
         let slots = if lane.is_some() { stream.depth } else { 0 };
         if lane.is_some() {
-            let (src, dst) = (self.places.add(stream.src), self.places.add(stream.dst));
+            let ring = u64::from(stream.depth) * u64::from(stream.batch.max(1)) * u64::from(stream.size);
+            let used = |place: Place| if place.footprint == 0 { ring } else { place.footprint };
+            let src = self.places.add_of(stream.src, used(stream.src));
+            let dst = self.places.add_of(stream.dst, used(stream.dst));
             for slot in 0..slots {
                 let record = record_of(thread, slot);
                 let mut all = 0;

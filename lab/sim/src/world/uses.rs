@@ -52,10 +52,13 @@ pub enum Resource {
     DeviceWrites(usize),
     /// What goes from its reads to its writes.
     DeviceThrough(usize),
-    /// What is read from a memory node.
-    NodeReads(usize),
-    /// What is written to it.
-    NodeWrites(usize),
+    /// The channels of a memory node, for what is read and what is written.
+    Node(usize),
+    /// The part of a last-level cache that a load's cores, or devices, fill.
+    Cache {
+        /// Number of the load; none for devices and programs.
+        load: Option<usize>,
+    },
     /// What leaves a socket for others.
     Link(usize),
 }
@@ -70,8 +73,9 @@ impl fmt::Display for Resource {
             Resource::DeviceReads(device) => write!(f, "reads of dsa{device}"),
             Resource::DeviceWrites(device) => write!(f, "writes of dsa{device}"),
             Resource::DeviceThrough(device) => write!(f, "reads to writes of dsa{device}"),
-            Resource::NodeReads(node) => write!(f, "reads of node {node}"),
-            Resource::NodeWrites(node) => write!(f, "writes of node {node}"),
+            Resource::Node(node) => write!(f, "memory of node {node}"),
+            Resource::Cache { load: Some(load) } => write!(f, "last-level cache of load {load}"),
+            Resource::Cache { load: None } => write!(f, "last-level cache of devices and programs"),
             Resource::Link(socket) => write!(f, "link from socket {socket}"),
         }
     }
@@ -142,11 +146,10 @@ impl World {
             uses.push(of(Resource::DeviceWrites(number), dsa.write, costs.write));
             uses.push(of(Resource::DeviceThrough(number), dsa.through, costs.through));
         }
-        for (number, (node, pipes)) in self.machine.nodes.iter().zip(&self.nodes).enumerate() {
-            uses.push(of(Resource::NodeReads(number), pipes.read, node.read));
-            uses.push(of(Resource::NodeWrites(number), pipes.write, node.write));
+        for (number, (node, pipe)) in self.machine.nodes.iter().zip(&self.memory.nodes).enumerate() {
+            uses.push(of(Resource::Node(number), *pipe, node.read));
         }
-        for (socket, link) in self.links.iter().enumerate() {
+        for (socket, link) in self.memory.links.iter().enumerate() {
             uses.push(of(Resource::Link(socket), *link, self.machine.link.unwrap_or(1)));
         }
         uses

@@ -1,0 +1,292 @@
+//! How devices and cores reach memory: through which pipes their bytes go, and how far it is.
+//!
+//! ```text
+//! device ─ reads, writes ─┬─ bytes in flight (Little's law)      bytes in flight / latency is a rate
+//!                         ├─ link, if another socket's
+//!                         ├─ tile, if it is a limit
+//!                         └─ the node's channels                 or the cache, which spares them
+//! ```
+
+use super::World;
+use crate::machine::{Machine, Rate};
+use crate::pipes::{Class, Pipe, Pipes, WHOLE};
+use crate::places::{Lines, Place};
+use crate::ps::Ps;
+use std::collections::BTreeMap;
+
+/// Bytes in flight are a pipe that carries them every so often; a class's share in it is its latency in this unit.
+const TURN: Ps = Ps::from_nanos(10);
+
+/// Rate of the pipe that stands for bytes in flight.
+pub(super) fn carrier(in_flight: u64) -> Rate {
+    in_flight.saturating_mul(1_000_000_000_000 / TURN.0)
+}
+
+/// Where the bytes of a leg are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum At {
+    /// In memory.
+    Memory,
+    /// In the last-level cache; when written, in the ways that devices write to.
+    Cache,
+    /// Written to those ways while they are full of what devices wrote before: that goes to memory first.
+    Spilled,
+}
+
+/// One range of a flow: where it is, whether it is written, and its share of the flow's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Leg {
+    pub(super) node: usize,
+    pub(super) write: bool,
+    pub(super) at: At,
+    pub(super) share: u64,
+}
+
+/// Between whom bytes of a device flow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Route {
+    pub(super) device: u16,
+    pub(super) legs: [Option<Leg>; 3],
+}
+
+/// The pipes before memory.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// By node: its channels.
+    pub(super) nodes: Vec<Pipe>,
+    /// By the socket that the bytes leave.
+    pub(super) links: Vec<Pipe>,
+    /// By tile.
+    tiles: BTreeMap<usize, Pipe>,
+    /// By socket: bytes that devices write to the cache again and again.
+    ddio: Vec<u64>,
+    /// Classes of routes that were gone.
+    ways: BTreeMap<Route, Way>,
+}
+
+/// A route's class, and which pipes of it are bytes in flight.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    class: Class,
+    reading: bool,
+    writing: bool,
+}
+
+impl Memory {
+    pub(super) fn sockets(&self) -> usize {
+        self.ddio.len()
+    }
+
+    pub(super) fn new<T: Ord + Copy>(machine: &Machine, pipes: &mut Pipes<T>) -> Self {
+        let nodes = machine.nodes.iter().map(|node| pipes.pipe(node.read)).collect();
+        let sockets = machine.nodes.iter().map(|node| node.socket + 1).max().unwrap_or(1);
+        let links = machine.link.map(|rate| (0..sockets).map(|_| pipes.pipe(rate)).collect()).unwrap_or_default();
+        let mut tiles = BTreeMap::new();
+        if let Some(rate) = machine.memory.tile {
+            for node in &machine.nodes {
+                tiles.entry(node.tile).or_insert_with(|| pipes.pipe(rate));
+            }
+        }
+        Memory { nodes, links, tiles, ddio: vec![0; sockets], ways: BTreeMap::new() }
+    }
+}
+
+/// Shares of pipes, one entry for each.
+#[derive(Default)]
+struct Through(Vec<(Pipe, u64)>);
+
+impl Through {
+    fn add(&mut self, pipe: Pipe, share: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == pipe) {
+            Some((_, sum)) => *sum += share,
+            None if share > 0 => self.0.push((pipe, share)),
+            None => {}
+        }
+    }
+}
+
+impl World {
+    fn socket(&self, node: usize) -> usize {
+        self.machine.nodes[node].socket
+    }
+
+    /// What a line waits longer at a node for its being busy now.
+    fn queued(&self, node: usize) -> Ps {
+        let (used, left) = self.pipes.in_use(self.memory.nodes[node]);
+        // A pipe that is full would mean for ever; requests in flight are bounded.
+        let waits = u128::from(self.machine.memory.queue.0) * u128::from(used)
+            / u128::from(left.max((used + left) / 32).max(1));
+        Ps(u64::try_from(waits).unwrap_or(u64::MAX))
+    }
+
+    /// Time of one line from or to a socket.
+    fn reach(&self, socket: usize, node: usize, write: bool, at: At) -> Ps {
+        let (its, cache) = (&self.machine.nodes[node], &self.machine.cache);
+        let memory = if write { its.write_latency } else { its.latency };
+        let time = match at {
+            At::Cache => cache.llc_latency,
+            At::Memory => memory + self.queued(node),
+            At::Spilled => memory + self.queued(node) + cache.spill,
+        };
+        if its.socket == socket { time } else { time + self.machine.link_latency }
+    }
+
+    /// How much farther a core of one node has to a line of a place than to what is idle: its latency.
+    pub(super) fn core_latency(&self, core: usize, node: usize) -> Ps {
+        self.reach(self.socket(core), node, false, At::Memory)
+    }
+
+    /// The leg of a range that a device reads, or writes with or without asking for the cache.
+    pub(super) fn leg(
+        &mut self,
+        device: u16,
+        address: u64,
+        bytes: u64,
+        write: bool,
+        to_cache: bool,
+        share: u64,
+    ) -> Leg {
+        let place = self.places.at(address).unwrap_or(Place::on(self.devices[usize::from(device)].node));
+        let at = match (write, to_cache) {
+            (false, _) if place.lines == Lines::Llc => At::Cache,
+            (true, true) => self.allocate(device, place.node, address, bytes),
+            _ => At::Memory,
+        };
+        Leg { node: place.node, write, at, share }
+    }
+
+    /// A device writes to the cache. Where all that devices write there again and again does not fit into their ways, each line has left
+    /// them before it is written again, if the oldest goes first.
+    fn allocate(&mut self, device: u16, node: usize, address: u64, bytes: u64) -> At {
+        let socket = self.socket(node);
+        let room = self.machine.cache.ddio();
+        let new = self.places.cached(address, bytes);
+        let used = &mut self.memory.ddio[socket];
+        *used += new.unwrap_or(0);
+        let spilled = *used > room;
+        let written = if spilled { bytes } else { new.unwrap_or(0) };
+        if written > 0 {
+            self.cache.device_wrote(&self.machine.cache, device, socket, written);
+        }
+        if spilled { At::Spilled } else { At::Cache }
+    }
+
+    /// How much longer a descriptor's tail is, in picoseconds, than with idle memory of its device's node, which its numbers were
+    /// measured with.
+    pub(super) fn farther(&self, route: &Route) -> i64 {
+        let dsa = &self.devices[usize::from(route.device)];
+        let (own, socket) = (&self.machine.nodes[dsa.node], self.socket(dsa.node));
+        let most = |write: bool, near: Ps| {
+            let far = route.legs.iter().flatten().filter(|leg| leg.write == write);
+            let far = far.map(|leg| self.reach(socket, leg.node, write, leg.at)).max().unwrap_or(near);
+            i64::try_from(far.0).unwrap_or(i64::MAX).saturating_sub(i64::try_from(near.0).unwrap_or(i64::MAX))
+        };
+        most(false, own.latency).saturating_add(most(true, own.write_latency))
+    }
+
+    /// Share of a route in the bytes that its device reads, or writes, in flight.
+    fn in_flight(&self, route: &Route, write: bool, loaded: bool) -> u64 {
+        let dsa = &self.devices[usize::from(route.device)];
+        let socket = self.socket(dsa.node);
+        let of = |leg: &Leg| {
+            let idle = if loaded || leg.at == At::Cache { Ps::ZERO } else { self.queued(leg.node) };
+            let time = self.reach(socket, leg.node, write, leg.at).since(idle) + self.machine.device.path;
+            time.0 * leg.share / TURN.0
+        };
+        route.legs.iter().flatten().filter(|leg| leg.write == write).map(of).sum()
+    }
+
+    /// The class of a route; made when it is first gone.
+    pub(super) fn class_of(&mut self, route: Route) -> Class {
+        if let Some(way) = self.memory.ways.get(&route).copied() {
+            let dsa = &self.devices[usize::from(route.device)];
+            let (reading, writing) = (dsa.reading, dsa.writing);
+            for (limited, pipe, write) in [(way.reading, reading, false), (way.writing, writing, true)] {
+                if limited {
+                    let share = self.in_flight(&route, write, true);
+                    self.pipes.share(way.class, pipe, share);
+                }
+            }
+            return way.class;
+        }
+        let way = self.new_way(&route);
+        self.memory.ways.insert(route, way);
+        way.class
+    }
+
+    fn new_way(&mut self, route: &Route) -> Way {
+        let dsa = &self.devices[usize::from(route.device)];
+        let (own, costs) = (self.socket(dsa.node), &self.machine.device);
+        let mut through = Through::default();
+        let (mut reads, mut writes) = (0, 0);
+        for leg in route.legs.into_iter().flatten() {
+            self.add_leg(&mut through, own, leg, false);
+            if let (Some(tile), true) = (self.memory.tiles.get(&self.machine.nodes[leg.node].tile), leg.at != At::Cache)
+            {
+                through.add(*tile, leg.share);
+            }
+            *(if leg.write { &mut writes } else { &mut reads }) += leg.share;
+        }
+        through.add(dsa.read, reads);
+        through.add(dsa.write, writes);
+        through.add(dsa.through, reads.min(writes));
+        // Where twice the latency would not fill the buffers, they are no limit, and cost nothing.
+        let limits = |write: bool, rate: Rate, in_flight: u64| {
+            let share = self.in_flight(route, write, false);
+            let filled =
+                u128::from(rate) * u128::from(share) * u128::from(TURN.0) / u128::from(WHOLE) / 1_000_000_000_000;
+            (2 * filled > u128::from(in_flight)).then_some(share)
+        };
+        let (reading, writing) =
+            (limits(false, costs.through, costs.in_flight), limits(true, costs.through, costs.writes_in_flight));
+        through.add(dsa.reading, reading.unwrap_or(0));
+        through.add(dsa.writing, writing.unwrap_or(0));
+        let weight = costs.in_flight / 64 / dsa.engines.max(1);
+        let class = self.pipes.class(&through.0, None);
+        self.pipes.weigh(class, weight);
+        Way { class, reading: reading.is_some(), writing: writing.is_some() }
+    }
+
+    /// The channels and the link that a leg takes.
+    fn add_leg(&self, through: &mut Through, own: usize, leg: Leg, core: bool) {
+        let node = &self.machine.nodes[leg.node];
+        let remote = node.socket != own;
+        if leg.at != At::Cache {
+            let rate = if leg.write {
+                node.write
+            } else if core {
+                node.core_read
+            } else {
+                node.read
+            };
+            let share = leg.share * node.read / rate.max(1);
+            let directory = if remote { share * self.machine.memory.directory / 256 } else { 0 };
+            through.add(self.memory.nodes[leg.node], share + directory);
+        }
+        if remote && !self.memory.links.is_empty() {
+            through.add(self.memory.links[if leg.write { own } else { node.socket }], leg.share);
+        }
+    }
+
+    /// The pipes of what a core of a node reads, or writes: nodes, and how many bytes of each for a byte of the flow. What is written is
+    /// read first: a core owns a line before it writes to it.
+    pub(super) fn core_pipes(&self, core: usize, ranges: impl Iterator<Item = (usize, bool, u64)>) -> Vec<(Pipe, u64)> {
+        let (own, mut through) = (self.socket(core), Through::default());
+        for (node, write, times) in ranges {
+            let leg = Leg { node, write: false, at: At::Memory, share: times * WHOLE };
+            self.add_leg(&mut through, own, leg, true);
+            if write {
+                self.add_leg(&mut through, own, Leg { write, ..leg }, true);
+            }
+        }
+        through.0
+    }
+
+    /// The pipes of what a core of a node reads of another, or writes to it, and the rate it can reach: what it may have asked for at
+    /// once, by how long that takes.
+    pub(super) fn core_path(&self, core: usize, node: usize, write: bool) -> (Vec<(Pipe, u64)>, Rate) {
+        let latency = self.reach(self.socket(core), node, false, At::Memory);
+        let most = u128::from(self.machine.memory.core_in_flight) * 1_000_000_000_000 / u128::from(latency.0.max(1));
+        (self.core_pipes(core, std::iter::once((node, write, 1))), u64::try_from(most).unwrap_or(u64::MAX))
+    }
+}
