@@ -123,11 +123,6 @@ impl<'a> Section<'a> {
         if self.has(key) { self.rate(key).map(Some) } else { Ok(None) }
     }
 
-    /// It tells this.
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.find(key).is_some()
-    }
-
     /// A whole number.
     pub(crate) fn count(&self, key: &str, possible: RangeInclusive<u32>, unit: &str) -> Result<u64, ProfileError> {
         let number = self.number(key, f64::from(*possible.start())..=f64::from(*possible.end()), unit)?;
