@@ -5,15 +5,19 @@
 //! ring of R: R - 1 times ( send a part on, receive one, add it ), then R - 1 times ( send a sum on, receive one )
 //! ```
 //!
-//! Parts travel as messages do: copied into segments by who sends, out of them by who receives. Adding is always the core's.
+//! Parts travel as messages do: copied into segments by who sends, out of them by who receives. Adding is always the core's; it reads
+//! what came and what is its own, as a comparison of two does, and writes a line that it has.
 
 use super::messages::SharedMemory;
 use super::segments::{Copier, Segments};
 use super::{Report, measure};
+use crate::places::{Lines, Place};
 use crate::ps::Ps;
+use crate::work::Walk;
 use crate::world::{Core, Signal, World};
 use std::cell::RefCell;
 use std::rc::Rc;
+use telpher_abi::Opcode;
 
 /// Processes that sum what they have.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,8 +30,6 @@ pub struct AllReduce {
     pub count: u64,
     /// Milliseconds that each computes before each time.
     pub compute_ms: f64,
-    /// Gigabytes a second that a core adds.
-    pub add_gb_s: f64,
     /// Who copies.
     pub copier: Copier,
     /// How parts get through shared memory.
@@ -42,7 +44,6 @@ impl Default for AllReduce {
             bytes: 4 << 20,
             count: 10,
             compute_ms: 0.0,
-            add_gb_s: 8.0,
             copier: Copier::Core,
             shared: SharedMemory::default(),
         }
@@ -71,6 +72,9 @@ struct Rank {
     app: AllReduce,
     to: Edge,
     from: Edge,
+    /// Where its own buffer is, and what came last.
+    own: Place,
+    came: Place,
     tally: Rc<RefCell<Tally>>,
 }
 
@@ -85,6 +89,7 @@ impl Rank {
     /// A part goes on and one comes, share by share; what comes is added or kept.
     async fn pass(&self, core: &Core, part: u64, add: bool) {
         let shared = &self.app.shared;
+        let adder = core.with_walk(Walk::Sequential);
         core.busy(shared.command()).await;
         let mut left = part;
         while left > 0 {
@@ -98,9 +103,7 @@ impl Rank {
             self.from.out.begin(core, share).await.finish(core).await;
             core.give(self.from.room);
             if add {
-                #[allow(clippy::cast_precision_loss, reason = "a part is no longer than memory")]
-                let nanos = share as f64 / self.app.add_gb_s.max(1e-3);
-                core.busy(Ps::from_nanos_f64(nanos)).await;
+                adder.software(Opcode::Compare, share, self.own, self.came).await;
             }
         }
     }
@@ -130,19 +133,21 @@ impl AllReduce {
         // A peer's segments are its share of the pool.
         let segments = app.shared.segments.min(app.shared.pool / ranks).max(1);
         let app = AllReduce { shared: SharedMemory { segments, ..app.shared }, ..app };
-        let used = ranks.saturating_mul(app.bytes.saturating_add(app.shared.pool.saturating_mul(app.shared.segment)));
-        let buffers = app.shared.place(used);
+        // What is computed in between takes the cache.
+        let used = ranks.saturating_mul(app.bytes);
+        let used = if app.compute_ms > 0.0 { u64::MAX } else { used };
+        let came = Place { lines: Lines::Llc, ..Place::on(0) };
+        let own = if used <= app.shared.cache_bytes { came } else { Place::on(0) };
         let edges: Vec<Edge> = (0..ranks)
             .map(|_| {
-                let mut segments = || Rc::new(Segments::new(world, &app.copier, app.shared.segment, buffers, buffers));
-                let (into, out) = (segments(), segments());
+                let (into, out) = app.shared.ways(world, &app.copier, used);
                 Edge { into, out, room: world.signal(1), filled: world.signal(0) }
             })
             .collect();
         let tally = Rc::new(RefCell::new(Tally::default()));
         for (rank, to) in edges.iter().enumerate() {
             let from = edges[(rank + edges.len() - 1) % edges.len()].clone();
-            let rank = Rank { app: app.clone(), to: to.clone(), from, tally: tally.clone() };
+            let rank = Rank { app: app.clone(), to: to.clone(), from, own, came, tally: tally.clone() };
             world.spawn(0, |core| rank.run(core));
         }
         Box::new(move |_| {

@@ -6,6 +6,7 @@
 //! give its core to another.
 
 use super::{Report, measure};
+use crate::dice::Dice;
 use crate::places::Place;
 use crate::ps::Ps;
 use crate::work::{Lane, Wait};
@@ -33,6 +34,8 @@ pub struct CacheBench {
     pub long: Vec<(u32, u32)>,
     /// Bytes of a short one, on average.
     pub short_bytes: u64,
+    /// Times that a full queue is asked again before the core copies.
+    pub retries: u32,
     /// Nanoseconds of work around each copy: finding, hashing, locking.
     pub work_ns: f64,
     /// Nanoseconds for a thread to give its core to another; `None`: it looks for its record instead.
@@ -73,23 +76,11 @@ impl Default for CacheBench {
             long_of_10_000: 480,
             long: LONG.to_vec(),
             short_bytes: 64,
-            work_ns: 300.0,
+            retries: 3,
+            work_ns: 100.0,
             switch_ns: None,
             seed: 1,
         }
-    }
-}
-
-/// Numbers by chance, the same for the same beginning (splitmix64).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % bound.max(1)
     }
 }
 
@@ -118,7 +109,7 @@ struct Tally {
 
 struct Thread {
     app: Rc<CacheBench>,
-    chance: Chance,
+    dice: Dice,
     shared: Rc<RefCell<Shared>>,
     /// A gift for each core.
     cores: Signal,
@@ -129,12 +120,12 @@ struct Thread {
 impl Thread {
     fn next(&mut self) -> Job {
         let app = &self.app;
-        let long = self.chance.below(10_000) < u64::from(app.long_of_10_000);
+        let long = self.dice.below(10_000) < u64::from(app.long_of_10_000);
         let weights: u64 = app.long.iter().map(|(_, weight)| u64::from(*weight)).sum();
         if !long || weights == 0 {
             return Job { bytes: app.short_bytes, queue: None };
         }
-        let mut at = self.chance.below(weights);
+        let mut at = self.dice.below(weights);
         let size = app.long.iter().find(|(_, weight)| {
             let here = at < u64::from(*weight);
             at = at.saturating_sub(u64::from(*weight));
@@ -156,7 +147,16 @@ impl Thread {
         };
         let copy: Descriptor =
             World::descriptor(Opcode::MemoryMove, self.src.1, self.dst.1, u32::try_from(bytes).unwrap_or(u32::MAX));
-        let ticket = core.submit(lane, copy).await;
+        let mut given = core.try_submit(lane, copy).await;
+        for _ in 0..self.app.retries {
+            if given.is_none() {
+                given = core.try_submit(lane, copy).await;
+            }
+        }
+        let Some(ticket) = given else {
+            core.software(Opcode::MemoryMove, bytes, self.src.0, self.dst.0).await;
+            return;
+        };
         let Some(switch) = self.app.switch_ns else {
             core.wait(&ticket, Wait::Poll).await;
             return;
@@ -204,8 +204,8 @@ impl CacheBench {
         let mut place = || (Place::on(0), world.places.add(Place::on(0)));
         let (src, dst) = (place(), place());
         for number in 0..app.threads {
-            let chance = Chance(app.seed.wrapping_mul(1 << 20).wrapping_add(number.into()));
-            let thread = Thread { app: app.clone(), chance, shared: shared.clone(), cores, src, dst };
+            let dice = Dice::new(app.seed, number.into());
+            let thread = Thread { app: app.clone(), dice, shared: shared.clone(), cores, src, dst };
             world.spawn(0, |core| thread.run(core));
         }
         Box::new(move |_| shared.borrow_mut().tally.measures())

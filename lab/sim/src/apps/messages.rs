@@ -6,7 +6,7 @@
 //!                 up to 64 of 32 KiB, then the other side's turn
 //! ```
 //!
-//! A ping-pong has one message under way, so the two copies take turns; a stream of messages has several, and they overlap.
+//! One message at a time is under way to a peer, and the two copies of its segments take turns: the provider's own rule.
 
 use super::segments::{Copier, Segments};
 use super::{Report, measure};
@@ -21,7 +21,7 @@ use std::rc::Rc;
 pub enum Talk {
     /// A message there, one back.
     PingPong,
-    /// Messages in one direction, many under way: remote writes, or a bandwidth test.
+    /// Messages in one direction: remote writes, or a bandwidth test.
     Stream,
 }
 
@@ -45,9 +45,9 @@ pub struct Messages {
 pub struct SharedMemory {
     /// Bytes of a segment.
     pub segment: u64,
-    /// Segments that one message has at most.
+    /// Segments that go before it is the other side's turn.
     pub segments: u64,
-    /// Segments there are.
+    /// Segments of a process: for its peers together.
     pub pool: u64,
     /// Nanoseconds for a command to be written, carried and read.
     pub command_ns: f64,
@@ -84,10 +84,14 @@ impl Default for Messages {
 }
 
 impl SharedMemory {
-    /// Where the lines of buffers are that processes use again and again, so many bytes of all of them.
-    pub(super) fn place(&self, bytes: u64) -> Place {
+    /// Copies into segments and out of them, for buffers of so many bytes in all. Segments are used again and again and stay in the
+    /// cache; buffers do if there is room for them.
+    pub(super) fn ways(&self, world: &mut World, copier: &Copier, bytes: u64) -> (Rc<Segments>, Rc<Segments>) {
+        let segments = Place { lines: Lines::Llc, footprint: self.share(), ..Place::on(0) };
         let lines = if bytes <= self.cache_bytes { Lines::Llc } else { Lines::Memory };
-        Place { lines, ..Place::on(0) }
+        let buffers = Place { lines, footprint: bytes, ..Place::on(0) };
+        let way = |world: &mut World, src, dst| Rc::new(Segments::new(world, copier, self.segment, src, dst));
+        (way(world, buffers, segments), way(world, segments, buffers))
     }
 
     /// Bytes that go before the other side has its turn.
@@ -115,11 +119,9 @@ struct Channel {
 }
 
 impl Channel {
-    fn new(world: &mut World, app: &Messages, under_way: u64) -> Self {
-        let buffers = app.shared.place(2 * app.bytes + app.shared.pool * app.shared.segment);
-        let mut segments = || Rc::new(Segments::new(world, &app.copier, app.shared.segment, buffers, buffers));
-        let (into, out) = (segments(), segments());
-        Channel { into, out, room: world.signal(under_way.max(1)), filled: world.signal(0), shared: app.shared }
+    fn new(world: &mut World, app: &Messages) -> Self {
+        let (into, out) = app.shared.ways(world, &app.copier, app.bytes.saturating_mul(2));
+        Channel { into, out, room: world.signal(1), filled: world.signal(0), shared: app.shared }
     }
 
     /// A message goes, share by share.
@@ -152,13 +154,8 @@ impl Channel {
 impl Messages {
     pub(super) fn start(&self, world: &mut World) -> Report {
         let app = self.clone();
-        // A message's segments are its own until it is through; so many messages have theirs at once.
-        let under_way = match app.talk {
-            Talk::PingPong => 1,
-            Talk::Stream => app.shared.pool / app.shared.segments.max(1),
-        };
-        let there = Channel::new(world, &app, under_way);
-        let back = Channel::new(world, &app, under_way);
+        let there = Channel::new(world, &app);
+        let back = Channel::new(world, &app);
         let over = Rc::new(RefCell::new(Ps::ZERO));
         let pairs = app.talk == Talk::PingPong;
         let (count, bytes) = (app.count, app.bytes);

@@ -1,10 +1,10 @@
 //! Long copies piece by piece, by a core or by devices.
 
 use crate::places::Place;
-use crate::work::{Lane, Wait};
+use crate::work::{Lane, Library, Wait, Walk};
 use crate::world::{Core, Ticket, World};
 use std::cell::Cell;
-use telpher_abi::{Descriptor, Opcode};
+use telpher_abi::{Descriptor, Flags, Opcode};
 
 /// Who copies.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ impl Copier {
     }
 }
 
-/// Copies from one kind of place to another.
+/// Copies from one kind of place to another, behind each other; a device's go to the cache.
 #[derive(Clone, Debug)]
 pub(super) struct Segments {
     copier: Copier,
@@ -48,6 +48,7 @@ impl Segments {
 
     /// Begins to copy; a core has done it then.
     pub(super) async fn begin(&self, core: &Core, bytes: u64) -> Pieces {
+        let walker = core.with_walk(Walk::Sequential).with_library(Library::Lean);
         let mut tickets = Vec::new();
         let mut left = bytes;
         while left > 0 {
@@ -57,9 +58,9 @@ impl Segments {
                 Copier::Devices(lanes) if !lanes.is_empty() => {
                     let turn = self.next.get();
                     self.next.set((turn + 1) % lanes.len());
-                    tickets.push(core.submit(lanes[turn], self.descriptor(piece)).await);
+                    tickets.push(walker.submit(lanes[turn], self.descriptor(piece)).await);
                 }
-                _ => core.software(Opcode::MemoryMove, piece, self.src.0, self.dst.0).await,
+                _ => walker.software(Opcode::MemoryMove, piece, self.src.0, self.dst.0).await,
             }
         }
         Pieces(tickets)
@@ -67,7 +68,7 @@ impl Segments {
 
     fn descriptor(&self, piece: u64) -> Descriptor {
         let size = u32::try_from(piece).unwrap_or(u32::MAX);
-        World::descriptor(Opcode::MemoryMove, self.src.1, self.dst.1, size)
+        World::descriptor(Opcode::MemoryMove, self.src.1, self.dst.1, size).and_flags(Flags::CACHE_CONTROL_1)
     }
 }
 

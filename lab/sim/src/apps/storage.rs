@@ -152,9 +152,11 @@ struct Target {
     /// What will be there when, in the order in which it was put in where that is the same.
     coming: BinaryHeap<Reverse<(Ps, u64, Stage, Read)>>,
     put: u64,
-    digests: VecDeque<(Read, Ticket)>,
+    digests: VecDeque<(Vec<Read>, Ticket)>,
 }
 
+/// Digests that are submitted together at most.
+const MOST_TOGETHER: usize = 32;
 /// A device's digests that are looked for are looked for so often.
 const LOOK: Ps = Ps::from_nanos(100);
 
@@ -182,21 +184,30 @@ impl Target {
     }
 
     async fn data(&mut self, core: &Core, read: Read) {
-        // A disk's bytes come through memory: a third of a second's worth of them does not stay in the cache.
+        // Disks write so much that it does not stay in the cache until its turn comes.
         let there = Place { lines: Lines::Memory, ..Place::on(core.node()) };
         let app = self.app.clone();
         match &app.digest {
             Digest::Devices(lanes) if !lanes.is_empty() => {
-                self.works(core, self.times.offload).await;
+                // What else is there goes with it.
+                let mut reads = vec![read];
+                while reads.len() < MOST_TOGETHER
+                    && let Some(Reverse((at, _, Stage::Data, other))) = self.coming.peek().copied()
+                    && at <= core.now()
+                {
+                    self.coming.pop();
+                    reads.push(other);
+                }
+                self.works(core, self.times.offload * reads.len() as u64).await;
                 let lane = {
                     let next = &mut self.shared.borrow_mut().next_lane;
                     *next = (*next + 1) % lanes.len();
                     lanes[*next]
                 };
                 let begun = core.now();
-                let ticket = core.submit(lane, self.digest).await;
+                let ticket = core.submit_batch(lane, &vec![self.digest; reads.len()]).await;
                 self.shared.borrow_mut().busy += core.now().since(begun);
-                self.digests.push_back((read, ticket));
+                self.digests.push_back((reads, ticket));
                 return;
             }
             Digest::Core => {
@@ -238,7 +249,7 @@ impl Target {
         while self.shared.borrow().done < all {
             let now = core.now();
             if self.digests.front().is_some_and(|(_, ticket)| ticket.is_done()) {
-                if let Some((read, _)) = self.digests.pop_front() {
+                for read in self.digests.pop_front().into_iter().flat_map(|(reads, _)| reads) {
                     self.send(&core, read).await;
                 }
                 continue;
