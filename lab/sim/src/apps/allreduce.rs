@@ -135,7 +135,7 @@ impl AllReduce {
         let app = AllReduce { shared: SharedMemory { segments, ..app.shared }, ..app };
         // What is computed in between takes the cache.
         let used = ranks.saturating_mul(app.bytes);
-        let used = if app.compute_ms > 0.0 { u64::MAX } else { used };
+        let used = if app.compute_ms > 0.0 { used.max(app.shared.cache_bytes.saturating_add(1)) } else { used };
         let came = Place { lines: Lines::Llc, ..Place::on(0) };
         let own = if used <= app.shared.cache_bytes { came } else { Place::on(0) };
         let edges: Vec<Edge> = (0..ranks)

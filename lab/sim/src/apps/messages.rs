@@ -89,7 +89,7 @@ impl SharedMemory {
     pub(super) fn ways(&self, world: &mut World, copier: &Copier, bytes: u64) -> (Rc<Segments>, Rc<Segments>) {
         let segments = Place { lines: Lines::Llc, footprint: self.share(), ..Place::on(0) };
         let lines = if bytes <= self.cache_bytes { Lines::Llc } else { Lines::Memory };
-        let buffers = Place { lines, footprint: bytes, ..Place::on(0) };
+        let buffers = Place { lines, footprint: bytes.min(MOST_FOOTPRINT), ..Place::on(0) };
         let way = |world: &mut World, src, dst| Rc::new(Segments::new(world, copier, self.segment, src, dst));
         (way(world, buffers, segments), way(world, segments, buffers))
     }
@@ -107,6 +107,9 @@ impl SharedMemory {
         Ps::from_nanos_f64(self.turn_ns)
     }
 }
+
+/// No cache notices a longer walk.
+const MOST_FOOTPRINT: u64 = 1 << 40;
 
 /// One direction: copies into shared memory and out of it, and whose turn it is.
 #[derive(Clone)]
