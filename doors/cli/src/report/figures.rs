@@ -147,6 +147,7 @@ pub(crate) fn json(figure: &Figure) -> Value {
         "panels": panels.collect::<Vec<_>>(),
         "claims": claims.collect::<Vec<_>>(),
         "distances": figure.distances,
+        "coincide": figure.coincide,
     })
 }
 
@@ -192,27 +193,25 @@ fn section(page: &mut Page, figure: &Figure) {
     let published = figure.panels.iter().flat_map(|panel| &panel.series).any(|it| it.origin == Origin::Published);
     let known = if published { "" } else { FROM_PROSE };
     page.small(&format!("{}; {}. {known}", figure.sheet.source, simulated(figure)));
-    for distance in &figure.distances {
-        page.small(&format!("{distance}."));
+    for note in figure.distances.iter().chain(&figure.coincide) {
+        page.small(&format!("{note}."));
     }
-    if figure.facts.is_empty() {
-        return;
+    if !figure.facts.is_empty() {
+        let header = ["claim", "what the document says", "published", "simulated", "verdict"];
+        page.sentences(&header, figure.facts.iter().map(cells));
     }
-    let header = ["claim", "where", "what the document says", "published", "simulated", "", "why"];
-    page.table(&header.map(String::from), figure.facts.iter().map(cells));
 }
 
 /// A claim in the table under its figure.
 fn cells(row: &Row) -> Vec<String> {
     let used = if row.claim.usage == Use::Calibrate { " (calibrates)" } else { "" };
+    let (verdict, why) = (row.verdict.name(), row.verdict.why());
     vec![
-        row.claim.id.clone(),
-        row.claim.place.clone(),
+        format!("{}, {}", row.claim.id, row.claim.place),
         format!("{}{used}", row.claim.says),
         row.published(),
         row.simulated.clone(),
-        row.verdict.name().into(),
-        row.verdict.why(),
+        if why.is_empty() { verdict.into() } else { format!("{verdict}: {why}") },
     ]
 }
 

@@ -108,10 +108,21 @@ impl Page {
             }
         };
         let classes: Vec<&str> = (0..header.len()).map(class).collect();
+        self.cells(header, &rows, &classes);
+    }
+
+    /// A table of sentences: every column stands to the left and may be broken.
+    pub(crate) fn sentences(&mut self, header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+        let header: Vec<String> = header.iter().map(ToString::to_string).collect();
+        let rows: Vec<Vec<String>> = rows.into_iter().collect();
+        self.cells(&header, &rows, &vec![" class=\"words prose\""; header.len()]);
+    }
+
+    fn cells(&mut self, header: &[String], rows: &[Vec<String>], classes: &[&str]) {
         self.html.push_str("<div class=\"table\"><table>\n");
         let mut line = |tag: &str, cells: &[String]| {
             self.html.push_str("<tr>");
-            for (cell, class) in cells.iter().zip(&classes) {
+            for (cell, class) in cells.iter().zip(classes) {
                 let _ = write!(self.html, "<{tag}{class}>{}</{tag}>", escape(cell));
             }
             self.html.push_str("</tr>\n");
@@ -181,6 +192,7 @@ svg text { font-family:system-ui,-apple-system,'Segoe UI',sans-serif }
 .table { overflow-x:auto; margin:.8rem 0 } table { border-collapse:collapse; font-size:.88rem; font-variant-numeric:tabular-nums }
 th,td { padding:.22rem .7rem; text-align:right; border-bottom:1px solid var(--edge); white-space:nowrap }
 th { color:var(--soft); font-weight:600 } .words { text-align:left } .sentence { white-space:normal; min-width:16rem }
+.prose { white-space:normal; min-width:5.5rem; vertical-align:top }
 details { margin:1rem 0 } summary { cursor:pointer; color:var(--soft) }
 ";
 

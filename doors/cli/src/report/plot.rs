@@ -153,6 +153,11 @@ fn heights(panel: &Panel) -> Vec<f64> {
         Shape::Lines | Shape::Bars => panel.series.iter().flat_map(|s| &s.points).map(|point| point.1).collect(),
     };
     heights.extend(levels);
+    if panel.marks.iter().any(|mark| matches!(mark.at, At::Place(_) | At::Places(..))) {
+        // Room for their names.
+        let highest = heights.iter().copied().fold(0.0, f64::max);
+        heights.push(highest * 1.06);
+    }
     heights
 }
 
@@ -228,14 +233,14 @@ fn marks(chart: &mut Cartesian<'_, '_>, panel: &Panel, x: &std::ops::Range<f64>,
         let (line, at) = match mark.at {
             At::Level(level) => {
                 let level = place(level, &panel.y.scale);
-                (Some(vec![(x.start, level), (x.end, level)]), (x.end, level))
+                (Some(vec![(x.start, level), (x.end, level)]), (x.start, level))
             }
             At::Place(at) => {
                 let at = place(at, &panel.x.scale);
                 (Some(vec![(at, y.start), (at, y.end)]), (at, y.end))
             }
             At::Levels(low, high) => {
-                (None, (x.end, f64::midpoint(place(low, &panel.y.scale), place(high, &panel.y.scale).min(y.end))))
+                (None, (x.start, f64::midpoint(place(low, &panel.y.scale), place(high, &panel.y.scale).min(y.end))))
             }
             At::Places(from, to) => {
                 (None, (f64::midpoint(place(from, &panel.x.scale), place(to, &panel.x.scale)), y.end))
@@ -247,9 +252,9 @@ fn marks(chart: &mut Cartesian<'_, '_>, panel: &Panel, x: &std::ops::Range<f64>,
         drawn.push((mark.claim, at, matches!(mark.at, At::Level(_) | At::Levels(..))));
     }
     for (claim, at, level) in drawn {
-        // Above its line at the right, or beside it at the top.
+        // Above its line at the left, or beside it at the top.
         let (anchor, shift) = if level {
-            (Pos::new(HPos::Right, VPos::Bottom), (-4, -2))
+            (Pos::new(HPos::Left, VPos::Bottom), (4, -2))
         } else {
             (Pos::new(HPos::Left, VPos::Top), (4, 2))
         };

@@ -54,6 +54,8 @@ pub struct Figure {
     pub facts: Vec<Row>,
     /// How far series are from published ones, in sentences.
     pub distances: Vec<String>,
+    /// Which series lie on each other, so that fewer lines are seen than there are.
+    pub coincide: Vec<String>,
 }
 
 /// One chart.
@@ -232,8 +234,34 @@ impl Sheet {
         let profiles = lab.profiles();
         let facts = self.claims.iter().map(|id| verdict::of(&lab, claim(id))).collect();
         let distances = panels.iter().flat_map(distances).collect();
-        Ok(Figure { sheet: self, profiles, panels, facts, distances })
+        let coincide = panels.iter().flat_map(coincide).collect();
+        Ok(Figure { sheet: self, profiles, panels, facts, distances, coincide })
     }
+}
+
+/// What tells a chart from the others, before what is said of it.
+fn prefix(panel: &Panel) -> String {
+    if panel.title.is_empty() { String::new() } else { format!("{}, ", panel.title) }
+}
+
+/// Simulated lines of a chart that lie on each other, within a hundredth.
+fn coincide(panel: &Panel) -> Option<String> {
+    let lines = || panel.series.iter().filter(|it| it.origin == Origin::Simulated && panel.shape == Shape::Lines);
+    let same = |a: &Series, b: &Series| {
+        let near =
+            |(p, q): (&(f64, f64), &(f64, f64))| p.0 == q.0 && (p.1 - q.1).abs() <= 0.01 * p.1.abs().max(q.1.abs());
+        a.points.len() == b.points.len() && a.points.iter().zip(&b.points).all(near)
+    };
+    let mut groups: Vec<Vec<&Series>> = Vec::new();
+    for series in lines() {
+        match groups.iter_mut().find(|group| same(group[0], series)) {
+            Some(group) => group.push(series),
+            None => groups.push(vec![series]),
+        }
+    }
+    let named = |group: &Vec<&Series>| group.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
+    let groups: Vec<String> = groups.iter().filter(|group| group.len() > 1).map(named).collect();
+    (!groups.is_empty()).then(|| format!("{}these lines lie on each other: {}", prefix(panel), groups.join("; ")))
 }
 
 /// How far simulated series of a chart are from the published ones of the same name.
@@ -252,7 +280,7 @@ fn distances(panel: &Panel) -> Vec<String> {
             _ if panel.x.unit == "B" => verdict::quantity(worst.0, "bytes"),
             _ => worst.0.to_string(),
         };
-        let title = if panel.title.is_empty() { String::new() } else { format!("{}, ", panel.title) };
+        let title = prefix(panel);
         let (name, mean, worst) = (&published.name, mean * 100.0, worst.1 * 100.0);
         Some(format!("{title}{name}: {mean:.1} % from the published numbers on average, {worst:+.1} % at {at}"))
     };

@@ -64,3 +64,18 @@ fn the_distance_from_a_published_series_is_told() {
     ];
     assert_eq!(distances(&panel), ["copy: 15.0 % from the published numbers on average, -20.0 % at 4 KiB"]);
 }
+
+#[test]
+fn lines_that_lie_on_each_other_are_told() {
+    let series = |name: &str, high| Series {
+        name: name.into(),
+        origin: Origin::Simulated,
+        points: vec![(64.0, 1.0), (4096.0, high)],
+    };
+    let mut panel = FIGURES[0].panels[0].clone();
+    panel.title = "one".into();
+    panel.series = vec![series("a", 10.0), series("b", 12.0), series("c", 10.05)];
+    assert_eq!(coincide(&panel).unwrap(), "one, these lines lie on each other: a, c");
+    panel.series.pop();
+    assert_eq!(coincide(&panel), None);
+}
