@@ -142,23 +142,26 @@ impl Cache {
     /// A tenant on a core puts bytes in that it has not there.
     fn put(&mut self, costs: &CacheCosts, number: usize, bytes: u64) {
         let tenant = &mut self.tenants[number];
-        let device = bytes * costs.ddio_ways / costs.ways;
+        // What it has goes like that of everyone.
+        tenant.core_ways = left(tenant.core_ways, costs.llc, bytes);
+        tenant.device_ways = left(tenant.device_ways, costs.llc, bytes);
         let room = tenant.most.saturating_sub(tenant.core_ways + tenant.device_ways);
-        let (core, device) = if bytes > room { (room, 0) } else { (bytes - device, device) };
-        tenant.core_ways += core;
+        let stay = bytes.min(room).min(costs.llc);
+        let device = stay * costs.ddio_ways / costs.ways;
+        tenant.core_ways += stay - device;
         tenant.device_ways += device;
         self.put_in[tenant.socket].cores += bytes;
-        // It drove out nothing of its own that it did not have.
         tenant.at.cores = self.put_in[tenant.socket].cores;
     }
 
     /// A device put bytes into the ways of devices.
     pub(super) fn device_wrote(&mut self, costs: &CacheCosts, device: u16, socket: usize, bytes: u64) {
         let number = self.tenant(Who::Device(device), socket, usize::MAX, costs.ddio());
-        let has = self.look(costs, number);
+        self.look(costs, number);
         self.put_in[socket].devices += bytes;
         let tenant = &mut self.tenants[number];
-        tenant.device_ways += bytes.min(tenant.most.saturating_sub(has));
+        tenant.device_ways = left(tenant.device_ways, costs.ddio(), bytes);
+        tenant.device_ways += bytes.min(tenant.most.saturating_sub(tenant.device_ways));
         tenant.at.devices = self.put_in[socket].devices;
     }
 }

@@ -1,0 +1,227 @@
+//! Memory and the last-level cache: what the mechanisms of `docs/memory.md` and `docs/cache.md` give, against formulas and orders.
+
+use telpher_abi::Opcode;
+use telpher_device::{Config, WqMode};
+use telpher_sim::{By, Chase, Lane, Lines, Machine, Outcome, Place, Resource, Scenario, Stream, Walk, What};
+
+fn machine(name: &str) -> Machine {
+    Machine::built_in(name).unwrap()
+}
+
+fn with_devices(machine: Machine, devices: usize) -> Scenario {
+    let mut scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 128, 4));
+    scenario.devices = vec![scenario.devices[0].clone(); devices];
+    scenario
+}
+
+fn on_device(device: u16, stream: Stream) -> What {
+    What::Stream(Stream { by: By::Device(Lane { device, wq: 0, shared: false }), ..stream })
+}
+
+/// GB/s of copies by several devices, which do the same.
+fn rate(machine: Machine, devices: &[u16], stream: Stream) -> f64 {
+    let mut scenario = with_devices(machine, usize::from(devices.iter().max().unwrap() + 1));
+    for device in devices {
+        scenario = scenario.with("copies", 1, on_device(*device, stream));
+    }
+    let outcome = scenario.simulate().unwrap();
+    outcome.loads.iter().map(|load| load.bytes).sum::<u64>() as f64 / outcome.took.as_secs_f64() / 1e9
+}
+
+fn one_by_one(src: usize, dst: usize, size: u32) -> Stream {
+    Stream { src: Place::on(src), dst: Place::on(dst), submissions: 100, ..Stream::of(Opcode::MemoryMove, size) }
+}
+
+fn deep(src: usize, dst: usize, size: u32) -> Stream {
+    Stream { depth: 32, submissions: 300, ..one_by_one(src, dst, size) }
+}
+
+#[test]
+fn another_socket_costs_its_latency_once_for_reads_and_once_for_writes() {
+    let nanos = |src, dst, size: u32| f64::from(size) / rate(machine("spr-asplos"), &[0], one_by_one(src, dst, size));
+    for size in [64, 4096, 65536, 1 << 20] {
+        let near = nanos(0, 0, size);
+        for ((src, dst), links) in [((1, 0), 1.0), ((0, 1), 1.0), ((1, 1), 2.0)] {
+            let farther = nanos(src, dst, size) - near;
+            assert!((farther - 90.0 * links).abs() < 2.0, "{size} B from {src} to {dst}: {farther} ns longer");
+        }
+    }
+    assert!(nanos(1, 0, 1 << 20) / nanos(0, 0, 1 << 20) < 1.005, "hardly anything of a large copy");
+}
+
+#[test]
+fn bytes_in_flight_by_latency_is_a_limit() {
+    let with = |in_flight| {
+        let mut machine = machine("spr-asplos");
+        machine.device.in_flight = in_flight;
+        rate(machine, &[0], deep(1, 0, 1 << 20))
+    };
+    // From the other socket: 125 ns, 90 of the link, 75 of the device's own way.
+    let formula = 6144.0 / 290.0;
+    let deviation = with(6144) / formula - 1.0;
+    assert!(deviation.abs() < 0.02, "{:.1} % from {formula:.1} GB/s", deviation * 100.0);
+    assert!(with(16384) > 31.0);
+}
+
+#[test]
+fn two_nodes_carry_more_than_one_where_memory_is_the_limit() {
+    let gain = |devices: &[u16]| {
+        let of = |dst| rate(machine("spr-asplos"), devices, deep(0, dst, 65536));
+        of(1) / of(0)
+    };
+    assert!((gain(&[0]) - 1.0).abs() < 0.003, "one device is its own limit: {}", gain(&[0]));
+    let four = gain(&[0, 1, 2, 3]);
+    assert!((1.01..1.15).contains(&four), "four share channels for reads and writes: {four}");
+}
+
+#[test]
+fn memory_that_writes_slower_than_it_reads_is_better_a_source() {
+    const CXL: usize = 2;
+    for size in [64, 4096, 65536, 1 << 20] {
+        let of = |src, dst| rate(machine("spr-asplos"), &[0], one_by_one(src, dst, size));
+        let (near, from, to, within) = (of(0, 0), of(CXL, 0), of(0, CXL), of(CXL, CXL));
+        assert!(near > from && from > to && to > within, "{size} B: {near} > {from} > {to} > {within} GB/s");
+    }
+    // Reads and writes take turns: 18 and 12 GB/s make 7.2.
+    let within = rate(machine("spr-asplos"), &[0], deep(CXL, CXL, 1 << 20));
+    assert!((within / 7.2 - 1.0).abs() < 0.02, "{within} GB/s");
+}
+
+#[test]
+fn more_devices_than_channels_carry_give_nothing_and_far_ones_take() {
+    let of = |dst, devices: &[u16]| {
+        let gib = rate(machine("xeon-max-9468"), devices, Stream { submissions: 60, ..deep(0, dst, 1 << 20) });
+        gib * 1e9 / f64::from(1 << 30)
+    };
+    let (near, far) = ([0, 1, 2, 3], [0, 1, 2, 3, 4, 5, 6, 7]);
+    let (one, two, four, eight) = (of(11, &near[..1]), of(11, &near[..2]), of(11, &near), of(11, &far));
+    assert!((two / one - 2.0).abs() < 0.02, "{one} and {two} GiB/s");
+    assert!((four / 64.0 - 1.0).abs() < 0.02, "the node's channels: {four} GiB/s");
+    assert!((0.95..0.999).contains(&(eight / four)), "what crosses sockets costs its home: {eight} of {four} GiB/s");
+    assert!((of(8, &near[..1]) / one - 1.0).abs() < 0.01, "one device is its own limit");
+    assert!(of(8, &near[..2]) < 0.99 * two, "reads and writes within one tile share its way");
+}
+
+fn cached(size: u32) -> Stream {
+    Stream { cache_control: true, ..deep(0, 0, size) }
+}
+
+#[test]
+fn what_devices_write_to_the_cache_spills_when_it_is_more_than_their_ways() {
+    let room = machine("spr-asplos").cache.ddio();
+    for devices in 1..=4u16 {
+        let all: Vec<u16> = (0..devices).collect();
+        for size in [65536, 131_072, 262_144, 524_288] {
+            let fits = u64::from(devices) * u64::from(size) * 32 <= room;
+            let each = rate(machine("spr-asplos"), &all, cached(size)) / f64::from(devices);
+            assert_eq!(each > 30.0, fits, "{devices} devices, {size} B: {each} GB/s each");
+        }
+    }
+    // Without the hint nothing is written to the cache: only the channels are a limit.
+    assert!(rate(machine("spr-asplos"), &[0, 1, 2, 3], deep(0, 0, 524_288)) > 120.0);
+}
+
+#[test]
+fn a_spilled_write_takes_as_long_as_the_line_it_drives_out() {
+    // Rate of each by Little's law, with the queue at the node that all make together: solved by hand.
+    let machine = machine("spr-asplos");
+    let idle = machine.nodes[0].write_latency + machine.device.path + machine.cache.spill;
+    for devices in [3u16, 4] {
+        let mut each: f64 = 20.0;
+        for _ in 0..50 {
+            let used = 2.0 * f64::from(devices) * each / 245.0;
+            let time = idle.as_nanos_f64() + machine.memory.queue.as_nanos_f64() * used / (1.0 - used);
+            each = machine.device.writes_in_flight as f64 / time;
+        }
+        let all: Vec<u16> = (0..devices).collect();
+        let deviation = rate(machine.clone(), &all, cached(1 << 20)) / (f64::from(devices) * each) - 1.0;
+        assert!(deviation.abs() < 0.02, "{devices} devices: {:.1} %", deviation * 100.0);
+    }
+}
+
+#[test]
+fn more_ways_for_devices_never_make_copies_slower() {
+    let with = |ways| {
+        let mut machine = machine("spr-asplos");
+        machine.cache.ddio_ways = ways;
+        rate(machine, &[0, 1, 2, 3], Stream { submissions: 150, ..cached(262_144) })
+    };
+    let rates = [1, 2, 4, 6, 8, 15].map(with);
+    assert!(rates.is_sorted_by(|few, many| *many > few * 0.999), "{rates:?}");
+    assert!(rates[5] > 1.3 * rates[0]);
+}
+
+#[test]
+fn a_source_in_the_cache_is_nearer_and_takes_nothing_of_the_channels() {
+    let of = |lines| {
+        let src = Place { lines, ..Place::on(0) };
+        let scenario = with_devices(machine("spr-asplos"), 1);
+        let stream = Stream { src, op: Opcode::ComparePattern, ..one_by_one(0, 0, 4096) };
+        let outcome = scenario.with("compares", 1, on_device(0, stream)).simulate().unwrap();
+        (outcome.loads[0].mean_latency_ns(), outcome.share(Resource::Node(0)))
+    };
+    let ((far, used), (near, unused)) = (of(Lines::Memory), of(Lines::Llc));
+    assert!((far - near - 55.0).abs() < 1.0, "125 against 70 ns: {far} and {near} ns");
+    assert!(used > 0.0 && unused == 0.0);
+}
+
+const SET: u64 = 4 << 20;
+
+/// Eight chases in 4 MiB each, and something beside them.
+fn beside(others: Vec<(u32, What)>) -> Outcome {
+    let chase = Chase { loads: 300_000, ..Chase::of(SET) };
+    let mut scenario = with_devices(machine("spr-asplos"), 4).with("chases", 8, What::Chase(chase));
+    for (threads, what) in others {
+        scenario = scenario.with("others", threads, what);
+    }
+    scenario.simulate().unwrap()
+}
+
+fn nanos(outcome: &Outcome) -> f64 {
+    outcome.loads[0].measures[0].value
+}
+
+fn streaming(submissions: u64) -> Stream {
+    let place = Place { footprint: 1 << 30, ..Place::on(0) };
+    Stream { src: place, dst: place, submissions, ..Stream::of(Opcode::MemoryMove, 4096) }
+}
+
+#[test]
+fn a_chase_alone_reads_from_its_caches() {
+    // Half of the set is in the second-level cache: 4.5 ns; the rest in the last: 70.
+    let alone = nanos(&beside(vec![]));
+    assert!((alone / 37.25 - 1.0).abs() < 0.01, "{alone} ns");
+}
+
+#[test]
+fn copies_by_cores_drive_a_chase_out_of_the_cache_as_the_fluid_says() {
+    let copies = Stream { by: By::Cpu, walk: Walk::Random, ..streaming(40_000) };
+    let outcome = beside(vec![(4, What::Stream(copies))]);
+    assert!(outcome.loads[1].elapsed.as_nanos_f64() > 300_000.0 * nanos(&outcome), "they copy as long as is measured");
+    let (seen, alone) = (nanos(&outcome), nanos(&beside(vec![])));
+    // Of what left the second-level cache the part h is in the last: touched so often a second, driven out so often.
+    let put_in = 2.0 * outcome.loads[1].gigabytes_per_second();
+    let driven_out = put_in * 1e9 / (105.0 * f64::from(1 << 20));
+    let mut time: f64 = 50.0;
+    for _ in 0..50 {
+        let touched = 1e9 / time / (SET / 64) as f64;
+        let here = touched / (touched + driven_out);
+        time = 0.5 * 4.5 + 0.5 * (here * 70.0 + (1.0 - here) * 130.0);
+    }
+    assert!((seen / time - 1.0).abs() < 0.05, "{seen} ns, by formula {time} ns, alone {alone} ns");
+    assert!(outcome.share(Resource::Cache { load: Some(1) }) > 5.0 * outcome.share(Resource::Cache { load: Some(0) }));
+}
+
+#[test]
+fn copies_by_devices_leave_a_chase_alone() {
+    let copies = |cache_control| {
+        let stream = Stream { batch: 128, depth: 4, cache_control, ..streaming(600) };
+        beside((0..4).map(|device| (1, on_device(device, stream))).collect())
+    };
+    let alone = nanos(&beside(vec![]));
+    let (to_memory, to_cache) = (copies(false), copies(true));
+    assert!(nanos(&to_memory) / alone < 1.1, "{} against {alone} ns", nanos(&to_memory));
+    assert!(nanos(&to_cache) / alone < 1.2, "only their ways are lost: {} ns", nanos(&to_cache));
+    let theirs = |outcome: &Outcome| outcome.share(Resource::Cache { load: None });
+    assert!(theirs(&to_memory) == 0.0 && (0.01..0.14).contains(&theirs(&to_cache)), "{}", theirs(&to_cache));
+}
