@@ -102,7 +102,7 @@ fn detail(point: &Point) -> String {
 pub(crate) fn csv(result: &RunResult) -> String {
     let mut out = String::from(
         "simulated,profile,profile_hash,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
-         p999_ns,mean_ns,prepare_ns,submit_ns,queue_ns,process_ns,complete_ns,wait_ns,busy_ns_per_op,polling_ns_per_op,\
+         p999_ns,mean_ns,prepare_ns,submit_ns,queue_ns,translate_ns,process_ns,complete_ns,wait_ns,busy_ns_per_op,polling_ns_per_op,\
          umwait_ns_per_op,idle_ns_per_op,limit,held_up_by\n",
     );
     for p in &result.points {

@@ -95,6 +95,7 @@ impl Point {
             ("prepare", timeline.prepare),
             ("submit", timeline.submit),
             ("queue", timeline.queue),
+            ("translate", timeline.translate),
             ("process", timeline.process),
             ("complete", timeline.complete),
             ("wait", timeline.notice),

@@ -278,6 +278,7 @@ fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream, lanes: &[L
         ("preparing", timeline.prepare),
         ("submitting", timeline.submit),
         ("the queue", timeline.queue),
+        ("translating", timeline.translate),
         ("processing", timeline.process),
         ("completing", timeline.complete),
         ("noticing", timeline.notice),

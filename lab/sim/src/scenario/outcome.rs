@@ -22,6 +22,8 @@ pub struct Outcome {
     pub resources: Vec<ResourceUse>,
     /// Work descriptors executed.
     pub descriptors: u64,
+    /// Submissions that a device refused, or whose batches had such members: what is asked for is not what it does.
+    pub refused: u64,
     /// Events simulated.
     pub events: u64,
 }
@@ -118,6 +120,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
         loads: Vec::new(),
         resources: Vec::new(),
         descriptors: world.descriptors(),
+        refused: world.refused(),
         events: world.events(),
     };
     for ((number, load), running) in scenario.loads.iter().enumerate().zip(running) {

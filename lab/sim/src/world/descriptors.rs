@@ -1,5 +1,6 @@
 //! Descriptors of operations on regions of simulated memory.
 
+use crate::places::Place;
 use crate::work::Stream;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
@@ -38,6 +39,34 @@ pub(super) fn of(stream: &Stream, src: u64, dst: u64, size: u32) -> Descriptor {
     flags.set(Flags::CACHE_CONTROL_1, stream.cache_control && writes(stream.op));
     flags.set(Flags::BLOCK_ON_FAULT, stream.block_on_fault && !matches!(stream.op, Opcode::Nop | Opcode::Drain));
     work.with_flags(flags)
+}
+
+/// The same operation as the `number`-th of a stream whose buffers walk through pages that nobody has touched.
+pub(super) fn moved(work: &Descriptor, stream: &Stream, [src, dst]: [u64; 2], number: u64) -> Descriptor {
+    let step = |place: &Place| {
+        let page = place.page.max(4096);
+        if place.present { 0 } else { u64::from(work.size()).next_multiple_of(page) * number % BESIDE }
+    };
+    let moved = of(stream, src + step(&stream.src), dst + step(&stream.dst), work.size());
+    if work.completion_address() == 0 { moved } else { moved.with_record(work.completion_address()) }
+}
+
+/// What is left of an operation of which so many bytes are done; all of it where it cannot be gone on with.
+pub(super) fn rest_of(work: &Descriptor, done: u64) -> Descriptor {
+    let (done, left) = match u32::try_from(done) {
+        Ok(short) if short < work.size() => (done, work.size() - short),
+        _ => (0, work.size()),
+    };
+    let (flags, record) = (work.flags(), work.completion_address());
+    let rest = match work.opcode() {
+        Opcode::MemoryMove => Descriptor::memory_move(work.src() + done, work.dst() + done, left),
+        Opcode::Fill => Descriptor::fill(work.src(), work.dst() + done, left),
+        Opcode::Compare => Descriptor::compare(work.src() + done, work.dst() + done, left),
+        Opcode::ComparePattern => Descriptor::compare_pattern(work.src() + done, work.dst(), left),
+        Opcode::Dualcast => Descriptor::dualcast(work.src() + done, work.dst() + done, work.dst2() + done, left),
+        _ => *work,
+    };
+    if record == 0 { rest.with_flags(flags) } else { rest.with_record(record).with_flags(flags) }
 }
 
 /// An operation has a destination, which can go to the cache.

@@ -1,11 +1,12 @@
 //! An engine: a front end that takes one descriptor at a time, a data path that moves one descriptor's bytes at a time, and many
 //! descriptors whose tails overlap.
 
+use super::fault::Unfinished;
 use super::memory::Route;
 use super::{EngineId, Event, Whose, World};
 use crate::pipes::{Class, WHOLE};
 use crate::ps::Ps;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
 use telpher_mem::Fault;
 use telpher_model::{Engine, MAX_LANES, Outcome, Step, Unobserved};
@@ -71,6 +72,8 @@ pub(super) struct Pe {
     open: [u32; MAX_LANES],
     /// By lane: the record that its descriptor, or its batch, asks for.
     owner: [u64; MAX_LANES],
+    /// By lane: what could not be finished.
+    unfinished: BTreeMap<u8, Vec<Unfinished>>,
     /// By lane: the record to write when they are.
     record: [Option<u64>; MAX_LANES],
     /// Time for which the front end, and the data path, was busy.
@@ -95,6 +98,7 @@ impl Pe {
             open: [0; MAX_LANES],
             owner: [0; MAX_LANES],
             record: [None; MAX_LANES],
+            unfinished: BTreeMap::new(),
             front_busy: Ps::ZERO,
             data_busy: Ps::ZERO,
             flow_began: Ps::ZERO,
@@ -219,9 +223,18 @@ impl World {
                     let engine = &mut pe.lanes[index];
                     let op = engine.descriptor().0.opcode();
                     let bytes = u64::from(engine.descriptor().0.size());
+                    let unfinished = if self.places.all_there() || engine.blocks_on_fault() {
+                        None
+                    } else {
+                        Unfinished::of(&self.places, engine.action(), engine.descriptor().0)
+                    };
+                    if let Some(unfinished) = unfinished {
+                        pe.unfinished.entry(lane).or_default().push(unfinished);
+                    }
                     if pe.batch.is_some() {
                         // What comes of it is known; only its time is not over. The next member need not wait for that.
-                        engine.executed(&dsa.model, Outcome::of(Status::Success));
+                        let success = Outcome::of(Status::Success);
+                        engine.executed(&dsa.model, unfinished.map_or(success, |unfinished| unfinished.outcome()));
                     } else {
                         taken = true;
                         pe.owner[index] = engine.descriptor().0.completion_address();
@@ -232,7 +245,7 @@ impl World {
                     pe.front_busy += front;
                     pe.open[index] += 1;
                     self.descriptors += 1;
-                    self.make_ready(at, lane, from, op);
+                    self.make_ready(at, lane, from, op, unfinished.map(|unfinished| unfinished.done));
                     if taken {
                         self.taken(owner);
                     }
@@ -287,20 +300,24 @@ impl World {
     }
 
     /// A descriptor's front end time ends at `from`: then its bytes may flow, and the front end take the next.
-    fn make_ready(&mut self, at: EngineId, lane: u8, from: Ps, op: Opcode) {
+    fn make_ready(&mut self, at: EngineId, lane: u8, from: Ps, op: Opcode, only: Option<u64>) {
         let pe = &self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         let engine = &pe.lanes[usize::from(lane)];
         let action = *engine.action();
         let flags = engine.descriptor().0.flags();
         let (readback, cached) = (flags.contains(Flags::DESTINATION_READBACK), flags.contains(Flags::CACHE_CONTROL_1));
-        let bytes = action.ranges().map(|range| range.len).max().unwrap_or(0);
+        let whole = action.ranges().map(|range| range.len).max().unwrap_or(0);
         let mut route = Route { device: at.device, legs: [None; 3] };
         for (slot, range) in route.legs.iter_mut().zip(action.ranges()) {
-            let share = (range.len * WHOLE).checked_div(bytes).unwrap_or(0);
+            let share = (range.len * WHOLE).checked_div(whole).unwrap_or(0);
             *slot = Some(self.leg(at.device, range.address, range.len, range.write, cached, share));
         }
-        let requests = if self.places.all_there() { 0 } else { self.missing(&action) };
+        let bytes = only.unwrap_or(whole);
+        let requests = if self.places.all_there() || only.is_some() { 0 } else { self.missing(&action) };
         let mut tail = self.machine.device.ops.of(op).tail(bytes);
+        if only.is_some() {
+            tail += self.machine.translation.report;
+        }
         if readback {
             tail += self.machine.device.readback;
         }
@@ -311,8 +328,11 @@ impl World {
         let costs = &self.machine.device;
         let bytes = bytes + if writes { costs.descriptor_bytes } else { DESCRIPTOR_BYTES / reads.max(1) };
         let bubble = if writes { costs.bubble } else { Ps::ZERO };
-        let (first, merge) =
-            if writes && !cached { self.partial_lines(at.device, &action, from) } else { (from, Ps::ZERO) };
+        let (first, merge) = if writes && !cached && only.is_none() {
+            self.partial_lines(at.device, &action, from)
+        } else {
+            (from, Ps::ZERO)
+        };
         let ready = Ready { lane, class, bytes, tail, from: first, bubble, merge, requests };
         let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         pe.ready.push_back(ready);
@@ -339,7 +359,8 @@ impl World {
         if next.requests > 0 {
             // Nothing passes it: its followers wait with it.
             pe.resting = true;
-            self.ask_for_pages(at, next.requests);
+            let owner = pe.owner[usize::from(next.lane)];
+            self.ask_for_pages(at, next.requests, owner);
             return;
         }
         pe.ready.pop_front();
@@ -390,7 +411,8 @@ impl World {
             if pe.batch == Some(lane) || engine.job().member.is_some() {
                 return;
             }
-            engine.executed(&dsa.model, Outcome::of(Status::Success));
+            let unfinished = pe.unfinished.get(&lane).and_then(|all| all.last());
+            engine.executed(&dsa.model, unfinished.map_or(Outcome::of(Status::Success), Unfinished::outcome));
             if let Step::Record { address } = engine.step(&dsa.model, &Unobserved) {
                 pe.record[index] = Some(address);
             }
@@ -405,6 +427,9 @@ impl World {
         let dsa = &mut self.devices[usize::from(at.device)];
         let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(lane));
         let engine = &mut pe.lanes[index];
+        let unfinished = if pe.unfinished.is_empty() { None } else { pe.unfinished.remove(&lane) };
+        let well = matches!(engine.record().status(), Status::Success | Status::SuccessPredicateFalse);
+        self.refused += u64::from(!well && unfinished.is_none());
         engine.recorded(&dsa.model, Ok(()));
         engine.settle(&dsa.model, &Unobserved);
         pe.idle.push(lane);
@@ -421,8 +446,10 @@ impl World {
             let free = pe.wake();
             self.agenda.at(free, Event::Front(at));
         }
-        if let Some(record) = record {
-            self.recorded(record);
+        match (record, unfinished) {
+            (Some(record), Some(unfinished)) => self.repair(record, &unfinished),
+            (Some(record), None) => self.recorded(record),
+            (None, _) => {}
         }
     }
 }

@@ -1,7 +1,52 @@
-//! Pages that are not there.
+//! Pages that are not there: an engine asks the system for them and waits, or says so, and software touches them.
 
+use super::descriptors::rest_of;
 use super::{EngineId, Event, World};
-use telpher_model::Action;
+use crate::places::{Place, Places};
+use crate::ps::Ps;
+use crate::work::Lane;
+use std::collections::BTreeMap;
+use telpher_abi::{CompletionRecord, Descriptor, Flags, Status, StatusByte};
+use telpher_model::{Action, Outcome, Response};
+
+/// A descriptor that an engine could not finish.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unfinished {
+    work: Descriptor,
+    /// Bytes that are done.
+    pub(super) done: u64,
+    /// First byte that could not be had.
+    address: u64,
+    write: bool,
+}
+
+impl Unfinished {
+    /// How far an action gets, if pages of it are missing and nobody waits for them.
+    pub(super) fn of(places: &Places, action: &Action, work: &Descriptor) -> Option<Self> {
+        let missing = action.ranges().filter_map(|range| {
+            let address = places.first_missing(range.address, range.len)?;
+            Some(Unfinished { work: *work, done: address - range.address, address, write: range.write })
+        });
+        missing.min_by_key(|missing| missing.done)
+    }
+
+    /// What its record says.
+    pub(super) fn outcome(&self) -> Outcome {
+        let record = CompletionRecord::new(StatusByte::fault(Status::PageFault, self.write))
+            .with_bytes_completed(u32::try_from(self.done).unwrap_or(u32::MAX))
+            .with_fault_address(self.address);
+        Outcome { record, ..Outcome::of(Status::PageFault) }
+    }
+}
+
+/// Software that repairs what devices could not finish.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    /// What is submitted again, by number; none is forgotten before its queue has taken it.
+    again: Vec<Option<(Lane, Descriptor)>>,
+    /// When a thread, known by its records, has touched its last page.
+    busy: BTreeMap<u64, Ps>,
+}
 
 impl World {
     /// Pages of an action that are not there; they are from here on.
@@ -11,12 +56,55 @@ impl World {
     }
 
     /// The system brings the pages that an engine asks for, one after the other, and those of other engines before.
-    pub(super) fn ask_for_pages(&mut self, at: EngineId, pages: u32) {
+    pub(super) fn ask_for_pages(&mut self, at: EngineId, pages: u32, owner: u64) {
         let now = self.agenda.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let there = now.max(dsa.paging) + self.machine.translation.page_request * u64::from(pages);
         dsa.paging = there;
         dsa.pes[usize::from(at.engine)].first_has_pages(there);
         self.agenda.at(there, Event::Data(at));
+        self.lost(owner, false, there.since(now));
+    }
+
+    /// A record says that pages are missing: a core touches them, one for each descriptor, and submits what is left.
+    pub(super) fn repair(&mut self, record: u64, unfinished: &[Unfinished]) {
+        let now = self.agenda.now();
+        // Another's page may be the same.
+        let pages = unfinished.iter().filter(|it| self.places.touch(it.address, 1) > 0).count() as u64;
+        let time = self.machine.translation.touch * pages;
+        // One after the other where several records of a thread say so.
+        let thread = record >> 30;
+        let begin = self.repairs.busy.get(&thread).copied().unwrap_or_default().max(now + self.machine.wait.poll);
+        let over = begin + time + self.machine.library.raw.prepare;
+        self.repairs.busy.insert(thread, over);
+        let Some(lane) = self.touches(record, time) else { return };
+        let rest: Vec<Descriptor> = unfinished.iter().map(|it| rest_of(&it.work, it.done)).collect();
+        let work = match rest[..] {
+            [one] => one.with_record(record).with_flags(one.with_record(record).flags().difference(Flags::FENCE)),
+            _ => {
+                let members = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+                Descriptor::batch(self.places.add_list(Place::on(0), rest), members).with_record(record)
+            }
+        };
+        let again = &mut self.repairs.again;
+        let number = again.iter().position(Option::is_none).unwrap_or(again.len());
+        match again.get_mut(number) {
+            Some(free) => *free = Some((lane, work)),
+            None => again.push(Some((lane, work))),
+        }
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        self.agenda.at(over + self.machine.submit.transit, Event::Again(number));
+    }
+
+    /// 64 bytes that were repaired reach their queue again.
+    pub(super) fn submit_again(&mut self, number: u32) {
+        let Some((lane, work)) = self.repairs.again[number as usize] else { return };
+        if self.offer(lane, work) == Response::Retry {
+            self.agenda.after(self.machine.submit.enqcmd, Event::Again(number));
+            return;
+        }
+        self.repairs.again[number as usize] = None;
+        self.lost(work.completion_address(), true, Ps::ZERO);
+        self.wake(lane.device, lane.wq);
     }
 }

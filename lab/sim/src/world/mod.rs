@@ -74,6 +74,8 @@ pub(crate) enum Event {
     Tail { at: EngineId, lane: u8 },
     /// A line that is written in part begins to hold up its device, or ends to.
     Merge { at: EngineId, begins: bool },
+    /// What missed pages is submitted again.
+    Again(u32),
     /// A chase reads on.
     Chase(u32),
 }
@@ -111,6 +113,9 @@ pub struct World {
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
     descriptors: u64,
+    /// Descriptors that a device refused.
+    refused: u64,
+    repairs: fault::Repairs,
 }
 
 impl World {
@@ -144,6 +149,8 @@ impl World {
             traffic: BTreeMap::new(),
             ways: BTreeMap::new(),
             descriptors: 0,
+            refused: 0,
+            repairs: fault::Repairs::default(),
             machine,
         })
     }
@@ -177,6 +184,7 @@ impl World {
                 Some(Event::Data(at)) => self.data(at),
                 Some(Event::Tail { at, lane }) => self.tail(at, lane),
                 Some(Event::Merge { at, begins }) => self.merge(at, begins),
+                Some(Event::Again(number)) => self.submit_again(number),
                 Some(Event::Chase(number)) => self.go_on_chase(number),
             }
         }
@@ -186,6 +194,12 @@ impl World {
     #[must_use]
     pub fn descriptors(&self) -> u64 {
         self.descriptors
+    }
+
+    /// Descriptors that a device refused, and batches with such members.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Where the descriptors of a thread spent their time.

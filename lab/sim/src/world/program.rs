@@ -651,6 +651,12 @@ impl World {
         self.agenda.at(seen + complete, Event::Program(number));
     }
 
+    /// Where the work of a program's record was submitted.
+    pub(super) fn lane_of_program(&self, record: u64) -> Option<Lane> {
+        let number = usize::try_from(record >> 6 & u64::from(u32::MAX)).ok()?;
+        Some(self.desk.0.borrow().tickets.get(number)?.lane)
+    }
+
     /// A completion record of a program was written.
     pub(super) fn program_recorded(&mut self, record: u64) {
         let now = self.agenda.now();

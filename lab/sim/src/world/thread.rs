@@ -9,8 +9,8 @@ use crate::places::Place;
 use crate::ps::Ps;
 use crate::vouch;
 use crate::work::{Arrivals, By, Lane, Sizes, Stream};
-use telpher_abi::Descriptor;
 use telpher_abi::registers::PortalKind;
+use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
 use telpher_model::{Identity, Response, Write};
 
 /// Where one submission stands: when each stretch of its way began.
@@ -26,6 +26,9 @@ struct Stamps {
     taken: Ps,
     /// Its last byte, so far.
     flowed: Ps,
+    /// Lost before the queue had it for good, because pages were missing; and in the engine for the same reason.
+    resubmitted: Ps,
+    paged: Ps,
     /// Its slot had another before.
     used: bool,
 }
@@ -40,6 +43,14 @@ struct Costs {
     call: Ps,
     /// The instruction, call included, as far as it is known before the queue answers.
     instruct: Ps,
+}
+
+/// Buffers whose pages are new for each operation.
+#[derive(Clone, Copy, Debug)]
+struct Fresh {
+    src: u64,
+    dst: u64,
+    had: u64,
 }
 
 /// An operation that a core does itself.
@@ -76,6 +87,8 @@ pub(super) struct Thread {
     bytes: Vec<u64>,
     /// The core's own work under way.
     work: Option<Work>,
+    /// Where its buffers begin, if each operation has pages of its own, and how many have had theirs.
+    fresh: Option<Fresh>,
     pub(super) timeline: Timeline,
 }
 
@@ -124,12 +137,14 @@ impl World {
             By::Cpu => None,
         };
         let (mut works, mut bytes) = (Vec::new(), Vec::new());
+        let mut fresh = None;
         let slots = if lane.is_some() { stream.depth } else { 0 };
         if lane.is_some() {
             let ring = u64::from(stream.depth) * u64::from(stream.batch.max(1)) * u64::from(stream.size);
             let used = |place: Place| if place.footprint == 0 { ring } else { place.footprint };
             let src = self.places.add_of(stream.src, used(stream.src));
             let dst = self.places.add_of(stream.dst, used(stream.dst));
+            fresh = (!stream.src.present || !stream.dst.present).then_some(Fresh { src, dst, had: 0 });
             for slot in 0..slots {
                 let record = record_of(thread, slot);
                 let mut all = 0;
@@ -137,7 +152,11 @@ impl World {
                     let size = stream.sizes.one(&mut dice).unwrap_or(stream.size);
                     all += u64::from(size);
                     let work = descriptors::of(&stream, src, dst, size);
-                    if descriptors::needs_record(stream.op) { work.with_record(record) } else { work }
+                    if descriptors::needs_record(stream.op) || fresh.is_some() {
+                        work.with_record(record)
+                    } else {
+                        work
+                    }
                 };
                 works.push(if stream.batch > 1 {
                     let members = (0..stream.batch).map(|_| work()).collect();
@@ -168,6 +187,7 @@ impl World {
             blocked: None,
             bytes,
             work: None,
+            fresh,
             timeline: Timeline::default(),
             stream,
         });
@@ -222,6 +242,7 @@ impl World {
         // Who had the slot before is done with first.
         let begun = if stamps.used { now + costs.complete } else { now };
         let arrived = if thread.next.is_some() { arrived } else { begun };
+        (stamps.resubmitted, stamps.paged) = (Ps::ZERO, Ps::ZERO);
         stamps.used = true;
         stamps.begun = arrived;
         stamps.sent = begun + costs.prepare;
@@ -232,7 +253,11 @@ impl World {
             *descriptor = descriptor.with_size(size);
             thread.bytes[slot as usize] = size.into();
         }
-        let timeline = &mut thread.timeline;
+        if thread.fresh.is_some() {
+            self.renew(number, slot);
+        }
+        let thread = &mut self.threads[number as usize];
+        let (timeline, stamps) = (&mut thread.timeline, &thread.stamps[slot as usize]);
         timeline.backlog += begun.since(arrived);
         timeline.prepare += costs.prepare;
         timeline.cycles.busy += stamps.sent.since(now);
@@ -351,6 +376,55 @@ impl World {
         self.threads.get_mut(number as usize)?.stamps.get_mut(slot as usize)
     }
 
+    /// Gives what is in a slot pages that nobody has touched.
+    fn renew(&mut self, number: u32, slot: u32) {
+        let thread = &mut self.threads[number as usize];
+        let Some(fresh) = &mut thread.fresh else { return };
+        let (batch, first) = (thread.stream.batch.max(1), fresh.had);
+        fresh.had += u64::from(batch);
+        let Fresh { src, dst, .. } = *fresh;
+        let work = &mut thread.descriptors[slot as usize];
+        if batch == 1 {
+            *work = descriptors::moved(work, &thread.stream, [src, dst], first);
+            return;
+        }
+        let list = work.src();
+        let members = (0..u64::from(batch)).filter_map(|index| {
+            let member = self.places.descriptor(list + index * DESCRIPTOR_BYTES)?;
+            Some(descriptors::moved(member, &thread.stream, [src, dst], first + index))
+        });
+        let members = members.collect();
+        let (record, place) = (work.completion_address(), thread.stream.src);
+        let list = self.places.list_again(Some(list), place, members);
+        *work = Descriptor::batch(list, batch).with_record(record);
+    }
+
+    /// What a submission of a thread lost because pages were missing: before it was submitted again, or in an engine.
+    pub(super) fn lost(&mut self, record: u64, resubmitted: bool, time: Ps) {
+        let now = self.agenda.now();
+        if let Some(stamps) = self.stamps(record) {
+            if resubmitted {
+                (stamps.resubmitted, stamps.queued) = (stamps.resubmitted + now.since(stamps.queued), now);
+            } else {
+                stamps.paged += time;
+            }
+        }
+    }
+
+    /// The thread, or the program, whose record this is touches pages for a while; where it submits.
+    pub(super) fn touches(&mut self, record: u64, time: Ps) -> Option<Lane> {
+        if program::is_program(record) {
+            return self.lane_of_program(record);
+        }
+        let thread = self.threads.get_mut(owner_of(record).0 as usize)?;
+        thread.timeline.cycles.busy += time;
+        // It does not wait meanwhile.
+        if let Some(since) = &mut thread.waits {
+            *since += time;
+        }
+        thread.lane
+    }
+
     /// A completion record was written.
     pub(super) fn recorded(&mut self, record: u64) {
         let now = self.agenda.now();
@@ -371,15 +445,17 @@ impl World {
             None => now + wait.poll,
         };
         thread.free.push(slot);
-        let Stamps { begun, sent, queued, taken, flowed, .. } = thread.stamps[slot as usize];
+        let Stamps { begun, sent, queued, taken, flowed, resubmitted, paged, .. } = thread.stamps[slot as usize];
+        let asked = self.machine.translation.miss.min(now.since(flowed));
         self.latencies[thread.load].add(seen.since(begun));
         timeline.completed += 1;
         timeline.operations += u64::from(thread.stream.batch.max(1));
         timeline.bytes += thread.bytes[slot as usize];
-        timeline.submit += queued.since(sent);
+        timeline.submit += queued.since(sent).since(resubmitted);
         timeline.queue += taken.since(queued);
-        timeline.process += flowed.since(taken);
-        timeline.complete += now.since(flowed);
+        timeline.translate += resubmitted + paged + asked;
+        timeline.process += flowed.since(taken).since(paged);
+        timeline.complete += now.since(flowed).since(asked);
         timeline.notice += seen.since(now);
         timeline.until = timeline.until.max(seen);
         if let Some(lane) = thread.lane {

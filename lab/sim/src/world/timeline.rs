@@ -3,7 +3,7 @@
 use super::cycles::Cycles;
 use crate::ps::Ps;
 
-/// Where time went, summed over submissions: the first seven times together are all of it. Where a core does the work itself, all of it
+/// Where time went, summed over submissions: the first eight times together are all of it. Where a core does the work itself, all of it
 /// is processing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
@@ -21,6 +21,8 @@ pub struct Timeline {
     pub submit: Ps,
     /// In the queue.
     pub queue: Ps,
+    /// Where its pages are: asking for them, and waiting for those that are not there, reported, touched and resubmitted ones included.
+    pub translate: Ps,
     /// From the engine's taking it to its last byte: front end, list, the data paths of others, its own bytes.
     pub process: Ps,
     /// From the last byte to the written record.
@@ -43,7 +45,14 @@ impl Timeline {
     /// From the beginning of preparing to the record's being seen, summed.
     #[must_use]
     pub fn latency(&self) -> Ps {
-        self.backlog + self.prepare + self.submit + self.queue + self.process + self.complete + self.notice
+        self.backlog
+            + self.prepare
+            + self.submit
+            + self.queue
+            + self.translate
+            + self.process
+            + self.complete
+            + self.notice
     }
 
     /// Takes in another thread's.
@@ -55,6 +64,7 @@ impl Timeline {
         self.prepare += other.prepare;
         self.submit += other.submit;
         self.queue += other.queue;
+        self.translate += other.translate;
         self.process += other.process;
         self.complete += other.complete;
         self.notice += other.notice;
