@@ -140,7 +140,7 @@ impl AllReduce {
         let own = if used <= app.shared.cache_bytes { came } else { Place::on(0) };
         let edges: Vec<Edge> = (0..ranks)
             .map(|_| {
-                let (into, out) = app.shared.ways(world, &app.copier, used);
+                let (into, out) = app.shared.ways(world, &app.copier, app.bytes, used);
                 Edge { into, out, room: world.signal(1), filled: world.signal(0) }
             })
             .collect();

@@ -84,12 +84,12 @@ impl Default for Messages {
 }
 
 impl SharedMemory {
-    /// Copies into segments and out of them, for buffers of so many bytes in all. Segments are used again and again and stay in the
-    /// cache; buffers do if there is room for them.
-    pub(super) fn ways(&self, world: &mut World, copier: &Copier, bytes: u64) -> (Rc<Segments>, Rc<Segments>) {
-        let segments = Place { lines: Lines::Llc, footprint: self.share(), ..Place::on(0) };
-        let lines = if bytes <= self.cache_bytes { Lines::Llc } else { Lines::Memory };
-        let buffers = Place { lines, footprint: bytes.min(MOST_FOOTPRINT), ..Place::on(0) };
+    /// Copies into segments and out of them, for buffers of `own` bytes each and `all` together. Segments are used again and again
+    /// and stay in the cache; buffers do if there is room for all of them.
+    pub(super) fn ways(&self, world: &mut World, copier: &Copier, own: u64, all: u64) -> (Rc<Segments>, Rc<Segments>) {
+        let segments = Place { lines: Lines::Llc, footprint: self.share().min(MOST_FOOTPRINT), ..Place::on(0) };
+        let lines = if all <= self.cache_bytes { Lines::Llc } else { Lines::Memory };
+        let buffers = Place { lines, footprint: own.min(MOST_FOOTPRINT), ..Place::on(0) };
         let way = |world: &mut World, src, dst| Rc::new(Segments::new(world, copier, self.segment, src, dst));
         (way(world, buffers, segments), way(world, segments, buffers))
     }
@@ -123,7 +123,7 @@ struct Channel {
 
 impl Channel {
     fn new(world: &mut World, app: &Messages) -> Self {
-        let (into, out) = app.shared.ways(world, &app.copier, app.bytes.saturating_mul(2));
+        let (into, out) = app.shared.ways(world, &app.copier, app.bytes, app.bytes.saturating_mul(2));
         Channel { into, out, room: world.signal(1), filled: world.signal(0), shared: app.shared }
     }
 

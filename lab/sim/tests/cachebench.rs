@@ -1,0 +1,68 @@
+//! A cache under load: what its copies are, and what a device makes of the long ones.
+
+use telpher_abi::Opcode;
+use telpher_device::{Config, WqMode};
+use telpher_sim::{App, By, CacheBench, Machine, Outcome, Scenario, Stream, What};
+
+fn run(what: What) -> Outcome {
+    let config = Config::single(WqMode::Shared, 128, 4);
+    let mut scenario = Scenario::on(Machine::built_in("spr-asplos").unwrap(), config.clone()).with("it", 1, what);
+    scenario.devices = vec![config; 4];
+    scenario.simulate().unwrap()
+}
+
+fn measure(outcome: &Outcome, name: &str) -> f64 {
+    outcome.loads[0].measures.iter().find(|measure| measure.name == name).unwrap().value
+}
+
+fn bench(app: CacheBench) -> Outcome {
+    run(What::App(App::CacheBench(app)))
+}
+
+#[test]
+fn long_copies_are_few_and_most_of_the_bytes() {
+    let outcome = bench(CacheBench::default());
+    let (calls, bytes) = (measure(&outcome, "copies by device"), measure(&outcome, "bytes in long copies"));
+    assert!((calls - 4.8).abs() < 0.5 && (bytes - 96.4).abs() < 0.5, "{calls} % of calls, {bytes} % of bytes");
+}
+
+#[test]
+fn a_core_without_a_device_does_one_after_the_other() {
+    let app = CacheBench { cores: 1, threads: 1, queues: Vec::new(), long: vec![(32768, 1)], ..CacheBench::default() };
+    let outcome = bench(app);
+    let alone = |bytes| {
+        let copies = Stream { by: By::Cpu, ..Stream::of(Opcode::MemoryMove, bytes) };
+        run(What::Stream(copies)).loads[0].mean_latency_ns()
+    };
+    let bytes = measure(&outcome, "bytes copied") * 1e3 / measure(&outcome, "copies");
+    let long = (bytes - 64.0) / (32768.0 - 64.0);
+    let expected = 1e3 / (100.0 + long * alone(32768) + (1.0 - long) * alone(64));
+    let deviation = (measure(&outcome, "copies") / expected - 1.0) * 100.0;
+    assert!(deviation.abs() < 1.0, "{deviation:.2} % from {expected} M/s");
+}
+
+#[test]
+fn more_cores_wait_for_the_same_queues() {
+    let gain = |cores: u32, devices: usize| {
+        let app = CacheBench { cores, threads: cores, copies: 10_000, ..CacheBench::default() };
+        let queues = app.queues[..devices].to_vec();
+        let by_core = bench(CacheBench { queues: Vec::new(), ..app.clone() });
+        let by_device = bench(CacheBench { queues, ..app });
+        let tail = |outcome: &Outcome| measure(outcome, "latency, 99.999 %");
+        assert!(devices < 4 || tail(&by_device) < tail(&by_core), "{cores} cores");
+        measure(&by_device, "copies") / measure(&by_core, "copies")
+    };
+    let four = [8, 16].map(|cores| gain(cores, 4));
+    assert!(four[0] > four[1] && four[1] > 1.0, "{four:?}");
+    assert!(gain(16, 1) < 1.0, "one device is full with eight cores");
+}
+
+#[test]
+fn a_thread_that_gives_its_core_away_gets_it_back() {
+    let copies = 2000;
+    let app = CacheBench { cores: 2, threads: 6, copies, switch_ns: Some(1000.0), ..CacheBench::default() };
+    let outcome = bench(app);
+    let seconds = outcome.took.as_secs_f64();
+    let done = measure(&outcome, "copies") * 1e6 * seconds;
+    assert!((done - 6.0 * copies as f64).abs() < 1.0, "{done} copies were done");
+}

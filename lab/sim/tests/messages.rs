@@ -1,0 +1,108 @@
+//! Messages and sums through shared memory take what their copies and turns take.
+
+use telpher_abi::Opcode;
+use telpher_device::{Config, WqMode};
+use telpher_sim::{
+    AllReduce, App, By, Copier, Lines, Machine, Messages, Outcome, Place, Scenario, Stream, Talk, Walk, What,
+};
+
+/// So many devices with a shared queue each.
+fn run(devices: usize, what: What) -> Outcome {
+    let config = Config::single(WqMode::Shared, 128, 4);
+    let mut scenario = Scenario::on(Machine::built_in("spr-asplos").unwrap(), config.clone()).with("app", 1, what);
+    scenario.devices = vec![config; devices];
+    scenario.simulate().unwrap()
+}
+
+fn measure(outcome: &Outcome, name: &str) -> f64 {
+    outcome.loads[0].measures.iter().find(|measure| measure.name == name).unwrap().value
+}
+
+/// Microseconds of a message.
+fn message(talk: Talk, bytes: u64, devices: u16) -> f64 {
+    let copier = if devices == 0 { Copier::Core } else { Copier::devices(devices) };
+    let app = Messages { talk, bytes, copier, count: 20, ..Messages::default() };
+    measure(&run(devices.max(1).into(), What::App(App::Messages(app))), "time per message")
+}
+
+fn sum(ranks: u32, bytes: u64, devices: u16) -> Outcome {
+    let copier = if devices == 0 { Copier::Core } else { Copier::devices(devices) };
+    let app = AllReduce { ranks, bytes, copier, count: 2, ..AllReduce::default() };
+    run(devices.max(1).into(), What::App(App::AllReduce(app)))
+}
+
+#[test]
+fn by_cores_a_message_is_its_turns_and_two_copies() {
+    let place = Place { lines: Lines::Llc, ..Place::on(0) };
+    let segments = Stream {
+        by: By::Cpu,
+        walk: Walk::Sequential,
+        src: place,
+        dst: place,
+        ..Stream::of(Opcode::MemoryMove, 32 << 10)
+    };
+    let segment = run(1, What::Stream(segments)).loads[0].mean_latency_ns() / 1e3;
+    for (bytes, shares) in [(32_u64 << 10, 1.0), (2 << 20, 1.0), (8 << 20, 4.0)] {
+        let copies = 2.0 * (bytes >> 15) as f64 * segment;
+        let expected = 0.3 + shares * 0.15 + copies;
+        let deviation = (message(Talk::PingPong, bytes, 0) / expected - 1.0) * 100.0;
+        assert!(deviation.abs() < 5.0, "{bytes} B: {deviation:.1} % from {expected} us");
+    }
+}
+
+#[test]
+fn a_device_copies_twice_and_several_take_turns() {
+    for talk in [Talk::PingPong, Talk::Stream] {
+        let bytes = 1 << 20;
+        let by_core = message(talk, bytes, 0);
+        let [one, two, four] = [1, 2, 4].map(|devices| message(talk, bytes, devices));
+        let least = 2.0 * (1 << 20) as f64 / 31.39e3;
+        assert!(one > least && one < 1.1 * least, "{talk:?}: {one} us, two copies at the device's rate {least}");
+        assert!(by_core > one && one > 1.7 * two && two > 1.6 * four, "{talk:?}: {by_core}, {one}, {two}, {four} us");
+    }
+}
+
+#[test]
+fn short_messages_are_the_cores() {
+    let gain = |bytes| message(Talk::PingPong, bytes, 0) / message(Talk::PingPong, bytes, 4);
+    let gains = [8, 64, 512, 2048].map(|kib| gain(kib << 10));
+    assert!(gains[0] < 1.0 && gains.is_sorted_by(|a, b| a < b), "{gains:?}");
+}
+
+#[test]
+fn a_ring_copies_what_it_must() {
+    for ranks in [2_u32, 4, 8] {
+        let parts = 2 * (ranks - 1);
+        let segments = (4 << 20) / ranks / (32 << 10);
+        // Twice, into shared memory and out of it, and two sums.
+        let expected = u64::from(ranks * parts * segments * 2 * 2);
+        assert_eq!(sum(ranks, 4 << 20, 2).descriptors, expected, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn more_ranks_bring_cores_and_no_devices() {
+    let gain = |ranks| {
+        let [by_cores, by_devices] = [0, 4].map(|devices| measure(&sum(ranks, 4 << 20, devices), "time per sum"));
+        by_cores / by_devices
+    };
+    let gains = [2, 4, 8].map(gain);
+    assert!(gains[0] > 1.5 && gains.is_sorted_by(|a, b| a > b), "{gains:?}");
+}
+
+#[test]
+fn a_training_step_gains_what_its_sums_leave() {
+    let step = |devices: u16| {
+        let copier = if devices == 0 { Copier::Core } else { Copier::devices(devices) };
+        let app = AllReduce { copier, compute_ms: 20.0, ..AllReduce::training(2, 2) };
+        run(devices.max(1).into(), What::App(App::AllReduce(app)))
+    };
+    let (cores, devices) = (step(0), step(4));
+    let of = |outcome: &Outcome, name| measure(outcome, name);
+    let share = of(&cores, "share of time in sums") / 100.0;
+    let gain = of(&cores, "time per sum") / of(&devices, "time per sum");
+    // Amdahl's law.
+    let expected = 1.0 / (1.0 - share + share / gain);
+    let deviation = (of(&cores, "time per step") / of(&devices, "time per step") / expected - 1.0) * 100.0;
+    assert!(gain > 1.5 && deviation.abs() < 0.5, "{gain}, {deviation:.2} % from {expected}");
+}
