@@ -1,11 +1,13 @@
 //! A query whose second column is fetched ahead by devices (Fürst's thesis, §2.2, §5.2, §6): a filter over column a, then a sum over
-//! column b. While threads scan a, others have b copied in chunks to faster memory; who sums looks whether a chunk has come, and reads
-//! it where it lay if not. Nobody waits for a copy: what is late is a miss.
+//! column b, chunk by chunk. While threads scan a chunk of a, others sum over the one before of b, and others have had all of b copied
+//! to faster memory; who sums looks whether its chunk has come, and reads it where it lay if not. Nobody waits for a copy: what is late
+//! is a miss.
 //!
 //! ```text
-//! group:  SCAN_a ─────────────► (all of the group) ──► AGGREGATE: chunk come? yes: cache node · no: node of b
-//!         SCAN_b ─submit, submit, …            ▲
-//!                   └► device: b ──► cache ────┘
+//! group:  SCAN_a  chunk 0 │ chunk 1 │ chunk 2 │
+//!         AGGREGATE       │ chunk 0 │ chunk 1 │ chunk 2     come? yes: cache node · no: node of b
+//!         SCAN_b ─submit, submit, …     ▲
+//!                   └► device: b ─► cache
 //! ```
 //!
 //! Threads share the hardware threads of the node they are pinned to: a run queue, in turns.
@@ -17,7 +19,7 @@ use crate::work::{Lane, Library};
 use crate::world::{Barrier, Core, Signal, Ticket, World};
 use std::cell::RefCell;
 use std::rc::Rc;
-use telpher_abi::Opcode;
+use telpher_abi::{Flags, Opcode};
 
 /// A query over two columns and how it is executed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +28,8 @@ pub struct Query {
     pub column: u64,
     /// Groups of threads; each has its part of both columns.
     pub groups: u32,
+    /// Bytes of its part that a group scans before it sums over them, and of a copy.
+    pub chunk: u64,
     /// Threads that scan a, in all.
     pub scanners: u32,
     /// Threads that sum over b, in all.
@@ -51,8 +55,6 @@ pub struct Query {
 pub struct Prefetch {
     /// Node it is fetched to.
     pub to: usize,
-    /// Bytes of a copy.
-    pub chunk: u64,
     /// Threads that ask for copies, in all.
     pub threads: u32,
     /// Queues, taken in turns by thread.
@@ -66,35 +68,36 @@ pub struct Prefetch {
 impl Query {
     /// The thesis' (§6.1) without prefetching: two columns of 4 GiB, 64 threads, then 32, pinned to node 0 with its twelve cores.
     ///
-    /// Assumed: 32 groups; two hardware threads a core; turns of 3 ms, as Linux gives them; a core reads 14 GB/s.
+    /// Derived from Table 6.1: what a hardware thread reads, and filters or sums, a second. Assumed: 32 groups; chunks of 2 MiB; two
+    /// hardware threads a core; turns of 3 ms, as Linux gives them.
     #[must_use]
     pub const fn of_two_columns() -> Self {
         Query {
             column: 4 << 30,
             groups: 32,
+            chunk: 2 << 20,
             scanners: 64,
             summers: 32,
             node: 0,
             hardware_threads: 24,
             turn: Ps::from_nanos(3_000_000),
-            most: 7_000_000_000,
+            most: 3_865_000_000,
             a: 0,
             b: 0,
             prefetch: None,
         }
     }
 
-    /// The same with prefetching: half of the first threads ask for copies (§6.1: 64 for both), to the HBM beside node 0 (§5.2), from
-    /// the node on which b lies, through one shared queue of the devices of both, thread by thread in turns (§3.3, §5.2).
+    /// The same with prefetching: half of the first threads ask for copies (§6.1: 64 for both), to the HBM beside node 0 (§5.2), through
+    /// one shared queue of each device of the socket, thread by thread in turns (§5.2; which devices is assumed).
     ///
-    /// Assumed: chunks of 32 MiB, so that a burst of all of them fits the 128 entries of one queue (§6.1: they were made larger for
-    /// that, and no number is told).
+    /// Assumed: chunks of 32 MiB. They were made larger so that a burst of all copies does not overflow the queues (§6.1); so many copies
+    /// fit into one of 128 entries, whichever device they go to.
     #[must_use]
     pub fn prefetching(b: usize) -> Self {
-        let lane = |node| Lane { device: u16::try_from(node).unwrap_or(u16::MAX), wq: 0, shared: true };
-        let lanes = if b == 0 { vec![lane(0)] } else { vec![lane(0), lane(b)] };
-        let prefetch = Prefetch { to: 8, chunk: 32 << 20, threads: 32, lanes, library: Library::Dml, mapped: true };
-        Query { scanners: 32, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
+        let lanes = (0..4).map(|device| Lane { device, wq: 0, shared: true }).collect();
+        let prefetch = Prefetch { to: 8, threads: 32, lanes, library: Library::Dml, mapped: true };
+        Query { scanners: 32, chunk: 32 << 20, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
     }
 
     pub(super) fn start(&self, world: &mut World) -> Report {
@@ -103,41 +106,54 @@ impl Query {
         let free = world.signal(query.hardware_threads.max(1).into());
         let processors = Processors { free, turn: query.turn, most: query.most };
         let (_, slice) = part(query.column, query.groups, 0);
-        let chunk = query.prefetch.as_ref().map_or(slice, |prefetch| prefetch.chunk.clamp(1, u32::MAX.into())).max(1);
+        // No copy is longer than a descriptor can tell.
+        let chunk = query.chunk.clamp(PIECE, u32::MAX.into());
         let chunks = usize::try_from(slice.div_ceil(chunk)).unwrap_or(usize::MAX);
-        for group in 0..query.groups {
+        let of = |threads: u32, group| part(threads.into(), query.groups, group).1;
+        let group = |group: u32, world: &mut World| {
             seen.borrow_mut().copies.push((0..chunks).map(|_| None).collect());
-            let of = |threads: u32| part(threads.into(), query.groups, group).1;
-            let (scanners, summers) = (of(query.scanners), of(query.summers));
-            let scanned = world.barrier(usize::try_from(scanners + summers).unwrap_or(usize::MAX));
-            let all = Group { group, slice, chunk, processors, scanned, seen: seen.clone() };
-            if let Some(prefetch) = &query.prefetch {
-                all.fetch(world, query, prefetch, u32::try_from(of(prefetch.threads)).unwrap_or(u32::MAX));
+            let meet = of(query.scanners, group) + of(query.summers, group);
+            let scanned = world.barrier(usize::try_from(meet).unwrap_or(usize::MAX));
+            Group { group, slice, chunk, processors, scanned, seen: seen.clone() }
+        };
+        let groups: Vec<Group> = (0..query.groups).map(|number| group(number, world)).collect();
+        // Their threads come first: they are over soonest.
+        if let Some(prefetch) = &query.prefetch {
+            for all in &groups {
+                let threads = u32::try_from(of(prefetch.threads, all.group)).unwrap_or(u32::MAX);
+                all.fetch(world, query, prefetch, threads);
             }
+        }
+        for all in groups {
+            let (scanners, summers) = (of(query.scanners, all.group), of(query.summers, all.group));
             let (node, a) = (query.node, query.a);
             for _ in 0..scanners {
                 let all = all.clone();
                 world.spawn(node, move |core| async move {
-                    let begin = core.now();
-                    all.processors.read(&core, all.slice / scanners, a).await;
-                    all.seen.borrow_mut().scan.add(core.now().since(begin));
-                    core.meet(&all.scanned).await;
+                    let mut time = Ps::ZERO;
+                    for chunk in 0..chunks {
+                        let begin = core.now();
+                        all.processors.read(&core, all.bytes(chunk) / scanners, a).await;
+                        time += core.now().since(begin);
+                        core.meet(&all.scanned).await;
+                    }
+                    all.seen.borrow_mut().scan.add(time);
                 });
             }
             let (b, to) = (query.b, query.prefetch.as_ref().map_or(query.b, |prefetch| prefetch.to));
-            for number in 0..u32::try_from(summers).unwrap_or(u32::MAX) {
+            for _ in 0..summers {
                 let all = all.clone();
-                let (first, count) = part(chunks as u64, u32::try_from(summers).unwrap_or(u32::MAX), number);
                 world.spawn(node, move |core| async move {
-                    core.meet(&all.scanned).await;
-                    let begin = core.now();
-                    for chunk in first..first + count {
-                        let bytes = all.chunk.min(all.slice - chunk * all.chunk);
+                    let mut time = Ps::ZERO;
+                    for chunk in 0..chunks {
+                        core.meet(&all.scanned).await;
+                        let begin = core.now();
                         let from = if all.has_come(chunk) { to } else { b };
-                        all.processors.read(&core, bytes, from).await;
+                        all.processors.read(&core, all.bytes(chunk) / summers, from).await;
+                        time += core.now().since(begin);
                     }
                     let mut seen = all.seen.borrow_mut();
-                    seen.sum.add(core.now().since(begin));
+                    seen.sum.add(time);
                     seen.end = seen.end.max(core.now());
                 });
             }
@@ -255,12 +271,15 @@ struct Group {
 }
 
 impl Group {
+    /// Bytes of a chunk.
+    fn bytes(&self, chunk: usize) -> u64 {
+        self.chunk.min(self.slice.saturating_sub(self.chunk * chunk as u64))
+    }
+
     /// A chunk's copy is done: it is a hit. Otherwise it is a miss, whether it was asked for or not.
-    fn has_come(&self, chunk: u64) -> bool {
+    fn has_come(&self, chunk: usize) -> bool {
         let seen = &mut *self.seen.borrow_mut();
-        let copies = &seen.copies[self.group as usize];
-        let copy = usize::try_from(chunk).ok().and_then(|chunk| copies.get(chunk)?.as_ref());
-        let come = copy.is_some_and(Ticket::is_done);
+        let come = seen.copies[self.group as usize][chunk].as_ref().is_some_and(Ticket::is_done);
         *(if come { &mut seen.hits } else { &mut seen.misses }) += 1;
         come
     }
@@ -270,6 +289,7 @@ impl Group {
         let column = world.places.add(Place::on(query.b));
         let cache = world.places.add(Place { present: prefetch.mapped, ..Place::on(prefetch.to) });
         let chunks = self.slice.div_ceil(self.chunk);
+        let flags = if prefetch.mapped { Flags::empty() } else { Flags::BLOCK_ON_FAULT };
         for number in 0..threads {
             let all = self.clone();
             let lane = prefetch.lanes[(self.group * threads + number) as usize % prefetch.lanes.len().max(1)];
@@ -281,9 +301,11 @@ impl Group {
                 let mut since = all.processors.take(&core).await;
                 for chunk in first..first + count {
                     let at = chunk * all.chunk;
-                    // Cannot fail: no chunk is longer than a descriptor can tell.
-                    let size = u32::try_from(all.chunk.min(all.slice - at)).unwrap_or(u32::MAX);
+                    let chunk = usize::try_from(chunk).unwrap_or(usize::MAX);
+                    // Cannot fail: see where it is chosen.
+                    let size = u32::try_from(all.bytes(chunk)).unwrap_or(u32::MAX);
                     let copy = World::descriptor(Opcode::MemoryMove, column + at, cache + at, size);
+                    let copy = copy.with_flags(copy.flags() | flags);
                     let ticket = loop {
                         // A queue that is full is asked again, through all of the library.
                         match core.try_submit(lane, copy).await {
@@ -292,8 +314,7 @@ impl Group {
                         }
                         all.processors.turn(&core, &mut since).await;
                     };
-                    let at = usize::try_from(chunk).unwrap_or(usize::MAX);
-                    all.seen.borrow_mut().copies[all.group as usize][at] = Some(ticket);
+                    all.seen.borrow_mut().copies[all.group as usize][chunk] = Some(ticket);
                 }
                 core.give(all.processors.free);
                 all.seen.borrow_mut().fetch.add(core.now().since(begin));

@@ -55,8 +55,6 @@ struct Papers {
     act: Option<Act>,
     /// The tickets it waits for.
     wanted: Vec<u32>,
-    /// Its try to submit found room.
-    taken: bool,
     tickets: Vec<Slip>,
     free: Vec<u32>,
     barriers: Vec<Meeting>,
@@ -78,6 +76,8 @@ struct Slip {
     lane: Lane,
     library: Library,
     through: Through,
+    /// A queue had room for it.
+    taken: bool,
     done: Option<Ps>,
     /// Who waits for it.
     waiter: Option<u32>,
@@ -267,10 +267,11 @@ impl Core {
         self.does(Act::Submit { ticket: number, patient }).await;
         let ticket = Ticket { number, desk: self.desk.clone() };
         let mut papers = self.desk.0.borrow_mut();
-        let taken = papers.taken;
+        let (now, slip) = (papers.now, number as usize);
+        let taken = papers.tickets[slip].taken;
         if !taken {
             // Nobody has it; its number is free when the ticket is dropped.
-            papers.tickets[number as usize].done = Some(papers.now);
+            papers.tickets[slip].done = Some(now);
         }
         drop(papers);
         (ticket, taken)
@@ -342,6 +343,7 @@ impl Core {
             lane,
             library: self.library,
             through: self.through,
+            taken: true,
             done: None,
             waiter: None,
             dropped: false,
@@ -541,7 +543,6 @@ impl World {
     pub(super) fn send(&mut self, number: u32, ticket: u32, patient: bool) {
         let now = self.agenda.now();
         let mut papers = self.desk.0.borrow_mut();
-        papers.taken = true;
         let slip = &mut papers.tickets[ticket as usize];
         let (lane, library) = (slip.lane, slip.library);
         let mut members = std::mem::take(&mut slip.members);
@@ -564,7 +565,7 @@ impl World {
             self.sent(number, ticket, prepare, false);
         } else {
             // Its own count says so.
-            self.desk.0.borrow_mut().taken = false;
+            self.desk.0.borrow_mut().tickets[ticket as usize].taken = false;
             self.programs[number as usize].blocked = None;
             self.agenda.after(prepare, Event::Program(number));
         }
@@ -610,7 +611,7 @@ impl World {
                 self.agenda.after(back + call + submit.transit, Event::Offer { program, ticket, patient });
             }
             _ if lane.shared => {
-                self.desk.0.borrow_mut().taken = response == Response::Accepted;
+                self.desk.0.borrow_mut().tickets[ticket as usize].taken = response == Response::Accepted;
                 self.agenda.after(back, Event::Program(program));
             }
             _ => {}
