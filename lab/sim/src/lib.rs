@@ -35,7 +35,7 @@ pub use scenario::{
     Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, Preface, ResourceUse, Scenario, ScenarioError,
     What, WorkloadError, lanes,
 };
-pub use work::{Arrivals, By, Lane, Library, Named, Sizes, Stream, Through, Wait, Walk};
+pub use work::{Arrivals, By, Lane, Library, Moves, Named, Sizes, Stream, Through, Wait, Walk};
 pub use world::{
     Barrier, CacheUse, Chase, Chased, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World,
 };

@@ -3,6 +3,7 @@
 use crate::dice::Dice;
 use crate::places::{Lines, Place};
 use telpher_abi::Opcode;
+use telpher_mover::{Policy, Route, Split, Threshold};
 
 /// Something with a few values, each with the name that options and files call it.
 pub trait Named: Copy + PartialEq + 'static {
@@ -114,6 +115,38 @@ pub enum By {
     Device(Lane),
     /// The thread's own core.
     Cpu,
+    /// Either, as a mover decides, over all queues there are.
+    Mover(Moves),
+}
+
+/// What of a mover's policy decides who does an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moves {
+    /// Bytes from which an operation goes to a device.
+    pub threshold: u64,
+    /// Which queue is asked first.
+    pub route: Route,
+    /// How a long one is shared out.
+    pub split: Split,
+}
+
+impl Moves {
+    /// Of a policy, for an operation.
+    #[must_use]
+    pub fn of(policy: &Policy, op: Opcode) -> Self {
+        Moves { threshold: policy.threshold.of(op), route: policy.route, split: policy.split }
+    }
+
+    /// The policy with those decisions.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            threshold: Threshold::all(self.threshold),
+            route: self.route,
+            split: self.split,
+            wait: telpher_mover::Wait::Predicted,
+            ..Policy::default()
+        }
+    }
 }
 
 impl By {

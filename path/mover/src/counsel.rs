@@ -33,6 +33,14 @@ pub struct Room(Entry);
 #[derive(Clone, Copy, Debug)]
 pub struct Expected(Awaited);
 
+impl Expected {
+    /// When.
+    #[must_use]
+    pub fn due(&self) -> Moment {
+        self.0.due
+    }
+}
+
 /// One wait for a record, sleep by sleep.
 #[derive(Debug)]
 pub struct Waiting(Waiter);

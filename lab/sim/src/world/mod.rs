@@ -16,8 +16,11 @@ mod descriptors;
 mod device;
 mod engine;
 mod fault;
+mod forecast;
 mod memory;
 mod merge;
+mod mover;
+mod pace;
 mod program;
 mod software;
 mod thread;
@@ -60,6 +63,8 @@ pub(crate) enum Event {
     Worked(u32),
     /// A program goes on.
     Program(u32),
+    /// A program has waited long enough, if this is still its wait.
+    Timeout { program: u32, turn: u32 },
     /// A program's descriptor is prepared.
     Enter { program: u32, ticket: u32 },
     /// 64 bytes of a program reach a portal.
@@ -110,6 +115,8 @@ pub struct World {
     /// Of cores' own traffic: the core's node, the memory's, whether it writes, and the most it can.
     traffic: BTreeMap<(usize, usize, bool, u64), crate::pipes::Class>,
     ways: BTreeMap<software::Way, crate::pipes::Class>,
+    /// What movers decide, by what of their policy decides it.
+    movers: Vec<(crate::work::Moves, std::rc::Rc<mover::Office>)>,
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
     descriptors: u64,
@@ -148,6 +155,7 @@ impl World {
             desk: program::Desk::default(),
             traffic: BTreeMap::new(),
             ways: BTreeMap::new(),
+            movers: Vec::new(),
             descriptors: 0,
             refused: 0,
             repairs: fault::Repairs::default(),
@@ -177,6 +185,7 @@ impl World {
                 Some(Event::Thread(thread)) => self.go_on(thread),
                 Some(Event::Worked(number)) => self.worked(number),
                 Some(Event::Program(number)) => self.go_on_program(number),
+                Some(Event::Timeout { program, turn }) => self.timeout_of_program(program, turn),
                 Some(Event::Enter { program, ticket }) => self.enter_of_program(program, ticket),
                 Some(Event::Offer { program, ticket, patient }) => self.offer_of_program(program, ticket, patient),
                 Some(Event::Portal { thread, slot }) => self.portal(thread, slot),

@@ -34,8 +34,8 @@ enum Act {
     Submit { ticket: u32, patient: bool },
     /// It looks at a ticket's record.
     Look,
-    /// It waits for the record of one of the tickets in the papers.
-    Wait(Wait),
+    /// It waits for the record of one of the tickets in the papers, or so long.
+    Wait(Wait, Option<Ps>),
     /// It waits until all who are expected at a barrier are there.
     Meet(usize),
     /// It waits for one of the gifts of a signal.
@@ -63,6 +63,17 @@ struct Papers {
     woken: Vec<u32>,
     /// By program.
     cycles: Vec<Cycles>,
+    /// What the program that runs has done for threads.
+    done: Vec<Done>,
+}
+
+/// An operation that a program did for a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    pub(super) thread: usize,
+    pub(super) arrived: Ps,
+    pub(super) begun: Ps,
+    pub(super) bytes: u64,
 }
 
 /// A piece of work that a program gave away.
@@ -288,6 +299,22 @@ impl Core {
         self.wait_any(&[ticket], how).await;
     }
 
+    /// Polls for a record for a while; whether it came.
+    pub async fn poll(&self, ticket: &Ticket, at_most: Ps) -> bool {
+        {
+            let mut papers = self.desk.0.borrow_mut();
+            papers.wanted.clear();
+            papers.wanted.push(ticket.number);
+        }
+        self.does(Act::Wait(Wait::Poll, Some(at_most))).await;
+        ticket.is_done()
+    }
+
+    /// An operation of a thread that somebody accounts for is done.
+    pub(super) fn done(&self, done: Done) {
+        self.desk.0.borrow_mut().done.push(done);
+    }
+
     /// Waits until one of several records is there, and looks which: the first of them that is. Of none there is nothing to wait for.
     pub async fn wait_any(&self, tickets: &[&Ticket], how: Wait) -> usize {
         if tickets.is_empty() {
@@ -298,7 +325,7 @@ impl Core {
             papers.wanted.clear();
             papers.wanted.extend(tickets.iter().map(|ticket| ticket.number));
         }
-        self.does(Act::Wait(how)).await;
+        self.does(Act::Wait(how, None)).await;
         tickets.iter().position(|ticket| ticket.is_done()).unwrap_or(0)
     }
 
@@ -376,6 +403,8 @@ pub(super) struct Program {
     /// Since when it waits for records, and how; and the tickets they are of.
     waits: Option<(Ps, Wait)>,
     watched: Vec<u32>,
+    /// Which of its waits that is.
+    turn: u32,
     /// Since when it waits for an entry of a queue.
     blocked: Option<Ps>,
     /// The core's own work under way: since when.
@@ -405,6 +434,7 @@ impl World {
             node,
             waits: None,
             watched: Vec::new(),
+            turn: 0,
             blocked: None,
             task: None,
         });
@@ -464,7 +494,12 @@ impl World {
         for other in papers.woken.drain(..) {
             self.agenda.after(Ps::ZERO, Event::Program(other));
         }
+        let done = std::mem::take(&mut papers.done);
+        let cycles = papers.cycles[number as usize];
         drop(papers);
+        for done in done {
+            self.account(done.thread, done, cycles);
+        }
         if let (Some(act), false) = (act, over) {
             self.begin(number, act);
         }
@@ -504,7 +539,7 @@ impl World {
             }
             Act::Submit { ticket, patient } => self.send(number, ticket, patient),
             Act::Look => self.works(number, self.machine.wait.look),
-            Act::Wait(how) => self.begin_wait(number, how),
+            Act::Wait(how, at_most) => self.begin_wait(number, how, at_most),
             Act::Meet(barrier) => {
                 let mut papers = self.desk.0.borrow_mut();
                 let meeting = &mut papers.barriers[barrier];
@@ -619,7 +654,7 @@ impl World {
     }
 
     /// A program waits for one of the tickets in the papers.
-    fn begin_wait(&mut self, number: u32, how: Wait) {
+    fn begin_wait(&mut self, number: u32, how: Wait, at_most: Option<Ps>) {
         let now = self.agenda.now();
         let mut papers = self.desk.0.borrow_mut();
         let Papers { wanted, tickets, .. } = &mut *papers;
@@ -635,6 +670,26 @@ impl World {
         program.watched.clear();
         program.watched.append(wanted);
         program.waits = Some((now, how));
+        program.turn = program.turn.wrapping_add(1);
+        if let Some(at_most) = at_most {
+            let turn = program.turn;
+            self.agenda.after(at_most, Event::Timeout { program: number, turn });
+        }
+    }
+
+    /// A program has waited long enough, if this is still its wait.
+    pub(super) fn timeout_of_program(&mut self, number: u32, turn: u32) {
+        let now = self.agenda.now();
+        let program = &mut self.programs[number as usize];
+        let Some((since, _)) = program.waits.filter(|_| program.turn == turn) else { return };
+        program.waits = None;
+        let mut papers = self.desk.0.borrow_mut();
+        for watched in program.watched.drain(..) {
+            papers.tickets[watched as usize].waiter = None;
+        }
+        drop(papers);
+        self.did(number, |cycles| cycles.polling += now.since(since));
+        self.go_on_program(number);
     }
 
     /// A program that waits since then sees a ticket's record.

@@ -1,14 +1,17 @@
 //! A thread of the workload: prepares, submits, waits. A task in simulated time, so thousands cost little.
 
+use super::cycles::Cycles;
 use super::descriptors;
+use super::forecast::Forecast;
+use super::pace::Pace;
+use super::program::Done;
 use super::software::Task;
 use super::timeline::Timeline;
 use super::{Event, Whose, World, program};
-use crate::dice::Dice;
 use crate::places::Place;
 use crate::ps::Ps;
 use crate::vouch;
-use crate::work::{Arrivals, By, Lane, Sizes, Stream};
+use crate::work::{By, Lane, Sizes, Stream, Wait};
 use telpher_abi::registers::PortalKind;
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
 use telpher_model::{Identity, Response, Write};
@@ -72,9 +75,7 @@ pub(super) struct Thread {
     stamps: Vec<Stamps>,
     free: Vec<u32>,
     left: u64,
-    /// When the next operation arrives, where they arrive by themselves.
-    next: Option<Ps>,
-    dice: Dice,
+    pace: Pace,
     /// Each submission has a size of its own.
     mixed: bool,
     /// Number of its load.
@@ -89,6 +90,8 @@ pub(super) struct Thread {
     work: Option<Work>,
     /// Where its buffers begin, if each operation has pages of its own, and how many have had theirs.
     fresh: Option<Fresh>,
+    /// When its records are expected, if it sleeps until then.
+    forecast: Option<Box<Forecast>>,
     pub(super) timeline: Timeline,
 }
 
@@ -104,25 +107,28 @@ fn owner_of(record: u64) -> (u32, u32) {
 }
 
 impl Thread {
-    /// The next operation may begin: since when, or when it will.
-    fn arrived(&self, now: Ps) -> Result<Ps, Ps> {
-        match self.next {
-            None => Ok(now),
-            Some(at) if at <= now => Ok(at),
-            Some(at) => Err(at),
+    /// One that does nothing.
+    fn idle(stream: Stream, pace: Pace, load: usize) -> Self {
+        let none = Ps::ZERO;
+        Thread {
+            stream,
+            lane: None,
+            costs: Costs { complete: none, prepare: none, call: none, instruct: none },
+            descriptors: Vec::new(),
+            stamps: Vec::new(),
+            free: Vec::new(),
+            bytes: Vec::new(),
+            left: 0,
+            pace,
+            mixed: false,
+            load,
+            waits: None,
+            blocked: None,
+            work: None,
+            fresh: None,
+            forecast: None,
+            timeline: Timeline::default(),
         }
-    }
-
-    /// One operation is begun; when the next arrives.
-    fn take(&mut self) {
-        self.left -= 1;
-        let Some(at) = self.next else { return };
-        let mean = |per_second: u64| Ps(1_000_000_000_000 / per_second.max(1));
-        self.next = Some(match self.stream.arrivals {
-            Arrivals::Closed => at,
-            Arrivals::Even(per_second) => at + mean(per_second),
-            Arrivals::Poisson(per_second) => at + self.dice.exponential(mean(per_second)),
-        });
     }
 }
 
@@ -131,10 +137,11 @@ impl World {
     pub fn add(&mut self, stream: Stream) -> usize {
         let number = self.threads.len();
         let thread = u32::try_from(number).unwrap_or(u32::MAX);
-        let mut dice = Dice::new(stream.seed, number as u64);
+        let mut pace = Pace::new(&stream, number);
         let lane = match stream.by {
             By::Device(lane) => Some(lane),
             By::Cpu => None,
+            By::Mover(moves) => return self.add_moving(stream, moves),
         };
         let (mut works, mut bytes) = (Vec::new(), Vec::new());
         let mut fresh = None;
@@ -149,7 +156,7 @@ impl World {
                 let record = record_of(thread, slot);
                 let mut all = 0;
                 let mut work = || {
-                    let size = stream.sizes.one(&mut dice).unwrap_or(stream.size);
+                    let size = pace.size();
                     all += u64::from(size);
                     let work = descriptors::of(&stream, src, dst, size);
                     if descriptors::needs_record(stream.op) || fresh.is_some() {
@@ -172,27 +179,44 @@ impl World {
         let (call, instruct) = lane.map(instructing).unwrap_or_default();
         let costs = Costs { complete: library.complete, prepare: library.preparing(stream.batch), call, instruct };
         let load = self.load();
+        let forecast = lane.filter(|_| stream.wait == Wait::Sleep).map(|lane| Box::new(self.forecast(lane, slots)));
         self.threads.push(Thread {
+            forecast,
             lane,
             costs,
             descriptors: works,
             stamps: vec![Stamps::default(); slots as usize],
             free: (0..slots).rev().collect(),
-            left: stream.submissions,
-            next: (stream.arrivals != Arrivals::Closed).then_some(Ps::ZERO),
-            dice,
-            mixed: stream.batch <= 1 && stream.sizes != Sizes::NONE,
-            load,
-            waits: None,
-            blocked: None,
             bytes,
-            work: None,
+            left: stream.submissions,
+            mixed: stream.batch <= 1 && stream.sizes != Sizes::NONE,
             fresh,
-            timeline: Timeline::default(),
-            stream,
+            ..Thread::idle(stream, pace, load)
         });
         self.agenda.after(Ps::ZERO, Event::Thread(thread));
         number
+    }
+
+    /// Adds a thread whose operations somebody else does, who accounts for them; its number.
+    pub(super) fn add_account(&mut self, stream: Stream) -> usize {
+        let (number, load) = (self.threads.len(), self.load());
+        self.threads.push(Thread::idle(stream, Pace::new(&stream, number), load));
+        number
+    }
+
+    /// An operation of such a thread is done, that came then and was about so many bytes.
+    pub(super) fn account(&mut self, number: usize, Done { arrived, begun, bytes, .. }: Done, cycles: Cycles) {
+        let now = self.agenda.now();
+        let thread = &mut self.threads[number];
+        let timeline = &mut thread.timeline;
+        timeline.completed += 1;
+        timeline.operations += 1;
+        timeline.bytes += bytes;
+        timeline.backlog += begun.since(arrived);
+        timeline.process += now.since(begun);
+        timeline.until = now;
+        timeline.cycles = cycles;
+        self.latencies[thread.load].add(now.since(arrived));
     }
 
     /// A thread goes on with what it does.
@@ -218,7 +242,7 @@ impl World {
             thread.waits = (thread.free.len() < thread.descriptors.len()).then_some(now);
             return;
         }
-        let arrived = match thread.arrived(now) {
+        let arrived = match thread.pace.due(now) {
             Ok(since) => since,
             Err(at) => {
                 thread.timeline.cycles.idle += at.since(now);
@@ -236,19 +260,19 @@ impl World {
         }
         let thread = &mut self.threads[number as usize];
         let Some(slot) = thread.free.pop() else { return };
-        thread.take();
+        thread.left -= 1;
+        thread.pace.advance();
         let costs = thread.costs;
         let stamps = &mut thread.stamps[slot as usize];
         // Who had the slot before is done with first.
         let begun = if stamps.used { now + costs.complete } else { now };
-        let arrived = if thread.next.is_some() { arrived } else { begun };
+        let arrived = if thread.pace.is_open() { arrived } else { begun };
         (stamps.resubmitted, stamps.paged) = (Ps::ZERO, Ps::ZERO);
         stamps.used = true;
         stamps.begun = arrived;
         stamps.sent = begun + costs.prepare;
-        if thread.mixed
-            && let Some(size) = thread.stream.sizes.one(&mut thread.dice)
-        {
+        if thread.mixed {
+            let size = thread.pace.size();
             let descriptor = &mut thread.descriptors[slot as usize];
             *descriptor = descriptor.with_size(size);
             thread.bytes[slot as usize] = size.into();
@@ -292,6 +316,9 @@ impl World {
         }
         if response == Response::Accepted {
             thread.stamps[slot as usize].queued = self.agenda.now();
+            if let Some(forecast) = &mut thread.forecast {
+                forecast.sent(slot, &descriptor, thread.stamps[slot as usize].sent);
+            }
             self.wake(lane.device, lane.wq);
         }
     }
@@ -303,7 +330,7 @@ impl World {
         if thread.left == 0 {
             return;
         }
-        let arrived = match thread.arrived(now) {
+        let arrived = match thread.pace.due(now) {
             Ok(since) => since,
             Err(at) => {
                 thread.timeline.cycles.idle += at.since(now);
@@ -311,9 +338,10 @@ impl World {
                 return;
             }
         };
-        thread.take();
+        thread.left -= 1;
+        thread.pace.advance();
         let stream = &thread.stream;
-        let bytes = u64::from(stream.sizes.one(&mut thread.dice).unwrap_or(stream.size));
+        let bytes = u64::from(thread.pace.size());
         let Stream { op, core, src, dst, walk, .. } = *stream;
         thread.timeline.backlog += now.since(arrived);
         let task = self.task(core, op, bytes, [src, dst], walk);
@@ -436,7 +464,11 @@ impl World {
         let (wait, timeline) = (&self.machine.wait, &mut thread.timeline);
         let seen = match thread.waits.take() {
             Some(since) => {
-                let seen = timeline.cycles.wait(wait, thread.stream.wait, since, now);
+                let cycles = &mut timeline.cycles;
+                let seen = match &mut thread.forecast {
+                    Some(forecast) => forecast.sleep(cycles, wait, slot, since, now),
+                    None => cycles.wait(wait, thread.stream.wait, since, now),
+                };
                 timeline.waiting += seen.since(since);
                 self.agenda.at(seen, Event::Thread(number));
                 seen

@@ -1,0 +1,67 @@
+//! When a thread's operations come, and how large they are.
+
+use crate::dice::Dice;
+use crate::ps::Ps;
+use crate::work::{Arrivals, Sizes, Stream};
+
+/// The pace of one thread.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    arrivals: Arrivals,
+    /// When the next operation arrives, where they arrive by themselves.
+    next: Option<Ps>,
+    sizes: Sizes,
+    size: u32,
+    dice: Dice,
+}
+
+impl Pace {
+    pub(super) fn new(stream: &Stream, thread: usize) -> Self {
+        let mut pace = Pace {
+            arrivals: stream.arrivals,
+            next: None,
+            sizes: stream.sizes,
+            size: stream.size,
+            dice: Dice::new(stream.seed, thread as u64),
+        };
+        if stream.arrivals != Arrivals::Closed {
+            pace.next = Some(Ps::ZERO);
+            pace.advance();
+        }
+        pace
+    }
+
+    /// Operations arrive by themselves.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// The next operation may begin: since when, or when it will.
+    #[inline]
+    pub(super) fn due(&self, now: Ps) -> Result<Ps, Ps> {
+        match self.next {
+            None => Ok(now),
+            Some(at) if at <= now => Ok(at),
+            Some(at) => Err(at),
+        }
+    }
+
+    /// One operation is begun; the next arrives later.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        let Some(at) = self.next else { return };
+        let mean = |per_second: u64| Ps(1_000_000_000_000 / per_second.max(1));
+        self.next = Some(match self.arrivals {
+            Arrivals::Closed => at,
+            Arrivals::Even(per_second) => at + mean(per_second),
+            Arrivals::Poisson(per_second) => at + self.dice.exponential(mean(per_second)),
+        });
+    }
+
+    /// The size of the next operation.
+    #[inline]
+    pub(super) fn size(&mut self) -> u32 {
+        self.sizes.one(&mut self.dice).unwrap_or(self.size)
+    }
+}

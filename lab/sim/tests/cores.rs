@@ -1,0 +1,307 @@
+//! What cores do: submit by any way, wait in any way, do operations themselves, or leave it to a mover.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use telpher_abi::Opcode;
+use telpher_device::{Config, Preset, WqMode};
+use telpher_mover::{Route, Split};
+use telpher_sim::{
+    Arrivals, By, Cycles, Library, Lines, LoadOutcome, Machine, Moves, Outcome, Place, Ps, Scenario, Sizes, Stream,
+    Through, Wait, Walk, What, World,
+};
+
+const COPY: Opcode = Opcode::MemoryMove;
+
+fn simulated(stream: Stream, devices: &[Config], threads: u32) -> Outcome {
+    let machine = Machine::built_in("spr-asplos").unwrap();
+    let scenario =
+        Scenario { devices: devices.to_vec(), ..Scenario::on(machine, Config::single(WqMode::Dedicated, 32, 4)) };
+    scenario.with("load", threads, What::Stream(stream)).simulate().unwrap()
+}
+
+fn one(stream: Stream) -> LoadOutcome {
+    let mode = if stream.by == By::SHARED { WqMode::Shared } else { WqMode::Dedicated };
+    simulated(stream, &[Config::single(mode, 32, 4)], 1).loads.remove(0)
+}
+
+fn near(told: f64, expected: f64, part: f64) -> bool {
+    (told / expected - 1.0).abs() <= part
+}
+
+/// Nanoseconds of one operation by a core.
+fn by_core(stream: Stream) -> f64 {
+    one(Stream { by: By::Cpu, ..stream }).mean_latency_ns()
+}
+
+#[test]
+fn the_ends_of_the_walks_that_calibrate_come_back() {
+    // LightDSA artifact repository (EuroSys 2026), raw result files: MiB/s of one core at 64 B and at 1 MiB, 4 GiB.
+    for (op, walk, small, large) in [
+        (COPY, Walk::Sequential, 5872.0, 9749.0),
+        (COPY, Walk::Random, 1780.0, 9725.0),
+        (Opcode::Fill, Walk::Sequential, 7673.0, 10574.0),
+        (Opcode::Fill, Walk::Random, 3029.0, 10558.0),
+        (Opcode::Compare, Walk::Sequential, 6015.0, 7454.0),
+        (Opcode::Compare, Walk::Random, 1103.0, 7466.0),
+        (Opcode::ComparePattern, Walk::Sequential, 6028.0, 9282.0),
+        (Opcode::ComparePattern, Walk::Random, 1553.0, 9264.0),
+    ] {
+        for (size, measured) in [(64, small), (1 << 20, large)] {
+            let ns = by_core(Stream { walk, submissions: 20, ..Stream::of(op, size) });
+            let told = f64::from(size) / ns / 1.048_576e-3;
+            assert!(near(told, measured, 0.01), "{op:?} {walk:?} {size}: {told} for {measured} MiB/s");
+        }
+    }
+}
+
+#[test]
+fn what_a_core_finds_decides_what_a_copy_takes() {
+    let of = |walk, src, dst| {
+        let place = |lines| Place { lines, ..Place::on(0) };
+        by_core(Stream { walk, src: place(src), dst: place(dst), submissions: 10, ..Stream::of(COPY, 4096) })
+    };
+    let cold = of(Walk::Alone, Lines::Memory, Lines::Memory);
+    let random = of(Walk::Random, Lines::Memory, Lines::Memory);
+    let sequential = of(Walk::Sequential, Lines::Memory, Lines::Memory);
+    let cached = of(Walk::Alone, Lines::Llc, Lines::Llc);
+    let half = of(Walk::Alone, Lines::Llc, Lines::Memory);
+    assert!(sequential < random && random < cold, "{sequential} {random} {cold}");
+    assert!(cached < half && half < cold, "{cached} {half} {cold}");
+}
+
+#[test]
+fn cores_share_their_memory() {
+    let copy = Stream { by: By::Cpu, walk: Walk::Sequential, submissions: 20, ..Stream::of(COPY, 1 << 20) };
+    let rate = |threads| {
+        let outcome = simulated(copy, &[], threads);
+        outcome.loads[0].gigabytes_per_second()
+    };
+    let (one, four, many) = (rate(1), rate(4), rate(56));
+    assert!(near(four, 4.0 * one, 0.01), "{one} {four}");
+    assert!(many < 40.0 * one, "{one} {many}: no memory carries that");
+}
+
+#[test]
+fn a_core_alone_at_random_arrivals_is_a_queue_of_which_theory_tells_the_wait() {
+    let copy = Stream { by: By::Cpu, ..Stream::of(COPY, 4096) };
+    let service = by_core(copy);
+    let load = 0.7;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
+    let arrivals = Arrivals::Poisson((load / service * 1e9) as u64);
+    let told = one(Stream { arrivals, submissions: 200_000, seed: 3, ..copy }).mean_latency_ns();
+    // One server, Poisson arrivals, constant service (Pollaczek and Khinchine).
+    let theory = service * (1.0 + load / (2.0 * (1.0 - load)));
+    assert!(near(told, theory, 0.03), "{told} ns for {theory}");
+}
+
+#[test]
+fn operations_arrive_at_their_rate_whether_there_is_room_or_not() {
+    let of = |arrivals| one(Stream { arrivals, depth: 8, submissions: 20_000, ..Stream::of(COPY, 4096) });
+    for arrivals in [Arrivals::Even(2_000_000), Arrivals::Poisson(2_000_000)] {
+        let outcome = of(arrivals);
+        assert!(near(outcome.operations_per_second(), 2e6, 0.02), "{}", outcome.operations_per_second());
+        assert!(outcome.timeline.backlog < outcome.timeline.process);
+    }
+    let closed = of(Arrivals::Closed);
+    let beyond = of(Arrivals::Even(50_000_000));
+    assert!(near(beyond.operations_per_second(), closed.operations_per_second(), 0.02));
+    assert!(beyond.mean_latency_ns() > 100.0 * closed.mean_latency_ns(), "they wait before they are begun");
+}
+
+#[test]
+fn sizes_come_as_often_as_their_weights_say_and_the_same_each_time() {
+    let sizes = Sizes::new(&[(1024, 3), (65536, 1)]).unwrap();
+    for by in [By::DEDICATED, By::Cpu] {
+        let of = |seed| one(Stream { by, sizes, seed, depth: 4, submissions: 20_000, ..Stream::of(COPY, 1) });
+        let outcome = of(1);
+        #[allow(clippy::cast_precision_loss, reason = "small")]
+        let mean = outcome.bytes as f64 / outcome.operations as f64;
+        assert!(near(mean, (3.0 * 1024.0 + 65536.0) / 4.0, 0.02), "{mean}");
+        assert_eq!(of(1).timeline, outcome.timeline);
+        assert_ne!(of(2).timeline, outcome.timeline);
+    }
+    assert_eq!((Sizes::new(&[]), Sizes::new(&[(1, 0)]), Sizes::new(&[(1, 1); 17])), (None, None, None));
+}
+
+#[test]
+fn a_dedicated_queue_is_never_overfilled() {
+    let copy = Stream { depth: 64, submissions: 2000, ..Stream::of(COPY, 4096) };
+    let of = |depth, queue, threads| {
+        let outcome = simulated(Stream { depth, ..copy }, &[Config::single(WqMode::Dedicated, queue, 1)], threads);
+        assert_eq!(outcome.loads[0].operations, 2000 * u64::from(threads));
+        assert_eq!(outcome.loads[0].timeline.retries, 0);
+        outcome.loads[0].gigabytes_per_second()
+    };
+    let (narrow, fitting, wide) = (of(64, 2, 1), of(2, 2, 1), of(64, 64, 1));
+    assert!(near(narrow, fitting, 0.02) && narrow < 0.8 * wide, "{narrow} {fitting} {wide}");
+    of(64, 4, 8);
+}
+
+#[test]
+fn a_system_call_for_each_descriptor_costs_what_it_takes() {
+    let copy = Stream { depth: 32, submissions: 5000, ..Stream::of(COPY, 64) };
+    let period = |through| 1e9 / one(Stream { through, ..copy }).operations_per_second();
+    let costs = Machine::built_in("spr-asplos").unwrap().submit;
+    let more = period(Through::Write) - period(Through::Portal);
+    assert!(near(more, costs.system_call.as_nanos_f64(), 0.02), "{more} ns");
+}
+
+#[test]
+fn each_layer_of_software_adds_what_it_costs() {
+    let machine = Machine::built_in("spr-asplos").unwrap();
+    let period =
+        |library| 1e9 / one(Stream { library, submissions: 200, ..Stream::of(COPY, 1 << 20) }).operations_per_second();
+    let raw = period(Library::Raw);
+    for library in [Library::Lean, Library::Dml, Library::Kernel] {
+        let (costs, none) = (machine.library.of(library), machine.library.of(Library::Raw));
+        let expected = (costs.prepare + costs.complete).as_nanos_f64() - none.prepare.as_nanos_f64();
+        let more = period(library) - raw;
+        assert!((more - expected).abs() < 0.01 * raw, "{library:?}: {more} ns for {expected}");
+    }
+    // DML's benchmark guide: 52.06 us for a synchronous copy of 1 MiB, from cache to cache.
+    let dml = period(Library::Dml);
+    assert!(near(dml, 52_060.0, 0.25), "{dml} ns");
+}
+
+fn share(part: Ps, cycles: &Cycles) -> f64 {
+    part.as_secs_f64() / cycles.total().as_secs_f64()
+}
+
+#[test]
+fn umwait_takes_most_cycles_of_what_is_large_or_batched() {
+    let umwait = |size, batch| {
+        let cycles = one(Stream { wait: Wait::Umwait, batch, submissions: 100, ..Stream::of(COPY, size) }).cycles;
+        share(cycles.umwait, &cycles)
+    };
+    let singles: Vec<f64> = (6..=20).map(|power| umwait(1 << power, 1)).collect();
+    assert!(singles.is_sorted() && singles[0] < 0.5 && singles[6..].iter().all(|share| *share > 0.5), "{singles:?}");
+    for batch in [16, 64, 128] {
+        let batches: Vec<f64> = (6..=20).map(|power| umwait(1 << power, batch)).collect();
+        assert!(batches.iter().all(|share| *share > 0.5), "{batch}: {batches:?}");
+    }
+}
+
+#[test]
+fn ways_of_waiting_trade_latency_for_the_core() {
+    let of = |wait, size| one(Stream { wait, submissions: 200, ..Stream::of(COPY, size) });
+    let large = 16 << 20;
+    let [poll, umwait, interrupt, sleep] =
+        [Wait::Poll, Wait::Umwait, Wait::Interrupt, Wait::Sleep].map(|wait| of(wait, large));
+    assert_eq!(poll.cycles.idle + poll.cycles.umwait, Ps::ZERO);
+    assert!(share(umwait.cycles.umwait, &umwait.cycles) > 0.99);
+    assert!(share(interrupt.cycles.idle, &interrupt.cycles) > 0.98);
+    // A sixteenth is left for looking, and the waking up is taken off.
+    assert!((0.85..0.97).contains(&share(sleep.cycles.idle, &sleep.cycles)), "{:?}", sleep.cycles);
+    assert!(sleep.mean_latency_ns() < 1.02 * poll.mean_latency_ns());
+    for other in [umwait, interrupt] {
+        assert!(other.mean_latency_ns() > poll.mean_latency_ns());
+    }
+    // What is short is not slept for.
+    let short = of(Wait::Sleep, 4096);
+    assert_eq!(short.cycles.idle, Ps::ZERO);
+    assert!(near(short.mean_latency_ns(), of(Wait::Poll, 4096).mean_latency_ns(), 0.01));
+}
+
+fn moves(threshold: u64, route: Route, split: Split) -> By {
+    By::Mover(Moves { threshold, route, split })
+}
+
+fn four() -> Vec<Config> {
+    vec![Config::single(WqMode::Dedicated, 32, 4); 4]
+}
+
+#[test]
+fn a_mover_leaves_to_the_core_what_is_below_its_threshold() {
+    let by = moves(4096, Route::Local, Split::NONE);
+    let sizes = Sizes::new(&[(2048, 1), (8192, 1)]).unwrap();
+    let outcome = simulated(Stream { by, sizes, submissions: 1000, ..Stream::of(COPY, 1) }, &four(), 1);
+    let large = (outcome.loads[0].bytes - 1000 * 2048) / (8192 - 2048);
+    assert_eq!((outcome.loads[0].operations, outcome.descriptors), (1000, large));
+    assert!(near(large as f64, 500.0, 0.1));
+    let below = simulated(Stream { by, submissions: 100, ..Stream::of(COPY, 4095) }, &four(), 2);
+    assert_eq!((below.loads[0].operations, below.descriptors), (200, 0));
+}
+
+#[test]
+fn a_route_over_several_devices_uses_all_of_them() {
+    for route in [Route::RoundRobin, Route::LeastLoaded, Route::Local, Route::PushPull] {
+        let by = moves(0, route, Split::NONE);
+        let copy = Stream { by, depth: 32, submissions: 2000, ..Stream::of(COPY, 65536) };
+        let (one, four) = (simulated(copy, &four()[..1], 2), simulated(copy, &four(), 2));
+        let rates = [&one, &four].map(|outcome| outcome.loads[0].gigabytes_per_second());
+        assert!(rates[1] > 2.0 * rates[0], "{route:?}: {rates:?}");
+    }
+    let first = moves(0, Route::First, Split::NONE);
+    let outcome = simulated(Stream { by: first, depth: 8, submissions: 100, ..Stream::of(COPY, 65536) }, &four(), 1);
+    assert!(outcome.resources.iter().all(|resource| !resource.what.to_string().contains("dsa1")));
+}
+
+#[test]
+fn a_long_copy_is_shared_out_and_the_waiting_thread_takes_its_part() {
+    let took = |split| {
+        let by = moves(4096, Route::RoundRobin, split);
+        let outcome = simulated(Stream { by, submissions: 20, ..Stream::of(COPY, 16 << 20) }, &four(), 1);
+        assert_eq!(outcome.loads[0].bytes, 20 * (16 << 20));
+        (outcome.loads[0].mean_latency_ns(), outcome.loads[0].cycles)
+    };
+    let whole = took(Split::NONE).0;
+    let (two, cycles) = took(Split { above: 1 << 20, ways: 2, hybrid: false });
+    let (with_core, busy) = took(Split { above: 1 << 20, ways: 2, hybrid: true });
+    assert!(near(two, whole / 2.0, 0.05), "{whole} {two}");
+    // A core's parts are as long as a device's, which is thrice as fast and has nothing to do meanwhile: it helps a slower one.
+    assert!(with_core < 1.3 * two && with_core > two, "{two} {with_core}");
+    assert!(share(cycles.busy, &cycles) < 0.05 && share(busy.busy, &busy) > 0.7, "{cycles:?} {busy:?}");
+}
+
+#[test]
+fn a_mover_sleeps_until_its_own_forecast_and_is_hardly_late() {
+    let by = moves(4096, Route::Local, Split::NONE);
+    let of = |wait| one(Stream { by, wait, submissions: 50, ..Stream::of(COPY, 16 << 20) });
+    let (poll, sleep) = (of(Wait::Poll), of(Wait::Sleep));
+    assert!(share(sleep.cycles.idle, &sleep.cycles) > 0.8, "{:?}", sleep.cycles);
+    assert!(sleep.mean_latency_ns() < 1.05 * poll.mean_latency_ns());
+}
+
+#[test]
+fn a_mover_whose_queues_are_full_does_it_itself() {
+    let by = moves(0, Route::Local, Split::NONE);
+    let copy = Stream { by, depth: 64, submissions: 300, ..Stream::of(COPY, 1 << 20) };
+    let outcome = simulated(copy, &[Config::single(WqMode::Dedicated, 2, 1)], 1);
+    assert_eq!(outcome.loads[0].operations, 300);
+    assert!((1..300).contains(&outcome.descriptors), "{}", outcome.descriptors);
+}
+
+#[test]
+fn a_program_tries_looks_batches_and_waits_for_any() {
+    let machine = Machine::built_in("spr-asplos").unwrap();
+    let look = machine.wait.look;
+    let config = Config::single(WqMode::Dedicated, 2, 1);
+    let mut world = World::new(machine, Preset::Spr.capabilities(), &[config]).unwrap();
+    let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let tell = seen.clone();
+    let program = world.spawn(0, move |core| async move {
+        let By::Device(lane) = By::DEDICATED else { return };
+        let copy = |size| World::descriptor(COPY, src, dst, size);
+        let long = core.try_submit(lane, copy(1 << 20)).await;
+        let batch = core.try_submit_batch(lane, &[copy(65536); 4]).await;
+        let full = core.try_submit(lane, copy(64)).await;
+        tell.borrow_mut().push(full.is_none());
+        let (Some(long), Some(batch)) = (long, batch) else { return };
+        let before = core.now();
+        let there = core.look(&long).await;
+        tell.borrow_mut().push(!there && core.now() == before + look);
+        let first = core.wait_any(&[&batch, &long], Wait::Poll).await;
+        tell.borrow_mut().push(first == 1 && long.is_done());
+        core.wait(&batch, Wait::Umwait).await;
+        // Both entries are free again; a patient one waits for its own.
+        for _ in 0..10 {
+            drop(core.submit(lane, copy(4096)).await);
+        }
+        tell.borrow_mut().push(core.cycles().polling > Ps::ZERO);
+    });
+    let took = world.run();
+    assert_eq!(*seen.borrow(), [true; 4]);
+    assert_eq!(world.descriptors(), 1 + 4 + 10);
+    assert!(world.cycles(program).total() <= took);
+}
