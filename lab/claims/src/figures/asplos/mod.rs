@@ -3,6 +3,8 @@
 mod batches;
 mod cycles;
 mod engines;
+mod memory;
+mod pollution;
 mod speedup;
 
 use super::Sheet;
@@ -44,6 +46,14 @@ pub(super) const SHEETS: &[Sheet] = &[
               all bars compare with a core's copy of 4 KiB. Descriptors are there already: their allocation is not simulated.",
         claims: &["K-033"],
         draw: batches::figure_5,
+    },
+    Sheet {
+        id: "asplos-6",
+        source: "Kuper et al., ASPLOS 2024, Figure 6",
+        title: "Throughput and latency of copies between memories, one at a time",
+        how: "One thread, one dedicated queue, one engine; source and destination in memory of the device's socket (L, or D), of the other               socket (R), or of a CXL board (C), in this order. The core's copies begin with nothing in its caches.",
+        claims: &["K-034", "K-035", "K-036", "K-037", "K-038", "K-066"],
+        draw: memory::figure_6,
     },
     Sheet {
         id: "asplos-7",
@@ -89,6 +99,22 @@ pub(super) const SHEETS: &[Sheet] = &[
         draw: cycles::figure_11,
     },
     Sheet {
+        id: "asplos-12",
+        source: "Kuper et al., ASPLOS 2024, Figure 12",
+        title: "Last-level cache held by those who read and those who copy",
+        how: "Eight instances that read in working sets of 4 MiB; beside them nobody, four cores that copy 4 KiB again and again, or four               groups of one device that do, in batches of 128. The paper shows a minute; here it is the mean while the instances read.",
+        claims: &["K-055", "K-056", "K-057"],
+        draw: pollution::figure_12,
+    },
+    Sheet {
+        id: "asplos-13",
+        source: "Kuper et al., ASPLOS 2024, Figure 13",
+        title: "Latency of memory that eight instances see while others copy",
+        how: "Eight instances that read at random in working sets of this size; beside them nobody, four cores that copy 4 KiB again and               again, or four groups of one device that do, in batches of 128.",
+        claims: &["K-053", "K-054"],
+        draw: pollution::figure_13,
+    },
+    Sheet {
         id: "asplos-14",
         source: "Kuper et al., ASPLOS 2024, Figure 14",
         title: "Throughput for the same bytes in few long or many short descriptors",
@@ -96,5 +122,13 @@ pub(super) const SHEETS: &[Sheet] = &[
               queue, one engine.",
         claims: &["K-060", "K-061"],
         draw: batches::figure_14,
+    },
+    Sheet {
+        id: "asplos-15",
+        source: "Kuper et al., ASPLOS 2024, Figure 15",
+        title: "Throughput and latency of copies from and to the last-level cache (L) or memory (D)",
+        how: "One thread, one dedicated queue, one engine; source and destination in this order. What is to land in the cache is written               with the cache-control hint. Asynchronous: 32 in flight; the core's copies follow each other there, too.",
+        claims: &["K-063", "K-064", "K-065"],
+        draw: memory::figure_15,
     },
 ];

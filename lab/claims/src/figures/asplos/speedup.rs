@@ -13,7 +13,7 @@ use telpher_sim::{Place, Stream};
 const OPERATIONS: [(&str, Opcode, bool); 5] = [
     ("copy", Opcode::MemoryMove, false),
     ("fill", Opcode::Fill, true),
-    ("fill, past the cache", Opcode::Fill, false),
+    ("fill past the cache", Opcode::Fill, false),
     ("compare", Opcode::Compare, false),
     ("compare with a pattern", Opcode::ComparePattern, false),
 ];
