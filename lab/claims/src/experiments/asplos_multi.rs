@@ -23,17 +23,18 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
 /// "Beyond 64 KB": the drop is over at the largest size.
 const LARGE: u32 = 1 << 20;
 
-fn all_at_once(devices: u16, size: u32) -> Scenario {
+/// Each device with its thread; what they write goes to the cache, or to memory.
+pub(crate) fn all_at_once(devices: u16, size: u32, cache_control: bool) -> Scenario {
     let mut scenario = asplos(devices.into(), WqMode::Dedicated, 1);
     for device in 0..devices {
-        let copies = Stream { cache_control: true, ..in_flight(Opcode::MemoryMove, size, 32, 1) };
+        let copies = Stream { cache_control, ..in_flight(Opcode::MemoryMove, size, 32, 1) };
         scenario = alone(scenario, through(device, 0, WqMode::Dedicated, copies));
     }
     scenario
 }
 
 fn rate(lab: &Lab, devices: u16, size: u32) -> Result<f64> {
-    gigabytes(lab, &all_at_once(devices, size))
+    gigabytes(lab, &all_at_once(devices, size, true))
 }
 
 fn linear_in_devices(lab: &Lab) -> Result {

@@ -3,7 +3,7 @@
 //! An experiment says what the simulation gives; whether that holds is the claim's to say (`verdict`).
 
 pub(crate) mod asplos_device;
-mod asplos_multi;
+pub(crate) mod asplos_multi;
 pub mod measure;
 mod query;
 pub mod series;

@@ -1,5 +1,6 @@
 //! Engines, pages, queues and devices: Figures 7 to 10.
 
+use crate::experiments::asplos_multi::all_at_once;
 use crate::figures::sweep::{DEPTH, SIZES, axis, bytes, lines, over_sizes, rates, throughput};
 use crate::figures::{Mark, Panel, Result, Scale};
 use crate::lab::Lab;
@@ -70,14 +71,15 @@ pub(super) fn figure_9(lab: &Lab) -> Result<Vec<Panel>> {
 }
 
 pub(super) fn figure_10(lab: &Lab) -> Result<Vec<Panel>> {
-    let series = [1u16, 2, 3, 4].map(|devices| {
-        let name = if devices == 1 { "1 device".into() } else { format!("{devices} devices") };
-        rates(lab, name, SIZES, |size| {
-            let setup = asplos(devices.into(), WqMode::Dedicated, 1);
-            let copies = |device| through(device, 0, WqMode::Dedicated, in_flight(COPY, size, DEPTH, 1));
-            (0..devices).fold(setup, |scenario, device| alone(scenario, copies(device)))
-        })
-    });
-    let marks = ["K-047", "K-048", "K-049"].map(Mark::level).into();
-    Ok(vec![over_sizes("", throughput(), series.into_iter().collect::<Result<_>>()?, marks)])
+    let panel = |title: &str, cache_control, marks: Vec<Mark>| {
+        let series = [1u16, 2, 3, 4].map(|devices| {
+            let name = if devices == 1 { "1 device".into() } else { format!("{devices} devices") };
+            rates(lab, name, SIZES, |size| all_at_once(devices, size, cache_control))
+        });
+        Ok(over_sizes(title, throughput(), series.into_iter().collect::<Result<_>>()?, marks))
+    };
+    Ok(vec![
+        panel("to the cache", true, ["K-047", "K-048", "K-049"].map(Mark::level).into())?,
+        panel("to memory", false, Vec::new())?,
+    ])
 }

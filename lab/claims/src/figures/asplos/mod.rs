@@ -86,7 +86,9 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "asplos-10",
         source: "Kuper et al., ASPLOS 2024, Figure 10",
         title: "Throughput of copies by number of devices",
-        how: "One thread for each device, each with a dedicated queue and one engine, 32 asynchronous copies in flight each.",
+        how: "One thread for each device, each with a dedicated queue and one engine, 32 asynchronous copies in flight each; destinations in \
+              the cache (the cache-control hint), or in memory. §4.3 names the overflow of the devices' ways of the cache as the cause of \
+              the drop, though §4.1 says that the hint is off.",
         claims: &["K-046", "K-047", "K-048", "K-049", "K-050"],
         draw: engines::figure_10,
     },
