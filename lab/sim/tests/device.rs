@@ -223,3 +223,61 @@ fn a_refused_descriptor_is_counted() {
     world.run();
     assert_eq!((world.refused(), world.descriptors()), (7, 0), "the queue does not allow Block On Fault");
 }
+
+#[test]
+fn fewer_read_buffers_are_less_bandwidth_and_what_one_group_leaves_another_has() {
+    let rate = |allowed: [u32; 2]| -> Vec<f64> {
+        let mut config = Config::of_groups((0..2).map(group).collect());
+        for (group, allowed) in config.groups.iter_mut().zip(allowed) {
+            group.read_buffers_allowed = Some(allowed);
+        }
+        let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
+        let of = |wq| By::Device(Lane { wq, ..LANE });
+        let copies = |wq| Stream { by: of(wq), depth: 16, submissions: 400, ..Stream::of(Opcode::MemoryMove, 65536) };
+        let threads = [0, 1].map(|wq| world.add(copies(wq)));
+        world.run();
+        let until = |thread: usize| world.timeline(thread).until.as_nanos_f64();
+        threads.map(|thread| 400.0 * 65536.0 / until(thread)).to_vec()
+    };
+    let rates: Vec<Vec<f64>> = [4, 8, 16, 32, 96].map(|allowed| rate([allowed, 96])).to_vec();
+    for pair in rates.windows(2) {
+        assert!(pair[1][0] >= pair[0][0] * 0.999, "{rates:?}");
+        assert!(pair[1][1] <= pair[0][1] * 1.001, "the other group takes what this one leaves: {rates:?}");
+    }
+    // Little's law: bytes in flight by latency, of which it spends 200 ns with the memory and its way.
+    let (machine, few) = (machine(), &rates[0]);
+    let latency = (machine.nodes[0].latency + machine.device.path).as_nanos_f64();
+    let formula = machine.device.in_flight as f64 * 4.0 / 96.0 / latency;
+    assert!((few[0] / formula - 1.0).abs() < 0.1, "{} GB/s, by the formula {formula}", few[0]);
+    assert!((rates[4][0] / rates[4][1] - 1.0).abs() < 0.02, "all of them: halves");
+}
+
+/// A group with an engine and a queue of its own.
+fn group(number: u32) -> telpher_device::GroupConfig {
+    let one = Config::single(WqMode::Dedicated, 32, 1).groups.remove(0);
+    let mut group = telpher_device::GroupConfig { dev: format!("group0.{number}"), ..one };
+    group.grouped_workqueues[0].dev = format!("wq0.{number}");
+    group.grouped_engines[0].dev = format!("engine0.{number}");
+    group
+}
+
+#[test]
+fn a_queue_of_higher_priority_is_served_more_often_and_the_other_not_never() {
+    let mut config = Config::single(WqMode::Dedicated, 64, 1);
+    let mut second = config.groups[0].grouped_workqueues[0].clone();
+    second.dev = "wq0.1".into();
+    config.groups[0].grouped_workqueues.push(second);
+    for (wq, priority) in config.groups[0].grouped_workqueues.iter_mut().zip([12, 4]) {
+        wq.priority = priority;
+    }
+    let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
+    for wq in 0..2 {
+        let by = By::Device(Lane { wq, ..LANE });
+        world.add(Stream { by, depth: 64, submissions: 2000, ..Stream::of(Opcode::MemoryMove, 4096) });
+    }
+    world.run();
+    let until = |thread: usize| world.timeline(thread).until.as_nanos_f64();
+    // By the formula: the first has 12 of 16 turns until it is done, so that the other is done with a third of its work by then.
+    let share = until(0) / until(1);
+    assert!((share / (4.0 / 6.0) - 1.0).abs() < 0.05, "{share}");
+}

@@ -26,6 +26,10 @@ pub(super) struct Dsa {
     pub(super) read: Pipe,
     pub(super) write: Pipe,
     pub(super) through: Pipe,
+    /// By group whose configuration leaves it not all of the read buffers: bytes on their way to it, and how many there may be.
+    pub(super) pools: Vec<Option<(Pipe, u64)>>,
+    /// There is such a group.
+    pooled: bool,
     /// Bytes on their way to it, and from it.
     pub(super) reading: Pipe,
     pub(super) writing: Pipe,
@@ -49,7 +53,12 @@ impl Dsa {
                 groups[group].push(u16::try_from(engine).unwrap_or(u16::MAX));
             }
         }
+        let pools = pools(&model, capabilities, costs, groups.len(), config.read_buffer_limit);
+        let pools = pools.map(|pool| pool.map(|bytes| (pipes.pipe(memory::carrier(bytes)), bytes)));
+        let pools: Vec<_> = pools.collect();
         Ok(Dsa {
+            pooled: pools.iter().any(Option::is_some),
+            pools,
             pes: (0..engines).map(Pe::new).collect(),
             engines: groups.iter().map(Vec::len).sum::<usize>() as u64,
             groups,
@@ -67,7 +76,41 @@ impl Dsa {
     }
 }
 
+/// By group: bytes that may be on their way to its engines, if those are not all that may be on their way to the device. What other
+/// groups have reserved it cannot have. Source: SPEC §4.4.
+fn pools(
+    model: &Device,
+    capabilities: Capabilities,
+    costs: &DeviceCosts,
+    groups: usize,
+    limit: u32,
+) -> impl Iterator<Item = Option<u64>> {
+    let total = u64::from(capabilities.grp_cap.read_buffers());
+    let configs: Vec<_> = (0..groups).map(|group| model.grp_cfg(group)).collect();
+    let reserved: u64 = configs.iter().map(|config| u64::from(config.read_buffers_reserved())).sum();
+    let global = u64::from(limit);
+    let in_flight = costs.in_flight;
+    configs.into_iter().map(move |config| {
+        let others = reserved.saturating_sub(config.read_buffers_reserved().into());
+        let mut own = total.saturating_sub(others).min(config.read_buffers_allowed().into());
+        if config.use_global_limit() && global > 0 {
+            own = own.min(global);
+        }
+        (own > 0 && own < total).then(|| in_flight * own / total)
+    })
+}
+
 impl Dsa {
+    /// The group that an engine is in, if it may not have all of the read buffers.
+    #[inline]
+    pub(super) fn pool_of(&self, engine: u16) -> Option<u16> {
+        if !self.pooled {
+            return None;
+        }
+        let group = self.groups.iter().position(|group| group.contains(&engine))?;
+        self.pools[group].and(u16::try_from(group).ok())
+    }
+
     /// Another engine of this one's group has nothing to do.
     pub(super) fn has_idle_beside(&self, engine: u16) -> bool {
         let group = self.groups.iter().find(|group| group.contains(&engine));

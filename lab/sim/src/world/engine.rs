@@ -3,6 +3,7 @@
 
 use super::fault::Unfinished;
 use super::memory::Route;
+use super::merge::LINE;
 use super::{EngineId, Event, Whose, World};
 use crate::pipes::{Class, WHOLE};
 use crate::ps::Ps;
@@ -306,8 +307,13 @@ impl World {
         let action = *engine.action();
         let flags = engine.descriptor().0.flags();
         let (readback, cached) = (flags.contains(Flags::DESTINATION_READBACK), flags.contains(Flags::CACHE_CONTROL_1));
-        let whole = action.ranges().map(|range| range.len).max().unwrap_or(0);
-        let mut route = Route { device: at.device, legs: [None; 3] };
+        let (mut whole, mut uneven) = (0, 0);
+        for range in action.ranges() {
+            whole = whole.max(range.len);
+            uneven |= if range.write { range.address | range.len } else { 0 };
+        }
+        let pool = self.devices[usize::from(at.device)].pool_of(at.engine);
+        let mut route = Route { device: at.device, pool, legs: [None; 3] };
         for (slot, range) in route.legs.iter_mut().zip(action.ranges()) {
             let share = (range.len * WHOLE).checked_div(whole).unwrap_or(0);
             *slot = Some(self.leg(at.device, range.address, range.len, range.write, cached, share));
@@ -328,7 +334,7 @@ impl World {
         let costs = &self.machine.device;
         let bytes = bytes + if writes { costs.descriptor_bytes } else { DESCRIPTOR_BYTES / reads.max(1) };
         let bubble = if writes { costs.bubble } else { Ps::ZERO };
-        let (first, merge) = if writes && !cached && only.is_none() {
+        let (first, merge) = if uneven % LINE != 0 && !cached && only.is_none() {
             self.partial_lines(at.device, &action, from)
         } else {
             (from, Ps::ZERO)

@@ -46,6 +46,8 @@ pub(super) struct Leg {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Route {
     pub(super) device: u16,
+    /// The group, if it may not have all of the device's read buffers.
+    pub(super) pool: Option<u16>,
     pub(super) legs: [Option<Leg>; 3],
 }
 
@@ -68,6 +70,8 @@ pub(super) struct Memory {
 #[derive(Clone, Copy, Debug)]
 struct Way {
     class: Class,
+    /// Also those of its group.
+    pool: Option<Pipe>,
     reading: bool,
     writing: bool,
 }
@@ -200,9 +204,11 @@ impl World {
     pub(super) fn class_of(&mut self, route: Route) -> Class {
         if let Some(way) = self.memory.ways.get(&route).copied() {
             let dsa = &self.devices[usize::from(route.device)];
-            let (reading, writing) = (dsa.reading, dsa.writing);
-            for (limited, pipe, write) in [(way.reading, reading, false), (way.writing, writing, true)] {
-                if limited {
+            let (reading, writing) = (Some(dsa.reading), Some(dsa.writing));
+            let pipes =
+                [(way.reading, reading, false), (way.writing, writing, true), (way.pool.is_some(), way.pool, false)];
+            for (limited, pipe, write) in pipes {
+                if let (true, Some(pipe)) = (limited, pipe) {
                     let share = self.in_flight(&route, write, true);
                     self.pipes.share(way.class, pipe, share);
                 }
@@ -239,12 +245,17 @@ impl World {
         };
         let (reading, writing) =
             (limits(false, costs.through, costs.in_flight), limits(true, costs.through, costs.writes_in_flight));
+        let pool = route.pool.and_then(|group| dsa.pools[usize::from(group)]);
+        let pooled = pool.and_then(|(pipe, bytes)| limits(false, costs.through, bytes).map(|share| (pipe, share)));
+        if let Some((pipe, share)) = pooled {
+            through.add(pipe, share);
+        }
         through.add(dsa.reading, reading.unwrap_or(0));
         through.add(dsa.writing, writing.unwrap_or(0));
         let weight = costs.in_flight / 64 / dsa.engines.max(1);
         let class = self.pipes.class(&through.0, None);
         self.pipes.weigh(class, weight);
-        Way { class, reading: reading.is_some(), writing: writing.is_some() }
+        Way { class, pool: pooled.map(|(pipe, _)| pipe), reading: reading.is_some(), writing: writing.is_some() }
     }
 
     /// The channels and the link that a leg takes.

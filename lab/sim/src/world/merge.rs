@@ -11,7 +11,7 @@ use telpher_abi::OperandId;
 use telpher_model::Action;
 
 /// Bytes of a line, and of its half.
-const LINE: u64 = 64;
+pub(super) const LINE: u64 = 64;
 const HALF: u64 = LINE / 2;
 
 impl World {
