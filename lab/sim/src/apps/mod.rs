@@ -8,6 +8,7 @@ mod migration;
 mod qdp;
 mod segments;
 mod storage;
+mod told;
 mod vhost;
 
 use crate::scenario::Measure;
@@ -19,6 +20,7 @@ pub use migration::{Migration, Offload, Promotion};
 pub use qdp::{Prefetch, Query};
 pub use segments::Copier;
 pub use storage::{Digest, Storage, StorageCosts};
+pub(crate) use told::told;
 pub use vhost::{Copies, Vhost, VhostCosts};
 
 /// An application and its parameters.

@@ -1,7 +1,7 @@
 //! Workloads: scenarios as TOML files, every load with all its fields, and a paragraph of why.
 
 use super::{Layout, Limit, Load, Scenario, What};
-use crate::apps::{App, Copies, Query, Vhost};
+use crate::apps;
 use crate::machine::Machine;
 use crate::places::{Lines, Place};
 use crate::profile::{Layer, ProfileError, Section, Source};
@@ -112,7 +112,7 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
     let name = section.text("name")?.to_owned();
     let lanes = lanes(section, scenario)?;
     if let Some(app) = section.text_if_there("app")? {
-        let app = self::app(section, app, &lanes)?;
+        let app = apps::told(section, app, &lanes)?;
         return Ok(Load { name, threads: 1, what: What::App(app), lanes: Vec::new(), expect: None });
     }
     let threads = section.count_if_there("threads", 1..=65536, "threads")?.unwrap_or(1);
@@ -244,33 +244,6 @@ fn place(section: &Section<'_>, key: &str, scenario: &Scenario, near: Place) -> 
     };
     section.end()?;
     Ok(place)
-}
-
-/// An application; what the file does not tell is as published.
-fn app(section: &Section<'_>, name: &str, lanes: &[Lane]) -> Result<App, ProfileError> {
-    match name {
-        "vhost" => {
-            let of = Vhost::default();
-            let copies = match (section.text_if_there("by")?, lanes) {
-                (Some("cpu"), _) => Copies::Core,
-                (None | Some("device"), [first, rest @ ..]) => {
-                    Copies::Device { enqueue: *first, dequeue: *rest.first().unwrap_or(first) }
-                }
-                _ => return Err(section.wrong("by", "is neither cpu, nor device with a queue")),
-            };
-            Ok(App::Vhost(Vhost {
-                packet_bytes: section.count_if_there("packet", 64..=65535, "bytes")?.unwrap_or(of.packet_bytes),
-                burst: section.count_if_there("burst", 1..=1024, "packets")?.unwrap_or(of.burst),
-                copies,
-                ..of
-            }))
-        }
-        "query" => {
-            section.text_if_there("by")?;
-            Ok(App::Query(Query::of_two_columns()))
-        }
-        _ => Err(section.wrong("app", format!("is {name}; there are query and vhost"))),
-    }
 }
 
 #[cfg(test)]
