@@ -47,6 +47,14 @@ struct PipeState {
     load: u64,
 }
 
+impl PipeState {
+    /// Nothing flows in it.
+    #[inline]
+    fn empty(&mut self) {
+        (self.left, self.load) = (if self.held { 0 } else { self.capacity }, 0);
+    }
+}
+
 #[derive(Debug)]
 struct ClassState<T> {
     pipes: Vec<(usize, u64)>,
@@ -58,6 +66,8 @@ struct ClassState<T> {
     carried: u128,
     /// Grains that a flow would have got that has been there for ever.
     served: u128,
+    /// The level at which it cannot go faster, while rates are worked out.
+    level: u64,
     /// Grains per picosecond of each flow, and since when.
     rate: u64,
     since: Ps,
@@ -103,6 +113,7 @@ impl<T: Ord + Copy> Pipes<T> {
             weight: 1,
             carried: 0,
             served: 0,
+            level: 0,
             rate: 0,
             since: Ps::ZERO,
             flows: BinaryHeap::new(),
@@ -176,6 +187,9 @@ impl<T: Ord + Copy> Pipes<T> {
         let Reverse((_, _, whose)) = state.flows.pop()?;
         if state.flows.is_empty() {
             self.busy.retain(|busy| *busy != class);
+            for (pipe, _) in &state.pipes {
+                self.pipes[*pipe].empty();
+            }
         }
         self.share_out(now);
         Some((now, whose))
@@ -191,8 +205,10 @@ impl<T: Ord + Copy> Pipes<T> {
 
     /// Works out every rate anew, and who ends first.
     fn share_out(&mut self, now: Ps) {
-        for pipe in &mut self.pipes {
-            (pipe.left, pipe.load) = (if pipe.held { 0 } else { pipe.capacity }, 0);
+        for class in &self.busy {
+            for (pipe, _) in &self.classes[*class].pipes {
+                self.pipes[*pipe].empty();
+            }
         }
         for class in &self.busy {
             let state = &mut self.classes[*class];
@@ -205,12 +221,16 @@ impl<T: Ord + Copy> Pipes<T> {
         while open > 0 {
             // The level at which the next pipe is full, or the next class as fast as it can go.
             let mut level = u64::MAX;
-            for class in self.busy.iter().map(|class| &self.classes[*class]).filter(|class| class.rate == 0) {
-                level = level.min(class.fastest(&self.pipes));
+            for class in &self.busy {
+                let state = &mut self.classes[*class];
+                if state.rate == 0 {
+                    state.level = state.fastest(&self.pipes);
+                    level = level.min(state.level);
+                }
             }
             for class in &self.busy {
                 let state = &mut self.classes[*class];
-                if state.rate != 0 || state.fastest(&self.pipes) > level {
+                if state.rate != 0 || state.level > level {
                     continue;
                 }
                 state.rate = (level.saturating_mul(state.weight) >> LEVEL_BITS).clamp(1, state.most);
@@ -230,7 +250,12 @@ impl<T: Ord + Copy> Pipes<T> {
                 let state = &self.classes[*class];
                 let Reverse((end, _, _)) = state.flows.peek()?;
                 let left = end.saturating_sub(state.served);
-                let time = u64::try_from(left.div_ceil(u128::from(state.rate))).unwrap_or(u64::MAX);
+                let rate = state.rate;
+                // Nearly always it fits into 64 bits, which are divided much faster.
+                let time = u64::try_from(left).map_or_else(
+                    |_| u64::try_from(left.div_ceil(u128::from(rate))).unwrap_or(u64::MAX),
+                    |left| left.div_ceil(rate),
+                );
                 Some((now + Ps(time), *class))
             })
             .min();

@@ -145,12 +145,13 @@ impl Cache {
         // What it has goes like that of everyone.
         tenant.core_ways = left(tenant.core_ways, costs.llc, bytes);
         tenant.device_ways = left(tenant.device_ways, costs.llc, bytes);
-        let room = tenant.most.saturating_sub(tenant.core_ways + tenant.device_ways);
-        let stay = bytes.min(room).min(costs.llc);
+        let room = tenant.most.min(costs.llc).saturating_sub(tenant.core_ways + tenant.device_ways);
+        let stay = bytes.min(room);
         let device = stay * costs.ddio_ways / costs.ways;
         tenant.core_ways += stay - device;
         tenant.device_ways += device;
-        self.put_in[tenant.socket].cores += bytes;
+        let put_in = &mut self.put_in[tenant.socket].cores;
+        *put_in = put_in.saturating_add(bytes);
         tenant.at.cores = self.put_in[tenant.socket].cores;
     }
 
@@ -158,7 +159,8 @@ impl Cache {
     pub(super) fn device_wrote(&mut self, costs: &CacheCosts, device: u16, socket: usize, bytes: u64) {
         let number = self.tenant(Who::Device(device), socket, usize::MAX, costs.ddio());
         self.look(costs, number);
-        self.put_in[socket].devices += bytes;
+        let put_in = &mut self.put_in[socket].devices;
+        *put_in = put_in.saturating_add(bytes);
         let tenant = &mut self.tenants[number];
         tenant.device_ways = left(tenant.device_ways, costs.ddio(), bytes);
         tenant.device_ways += bytes.min(tenant.most.saturating_sub(tenant.device_ways));
@@ -198,8 +200,9 @@ impl World {
         let part = |bytes: u64| u64::try_from((u128::from(bytes) << 20) / u128::from(set)).unwrap_or(whole);
         let (far, missed) = (part(outside), part(outside - has));
         let memory = self.core_latency(chase.core, chase.place.node);
-        let time = costs.l2_latency.0 * (whole - far) + costs.llc_latency.0 * (far - missed) + memory.0 * missed;
-        let took = Ps(((time >> 10) * loads) >> 10);
+        let parts = [(costs.l2_latency, whole - far), (costs.llc_latency, far - missed), (memory, missed)];
+        let time: u128 = parts.iter().map(|(time, part)| u128::from(time.0) * u128::from(*part)).sum();
+        let took = Ps(u64::try_from((time * u128::from(loads)) >> 20).unwrap_or(u64::MAX));
         let misses = (loads * missed) >> 20;
         self.cache.put(costs, tenant, (loads * 64 * missed) >> 20);
         let chasing = &mut self.cache.chases[number];

@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 /// Bytes in flight are a pipe that carries them every so often; a class's share in it is its latency in this unit.
 const TURN: Ps = Ps::from_nanos(10);
 
+/// Of a pipe of bytes in flight: latencies beyond 168 ms count as that.
+const MOST_SHARE: u64 = 1 << 32;
+
 /// Rate of the pipe that stands for bytes in flight.
 pub(super) fn carrier(in_flight: u64) -> Rate {
     in_flight.saturating_mul(1_000_000_000_000 / TURN.0)
@@ -115,12 +118,14 @@ impl World {
     }
 
     /// What a line waits longer at a node for its being busy now.
+    #[inline]
     fn queued(&self, node: usize) -> Ps {
         let (used, left) = self.pipes.in_use(self.memory.nodes[node]);
+        if used == 0 {
+            return Ps::ZERO;
+        }
         // A pipe that is full would mean for ever; requests in flight are bounded.
-        let waits = u128::from(self.machine.memory.queue.0) * u128::from(used)
-            / u128::from(left.max((used + left) / 32).max(1));
-        Ps(u64::try_from(waits).unwrap_or(u64::MAX))
+        Ps(self.machine.memory.queue.0.saturating_mul(used) / left.max(used / 32).max(1))
     }
 
     /// Time of one line from or to a socket.
@@ -166,7 +171,7 @@ impl World {
         let room = self.machine.cache.ddio();
         let new = self.places.cached(address, bytes);
         let used = &mut self.memory.ddio[socket];
-        *used += new.unwrap_or(0);
+        *used = used.saturating_add(new.unwrap_or(0));
         let spilled = *used > room;
         let written = if spilled { bytes } else { new.unwrap_or(0) };
         if written > 0 {
@@ -197,7 +202,8 @@ impl World {
             let time = self.reach(socket, leg.node, write, leg.at).since(idle) + self.machine.device.path;
             time.0 * leg.share / TURN.0
         };
-        route.legs.iter().flatten().filter(|leg| leg.write == write).map(of).sum()
+        let all: u64 = route.legs.iter().flatten().filter(|leg| leg.write == write).map(of).sum();
+        all.min(MOST_SHARE)
     }
 
     /// The class of a route; made when it is first gone.

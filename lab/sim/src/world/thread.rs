@@ -147,7 +147,8 @@ impl World {
         let mut fresh = None;
         let slots = if lane.is_some() { stream.depth } else { 0 };
         if lane.is_some() {
-            let ring = u64::from(stream.depth) * u64::from(stream.batch.max(1)) * u64::from(stream.size);
+            let ring = u64::from(stream.depth) * u64::from(stream.batch.max(1));
+            let ring = ring.saturating_mul(stream.size.into());
             let used = |place: Place| if place.footprint == 0 { ring } else { place.footprint };
             let src = self.places.add_of(stream.src, used(stream.src));
             let dst = self.places.add_of(stream.dst, used(stream.dst));
