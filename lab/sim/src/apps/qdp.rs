@@ -132,12 +132,10 @@ impl Query {
                 world.spawn(node, move |core| async move {
                     let mut time = Ps::ZERO;
                     for chunk in 0..chunks {
-                        let begin = core.now();
-                        all.processors.read(&core, all.bytes(chunk) / scanners, a).await;
-                        time += core.now().since(begin);
+                        time += all.processors.read(&core, all.bytes(chunk) / scanners, a).await;
                         core.meet(&all.scanned).await;
                     }
-                    all.seen.borrow_mut().scan.add(time);
+                    all.seen.borrow_mut().scan += time;
                 });
             }
             let (b, to) = (query.b, query.prefetch.as_ref().map_or(query.b, |prefetch| prefetch.to));
@@ -147,29 +145,29 @@ impl Query {
                     let mut time = Ps::ZERO;
                     for chunk in 0..chunks {
                         core.meet(&all.scanned).await;
-                        let begin = core.now();
                         let from = if all.has_come(chunk) { to } else { b };
-                        all.processors.read(&core, all.bytes(chunk) / summers, from).await;
-                        time += core.now().since(begin);
+                        time += all.processors.read(&core, all.bytes(chunk) / summers, from).await;
                     }
                     let mut seen = all.seen.borrow_mut();
-                    seen.sum.add(time);
+                    seen.sum += time;
                     seen.end = seen.end.max(core.now());
                 });
             }
         }
-        let fetches = query.prefetch.is_some();
+        let (fetches, threads) = (query.prefetch.is_some(), f64::from(query.hardware_threads.max(1)));
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         Box::new(move |_| {
             let seen = seen.borrow();
+            // As if it had all of them: so long all hardware threads were at it.
+            let ms = |time: Ps| time.as_nanos_f64() / 1e6 / threads;
             let mut measures = vec![
                 measure("query", seen.end.as_nanos_f64() / 1e6, "ms"),
-                measure("SCAN_a", seen.scan.mean_ms(), "ms"),
-                measure("AGGREGATE", seen.sum.mean_ms(), "ms"),
+                measure("SCAN_a", ms(seen.scan), "ms"),
+                measure("AGGREGATE", ms(seen.sum), "ms"),
             ];
             if fetches {
                 let rate = seen.hits as f64 / (seen.hits + seen.misses).max(1) as f64 * 100.0;
-                measures.push(measure("SCAN_b", seen.fetch.mean_ms(), "ms"));
+                measures.push(measure("SCAN_b", ms(seen.fetch), "ms"));
                 measures.push(measure("cache hits", rate, "%"));
                 measures.push(measure("sent back", seen.refused as f64, "submissions"));
             }
@@ -190,39 +188,56 @@ struct Processors {
 }
 
 impl Processors {
-    /// Gets one of them, after those who came before; since when.
-    async fn take(self, core: &Core) -> Ps {
+    /// Gets one of them, after those who came before.
+    async fn take(self, core: &Core) -> Turn {
         core.until(self.free).await;
-        core.now()
+        Turn { since: core.now(), before: Ps::ZERO }
     }
 
     /// Gives it to who waits, if its turn is over, and gets another.
-    async fn turn(self, core: &Core, since: &mut Ps) {
-        if core.now().since(*since) >= self.turn && core.waiting(self.free) > 0 {
+    async fn turn(self, core: &Core, turn: &mut Turn) {
+        let had = core.now().since(turn.since);
+        if had >= self.turn && core.waiting(self.free) > 0 {
             core.give(self.free);
-            *since = self.take(core).await;
+            core.until(self.free).await;
+            *turn = Turn { since: core.now(), before: turn.before + had };
         }
     }
 
-    /// Reads memory, in turns with the other threads.
-    async fn read(self, core: &Core, mut bytes: u64, node: usize) {
-        let mut since = self.take(core).await;
+    /// Gives it back; how long it was had.
+    fn done(self, core: &Core, turn: Turn) -> Ps {
+        core.give(self.free);
+        turn.before + core.now().since(turn.since)
+    }
+
+    /// Reads memory, in turns with the other threads; how long it had a hardware thread.
+    async fn read(self, core: &Core, mut bytes: u64, node: usize) -> Ps {
+        let mut turn = self.take(core).await;
         while bytes > 0 {
             let piece = bytes.min(PIECE);
             core.traffic(piece, node, false, self.most).await;
             bytes -= piece;
-            self.turn(core, &mut since).await;
+            self.turn(core, &mut turn).await;
         }
-        core.give(self.free);
+        self.done(core, turn)
     }
+}
+
+/// A thread has a hardware thread.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    since: Ps,
+    /// In turns before this one.
+    before: Ps,
 }
 
 /// What the threads tell.
 #[derive(Debug, Default)]
 struct Seen {
-    scan: Spent,
-    fetch: Spent,
-    sum: Spent,
+    /// Time that threads of a stage had a hardware thread, summed.
+    scan: Ps,
+    fetch: Ps,
+    sum: Ps,
     hits: u64,
     misses: u64,
     /// Submissions that a full queue sent back.
@@ -230,25 +245,6 @@ struct Seen {
     end: Ps,
     /// Copies that were asked for, by group and chunk.
     copies: Vec<Vec<Option<Ticket>>>,
-}
-
-/// Time that threads were at something, each from its begin to its end.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spent {
-    time: Ps,
-    threads: u64,
-}
-
-impl Spent {
-    fn add(&mut self, time: Ps) {
-        self.time += time;
-        self.threads += 1;
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
-    fn mean_ms(self) -> f64 {
-        self.time.as_nanos_f64() / 1e6 / self.threads.max(1) as f64
-    }
 }
 
 /// `total` in `parts`: where a part begins, and how much it is.
@@ -297,8 +293,7 @@ impl Group {
             let library = prefetch.library;
             world.spawn(query.node, move |core| async move {
                 let core = core.with_library(library);
-                let begin = core.now();
-                let mut since = all.processors.take(&core).await;
+                let mut turn = all.processors.take(&core).await;
                 for chunk in first..first + count {
                     let at = chunk * all.chunk;
                     let chunk = usize::try_from(chunk).unwrap_or(usize::MAX);
@@ -312,12 +307,12 @@ impl Group {
                             Some(ticket) => break ticket,
                             None => all.seen.borrow_mut().refused += 1,
                         }
-                        all.processors.turn(&core, &mut since).await;
+                        all.processors.turn(&core, &mut turn).await;
                     };
                     all.seen.borrow_mut().copies[all.group as usize][chunk] = Some(ticket);
                 }
-                core.give(all.processors.free);
-                all.seen.borrow_mut().fetch.add(core.now().since(begin));
+                let time = all.processors.done(&core, turn);
+                all.seen.borrow_mut().fetch += time;
             });
         }
     }
