@@ -100,6 +100,7 @@ fn more_devices_than_channels_carry_give_nothing_and_far_ones_take() {
     assert!((0.95..0.999).contains(&(eight / four)), "what crosses sockets costs its home: {eight} of {four} GiB/s");
     assert!((of(8, &near[..1]) / one - 1.0).abs() < 0.01, "one device is its own limit");
     assert!(of(8, &near[..2]) < 0.99 * two, "reads and writes within one tile share its way");
+    assert!((0.95..0.999).contains(&(of(8, &far) / of(8, &near))), "and far devices take more of it");
 }
 
 fn cached(size: u32) -> Stream {

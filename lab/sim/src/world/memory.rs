@@ -233,9 +233,9 @@ impl World {
         let (mut reads, mut writes) = (0, 0);
         for leg in route.legs.into_iter().flatten() {
             self.add_leg(&mut through, own, leg, false);
-            if let (Some(tile), true) = (self.memory.tiles.get(&self.machine.nodes[leg.node].tile), leg.at != At::Cache)
-            {
-                through.add(*tile, leg.share);
+            let node = &self.machine.nodes[leg.node];
+            if let (Some(tile), true) = (self.memory.tiles.get(&node.tile), leg.at != At::Cache) {
+                through.add(*tile, leg.share + self.directory(leg.share, node.socket != own));
             }
             *(if leg.write { &mut writes } else { &mut reads }) += leg.share;
         }
@@ -264,6 +264,11 @@ impl World {
         Way { class, pool: pooled.map(|(pipe, _)| pipe), reading: reading.is_some(), writing: writing.is_some() }
     }
 
+    /// What a share of bytes that cross sockets takes besides at its home.
+    fn directory(&self, share: u64, remote: bool) -> u64 {
+        if remote { share * self.machine.memory.directory / 256 } else { 0 }
+    }
+
     /// The channels and the link that a leg takes.
     fn add_leg(&self, through: &mut Through, own: usize, leg: Leg, core: bool) {
         let node = &self.machine.nodes[leg.node];
@@ -277,8 +282,7 @@ impl World {
                 node.read
             };
             let share = leg.share * node.read / rate.max(1);
-            let directory = if remote { share * self.machine.memory.directory / 256 } else { 0 };
-            through.add(self.memory.nodes[leg.node], share + directory);
+            through.add(self.memory.nodes[leg.node], share + self.directory(share, remote));
         }
         if remote && !self.memory.links.is_empty() {
             through.add(self.memory.links[if leg.write { own } else { node.socket }], leg.share);
