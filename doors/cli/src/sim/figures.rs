@@ -78,4 +78,28 @@ mod tests {
         let error = ids(&["asplos-1"]).unwrap_err().to_string();
         assert!(error.contains("'asplos-1' is no figure") && error.contains("asplos-10"), "{error}");
     }
+
+    #[test]
+    fn a_folder_gets_two_files_for_each_figure_and_a_page() {
+        let out = std::env::temp_dir().join(format!("telpher-figures-{}", std::process::id()));
+        let only = vec!["asplos-8".to_owned(), "asplos-5".to_owned()];
+        let mut args = Figures { only, out: out.clone(), format: Format::Table, no_html: true };
+        run(&args).unwrap();
+        assert!(!out.join("index.html").exists());
+        args.no_html = false;
+        run(&args).unwrap();
+        let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+        for id in ["asplos-5", "asplos-8"] {
+            let json: serde_json::Value = serde_json::from_str(&read(&format!("{id}.json"))).unwrap();
+            assert_eq!((json["simulated"].as_bool(), json["figure"].as_str()), (Some(true), Some(id)));
+            assert!(read(&format!("{id}.csv")).contains("simulated,spr-asplos ("));
+            assert!(read("index.html").contains(id));
+        }
+        std::fs::remove_dir_all(&out).unwrap();
+        // A file stands where the folder should be.
+        std::fs::write(&out, "").unwrap();
+        let error = run(&args).unwrap_err().to_string();
+        std::fs::remove_file(&out).unwrap();
+        assert!(error.contains("--out"), "{error}");
+    }
 }

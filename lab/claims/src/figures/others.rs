@@ -1,6 +1,6 @@
 //! The white paper's Figure 10, and the break-even of page migration.
 
-use super::sweep::{axis, bytes, lines, measured, published, simulated};
+use super::sweep::{axis, lines, measured, published, simulated};
 use super::{Mark, Panel, Result, Scale, Shape, Sheet, numbers};
 use crate::experiments::vhost::{self, PACKETS, forwarding};
 use crate::lab::Lab;
@@ -41,7 +41,7 @@ fn figure_10(lab: &Lab) -> Result<Vec<Panel>> {
     }
     Ok(vec![Panel {
         title: String::new(),
-        x: axis("packet", "", Scale::Names(PACKETS.map(bytes).into())),
+        x: axis("packet", "", Scale::Names(PACKETS.map(|packet| format!("{packet} B")).into())),
         y: axis("forwarding rate", "Mpps", Scale::Linear),
         shape: Shape::Bars,
         series,

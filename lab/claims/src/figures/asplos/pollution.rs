@@ -107,7 +107,7 @@ pub(super) fn figure_13(lab: &Lab) -> Result<Vec<Panel>> {
     for (name, beside) in ALL {
         latencies.push(measured(name, sets(), |set| Ok(latency(&*read(lab, set.into(), beside)?)))?);
     }
-    let more = latencies[1..].iter().map(|series| {
+    let more = latencies.iter().map(|series| {
         let more = series
             .points
             .iter()
