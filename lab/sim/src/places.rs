@@ -49,6 +49,8 @@ pub struct Places {
     brought: BTreeSet<u64>,
     /// There are such regions.
     empty: bool,
+    /// Most pages that any region's buffers walk through.
+    widest: u64,
 }
 
 #[derive(Debug)]
@@ -70,8 +72,20 @@ impl Places {
     /// The same, and how many bytes of it are in use.
     pub fn add_of(&mut self, place: Place, extent: u64) -> u64 {
         self.empty |= !place.present;
+        self.widest = self.widest.max(place.footprint / place.page.max(4096));
         self.regions.push(Region { place, extent, cached: false, list: Vec::new() });
         ((self.regions.len() as u64) << REGION_BITS) + u64::from(place.skew)
+    }
+
+    /// Pages in which some bytes are, if their region's buffers walk through more than `known` of them.
+    #[must_use]
+    pub fn unknown(&self, address: u64, bytes: u64, known: u64) -> u64 {
+        if self.widest <= known {
+            return 0;
+        }
+        let Some(place) = self.at(address) else { return 0 };
+        let page = place.page.max(4096);
+        if place.footprint / page > known { bytes.div_ceil(page) } else { 0 }
     }
 
     /// No page of any region is missing, or ever was.
