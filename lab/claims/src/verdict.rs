@@ -103,6 +103,15 @@ static REASONS: LazyLock<Vec<Reason>> = LazyLock::new(|| {
     toml::from_str::<Reasons>(include_str!("../data/reasons.toml")).expect("built in, and read by a test").reason
 });
 
+/// What is said of a claim that does not hold as long as nobody found out why.
+pub const UNKNOWN: &str = "not known yet";
+
+/// Somebody found out why this claim does not hold.
+#[must_use]
+pub fn has_reason(id: &str) -> bool {
+    REASONS.iter().any(|reason| reason.id == id)
+}
+
 /// Does a claim's experiment and says what came of it.
 #[must_use]
 pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
@@ -134,7 +143,7 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         Some(Reason { why, contradicts: Some(whom), .. }) => {
             Verdict::Contradicts { whom: whom.clone(), why: why.clone() }
         }
-        _ => Verdict::Fails { why: why("not known yet") },
+        _ => Verdict::Fails { why: why(UNKNOWN) },
     };
     Row { claim, simulated, brief: brief(claim, &found), deviation, verdict }
 }

@@ -22,6 +22,7 @@ pub(crate) enum SimKind {
     Run(Box<SimRun>),
     Figures(Figures),
     Profiles(Profiles),
+    Validate(Validate),
 }
 
 /// Simulate a workload on a machine.
@@ -184,4 +185,24 @@ pub(crate) struct Profiles {
     /// Whose text to print.
     #[arg(value_name = "PROFILE")]
     pub(crate) name: Option<String>,
+}
+
+/// Hold the simulator against every number that was published.
+///
+/// Each claim of five documents about the device as one experiment: published, simulated, deviation, verdict. Claims that set a
+/// parameter stand in a table of their own and prove nothing. Then the raw series of LightDSA, point by point, and what was to be
+/// reached. A claim that fails is shown as failing, with the reason found.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher sim validate
+  telpher sim validate --only K-021,K-044      two claims, with everything that is known of them
+  telpher sim validate --only T                a document's (K, T, V, P); series for the raw series
+  telpher sim validate --format csv --no-html > claims.csv")]
+pub(crate) struct Validate {
+    /// Only these: claims, or how they begin; `series` for the raw series. Lists take commas.
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }

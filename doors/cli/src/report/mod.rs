@@ -14,6 +14,7 @@ pub(crate) mod sim;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod units;
+pub(crate) mod validation;
 
 use crate::bench::machine::Machine;
 

@@ -36,6 +36,19 @@ impl About {
         }
     }
 
+    /// Of several profiles, now.
+    pub(crate) fn of_all(profiles: &[(String, u64)]) -> Self {
+        let joined = |of: fn(&(String, u64)) -> String| profiles.iter().map(of).collect::<Vec<_>>().join(", ");
+        About {
+            simulated: true,
+            profile: joined(|(name, _)| name.clone()),
+            profile_hash: joined(|(_, hash)| format!("{hash:016x}")),
+            date: date(SystemTime::now()),
+            command: command(std::env::args()),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+
     /// The line above tables.
     pub(crate) fn heading(&self) -> String {
         format!("Simulated · profile {} ({}) · {}\n", self.profile, self.profile_hash, self.date)

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! options ──► shape ──► Scenario ──simulate──► Outcome ──► point ──► report::sim
+//! claims (telpher-claims) ──► validate ──► report::validation
 //! ```
 
 mod about;
@@ -10,14 +11,17 @@ mod figures;
 mod point;
 mod profiles;
 pub(crate) mod run;
+pub(crate) mod validate;
 
 use crate::args::{Sim, SimKind};
 use crate::report::deliver::{deliver, print, writable};
 use crate::report::sim as report;
+use crate::report::validation;
 pub(crate) use about::About;
 pub(crate) use error::SimError;
 pub(crate) use point::Point;
 
+const VALIDATE_HTML: &str = "telpher-sim-validate.html";
 const RUN_HTML: &str = "telpher-sim-run.html";
 
 /// Runs what the command line asks for.
@@ -30,6 +34,12 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
             Ok(deliver(&run.output, RUN_HTML, &result, text, csv, || report::html(&result))?)
         }
         SimKind::Figures(figures) => figures::run(figures),
+        SimKind::Validate(args) => {
+            writable(&args.output, VALIDATE_HTML)?;
+            let result = validate::run(args)?;
+            let (text, csv) = (|| validation::text(&result), || validation::csv(&result));
+            Ok(deliver(&args.output, VALIDATE_HTML, &result, text, csv, || validation::html(&result))?)
+        }
         SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
     }
 }

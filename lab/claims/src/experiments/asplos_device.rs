@@ -1,17 +1,19 @@
 //! Kuper et al., §3, §4.2 to §4.4 and §6.1 to §6.3: one device and its configurations.
 //!
 //! One engine and one dedicated queue with all entries unless a claim says otherwise (§4.1: "a single PE for DSA"); 32 in flight
-//! where operations are asynchronous. A core's side is measured with cold caches, as §4.1 says.
+//! where operations are asynchronous. Beside synchronous ones a core does each operation by itself with cold caches, as §4.1 says;
+//! beside asynchronous ones it does one after the other, each at another place.
 
 use super::measure::{
-    SIZES, core_alone, crossover, gigabytes, listed, never_falls, one_by_one_gigabytes, submit_and_wait, three,
+    SIZES, core_alone, core_walks, crossover, gigabytes, listed, never_falls, one_by_one_gigabytes, submit_and_wait,
+    three,
 };
 use super::{Experiment, Found};
 use crate::lab::Lab;
-use crate::setups::{alone, asplos, in_flight, one_by_one, threads, through};
+use crate::setups::{alone, asplos, in_flight, on, one_by_one, threads, through};
 use telpher_abi::Opcode;
 use telpher_device::{Config, EngineConfig, GroupConfig, WqConfig, WqMode};
-use telpher_sim::{By, Place, Scenario, ScenarioError, Stream, Wait};
+use telpher_sim::{By, Place, Scenario, ScenarioError, Stream, Wait, Walk};
 
 type Result = std::result::Result<Found, ScenarioError>;
 
@@ -20,6 +22,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-004", read_buffers),
     ("K-005", priority),
     ("K-006", submitting),
+    ("K-020", generation_before),
     ("K-021", synchronous_crossover),
     ("K-022", asynchronous_crossover),
     ("K-023", small_batches),
@@ -36,6 +39,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-039", page_size),
     ("K-040", one_engine_alone),
     ("K-041", more_engines),
+    ("K-042", stalled_descriptor),
     ("K-043", queues_or_batches),
     ("K-044", shared_queue),
     ("K-045", shared_queue_with_threads),
@@ -148,6 +152,61 @@ fn submitting(lab: &Lab) -> Result {
     ))
 }
 
+fn generation_before(lab: &Lab) -> Result {
+    // One channel is told as a device with one queue and one engine. Sizes from 256 B on, one at a time and 32 in flight alike.
+    let (mut sum, mut count) = (0.0, 0.0);
+    for size in SIZES.into_iter().skip(2) {
+        for depth in [1, 32] {
+            let rate = |profile| {
+                let copies = in_flight(COPY, size, depth, 1);
+                gigabytes(lab, &alone(on(profile, 1, WqMode::Dedicated, 1), copies))
+            };
+            sum += rate("spr-asplos")? / rate("ice-lake-cbdma")?;
+            count += 1.0;
+        }
+    }
+    Ok(Found::Number(sum / count))
+}
+
+/// Microseconds of a 4 KB copy, one at a time, while another thread's copies, to pages that are not there, are waited for by the
+/// device; without those; by one engine and by two.
+pub(super) fn beside_faults(
+    lab: &Lab,
+    of: impl Fn(u32) -> Scenario,
+) -> std::result::Result<[[f64; 2]; 2], ScenarioError> {
+    let mut times = [[0.0; 2]; 2];
+    for (times, engines) in times.iter_mut().zip([1, 2]) {
+        let mut scenario = of(engines);
+        scenario.devices = vec![group((0..2).map(|wq| WqConfig::new(wq, WqMode::Dedicated, 64)).collect(), engines)];
+        for queue in &mut scenario.devices[0].groups[0].grouped_workqueues {
+            queue.block_on_fault = 1;
+        }
+        let quick = one_by_one(COPY, 4096, 1);
+        let dst = Place { present: false, footprint: 16 << 20, ..NEAR };
+        let faulting = Stream { block_on_fault: true, dst, ..one_by_one(COPY, 16384, 1) };
+        let undisturbed = alone(scenario.clone(), quick);
+        let disturbed = alone(undisturbed.clone(), through(0, 1, WqMode::Dedicated, faulting));
+        for (time, scenario) in times.iter_mut().zip([undisturbed, disturbed]) {
+            *time = submit_and_wait(lab, &scenario)? / 1e3;
+        }
+    }
+    Ok(times)
+}
+
+fn stalled_descriptor(lab: &Lab) -> Result {
+    let [one, two] = beside_faults(lab, dedicated)?;
+    Ok(Found::shape(
+        one[1] > 2.0 * one[0] && two[1] < 1.2 * two[0],
+        format!(
+            "4 KB copies without and beside faulting ones: one engine {} and {} us, two {} and {}",
+            three(one[0]),
+            three(one[1]),
+            three(two[0]),
+            three(two[1])
+        ),
+    ))
+}
+
 /// "Data streaming operations" of Figure 2 that the profile has measured costs for.
 const OPERATIONS: [Opcode; 4] = [COPY, Opcode::Fill, Opcode::Compare, Opcode::ComparePattern];
 
@@ -163,10 +222,11 @@ fn synchronous_crossover(lab: &Lab) -> Result {
 }
 
 fn asynchronous_crossover(lab: &Lab) -> Result {
+    // Operations of the core follow one another without being waited for, too: the next begins before the last is over.
     let of = |op: Opcode| {
         let gain = |size| {
             let device = streaming(lab, 1, op, size, 1)?;
-            Ok(device * core_alone(lab, dedicated(1), op, size, NEAR, NEAR)? / f64::from(size))
+            Ok(device * core_walks(lab, dedicated(1), op, size, Walk::Random)? / f64::from(size))
         };
         Ok((op.name().to_owned(), crossover(&SIZES, gain)?))
     };

@@ -3,7 +3,7 @@
 //! Each has its own queue and its own thread that keeps 32 copies in flight. Destinations go to the cache (Cache Control 1): §4.3 names
 //! the overflow of the devices' ways as the cause of the drop, though §4.1 calls the flag disabled.
 
-use super::measure::gigabytes;
+use super::measure::{gigabytes, listed, never_falls};
 use super::{Experiment, Found};
 use crate::lab::Lab;
 use crate::setups::{alone, asplos, in_flight, through};
@@ -18,6 +18,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-047", three_devices),
     ("K-048", four_devices),
     ("K-049", four_devices_up_to_64_kb),
+    ("K-050", more_ways),
 ];
 
 /// "Beyond 64 KB": the drop is over at the largest size.
@@ -61,4 +62,16 @@ fn four_devices(lab: &Lab) -> Result {
 
 fn four_devices_up_to_64_kb(lab: &Lab) -> Result {
     Ok(Found::Number(rate(lab, 4, 65536)?))
+}
+fn more_ways(lab: &Lab) -> Result {
+    let mut rates = Vec::new();
+    for ways in [1, 2, 4, 8, 15] {
+        let mut scenario = all_at_once(4, 256 << 10);
+        scenario.machine.cache.ddio_ways = ways;
+        rates.push(gigabytes(lab, &scenario)?);
+    }
+    Ok(Found::shape(
+        never_falls(&rates, 0.01) && rates[4] > rates[1] * 1.05,
+        format!("256 KB, 1, 2, 4, 8, 15 ways: {} GB/s", listed(&rates)),
+    ))
 }

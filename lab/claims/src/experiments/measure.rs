@@ -3,7 +3,7 @@
 use crate::lab::Lab;
 use crate::setups::{alone, by_core};
 use telpher_abi::Opcode;
-use telpher_sim::{Place, Scenario, ScenarioError, Stream};
+use telpher_sim::{Place, Scenario, ScenarioError, Stream, Walk};
 
 /// Sizes that double, from 64 bytes to a mebibyte.
 pub const SIZES: [u32; 15] =
@@ -54,6 +54,16 @@ pub fn core_alone(
     Ok(outcome.took.as_nanos_f64() / outcome.loads[0].operations.max(1) as f64)
 }
 
+/// Nanoseconds of one operation by a core that does one after the other, walking so through memory.
+///
+/// # Errors
+/// What the machine has not.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub fn core_walks(lab: &Lab, setup: Scenario, op: Opcode, size: u32, walk: Walk) -> Result<f64, ScenarioError> {
+    let outcome = lab.run(&alone(setup, Stream { walk, ..by_core(op, size) }))?;
+    Ok(outcome.took.as_nanos_f64() / outcome.loads[0].operations.max(1) as f64)
+}
+
 /// The size from which `gain` is 1 or more: the first of `sizes` where it is, and logarithmically between it and the one before.
 /// Infinite where it never is; the first of `sizes` where it always is.
 ///
@@ -96,6 +106,8 @@ pub fn three(value: f64) -> String {
         v if !v.is_finite() => "never".into(),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
+        // No minus before nothing.
+        v if v < 0.005 => "0".into(),
         _ => format!("{value:.2}"),
     }
 }

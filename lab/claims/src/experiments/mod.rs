@@ -2,9 +2,12 @@
 //!
 //! An experiment says what the simulation gives; whether that holds is the claim's to say (`verdict`).
 
+mod apps;
 pub(crate) mod asplos_device;
 pub(crate) mod asplos_multi;
+mod asplos_memory;
 pub mod measure;
+mod migration;
 mod query;
 pub mod series;
 pub(crate) mod thesis;
@@ -40,7 +43,17 @@ pub type Experiment = fn(&Lab) -> Result<Found, ScenarioError>;
 
 /// All experiments, by the claim they are about.
 pub fn all() -> impl Iterator<Item = (&'static str, Experiment)> {
-    [asplos_device::ALL, asplos_multi::ALL, thesis::ALL, query::ALL, vhost::ALL].into_iter().flatten().copied()
+    let documents = [
+        asplos_device::ALL,
+        asplos_memory::ALL,
+        asplos_multi::ALL,
+        vhost::ALL,
+        apps::ALL,
+        thesis::ALL,
+        query::ALL,
+        migration::ALL,
+    ];
+    documents.into_iter().flatten().copied()
 }
 
 /// A claim's experiment.

@@ -5,7 +5,7 @@ use crate::published::{By as Who, Series, Use};
 use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{By, Library, Place, Scenario, ScenarioError, Stream};
+use telpher_sim::{By, Library, Place, Scenario, ScenarioError, Stream, Walk};
 
 /// A size, and what is known of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -99,16 +99,23 @@ fn operation(series: &Series) -> Opcode {
 pub fn scenario(series: &Series, size: u32) -> Scenario {
     // The library builds each descriptor.
     let one = Stream { by: By::SHARED, library: Library::Lean, ..one_by_one(operation(series), size, 1) };
-    // id = lightdsa.ENGINES.HOW.…
-    let how = series.id.split('.').nth(2).unwrap_or("");
+    // id = lightdsa.ENGINES.HOW.…, or lightdsa.naive.…
+    let mut words = series.id.split('.').skip(1);
+    let how = match words.next() {
+        Some("naive") => "naive",
+        _ => words.next().unwrap_or(""),
+    };
     let far = Place { footprint: WALK, ..Place::on(0) };
     let stream = match (series.by, how) {
-        (Who::Cpu, _) => Stream { by: By::Cpu, src: far, dst: far, submissions: 400, ..one },
+        (Who::Cpu, how) => {
+            let walk = if how == "random" { Walk::Random } else { Walk::Sequential };
+            Stream { by: By::Cpu, library: Library::Raw, walk, src: far, dst: far, submissions: 400, ..one }
+        }
         (Who::Device, "single") => one,
         (Who::Device, "sg64") => Stream { depth: 128, submissions: 3000, ..one },
         (Who::Device, "batch") => Stream { depth: 20, batch: 32, submissions: 300, ..one },
-        (Who::Device, "copy") => {
-            // Buffers at any address, results read back, no wish kept.
+        (Who::Device, "naive") => {
+            // Buffers at any address.
             let askew = Place { skew: 8, ..far };
             Stream { src: askew, dst: askew, depth: 80, batch: 32, submissions: 300, ..one }
         }

@@ -1,0 +1,169 @@
+//! Kuper et al., appendices A to C: messages between processes, sums of many, a cache, a storage target.
+//!
+//! Four devices of one socket with a shared queue each: appendix B names four queues, libfabric's shared-memory provider opens as many
+//! in turn; A and C name no number.
+
+use super::measure::{SIZES, core_alone, crossover, listed, three};
+use super::vhost::measured;
+use super::{Experiment, Found};
+use crate::lab::Lab;
+use crate::setups::{alone, asplos, one_by_one};
+use telpher_abi::Opcode;
+use telpher_device::WqMode;
+use telpher_sim::{
+    AllReduce, App, By, CacheBench, Copier, Digest, Lane, Library, Messages, Place, ScenarioError, Storage, Stream,
+    Talk, What,
+};
+
+type Result<T = Found> = std::result::Result<T, ScenarioError>;
+
+pub(super) const ALL: &[(&str, Experiment)] = &[
+    ("K-080", messages_from),
+    ("K-081", |lab| largest(lab, Talk::PingPong)),
+    ("K-082", |lab| largest(lab, Talk::Stream)),
+    ("K-083", most),
+    ("K-084", |lab| reduce(lab, 4)),
+    ("K-085", |lab| reduce(lab, 8)),
+    ("K-086", |lab| Ok(Found::Number(training(lab, 2, "time per sum")?))),
+    ("K-087", |lab| Ok(Found::Number(training(lab, 8, "time per sum")?))),
+    ("K-088", |lab| Ok(Found::Number((training(lab, 2, "time per step")? - 1.0) * 100.0))),
+    ("K-089", |lab| Ok(Found::Number((training(lab, 8, "time per step")? - 1.0) * 100.0))),
+    ("K-091", transparent_offload),
+    ("K-094", cores_of_a_cache),
+    ("K-095", tail_of_a_cache),
+    ("K-096", latency_of_reads),
+    ("K-097", |lab| saturated_without_cores_digests(lab, 16 << 10)),
+    ("K-098", |lab| saturated_without_cores_digests(lab, 128 << 10)),
+    ("K-099", |lab| saturated(lab, 16 << 10, &Digest::Core).map(Found::Number)),
+    ("K-100", |lab| saturated(lab, 128 << 10, &Digest::Core).map(Found::Number)),
+];
+
+/// Devices of a socket.
+const DEVICES: u16 = 4;
+
+fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
+    let scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, What::App(app));
+    Ok(measured(&*lab.run(&scenario)?, measure))
+}
+
+/// Time of a message by the cores over that by devices.
+fn message_gain(lab: &Lab, talk: Talk, bytes: u64) -> Result<f64> {
+    let time = |copier| {
+        let messages = Messages { talk, bytes, copier, count: 20, ..Messages::default() };
+        of(lab, App::Messages(messages), "time per message")
+    };
+    Ok(time(Copier::Core)? / time(Copier::devices(DEVICES))?)
+}
+
+fn messages_from(lab: &Lab) -> Result {
+    let sizes: Vec<u32> = (10..=20).map(|power| 1 << power).collect();
+    let from = |talk| crossover(&sizes, |size| message_gain(lab, talk, size.into()));
+    let (pingpong, rma) = (from(Talk::PingPong)?, from(Talk::Stream)?);
+    Ok(Found::Numbers(vec![("ping-pong".into(), pingpong), ("remote access".into(), rma)]))
+}
+
+/// The largest message of libfabric's own benchmarks (fabtests' table of sizes).
+const LARGEST: u64 = 8 << 20;
+
+fn largest(lab: &Lab, talk: Talk) -> Result {
+    Ok(Found::Number(message_gain(lab, talk, LARGEST)?))
+}
+
+fn most(lab: &Lab) -> Result {
+    let gains = [1 << 20, 2 << 20, 4 << 20, LARGEST].map(|bytes| message_gain(lab, Talk::Stream, bytes));
+    Ok(Found::Number(gains.into_iter().collect::<Result<Vec<_>>>()?.into_iter().fold(0.0, f64::max)))
+}
+
+fn reduce(lab: &Lab, ranks: u32) -> Result {
+    let mut best = 0.0_f64;
+    for bytes in [2 << 20, 4 << 20, 16 << 20] {
+        let time = |copier| {
+            of(
+                lab,
+                App::AllReduce(AllReduce { ranks, bytes, copier, count: 3, ..AllReduce::default() }),
+                "time per sum",
+            )
+        };
+        best = best.max(time(Copier::Core)? / time(Copier::devices(DEVICES))?);
+    }
+    Ok(Found::Number(best))
+}
+
+/// A time of BERT's pretraining by the cores over that by devices.
+fn training(lab: &Lab, ranks: u32, measure: &str) -> Result<f64> {
+    let time = |copier| of(lab, App::AllReduce(AllReduce { copier, ..AllReduce::training(ranks, 3) }), measure);
+    Ok(time(Copier::Core)? / time(Copier::devices(DEVICES))?)
+}
+
+fn transparent_offload(lab: &Lab) -> Result {
+    // The whole call: what catches it builds the descriptor, too.
+    let gain = |size: u32| {
+        let copies = Stream { by: By::SHARED, library: Library::Lean, ..one_by_one(Opcode::MemoryMove, size, 1) };
+        let device = lab.run(&alone(asplos(1, WqMode::Shared, 4), copies))?.loads[0].mean_latency_ns();
+        let near = Place::on(0);
+        Ok(core_alone(lab, asplos(1, WqMode::Shared, 4), Opcode::MemoryMove, size, near, near)? / device)
+    };
+    Ok(Found::Number(crossover(&SIZES, gain)?))
+}
+
+fn cache(lab: &Lab, cores: u32, offload: bool, measure: &str) -> Result<f64> {
+    let defaults = CacheBench::default();
+    let queues = if offload { defaults.queues.clone() } else { Vec::new() };
+    let copies = 160_000 / u64::from(2 * cores);
+    of(lab, App::CacheBench(CacheBench { cores, threads: 2 * cores, copies, queues, ..defaults }), measure)
+}
+
+fn cores_of_a_cache(lab: &Lab) -> Result {
+    let mut gains = Vec::new();
+    for cores in [2, 4, 8, 12, 16] {
+        gains.push(cache(lab, cores, true, "copies")? / cache(lab, cores, false, "copies")?);
+    }
+    let below = gains[..3].iter().copied().fold(0.0, f64::max);
+    Ok(Found::shape(
+        gains[3] < below && gains[4] < gains[3] && below > 1.0,
+        format!("2, 4, 8, 12, 16 cores, with devices over without: {}", listed(&gains)),
+    ))
+}
+
+fn tail_of_a_cache(lab: &Lab) -> Result {
+    let (mut holds, mut shown) = (true, Vec::new());
+    for cores in [4, 8] {
+        let of = |offload| cache(lab, cores, offload, "latency, 99.999 %");
+        let (device, core) = (of(true)?, of(false)?);
+        holds &= device < core;
+        shown.push(format!("{cores} cores {} us instead of {}", three(device), three(core)));
+    }
+    Ok(Found::shape(holds, shown.join(", ")))
+}
+
+fn storage(lab: &Lab, bytes: u32, cores: u32, digest: &Digest, measure: &str) -> Result<f64> {
+    of(lab, App::Storage(Storage { bytes, cores, digest: digest.clone(), reads: 8000, ..Storage::default() }), measure)
+}
+
+fn devices() -> Digest {
+    Digest::Devices((0..DEVICES).map(|device| Lane { device, wq: 0, shared: true }).collect())
+}
+
+fn latency_of_reads(lab: &Lab) -> Result {
+    let latency = |digest| storage(lab, 16 << 10, 6, digest, "mean latency");
+    Ok(Found::Number(latency(&devices())? / latency(&Digest::None)?))
+}
+
+/// Cores of the target with which it reads 98 % of what it reads with sixteen.
+fn saturated(lab: &Lab, bytes: u32, digest: &Digest) -> Result<f64> {
+    let rate = |cores| storage(lab, bytes, cores, digest, "bytes read");
+    let most = rate(16)?;
+    for cores in 1..16 {
+        if rate(cores)? >= 0.98 * most {
+            return Ok(cores.into());
+        }
+    }
+    Ok(16.0)
+}
+
+fn saturated_without_cores_digests(lab: &Lab, bytes: u32) -> Result {
+    Ok(Found::Numbers(vec![
+        ("no digests".into(), saturated(lab, bytes, &Digest::None)?),
+        ("by device".into(), saturated(lab, bytes, &devices())?),
+    ]))
+}

@@ -1,0 +1,224 @@
+//! Kuper et al., §4.2 (Figure 6), §4.5 and §6.2: where the bytes lie.
+//!
+//! Node 0 is the device's own socket's memory, node 1 the other socket's, node 2 the CXL board's.
+
+use super::measure::{
+    SIZES, core_alone, core_walks, crossover, gigabytes, one_by_one_gigabytes, submit_and_wait, three,
+};
+use super::{Experiment, Found};
+use crate::lab::Lab;
+use crate::setups::{alone, asplos, by_core, in_flight, one_by_one, through};
+use telpher_abi::Opcode;
+use telpher_device::{Config, WqMode};
+use telpher_sim::{Chase, Lines, Place, Resource, ResourceUse, Scenario, ScenarioError, Stream, Walk, What};
+
+type Result<T = Found> = std::result::Result<T, ScenarioError>;
+
+pub(super) const ALL: &[(&str, Experiment)] = &[
+    ("K-034", remote_at_full_speed),
+    ("K-035", break_even_of_latency),
+    ("K-036", apart_or_together),
+    ("K-037", to_cxl_and_from_it),
+    ("K-038", within_cxl),
+    ("K-053", beside_copying_cores),
+    ("K-054", beside_copying_devices),
+    ("K-056", cache_held_by_copies),
+    ("K-064", synchronous_from_cache),
+    ("K-065", asynchronous_from_cache),
+    ("K-066", faster_writes),
+];
+
+const COPY: Opcode = Opcode::MemoryMove;
+const LOCAL: Place = Place::on(0);
+const REMOTE: Place = Place::on(1);
+const CXL: Place = Place::on(2);
+const CACHED: Place = Place { lines: Lines::Llc, ..LOCAL };
+
+fn one() -> Scenario {
+    asplos(1, WqMode::Dedicated, 1)
+}
+
+fn copies(size: u32, src: Place, dst: Place) -> Stream {
+    Stream { src, dst, ..one_by_one(COPY, size, 1) }
+}
+
+/// Gigabytes a second of copies one after the other.
+fn synchronous(lab: &Lab, size: u32, src: Place, dst: Place) -> Result<f64> {
+    one_by_one_gigabytes(lab, one(), copies(size, src, dst))
+}
+
+fn remote_at_full_speed(lab: &Lab) -> Result {
+    let mut ratios = Vec::new();
+    for size in [256 << 10, 1 << 20] {
+        let local = synchronous(lab, size, LOCAL, LOCAL)?;
+        for (name, src, dst) in [("remote to local", REMOTE, LOCAL), ("remote to remote", REMOTE, REMOTE)] {
+            ratios.push((format!("{} KB {name}", size >> 10), synchronous(lab, size, src, dst)? / local));
+        }
+    }
+    Ok(Found::Numbers(ratios))
+}
+
+fn break_even_of_latency(lab: &Lab) -> Result {
+    let placements = [("L,L", LOCAL, LOCAL), ("L,R", LOCAL, REMOTE), ("R,L", REMOTE, LOCAL), ("R,R", REMOTE, REMOTE)];
+    let of = |(name, src, dst): (&str, Place, Place)| {
+        let gain = |size| {
+            let device = submit_and_wait(lab, &alone(one(), copies(size, src, dst)))?;
+            Ok(core_alone(lab, one(), COPY, size, src, dst)? / device)
+        };
+        Ok((name.to_owned(), crossover(&SIZES, gain)?))
+    };
+    Ok(Found::Numbers(placements.into_iter().map(of).collect::<Result<_>>()?))
+}
+
+fn apart_or_together(lab: &Lab) -> Result {
+    // Where memory is the limit: four devices. To one, four channels are as good as eight.
+    let rate = |dst| {
+        let mut scenario = asplos(4, WqMode::Dedicated, 1);
+        for device in 0..4 {
+            let copies = Stream { dst, ..in_flight(COPY, 65536, 32, 1) };
+            scenario = alone(scenario, through(device, 0, WqMode::Dedicated, copies));
+        }
+        gigabytes(lab, &scenario)
+    };
+    Ok(Found::Number(rate(REMOTE)? / rate(LOCAL)?))
+}
+
+fn to_cxl_and_from_it(lab: &Lab) -> Result {
+    let (from, to) = (synchronous(lab, 1 << 20, CXL, LOCAL)?, synchronous(lab, 1 << 20, LOCAL, CXL)?);
+    Ok(Found::shape(from > to, format!("1 MB: from CXL {} GB/s, to CXL {}", three(from), three(to))))
+}
+
+fn within_cxl(lab: &Lab) -> Result {
+    let rate = |src, dst| synchronous(lab, 1 << 20, src, dst);
+    let (within, to) = (rate(CXL, CXL)?, rate(LOCAL, CXL)?);
+    let core = f64::from(1 << 20) / core_alone(lab, one(), COPY, 1 << 20, CXL, CXL)?;
+    Ok(Found::shape(
+        within < to && within > 1.5 * core,
+        format!("1 MB: within CXL {} GB/s, to CXL {}, a core within CXL {}", three(within), three(to), three(core)),
+    ))
+}
+
+/// Source and destination of Figure 15: the last-level cache (L) or memory (D).
+const CACHE_OR_MEMORY: [(&str, Place, Place); 4] =
+    [("L,L", CACHED, CACHED), ("L,D", CACHED, LOCAL), ("D,L", LOCAL, CACHED), ("D,D", LOCAL, LOCAL)];
+
+/// What is to land in the cache is asked to.
+fn to_cache(stream: Stream) -> Stream {
+    Stream { cache_control: stream.dst.lines == Lines::Llc, ..stream }
+}
+
+fn synchronous_from_cache(lab: &Lab) -> Result {
+    // As in Figure 6a one line of the core's stands beside all placements of the device: from memory to memory, cold.
+    let of = |(name, src, dst): (&str, Place, Place)| {
+        let gain = |size| {
+            let device = submit_and_wait(lab, &alone(one(), to_cache(copies(size, src, dst))))?;
+            Ok(core_alone(lab, one(), COPY, size, LOCAL, LOCAL)? / device)
+        };
+        Ok((name.to_owned(), crossover(&SIZES, gain)?))
+    };
+    Ok(Found::Numbers(CACHE_OR_MEMORY.into_iter().map(of).collect::<Result<_>>()?))
+}
+
+fn asynchronous_from_cache(lab: &Lab) -> Result {
+    // The core's copies follow one another without being waited for, too.
+    let of = |(name, src, dst): (&str, Place, Place)| {
+        let gain = |size: u32| {
+            let stream = to_cache(Stream { src, dst, ..in_flight(COPY, size, 32, 1) });
+            let device = f64::from(size) / gigabytes(lab, &alone(one(), stream))?;
+            Ok(core_walks(lab, one(), COPY, size, Walk::Random)? / device)
+        };
+        Ok((name.to_owned(), crossover(&SIZES, gain)?))
+    };
+    Ok(Found::Numbers(CACHE_OR_MEMORY.into_iter().map(of).collect::<Result<_>>()?))
+}
+
+fn faster_writes(lab: &Lab) -> Result {
+    let rate = |src, dst| synchronous(lab, 65536, src, dst);
+    let (near, far) = (rate(CXL, LOCAL)?, rate(CXL, CXL)?);
+    let (local, cxl) = (rate(LOCAL, LOCAL)?, rate(LOCAL, CXL)?);
+    Ok(Found::shape(
+        near > far && local > cxl && near > cxl,
+        format!(
+            "64 KB, GB/s: from CXL to DRAM {}, to CXL {}; from DRAM to DRAM {}, to CXL {}",
+            three(near),
+            three(far),
+            three(local),
+            three(cxl)
+        ),
+    ))
+}
+
+/// Reads of one of eight co-runners' working sets of 4 MB take so many nanoseconds, beside what else runs; and that scenario.
+fn chased(lab: &Lab, beside: Scenario) -> Result<f64> {
+    let chases = beside.with("chases", 8, What::Chase(Chase::of(4 << 20)));
+    let outcome = lab.run(&chases)?;
+    Ok(outcome.loads.last().map_or(f64::NAN, |load| load.measures[0].value))
+}
+
+/// As much work as lasts as long as the co-runners.
+fn lasting(lab: &Lab, copies: Stream, alone_for: &Scenario) -> Result<Stream> {
+    let outcome = lab.run(&alone(alone_for.clone(), Stream { submissions: 1000, ..copies }))?;
+    let chases = lab.run(&one().with("chases", 8, What::Chase(Chase::of(4 << 20))))?.took;
+    // Twice as long as the co-runners by themselves: they are slowed down.
+    let submissions = (2.0 * 1000.0 * chases.as_secs_f64() / outcome.took.as_secs_f64()).ceil();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates")]
+    Ok(Stream { submissions: (submissions as u64).max(1000), ..copies })
+}
+
+/// A place that copies walk through, larger than any cache.
+const WALK: Place = Place { footprint: 1 << 30, ..LOCAL };
+
+fn copying_cores(lab: &Lab) -> Result<Scenario> {
+    // Cold, one after the other, as the core's side of all that is synchronous.
+    let copies = Stream { src: WALK, dst: WALK, walk: Walk::Alone, ..by_core(COPY, 4096) };
+    let copies = lasting(lab, copies, &one())?;
+    Ok(one().with("copies", 4, What::Stream(copies)))
+}
+
+fn copying_devices(lab: &Lab) -> Result<Scenario> {
+    let mut scenario = one();
+    let group = |number: u32| {
+        let mut group = Config::single(WqMode::Dedicated, 32, 1).groups.remove(0);
+        group.dev = format!("group0.{number}");
+        group.grouped_workqueues[0].dev = format!("wq0.{number}");
+        group.grouped_engines[0].dev = format!("engine0.{number}");
+        group
+    };
+    scenario.devices = vec![Config::of_groups((0..4).map(group).collect())];
+    let copies = Stream { src: WALK, dst: WALK, ..in_flight(COPY, 4096, 2, 128) };
+    let copies = lasting(lab, copies, &scenario)?;
+    for wq in 0..4 {
+        scenario = alone(
+            scenario,
+            through(0, wq, WqMode::Dedicated, Stream { submissions: copies.submissions / 4, ..copies }),
+        );
+    }
+    Ok(scenario)
+}
+
+/// By how much longer reads of the co-runners take, per cent.
+fn longer(lab: &Lab, beside: Scenario) -> Result {
+    Ok(Found::Number((chased(lab, beside)? / chased(lab, one())? - 1.0) * 100.0))
+}
+
+fn beside_copying_cores(lab: &Lab) -> Result {
+    longer(lab, copying_cores(lab)?)
+}
+
+fn beside_copying_devices(lab: &Lab) -> Result {
+    longer(lab, copying_devices(lab)?)
+}
+
+fn cache_held_by_copies(lab: &Lab) -> Result {
+    let held = |beside: Scenario| {
+        let outcome = lab.run(&beside.with("chases", 8, What::Chase(Chase::of(4 << 20))))?;
+        let chases = outcome.loads.len() - 1;
+        let of_copies = |it: &&ResourceUse| matches!(it.what, Resource::Cache { load } if load != Some(chases));
+        Ok::<_, ScenarioError>(outcome.resources.iter().filter(of_copies).map(|it| it.share * 100.0).sum::<f64>())
+    };
+    let (cores, devices) = (held(copying_cores(lab)?)?, held(copying_devices(lab)?)?);
+    Ok(Found::shape(
+        cores > 30.0 && devices < 2.0,
+        format!("of the last-level cache: copies by cores {} %, by devices {} %", three(cores), three(devices)),
+    ))
+}

@@ -1,0 +1,65 @@
+//! What comes of every claim, written down: a change is seen, whichever way it goes.
+//!
+//! `TELPHER_WRITE_VERDICTS=1 cargo test -p telpher-claims --test verdicts` writes it down anew; read the difference before it is kept.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::OnceLock;
+use telpher_claims::lab::Lab;
+use telpher_claims::verdict::{self, Row, Verdict};
+
+/// All of them, once for all tests.
+fn rows() -> &'static [Row] {
+    static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
+    ROWS.get_or_init(|| verdict::all(&Lab::default(), |_| true))
+}
+
+#[test]
+fn every_verdict_is_as_it_was_written_down() {
+    let mut seen = String::new();
+    for row in rows() {
+        let off = row.deviation.filter(|off| off.is_finite());
+        let off = off.map_or(String::new(), |off| format!(" {:+.0} %", off * 100.0));
+        let _ = writeln!(seen, "{} {}{off}", row.claim.id, row.verdict.name().to_lowercase());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/verdicts.txt");
+    if std::env::var_os("TELPHER_WRITE_VERDICTS").is_some() {
+        std::fs::write(&path, &seen).unwrap();
+    }
+    let known = std::fs::read_to_string(&path).unwrap();
+    let changed: Vec<String> = known
+        .lines()
+        .zip(seen.lines())
+        .filter(|(known, seen)| known != seen)
+        .map(|(known, seen)| format!("{known} → {seen}"))
+        .collect();
+    assert!(changed.is_empty() && known.lines().count() == seen.lines().count(), "{changed:#?}");
+}
+
+#[test]
+fn whatever_does_not_hold_says_why() {
+    let dumb = rows().iter().filter(|row| row.verdict != Verdict::Holds && row.verdict.why() == verdict::UNKNOWN);
+    assert_eq!(dumb.map(|row| row.claim.id.as_str()).collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn what_holds_needs_no_excuse() {
+    let excused = rows().iter().filter(|row| row.verdict == Verdict::Holds && verdict::has_reason(&row.claim.id));
+    assert_eq!(excused.map(|row| row.claim.id.as_str()).collect::<Vec<_>>(), Vec::<&str>::new());
+    assert!(rows().iter().any(|row| verdict::has_reason(&row.claim.id)));
+}
+
+#[test]
+fn what_calibrates_or_is_held_out_has_an_experiment() {
+    let without = rows().iter().filter(|row| row.verdict.why() == "no experiment");
+    assert_eq!(without.map(|row| row.claim.id.as_str()).collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+/// The same again gives the same numbers: nothing depends on what ran before, or on the order of a hash.
+#[test]
+fn an_experiment_gives_the_same_again() {
+    let of = |id: &str| verdict::all(&Lab::default(), |claim| claim.id == id)[0].simulated.clone();
+    for id in ["K-028", "K-035", "V-024", "T-066"] {
+        assert_eq!(of(id), of(id), "{id}");
+    }
+}
