@@ -66,7 +66,7 @@ fn four_devices_up_to_64_kb(lab: &Lab) -> Result {
 fn more_ways(lab: &Lab) -> Result {
     let mut rates = Vec::new();
     for ways in [1, 2, 4, 8, 15] {
-        let mut scenario = all_at_once(4, 256 << 10);
+        let mut scenario = all_at_once(4, 256 << 10, true);
         scenario.machine.cache.ddio_ways = ways;
         rates.push(gigabytes(lab, &scenario)?);
     }

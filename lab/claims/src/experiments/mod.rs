@@ -4,8 +4,8 @@
 
 mod apps;
 pub(crate) mod asplos_device;
-pub(crate) mod asplos_multi;
 mod asplos_memory;
+pub(crate) mod asplos_multi;
 pub mod measure;
 mod migration;
 mod query;
