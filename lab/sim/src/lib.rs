@@ -8,6 +8,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod advise;
 mod agenda;
 mod apps;
 mod dice;

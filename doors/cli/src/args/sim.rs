@@ -5,7 +5,7 @@ use super::operation::Ops;
 use super::values::{Choice, Counts, Placement, Sizes, parse_many};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use telpher_sim::{Library, Wait};
+use telpher_sim::{Library, Wait, Walk};
 
 /// What DSA hardware would give, in simulated time.
 ///
@@ -25,6 +25,31 @@ pub(crate) enum SimKind {
     Validate(Validate),
 }
 
+/// What a workload's file says itself.
+const WORKLOAD: [&str; 21] = [
+    "op",
+    "size",
+    "depth",
+    "batch",
+    "threads",
+    "queue",
+    "wq_size",
+    "devices",
+    "groups",
+    "wqs",
+    "engines",
+    "placement",
+    "core_node",
+    "pages",
+    "source",
+    "hint",
+    "wait",
+    "library",
+    "rate",
+    "walk",
+    "count",
+];
+
 /// Simulate a workload on a machine.
 ///
 /// Sweeps operation x transfer size x mode (one at a time, queue depth, batch) as `telpher bench` does, but in simulated time. Prints
@@ -42,12 +67,16 @@ Examples:
   telpher sim run --devices 4 --threads 4 --size 64k     four devices, a thread and a queue each
   telpher sim run --queue shared --threads 16            sixteen submitters on one shared queue
   telpher sim run --device model:dsa.json                queues and engines as an accel-config file has them
+  telpher sim run lab/workloads/arrivals.toml            several loads at once, each described in a file
   telpher sim run --set submit.enqcmd_ns=300             the same machine with one number changed
   telpher sim run --size 4k --format csv --no-html       for a spreadsheet")]
 pub(crate) struct SimRun {
-    /// Machine: the name of a profile (`telpher sim profiles` lists them), or a file.
-    #[arg(long, value_name = "PROFILE", default_value = "spr-asplos")]
-    pub(crate) profile: String,
+    /// A workload as a TOML file: several loads at once, each with all its options; in place of the options that describe one.
+    #[arg(value_name = "WORKLOAD", conflicts_with_all = WORKLOAD)]
+    pub(crate) workload: Option<PathBuf>,
+    /// Machine: the name of a profile (`telpher sim profiles` lists them), or a file [default: spr-asplos, or what the workload names].
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) profile: Option<String>,
     /// A number of the profile changed, such as device.bubble_ns=10; may stand several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
@@ -108,6 +137,14 @@ pub(crate) struct SimRun {
     /// Software between the program and the portal: raw, lean, dml or kernel.
     #[arg(long, value_name = "LIBRARY", default_value = "raw")]
     pub(crate) library: Choice<Library>,
+    /// How a core's own operations follow each other: alone (each in memory that nobody touched before), random or sequential (one
+    /// after the other, at other places or each behind the last).
+    #[arg(long, value_name = "WALK", default_value = "alone")]
+    pub(crate) walk: Choice<Walk>,
+    /// Operations that come to each thread in a second, by chance, whether there is room or not [default: the next as soon as there is
+    /// room].
+    #[arg(long, value_name = "N", value_parser = parse_many)]
+    pub(crate) rate: Option<u64>,
     /// Where work goes: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON, a device for each of its
     /// entries), or all (the CPU and model:spr).
     #[arg(long, value_name = "DEV", default_value = "all")]

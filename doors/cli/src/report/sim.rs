@@ -17,6 +17,12 @@ pub(crate) fn text(result: &RunResult) -> String {
     for op in ops(result) {
         let _ = write!(out, "\n{op}\n{}", table(result, op));
     }
+    for app in &result.apps {
+        let _ = write!(out, "\n{}\n", app.load);
+        for (name, value, unit) in &app.measures {
+            let _ = writeln!(out, "  {:>12} {unit:12}  {name}", units::three(*value));
+        }
+    }
     let devices: Vec<&Point> = result.points.iter().filter(|point| !point.is_cpu()).collect();
     if devices.len() <= FEW {
         for point in devices {
@@ -55,7 +61,7 @@ fn table(result: &RunResult, op: &str) -> Table {
         size = Some(point.size);
         table.row([
             units::size(point.size),
-            point.label(),
+            point.how(),
             units::three(point.bytes_per_s / 1e9),
             units::frequency(point.ops_per_s),
             units::time(point.p50_ns),
@@ -75,7 +81,7 @@ fn what(sentence: &str) -> &str {
 
 /// Everything that is known of a point.
 fn detail(point: &Point) -> String {
-    let mut out = format!("\n{} of {}, {}\n", point.op, units::size(point.size), point.label());
+    let mut out = format!("\n{} of {}, {}\n", point.op, units::size(point.size), point.how());
     let _ = writeln!(out, "  latency    {} on average", units::time(point.mean_ns));
     for part in &point.parts {
         let share = part.ns / point.mean_ns * 100.0;
@@ -100,10 +106,12 @@ fn detail(point: &Point) -> String {
 
 /// One line a point.
 pub(crate) fn csv(result: &RunResult) -> String {
-    let mut out = String::from(
-        "simulated,profile,profile_hash,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
-         p999_ns,mean_ns,prepare_ns,submit_ns,queue_ns,translate_ns,process_ns,complete_ns,wait_ns,busy_ns_per_op,polling_ns_per_op,\
-         umwait_ns_per_op,idle_ns_per_op,limit,held_up_by\n",
+    let parts =
+        result.points.first().map(|point| point.parts.iter().map(|part| format!("{}_ns,", part.name)).collect());
+    let mut out = format!(
+        "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
+         p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,held_up_by\n",
+        parts.unwrap_or_else(String::new),
     );
     for p in &result.points {
         let parts: Vec<String> = p.parts.iter().map(|part| format!("{:.3}", part.ns)).collect();
@@ -111,9 +119,10 @@ pub(crate) fn csv(result: &RunResult) -> String {
             p.bottleneck.as_ref().map_or(("", ""), |held| (held.limit.as_str(), held.sentence.as_str()));
         let _ = writeln!(
             out,
-            "yes,{},{},{},{},{},{},{},{},{},{:.0},{:.0},{:.3},{:.3},{:.3},{:.3},{},{:.3},{:.3},{:.3},{:.3},{limit},\"{sentence}\"",
+            "yes,{},{},{},{},{},{},{},{},{},{},{:.0},{:.0},{:.3},{:.3},{:.3},{:.3},{},{:.3},{:.3},{:.3},{:.3},{limit},\"{sentence}\"",
             quoted(&result.about.profile),
             result.about.profile_hash,
+            quoted(&p.load),
             p.op,
             p.size,
             quoted(&p.device),
@@ -154,7 +163,7 @@ pub(crate) fn html(result: &RunResult) -> String {
     let legend = || labels.iter().enumerate().map(|(style, label)| (style, label.as_str()));
     let lines = |op: &str, value: fn(&Point) -> f64| -> Vec<Series> {
         let line = |(style, label): (usize, &String)| {
-            let of = result.points.iter().filter(|point| point.op == op && point.label() == *label);
+            let of = result.points.iter().filter(|point| point.op == op && point.how() == *label);
             Series { style, dashed: false, points: of.map(|point| (point.size, value(point))).collect() }
         };
         labels.iter().enumerate().map(line).collect()
@@ -167,19 +176,26 @@ pub(crate) fn html(result: &RunResult) -> String {
         };
         ops(result).into_iter().map(figure).collect()
     };
-    page.section("Throughput", "Transfer size times operations per second; 1 GB is 10⁹ bytes.");
-    page.legend(legend());
-    page.charts(each("throughput, GB/s", |p| p.bytes_per_s / 1e9, units::trimmed));
-    page.section("Latency", "The median, from preparing a descriptor, or a batch, to seeing its record.");
-    page.legend(legend());
-    page.charts(each("latency", |p| p.p50_ns, units::time));
+    let mut sizes: Vec<u64> = result.points.iter().map(|point| point.size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    // A line needs two points.
+    if sizes.len() > 1 && result.workload.is_none() {
+        page.section("Throughput", "Transfer size times operations per second; 1 GB is 10⁹ bytes.");
+        page.legend(legend());
+        page.charts(each("throughput, GB/s", |p| p.bytes_per_s / 1e9, units::trimmed));
+        page.section("Latency", "The median, from preparing a descriptor, or a batch, to seeing its record.");
+        page.legend(legend());
+        page.charts(each("latency", |p| p.p50_ns, units::time));
+        spent(&mut page, result, &labels);
+    }
     for op in ops(result) {
         page.section(op, "Everything that was simulated, and what held it up.");
         let header = ["size", "how", "GB/s", "operations", "p50", "p99", "p99.9", "core", "held up by"];
         let rows = result.points.iter().filter(|point| point.op == op).map(|point| {
             vec![
                 units::size(point.size),
-                point.label(),
+                point.how(),
                 units::three(point.bytes_per_s / 1e9),
                 units::frequency(point.ops_per_s),
                 units::time(point.p50_ns),
@@ -191,13 +207,53 @@ pub(crate) fn html(result: &RunResult) -> String {
         });
         page.table(&header.map(String::from), rows);
     }
+    for app in &result.apps {
+        page.section(&app.load, "What the application told.");
+        let rows = app
+            .measures
+            .iter()
+            .map(|(name, value, unit)| vec![name.clone(), format!("{} {unit}", units::three(*value))]);
+        page.table(&["what", "simulated"].map(String::from), rows);
+    }
+    if !result.points.is_empty() {
+        page.section("In use", "How much of its time, or room, everything was used, in per cent.");
+        for point in &result.points {
+            page.details(&format!("{} of {}, {}", point.op, units::size(point.size), point.how()), |page| {
+                let rows =
+                    point.resources.iter().map(|used| vec![used.what.clone(), format!("{:.1} %", used.share * 100.0)]);
+                page.table(&["what", "in use"].map(String::from), rows);
+            });
+        }
+    }
     page.finish()
+}
+
+/// Where latency is spent, by size: bars for each way of a device.
+fn spent(page: &mut Page, result: &RunResult, labels: &[String]) {
+    let Some(parts) = result.points.iter().find(|point| !point.is_cpu()).map(|point| &point.parts) else { return };
+    page.section(
+        "Where latency is spent",
+        "On average: the backlog before an operation is begun, preparing its descriptor, submitting it, waiting in the queue, \
+         the engine's work until the last byte, the rest until the record, and noticing that.",
+    );
+    page.legend(parts.iter().enumerate().map(|(style, part)| (style, part.name)));
+    let mut figures = Vec::new();
+    for op in ops(result) {
+        for label in labels {
+            let of = result.points.iter().filter(|point| point.op == op && point.how() == *label && !point.is_cpu());
+            let bars: Vec<chart::Bar> =
+                of.map(|point| (point.size, point.parts.iter().map(|part| part.ns).enumerate().collect())).collect();
+            let svg = chart::bars(&bars, "latency", units::time);
+            figures.push(Figure { caption: format!("{op}, {label}"), svg, legend: Vec::new() });
+        }
+    }
+    page.charts(figures);
 }
 
 /// Every way of doing it, in the order of the points.
 fn labels(result: &RunResult) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
-    for label in result.points.iter().map(Point::label) {
+    for label in result.points.iter().map(Point::how) {
         if !labels.contains(&label) {
             labels.push(label);
         }

@@ -44,6 +44,9 @@ pub(crate) enum SimError {
     /// A profile is none.
     #[error(transparent)]
     Profile(#[from] telpher_sim::ProfileError),
+    /// A workload is none.
+    #[error(transparent)]
+    Workload(#[from] telpher_sim::WorkloadError),
     /// The machine, or a device, cannot do so.
     #[error(transparent)]
     Scenario(#[from] telpher_sim::ScenarioError),

@@ -6,6 +6,7 @@
 //! ```
 
 mod about;
+mod config;
 mod error;
 mod figures;
 mod point;

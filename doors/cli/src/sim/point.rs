@@ -3,6 +3,12 @@
 use serde::Serialize;
 use telpher_sim::{LoadOutcome, Outcome, Ps, Stream};
 
+/// Load and device of a core's own work in a sweep.
+pub(crate) const CPU: &str = "cpu";
+
+/// Load of a device's work in a sweep.
+pub(crate) const DEVICE: &str = "device";
+
 /// One load of one simulation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Point {
@@ -92,6 +98,7 @@ impl Point {
         let part =
             |(name, time): (&'static str, Ps)| Part { name, ns: time.as_nanos_f64() / float(timeline.completed) };
         let parts = [
+            ("backlog", timeline.backlog),
             ("prepare", timeline.prepare),
             ("submit", timeline.submit),
             ("queue", timeline.queue),
@@ -104,7 +111,8 @@ impl Point {
         Point {
             load: load.name.clone(),
             op: crate::args::operation::name(stream.op),
-            size: stream.size.into(),
+            // Of several sizes, their mean.
+            size: load.bytes.checked_div(load.operations).unwrap_or(0),
             device,
             depth: stream.depth,
             batch: stream.batch,
@@ -135,9 +143,14 @@ impl Point {
         }
     }
 
+    /// What it is among others: its load where a file names it, else its mode.
+    pub(crate) fn how(&self) -> String {
+        if [DEVICE, CPU].contains(&self.load.as_str()) { self.label() } else { self.load.clone() }
+    }
+
     /// True for the CPU path.
     pub(crate) fn is_cpu(&self) -> bool {
-        self.device == "cpu"
+        self.device == CPU
     }
 
     /// A short name for columns and legends, as `telpher bench` has them: `one at a time`, `×32`, `2×b32`.

@@ -23,13 +23,13 @@ fn all() -> Result<String, SimError> {
     let mut table = Table::new(&[
         ("profile", Align::Left),
         ("devices", Align::Right),
-        ("one copies", Align::Right),
+        ("each copies", Align::Right),
         ("memory nodes", Align::Right),
         ("", Align::Left),
     ]);
     for (name, text) in BUILT_IN {
         let machine = about::machine(name, &[])?;
-        let copies = units::rate(telpher_rate(machine.device.through));
+        let copies = units::rate(float(machine.device.through));
         let (devices, nodes) = (machine.devices.len().to_string(), machine.nodes.len().to_string());
         table.row([(*name).to_owned(), devices, copies, nodes, first_sentence(text)]);
     }
@@ -37,13 +37,45 @@ fn all() -> Result<String, SimError> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-fn telpher_rate(rate: u64) -> f64 {
+fn float(rate: u64) -> f64 {
     rate as f64
 }
 
-/// What the comment at the beginning of a profile says, up to its first full stop or colon.
+/// What the comment at the beginning of a profile says, up to the end of its first sentence, or what is in brackets.
 fn first_sentence(text: &str) -> String {
     let comment = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect::<Vec<_>>().join(" ");
-    let end = comment.find([':', ';']).into_iter().chain(comment.find(". ")).min();
-    comment[..end.unwrap_or(comment.len())].to_owned()
+    let ends = |(at, _): &(usize, &str)| comment[at + 2..].starts_with(char::is_uppercase);
+    let stop = comment.match_indices(". ").find(ends).map(|(at, _)| at);
+    let end = comment.find([':', ';', '(']).into_iter().chain(stop).min().unwrap_or(comment.len());
+    comment[..end].trim_end_matches([' ', '.']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_told_in_its_first_sentence() {
+        for (text, told) in [
+            (
+                "# Big iron as Kuper et al. measured it (ASPLOS).\n# More.\nname = 1",
+                "Big iron as Kuper et al. measured it",
+            ),
+            ("# One socket. Two more.\n", "One socket"),
+            ("name = 1", ""),
+        ] {
+            assert_eq!(first_sentence(text), told);
+        }
+    }
+
+    #[test]
+    fn every_profile_has_a_line_and_a_text() {
+        let table = text(None).unwrap();
+        for (name, profile) in BUILT_IN {
+            assert!(table.lines().any(|line| line.contains(name)), "{table}");
+            assert_eq!(text(Some(name)).unwrap(), *profile);
+        }
+        assert!(table.lines().all(|line| line.chars().count() <= 130), "{table}");
+        assert!(text(Some("no-such")).unwrap_err().to_string().contains("there are spr-asplos"));
+    }
 }

@@ -1,14 +1,22 @@
 //! `telpher sim run`: a sweep in simulated time.
 
+use super::config::ConfigFile;
+use super::point::{CPU, DEVICE};
 use super::{About, Point, SimError, about};
 use crate::args::{Hint, Queue, SimRun};
 use serde::Serialize;
+use std::path::Path;
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
-use telpher_sim::{By, Lane, Layout, Lines, Machine, Place, Scenario, Stream, What, lanes};
+use telpher_sim::{
+    Arrivals, By, Lane, Layout, Lines, Machine, Named, Place, Preface, Scenario, ScenarioError, Stream, What, lanes,
+};
 
 /// Modes of a sweep that names none: depth and batch. As `telpher bench` has them.
 const MODES: [(u32, u32); 3] = [(1, 1), (32, 1), (2, 32)];
+
+/// The machine if nobody names one.
+const PROFILE: &str = "spr-asplos";
 
 /// What a run found.
 #[derive(Clone, Debug, Serialize)]
@@ -17,10 +25,23 @@ pub(crate) struct RunResult {
     pub(crate) kind: &'static str,
     #[serde(flatten)]
     pub(crate) about: About,
+    /// The file whose loads these are.
+    pub(crate) workload: Option<String>,
     /// What a reader must know besides.
     pub(crate) remarks: Vec<String>,
-    /// Points in the order of operations, sizes and modes; the CPU first.
+    /// Points in the order of operations, sizes and modes, the CPU first; or the loads of a workload.
     pub(crate) points: Vec<Point>,
+    /// What applications of a workload told.
+    pub(crate) apps: Vec<App>,
+}
+
+/// What an application told.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct App {
+    /// Name of its load.
+    pub(crate) load: String,
+    /// Name, value, unit.
+    pub(crate) measures: Vec<(String, f64, &'static str)>,
 }
 
 /// Devices and their queues.
@@ -29,11 +50,26 @@ struct Devices {
     name: String,
     capabilities: Capabilities,
     configs: Vec<Config>,
+    /// Where they stand.
+    file: Option<ConfigFile>,
+}
+
+impl Devices {
+    /// What one of them said of its configuration.
+    fn told(&self, error: ScenarioError) -> SimError {
+        match &self.file {
+            Some(file) => file.told(error),
+            None => error.into(),
+        }
+    }
 }
 
 /// Simulates every point.
 pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
-    let machine = about::machine(&args.profile, &args.set)?;
+    if let Some(path) = &args.workload {
+        return workload(args, path);
+    }
+    let machine = about::machine(args.profile.as_deref().unwrap_or(PROFILE), &args.set)?;
     let (cpu, devices) = routes(args)?;
     for (what, node) in [
         ("--placement's source", args.placement.map_or(0, |p| p.src as usize)),
@@ -45,7 +81,7 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
             return Err(SimError::Not(format!("{what} is node {node}, and the profile {name} has nodes 0 to {last}")));
         }
     }
-    let mut result = RunResult { kind: "sim run", about: About::of(&machine), remarks: Vec::new(), points: Vec::new() };
+    let mut result = RunResult::of(&machine);
     for op in &args.op.0 {
         for size in &args.size.0 {
             // Cannot lose bits: sizes go to 2 GiB.
@@ -59,6 +95,55 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
                 }
             }
         }
+    }
+    Ok(result)
+}
+
+impl RunResult {
+    fn of(machine: &Machine) -> Self {
+        let about = About::of(machine);
+        RunResult { kind: "sim run", about, workload: None, remarks: Vec::new(), points: Vec::new(), apps: Vec::new() }
+    }
+}
+
+/// Simulates the loads of a file, all at once.
+fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|source| SimError::Read { path: name.clone(), source })?;
+    let preface = Preface::parse(&name, &text)?;
+    let profile = args.profile.clone().or(preface.profile).unwrap_or_else(|| PROFILE.to_owned());
+    let machine = about::machine(&profile, &args.set)?;
+    let (capabilities, devices) = match args.device.parse::<DeviceName>()? {
+        DeviceName::All => (Preset::default().capabilities(), None),
+        DeviceName::Model(ModelSource::Preset(preset)) => (preset.capabilities(), None),
+        DeviceName::Model(ModelSource::File(file)) => (Preset::default().capabilities(), Some(from_file(&file)?)),
+        other => return Err(SimError::Not(format!("a workload's work goes to models of devices, not to {other}"))),
+    };
+    let configs = devices.as_ref().map(|devices| devices.configs.clone());
+    let scenario = Scenario::parse(&name, &text, machine, capabilities, configs)?;
+    let outcome = scenario.simulate().map_err(|error| match &devices {
+        Some(devices) => devices.told(error),
+        None => error.into(),
+    })?;
+    let mut result = RunResult { workload: Some(name), ..RunResult::of(&scenario.machine) };
+    result.remarks.push(preface.why.split_whitespace().collect::<Vec<_>>().join(" "));
+    for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
+        let What::Stream(stream) = &load.what else {
+            let measures = of.measures.iter().map(|measure| (measure.name.clone(), measure.value, measure.unit));
+            result.apps.push(App { load: load.name.clone(), measures: measures.collect() });
+            continue;
+        };
+        let device = if stream.by == By::Cpu { CPU } else { DEVICE };
+        let point = Point::of(&outcome, of, stream, load.threads, device.into());
+        if let (Some(expected), Some(found)) = (load.expect, &of.bottleneck)
+            && expected != found.limit
+        {
+            let (name, expected) = (&load.name, expected.name());
+            result
+                .remarks
+                .push(format!("The file thinks that {name} is held up by: {expected}. On this machine it is not."));
+        }
+        result.points.push(point);
     }
     Ok(result)
 }
@@ -84,18 +169,22 @@ fn routes(args: &SimRun) -> Result<(bool, Option<Devices>), SimError> {
                     "{file} says itself what queues and engines there are; leave out {option}"
                 )));
             }
-            let configs = Config::load(&path)?;
-            let devices = Devices {
-                name: format!("model:{}", path.display()),
-                capabilities: Preset::default().capabilities(),
-                configs,
-            };
-            Ok((false, Some(devices)))
+            Ok((false, Some(from_file(&path)?)))
         }
         DeviceName::Hardware(queue) => Err(SimError::Not(format!(
             "hw:{queue} is hardware, and what is simulated has none; `telpher bench --device hw:{queue}` measures it"
         ))),
     }
+}
+
+fn from_file(path: &Path) -> Result<Devices, SimError> {
+    let file = ConfigFile::load(path)?;
+    Ok(Devices {
+        name: format!("model:{}", path.display()),
+        capabilities: Preset::default().capabilities(),
+        configs: file.configs.clone(),
+        file: Some(file),
+    })
 }
 
 fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
@@ -117,7 +206,12 @@ fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
         )));
     }
     let layout = Layout { devices, groups, wqs, engines: args.engines.unwrap_or(1), mode, wq_size: args.wq_size };
-    Ok(Devices { name: format!("model:{}", preset.name()), capabilities, configs: layout.configs(&capabilities) })
+    Ok(Devices {
+        name: format!("model:{}", preset.name()),
+        capabilities,
+        configs: layout.configs(&capabilities),
+        file: None,
+    })
 }
 
 /// Depth and batch of every mode.
@@ -146,6 +240,8 @@ fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
         cache_control: args.hint == Hint::Cache,
         wait: args.wait.0,
         library: args.library.0,
+        walk: args.walk.0,
+        arrivals: args.rate.map_or(Arrivals::Closed, Arrivals::Poisson),
         ..Stream::of(op, size)
     }
 }
@@ -154,8 +250,8 @@ fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, Sim
     let stream = Stream { by: By::Cpu, ..stream };
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
     scenario.devices.clear();
-    let outcome = scenario.with("cpu", args.threads, What::Stream(stream)).simulate()?;
-    Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, "cpu".into()))
+    let outcome = scenario.with(CPU, args.threads, What::Stream(stream)).simulate()?;
+    Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, CPU.into()))
 }
 
 fn by_device(machine: &Machine, args: &SimRun, devices: &Devices, stream: Stream) -> Result<Point, SimError> {
@@ -171,7 +267,8 @@ fn by_device(machine: &Machine, args: &SimRun, devices: &Devices, stream: Stream
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
     scenario.capabilities = devices.capabilities;
     scenario.devices.clone_from(&devices.configs);
-    let outcome = scenario.with_lanes("device", args.threads, stream, lanes).simulate()?;
+    let scenario = scenario.with_lanes(DEVICE, args.threads, stream, lanes);
+    let outcome = scenario.simulate().map_err(|error| devices.told(error))?;
     Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone()))
 }
 

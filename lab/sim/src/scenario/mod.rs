@@ -8,7 +8,7 @@ mod bottleneck;
 mod layout;
 mod legal;
 mod outcome;
-mod workload;
+pub(crate) mod workload;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;

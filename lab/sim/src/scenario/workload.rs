@@ -49,12 +49,12 @@ impl Preface {
     }
 }
 
-fn document<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTable<'a>>, WorkloadError> {
+pub(crate) fn document<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTable<'a>>, WorkloadError> {
     let syntax = |error: toml::de::Error| WorkloadError::Syntax { file: file.to_owned(), what: error.to_string() };
     DeTable::parse(text).map_err(syntax)
 }
 
-fn root<'a>(file: &'a str, text: &'a str, document: &'a Spanned<DeTable<'a>>) -> Section<'a> {
+pub(crate) fn root<'a>(file: &'a str, text: &'a str, document: &'a Spanned<DeTable<'a>>) -> Section<'a> {
     Section::new(String::new(), vec![Layer::new(Source { file, text }, document)])
 }
 
@@ -140,10 +140,7 @@ fn lanes(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<Lane>, Profil
 }
 
 fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<Stream, ProfileError> {
-    let name = section.text("op")?;
-    let Some(op) = Opcode::ALL.iter().find(|op| op.name() == name).copied() else {
-        return Err(section.wrong("op", format!("is {name}, which is no operation, such as memory-move")));
-    };
+    let op = op(section)?;
     // Cannot fail: up to 2 GiB.
     let size = u32::try_from(section.bytes_if_there("size", 1..=1 << 31)?.unwrap_or(4096)).unwrap_or(u32::MAX);
     if !section.has("size") && !section.has("sizes") {
@@ -166,7 +163,7 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
         walk: named(section, "walk", of.walk)?,
         by,
         through: named(section, "through", of.through)?,
-        core: node(section, "core", scenario)?.unwrap_or(of.core),
+        core: node(section, "core", &scenario.machine)?.unwrap_or(of.core),
         src: place(section, "src", scenario, of.src)?,
         dst: place(section, "dst", scenario, of.dst)?,
         cache_control: section.flag_if_there("cache_control")?.unwrap_or(of.cache_control),
@@ -175,6 +172,16 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
         library: named(section, "library", of.library)?,
         ..of
     })
+}
+
+/// An operation by the specification's name.
+pub(crate) fn op(section: &Section<'_>) -> Result<Opcode, ProfileError> {
+    let name = section.text("op")?;
+    Opcode::ALL
+        .iter()
+        .find(|op| op.name() == name)
+        .copied()
+        .ok_or_else(|| section.wrong("op", format!("is {name}, which is no operation, such as memory-move")))
 }
 
 /// Sizes that come by chance, each with its weight: `sizes = [{ size = "64", weight = 3 }, …]`.
@@ -215,12 +222,12 @@ fn named<T: Named>(section: &Section<'_>, key: &str, default: T) -> Result<T, Pr
 }
 
 /// A memory node by its number.
-fn node(section: &Section<'_>, key: &str, scenario: &Scenario) -> Result<Option<usize>, ProfileError> {
-    let nodes = scenario.machine.nodes.len();
+pub(crate) fn node(section: &Section<'_>, key: &str, machine: &Machine) -> Result<Option<usize>, ProfileError> {
+    let nodes = machine.nodes.len();
     let Some(number) = section.count_if_there(key, 0..=u32::MAX, "node")? else { return Ok(None) };
     let number = usize::try_from(number).unwrap_or(usize::MAX);
     if number >= nodes {
-        let (name, last) = (&scenario.machine.name, nodes.saturating_sub(1));
+        let (name, last) = (&machine.name, nodes.saturating_sub(1));
         return Err(section.wrong(key, format!("is {number}, and the profile {name} has nodes 0 to {last}")));
     }
     Ok(Some(number))
@@ -235,7 +242,7 @@ fn place(section: &Section<'_>, key: &str, scenario: &Scenario, near: Place) -> 
         Some(other) => return Err(section.wrong("page", format!("is {other}, not 4k, 2m or 1g"))),
     };
     let place = Place {
-        node: node(&section, "node", scenario)?.unwrap_or(near.node),
+        node: node(&section, "node", &scenario.machine)?.unwrap_or(near.node),
         page,
         lines: named(&section, "lines", Lines::Memory)?,
         skew: section.count_if_there("skew", 0..=63, "bytes")?.unwrap_or(0),

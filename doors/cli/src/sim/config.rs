@@ -1,0 +1,84 @@
+//! Accel-config files: what a device says of one, with the line that it speaks of.
+
+use super::SimError;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use telpher_device::{ApplyError, Config, Preset, StartError};
+use telpher_sim::ScenarioError;
+
+/// A file and the devices in it.
+pub(crate) struct ConfigFile {
+    path: PathBuf,
+    text: String,
+    /// One a device.
+    pub(crate) configs: Vec<Config>,
+}
+
+impl ConfigFile {
+    /// Reads a file.
+    pub(crate) fn load(path: &Path) -> Result<Self, SimError> {
+        let configs = Config::load(path)?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SimError::Read { path: path.display().to_string(), source })?;
+        Ok(ConfigFile { path: path.to_owned(), text, configs })
+    }
+
+    /// What a device said of this file, with the file's name and the line.
+    pub(crate) fn told(&self, error: ScenarioError) -> SimError {
+        let ScenarioError::Device { device, source } = &error else { return error.into() };
+        let line = self.line(*device, source).map_or(String::new(), |line| format!(", line {line}"));
+        let mut why = String::new();
+        let mut cause: Option<&dyn Error> = Some(source);
+        while let Some(error) = cause {
+            why = format!("{why}: {error}");
+            cause = error.source();
+        }
+        SimError::Not(format!("{}{line}: dsa{device}{why}", self.path.display()))
+    }
+
+    /// The line of what is refused: of the object that is named, or of the entry that is one too many.
+    fn line(&self, device: usize, error: &StartError) -> Option<usize> {
+        match error {
+            StartError::Config(ApplyError::Value { name, key, .. }) => {
+                let object = self.nth(&format!("\"{name}\""), 0)?;
+                let key = self.text[object..].find(&format!("\"{key}\"")).map_or(object, |at| object + at);
+                Some(self.line_of(key))
+            }
+            StartError::Config(ApplyError::Name { name, .. } | ApplyError::Kind { name, .. }) => {
+                Some(self.line_of(self.nth(&format!("\"{name}\""), 0)?))
+            }
+            StartError::Command(_) => {
+                let groups = &self.configs.get(device)?.groups;
+                let names = groups.iter().flat_map(|group| {
+                    let engines = group.grouped_engines.iter().map(|engine| &engine.dev);
+                    engines.chain(group.grouped_workqueues.iter().map(|wq| &wq.dev))
+                });
+                let mut seen: Vec<&String> = Vec::new();
+                for name in names {
+                    if seen.contains(&name) {
+                        return Some(self.line_of(self.nth(&format!("\"{name}\""), 1)?));
+                    }
+                    seen.push(name);
+                }
+                let mut room = u32::from(Preset::default().capabilities().wq_cap.total_entries());
+                for wq in groups.iter().flat_map(|group| &group.grouped_workqueues) {
+                    match room.checked_sub(wq.size) {
+                        Some(left) => room = left,
+                        None => return Some(self.line_of(self.nth(&format!("\"{}\"", wq.dev), 0)?)),
+                    }
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Where a text stands for the n-th time, from 0.
+    fn nth(&self, text: &str, n: usize) -> Option<usize> {
+        self.text.match_indices(text).nth(n).map(|(at, _)| at)
+    }
+
+    fn line_of(&self, at: usize) -> usize {
+        self.text[..at].matches('\n').count() + 1
+    }
+}

@@ -1,0 +1,72 @@
+//! What is to be done, without how.
+
+use crate::machine::Machine;
+use crate::profile::{ProfileError, Section};
+use crate::scenario::{WorkloadError, workload};
+use telpher_abi::Opcode;
+
+/// A piece of work.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// What outputs call it.
+    pub name: String,
+    /// Operation.
+    pub op: Opcode,
+    /// Bytes of each.
+    pub size: u32,
+    /// Threads that have such work.
+    pub threads: u32,
+    /// Operations a second that come to each thread; `None` is as fast as they are done.
+    pub rate: Option<u64>,
+    /// Operations that a thread has at hand before the first of them must be done; 1 is synchronous.
+    pub at_once: u32,
+    /// Node of the sources.
+    pub src: usize,
+    /// Node of the destinations.
+    pub dst: usize,
+    /// Results are read soon by a core.
+    pub read_soon: bool,
+}
+
+impl Demand {
+    /// One thread that has copies of so many bytes, in near memory, 32 at hand.
+    #[must_use]
+    pub fn of(op: Opcode, size: u32) -> Self {
+        let name = op.name().to_owned();
+        Demand { name, op, size, threads: 1, rate: None, at_once: 32, src: 0, dst: 0, read_soon: false }
+    }
+
+    /// A file's list: `[[work]]`, each with `op`, `size`, and what else differs; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// Names file, line and key of what is missing, impossible or unknown.
+    pub fn parse(file: &str, text: &str, machine: &Machine) -> Result<Vec<Demand>, WorkloadError> {
+        let document = workload::document(file, text)?;
+        let root = workload::root(file, text, &document);
+        let demands = root
+            .list("work")?
+            .into_iter()
+            .map(|section| demand(section, machine))
+            .collect::<Result<_, ProfileError>>()?;
+        root.end()?;
+        Ok(demands)
+    }
+}
+
+fn demand(section: Section<'_>, machine: &Machine) -> Result<Demand, ProfileError> {
+    let op = workload::op(&section)?;
+    // Cannot fail: up to 2 GiB.
+    let of = Demand::of(op, u32::try_from(section.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX));
+    let demand = Demand {
+        name: section.text_if_there("name")?.map_or(of.name, str::to_owned),
+        threads: section.count_if_there("threads", 1..=1024, "threads")?.unwrap_or(of.threads),
+        rate: section.count_if_there("rate", 1..=u32::MAX, "operations a second")?.map(u64::from),
+        at_once: section.count_if_there("at_once", 1..=4096, "operations")?.unwrap_or(of.at_once),
+        src: workload::node(&section, "src", machine)?.unwrap_or(of.src),
+        dst: workload::node(&section, "dst", machine)?.unwrap_or(of.dst),
+        read_soon: section.flag_if_there("read_soon")?.unwrap_or(of.read_soon),
+        ..of
+    };
+    section.end()?;
+    Ok(demand)
+}

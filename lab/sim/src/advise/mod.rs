@@ -1,0 +1,254 @@
+//! Advice: how devices should be configured and used for some work, found by simulating.
+//!
+//! ```text
+//! Demand (what is to be done) ──► Plan (how) ──► Scenario ──simulate──► score by the objective
+//!                                   ▲ knobs: one after the other, every choice is tried, the best is kept, until nothing helps
+//! ```
+//!
+//! The knobs are the guidelines G1 to G6 of Kuper et al. §6, a row each; what the guideline says is not believed but simulated.
+
+mod demand;
+mod knobs;
+mod plan;
+
+use crate::machine::Machine;
+use crate::scenario::{LoadOutcome, Outcome, Scenario, ScenarioError};
+use crate::work::Named;
+pub use demand::Demand;
+use knobs::KNOBS;
+pub use plan::{Plan, Way};
+use telpher_device::{Capabilities, Config};
+
+/// What counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Objective {
+    /// Bytes a second.
+    #[default]
+    Throughput,
+    /// Bytes for each second of a core that works or waits.
+    PerCore,
+    /// The time that 99 % of the operations do not exceed.
+    Latency,
+    /// Bytes for each second of a core that is not free for others: preparing, submitting, copying, polling.
+    Cycles,
+}
+
+impl Named for Objective {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("throughput", Objective::Throughput),
+        ("per-core", Objective::PerCore),
+        ("latency", Objective::Latency),
+        ("cycles", Objective::Cycles),
+    ];
+}
+
+/// What a knob is set to, why, and what it would be otherwise.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Choice {
+    /// What is chosen: `engines of a group`.
+    pub what: String,
+    /// How.
+    pub chosen: String,
+    /// Guideline that it follows: `G5`.
+    pub guideline: &'static str,
+    /// What the guideline says.
+    pub why: &'static str,
+    /// The next best, and what it gives as a part of what is chosen; `None` where there was no choice.
+    pub runner_up: Option<(String, f64)>,
+}
+
+/// What came of the work, as advised and by cores alone.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Its name.
+    pub name: String,
+    /// How it is done.
+    pub way: Way,
+    /// As advised.
+    pub advised: LoadOutcome,
+    /// By its own cores.
+    pub by_cores: LoadOutcome,
+    /// Bytes from which on a device does it better, all else as advised; `None` if it never does.
+    pub threshold: Option<u32>,
+}
+
+/// Advice, all of it simulated.
+#[derive(Clone, Debug)]
+pub struct Advice {
+    /// What counted.
+    pub objective: Objective,
+    /// Devices that have something to do, configured so; none if cores do it all better.
+    pub configs: Vec<Config>,
+    /// What was chosen.
+    pub choices: Vec<Choice>,
+    /// Each piece of the work.
+    pub works: Vec<Work>,
+    /// How many times as good as cores alone, by the objective.
+    pub gain: f64,
+    /// Scenarios that were simulated.
+    pub simulated: usize,
+}
+
+/// By how much a choice must be better to be taken before a simpler one, which stands before it. Source: chosen.
+const WORTH: f64 = 1.02;
+
+/// Rounds over all knobs; each begins where the last one ended. Source: chosen; two were enough for all that was tried.
+const ROUNDS: usize = 4;
+
+/// A search under way.
+struct Search<'a> {
+    machine: &'a Machine,
+    capabilities: Capabilities,
+    demands: &'a [Demand],
+    objective: Objective,
+    simulated: usize,
+}
+
+/// How a machine's devices should be configured and used for some work.
+///
+/// # Errors
+/// What the machine has not.
+pub fn advise(
+    machine: &Machine,
+    capabilities: Capabilities,
+    demands: &[Demand],
+    objective: Objective,
+) -> Result<Advice, ScenarioError> {
+    let mut search = Search { machine, capabilities, demands, objective, simulated: 0 };
+    let cores = Plan::by_cores(demands);
+    let by_cores = search.scenario(&cores).unwrap_or_else(|| search.empty()).simulate()?;
+    let base = search.score(&by_cores);
+    let mut plan = Plan::simplest(machine, demands);
+    let mut best = search.try_out(&plan).unwrap_or(0.0);
+    for _ in 0..ROUNDS {
+        let before = best;
+        for turn in search.turns() {
+            for candidate in search.candidates(&plan, turn) {
+                if let Some(score) = search.try_out(&candidate)
+                    && score > best * WORTH
+                {
+                    (plan, best) = (candidate, score);
+                }
+            }
+        }
+        if best <= before {
+            break;
+        }
+    }
+    let choices = search.choices(&plan, best);
+    let scenario = search.scenario(&plan).unwrap_or_else(|| search.empty());
+    let outcome = scenario.simulate()?;
+    let mut works = Vec::new();
+    for (number, demand) in demands.iter().enumerate() {
+        works.push(Work {
+            name: demand.name.clone(),
+            way: plan.ways[number],
+            advised: outcome.loads[number].clone(),
+            by_cores: by_cores.loads[number].clone(),
+            threshold: search.threshold(&plan, number),
+        });
+    }
+    let configs = scenario.devices.into_iter().filter(|config| !config.groups.is_empty()).collect();
+    let configs = if plan.ways.iter().any(|way| way.device) { configs } else { Vec::new() };
+    Ok(Advice {
+        objective,
+        configs,
+        choices,
+        works,
+        gain: best / base.max(f64::MIN_POSITIVE),
+        simulated: search.simulated,
+    })
+}
+
+impl Search<'_> {
+    /// Every knob, for every piece of work where it is one of those.
+    fn turns(&self) -> Vec<(usize, Option<usize>)> {
+        let of = |(knob, row): (usize, &knobs::Knob)| -> Vec<(usize, Option<usize>)> {
+            if row.of_each {
+                (0..self.demands.len()).map(|work| (knob, Some(work))).collect()
+            } else {
+                vec![(knob, None)]
+            }
+        };
+        KNOBS.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn candidates(&self, plan: &Plan, (knob, work): (usize, Option<usize>)) -> Vec<Plan> {
+        (KNOBS[knob].choices)(self.machine, self.demands, plan, work.unwrap_or(0))
+    }
+
+    fn empty(&self) -> Scenario {
+        let (machine, capabilities) = (self.machine.clone(), self.capabilities);
+        Scenario { machine, capabilities, devices: Vec::new(), loads: Vec::new() }
+    }
+
+    /// The scenario of a plan, if it can be.
+    fn scenario(&self, plan: &Plan) -> Option<Scenario> {
+        plan.scenario(self.machine, self.capabilities, self.demands)
+    }
+
+    /// How good a plan is; `None` if it cannot be.
+    fn try_out(&mut self, plan: &Plan) -> Option<f64> {
+        let outcome = self.scenario(plan)?.simulate().ok()?;
+        self.simulated += 1;
+        Some(self.score(&outcome))
+    }
+
+    /// More is better.
+    fn score(&self, outcome: &Outcome) -> f64 {
+        let sum = |of: fn(&LoadOutcome) -> f64| outcome.loads.iter().map(of).sum::<f64>();
+        #[allow(clippy::cast_precision_loss, reason = "bytes of a short time")]
+        let bytes = sum(|load| load.bytes as f64);
+        match self.objective {
+            Objective::Throughput => sum(|load| load.gigabytes_per_second()),
+            Objective::PerCore => bytes / sum(|load| load.cycles.total().as_secs_f64()).max(1e-15),
+            Objective::Latency => 1.0 / sum(|load| load.latencies.at(0.99).as_secs_f64()).max(1e-15),
+            Objective::Cycles => bytes / sum(|load| (load.cycles.busy + load.cycles.polling).as_secs_f64()).max(1e-15),
+        }
+    }
+
+    /// What each knob is set to, beside the best of its other choices.
+    fn choices(&mut self, plan: &Plan, best: f64) -> Vec<Choice> {
+        let mut choices = Vec::new();
+        for (knob, work) in self.turns() {
+            let row = &KNOBS[knob];
+            let set = |plan: &Plan| (row.told)(plan, work.unwrap_or(0));
+            let Some(chosen) = set(plan) else { continue };
+            let mut runner_up: Option<(String, f64)> = None;
+            for candidate in self.candidates(plan, (knob, work)) {
+                let Some(other) = set(&candidate).filter(|other| *other != chosen) else { continue };
+                if let Some(score) = self.try_out(&candidate)
+                    && runner_up.as_ref().is_none_or(|(_, known)| score > *known)
+                {
+                    runner_up = Some((other, score));
+                }
+            }
+            let what = match work.filter(|_| self.demands.len() > 1) {
+                Some(work) => format!("{}: {}", self.demands[work].name, row.what),
+                None => row.what.to_owned(),
+            };
+            let runner_up = runner_up.map(|(other, score)| (other, score / best.max(f64::MIN_POSITIVE)));
+            choices.push(Choice { what, chosen, guideline: row.guideline, why: row.why, runner_up });
+        }
+        choices
+    }
+
+    /// From which size on a device does a piece of work better than its core: the smallest power of two from which on it always does.
+    fn threshold(&mut self, plan: &Plan, work: usize) -> Option<u32> {
+        let mut from = None;
+        for size in (6..=20).map(|power| 1 << power) {
+            let demand = Demand { size, ..self.demands[work].clone() };
+            let way = Way { device: true, ..plan.ways[work] };
+            let alone = |way: Way| Plan { apart: false, ways: vec![way], ..plan.clone() };
+            let mut search = Search { demands: std::slice::from_ref(&demand), ..*self };
+            let device = search.try_out(&alone(way));
+            let core = search.try_out(&Plan::by_cores(std::slice::from_ref(&demand)));
+            self.simulated = search.simulated;
+            match (device, core) {
+                (Some(device), Some(core)) if device > core => from = from.or(Some(size)),
+                _ => from = None,
+            }
+        }
+        from
+    }
+}

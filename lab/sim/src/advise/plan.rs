@@ -1,0 +1,212 @@
+//! How the work is done: devices and their queues, and each piece's way.
+
+use super::Demand;
+use crate::machine::Machine;
+use crate::places::Place;
+use crate::scenario::{Layout, Load, Scenario, What, lanes};
+use crate::work::{Arrivals, By, Lane, Stream, Wait};
+use telpher_device::{Capabilities, Config, WqMode};
+
+/// How one piece of work is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// By a device, not by its own core.
+    pub device: bool,
+    /// Descriptors, or batches, in flight.
+    pub depth: u32,
+    /// Descriptors of a batch.
+    pub batch: u32,
+    /// How its thread waits.
+    pub wait: Wait,
+    /// Results go to the cache.
+    pub cache: bool,
+}
+
+/// How all of it is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Devices in use, in the order in which they are taken: the nearest first.
+    pub devices: Vec<usize>,
+    /// How many of them.
+    pub count: usize,
+    /// Each piece of work has a group of its own.
+    pub apart: bool,
+    /// Engines of a group.
+    pub engines: u32,
+    /// Kind of the queues.
+    pub mode: WqMode,
+    /// Entries of each; an equal share of all if not told.
+    pub wq_size: Option<u32>,
+    /// Each piece's.
+    pub ways: Vec<Way>,
+}
+
+/// Bytes that a piece of work is simulated for, and fewest and most operations of a thread. Source: chosen; a third of a millisecond of
+/// what a device carries, and enough for a 99th percentile.
+const BYTES: u64 = 10_000_000;
+const FEWEST: u64 = 256;
+const MOST: u64 = 2048;
+
+impl Plan {
+    /// Cores do it all.
+    pub(super) fn by_cores(demands: &[Demand]) -> Plan {
+        let way = Way { device: false, depth: 1, batch: 1, wait: Wait::Poll, cache: false };
+        Plan {
+            devices: Vec::new(),
+            count: 0,
+            apart: false,
+            engines: 1,
+            mode: WqMode::Dedicated,
+            wq_size: None,
+            ways: vec![way; demands.len()],
+        }
+    }
+
+    /// One device, one engine, one operation at a time: what knobs begin with.
+    pub(super) fn simplest(machine: &Machine, demands: &[Demand]) -> Plan {
+        let socket = |node: usize| machine.nodes.get(node).map(|node| node.socket);
+        let wanted = demands.first().map_or(0, |demand| demand.dst);
+        let mut devices: Vec<usize> = (0..machine.devices.len()).collect();
+        devices.sort_by_key(|device| {
+            let at = machine.devices[*device];
+            (at != wanted, socket(at) != socket(wanted))
+        });
+        let queues = demands.iter().map(|demand| demand.threads).sum::<u32>();
+        let way = |demand: &Demand| Way { device: true, depth: 1, batch: 1, wait: Wait::Poll, cache: demand.read_soon };
+        Plan {
+            count: 1,
+            // Eight dedicated queues a device; more threads share.
+            mode: if queues > 8 { WqMode::Shared } else { WqMode::Dedicated },
+            devices,
+            apart: false,
+            engines: 1,
+            wq_size: None,
+            ways: demands.iter().map(way).collect(),
+        }
+    }
+
+    /// The scenario, if devices can be so.
+    pub(super) fn scenario(
+        &self,
+        machine: &Machine,
+        capabilities: Capabilities,
+        demands: &[Demand],
+    ) -> Option<Scenario> {
+        let mut scenario = Scenario {
+            machine: machine.clone(),
+            capabilities,
+            devices: self.configs(&capabilities, demands)?,
+            loads: Vec::new(),
+        };
+        let all = lanes(&scenario.devices);
+        let mut next = 0;
+        for (number, (demand, way)) in demands.iter().zip(&self.ways).enumerate() {
+            let group = if self.apart { number } else { 0 };
+            let mine: Vec<Lane> = all.iter().filter(|lane| self.group_of(lane.wq, demands) == group).copied().collect();
+            let mut lanes = Vec::new();
+            if way.device {
+                let threads = usize::try_from(demand.threads).ok()?;
+                let first = if self.apart { 0 } else { next };
+                if self.mode == WqMode::Dedicated {
+                    lanes = mine.get(first..first + threads)?.to_vec();
+                    next += threads;
+                } else {
+                    lanes = mine.into_iter().cycle().take(threads).collect();
+                }
+            }
+            scenario.loads.push(load(demand, *way, lanes));
+        }
+        Some(scenario)
+    }
+
+    /// Queues of a group on each device.
+    fn wqs(&self, threads: u32) -> u32 {
+        match self.mode {
+            WqMode::Dedicated => threads.div_ceil(u32::try_from(self.count.max(1)).unwrap_or(1)),
+            WqMode::Shared => 1,
+        }
+    }
+
+    /// Queues of each group: all threads of the plan in one, or the threads of each piece in its own.
+    fn groups(&self, demands: &[Demand]) -> Vec<u32> {
+        let threads = |demand: &Demand| demand.threads;
+        if self.apart {
+            demands.iter().map(|demand| self.wqs(demand.threads)).collect()
+        } else {
+            vec![self.wqs(demands.iter().map(threads).sum())]
+        }
+    }
+
+    fn group_of(&self, wq: usize, demands: &[Demand]) -> usize {
+        let mut left = wq;
+        for (group, wqs) in self.groups(demands).into_iter().enumerate() {
+            match left.checked_sub(wqs as usize) {
+                None => return group,
+                Some(rest) => left = rest,
+            }
+        }
+        usize::MAX
+    }
+
+    /// Configurations of the machine's devices up to the last one in use; those between that are not have no groups.
+    fn configs(&self, capabilities: &Capabilities, demands: &[Demand]) -> Option<Vec<Config>> {
+        if self.count == 0 {
+            return Some(Vec::new());
+        }
+        let (groups, used) = (self.groups(demands), self.devices.get(..self.count)?);
+        let queues: u32 = groups.iter().sum();
+        let (engines, entries) =
+            (u32::from(capabilities.eng_cap.engines()), u32::from(capabilities.wq_cap.total_entries()));
+        let fits = self.engines * u32::try_from(groups.len()).ok()? <= engines
+            && queues <= u32::from(capabilities.wq_cap.queues())
+            && self.wq_size.is_none_or(|size| size * queues <= entries);
+        if !fits || queues == 0 {
+            return None;
+        }
+        let size = self.wq_size.unwrap_or(entries / queues);
+        // Groups are not alike, so each is laid out as a device of one group and then numbered.
+        let config = |device: usize| {
+            let (mut wq, mut engine) = (0, 0);
+            let of = |(number, wqs): (usize, &u32)| {
+                let layout =
+                    Layout { wqs: *wqs, engines: self.engines, wq_size: Some(size), ..Layout::single(self.mode) };
+                let mut group = layout.configs(capabilities).remove(0).groups.remove(0);
+                group.dev = format!("group{device}.{number}");
+                for queue in &mut group.grouped_workqueues {
+                    queue.dev = format!("wq{device}.{wq}");
+                    queue.name = Some(format!("telpher-{wq}"));
+                    wq += 1;
+                }
+                for member in &mut group.grouped_engines {
+                    member.dev = format!("engine{device}.{engine}");
+                    engine += 1;
+                }
+                group
+            };
+            let groups = if used.contains(&device) { groups.iter().enumerate().map(of).collect() } else { Vec::new() };
+            Config { dev: format!("dsa{device}"), ..Config::of_groups(groups) }
+        };
+        Some((0..=used.iter().copied().max()?).map(config).collect())
+    }
+}
+
+/// A piece of work, done so.
+fn load(demand: &Demand, way: Way, lanes: Vec<Lane>) -> Load {
+    let by = lanes.first().map_or(By::Cpu, |lane| By::Device(*lane));
+    let operations = (BYTES / u64::from(demand.size.max(1)) / u64::from(demand.threads.max(1))).clamp(FEWEST, MOST);
+    let stream = Stream {
+        depth: if way.device { way.depth } else { 1 },
+        batch: if way.device { way.batch } else { 1 },
+        submissions: operations.div_ceil(u64::from(if way.device { way.batch } else { 1 })),
+        arrivals: demand.rate.map_or(Arrivals::Closed, |rate| {
+            Arrivals::Poisson((rate / u64::from(if way.device { way.batch } else { 1 })).max(1))
+        }),
+        by,
+        src: Place::on(demand.src),
+        dst: Place::on(demand.dst),
+        cache_control: way.cache,
+        wait: way.wait,
+        ..Stream::of(demand.op, demand.size)
+    };
+    Load { name: demand.name.clone(), threads: demand.threads, what: What::Stream(stream), lanes, expect: None }
+}
