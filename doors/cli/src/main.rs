@@ -6,13 +6,14 @@
 //!      ──► doctor ──► record, patient, checks
 //!      ──► list
 //!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
-//!      ──► sim ──► telpher-sim, telpher-claims
+//!      ──► sim, advise ──► telpher-sim, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //! ```
 //!
 //! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed.
 #![deny(unsafe_code)]
 
+mod advise;
 mod args;
 mod bench;
 mod doctor;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         }
     };
     let outcome: Result<(), Box<dyn std::error::Error>> = match cli.command {
+        args::Command::Advise(args) => advise::run(&args).map_err(Into::into),
         args::Command::Bench(bench) => bench::run(&bench).map_err(Into::into),
         args::Command::Doctor(args) => {
             return doctor::run(&args).unwrap_or_else(|error| fail(&told(&error)));

@@ -1,5 +1,6 @@
 //! The command line: commands, options and their help.
 
+mod advise;
 mod bench;
 mod doctor;
 mod error;
@@ -10,6 +11,7 @@ mod trace;
 mod tune;
 pub(crate) mod values;
 
+pub(crate) use advise::Advise;
 pub(crate) use bench::{
     Bench, BenchKind, Format, Hint, MoverBench, OpsBench, Output, Pages, PollutionBench, Queue, RunBench, Sweep,
 };
@@ -49,6 +51,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Advise(Box<Advise>),
     Bench(Box<Bench>),
     Doctor(Doctor),
     List(List),

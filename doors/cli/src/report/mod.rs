@@ -1,5 +1,6 @@
 //! Results as tables, JSON, CSV and one HTML page.
 
+pub(crate) mod advise;
 pub(crate) mod chart;
 pub(crate) mod deliver;
 pub(crate) mod figures;

@@ -68,6 +68,9 @@ impl About {
 
 /// The machine that a name or a file describes, with some of its numbers changed.
 pub(crate) fn machine(profile: &str, set: &[String]) -> Result<Machine, SimError> {
+    if let Some(change) = set.iter().find(|change| !change.contains('=')) {
+        return Err(SimError::Not(format!("--set takes KEY=VALUE, such as device.bubble_ns=10, not '{change}'")));
+    }
     let changes = set.join("\n");
     if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == profile) {
         return Ok(Machine::changed(name, text, &changes)?);

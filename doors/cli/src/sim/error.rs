@@ -16,7 +16,7 @@ pub(crate) enum SimError {
         source: io::Error,
     },
     /// A file could not be written.
-    #[error("cannot write {path}; name another folder with --out")]
+    #[error("cannot write {path}; name another place")]
     Write {
         /// Which.
         path: String,

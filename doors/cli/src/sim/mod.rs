@@ -18,7 +18,7 @@ use crate::args::{Sim, SimKind};
 use crate::report::deliver::{deliver, print, writable};
 use crate::report::sim as report;
 use crate::report::validation;
-pub(crate) use about::About;
+pub(crate) use about::{About, machine};
 pub(crate) use error::SimError;
 pub(crate) use point::Point;
 

@@ -1,7 +1,7 @@
 //! What a machine has not and a device refuses, told before anything is simulated.
 
 use super::{Load, Scenario, ScenarioError, What};
-use crate::work::{By, Lane, Stream};
+use crate::work::{Lane, Stream};
 use telpher_abi::{Opcode, Status};
 use telpher_device::{Config, WqConfig, WqMode};
 
@@ -49,9 +49,6 @@ impl Scenario {
             }
         }
         for lane in load.queues() {
-            self.lane(lane, stream)?;
-        }
-        if let By::Device(lane) = stream.by {
             self.lane(lane, stream)?;
         }
         Ok(())
@@ -114,6 +111,7 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
     use crate::places::Place;
+    use crate::work::By;
 
     fn said(stream: Stream, config: Config) -> String {
         let machine = Machine::built_in("spr-asplos").unwrap();

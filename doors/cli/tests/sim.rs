@@ -1,0 +1,239 @@
+//! `telpher sim run`, `telpher sim profiles` and `telpher advise` as a user meets them.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn telpher(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    command.args(args).current_dir(room()).output().expect("the binary runs")
+}
+
+/// Where tests may leave files.
+fn room() -> PathBuf {
+    let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim");
+    std::fs::create_dir_all(&room).expect("a folder for what the tests write");
+    room
+}
+
+fn success(args: &[&str]) -> String {
+    let output = telpher(args);
+    assert!(output.status.success(), "{args:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn refusal(args: &[&str]) -> String {
+    let output = telpher(args);
+    assert!(!output.status.success(), "{args:?} succeeded");
+    assert!(output.stdout.is_empty(), "{args:?} printed to standard output");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&success(args)).expect("valid JSON")
+}
+
+fn file(name: &str, text: &str) -> String {
+    std::fs::write(room().join(name), text).expect("our own folder");
+    format!("./{name}")
+}
+
+const ONE: [&str; 11] =
+    ["sim", "run", "--size", "4k", "--depth", "8", "--count", "300", "--device", "model:spr", "--no-html"];
+
+#[test]
+fn whatever_comes_out_says_simulated_and_names_profile_and_hash() {
+    let table = success(&ONE);
+    let first = table.lines().next().expect("a heading");
+    assert!(first.starts_with("Simulated · profile spr-asplos ("), "{first}");
+    let result = json(&[&ONE[..], &["--format", "json"]].concat());
+    assert_eq!((result["simulated"].as_bool(), result["profile"].as_str()), (Some(true), Some("spr-asplos")));
+    let hash = result["profile_hash"].as_str().expect("a hash");
+    assert!(first.contains(hash) && hash.len() == 16);
+    let csv = success(&[&ONE[..], &["--format", "csv"]].concat());
+    let mut lines = csv.lines().map(|line| line.split(',').take(3).collect::<Vec<_>>().join(","));
+    assert_eq!(lines.next().as_deref(), Some("simulated,profile,profile_hash"));
+    assert!(lines.all(|line| line == format!("yes,spr-asplos,{hash}")));
+    let changed = json(&[&ONE[..], &["--format", "json", "--set", "submit.movdir64b_ns=600"]].concat());
+    assert_ne!(changed["profile_hash"].as_str(), Some(hash), "other parameters, other hash");
+    let rate = |result: &Value| result["points"][0]["bytes_per_s"].as_f64().expect("a rate");
+    assert!(rate(&changed) < 0.5 * rate(&result));
+    let advice = success(&["advise", "--size", "64k"]);
+    assert!(advice.starts_with(first.split(" · 20").next().expect("the heading without its date")), "{advice}");
+}
+
+#[test]
+fn the_parts_of_the_latency_are_all_of_it() {
+    for options in [&["--wait", "umwait"][..], &["--queue", "shared", "--threads", "4"], &["--batch", "16"]] {
+        let result = json(&[&ONE[..], options, &["--format", "json"]].concat());
+        let point = &result["points"][0];
+        let parts: f64 =
+            point["parts"].as_array().expect("parts").iter().map(|part| part["ns"].as_f64().expect("ns")).sum();
+        let mean = point["mean_ns"].as_f64().expect("a mean");
+        assert!((parts / mean - 1.0).abs() < 1e-6, "{options:?}: {parts} of {mean} ns");
+        assert!(point["p50_ns"].as_f64() <= point["p99_ns"].as_f64());
+        assert!(!point["bottleneck"]["sentence"].as_str().expect("a sentence").is_empty());
+    }
+}
+
+#[test]
+fn a_sweep_is_told_in_every_format_with_the_cores_own_work_beside() {
+    let path = room().join("report.html");
+    let args = ["sim", "run", "--op", "move,fill", "--size", "1k,64k", "--count", "200"];
+    let table = success(&[&args[..], &["--html", path.to_str().expect("a plain path")]].concat());
+    for words in ["CPU", "one at a time", "×32", "2×b32", "held up by", "64 KiB"] {
+        assert!(table.contains(words), "{words} is missing in\n{table}");
+    }
+    let page = std::fs::read_to_string(&path).expect("the report is there");
+    for words in ["Simulated", "spr-asplos", "<svg", "Where latency is spent", "transfer size"] {
+        assert!(page.contains(words), "{words} is missing in the report");
+    }
+    let csv = success(&[&args[..], &["--format", "csv", "--no-html"]].concat());
+    let fields = |line: &str| line.split('"').next().expect("a part").split(',').count();
+    let mut lines = csv.lines();
+    let header = fields(lines.next().expect("a header"));
+    assert_eq!(csv.lines().count(), 1 + 2 * 2 * 4);
+    assert!(lines.all(|line| fields(line) == header), "{csv}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_as_a_device_would_with_file_line_and_key() {
+    let profile = file("mine.toml", "name = \"mine\"\nbase = \"spr-asplos\"\n[wait]\npoll_ns = -1\n");
+    let twice = file(
+        "twice.json",
+        "[{\"dev\":\"dsa0\",\"groups\":[\n{\"dev\":\"group0.0\",\"grouped_workqueues\":[{\"dev\":\"wq0.0\",\"mode\":\"shared\",\"size\":8}],\n\
+         \"grouped_engines\":[{\"dev\":\"engine0.0\"}]},\n{\"dev\":\"group0.1\",\"grouped_engines\":[{\"dev\":\"engine0.0\"}]}]}]",
+    );
+    let wide = file(
+        "wide.json",
+        "[{\"dev\":\"dsa0\",\"groups\":[{\"dev\":\"group0.0\",\n\"grouped_workqueues\":[\n{\"dev\":\"wq0.0\",\"mode\":\"shared\",\"size\":100},\n\
+         {\"dev\":\"wq0.1\",\"mode\":\"shared\",\"size\":100}],\n\"grouped_engines\":[{\"dev\":\"engine0.0\"}]}]}]",
+    );
+    let narrow = file(
+        "narrow.json",
+        "[{\"dev\":\"dsa0\",\"groups\":[{\"dev\":\"group0.0\",\"grouped_workqueues\":[{\"dev\":\"wq0.0\",\"mode\":\"shared\",\"size\":8,\
+         \"max_transfer_size\":65536,\"max_batch_size\":4}],\n\"grouped_engines\":[{\"dev\":\"engine0.0\"}]}]}]",
+    );
+    let far = file(
+        "far.json",
+        "[{\"dev\":\"dsa0\",\"groups\":[{\"dev\":\"group0.0\",\"grouped_workqueues\":[\n{\"dev\":\"wq0.0\",\n\"size\":129}]}]}]",
+    );
+    let broken = file("broken.json", "[{\"dev\":\"dsa0\",\n\"groups\":7}]");
+    let workload =
+        file("load.toml", "why = \"To see.\"\n[[load]]\nname = \"a\"\nop = \"memory-move\"\nsize = \"4q\"\n");
+    let model = |name: &str| format!("model:{name}");
+    let (twice, wide, narrow, far, broken) = (model(&twice), model(&wide), model(&narrow), model(&far), model(&broken));
+    let cases: [(&[&str], &str); 20] = [
+        (&["sim", "run", "--profile", &profile], "./mine.toml, line 4: wait.poll_ns is -1, not a number from"),
+        (&["sim", "run", "--profile", "./none.toml"], "cannot read ./none.toml"),
+        (&["sim", "run", "--profile", "sprr"], "'sprr' is no built-in profile; there are spr-asplos"),
+        (&["sim", "run", "--set", "wait.pol_ns=1"], "--set, line 1: wait.pol_ns is not a parameter; known there: "),
+        (&["sim", "run", "--set", "poll"], "--set takes KEY=VALUE"),
+        (
+            &["sim", "run", "--device", &twice],
+            "./twice.json, line 4: dsa0: bringing up the modelled device failed: command 'enable device'",
+        ),
+        (&["sim", "run", "--device", &wide], "./wide.json, line 4: dsa0: "),
+        (
+            &["sim", "run", "--device", &far],
+            "./far.json, line 3: dsa0: the configuration does not fit the device: wq0.0: size 129 is not between 1 and 128",
+        ),
+        (&["sim", "run", "--device", &broken], "./broken.json is not an accel-config configuration"),
+        (
+            &["sim", "run", "--device", &narrow, "--size", "128k"],
+            "max_transfer_size, 65536; the device answers: transfer size is zero or too large (0x13)",
+        ),
+        (
+            &["sim", "run", "--device", &narrow, "--size", "1k", "--batch", "8"],
+            "max_batch_size, 4; the device answers: descriptor count is out of range (0x14)",
+        ),
+        (
+            &["sim", "run", "--device", &narrow, "--engines", "2"],
+            "says itself what queues and engines there are; leave out --engines",
+        ),
+        (&["sim", "run", "--device", "hw:wq0.0"], "what is simulated has none"),
+        (&["sim", "run", "--devices", "9"], "9 devices are configured, and the profile spr-asplos has 4"),
+        (&["sim", "run", "--engines", "5"], "number 4 is not between 0 and 3"),
+        (&["sim", "run", "--threads", "9"], "9 threads need a dedicated queue each, and there are 8"),
+        (
+            &["sim", "run", "--placement", "0,40"],
+            "--placement's destination is node 40, and the profile spr-asplos has nodes 0 to",
+        ),
+        (&["sim", "run", "--wait", "sit"], "'sit' is none of poll, umwait, interrupt, sleep"),
+        (&["sim", "run", &workload], "./load.toml, line 5: load[0].size is 4q"),
+        (&["advise", "--objective", "fun"], "'fun' is none of throughput, per-core, latency, cycles"),
+    ];
+    for (args, words) in cases {
+        let said = refusal(&[args, &["--no-html"][..usize::from(args[0] == "sim")]].concat());
+        assert!(said.starts_with("telpher: ") && said.contains(words), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_workload_s_loads_run_at_once_and_a_file_configures_their_devices() {
+    let workloads = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/workloads");
+    let path = |name: &str| workloads.join(name).display().to_string();
+    let result = json(&["sim", "run", &path("messages-beside-pages.toml"), "--format", "json", "--no-html"]);
+    let loads: Vec<_> =
+        result["points"].as_array().expect("points").iter().map(|point| point["load"].as_str()).collect();
+    assert_eq!(loads, [Some("messages"), Some("huge pages")]);
+    let switches = success(&["sim", "run", &path("switch.toml"), "--no-html"]);
+    assert!(switches.contains("xeon-8471n") && switches.contains("copied by the device"), "{switches}");
+    let listing = success(&["list", "--device", "model:spr", "--format", "json"]);
+    let saved = format!("model:{}", file("saved.json", &listing));
+    let args = ["sim", "run", "--device", &saved, "--size", "4k", "--threads", "8", "--no-html", "--format", "json"];
+    assert_eq!(json(&args)["points"][0]["threads"], 8);
+}
+
+#[test]
+fn profiles_are_listed_and_shown_and_a_copy_of_one_is_one() {
+    let list = success(&["sim", "profiles"]);
+    assert!(list.contains("spr-asplos") && list.contains("telpher sim profiles template"), "{list}");
+    for name in ["spr-asplos", "template"] {
+        let copy = file("copy.toml", &success(&["sim", "profiles", name]));
+        assert!(success(&[&ONE[..], &["--profile", &copy]].concat()).starts_with("Simulated"), "{name}");
+    }
+}
+
+#[test]
+fn what_is_advised_is_a_file_that_runs() {
+    let saved = room().join("advised.json");
+    let name = saved.to_str().expect("a plain path");
+    let text = success(&["advise", "--size", "4k", "--threads", "2", "--config", name]);
+    for words in [
+        "guideline",
+        "G1, G2",
+        "G5",
+        "G6",
+        "runner-up",
+        "Gain:",
+        "cores alone",
+        "worth a device from",
+        "\"grouped_engines\"",
+    ] {
+        assert!(text.contains(words), "{words} is missing in\n{text}");
+    }
+    let device = format!("model:{name}");
+    let run = json(&[
+        "sim",
+        "run",
+        "--device",
+        &device,
+        "--size",
+        "4k",
+        "--threads",
+        "2",
+        "--depth",
+        "8",
+        "--no-html",
+        "--format",
+        "json",
+    ]);
+    assert!(run["points"][0]["bytes_per_s"].as_f64().expect("a rate") > 1e9);
+    assert!(success(&["list", "--device", &device]).contains("wq0.0"), "the model takes it too");
+    let result = json(&["advise", "--size", "256", "--at-once", "1", "--objective", "latency", "--format", "json"]);
+    assert_eq!(
+        (result["accel_config"].as_array().map(Vec::len), result["works"][0]["by"].as_str()),
+        (Some(0), Some("core"))
+    );
+}
