@@ -111,7 +111,7 @@ pub(crate) fn csv(result: &RunResult) -> String {
     let mut out = format!(
         "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
          p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,held_up_by\n",
-        parts.unwrap_or_else(String::new),
+        parts.unwrap_or_default(),
     );
     for p in &result.points {
         let parts: Vec<String> = p.parts.iter().map(|part| format!("{:.3}", part.ns)).collect();
