@@ -106,7 +106,7 @@ fn detail(point: &Point) -> String {
 
 /// One line a point.
 pub(crate) fn csv(result: &RunResult) -> String {
-    let parts =
+    let parts: Option<String> =
         result.points.first().map(|point| point.parts.iter().map(|part| format!("{}_ns,", part.name)).collect());
     let mut out = format!(
         "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
