@@ -297,6 +297,8 @@ pub struct SoftwareCosts {
     pub memory: Ps,
     /// The same from the last-level cache.
     pub llc: Ps,
+    /// What a miss takes besides where its page must be looked up.
+    pub walk: Ps,
     /// Misses that a core has under way at once.
     pub fill_buffers: u64,
     /// Lines of an operation by itself that are missed before the prefetcher runs ahead.

@@ -21,6 +21,7 @@ pub(super) fn costs(section: &Section<'_>) -> Result<SoftwareCosts, ProfileError
     Ok(SoftwareCosts {
         memory: section.nanos("memory_ns")?,
         llc: section.nanos("llc_ns")?,
+        walk: section.nanos("walk_ns")?,
         fill_buffers: section.count("fill_buffers", 1..=1024, "misses")?,
         alone_lines: section.count("alone_lines", 0..=1 << 20, "lines")?,
         random_lines: section.count("random_lines", 0..=1 << 20, "lines")?,

@@ -77,14 +77,15 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
     // All misses of one line, one after the other; and with near memory.
     let misses = latency(src) * reads + latency(dst) * writes;
     let near = costs.memory * (reads + writes).max(1);
-    let missed = Ps(misses.0 / costs.fill_buffers.max(1));
     let flowing = scaled(line.0, misses.0, near.0).max(costs.cached_line);
-    let (first, before) = match walk {
+    let (first, before, lookups) = match walk {
         // Nothing runs ahead of the first operation, and nothing behind it hides its first miss.
-        Walk::Alone => (latency(if reads > 0 { src } else { dst }), costs.alone_lines),
-        Walk::Random => (random, costs.random_lines),
-        Walk::Sequential => (Ps::ZERO, 0),
+        Walk::Alone => (latency(if reads > 0 { src } else { dst }), costs.alone_lines, 0),
+        // The lines that are asked for at once wait for the page alike.
+        Walk::Random => (random, costs.random_lines, reads + writes),
+        Walk::Sequential => (Ps::ZERO, 0, 0),
     };
+    let missed = Ps((misses + costs.walk * lookups).0 / costs.fill_buffers.max(1));
     let slow = lines.min(before);
     let takes = call + first + missed.max(flowing) * slow + flowing * (lines - slow);
     Alone { takes, most: per_second(flowing) }
