@@ -15,6 +15,9 @@ use telpher_abi::Opcode;
 /// Bytes of a line.
 const LINE: u64 = 64;
 
+/// Lines of the pages that a prefetcher keeps to: 4 KiB, whatever the page is.
+const PAGE_LINES: u64 = 64;
+
 /// Where an operation's bytes go, by a core of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Way {
@@ -87,7 +90,15 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
     };
     let missed = Ps((misses + costs.walk * lookups).0 / costs.fill_buffers.max(1));
     let slow = lines.min(before);
-    let takes = call + first + missed.max(flowing) * slow + flowing * (lines - slow);
+    let slow_takes = missed.max(flowing) * slow;
+    let takes = if walk == Walk::Random {
+        // While the first lines were missed the prefetcher went on to the end of their page.
+        let page = lines.min(PAGE_LINES);
+        let fetched = (slow_takes + costs.cached_line * (page - slow.min(page))).max(flowing * page);
+        call + first + fetched + flowing * (lines - page)
+    } else {
+        call + first + slow_takes + flowing * (lines - slow)
+    };
     Alone { takes, most: per_second(flowing) }
 }
 
