@@ -375,10 +375,15 @@ impl Machine {
     #[must_use]
     pub fn seen_from(&self, core: usize, node: usize, near: Ps) -> Ps {
         let own = self.nodes[core].latency.0.max(1);
-        let across = if self.nodes[core].socket == self.nodes[node].socket { Ps::ZERO } else { self.link_latency };
-        let there = (self.nodes[node].latency + across).0;
+        let there = (self.nodes[node].latency + self.across(core, node)).0;
         // Cannot lose bits: two latencies of less than a second each.
         Ps(near.0.saturating_mul(there) / own)
+    }
+
+    /// How much longer it takes from a core of one node to another than within a socket.
+    #[must_use]
+    pub fn across(&self, core: usize, node: usize) -> Ps {
+        if self.nodes[core].socket == self.nodes[node].socket { Ps::ZERO } else { self.link_latency }
     }
 }
 

@@ -3,7 +3,8 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{
-    AllReduce, App, By, Copier, Lines, Machine, Messages, Outcome, Place, Scenario, Stream, Talk, Walk, What,
+    AllReduce, App, By, Copier, Lines, Machine, Messages, Outcome, Place, Scenario, SharedMemory, Stream, Talk, Walk,
+    What,
 };
 
 /// So many devices with a shared queue each.
@@ -60,6 +61,53 @@ fn a_device_copies_twice_and_several_take_turns() {
         assert!(one > least && one < 1.1 * least, "{talk:?}: {one} us, two copies at the device's rate {least}");
         assert!(by_core > one && one > 1.7 * two && two > 1.6 * four, "{talk:?}: {by_core}, {one}, {two}, {four} us");
     }
+}
+
+/// The same between two sockets, each with so many devices.
+fn across(bytes: u64, devices: u16) -> f64 {
+    let copier = if devices == 0 { Copier::Core } else { Copier::devices(2 * devices) };
+    let shared = SharedMemory { sockets: 2, ..SharedMemory::default() };
+    let app = Messages { talk: Talk::Stream, bytes, copier, count: 20, shared };
+    let mut scenario = two_sockets(devices.max(1).into());
+    scenario.loads[0].what = What::App(App::Messages(app));
+    measure(&scenario.simulate().unwrap(), "time per message")
+}
+
+/// So many devices at each of two sockets.
+fn two_sockets(each: usize) -> Scenario {
+    let config = Config::single(WqMode::Shared, 128, 4);
+    let mut machine = Machine::built_in("spr-asplos").unwrap();
+    machine.devices = [vec![0; each], vec![1; each]].concat();
+    let nothing = What::Stream(Stream::of(Opcode::MemoryMove, 64));
+    let mut scenario = Scenario::on(machine, config.clone()).with("app", 1, nothing);
+    scenario.devices = vec![config; 2 * each];
+    scenario
+}
+
+#[test]
+fn over_two_sockets_a_core_waits_for_the_link_and_each_side_has_its_own_devices() {
+    let bytes = 2 << 20;
+    // A line's own misses, of the two that a copy has: 70 and 70 ns, or 70 and 70 + 90.
+    let slower = across(bytes, 0) / message(Talk::Stream, bytes, 0);
+    assert!((slower / (230.0 / 140.0) - 1.0).abs() < 0.05, "{slower}");
+    // Four devices, two of which the other side may not have: as fast as two.
+    let [two, four] = [across(bytes, 1), across(bytes, 2)];
+    let [one_here, two_here] = [1, 2].map(|devices| message(Talk::Stream, bytes, devices));
+    assert!((two / one_here - 1.0).abs() < 0.05 && (four / two_here - 1.0).abs() < 0.05, "{two}, {four}");
+}
+
+#[test]
+fn devices_of_one_socket_fill_the_caches_of_both() {
+    let shared = SharedMemory { sockets: 2, ..SharedMemory::default() };
+    let app = AllReduce { ranks: 4, shared, copier: Copier::devices(2), count: 2, ..AllReduce::default() };
+    let mut scenario = two_sockets(1);
+    scenario.machine.devices = vec![0, 0];
+    scenario.loads[0].what = What::App(App::AllReduce(app.clone()));
+    let far = measure(&scenario.simulate().unwrap(), "time per sum");
+    let near = run(2, What::App(App::AllReduce(AllReduce { shared: SharedMemory::default(), ..app })));
+    let near = measure(&near, "time per sum");
+    // What overflows the devices' ways of one cache finds twice as many in two.
+    assert!(far > 0.5 * near && far < near, "{far} and {near} us");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Kuper et al., appendices A to C: messages between processes, sums of many, a cache, a storage target.
 //!
 //! Four devices of one socket with a shared queue each: appendix B names four queues, libfabric's shared-memory provider opens as many
-//! in turn; A and C name no number.
+//! in turn; A and C name no number. Ranks of MPI are spread over both sockets, as Intel's library does unless it is told otherwise and
+//! as whoever trains on whole sockets must; the provider opens none but the devices of a rank's own, so two of the four are at each.
 
 use super::measure::{SIZES, core_alone, crossover, listed, three};
 use super::vhost::measured;
@@ -11,8 +12,8 @@ use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{
-    AllReduce, App, By, CacheBench, Copier, Digest, Lane, Library, Messages, Place, ScenarioError, Storage, Stream,
-    Talk, What,
+    AllReduce, App, By, CacheBench, Copier, Digest, Lane, Library, Messages, Place, ScenarioError, SharedMemory,
+    Storage, Stream, Talk, What,
 };
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
@@ -46,31 +47,47 @@ fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
     Ok(measured(&*lab.run(&scenario)?, measure))
 }
 
-/// Time of a message by the cores over that by devices.
-fn message_gain(lab: &Lab, talk: Talk, bytes: u64) -> Result<f64> {
+/// The same with processes and devices at so many sockets.
+fn over(lab: &Lab, sockets: u32, app: App, measure: &str) -> Result<f64> {
+    let mut scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, What::App(app));
+    let per_socket = usize::from(DEVICES).div_ceil(sockets as usize);
+    // The first two nodes of the profile are the two sockets'.
+    scenario.machine.devices = (0..usize::from(DEVICES)).map(|device| device / per_socket).collect();
+    Ok(measured(&*lab.run(&scenario)?, measure))
+}
+
+fn shared(sockets: u32) -> SharedMemory {
+    SharedMemory { sockets, ..SharedMemory::default() }
+}
+
+/// Time of a message by the cores over that by devices, between processes of one socket or of two.
+fn message_gain(lab: &Lab, sockets: u32, talk: Talk, bytes: u64) -> Result<f64> {
     let time = |copier| {
-        let messages = Messages { talk, bytes, copier, count: 20, ..Messages::default() };
-        of(lab, App::Messages(messages), "time per message")
+        let messages = Messages { talk, bytes, copier, count: 20, shared: shared(sockets) };
+        over(lab, sockets, App::Messages(messages), "time per message")
     };
     Ok(time(Copier::Core)? / time(Copier::devices(DEVICES))?)
 }
 
 fn messages_from(lab: &Lab) -> Result {
     let sizes: Vec<u32> = (10..=20).map(|power| 1 << power).collect();
-    let from = |talk| crossover(&sizes, |size| message_gain(lab, talk, size.into()));
+    let from = |talk| crossover(&sizes, |size| message_gain(lab, 1, talk, size.into()));
     let (pingpong, rma) = (from(Talk::PingPong)?, from(Talk::Stream)?);
     Ok(Found::Numbers(vec![("ping-pong".into(), pingpong), ("remote access".into(), rma)]))
 }
+
+/// Sockets over which ranks of MPI are spread.
+const RANKS_OVER: u32 = 2;
 
 /// The largest message of libfabric's own benchmarks (fabtests' table of sizes).
 const LARGEST: u64 = 8 << 20;
 
 fn largest(lab: &Lab, talk: Talk) -> Result {
-    Ok(Found::Number(message_gain(lab, talk, LARGEST)?))
+    Ok(Found::Number(message_gain(lab, 1, talk, LARGEST)?))
 }
 
 fn most(lab: &Lab) -> Result {
-    let gains = [1 << 20, 2 << 20, 4 << 20, LARGEST].map(|bytes| message_gain(lab, Talk::Stream, bytes));
+    let gains = [1 << 20, 2 << 20, 4 << 20, LARGEST].map(|bytes| message_gain(lab, RANKS_OVER, Talk::Stream, bytes));
     Ok(Found::Number(gains.into_iter().collect::<Result<Vec<_>>>()?.into_iter().fold(0.0, f64::max)))
 }
 
@@ -78,11 +95,8 @@ fn reduce(lab: &Lab, ranks: u32) -> Result {
     let mut best = 0.0_f64;
     for bytes in [2 << 20, 4 << 20, 16 << 20] {
         let time = |copier| {
-            of(
-                lab,
-                App::AllReduce(AllReduce { ranks, bytes, copier, count: 3, ..AllReduce::default() }),
-                "time per sum",
-            )
+            let app = AllReduce { ranks, bytes, copier, count: 3, shared: shared(RANKS_OVER), ..AllReduce::default() };
+            over(lab, RANKS_OVER, App::AllReduce(app), "time per sum")
         };
         best = best.max(time(Copier::Core)? / time(Copier::devices(DEVICES))?);
     }
@@ -91,7 +105,10 @@ fn reduce(lab: &Lab, ranks: u32) -> Result {
 
 /// A time of BERT's pretraining by the cores over that by devices.
 fn training(lab: &Lab, ranks: u32, measure: &str) -> Result<f64> {
-    let time = |copier| of(lab, App::AllReduce(AllReduce { copier, ..AllReduce::training(ranks, 3) }), measure);
+    let time = |copier| {
+        let app = AllReduce { copier, shared: shared(RANKS_OVER), ..AllReduce::training(ranks, 3) };
+        over(lab, RANKS_OVER, App::AllReduce(app), measure)
+    };
     Ok(time(Copier::Core)? / time(Copier::devices(DEVICES))?)
 }
 

@@ -136,19 +136,22 @@ impl AllReduce {
         // What is computed in between takes the cache.
         let used = ranks.saturating_mul(app.bytes);
         let used = if app.compute_ms > 0.0 { used.max(app.shared.cache_bytes.saturating_add(1)) } else { used };
-        let came = Place { lines: Lines::Llc, ..Place::on(0) };
-        let own = if used <= app.shared.cache_bytes { came } else { Place::on(0) };
-        let edges: Vec<Edge> = (0..ranks)
-            .map(|_| {
-                let (into, out) = app.shared.ways(world, &app.copier, app.bytes, used);
+        let homes: Vec<usize> = (0..ranks).map(|rank| app.shared.home(world, rank, ranks)).collect();
+        let edges: Vec<Edge> = (0..homes.len())
+            .map(|rank| {
+                let nodes = [homes[rank], homes[(rank + 1) % homes.len()]];
+                let (into, out) = app.shared.ways(world, &app.copier, app.bytes, used, nodes);
                 Edge { into, out, room: world.signal(1), filled: world.signal(0) }
             })
             .collect();
         let tally = Rc::new(RefCell::new(Tally::default()));
         for (rank, to) in edges.iter().enumerate() {
             let from = edges[(rank + edges.len() - 1) % edges.len()].clone();
+            let home = homes[rank];
+            let came = Place { lines: Lines::Llc, ..Place::on(home) };
+            let own = if used <= app.shared.cache_bytes { came } else { Place::on(home) };
             let rank = Rank { app: app.clone(), to: to.clone(), from, own, came, tally: tally.clone() };
-            world.spawn(0, |core| rank.run(core));
+            world.spawn(home, |core| rank.run(core));
         }
         Box::new(move |_| {
             let tally = tally.borrow();

@@ -55,6 +55,8 @@ pub struct SharedMemory {
     pub turn_ns: f64,
     /// Bytes of buffers that stay in the last-level cache from one message to the next.
     pub cache_bytes: u64,
+    /// Sockets over which processes are spread, neighbours together. Each asks the devices of its own.
+    pub sockets: u32,
 }
 
 impl Default for SharedMemory {
@@ -66,6 +68,7 @@ impl Default for SharedMemory {
             command_ns: 300.0,
             turn_ns: 150.0,
             cache_bytes: 105 << 20,
+            sockets: 1,
         }
     }
 }
@@ -84,14 +87,33 @@ impl Default for Messages {
 }
 
 impl SharedMemory {
-    /// Copies into segments and out of them, for buffers of `own` bytes each and `all` together. Segments are used again and again
-    /// and stay in the cache; buffers do if there is room for all of them.
-    pub(super) fn ways(&self, world: &mut World, copier: &Copier, own: u64, all: u64) -> (Rc<Segments>, Rc<Segments>) {
-        let segments = Place { lines: Lines::Llc, footprint: self.share().min(MOST_FOOTPRINT), ..Place::on(0) };
+    /// Memory node of the first of a process's socket, if the processes are so many.
+    pub(super) fn home(&self, world: &World, process: u64, of: u64) -> usize {
+        world.node_of(process * u64::from(self.sockets.max(1)) / of.max(1))
+    }
+
+    /// Copies into segments and out of them, from a process at one node to another's at the second, for buffers of `own` bytes each
+    /// and `all` together. Segments are the receiver's, are used again and again and stay in the cache; buffers do if there is room for
+    /// all of them.
+    pub(super) fn ways(
+        &self,
+        world: &mut World,
+        copier: &Copier,
+        own: u64,
+        all: u64,
+        [from, to]: [usize; 2],
+    ) -> (Rc<Segments>, Rc<Segments>) {
+        let segments =
+            |node| Place { lines: Lines::Llc, footprint: self.share().min(MOST_FOOTPRINT), ..Place::on(node) };
         let lines = if all <= self.cache_bytes { Lines::Llc } else { Lines::Memory };
-        let buffers = Place { lines, footprint: own.min(MOST_FOOTPRINT), ..Place::on(0) };
-        let way = |world: &mut World, src, dst| Rc::new(Segments::new(world, copier, self.segment, src, dst));
-        (way(world, buffers, segments), way(world, segments, buffers))
+        let buffers = |node| Place { lines, footprint: own.min(MOST_FOOTPRINT), ..Place::on(node) };
+        let mut way = |node, src, dst| {
+            let copier = copier.near(world, node);
+            Rc::new(Segments::new(world, &copier, self.segment, src, dst))
+        };
+        // A core leaves what it wrote in its own socket's cache; a device writes to the cache of the memory's.
+        let written = if *copier == Copier::Core { from } else { to };
+        (way(from, buffers(from), segments(to)), way(to, segments(written), buffers(to)))
     }
 
     /// Bytes that go before the other side has its turn.
@@ -122,8 +144,8 @@ struct Channel {
 }
 
 impl Channel {
-    fn new(world: &mut World, app: &Messages) -> Self {
-        let (into, out) = app.shared.ways(world, &app.copier, app.bytes, app.bytes.saturating_mul(2));
+    fn new(world: &mut World, app: &Messages, nodes: [usize; 2]) -> Self {
+        let (into, out) = app.shared.ways(world, &app.copier, app.bytes, app.bytes.saturating_mul(2), nodes);
         Channel { into, out, room: world.signal(1), filled: world.signal(0), shared: app.shared }
     }
 
@@ -157,15 +179,16 @@ impl Channel {
 impl Messages {
     pub(super) fn start(&self, world: &mut World) -> Report {
         let app = self.clone();
-        let there = Channel::new(world, &app);
-        let back = Channel::new(world, &app);
+        let [one, other] = [0, 1].map(|process| app.shared.home(world, process, 2));
+        let there = Channel::new(world, &app, [one, other]);
+        let back = Channel::new(world, &app, [other, one]);
         let over = Rc::new(RefCell::new(Ps::ZERO));
         let pairs = app.talk == Talk::PingPong;
         let (count, bytes) = (app.count, app.bytes);
-        let ends = [(there.clone(), back.clone(), true), (back, there, false)];
-        for (mine, its, first) in ends {
+        let ends = [(one, there.clone(), back.clone(), true), (other, back, there, false)];
+        for (node, mine, its, first) in ends {
             let over = over.clone();
-            world.spawn(0, move |core| async move {
+            world.spawn(node, move |core| async move {
                 for _ in 0..count {
                     if first {
                         mine.send(&core, bytes).await;

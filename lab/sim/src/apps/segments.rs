@@ -21,6 +21,14 @@ impl Copier {
     pub fn devices(count: u16) -> Copier {
         Copier::Devices((0..count).map(|device| Lane { device, wq: 0, shared: true }).collect())
     }
+
+    /// The same for a process at a node: devices of its socket, if any of them is.
+    pub(super) fn near(&self, world: &World, node: usize) -> Copier {
+        let Copier::Devices(lanes) = self else { return Copier::Core };
+        let near = |lane: &&Lane| world.is_near(lane.device, node);
+        let own: Vec<Lane> = lanes.iter().filter(near).copied().collect();
+        Copier::Devices(if own.is_empty() { lanes.clone() } else { own })
+    }
 }
 
 /// Copies from one kind of place to another, behind each other; a device's go to the cache.

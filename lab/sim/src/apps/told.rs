@@ -1,6 +1,6 @@
 //! Applications as workload files tell them; what a file does not tell is as published.
 
-use super::{AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Query, Storage, Talk, Vhost};
+use super::{AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Query, SharedMemory, Storage, Talk, Vhost};
 use crate::profile::{ProfileError, Section};
 use crate::work::Lane;
 
@@ -34,8 +34,36 @@ fn copier(lanes: &[Lane]) -> Copier {
     if lanes.is_empty() { Copier::Core } else { Copier::Devices(lanes.to_vec()) }
 }
 
+/// What the table `costs` tells, in the place of what was published; keys that it does not tell stay as they are.
+fn costs(section: &Section<'_>, known: &mut [(&str, &str, &mut f64)]) -> Result<(), ProfileError> {
+    let Some(told) = section.section_if_there("costs")? else { return Ok(()) };
+    for (key, unit, value) in known {
+        // Nothing goes at no rate.
+        let least = if *unit == "GB/s" { 0.001 } else { 0.0 };
+        if told.has(key) {
+            **value = told.number(key, least..=1e6, unit)?;
+        }
+    }
+    told.end()
+}
+
 fn vhost(section: &Section<'_>, lanes: &[Lane]) -> Result<Vhost, ProfileError> {
     let of = Vhost::default();
+    let mut told = of.costs;
+    let cycles = "cycles";
+    costs(
+        section,
+        &mut [
+            ("round", cycles, &mut told.round),
+            ("packet", cycles, &mut told.packet),
+            ("copy", cycles, &mut told.copy),
+            ("line", cycles, &mut told.line),
+            ("payload_miss", cycles, &mut told.payload_miss),
+            ("header_miss", cycles, &mut told.header_miss),
+            ("offload", cycles, &mut told.offload),
+            ("guest", cycles, &mut told.guest),
+        ],
+    )?;
     let copies = match lanes {
         [] => Copies::Core,
         [first, rest @ ..] => Copies::Device { enqueue: *first, dequeue: *rest.first().unwrap_or(first) },
@@ -44,7 +72,33 @@ fn vhost(section: &Section<'_>, lanes: &[Lane]) -> Result<Vhost, ProfileError> {
         packet_bytes: section.count_if_there("packet", 64..=65535, "bytes")?.unwrap_or(of.packet_bytes),
         burst: section.count_if_there("burst", 1..=1024, "packets")?.unwrap_or(of.burst),
         copies,
+        packets: section.count_if_there("count", 1..=10_000_000, "packets")?.map_or(of.packets, u64::from),
+        offered_mbit_s: section
+            .count_if_there("offered_mbit_s", 1..=10_000_000, "Mbit/s")?
+            .map_or(of.offered_mbit_s, u64::from),
+        port_ring: section.count_if_there("port_ring", 1..=65536, "entries")?.unwrap_or(of.port_ring),
+        virtqueue: section.count_if_there("virtqueue", 1..=65536, "entries")?.unwrap_or(of.virtqueue),
+        clock_mhz: section.count_if_there("clock_mhz", 100..=10_000, "MHz")?.unwrap_or(of.clock_mhz),
+        l2_bytes: section.bytes_if_there("l2", 64..=1 << 30)?.unwrap_or(of.l2_bytes),
+        l2_ways: section.count_if_there("l2_ways", 1..=1024, "ways")?.unwrap_or(of.l2_ways),
+        costs: told,
         ..of
+    })
+}
+
+/// How messages get from process to process.
+fn shared(section: &Section<'_>) -> Result<SharedMemory, ProfileError> {
+    let of = SharedMemory::default();
+    let (mut command_ns, mut turn_ns) = (of.command_ns, of.turn_ns);
+    costs(section, &mut [("command_ns", "ns", &mut command_ns), ("turn_ns", "ns", &mut turn_ns)])?;
+    Ok(SharedMemory {
+        segment: section.bytes_if_there("segment", 64..=1 << 31)?.unwrap_or(of.segment),
+        segments: section.count_if_there("segments", 1..=65536, "segments")?.map_or(of.segments, u64::from),
+        pool: section.count_if_there("pool", 1..=1_000_000, "segments")?.map_or(of.pool, u64::from),
+        command_ns,
+        turn_ns,
+        cache_bytes: section.bytes_if_there("cache", 0..=1 << 40)?.unwrap_or(of.cache_bytes),
+        sockets: section.count_if_there("sockets", 1..=64, "sockets")?.unwrap_or(of.sockets),
     })
 }
 
@@ -61,7 +115,7 @@ fn messages(section: &Section<'_>, lanes: &[Lane]) -> Result<Messages, ProfileEr
         bytes: section.bytes_if_there("size", 1..=1 << 40)?.unwrap_or(of.bytes),
         count: section.count_if_there("count", 1..=1_000_000, "messages")?.map_or(of.count, u64::from),
         copier: copier(lanes),
-        ..of
+        shared: shared(section)?,
     })
 }
 
@@ -74,14 +128,20 @@ fn allreduce(section: &Section<'_>, lanes: &[Lane]) -> Result<AllReduce, Profile
         count: section.count_if_there("count", 1..=1_000_000, "sums")?.map_or(of.count, u64::from),
         compute_ms: compute,
         copier: copier(lanes),
-        ..of
+        shared: shared(section)?,
     })
 }
 
 fn cachebench(section: &Section<'_>, lanes: &[Lane]) -> Result<CacheBench, ProfileError> {
     let of = CacheBench::default();
     let cores = section.count_if_there("cores", 1..=1024, "cores")?.unwrap_or(of.cores);
+    let (mut work_ns, mut switch) = (of.work_ns, f64::NAN);
+    costs(section, &mut [("work_ns", "ns", &mut work_ns), ("switch_ns", "ns", &mut switch)])?;
     Ok(CacheBench {
+        work_ns,
+        switch_ns: if switch.is_nan() { of.switch_ns } else { Some(switch) },
+        long_of_10_000: section.count_if_there("long_of_10_000", 0..=10_000, "copies")?.unwrap_or(of.long_of_10_000),
+        retries: section.count_if_there("retries", 0..=1_000_000, "times")?.unwrap_or(of.retries),
         cores,
         threads: section.count_if_there("threads", 1..=4096, "threads")?.unwrap_or(2 * cores),
         copies: section.count_if_there("count", 1..=10_000_000, "copies")?.map_or(of.copies, u64::from),
@@ -100,6 +160,22 @@ fn storage(section: &Section<'_>, lanes: &[Lane]) -> Result<Storage, ProfileErro
         [] => Digest::Core,
         lanes => Digest::Devices(lanes.to_vec()),
     };
+    let mut told = of.costs;
+    costs(
+        section,
+        &mut [
+            ("command_ns", "ns", &mut told.command_ns),
+            ("send_ns", "ns", &mut told.send_ns),
+            ("send_kib_ns", "ns", &mut told.send_kib_ns),
+            ("offload_ns", "ns", &mut told.offload_ns),
+            ("checksum_gb_s", "GB/s", &mut told.checksum_gb_s),
+            ("disk_gb_s", "GB/s", &mut told.disk_gb_s),
+            ("disk_us", "us", &mut told.disk_us),
+            ("link_gb_s", "GB/s", &mut told.link_gb_s),
+            ("initiator_us", "us", &mut told.initiator_us),
+        ],
+    )?;
+    told.disks = section.count_if_there("disks", 1..=1024, "disks")?.unwrap_or(of.costs.disks);
     let bytes = section.bytes_if_there("size", 1..=1 << 30)?.and_then(|bytes| u32::try_from(bytes).ok());
     Ok(Storage {
         bytes: bytes.unwrap_or(of.bytes),
@@ -107,12 +183,13 @@ fn storage(section: &Section<'_>, lanes: &[Lane]) -> Result<Storage, ProfileErro
         digest,
         under_way: section.count_if_there("under_way", 1..=1_000_000, "reads")?.unwrap_or(of.under_way),
         reads: section.count_if_there("count", 2..=10_000_000, "reads")?.map_or(of.reads, u64::from),
-        ..of
+        costs: told,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{StorageCosts, VhostCosts};
     use super::*;
     use crate::machine::Machine;
     use crate::scenario::{Scenario, What};
@@ -160,12 +237,37 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_or_a_target_of_ones_own_has_its_own_costs() {
+        let own =
+            "app = \"vhost\"\nby = \"cpu\"\nclock_mhz = 3000\nl2 = \"1m\"\n[load.costs]\npacket = 400\nline = 7.5";
+        let published = Vhost::default();
+        let costs = VhostCosts { packet: 400.0, line: 7.5, ..published.costs };
+        let switch = Vhost { clock_mhz: 3000, l2_bytes: 1 << 20, costs, ..published };
+        assert_eq!(app(own), Ok(App::Vhost(switch)));
+        let own = "app = \"storage\"\nby = \"cpu\"\ndisks = 2\n[load.costs]\nsend_ns = 0\ndisk_gb_s = 12.5";
+        let published = Storage::default();
+        let costs = StorageCosts { send_ns: 0.0, disk_gb_s: 12.5, disks: 2, ..published.costs };
+        assert_eq!(app(own), Ok(App::Storage(Storage { digest: Digest::Core, costs, ..published })));
+        let own = "app = \"messages\"\nby = \"cpu\"\nsockets = 2\nsegment = \"64k\"\n[load.costs]\nturn_ns = 1000";
+        let shared = SharedMemory { sockets: 2, segment: 65536, turn_ns: 1000.0, ..SharedMemory::default() };
+        assert_eq!(app(own), Ok(App::Messages(Messages { shared, ..Messages::default() })));
+        let own = "app = \"cachebench\"\nby = \"cpu\"\nretries = 9\n[load.costs]\nswitch_ns = 900";
+        let Ok(App::CacheBench(cache)) = app(own) else { panic!("a cache") };
+        assert_eq!((cache.retries, cache.switch_ns, cache.work_ns), (9, Some(900.0), CacheBench::default().work_ns));
+    }
+
+    #[test]
     fn what_there_is_not_is_named() {
         for (load, names) in [
             ("app = \"mail\"", ["my.toml, line 7", "mail", "cachebench"]),
             ("app = \"messages\"\ntalk = \"shout\"", ["talk", "shout", "ping-pong"]),
             ("app = \"storage\"\ncores = 0", ["my.toml, line 8", "cores", "1024"]),
             ("app = \"vhost\"\nby = \"hand\"", ["by", "cpu", "device"]),
+            ("app = \"vhost\"\n[load.costs]\npaket = 1", ["line 9", "costs.paket", "payload_miss"]),
+            ("app = \"storage\"\n[load.costs]\nlink_gb_s = 0", ["line 9", "costs.link_gb_s", "GB/s"]),
+            ("app = \"messages\"\n[load.costs]\nturn_ns = -1", ["line 9", "costs.turn_ns", "ns"]),
+            ("app = \"query\"\n[load.costs]\nx = 1", ["line 8", "costs", "app"]),
+            ("app = \"allreduce\"\nsockets = 0", ["line 8", "sockets", "64"]),
         ] {
             let error = app(load).unwrap_err();
             assert!(names.iter().all(|name| error.contains(name)), "{error}");

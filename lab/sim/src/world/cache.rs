@@ -59,7 +59,8 @@ enum Who {
     Chase(usize),
     /// What the core of a thread, or a program, reads, or writes.
     Core(Whose, bool),
-    Device(u16),
+    /// A device, in the cache of that socket.
+    Device(u16, usize),
 }
 
 /// Somebody's lines in the cache of one socket.
@@ -157,7 +158,7 @@ impl Cache {
 
     /// A device put bytes into the ways of devices.
     pub(super) fn device_wrote(&mut self, costs: &CacheCosts, device: u16, socket: usize, bytes: u64) {
-        let number = self.tenant(Who::Device(device), socket, usize::MAX, costs.ddio());
+        let number = self.tenant(Who::Device(device, socket), socket, usize::MAX, costs.ddio());
         self.look(costs, number);
         let put_in = &mut self.put_in[socket].devices;
         *put_in = put_in.saturating_add(bytes);

@@ -117,6 +117,17 @@ impl World {
         self.machine.nodes[node].socket
     }
 
+    /// The first node of a socket; the first of all, if there is no such socket.
+    pub(crate) fn node_of(&self, socket: u64) -> usize {
+        self.machine.nodes.iter().position(|node| node.socket as u64 == socket).unwrap_or(0)
+    }
+
+    /// A device is at the socket of a node.
+    pub(crate) fn is_near(&self, device: u16, node: usize) -> bool {
+        let there = self.devices.get(usize::from(device));
+        there.is_some_and(|there| self.socket(there.node) == self.socket(node))
+    }
+
     /// What a line waits longer at a node for its being busy now.
     #[inline]
     fn queued(&self, node: usize) -> Ps {

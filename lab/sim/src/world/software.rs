@@ -74,7 +74,7 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
     let [src, dst] = places;
     let lines = bytes.div_ceil(LINE);
     let latency = |place: Place| match place.lines {
-        Lines::Llc => costs.llc,
+        Lines::Llc => costs.llc + machine.across(core, place.node),
         Lines::Memory => machine.seen_from(core, place.node, costs.memory),
     };
     // All misses of one line, one after the other; and with near memory.
