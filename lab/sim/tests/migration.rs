@@ -108,18 +108,18 @@ fn a_program_is_the_faster_the_sooner_its_pages_come() {
 
 #[test]
 fn no_program_gains_more_than_its_pages_are_moved_sooner() {
-    let ends = |migration: Migration, device: bool, work_ms: u64, slow_percent: u32| {
+    let ends = |migration: Migration, device: bool, work_ms: f64, slow_percent: u32| {
         let migration = if device { migration.by(KERNEL) } else { migration };
-        let work = Ps::from_nanos(work_ms * 1_000_000);
+        let work = Ps::from_nanos_f64(work_ms * 1e6);
         let of = measured(App::Promotion(Promotion { work, slow_percent, migration }));
         (of("execution"), of("migration"))
     };
     let small = Migration { pages: 1 << 14, to: 1, ..Migration::compacting() };
-    let (_, moved) = ends(small, false, 1, 100);
-    let sooner = moved / ends(small, true, 1, 100).1;
+    let (_, moved) = ends(small, false, 1.0, 100);
+    let sooner = moved / ends(small, true, 1.0, 100).1;
     for slow in [150, 200, 300, 1000] {
         for part in [0.1, 0.4, 0.75, 1.5, 3.0] {
-            let work = (part * moved) as u64;
+            let work = part * moved;
             let gain = ends(small, false, work, slow).0 / ends(small, true, work, slow).0;
             assert!(gain > 1.0 && gain <= sooner, "{slow} %, {work} ms: {gain} of {sooner}");
         }
