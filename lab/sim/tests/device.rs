@@ -1,7 +1,7 @@
 //! The device's own mechanisms: lists ahead, lines in part, pages that are not there, fences, drains.
 
 use telpher_abi::{Flags, Opcode};
-use telpher_device::{Config, Preset, WqMode};
+use telpher_device::{Config, Preset, WqConfig, WqMode};
 use telpher_sim::{By, Lane, Machine, Place, Ps, Stream, Wait, World};
 
 const LANE: Lane = Lane { device: 0, wq: 0, shared: false };
@@ -294,4 +294,41 @@ fn page_walks_are_nearly_hidden_and_huge_pages_need_none() {
     let loss = of(4096, 1 << 30) / known - 1.0;
     assert!((0.006..0.01).contains(&loss), "{:.2} %, measured 0.8 % (LightDSA)", loss * 100.0);
     assert!((of(2 << 20, 1 << 30) / known - 1.0).abs() < 1e-6);
+}
+
+/// GB/s of copies by so many threads, each with a queue of its own.
+fn rate(engines: u32, threads: u32, copies: Stream) -> f64 {
+    let mut config = Config::single(WqMode::Dedicated, 128 / threads, engines);
+    let wqs = &mut config.groups[0].grouped_workqueues;
+    *wqs = (0..threads).map(|number| WqConfig::new(number, WqMode::Dedicated, 128 / threads)).collect();
+    let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
+    for wq in 0..threads as usize {
+        world.add(Stream { by: By::Device(Lane { wq, ..LANE }), ..copies });
+    }
+    let took = world.run();
+    world.descriptors() as f64 * f64::from(copies.size) / took.as_nanos_f64()
+}
+
+#[test]
+fn one_more_engine_costs_nothing_where_there_is_enough_to_do() {
+    for (batch, threads, depth) in [(1, 1, 16), (1, 2, 16), (1, 4, 16), (8, 1, 16), (8, 2, 16), (32, 1, 16), (32, 4, 8)]
+    {
+        for size in [256, 512, 1024, 4096, 16384, 65536] {
+            let submissions = u64::from((2000 / batch / threads).max(6 * depth));
+            let copies = Stream { depth, batch, submissions, ..Stream::of(Opcode::MemoryMove, size) };
+            let rates = [1, 2, 3, 4].map(|engines| rate(engines, threads, copies));
+            let lost = rates.windows(2).any(|pair| pair[1] < pair[0] * 0.98);
+            assert!(!lost, "{size} B, batches of {batch}, {threads} threads, {depth} deep: {rates:?} GB/s");
+        }
+    }
+}
+
+#[test]
+fn two_transfers_at_a_time_do_not_end_together_on_two_engines() {
+    // Shared evenly from the first byte they would, and then the device would have nothing to do for the time of a tail: a quarter less.
+    for (size, depth, threads) in [(4096, 4, 2), (4096, 1, 8), (16384, 1, 2), (65536, 2, 1), (65536, 1, 2)] {
+        let copies = Stream { depth, submissions: 300, ..Stream::of(Opcode::MemoryMove, size) };
+        let (one, two) = (rate(1, threads, copies), rate(2, threads, copies));
+        assert!(two > one * 0.98, "{size} B, {depth} deep, {threads} threads: {one} GB/s, with two {two}");
+    }
 }

@@ -8,6 +8,32 @@ use crate::ps::Ps;
 use telpher_device::{Capabilities, Config, ModelDevice, StartError};
 use telpher_model::{Device, PciControl};
 
+/// What engines have asked memory for: it comes in that order, so what an engine asks for comes behind what is on its way to the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requests {
+    /// When it is all there, as fast as the device can.
+    until: Ps,
+    /// Picoseconds of a KiB.
+    kib: u64,
+    /// Time of what may be on its way at once.
+    most: Ps,
+}
+
+impl Requests {
+    fn new(costs: &DeviceCosts) -> Self {
+        let kib = (1 << 10) * 1_000_000_000_000 / costs.read.max(costs.write).max(1);
+        Requests { until: Ps::ZERO, kib, most: Ps(costs.in_flight.saturating_mul(kib) >> 10) }
+    }
+
+    /// So many bytes are asked for; when the first of them is there.
+    #[inline]
+    pub(super) fn ask(&mut self, now: Ps, bytes: u64) -> Ps {
+        let before = self.until.max(now);
+        self.until = before + Ps(bytes.saturating_mul(self.kib) >> 10);
+        before.min(now + self.most)
+    }
+}
+
 /// One device in simulated time.
 #[derive(Debug)]
 pub(super) struct Dsa {
@@ -19,6 +45,7 @@ pub(super) struct Dsa {
     pub(super) drains: bool,
     /// When the last line that is written in part is merged.
     pub(super) merging: Ps,
+    pub(super) requests: Requests,
     /// When the last page that it asked for is there.
     pub(super) paging: Ps,
     /// Memory node it is at.
@@ -63,6 +90,7 @@ impl Dsa {
             engines: groups.iter().map(Vec::len).sum::<usize>() as u64,
             groups,
             drains: false,
+            requests: Requests::new(costs),
             merging: Ps::ZERO,
             paging: Ps::ZERO,
             node,

@@ -21,6 +21,8 @@ struct Ready {
     tail: Ps,
     /// Bytes may flow from here on.
     from: Ps,
+    /// Bytes that are asked for only when it is its turn, because its engine has nothing to do before.
+    asks: u64,
     /// For how long the data path rests after them.
     bubble: Ps,
     /// Time for which its last line, if it writes that in part, holds up the device.
@@ -346,22 +348,35 @@ impl World {
         } else {
             (from, Ps::ZERO)
         };
-        let ready = Ready { lane, class, bytes, tail, from: first, bubble, merge, requests };
-        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let pe = &mut dsa.pes[usize::from(at.engine)];
+        let (mut first, mut asks) = (first, 0);
+        if dsa.engines > 1 {
+            let bytes = bytes * reads.max(1);
+            if pe.flowing.is_none() && !pe.resting {
+                asks = bytes;
+            } else {
+                let there = dsa.requests.ask(from, bytes);
+                // A batch's members follow each other: their engine is at it.
+                first = if pe.batch.is_some() { first } else { first.max(there) };
+            }
+        }
+        let ready = Ready { lane, class, bytes, tail, from: first, asks, bubble, merge, requests };
         pe.ready.push_back(ready);
         pe.free_at = from;
         pe.awake = true;
-        self.agenda.at(from, Event::Front(at));
         if pe.flowing.is_none() && !pe.resting {
             pe.resting = true;
             self.agenda.at(from, Event::Data(at));
         }
+        self.agenda.at(from, Event::Front(at));
     }
 
     /// The data path takes the next descriptor that is ready.
     pub(super) fn data(&mut self, at: EngineId) {
         let now = self.agenda.now();
-        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let pe = &mut dsa.pes[usize::from(at.engine)];
         pe.resting = false;
         let Some(next) = pe.ready.front().copied() else { return };
         if next.from > now {
@@ -375,6 +390,14 @@ impl World {
             let owner = pe.owner[usize::from(next.lane)];
             self.ask_for_pages(at, next.requests, owner);
             return;
+        }
+        if let (Some(first), true) = (pe.ready.front_mut(), next.asks > 0) {
+            (first.asks, first.from) = (0, dsa.requests.ask(now, next.asks));
+            if first.from > now {
+                pe.resting = true;
+                self.agenda.at(first.from, Event::Data(at));
+                return;
+            }
         }
         pe.ready.pop_front();
         pe.flowing = Some(next);
