@@ -41,9 +41,9 @@ struct PipeState {
     capacity: u64,
     /// Nothing goes through it for a while.
     held: bool,
-    /// What is left of it while rates are worked out.
+    /// What is left of it while rates are worked out, and after.
     left: u64,
-    /// Shares of the flows whose rate is not yet known, times [`WHOLE`].
+    /// Shares of the flows whose rate is not yet known, times [`WHOLE`]; nothing when all are.
     load: u64,
 }
 
@@ -51,26 +51,30 @@ impl PipeState {
     /// Nothing flows in it.
     #[inline]
     fn empty(&mut self) {
-        (self.left, self.load) = (if self.held { 0 } else { self.capacity }, 0);
+        self.left = if self.held { 0 } else { self.capacity };
     }
 }
 
 #[derive(Debug)]
 struct ClassState<T> {
     pipes: Vec<(usize, u64)>,
-    /// Fastest that one flow can go, in grains per picosecond.
+    /// Fastest that one flow can go, in grains per picosecond; and the level at which it does.
     most: u64,
+    ceiling: u64,
     /// How much more it gets than one of weight 1 where a pipe is full.
     weight: u64,
     /// Bytes of all flows that ever began.
     carried: u128,
     /// Grains that a flow would have got that has been there for ever.
     served: u128,
-    /// The level at which it cannot go faster, while rates are worked out.
+    /// While rates are worked out: the level at which it cannot go faster, and its next rate; 0 as long as that is not known.
     level: u64,
-    /// Grains per picosecond of each flow, and since when.
+    next: u64,
+    /// Grains per picosecond of each flow, and up to when they are served.
     rate: u64,
     since: Ps,
+    /// When its next flow ends, at this rate.
+    due: Ps,
     /// Where `served` stands when a flow ends; its number; whose it is.
     flows: BinaryHeap<Reverse<(u128, u64, T)>>,
 }
@@ -110,20 +114,27 @@ impl<T: Ord + Copy> Pipes<T> {
         self.classes.push(ClassState {
             pipes: through.iter().map(|(pipe, share)| (pipe.0, *share)).collect(),
             most: most_bytes_per_second.map_or(u64::MAX, grains),
+            ceiling: 0,
             weight: 1,
             carried: 0,
             served: 0,
             level: 0,
+            next: 0,
             rate: 0,
             since: Ps::ZERO,
+            due: Ps::ZERO,
             flows: BinaryHeap::new(),
         });
-        Class(self.classes.len() - 1)
+        let class = Class(self.classes.len() - 1);
+        self.weigh(class, 1);
+        class
     }
 
     /// How much more a class's flows get than those of weight 1 where a pipe is full: requests that one has outstanding.
     pub(crate) fn weigh(&mut self, class: Class, weight: u64) {
-        self.classes[class.0].weight = weight.clamp(1, 1 << 16);
+        let state = &mut self.classes[class.0];
+        state.weight = weight.clamp(1, 1 << 16);
+        state.ceiling = state.most.saturating_mul(1 << LEVEL_BITS) / state.weight;
     }
 
     /// Another share of a class in one of its pipes, from the next start or end of a flow on.
@@ -143,14 +154,15 @@ impl<T: Ord + Copy> Pipes<T> {
 
     /// Lets `bytes` flow, beginning now; nothing takes no time.
     pub(crate) fn start(&mut self, now: Ps, class: Class, bytes: u64, whose: T) {
-        self.catch_up(now);
         let state = &mut self.classes[class.0];
         state.carried += u128::from(bytes);
         if state.flows.is_empty() {
             self.busy.push(class.0);
             (state.served, state.since) = (0, now);
         }
+        state.serve(now);
         state.flows.push(Reverse((state.served + (u128::from(bytes) << GRAIN_BITS), self.started, whose)));
+        state.rate = 0;
         self.started += 1;
         self.share_out(now);
     }
@@ -167,7 +179,6 @@ impl<T: Ord + Copy> Pipes<T> {
 
     /// Lets nothing through a pipe from now on, or lets it through again.
     pub(crate) fn hold(&mut self, now: Ps, pipe: Pipe, held: bool) {
-        self.catch_up(now);
         self.pipes[pipe.0].held = held;
         self.share_out(now);
     }
@@ -182,9 +193,10 @@ impl<T: Ord + Copy> Pipes<T> {
     /// Takes out the flow that is due; `now` is when.
     pub(crate) fn finish(&mut self) -> Option<(Ps, T)> {
         let (now, class) = self.due?;
-        self.catch_up(now);
         let state = &mut self.classes[class];
         let Reverse((_, _, whose)) = state.flows.pop()?;
+        state.serve(now);
+        state.rate = 0;
         if state.flows.is_empty() {
             self.busy.retain(|busy| *busy != class);
             for (pipe, _) in &state.pipes {
@@ -195,26 +207,16 @@ impl<T: Ord + Copy> Pipes<T> {
         Some((now, whose))
     }
 
-    fn catch_up(&mut self, now: Ps) {
-        for class in &self.busy {
-            let state = &mut self.classes[*class];
-            state.served += u128::from(state.rate) * u128::from(now.since(state.since).0);
-            state.since = now;
-        }
-    }
-
     /// Works out every rate anew, and who ends first.
     fn share_out(&mut self, now: Ps) {
         for class in &self.busy {
-            for (pipe, _) in &self.classes[*class].pipes {
-                self.pipes[*pipe].empty();
-            }
-        }
-        for class in &self.busy {
             let state = &mut self.classes[*class];
-            state.rate = 0;
+            state.next = 0;
+            let demand = state.demand();
             for (pipe, share) in &state.pipes {
-                self.pipes[*pipe].load += share * state.weight * state.flows.len() as u64;
+                let pipe = &mut self.pipes[*pipe];
+                pipe.empty();
+                pipe.load += share * demand;
             }
         }
         let mut open = self.busy.len();
@@ -223,54 +225,80 @@ impl<T: Ord + Copy> Pipes<T> {
             let mut level = u64::MAX;
             for class in &self.busy {
                 let state = &mut self.classes[*class];
-                if state.rate == 0 {
+                if state.next == 0 {
                     state.level = state.fastest(&self.pipes);
                     level = level.min(state.level);
                 }
             }
             for class in &self.busy {
                 let state = &mut self.classes[*class];
-                if state.rate != 0 || state.level > level {
+                if state.next != 0 || state.level > level {
                     continue;
                 }
-                state.rate = (level.saturating_mul(state.weight) >> LEVEL_BITS).clamp(1, state.most);
+                state.next = (level.saturating_mul(state.weight) >> LEVEL_BITS).clamp(1, state.most);
                 open -= 1;
-                let flows = state.flows.len() as u64;
+                let (flows, demand) = (state.flows.len() as u64, state.demand());
                 for (pipe, share) in &state.pipes {
                     let pipe = &mut self.pipes[*pipe];
-                    pipe.load -= share * state.weight * flows;
-                    pipe.left = pipe.left.saturating_sub(state.rate.saturating_mul(share * flows) / WHOLE);
+                    pipe.load -= share * demand;
+                    pipe.left = pipe.left.saturating_sub(state.next.saturating_mul(share * flows) / WHOLE);
                 }
             }
         }
-        self.due = self
-            .busy
-            .iter()
-            .filter_map(|class| {
-                let state = &self.classes[*class];
-                let Reverse((end, _, _)) = state.flows.peek()?;
-                let left = end.saturating_sub(state.served);
-                let rate = state.rate;
-                // Nearly always it fits into 64 bits, which are divided much faster.
-                let time = u64::try_from(left).map_or_else(
-                    |_| u64::try_from(left.div_ceil(u128::from(rate))).unwrap_or(u64::MAX),
-                    |left| left.div_ceil(rate),
-                );
-                Some((now + Ps(time), *class))
-            })
-            .min();
+        self.due = None;
+        for class in &self.busy {
+            let state = &mut self.classes[*class];
+            // Who goes on as fast as before ends when it would have ended.
+            if state.next != state.rate {
+                state.serve(now);
+                state.rate = state.next;
+                state.due = state.end(now);
+            }
+            let due = (state.due, *class);
+            self.due = Some(self.due.map_or(due, |first| first.min(due)));
+        }
     }
 }
 
-impl<T> ClassState<T> {
+impl<T: Ord> ClassState<T> {
+    /// Its flows, each as often as it counts where a pipe is full.
+    #[inline]
+    fn demand(&self) -> u64 {
+        self.weight * self.flows.len() as u64
+    }
+
+    /// What went so far, at the rate up to now.
+    #[inline]
+    fn serve(&mut self, now: Ps) {
+        self.served += u128::from(self.rate) * u128::from(now.since(self.since).0);
+        self.since = now;
+    }
+
+    /// When its next flow ends that is served up to now.
+    fn end(&self, now: Ps) -> Ps {
+        let Some(Reverse((end, _, _))) = self.flows.peek() else { return now };
+        let left = end.saturating_sub(self.served);
+        // Nearly always it fits into 64 bits, which are divided much faster.
+        let time = u64::try_from(left).map_or_else(
+            |_| u64::try_from(left.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX),
+            |left| left.div_ceil(self.rate),
+        );
+        now + Ps(time)
+    }
+
     /// The level at which one of its pipes is full, or its flows are as fast as they can go.
+    #[inline]
     fn fastest(&self, pipes: &[PipeState]) -> u64 {
-        let full = |(pipe, _): &(usize, u64)| {
+        // The least of all quotients, found without dividing: that takes longer than all else here.
+        let (mut left, mut load) = (u64::MAX, 1);
+        for (pipe, _) in &self.pipes {
             let pipe = &pipes[*pipe];
-            pipe.left.saturating_mul(WHOLE << LEVEL_BITS).checked_div(pipe.load).unwrap_or(u64::MAX)
-        };
-        let most = self.most.saturating_mul(1 << LEVEL_BITS) / self.weight;
-        self.pipes.iter().map(full).min().unwrap_or(u64::MAX).min(most)
+            let its = pipe.left.saturating_mul(WHOLE << LEVEL_BITS);
+            if u128::from(its) * u128::from(load) < u128::from(left) * u128::from(pipe.load) {
+                (left, load) = (its, pipe.load);
+            }
+        }
+        (left / load).min(self.ceiling)
     }
 }
 
