@@ -28,6 +28,12 @@ impl Latencies {
         self.0.len()
     }
 
+    /// How long one took on average; within a thousandth.
+    #[must_use]
+    pub fn mean(&self) -> Ps {
+        Ps::from_nanos_f64(self.0.mean() / 1e3)
+    }
+
     /// The time that a part of them (0 to 1) did not exceed.
     #[must_use]
     pub fn at(&self, part: f64) -> Ps {

@@ -1,7 +1,7 @@
 //! What a machine has not and a device refuses, told before anything is simulated.
 
 use super::{Load, Scenario, ScenarioError, What};
-use crate::work::{Lane, Stream};
+use crate::work::{By, Lane, Stream};
 use telpher_abi::{Opcode, Status};
 use telpher_device::{Config, WqConfig, WqMode};
 
@@ -10,6 +10,20 @@ const MOST_IN_FLIGHT: u32 = 1 << 16;
 
 /// Most threads of a load. Source: chosen, as above.
 const MOST_THREADS: u32 = 1 << 16;
+
+/// Most descriptors that a load keeps in flight, members of batches counted. Source: chosen, as above.
+const MOST_DESCRIPTORS: u64 = 1 << 24;
+
+/// Bytes that a page can have.
+const PAGES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];
+
+/// Numbers from 1 to what is possible.
+fn counts(asked: &[(&str, u32, u32)]) -> Result<(), String> {
+    match asked.iter().find(|(_, count, most)| *count == 0 || count > most) {
+        None => Ok(()),
+        Some((what, count, most)) => Err(format!("{what} is {count}, not between 1 and {most}")),
+    }
+}
 
 impl Scenario {
     /// Looks at everything that can be known beforehand.
@@ -22,31 +36,48 @@ impl Scenario {
             });
         }
         for load in &self.loads {
-            if let What::Stream(stream) = &load.what {
-                self.stream(load, stream).map_err(|what| ScenarioError::Load { load: load.name.clone(), what })?;
-            }
+            let checked = match &load.what {
+                What::Stream(stream) => self.stream(load, stream),
+                What::Chase(chase) => self
+                    .nodes(&[("its memory is", chase.place.node), ("its core is", chase.core)])
+                    .and_then(|()| counts(&[("threads", load.threads, MOST_THREADS)])),
+                What::App(_) => Ok(()),
+            };
+            checked.map_err(|what| ScenarioError::Load { load: load.name.clone(), what })?;
         }
         Ok(())
     }
 
-    fn stream(&self, load: &Load, stream: &Stream) -> Result<(), String> {
+    /// The machine has these nodes.
+    fn nodes(&self, asked: &[(&str, usize)]) -> Result<(), String> {
         let nodes = self.machine.nodes.len();
-        for (whose, node) in
-            [("its source is", stream.src.node), ("its destination is", stream.dst.node), ("its core is", stream.core)]
-        {
-            if node >= nodes {
+        match asked.iter().find(|(_, node)| *node >= nodes) {
+            None => Ok(()),
+            Some((whose, node)) => {
                 let (name, last) = (&self.machine.name, nodes.saturating_sub(1));
-                return Err(format!("{whose} at node {node}, and the profile {name} has nodes 0 to {last}"));
+                Err(format!("{whose} at node {node}, and the profile {name} has nodes 0 to {last}"))
             }
         }
-        for (what, count, most) in [
+    }
+
+    fn stream(&self, load: &Load, stream: &Stream) -> Result<(), String> {
+        let (src, dst) = (&stream.src, &stream.dst);
+        self.nodes(&[("its source is", src.node), ("its destination is", dst.node), ("its core is", stream.core)])?;
+        counts(&[
             ("threads", load.threads, MOST_THREADS),
             ("depth", stream.depth, MOST_IN_FLIGHT),
-            ("batch", stream.batch, u32::MAX),
-        ] {
-            if count == 0 || count > most {
-                return Err(format!("{what} is {count}, not between 1 and {most}"));
-            }
+            ("batch", stream.batch, MOST_IN_FLIGHT),
+        ])?;
+        let in_flight = u64::from(load.threads) * u64::from(stream.depth) * u64::from(stream.batch);
+        if in_flight > MOST_DESCRIPTORS && stream.by != By::Cpu {
+            return Err(format!("{in_flight} descriptors would be in flight, of {MOST_DESCRIPTORS} at most"));
+        }
+        if let Some(place) = [src, dst].into_iter().find(|place| !PAGES.contains(&place.page)) {
+            return Err(format!(
+                "a page has {} bytes, not {} bytes",
+                place.page,
+                PAGES.map(|page| page.to_string()).join(" or ")
+            ));
         }
         for lane in load.queues() {
             self.lane(lane, stream)?;

@@ -2,7 +2,7 @@
 
 use super::bottleneck::{self, Bottleneck};
 use super::legal;
-use super::{Load, Running, Scenario, What};
+use super::{Running, Scenario, What};
 use crate::latencies::Latencies;
 use crate::ps::Ps;
 use crate::world::{Cycles, Resource, Timeline, World};
@@ -149,6 +149,8 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
         if let What::Stream(_) = &load.what {
             of.of_stream();
         }
+        // The last record may be seen after the last event.
+        outcome.took = outcome.took.max(of.timeline.until);
         outcome.loads.push(of);
     }
     outcome.resources = resources(scenario, world, &outcome);
@@ -202,7 +204,8 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
     }
     for (device, config) in scenario.devices.iter().enumerate() {
         for (wq, queue) in legal::queues(config) {
-            let there = waited(scenario, outcome, device, wq) / took;
+            // Little's law: seconds that descriptors waited, over the time it took, is how many were there on average.
+            let there = world.waited(device, wq).as_secs_f64() / took;
             add(Resource::Queue { device, wq }, there / f64::from(queue.size.max(1)));
         }
     }
@@ -218,17 +221,4 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
         add(Resource::Cache { load: of.load }, of.share);
     }
     uses
-}
-
-/// Seconds that descriptors waited in a queue, summed: over the time it took, how many were there on average (Little's law).
-/// Of a load that uses several queues each has an equal part.
-fn waited(scenario: &Scenario, outcome: &Outcome, device: usize, wq: usize) -> f64 {
-    let part = |(load, of): (&Load, &LoadOutcome)| {
-        let queues = load.queues();
-        let there = queues.iter().any(|lane| (usize::from(lane.device), lane.wq) == (device, wq));
-        #[allow(clippy::cast_precision_loss, reason = "a handful")]
-        let part = if there { of.timeline.queue.as_secs_f64() / queues.len() as f64 } else { 0.0 };
-        part
-    };
-    scenario.loads.iter().zip(&outcome.loads).map(part).sum()
 }

@@ -1,6 +1,7 @@
 //! Credits: what a dedicated queue has room for is known to its one client, who never overfills it (SPEC §3.3).
 
 use super::{Event, World};
+use crate::ps::Ps;
 use crate::work::Lane;
 use std::collections::VecDeque;
 
@@ -11,11 +12,13 @@ pub(super) struct Credits {
     left: u32,
     /// What happens when one is there again: who waits for it goes on.
     line: VecDeque<Event>,
+    /// Time that descriptors of threads were in the queue, summed.
+    waited: Ps,
 }
 
 impl Credits {
     pub(super) fn of(entries: u32) -> Self {
-        Credits { left: entries, line: VecDeque::new() }
+        Credits { left: entries, ..Credits::default() }
     }
 }
 
@@ -62,6 +65,19 @@ impl World {
         if let Some(next) = credits.line.pop_front() {
             self.agenda.after(self.machine.wait.poll, next);
         }
+    }
+
+    /// A thread's descriptor was in a queue for so long.
+    #[inline]
+    pub(super) fn waited_in(&mut self, lane: Lane, time: Ps) {
+        if let Some(credits) = self.credits_of(lane) {
+            credits.waited += time;
+        }
+    }
+
+    /// Time that threads' descriptors were in a queue, summed.
+    pub(crate) fn waited(&self, device: usize, wq: usize) -> Ps {
+        self.credits.get(device).and_then(|of| of.get(wq)).map_or(Ps::ZERO, |credits| credits.waited)
     }
 
     fn credits_of(&mut self, lane: Lane) -> Option<&mut Credits> {

@@ -165,6 +165,9 @@ impl World {
         }
         let (mut from, mut taken) = (now.max(pe.free_at), false);
         let mut asked = None;
+        // A Drain that waits, and what was taken behind a batch, have left their queue before.
+        let drains = matches!(pe.held, Some(Held::Drain { .. }));
+        let known = drains || pe.held.is_none() && pe.batch.is_none() && pe.next.is_some();
         let lane = match (pe.held, pe.batch, pe.next) {
             (Some(Held::Fence { lane, .. }), ..) if pe.open[usize::from(lane)] > 0 => return,
             (Some(Held::Fence { lane, address }), ..) => {
@@ -195,7 +198,12 @@ impl World {
                 Step::Wait => {
                     // A Drain: it is asked again whenever something has ended.
                     pe.held = Some(Held::Drain { lane });
-                    self.devices[usize::from(at.device)].drains = true;
+                    dsa.drains = true;
+                    if !known {
+                        let owner = pe.lanes[index].descriptor().0.completion_address();
+                        pe.owner[index] = owner;
+                        self.taken(owner);
+                    }
                     return;
                 }
                 Step::Idle | Step::Again => {
@@ -219,6 +227,12 @@ impl World {
                         pe.held = Some(Held::Fence { lane, address });
                         return;
                     }
+                    if member.is_some_and(|member| member.opcode() == Opcode::Nop) {
+                        // Nothing is executed of it, but it is taken and checked like any other.
+                        let front = costs.ops.of(Opcode::Nop).front_of(0);
+                        (from, pe.front_busy) = (from + front, pe.front_busy + front);
+                        self.descriptors += 1;
+                    }
                     let fault = Fault { address, write: false, done: 0 };
                     pe.lanes[index].fetched(&dsa.model, member.ok_or(fault));
                 }
@@ -239,7 +253,7 @@ impl World {
                         let success = Outcome::of(Status::Success);
                         engine.executed(&dsa.model, unfinished.map_or(success, |unfinished| unfinished.outcome()));
                     } else {
-                        taken = true;
+                        taken = !known;
                         pe.owner[index] = engine.descriptor().0.completion_address();
                     }
                     let owner = pe.owner[index];
@@ -259,7 +273,13 @@ impl World {
                         pe.lanes[index].recorded(&dsa.model, Ok(()));
                         continue;
                     }
-                    pe.batch = None;
+                    if pe.batch.take().is_none() {
+                        self.told_at_once(at, lane, address, from);
+                        if !known {
+                            self.taken(address);
+                        }
+                        return;
+                    }
                     pe.record[index] = Some(address);
                     pe.free_at = from;
                     pe.awake = true;
@@ -272,6 +292,24 @@ impl World {
                 Step::Log { .. } | Step::Interrupt(_) => {}
             }
         }
+    }
+
+    /// A descriptor of which nothing is executed, a No-op or one that is refused: it is taken and checked like any other, and its record
+    /// takes as long.
+    fn told_at_once(&mut self, at: EngineId, lane: u8, record: u64, from: Ps) {
+        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        let index = usize::from(lane);
+        let engine = &pe.lanes[index];
+        let cost = self.machine.device.ops.of(engine.descriptor().0.opcode());
+        let (front, tail) = (cost.front_of(0), cost.tail(0));
+        self.descriptors += u64::from(engine.record().status() == Status::Success);
+        pe.front_busy += front;
+        (pe.owner[index], pe.record[index]) = (record, Some(record));
+        pe.open[index] += 1;
+        pe.free_at = from + front;
+        pe.awake = true;
+        self.agenda.at(from + front, Event::Front(at));
+        self.agenda.at(from + front + tail, Event::Tail { at, lane });
     }
 
     /// Takes the descriptor behind a batch that is being walked through; if it is a batch itself, its list is fetched meanwhile.

@@ -71,11 +71,11 @@ impl World {
         let now = self.agenda.now();
         // Another's page may be the same.
         let pages = unfinished.iter().filter(|it| self.places.touch(it.address, 1) > 0).count() as u64;
-        let time = self.machine.translation.touch * pages;
+        let time = self.machine.translation.touch * pages + self.machine.library.raw.prepare;
         // One after the other where several records of a thread say so.
         let thread = record >> 30;
         let begin = self.repairs.busy.get(&thread).copied().unwrap_or_default().max(now + self.machine.wait.poll);
-        let over = begin + time + self.machine.library.raw.prepare;
+        let over = begin + time;
         self.repairs.busy.insert(thread, over);
         let Some(lane) = self.touches(record, time) else { return };
         let rest: Vec<Descriptor> = unfinished.iter().map(|it| rest_of(&it.work, it.done)).collect();

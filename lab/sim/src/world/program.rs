@@ -689,7 +689,12 @@ impl World {
         }
         drop(papers);
         self.did(number, |cycles| cycles.polling += now.since(since));
-        self.go_on_program(number);
+        if since > now {
+            // It still touches pages.
+            self.agenda.at(since, Event::Program(number));
+        } else {
+            self.go_on_program(number);
+        }
     }
 
     /// A program that waits since then sees a ticket's record.
@@ -707,10 +712,17 @@ impl World {
         self.agenda.at(seen + complete, Event::Program(number));
     }
 
-    /// Where the work of a program's record was submitted.
-    pub(super) fn lane_of_program(&self, record: u64) -> Option<Lane> {
+    /// A program touches pages for a while, which it does not wait then; where the work of the record was submitted.
+    pub(super) fn program_touches(&mut self, record: u64, time: Ps) -> Option<Lane> {
         let number = usize::try_from(record >> 6 & u64::from(u32::MAX)).ok()?;
-        Some(self.desk.0.borrow().tickets.get(number)?.lane)
+        let (lane, waiter) = self.desk.0.borrow().tickets.get(number).map(|slip| (slip.lane, slip.waiter))?;
+        if let Some(waiter) = waiter
+            && let Some((since, _)) = &mut self.programs[waiter as usize].waits
+        {
+            *since += time;
+            self.did(waiter, |cycles| cycles.busy += time);
+        }
+        Some(lane)
     }
 
     /// A completion record of a program was written.

@@ -84,6 +84,8 @@ pub(super) struct Thread {
     waits: Option<Ps>,
     /// Since when it waits for a credit.
     blocked: Option<Ps>,
+    /// For how long it has touched pages beside what it does; its next step is so much later.
+    touching: Ps,
     /// Bytes of what is in each slot.
     bytes: Vec<u64>,
     /// The core's own work under way.
@@ -124,6 +126,7 @@ impl Thread {
             load,
             waits: None,
             blocked: None,
+            touching: Ps::ZERO,
             work: None,
             fresh: None,
             forecast: None,
@@ -238,7 +241,15 @@ impl World {
             thread.timeline.cycles.polling += now.since(since);
             thread.timeline.waiting += now.since(since);
         }
+        let touching = std::mem::take(&mut thread.touching);
+        if touching > Ps::ZERO {
+            thread.timeline.cycles.busy += touching;
+            self.agenda.at(now + touching, Event::Thread(number));
+            return;
+        }
         if thread.left == 0 {
+            // Its last submission may end later than its last record is seen.
+            thread.timeline.until = thread.timeline.until.max(now);
             // The last of them is waited for like any other.
             thread.waits = (thread.free.len() < thread.descriptors.len()).then_some(now);
             return;
@@ -443,13 +454,16 @@ impl World {
     /// The thread, or the program, whose record this is touches pages for a while; where it submits.
     pub(super) fn touches(&mut self, record: u64, time: Ps) -> Option<Lane> {
         if program::is_program(record) {
-            return self.lane_of_program(record);
+            return self.program_touches(record, time);
         }
         let thread = self.threads.get_mut(owner_of(record).0 as usize)?;
-        thread.timeline.cycles.busy += time;
-        // It does not wait meanwhile.
-        if let Some(since) = &mut thread.waits {
-            *since += time;
+        match &mut thread.waits {
+            // It does not wait meanwhile.
+            Some(since) => {
+                *since += time;
+                thread.timeline.cycles.busy += time;
+            }
+            None => thread.touching += time,
         }
         thread.lane
     }
@@ -479,6 +493,9 @@ impl World {
         };
         thread.free.push(slot);
         let Stamps { begun, sent, queued, taken, flowed, resubmitted, paged, .. } = thread.stamps[slot as usize];
+        // What a device refuses no engine takes, and no byte of it flows.
+        let taken = taken.max(queued);
+        let flowed = flowed.max(taken);
         let asked = self.machine.translation.miss.min(now.since(flowed));
         self.latencies[thread.load].add(seen.since(begun));
         timeline.completed += 1;
@@ -492,6 +509,7 @@ impl World {
         timeline.notice += seen.since(now);
         timeline.until = timeline.until.max(seen);
         if let Some(lane) = thread.lane {
+            self.waited_in(lane, taken.since(queued));
             self.leave(lane);
         }
     }
