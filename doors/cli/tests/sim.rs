@@ -237,3 +237,59 @@ fn what_is_advised_is_a_file_that_runs() {
         (Some(0), Some("core"))
     );
 }
+
+#[test]
+fn what_was_published_is_told_beside_what_is_simulated() {
+    let path = room().join("validation.html");
+    let page = path.to_str().expect("a plain path");
+    let only = ["sim", "validate", "--only", "K-02,K-044,K-061,V-10,T-076"];
+    let table = success(&[&only[..], &["--html", page]].concat());
+    let first = table.lines().next().expect("a heading");
+    assert!(first.starts_with("Simulated · profile ") && table.contains("spr-asplos"), "{first}");
+    let long = table.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(long, None, "a line is wider than a terminal");
+    // Two classes of what is held out, the source of each claim, contradictions as such.
+    for words in ["Held out: ", "untouched: ", "in view*: ", "Calibration: ", "K-061*", "K-044 ", "contradicts"] {
+        assert!(table.contains(words), "{words} is missing in\n{table}");
+    }
+    let result = json(&[&only[..], &["--format", "json", "--no-html"]].concat());
+    assert_eq!((result["about"]["simulated"].as_bool(), result["some"].as_bool()), (Some(true), Some(true)));
+    let rows = |of: &str| result[of]["rows"].as_array().expect("rows").clone();
+    let (held_out, calibration) = (rows("held_out"), rows("calibration"));
+    let ids: Vec<&str> = held_out.iter().map(|row| row["id"].as_str().expect("a name")).collect();
+    assert!(ids.contains(&"V-100") && !ids.contains(&"V-103"), "V-103 calibrates: {ids:?}");
+    assert!(calibration.iter().any(|row| row["id"] == "V-103"));
+    for row in held_out.iter().chain(&calibration) {
+        let (id, source) = (row["id"].as_str().expect("a name"), row["source"].as_str().expect("a source"));
+        assert!(source.split_whitespace().count() > 1 && table.contains(id), "{id}: {source}");
+        assert!(row["verdict"] == "holds" || !row["why"].as_str().expect("a reason").is_empty(), "{id}");
+    }
+    let count = |of: &str| result[of]["simulated"].as_u64().expect("a number");
+    assert_eq!(count("held_out"), held_out.len() as u64);
+    assert_eq!(count("held_out"), count("held_out_untouched") + count("held_out_in_view"));
+    let seen = held_out.iter().filter(|row| !row["in_view"].as_str().expect("text").is_empty()).count() as u64;
+    assert!(seen > 0 && seen == count("held_out_in_view"));
+    let csv = success(&[&only[..], &["--format", "csv", "--no-html"]].concat());
+    let width = csv.lines().next().expect("names").split(',').count();
+    assert!(csv.lines().next().expect("names").ends_with(",in_view") && width == 13, "{csv}");
+    assert!(csv.lines().skip(1).all(|line| line.starts_with("yes,")), "{csv}");
+    let html = std::fs::read_to_string(&path).expect("the report is there");
+    for words in ["Simulated", "spr-asplos", "KUPER §4.3", "K-061*", "In view: ", "contradicts"] {
+        assert!(html.contains(words), "{words} is missing in the report");
+    }
+    assert!(refusal(&["sim", "validate", "--only", "X-1"]).contains("K-021"), "a claim that is none");
+}
+
+#[test]
+fn raw_series_stand_by_use_and_by_who_does_them() {
+    let result = json(&["sim", "validate", "--only", "series", "--format", "json", "--no-html"]);
+    let series = result["series"].as_array().expect("series");
+    let groups: Vec<(bool, &str)> = series
+        .iter()
+        .map(|row| (row["held_out"].as_bool().expect("its use"), row["by"].as_str().expect("who")))
+        .collect();
+    let mut once = groups.clone();
+    once.dedup();
+    assert_eq!(once, [(true, "device"), (true, "core"), (false, "device")], "{groups:?}");
+    assert!(series.iter().all(|row| row["points"].as_array().is_some_and(|points| !points.is_empty())));
+}

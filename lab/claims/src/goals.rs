@@ -11,8 +11,8 @@ pub struct Goal {
     pub says: &'static str,
     /// How far it came.
     pub reached: String,
-    /// It was.
-    pub met: bool,
+    /// Whether it was; nothing where no line was drawn beforehand, and what came is only told.
+    pub met: Option<bool>,
 }
 
 /// All goals, from everything that was simulated.
@@ -37,12 +37,13 @@ fn percent(share: f64) -> String {
 }
 
 fn device_numbers(rows: &[Row]) -> Goal {
-    let tally = Tally::of(rows.iter().filter(|row| is_device_number(row)));
-    let Tally { hold, simulated, mean, .. } = tally;
+    let all = || rows.iter().filter(|row| is_device_number(row));
+    let (tally, untouched) = (Tally::of(all()), Tally::of(all().filter(|row| row.claim.is_untouched())));
+    let share = |tally: Tally| format!("{} of {}, {}", tally.hold, tally.simulated, percent(tally.share()));
     Goal {
         says: "held-out numbers of the device itself: 80 % of them hold",
-        reached: format!("{hold} of {simulated}: {}; {} off on average", percent(tally.share()), percent(mean)),
-        met: simulated > 0 && tally.share() >= 0.8,
+        reached: format!("{}; of those never in view {}", share(tally), share(untouched)),
+        met: Some(tally.simulated > 0 && tally.share() >= 0.8 && untouched.share() >= 0.8),
     }
 }
 
@@ -57,7 +58,7 @@ fn shapes(rows: &[Row]) -> Goal {
     Goal {
         says: "held-out shapes: all of them hold",
         reached: format!("{} of {}{but}", tally.hold, tally.simulated),
-        met: tally.simulated > 0 && not.is_empty(),
+        met: Some(tally.simulated > 0 && not.is_empty()),
     }
 }
 
@@ -68,7 +69,7 @@ fn held_out(series: &[Comparison], says: &'static str, wanted: fn(&Comparison) -
     Goal {
         says,
         reached: format!("{} over {points} points of {} series", percent(mean), wanted.len()),
-        met: points > 0 && mean <= 0.05,
+        met: Some(points > 0 && mean <= 0.05),
     }
 }
 
@@ -82,52 +83,54 @@ fn rows_within(rows: &[Row], says: &'static str, prefixes: &[&str]) -> Goal {
     Goal {
         says,
         reached: format!("{} numbers, {} off at most", deviations.len(), percent(worst)),
-        met: !deviations.is_empty() && worst <= 0.05,
+        met: Some(!deviations.is_empty() && worst <= 0.05),
     }
 }
 
 fn found_or_shown(rows: &[Row], says: &'static str, id: &str) -> Goal {
     let Some(row) = rows.iter().find(|row| row.claim.id == id) else {
-        return Goal { says, reached: "not simulated".into(), met: false };
+        return Goal { says, reached: "not simulated".into(), met: Some(false) };
     };
     Goal {
         says,
         reached: format!("{}: {}", row.verdict.name().to_lowercase(), row.simulated),
-        met: matches!(row.verdict, Verdict::Holds | Verdict::Contradicts { .. }),
+        met: Some(matches!(row.verdict, Verdict::Holds | Verdict::Contradicts { .. })),
     }
 }
 
 /// Sizes below which front ends decide. Source: the earlier model failed there.
 const SMALL: u32 = 1024;
 
+/// The earlier model: 6.1 % on average over all sizes of comparisons with a pattern, 31 % at 512 B. No line was drawn for this one.
 fn small_batches(series: &[Comparison]) -> Goal {
     let wanted = || series.iter().filter(|series| series.series.id.starts_with("lightdsa.1e.batch."));
     let points = || wanted().flat_map(|series| &series.points).filter(|point| point.size <= SMALL);
     let worst = points().map(|point| point.deviation().abs()).fold(0.0, f64::max);
     Goal {
-        says: "one engine, batches of 32, up to 1 KB: 10 % off on average at most",
+        says: "one engine, batches of 32, up to 1 KB (earlier model: 31 % off at most)",
         reached: format!("{} off on average, {} at most", percent(mean(points())), percent(worst)),
-        met: points().count() > 0 && mean(points()) <= 0.1,
+        met: if points().count() > 0 { None } else { Some(false) },
     }
 }
 
+/// The earlier model: 1.27 for both sizes. No line was drawn for this one.
 fn gain_of_engines(series: &[Comparison]) -> Goal {
-    let says = "four engines over one, copies of 512 B and 1 KB: within 10 % of what was measured";
+    let says = "four engines over one, 512 B and 1 KB (the earlier model: 1.27, 1.27)";
     let at = |id: &str, size: u32| {
         let series = series.iter().find(|series| series.series.id == id)?;
         series.points.iter().find(|point| point.size == size)
     };
-    let (mut met, mut shown) = (true, Vec::new());
+    let mut shown = Vec::new();
     for size in [512, 1024] {
         let (Some(four), Some(one)) = (at("lightdsa.4e.sequential.dsa.copy", size), at("lightdsa.1e.batch.copy", size))
         else {
-            return Goal { says, reached: "not simulated".into(), met: false };
+            return Goal { says, reached: "not simulated".into(), met: Some(false) };
         };
         let (simulated, published) = (four.simulated / one.simulated, four.published / one.published);
-        met &= (simulated / published - 1.0).abs() <= 0.1;
-        shown.push(format!("{size} B: {simulated:.2} of {published:.2}"));
+        let off = (simulated / published - 1.0) * 100.0;
+        shown.push(format!("{size} B: {simulated:.2} of {published:.2}, {off:+.0} %"));
     }
-    Goal { says, reached: shown.join(", "), met }
+    Goal { says, reached: shown.join("; "), met: None }
 }
 
 #[cfg(test)]
@@ -148,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_goal_without_anything_simulated_is_not_met() {
-        assert!(all(&[], &[]).iter().all(|goal| !goal.met));
+        assert!(all(&[], &[]).iter().all(|goal| goal.met == Some(false)));
     }
 
     #[test]
@@ -160,8 +163,8 @@ mod tests {
         ];
         let goals = all(&[], &series);
         let raw: Vec<&Goal> = goals.iter().filter(|goal| goal.says.starts_with("raw series")).collect();
-        assert_eq!((raw[0].met, raw[0].reached.as_str()), (true, "4.0 % over 15 points of 1 series"));
-        assert_eq!((raw[1].met, raw[1].reached.as_str()), (false, "30.0 % over 15 points of 1 series"));
+        assert_eq!((raw[0].met, raw[0].reached.as_str()), (Some(true), "4.0 % over 15 points of 1 series"));
+        assert_eq!((raw[1].met, raw[1].reached.as_str()), (Some(false), "30.0 % over 15 points of 1 series"));
     }
 
     #[test]
@@ -171,7 +174,8 @@ mod tests {
                 [comparison("lightdsa.4e.sequential.dsa.copy", four), comparison("lightdsa.1e.batch.copy", one)];
             all(&[], &series).into_iter().find(|goal| goal.says.starts_with("four engines")).unwrap()
         };
-        assert!(goal(0.2, 0.2).met);
-        assert!(!goal(0.0, 0.2).met);
+        let known = goal(0.2, 0.2);
+        assert!(known.met.is_none() && known.reached.ends_with("+0 %"), "no line was drawn: {}", known.reached);
+        assert!(goal(0.0, 0.25).reached.ends_with("-20 %"));
     }
 }

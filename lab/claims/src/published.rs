@@ -98,6 +98,9 @@ pub struct Claim {
     /// What else is to be known.
     #[serde(default)]
     pub notes: String,
+    /// What was chosen while a held-out claim was in view; empty where nothing was.
+    #[serde(default)]
+    pub seen: String,
 }
 
 fn ten() -> f64 {
@@ -105,6 +108,12 @@ fn ten() -> f64 {
 }
 
 impl Claim {
+    /// Held out, and nothing was chosen while it was in view.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.usage == Use::Validate && self.seen.is_empty()
+    }
+
     /// Bounds within which a simulated number holds.
     #[must_use]
     pub fn bounds(&self) -> (f64, f64) {
@@ -122,6 +131,7 @@ impl Claim {
         match self.relation.as_str() {
             "above" | "at least" => (least, f64::INFINITY),
             "below" | "far below" => (0.0, most),
+            "just below" => (least * (1.0 - part), most),
             _ => (least * (1.0 - part), most * (1.0 + part)),
         }
     }
@@ -257,6 +267,28 @@ mod tests {
                 Kind::Shape => assert!(!claim.check.is_empty(), "{}", claim.id),
                 Kind::Number | Kind::Crossover => assert_ne!(claim.value, Value::None, "{}", claim.id),
             }
+        }
+    }
+
+    #[test]
+    fn what_was_in_view_was_held_out_and_says_what_was_chosen() {
+        for claim in claims().iter().filter(|claim| !claim.seen.is_empty()) {
+            assert!(claim.usage == Use::Validate && claim.seen.split_whitespace().count() > 8, "{}", claim.id);
+        }
+        assert!(claims().iter().any(Claim::is_untouched) && claims().iter().any(|claim| !claim.seen.is_empty()));
+    }
+
+    /// A range that was printed is not made wider than its digits tell; a bound is not moved.
+    #[test]
+    fn what_was_printed_as_a_range_is_the_range() {
+        for claim in claims().iter().filter(|claim| claim.usage == Use::Validate) {
+            let (Value::Many(range), true) = (&claim.value, claim.kind != Kind::Shape) else { continue };
+            let (least, most) = claim.bounds();
+            assert!(
+                range[0] - least <= 0.005 && most - range[range.len() - 1] <= 0.005,
+                "{}: {least} to {most} for {range:?}",
+                claim.id
+            );
         }
     }
 

@@ -90,6 +90,22 @@ struct Reason {
     why: String,
     /// Published numbers that it contradicts.
     contradicts: Option<String>,
+    /// By what it can be seen.
+    shown: Option<String>,
+    /// Nothing shows it.
+    #[serde(default)]
+    supposed: bool,
+}
+
+impl Reason {
+    /// The reason, and whether anything shows it.
+    fn told(&self) -> String {
+        match &self.shown {
+            Some(by) => format!("{} (shown by {by})", self.why),
+            None if self.supposed => format!("supposed: {}", self.why),
+            None => self.why.clone(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -116,7 +132,7 @@ pub fn has_reason(id: &str) -> bool {
 #[must_use]
 pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let reason = REASONS.iter().find(|reason| reason.id == claim.id);
-    let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), |reason| reason.why.clone());
+    let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), Reason::told);
     let nothing = |why: String| Row {
         claim,
         simulated: String::new(),
@@ -140,8 +156,8 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let (simulated, deviation, holds) = judge(claim, &found);
     let verdict = match reason {
         _ if holds => Verdict::Holds,
-        Some(Reason { why, contradicts: Some(whom), .. }) => {
-            Verdict::Contradicts { whom: whom.clone(), why: why.clone() }
+        Some(reason @ Reason { contradicts: Some(whom), .. }) => {
+            Verdict::Contradicts { whom: whom.clone(), why: reason.told() }
         }
         _ => Verdict::Fails { why: why(UNKNOWN) },
     };
@@ -295,6 +311,17 @@ mod tests {
     fn a_reason_belongs_to_a_claim() {
         for reason in REASONS.iter() {
             assert!(claims().iter().any(|claim| claim.id == reason.id) && reason.why.len() > 10, "{}", reason.id);
+        }
+    }
+
+    /// A contradiction, too, is shown, not supposed.
+    #[test]
+    fn a_reason_is_shown_or_said_to_be_supposed() {
+        for reason in REASONS.iter() {
+            assert!(reason.shown.is_some() != reason.supposed, "{}", reason.id);
+            assert!(reason.contradicts.is_none() || reason.shown.is_some(), "{}", reason.id);
+            let told = reason.told();
+            assert!(told.starts_with("supposed: ") || told.contains("(shown by "), "{told}");
         }
     }
 

@@ -4,27 +4,43 @@ use super::chart::{self, Scale, Series, TRANSFER};
 use super::html::{Figure, Page};
 use super::table::{Align, Table};
 use super::units;
-use crate::sim::validate::{ClaimRow, Claims, SeriesRow, ValidateResult};
+use crate::sim::validate::{ClaimRow, Count, SeriesRow, ValidateResult};
 use std::fmt::Write as _;
 
-/// Characters of a sentence in a table's cell. Source: chosen; with the other columns it fills 150 of a terminal's.
-const SENTENCE: usize = 62;
-/// Characters of a published number or of what is compared.
-const NUMBER: usize = 24;
-/// Width of running text.
-const WIDTH: usize = 110;
+/// Characters of a published or simulated number. Source: chosen; a table fills 79 of a terminal's 80 columns.
+const NUMBER: usize = 20;
+/// Width of running text. Source: a terminal's 80 columns.
+const WIDTH: usize = 79;
 
 /// The tables for a terminal.
 pub(crate) fn text(result: &ValidateResult) -> String {
-    let mut out = result.about.heading();
-    for (title, claims) in [("Held out", &result.held_out), ("Calibration", &result.calibration)] {
+    let mut out = String::new();
+    for line in wrapped(&result.about.heading(), WIDTH) {
+        let _ = writeln!(out, "{line}");
+    }
+    for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
         if claims.rows.is_empty() {
             continue;
         }
-        let _ = write!(out, "\n{}\n{}", summary(title, claims), table(&claims.rows));
+        let _ = writeln!(out);
+        for line in wrapped(&summary(title, &claims.count), WIDTH) {
+            let _ = writeln!(out, "{line}");
+        }
+        if title == HELD_OUT {
+            for line in apart(result) {
+                for (index, line) in wrapped(&line, WIDTH - 4).into_iter().enumerate() {
+                    let _ = writeln!(out, "{}{line}", if index == 0 { "  " } else { "    " });
+                }
+            }
+        }
+        let _ = write!(out, "{}", table(&claims.rows));
     }
     if !result.series.is_empty() {
-        let _ = write!(out, "\nRaw series (LightDSA): deviation in per cent by size\n{}", series_table(&result.series));
+        let _ = write!(
+            out,
+            "\nRaw series (LightDSA): deviation in per cent; mean over all sizes\n{}",
+            series_table(&result.series)
+        );
     }
     let told: Vec<&ClaimRow> = all(result).filter(|row| result.some || row.verdict != "holds").collect();
     if !told.is_empty() {
@@ -41,11 +57,13 @@ pub(crate) fn text(result: &ValidateResult) -> String {
         }
     }
     if !result.goals.is_empty() {
-        let mut table = Table::new(&[("goal", Align::Left), ("reached", Align::Left), ("", Align::Left)]);
+        let _ = writeln!(out, "\nWhat was to be reached");
         for goal in &result.goals {
-            table.row([goal.goal.to_owned(), cut(&goal.reached, SENTENCE), met(goal.met).to_owned()]);
+            let _ = writeln!(out, "  {:<8} {}", met(goal.met), goal.goal);
+            for line in wrapped(&goal.reached, WIDTH - 11) {
+                let _ = writeln!(out, "           {line}");
+            }
         }
-        let _ = write!(out, "\nWhat was to be reached\n{table}");
     }
     out
 }
@@ -54,30 +72,45 @@ fn all(result: &ValidateResult) -> impl Iterator<Item = &ClaimRow> {
     result.held_out.rows.iter().chain(&result.calibration.rows)
 }
 
-fn met(met: bool) -> &'static str {
-    if met { "met" } else { "NOT MET" }
+const HELD_OUT: &str = "Held out";
+
+/// Whether a goal was reached; `told` where no line was drawn.
+fn met(met: Option<bool>) -> &'static str {
+    match met {
+        Some(true) => "met",
+        Some(false) => "NOT MET",
+        None => "told",
+    }
 }
 
-/// `Held out: 61 of 70 hold (87 %), 3 contradict other sources; 41 numbers 4.2 % off on average`.
-fn summary(title: &str, claims: &Claims) -> String {
-    let contradict = match claims.contradict {
+/// Held-out claims that nobody looked at, and those that somebody did.
+fn apart(result: &ValidateResult) -> [String; 2] {
+    [
+        summary("untouched", &result.held_out_untouched),
+        format!("{} (*: something was chosen while they could be seen)", summary("in view*", &result.held_out_in_view)),
+    ]
+}
+
+/// `Held out: 61 of 70 claims hold (87 %), 3 contradict other numbers; 41 numbers 4.2 % off on average`.
+fn summary(title: &str, count: &Count) -> String {
+    let contradict = match count.contradict {
         0 => String::new(),
         count => format!(", {count} contradict other numbers"),
     };
     format!(
         "{title}: {} of {} claims hold ({:.0} %){contradict}; {} numbers, {:.1} % off on average",
-        claims.hold,
-        claims.simulated,
-        claims.share * 100.0,
-        claims.numbers,
-        claims.mean_absolute_deviation * 100.0
+        count.hold,
+        count.simulated,
+        count.share * 100.0,
+        count.numbers,
+        count.mean_absolute_deviation * 100.0
     )
 }
 
-fn table(rows: &[ClaimRow]) -> Table {
+/// Two lines a claim: its numbers; what it says and where.
+fn table(rows: &[ClaimRow]) -> String {
     let mut table = Table::new(&[
         ("claim", Align::Left),
-        ("", Align::Left),
         ("published", Align::Right),
         ("simulated", Align::Right),
         ("off", Align::Right),
@@ -85,10 +118,26 @@ fn table(rows: &[ClaimRow]) -> Table {
     ]);
     for row in rows {
         let published = if row.kind == "shape" { "a shape".to_owned() } else { cut(&row.published, NUMBER) };
-        let (says, simulated) = (cut(row.says, SENTENCE), cut(&row.brief, NUMBER));
-        table.row([row.id.to_owned(), says, published, simulated, off(row.deviation), row.verdict.to_owned()]);
+        let seen = if row.in_view.is_empty() { "" } else { "*" };
+        table.row([
+            format!("{}{seen}", row.id),
+            published,
+            cut(&row.brief, NUMBER),
+            off(row.deviation),
+            row.verdict.to_owned(),
+        ]);
     }
-    table
+    let mut out = String::new();
+    for (index, line) in table.to_string().lines().enumerate() {
+        let _ = writeln!(out, "{line}");
+        // After the header and its rule a line is a claim's.
+        if let Some(row) = index.checked_sub(2).and_then(|index| rows.get(index)) {
+            for line in wrapped(&format!("{} ({})", row.says, row.source), WIDTH - 9) {
+                let _ = writeln!(out, "         {line}");
+            }
+        }
+    }
+    out
 }
 
 fn off(deviation: Option<f64>) -> String {
@@ -97,7 +146,10 @@ fn off(deviation: Option<f64>) -> String {
 
 /// Everything about a claim.
 fn detail(row: &ClaimRow) -> String {
-    let mut out = format!("\n  {} {}: {}\n", row.id, row.verdict, row.says);
+    let mut out = String::from("\n");
+    for line in wrapped(&format!("{} {}: {}", row.id, row.verdict, row.says), WIDTH - 2) {
+        let _ = writeln!(out, "  {line}");
+    }
     let compared = if row.kind == "shape" { String::new() } else { row.compared.to_owned() };
     for (name, text) in [
         ("source", row.source.as_str()),
@@ -106,6 +158,7 @@ fn detail(row: &ClaimRow) -> String {
         ("simulated", &row.simulated),
         ("why", &row.why),
         ("note", row.notes),
+        ("in view", row.in_view),
     ] {
         for (index, line) in wrapped(text, WIDTH - 14).into_iter().enumerate() {
             let _ = writeln!(out, "    {:<10}{line}", if index == 0 { name } else { "" });
@@ -115,28 +168,32 @@ fn detail(row: &ClaimRow) -> String {
 }
 
 fn series_table(series: &[SeriesRow]) -> Table {
-    let sizes: Vec<u32> = sizes(series);
+    let sizes: Vec<u32> = sizes(series).into_iter().step_by(2).filter(|size| *size < 1 << 20).collect();
     let names: Vec<String> = sizes.iter().map(|size| short(*size)).collect();
-    let mut columns = vec![("series", Align::Left), ("", Align::Left), ("mean", Align::Right)];
+    let mut columns = vec![("series", Align::Left), ("mean", Align::Right)];
     columns.extend(names.iter().map(|name| (name.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
     let mut group = None;
     for row in series {
         let kind = (row.by, row.held_out);
-        if group.is_some_and(|group| group != kind) {
+        if group != Some(kind) {
             table.gap();
+            table.row([format!("{}, {}", row.by, used(row))]);
         }
         group = Some(kind);
         let at = |size: &u32| {
             let point = row.points.iter().find(|point| point.size_bytes == *size);
             point.map_or(String::new(), |point| format!("{:+.0}", point.deviation * 100.0))
         };
-        let name = row.id.strip_prefix("lightdsa.").unwrap_or(row.id).to_owned();
+        let name = row.id.strip_prefix("lightdsa.").unwrap_or(row.id);
         let mean = format!("{:.1}", row.mean_absolute_deviation * 100.0);
-        let held_out = if row.held_out { "held out" } else { "calibrates" }.to_owned();
-        table.row([name, held_out, mean].into_iter().chain(sizes.iter().map(at)));
+        table.row([format!("  {name}"), mean].into_iter().chain(sizes.iter().map(at)));
     }
     table
+}
+
+fn used(series: &SeriesRow) -> &'static str {
+    if series.held_out { "held out" } else { "calibrates" }
 }
 
 fn sizes(series: &[SeriesRow]) -> Vec<u32> {
@@ -182,7 +239,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// One line a claim, then one line a point of a series.
 pub(crate) fn csv(result: &ValidateResult) -> String {
     let mut out = String::from(
-        "simulated,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why\n",
+        "simulated,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,in_view\n",
     );
     let percent = |deviation: f64| format!("{:.2}", deviation * 100.0);
     for (used, rows) in [
@@ -205,6 +262,7 @@ pub(crate) fn csv(result: &ValidateResult) -> String {
                 &deviation,
                 row.verdict,
                 &row.why,
+                row.in_view,
             ];
             let _ = writeln!(out, "{}", cells.map(quoted).join(","));
         }
@@ -213,7 +271,7 @@ pub(crate) fn csv(result: &ValidateResult) -> String {
         for point in &series.points {
             let _ = writeln!(
                 out,
-                "yes,{},{},LightDSA,{},series,{},{:.0} MiB/s,{:.0} MiB/s,{},,",
+                "yes,{},{},LightDSA,{},series,{},{:.0} MiB/s,{:.0} MiB/s,{},,,",
                 if series.held_out { "held out" } else { "calibration" },
                 series.id,
                 series.by,
@@ -246,37 +304,34 @@ pub(crate) fn html(result: &ValidateResult) -> String {
             result.goals.iter().map(|goal| vec![goal.goal.to_owned(), goal.reached.clone(), met(goal.met).to_owned()]);
         page.table(&words(&["goal", "reached", ""]), rows);
     }
-    let header = words(&[
-        "claim",
-        "what it says",
-        "source",
-        "published",
-        "simulated",
-        "off",
-        "verdict",
-        "why, and what is to be known",
-    ]);
-    for (title, claims) in [("Held out", &result.held_out), ("Calibration", &result.calibration)] {
+    let marked = |row: &ClaimRow| format!("{}{}", row.id, if row.in_view.is_empty() { "" } else { "*" });
+    for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
+        let [untouched, in_view] = apart(result);
         let about = match title {
-            "Held out" => "No parameter was set by any of these.",
-            _ => "Each of these set a parameter: it proves nothing that they come back.",
+            HELD_OUT => format!("No parameter was set by any of these. Of them {untouched}; {in_view}."),
+            _ => "Each of these set a parameter: it proves nothing that they come back.".to_owned(),
         };
-        page.section(title, &format!("{about} {}.", summary(title, claims)));
+        page.section(title, &format!("{}. {about}", summary(title, &claims.count)));
         let rows = claims.rows.iter().map(|row| {
-            let known =
-                [row.why.as_str(), row.notes].iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>();
-            vec![
-                row.id.to_owned(),
-                row.says.to_owned(),
-                row.source.clone(),
-                row.published.clone(),
-                row.simulated.clone(),
-                off(row.deviation),
-                row.verdict.to_owned(),
-                known.join(". "),
-            ]
+            let published = if row.kind == "shape" { "a shape".to_owned() } else { row.published.clone() };
+            let numbers = [published, row.brief.clone(), off(row.deviation), row.verdict.to_owned()];
+            [marked(row), row.says.to_owned(), row.source.clone()].into_iter().chain(numbers).collect()
         });
-        page.table(&header, rows);
+        page.table(&words(&["claim", "what it says", "source", "published", "simulated", "off", "verdict"]), rows);
+        page.details("What was compared, all that came, what is to be known", |page| {
+            let rows = claims.rows.iter().map(|row| {
+                let seen = if row.in_view.is_empty() { String::new() } else { format!("In view: {}", row.in_view) };
+                let known: Vec<&str> = [row.notes, &seen].into_iter().filter(|text| !text.is_empty()).collect();
+                vec![marked(row), row.compared.to_owned(), row.simulated.clone(), known.join(". ")]
+            });
+            page.table(&words(&["claim", "compared", "simulated", "to be known"]), rows);
+        });
+    }
+    let not: Vec<&ClaimRow> = all(result).filter(|row| row.verdict != "holds").collect();
+    if !not.is_empty() {
+        page.section("What does not hold, and why", "A reason is shown by something, or said to be supposed.");
+        let rows = not.into_iter().map(|row| vec![marked(row), row.simulated.clone(), row.why.clone()]);
+        page.table(&words(&["claim", "simulated", "why"]), rows);
     }
     if !result.series.is_empty() {
         page.section(
@@ -294,7 +349,7 @@ pub(crate) fn html(result: &ValidateResult) -> String {
                 let point = row.points.iter().find(|point| point.size_bytes == *size);
                 point.map_or(String::new(), |point| format!("{:+.0}", point.deviation * 100.0))
             };
-            let held_out = if row.held_out { "held out" } else { "calibrates" }.to_owned();
+            let held_out = used(row).to_owned();
             let mean = format!("{:.1} %", row.mean_absolute_deviation * 100.0);
             [row.id.to_owned(), held_out, mean].into_iter().chain(sizes.iter().map(at)).collect()
         });

@@ -17,8 +17,12 @@ pub(crate) struct ValidateResult {
     pub(crate) about: About,
     /// Only some claims were asked for.
     pub(crate) some: bool,
-    /// Claims that were not used for any parameter.
+    /// Claims that set no parameter.
     pub(crate) held_out: Claims,
+    /// Of those the ones that nobody looked at while something was chosen.
+    pub(crate) held_out_untouched: Count,
+    /// And those that somebody did.
+    pub(crate) held_out_in_view: Count,
     /// Claims that were.
     pub(crate) calibration: Claims,
     /// Claims about which there is nothing to simulate.
@@ -32,6 +36,15 @@ pub(crate) struct ValidateResult {
 /// Some claims and how many of them hold.
 #[derive(Debug, Serialize)]
 pub(crate) struct Claims {
+    #[serde(flatten)]
+    pub(crate) count: Count,
+    /// Each of them.
+    pub(crate) rows: Vec<ClaimRow>,
+}
+
+/// How many claims hold.
+#[derive(Debug, Serialize)]
+pub(crate) struct Count {
     /// That were simulated.
     pub(crate) simulated: usize,
     /// That hold.
@@ -44,8 +57,6 @@ pub(crate) struct Claims {
     pub(crate) numbers: usize,
     /// Their mean absolute deviation, a share.
     pub(crate) mean_absolute_deviation: f64,
-    /// Each of them.
-    pub(crate) rows: Vec<ClaimRow>,
 }
 
 /// A claim and what came of it.
@@ -65,6 +76,8 @@ pub(crate) struct ClaimRow {
     pub(crate) verdict: &'static str,
     pub(crate) why: String,
     pub(crate) notes: &'static str,
+    /// What was chosen while this claim, held out, was in view; empty where nothing was.
+    pub(crate) in_view: &'static str,
 }
 
 /// A raw series and what came of it.
@@ -93,7 +106,8 @@ pub(crate) struct PointRow {
 pub(crate) struct GoalRow {
     pub(crate) goal: &'static str,
     pub(crate) reached: String,
-    pub(crate) met: bool,
+    /// Nothing where no line was drawn.
+    pub(crate) met: Option<bool>,
 }
 
 const SERIES: &str = "series";
@@ -108,7 +122,13 @@ pub(crate) fn run(args: &Validate) -> Result<ValidateResult, SimError> {
     let asked = |id: &str| everything || args.only.iter().any(|only| id.starts_with(&only.to_uppercase()));
     let rows = verdict::all(&lab, |claim| asked(&claim.id));
     let series = if everything || args.only.iter().any(|only| only.eq_ignore_ascii_case(SERIES)) {
-        published::series().iter().map(|series| compare(&lab, series)).collect::<Result<Vec<_>, ScenarioError>>()?
+        let mut all = published::series()
+            .iter()
+            .map(|series| compare(&lab, series))
+            .collect::<Result<Vec<_>, ScenarioError>>()?;
+        // What is held out before what calibrates, devices before cores.
+        all.sort_by_key(|of| (of.series.usage != Use::Validate, of.series.by != By::Device));
+        all
     } else {
         Vec::new()
     };
@@ -118,6 +138,8 @@ pub(crate) fn run(args: &Validate) -> Result<ValidateResult, SimError> {
         about: About::of_all(&lab.profiles()),
         some: !everything,
         held_out: of(Use::Validate),
+        held_out_untouched: count(rows.iter().filter(|row| row.claim.is_untouched())),
+        held_out_in_view: count(rows.iter().filter(|row| !row.claim.seen.is_empty())),
         calibration: of(Use::Calibrate),
         not_simulated: rows.iter().filter(|row| is_not_simulated(row)).map(claim_row).collect(),
         series: series.iter().map(series_row).collect(),
@@ -141,15 +163,18 @@ fn is_not_simulated(row: &Row) -> bool {
 
 fn claims<'a>(rows: impl Iterator<Item = &'a Row>) -> Claims {
     let rows: Vec<&Row> = rows.collect();
-    let tally = Tally::of(rows.iter().copied());
-    Claims {
+    Claims { count: count(rows.iter().copied()), rows: rows.into_iter().map(claim_row).collect() }
+}
+
+fn count<'a>(rows: impl Iterator<Item = &'a Row>) -> Count {
+    let tally = Tally::of(rows);
+    Count {
         simulated: tally.simulated,
         hold: tally.hold,
         contradict: tally.contradict,
         share: tally.share(),
         numbers: tally.numbers,
         mean_absolute_deviation: tally.mean,
-        rows: rows.into_iter().map(claim_row).collect(),
     }
 }
 
@@ -173,6 +198,7 @@ fn claim_row(row: &Row) -> ClaimRow {
         verdict: row.verdict.name(),
         why: row.verdict.why(),
         notes: &claim.notes,
+        in_view: &claim.seen,
     }
 }
 

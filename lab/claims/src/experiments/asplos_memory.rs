@@ -71,8 +71,9 @@ fn break_even_of_latency(lab: &Lab) -> Result {
 }
 
 fn apart_or_together(lab: &Lab) -> Result {
-    // Where memory is the limit: four devices. To one, four channels are as good as eight.
-    let rate = |dst| {
+    let one = |dst| synchronous(lab, 1 << 20, LOCAL, dst);
+    // Where memory is the limit: four devices.
+    let four = |dst| {
         let mut scenario = asplos(4, WqMode::Dedicated, 1);
         for device in 0..4 {
             let copies = Stream { dst, ..in_flight(COPY, 65536, 32, 1) };
@@ -80,7 +81,10 @@ fn apart_or_together(lab: &Lab) -> Result {
         }
         gigabytes(lab, &scenario)
     };
-    Ok(Found::Number(rate(REMOTE)? / rate(LOCAL)?))
+    Ok(Found::Numbers(vec![
+        ("one device, one at a time".into(), one(REMOTE)? / one(LOCAL)?),
+        ("four devices".into(), four(REMOTE)? / four(LOCAL)?),
+    ]))
 }
 
 fn to_cxl_and_from_it(lab: &Lab) -> Result {
@@ -90,11 +94,17 @@ fn to_cxl_and_from_it(lab: &Lab) -> Result {
 
 fn within_cxl(lab: &Lab) -> Result {
     let rate = |src, dst| synchronous(lab, 1 << 20, src, dst);
-    let (within, to) = (rate(CXL, CXL)?, rate(LOCAL, CXL)?);
+    let (within, to, from) = (rate(CXL, CXL)?, rate(LOCAL, CXL)?, rate(CXL, LOCAL)?);
     let core = f64::from(1 << 20) / core_alone(lab, one(), COPY, 1 << 20, CXL, CXL)?;
     Ok(Found::shape(
-        within < to && within > 1.5 * core,
-        format!("1 MB: within CXL {} GB/s, to CXL {}, a core within CXL {}", three(within), three(to), three(core)),
+        within < to.min(from) && within > 1.5 * core,
+        format!(
+            "1 MB: within CXL {} GB/s, to CXL {}, from it {}, a core within CXL {}",
+            three(within),
+            three(to),
+            three(from),
+            three(core)
+        ),
     ))
 }
 
@@ -108,28 +118,34 @@ fn to_cache(stream: Stream) -> Stream {
 }
 
 fn synchronous_from_cache(lab: &Lab) -> Result {
-    // As in Figure 6a one line of the core's stands beside all placements of the device: from memory to memory, cold.
-    let of = |(name, src, dst): (&str, Place, Place)| {
-        let gain = |size| {
-            let device = submit_and_wait(lab, &alone(one(), to_cache(copies(size, src, dst))))?;
-            Ok(core_alone(lab, one(), COPY, size, LOCAL, LOCAL)? / device)
-        };
-        Ok((name.to_owned(), crossover(&SIZES, gain)?))
-    };
-    Ok(Found::Numbers(CACHE_OR_MEMORY.into_iter().map(of).collect::<Result<_>>()?))
+    // The core's line is one from memory to memory, as in Figure 6a, or one for each placement.
+    let mut sizes = Vec::new();
+    for (name, src, dst) in CACHE_OR_MEMORY {
+        for (beside, from, to) in [("a core D,D", LOCAL, LOCAL), ("a core likewise", src, dst)] {
+            let gain = |size| {
+                let device = submit_and_wait(lab, &alone(one(), to_cache(copies(size, src, dst))))?;
+                Ok(core_alone(lab, one(), COPY, size, from, to)? / device)
+            };
+            sizes.push((format!("{name} beside {beside}"), crossover(&SIZES, gain)?));
+        }
+    }
+    Ok(Found::Numbers(sizes))
 }
 
 fn asynchronous_from_cache(lab: &Lab) -> Result {
     // The core's copies follow one another without being waited for, too.
-    let of = |(name, src, dst): (&str, Place, Place)| {
-        let gain = |size: u32| {
-            let stream = to_cache(Stream { src, dst, ..in_flight(COPY, size, 32, 1) });
-            let device = f64::from(size) / gigabytes(lab, &alone(one(), stream))?;
-            Ok(core_walks(lab, one(), COPY, size, Walk::Random)? / device)
-        };
-        Ok((name.to_owned(), crossover(&SIZES, gain)?))
-    };
-    Ok(Found::Numbers(CACHE_OR_MEMORY.into_iter().map(of).collect::<Result<_>>()?))
+    let mut sizes = Vec::new();
+    for (name, src, dst) in CACHE_OR_MEMORY {
+        for (beside, walk) in [("random", Walk::Random), ("in sequence", Walk::Sequential)] {
+            let gain = |size: u32| {
+                let stream = to_cache(Stream { src, dst, ..in_flight(COPY, size, 32, 1) });
+                let device = f64::from(size) / gigabytes(lab, &alone(one(), stream))?;
+                Ok(core_walks(lab, one(), COPY, size, walk)? / device)
+            };
+            sizes.push((format!("{name} beside a core {beside}"), crossover(&SIZES, gain)?));
+        }
+    }
+    Ok(Found::Numbers(sizes))
 }
 
 fn faster_writes(lab: &Lab) -> Result {
@@ -168,9 +184,9 @@ fn lasting(lab: &Lab, copies: Stream, alone_for: &Scenario) -> Result<Stream> {
 /// A place that copies walk through, larger than any cache.
 const WALK: Place = Place { footprint: 1 << 30, ..LOCAL };
 
-fn copying_cores(lab: &Lab) -> Result<Scenario> {
-    // Cold, one after the other, as the core's side of all that is synchronous.
-    let copies = Stream { src: WALK, dst: WALK, walk: Walk::Alone, ..by_core(COPY, 4096) };
+/// Four processes that copy 4 KB after 4 KB: each begins the next when one is over.
+fn copying_cores(lab: &Lab, walk: Walk) -> Result<Scenario> {
+    let copies = Stream { src: WALK, dst: WALK, walk, ..by_core(COPY, 4096) };
     let copies = lasting(lab, copies, &one())?;
     Ok(one().with("copies", 4, What::Stream(copies)))
 }
@@ -197,16 +213,20 @@ fn copying_devices(lab: &Lab) -> Result<Scenario> {
 }
 
 /// By how much longer reads of the co-runners take, per cent.
-fn longer(lab: &Lab, beside: Scenario) -> Result {
-    Ok(Found::Number((chased(lab, beside)? / chased(lab, one())? - 1.0) * 100.0))
+fn longer(lab: &Lab, beside: Scenario) -> Result<f64> {
+    Ok((chased(lab, beside)? / chased(lab, one())? - 1.0) * 100.0)
 }
 
 fn beside_copying_cores(lab: &Lab) -> Result {
-    longer(lab, copying_cores(lab)?)
+    let of = |walk| longer(lab, copying_cores(lab, walk)?);
+    Ok(Found::Numbers(vec![
+        ("in sequence".into(), of(Walk::Sequential)?),
+        ("at random places".into(), of(Walk::Random)?),
+    ]))
 }
 
 fn beside_copying_devices(lab: &Lab) -> Result {
-    longer(lab, copying_devices(lab)?)
+    Ok(Found::Number(longer(lab, copying_devices(lab)?)?))
 }
 
 fn cache_held_by_copies(lab: &Lab) -> Result {
@@ -216,9 +236,9 @@ fn cache_held_by_copies(lab: &Lab) -> Result {
         let of_copies = |it: &&ResourceUse| matches!(it.what, Resource::Cache { load } if load != Some(chases));
         Ok::<_, ScenarioError>(outcome.resources.iter().filter(of_copies).map(|it| it.share * 100.0).sum::<f64>())
     };
-    let (cores, devices) = (held(copying_cores(lab)?)?, held(copying_devices(lab)?)?);
+    let (cores, devices) = (held(copying_cores(lab, Walk::Sequential)?)?, held(copying_devices(lab)?)?);
     Ok(Found::shape(
-        cores > 30.0 && devices < 2.0,
+        cores > 50.0 && devices < 2.0,
         format!("of the last-level cache: copies by cores {} %, by devices {} %", three(cores), three(devices)),
     ))
 }

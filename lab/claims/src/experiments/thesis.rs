@@ -4,7 +4,7 @@
 //! an equal part, and the slowest counts (§3.1).
 
 use super::asplos_device::beside_faults;
-use super::measure::{crossover, gigabytes, listed, never_falls, three};
+use super::measure::{gigabytes, listed, never_falls, three};
 use super::{Experiment, Found};
 use crate::lab::Lab;
 use crate::setups::{alone, on, threads, through};
@@ -69,9 +69,16 @@ pub(crate) fn submitted(lab: &Lab, size: u32, batch: u32) -> Result<f64> {
 }
 
 fn single_submissions(lab: &Lab) -> Result {
-    let sizes: Vec<u32> = (10..=26).map(|power| 1 << power).collect();
-    let gain = |size| Ok(submitted(lab, size, 1)? / (0.5 * submitted(lab, size, 50)?));
-    Ok(Found::Number(crossover(&sizes, gain)?))
+    // What was measured: nothing between 8 KiB and 1 MiB.
+    let first = |share: f64| {
+        for size in [1 << 10, 2 << 10, 4 << 10, 8 << 10, 1 << 20, 4 << 20, 16 << 20] {
+            if submitted(lab, size, 1)? >= share * submitted(lab, size, 50)? {
+                return Ok(size.into());
+            }
+        }
+        Ok(f64::INFINITY)
+    };
+    Ok(Found::Numbers(vec![("half".into(), first(0.5)?), ("three quarters".into(), first(0.75)?)]))
 }
 
 fn batches_stay_ahead(lab: &Lab) -> Result {
@@ -108,7 +115,7 @@ fn threads_with_large_copies(lab: &Lab) -> Result {
 fn threads_with_copies_of_1_mib(lab: &Lab) -> Result {
     let rates = by_threads(lab, 1 << 20)?;
     Ok(Found::shape(
-        never_falls(&rates, 0.002) && rates[2] > rates[0],
+        rates[1] > rates[0] && never_falls(&rates, 0.0),
         format!("1, 2, 12 threads: {} GiB/s", listed(&rates)),
     ))
 }
@@ -177,14 +184,13 @@ fn eight_devices_across_sockets(lab: &Lab) -> Result {
 }
 
 fn devices_of_the_other_socket(lab: &Lab) -> Result {
-    let (mut holds, mut lost, mut shown) = (true, 0.0, Vec::new());
+    let (mut holds, mut shown) = (true, Vec::new());
     for dst in [8, 11] {
         let rates = [shared_out(lab, &devices(4, dst), dst)?, shared_out(lab, &devices(8, dst), dst)?];
-        holds &= rates[1] < rates[0] * 1.0001;
-        lost += rates[0] - rates[1];
+        holds &= rates[1] < rates[0] * 0.999;
         shown.push(format!("node {dst} {}", listed(&rates)));
     }
-    Ok(Found::shape(holds && lost > 0.1, format!("4 and 8 devices, GiB/s: {}", shown.join("; "))))
+    Ok(Found::shape(holds, format!("4 and 8 devices, GiB/s: {}", shown.join("; "))))
 }
 
 fn more_devices(lab: &Lab) -> Result {
@@ -233,11 +239,11 @@ fn by_software(lab: &Lab) -> Result {
 }
 
 fn cores_between_sockets(lab: &Lab) -> Result {
-    // How many cores is not told. All of a node's reach the limit of what they read from.
+    // How many cores is not told.
     let (mut holds, mut shown) = (true, Vec::new());
     for cores in [1, 6, 12] {
         let (within, between) = (by_cores(lab, cores, 0, 8)?, by_cores(lab, cores, 0, 15)?);
-        holds &= if cores == 12 { between < within * 1.0001 } else { between < within * 0.99 };
+        holds &= between < within * 0.99;
         shown.push(format!("{cores}: {} and {}", three(within), three(between)));
     }
     Ok(Found::shape(holds, format!("cores within the node and to the other socket, GiB/s: {}", shown.join("; "))))
@@ -251,7 +257,7 @@ fn core_or_device(lab: &Lab) -> Result {
     };
     let device = [best(8)?, best(15)?];
     Ok(Found::shape(
-        (device[0] / cores[0] - 1.0).abs() < 0.2 && device[1] > cores[1],
+        (device[0] / cores[0] - 1.0).abs() < 0.1 && device[1] > cores[1],
         format!("within the node and between sockets, GiB/s: devices {}, cores {}", listed(&device), listed(&cores)),
     ))
 }
