@@ -55,6 +55,8 @@ pub(crate) struct Piece {
     pub(crate) cache_control: u8,
     /// Bytes from which on a device does it better.
     pub(crate) threshold: Option<u32>,
+    /// And up to which, where cores together do the larger ones better.
+    pub(crate) up_to: Option<u32>,
     pub(crate) advised: Came,
     pub(crate) by_cores: Came,
 }
@@ -150,6 +152,7 @@ impl Piece {
             wait: work.way.wait.name(),
             cache_control: u8::from(work.way.cache),
             threshold: work.threshold,
+            up_to: work.up_to,
             advised: Came::of(&work.advised),
             by_cores: Came::of(&work.by_cores),
         }

@@ -38,6 +38,11 @@ fn file(name: &str, text: &str) -> String {
     format!("./{name}")
 }
 
+/// Fields of a line of CSV.
+fn fields(line: &str) -> usize {
+    line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>() + 1
+}
+
 const ONE: [&str; 11] =
     ["sim", "run", "--size", "4k", "--depth", "8", "--count", "300", "--device", "model:spr", "--no-html"];
 
@@ -89,9 +94,11 @@ fn a_sweep_is_told_in_every_format_with_the_cores_own_work_beside() {
         assert!(page.contains(words), "{words} is missing in the report");
     }
     let csv = success(&[&args[..], &["--format", "csv", "--no-html"]].concat());
-    let fields = |line: &str| line.split('"').next().expect("a part").split(',').count();
     let mut lines = csv.lines();
     let header = fields(lines.next().expect("a header"));
+    let switch = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/workloads/switch.toml").display().to_string();
+    let told = success(&["sim", "run", &switch, "--format", "csv", "--no-html"]);
+    assert!(told.lines().count() > 4 && told.lines().all(|line| fields(line) == header), "{told}");
     assert_eq!(csv.lines().count(), 1 + 2 * 2 * 4);
     assert!(lines.all(|line| fields(line) == header), "{csv}");
 }
@@ -183,6 +190,47 @@ fn a_workload_s_loads_run_at_once_and_a_file_configures_their_devices() {
     let saved = format!("model:{}", file("saved.json", &listing));
     let args = ["sim", "run", "--device", &saved, "--size", "4k", "--threads", "8", "--no-html", "--format", "json"];
     assert_eq!(json(&args)["points"][0]["threads"], 8);
+}
+
+#[test]
+fn every_profile_runs_and_is_advised_on() {
+    let list = success(&["sim", "profiles"]);
+    let names = list.lines().skip(2).map_while(|line| line.split_whitespace().next());
+    let mut seen = 0;
+    for name in names {
+        let result = json(&[&ONE[..], &["--profile", name, "--format", "json"]].concat());
+        assert_eq!(result["profile"], name);
+        assert!(result["points"][0]["bytes_per_s"].as_f64().expect("a rate") > 1e9, "{name}");
+        let advice = json(&["advise", "--profile", name, "--size", "64k", "--format", "json"]);
+        assert_eq!((&advice["profile"], &advice["simulated"]), (&Value::from(name), &Value::from(true)));
+        assert!(advice["gain"].as_f64().expect("a gain") >= 1.0, "{name}");
+        seen += 1;
+    }
+    assert!(seen >= 5, "{list}");
+}
+
+#[test]
+fn a_mover_decides_with_its_own_words_and_the_cache_fills() {
+    let args = ["sim", "run", "--size", "1m", "--depth", "1", "--count", "40", "--device", "model:spr", "--no-html"];
+    let run = |more: &[&str]| json(&[&args[..], more, &["--format", "json"]].concat())["points"][0].clone();
+    let number = |point: &Value, key: &str| point[key].as_f64().expect("a number");
+    let by_core = run(&["--policy", "threshold=never"]);
+    let whole = run(&["--devices", "2", "--policy", "threshold=4k", "--policy", "split=never"]);
+    let shared = run(&["--devices", "2", "--policy", "split=64k:2", "--policy", "hybrid=off"]);
+    assert_eq!(by_core["bottleneck"]["limit"], "Cpu");
+    assert!(number(&whole, "mean_ns") < 0.5 * number(&by_core, "mean_ns"));
+    assert!(number(&shared, "mean_ns") < 0.75 * number(&whole, "mean_ns"));
+    let (portal, write) = (run(&[]), run(&["--through", "write"]));
+    assert!(number(&write, "mean_ns") > number(&portal, "mean_ns") + 100.0);
+    let uses = |point: &Value| point["resources"].to_string().contains("last-level cache of devices");
+    assert!(uses(&run(&["--hint", "cache", "--footprint", "4m"])) && !uses(&portal));
+    for (policy, words) in [
+        ("rout=first", "one of threshold, route, split, hybrid"),
+        ("route=straight", "'route' does not take 'straight'; it takes first"),
+    ] {
+        let said = refusal(&[&args[..], &["--policy", policy]].concat());
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]

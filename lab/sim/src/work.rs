@@ -131,6 +131,9 @@ pub struct Moves {
 }
 
 impl Moves {
+    /// Settings of a policy that decide so, as a mover names them (`Policy::set`).
+    pub const SETTINGS: [&'static str; 4] = ["threshold", "route", "split", "hybrid"];
+
     /// Of a policy, for an operation.
     #[must_use]
     pub fn of(policy: &Policy, op: Opcode) -> Self {

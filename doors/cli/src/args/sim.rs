@@ -2,10 +2,10 @@
 
 use super::bench::{Format, Hint, Output, Queue};
 use super::operation::Ops;
-use super::values::{Choice, Counts, Placement, Sizes, parse_many};
+use super::values::{Choice, Counts, Placement, Sizes, parse_many, parse_size};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use telpher_sim::{Library, Wait, Walk};
+use telpher_sim::{Library, Through, Wait, Walk};
 
 /// What DSA hardware would give, in simulated time.
 ///
@@ -26,7 +26,7 @@ pub(crate) enum SimKind {
 }
 
 /// What a workload's file says itself.
-const WORKLOAD: [&str; 21] = [
+const WORKLOAD: [&str; 24] = [
     "op",
     "size",
     "depth",
@@ -48,6 +48,9 @@ const WORKLOAD: [&str; 21] = [
     "rate",
     "walk",
     "count",
+    "footprint",
+    "through",
+    "policy",
 ];
 
 /// Simulate a workload on a machine.
@@ -67,6 +70,7 @@ Examples:
   telpher sim run --devices 4 --threads 4 --size 64k     four devices, a thread and a queue each
   telpher sim run --queue shared --threads 16            sixteen submitters on one shared queue
   telpher sim run --device model:dsa.json                queues and engines as an accel-config file has them
+  telpher sim run --devices 2 --policy route=local --policy split=1m:2     as telpher's mover shares work out
   telpher sim run lab/workloads/arrivals.toml            several loads at once, each described in a file
   telpher sim run --set submit.enqcmd_ns=300             the same machine with one number changed
   telpher sim run --size 4k --format csv --no-html       for a spreadsheet")]
@@ -141,6 +145,17 @@ pub(crate) struct SimRun {
     /// after the other, at other places or each behind the last).
     #[arg(long, value_name = "WALK", default_value = "alone")]
     pub(crate) walk: Choice<Walk>,
+    /// Bytes of source and of destination that a thread walks through, again and again, such as 1g [default: no more than stays
+    /// where it is].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) footprint: Option<u64>,
+    /// How descriptors reach the queue: portal (MOVDIR64B or ENQCMD), or write (a system call).
+    #[arg(long, value_name = "HOW", default_value = "portal")]
+    pub(crate) through: Choice<Through>,
+    /// A setting of telpher's mover, which then decides for each operation who does it, over all queues: threshold, route, split or
+    /// hybrid, such as threshold=4k or route=local; may stand several times.
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "batch")]
+    pub(crate) policy: Vec<String>,
     /// Operations that come to each thread in a second, by chance, whether there is room or not [default: the next as soon as there is
     /// room].
     #[arg(long, value_name = "N", value_parser = parse_many)]

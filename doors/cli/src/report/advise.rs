@@ -4,6 +4,12 @@ use super::table::{Align, Table};
 use super::units;
 use crate::advise::{AdviseResult, Came};
 use std::fmt::Write as _;
+use telpher_sim::advise::WORTH;
+
+/// What a runner-up gives of what is advised. Of two that are as good the simpler one is advised, or the one that was found first.
+fn gives(part: f64) -> String {
+    if (part - 1.0).abs() < WORTH - 1.0 { "as good".into() } else { format!("{:.0} %", part * 100.0) }
+}
 
 /// What is advised, why, and what it gives.
 pub(crate) fn text(result: &AdviseResult, json: &str) -> String {
@@ -27,11 +33,15 @@ pub(crate) fn text(result: &AdviseResult, json: &str) -> String {
             choice.what.clone(),
             choice.chosen.clone(),
             choice.runner_up.clone().unwrap_or_else(|| "–".into()),
-            choice.runner_up_gives.map_or(String::new(), |gives| format!("{:.0} %", gives * 100.0)),
+            choice.runner_up_gives.map_or(String::new(), gives),
             choice.guideline.to_owned(),
         ]);
     }
     let _ = writeln!(out, "{table}");
+    let tie = |gives: &Option<f64>| gives.is_some_and(|part| (part - 1.0).abs() < WORTH - 1.0);
+    if result.choices.iter().any(|choice| tie(&choice.runner_up_gives)) {
+        out.push_str("As good: within 2 %; of two such choices the simpler one is advised.\n\n");
+    }
     let mut told: Vec<(&str, &str)> = Vec::new();
     for choice in &result.choices {
         if !told.contains(&(choice.guideline, choice.why)) {
@@ -57,7 +67,12 @@ pub(crate) fn text(result: &AdviseResult, json: &str) -> String {
                 units::time(came.core_ns_per_op),
             ]
         };
-        let threshold = work.threshold.map_or("no size".into(), |bytes| units::size(bytes.into()));
+        let size = |bytes: u32| units::size(bytes.into());
+        let threshold = match (work.threshold, work.up_to) {
+            (None, _) => "no size".into(),
+            (Some(from), None) => size(from),
+            (Some(from), Some(to)) => format!("{} up to {}", size(from), size(to)),
+        };
         let names = [work.name.clone(), format!("as advised, by the {}", work.by)];
         table.row(names.into_iter().chain(row(&work.advised)).chain([threshold]));
         table.row([String::new(), "by its own core".into()].into_iter().chain(row(&work.by_cores)));

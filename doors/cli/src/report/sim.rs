@@ -104,13 +104,13 @@ fn detail(point: &Point) -> String {
     out
 }
 
-/// One line a point.
+/// One line a point, and one for each thing that an application told.
 pub(crate) fn csv(result: &RunResult) -> String {
     let parts: Option<String> =
         result.points.first().map(|point| point.parts.iter().map(|part| format!("{}_ns,", part.name)).collect());
     let mut out = format!(
         "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
-         p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,held_up_by\n",
+         p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,held_up_by,measure,value,unit\n",
         parts.unwrap_or_default(),
     );
     for p in &result.points {
@@ -119,7 +119,7 @@ pub(crate) fn csv(result: &RunResult) -> String {
             p.bottleneck.as_ref().map_or(("", ""), |held| (held.limit.as_str(), held.sentence.as_str()));
         let _ = writeln!(
             out,
-            "yes,{},{},{},{},{},{},{},{},{},{},{:.0},{:.0},{:.3},{:.3},{:.3},{:.3},{},{:.3},{:.3},{:.3},{:.3},{limit},\"{sentence}\"",
+            "yes,{},{},{},{},{},{},{},{},{},{},{:.0},{:.0},{:.3},{:.3},{:.3},{:.3},{},{:.3},{:.3},{:.3},{:.3},{limit},\"{sentence}\",,,",
             quoted(&result.about.profile),
             result.about.profile_hash,
             quoted(&p.load),
@@ -142,6 +142,15 @@ pub(crate) fn csv(result: &RunResult) -> String {
             p.core.umwait_ns,
             p.core.idle_ns,
         );
+    }
+    // What is a stream's stays empty.
+    let empty = ",".repeat(out.lines().next().map_or(0, |header| header.split(',').count()).saturating_sub(8));
+    for app in &result.apps {
+        for (name, value, unit) in &app.measures {
+            let (profile, load, name) = (quoted(&result.about.profile), quoted(&app.load), quoted(name));
+            let _ =
+                writeln!(out, "yes,{profile},{},{load},{empty},{name},{value:.6},{unit}", result.about.profile_hash);
+        }
     }
     out
 }

@@ -8,8 +8,10 @@ use serde::Serialize;
 use std::path::Path;
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
+use telpher_mover::Policy;
 use telpher_sim::{
-    Arrivals, By, Lane, Layout, Lines, Machine, Named, Place, Preface, Scenario, ScenarioError, Stream, What, lanes,
+    Arrivals, By, Lane, Layout, Lines, Machine, Moves, Named, Outcome, Place, Preface, Scenario, ScenarioError, Stream,
+    What, lanes,
 };
 
 /// Modes of a sweep that names none: depth and batch. As `telpher bench` has them.
@@ -71,6 +73,9 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
     }
     let machine = about::machine(args.profile.as_deref().unwrap_or(PROFILE), &args.set)?;
     let (cpu, devices) = routes(args)?;
+    for op in &args.op.0 {
+        moves(args, *op)?;
+    }
     for (what, node) in [
         ("--placement's source", args.placement.map_or(0, |p| p.src as usize)),
         ("--placement's destination", args.placement.map_or(0, |p| p.dst as usize)),
@@ -91,7 +96,9 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
             }
             for (depth, batch) in modes(args) {
                 if let Some(devices) = &devices {
-                    result.points.push(by_device(&machine, args, devices, Stream { depth, batch, ..stream })?);
+                    let (point, refused) = by_device(&machine, args, devices, Stream { depth, batch, ..stream })?;
+                    result.points.push(point);
+                    result.remarks.extend(refused);
                 }
             }
         }
@@ -127,6 +134,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
     })?;
     let mut result = RunResult { workload: Some(name), ..RunResult::of(&scenario.machine) };
     result.remarks.push(preface.why.split_whitespace().collect::<Vec<_>>().join(" "));
+    result.remarks.extend(told_of_refusals(&outcome).map(|refused| format!("Mind that {refused}")));
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
         let What::Stream(stream) = &load.what else {
             let measures = of.measures.iter().map(|measure| (measure.name.clone(), measure.value, measure.unit));
@@ -218,7 +226,9 @@ fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
 fn modes(args: &SimRun) -> Vec<(u32, u32)> {
     let one = || vec![1];
     match (&args.depth, &args.batch) {
-        (None, None) => MODES.to_vec(),
+        (None, None) if args.policy.is_empty() => MODES.to_vec(),
+        // A mover submits each operation by itself.
+        (None, None) => vec![(1, 1), (32, 1)],
         (depth, batch) => {
             let depths = depth.as_ref().map_or_else(one, |counts| counts.0.clone());
             let batches = batch.as_ref().map_or_else(one, |counts| counts.0.clone());
@@ -227,9 +237,24 @@ fn modes(args: &SimRun) -> Vec<(u32, u32)> {
     }
 }
 
+/// What a mover decides by, if one does.
+fn moves(args: &SimRun, op: Opcode) -> Result<Option<Moves>, SimError> {
+    let mut policy = Policy::default();
+    for setting in &args.policy {
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+        if !Moves::SETTINGS.contains(&name) {
+            let known = Moves::SETTINGS.join(", ");
+            return Err(SimError::Not(format!("--policy takes NAME=VALUE with one of {known}, not '{setting}'")));
+        }
+        policy.set(name, value).map_err(|error| SimError::Not(format!("--policy {setting}: {error}")))?;
+    }
+    Ok((!args.policy.is_empty()).then(|| Moves::of(&policy, op)))
+}
+
 /// What every thread does, one at a time.
 fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
-    let place = |node: u32| Place { page: args.pages.bytes(), ..Place::on(node as usize) };
+    let footprint = args.footprint.unwrap_or(0);
+    let place = |node: u32| Place { page: args.pages.bytes(), footprint, ..Place::on(node as usize) };
     let (src, dst) = args.placement.map_or((0, 0), |placement| (placement.src, placement.dst));
     let lines = if args.source == Hint::Cache { Lines::Llc } else { Lines::Memory };
     Stream {
@@ -241,6 +266,7 @@ fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
         wait: args.wait.0,
         library: args.library.0,
         walk: args.walk.0,
+        through: args.through.0,
         arrivals: args.rate.map_or(Arrivals::Closed, Arrivals::Poisson),
         ..Stream::of(op, size)
     }
@@ -254,7 +280,12 @@ fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, Sim
     Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, CPU.into()))
 }
 
-fn by_device(machine: &Machine, args: &SimRun, devices: &Devices, stream: Stream) -> Result<Point, SimError> {
+fn by_device(
+    machine: &Machine,
+    args: &SimRun,
+    devices: &Devices,
+    stream: Stream,
+) -> Result<(Point, Option<String>), SimError> {
     let all = lanes(&devices.configs);
     let dedicated = all.iter().filter(|lane| !lane.shared).count();
     if all.is_empty() || dedicated == all.len() && (args.threads as usize) > dedicated {
@@ -263,13 +294,29 @@ fn by_device(machine: &Machine, args: &SimRun, devices: &Devices, stream: Stream
             "{threads} threads need a queue each, and {name} has {dedicated} dedicated ones and none that is shared"
         )));
     }
-    let lanes = taken(&all, args.threads as usize);
+    let (stream, lanes) = match moves(args, stream.op)? {
+        Some(moves) => (Stream { by: By::Mover(moves), ..stream }, all),
+        None => (stream, taken(&all, args.threads as usize)),
+    };
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
     scenario.capabilities = devices.capabilities;
     scenario.devices.clone_from(&devices.configs);
     let scenario = scenario.with_lanes(DEVICE, args.threads, stream, lanes);
     let outcome = scenario.simulate().map_err(|error| devices.told(error))?;
-    Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone()))
+    let refused = told_of_refusals(&outcome);
+    let point = Point::of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone());
+    let refused = refused.map(|refused| format!("{} of {} bytes, {}: {refused}", point.op, stream.size, point.how()));
+    Ok((point, refused))
+}
+
+/// What a reader must know where a device did not do what it was asked for.
+fn told_of_refusals(outcome: &Outcome) -> Option<String> {
+    (outcome.refused > 0).then(|| {
+        format!(
+            "a device refused {} submissions, or members of their batches; numbers count them, and nothing was done for them.",
+            outcome.refused
+        )
+    })
 }
 
 /// A queue for each thread: every one in turn, dedicated ones once.

@@ -70,6 +70,8 @@ pub struct Work {
     pub by_cores: LoadOutcome,
     /// Bytes from which on a device does it better, all else as advised; `None` if it never does.
     pub threshold: Option<u32>,
+    /// Bytes up to which it does; `None` for all that were tried, up to 1 MiB.
+    pub up_to: Option<u32>,
 }
 
 /// Advice, all of it simulated.
@@ -90,7 +92,10 @@ pub struct Advice {
 }
 
 /// By how much a choice must be better to be taken before a simpler one, which stands before it. Source: chosen.
-const WORTH: f64 = 1.02;
+pub const WORTH: f64 = 1.02;
+
+/// The largest size that is tried, as a power of two. Source: chosen; 1 MiB.
+const LARGEST: u32 = 20;
 
 /// Rounds over all knobs; each begins where the last one ended. Source: chosen; two were enough for all that was tried.
 const ROUNDS: usize = 4;
@@ -140,12 +145,14 @@ pub fn advise(
     let outcome = scenario.simulate()?;
     let mut works = Vec::new();
     for (number, demand) in demands.iter().enumerate() {
+        let (threshold, up_to) = search.worth(&plan, number);
         works.push(Work {
             name: demand.name.clone(),
             way: plan.ways[number],
             advised: outcome.loads[number].clone(),
             by_cores: by_cores.loads[number].clone(),
-            threshold: search.threshold(&plan, number),
+            threshold,
+            up_to,
         });
     }
     let configs = scenario.devices.into_iter().filter(|config| !config.groups.is_empty()).collect();
@@ -233,10 +240,12 @@ impl Search<'_> {
         choices
     }
 
-    /// From which size on a device does a piece of work better than its core: the smallest power of two from which on it always does.
-    fn threshold(&mut self, plan: &Plan, work: usize) -> Option<u32> {
-        let mut from = None;
-        for size in (6..=20).map(|power| 1 << power) {
+    /// At which sizes a device does a piece of work better than its cores, of powers of two: the longest run of them, from where, and to
+    /// where if larger ones are not among them.
+    fn worth(&mut self, plan: &Plan, work: usize) -> (Option<u32>, Option<u32>) {
+        let (mut run, mut longest): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
+        let sizes = (6..=LARGEST).map(|power| 1 << power);
+        for size in sizes {
             let demand = Demand { size, ..self.demands[work].clone() };
             let way = Way { device: true, ..plan.ways[work] };
             let alone = |way: Way| Plan { apart: false, ways: vec![way], ..plan.clone() };
@@ -245,10 +254,13 @@ impl Search<'_> {
             let core = search.try_out(&Plan::by_cores(std::slice::from_ref(&demand)));
             self.simulated = search.simulated;
             match (device, core) {
-                (Some(device), Some(core)) if device > core => from = from.or(Some(size)),
-                _ => from = None,
+                (Some(device), Some(core)) if device > core => run.push(size),
+                _ => run = Vec::new(),
+            }
+            if run.len() >= longest.len() {
+                longest.clone_from(&run);
             }
         }
-        from
+        (longest.first().copied(), longest.last().copied().filter(|last| *last < 1 << LARGEST))
     }
 }

@@ -193,7 +193,10 @@ impl Plan {
 /// A piece of work, done so.
 fn load(demand: &Demand, way: Way, lanes: Vec<Lane>) -> Load {
     let by = lanes.first().map_or(By::Cpu, |lane| By::Device(*lane));
-    let operations = (BYTES / u64::from(demand.size.max(1)) / u64::from(demand.threads.max(1))).clamp(FEWEST, MOST);
+    let threads = u64::from(demand.threads.max(1));
+    // Together enough for a percentile, and each as many as get everything at hand under way several times.
+    let fewest = (FEWEST / threads).max(4 * u64::from(demand.at_once)).min(FEWEST);
+    let operations = (BYTES / u64::from(demand.size.max(1)) / threads).clamp(fewest, MOST);
     let stream = Stream {
         depth: if way.device { way.depth } else { 1 },
         batch: if way.device { way.batch } else { 1 },

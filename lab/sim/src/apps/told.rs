@@ -1,20 +1,28 @@
 //! Applications as workload files tell them; what a file does not tell is as published.
 
-use super::{AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Query, SharedMemory, Storage, Talk, Vhost};
+use super::{
+    AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Migration, Offload, Prefetch, Promotion, Query,
+    SharedMemory, Storage, Talk, Vhost,
+};
+use crate::machine::Machine;
 use crate::profile::{ProfileError, Section};
+use crate::ps::Ps;
+use crate::scenario::workload::{named, node};
 use crate::work::Lane;
 
 /// The names there are.
-const NAMES: &str = "allreduce, cachebench, messages, query, storage and vhost";
+const NAMES: &str = "allreduce, cachebench, messages, migration, promotion, query, storage and vhost";
 
 /// The application of a name, with what a section says of it; `lanes` are the queues it may use.
-pub(crate) fn told(section: &Section<'_>, name: &str, lanes: &[Lane]) -> Result<App, ProfileError> {
+pub(crate) fn told(section: &Section<'_>, name: &str, lanes: &[Lane], machine: &Machine) -> Result<App, ProfileError> {
     let lanes = if by_core(section, lanes)? { &[] } else { lanes };
     match name {
         "allreduce" => allreduce(section, lanes).map(App::AllReduce),
         "cachebench" => cachebench(section, lanes).map(App::CacheBench),
         "messages" => messages(section, lanes).map(App::Messages),
-        "query" => Ok(App::Query(Query::of_two_columns())),
+        "migration" => migration(section, lanes, machine).map(App::Migration),
+        "promotion" => promotion(section, lanes, machine).map(App::Promotion),
+        "query" => query(section, lanes, machine).map(App::Query),
         "storage" => storage(section, lanes).map(App::Storage),
         "vhost" => vhost(section, lanes).map(App::Vhost),
         _ => Err(section.wrong("app", format!("is {name}; there are {NAMES}"))),
@@ -187,6 +195,71 @@ fn storage(section: &Section<'_>, lanes: &[Lane]) -> Result<Storage, ProfileErro
     })
 }
 
+fn migration(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Migration, ProfileError> {
+    let of = Migration::compacting();
+    let page = section.bytes_if_there("page", 4096..=2 << 20)?.and_then(|bytes| u32::try_from(bytes).ok());
+    let above = section.count_if_there("above", 0..=u32::MAX, "pages")?.unwrap_or(32);
+    Ok(Migration {
+        pages: section.count_if_there("pages", 1..=1 << 24, "pages")?.map_or(of.pages, u64::from),
+        page: page.unwrap_or(of.page),
+        together: section.count_if_there("together", 1..=1 << 16, "pages of a call")?.unwrap_or(of.together),
+        core: node(section, "core", machine)?.unwrap_or(of.core),
+        from: node(section, "from", machine)?.unwrap_or(of.from),
+        to: node(section, "to", machine)?.unwrap_or(of.to),
+        offload: lanes.first().map(|lane| Offload { above, lane: *lane }),
+        ..of
+    })
+}
+
+fn promotion(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Promotion, ProfileError> {
+    Ok(Promotion {
+        work: Ps::from_nanos(section.count("work", 1..=1_000_000, "ms")? * 1_000_000),
+        // Cannot fail: up to 10000.
+        slow_percent: u32::try_from(section.count("slow_percent", 100..=10_000, "% of that")?).unwrap_or(100),
+        migration: migration(section, lanes, machine)?,
+    })
+}
+
+/// The threads of the published query, with or without prefetching; each group needs one of every kind.
+fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Query, ProfileError> {
+    let of = if lanes.is_empty() { Query::of_two_columns() } else { Query::prefetching(0) };
+    let groups = section.count_if_there("groups", 1..=1024, "groups")?.unwrap_or(of.groups);
+    let threads = |key: &str, of: u32| {
+        let threads = section.count_if_there(key, 1..=65536, "threads")?.unwrap_or(of);
+        if threads < groups {
+            return Err(section.wrong(key, format!("is {threads}, and each of the {groups} groups needs one")));
+        }
+        Ok(threads)
+    };
+    let there = |key: &str, of: usize| match node(section, key, machine)? {
+        None if of >= machine.nodes.len() => Err(section.wrong(key, "is missing; it must be a memory node")),
+        told => Ok(told.unwrap_or(of)),
+    };
+    let prefetch = match of.prefetch {
+        None => None,
+        Some(of) => Some(Prefetch {
+            to: there("to", of.to)?,
+            threads: threads("fetchers", of.threads)?,
+            lanes: lanes.to_vec(),
+            library: named(section, "library", of.library)?,
+            mapped: section.flag_if_there("mapped")?.unwrap_or(of.mapped),
+        }),
+    };
+    Ok(Query {
+        column: section.bytes_if_there("size", 1 << 20..=1 << 36)?.unwrap_or(of.column),
+        groups,
+        chunk: section.bytes_if_there("chunk", 1 << 16..=1 << 30)?.unwrap_or(of.chunk),
+        scanners: threads("scanners", of.scanners)?,
+        summers: threads("summers", of.summers)?,
+        node: there("node", of.node)?,
+        hardware_threads: section.count_if_there("hardware_threads", 1..=4096, "")?.unwrap_or(of.hardware_threads),
+        a: there("a", of.a)?,
+        b: there("b", of.b)?,
+        prefetch,
+        ..of
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{StorageCosts, VhostCosts};
@@ -228,6 +301,22 @@ mod tests {
         assert_eq!(told, Ok(App::CacheBench(cache)));
         let storage = Storage { bytes: 131_072, digest: Digest::Devices(two), ..Storage::default() };
         assert_eq!(app(&format!("app = \"storage\"\nsize = \"128k\"\n{queues}")), Ok(App::Storage(storage)));
+        let lane = |wq| Lane { device: 0, wq, shared: true };
+        let pages = Migration { pages: 64, to: 1, together: 16, ..Migration::compacting() };
+        let told = app("app = \"migration\"\nby = \"cpu\"\npages = 64\nto = 1\ntogether = 16");
+        assert_eq!(told, Ok(App::Migration(pages)));
+        let pages = Migration { offload: Some(Offload { above: 8, lane: lane(1) }), ..Migration::compacting() };
+        let promotion = Promotion { work: Ps::from_nanos(5_000_000), slow_percent: 150, migration: pages };
+        let told = app(&format!("app = \"promotion\"\nwork = 5\nslow_percent = 150\nabove = 8\n{queues}"));
+        assert_eq!(told, Ok(App::Promotion(promotion)));
+        let plain = Query { column: 1 << 30, groups: 4, scanners: 8, summers: 4, b: 1, ..Query::of_two_columns() };
+        let keys = "size = \"1g\"\ngroups = 4\nscanners = 8\nsummers = 4\nb = 1";
+        assert_eq!(app(&format!("app = \"query\"\nby = \"cpu\"\n{keys}")), Ok(App::Query(plain)));
+        let told = app(&format!("app = \"query\"\nto = 2\nmapped = false\nfetchers = 40\n{queues}"));
+        let Ok(App::Query(Query { prefetch: Some(prefetch), .. })) = told else { panic!("{told:?}") };
+        let library = crate::work::Library::Dml;
+        let lanes = vec![lane(1), lane(3)];
+        assert_eq!(prefetch, Prefetch { to: 2, threads: 40, lanes, library, mapped: false });
         let none = Storage { digest: Digest::None, ..Storage::default() };
         assert_eq!(app("app = \"storage\"\ndigest = false"), Ok(App::Storage(none)));
         let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\npacket = 64\n{queues}")) else {
@@ -262,11 +351,15 @@ mod tests {
             ("app = \"mail\"", ["my.toml, line 7", "mail", "cachebench"]),
             ("app = \"messages\"\ntalk = \"shout\"", ["talk", "shout", "ping-pong"]),
             ("app = \"storage\"\ncores = 0", ["my.toml, line 8", "cores", "1024"]),
+            ("app = \"query\"", ["my.toml", "to is missing", "node"]),
+            ("app = \"query\"\nby = \"cpu\"\nsummers = 31", ["summers", "31", "32 groups"]),
+            ("app = \"migration\"\nto = 9", ["my.toml, line 8", "to is 9", "nodes 0 to"]),
+            ("app = \"promotion\"", ["my.toml", "work is missing", "ms"]),
             ("app = \"vhost\"\nby = \"hand\"", ["by", "cpu", "device"]),
             ("app = \"vhost\"\n[load.costs]\npaket = 1", ["line 9", "costs.paket", "payload_miss"]),
             ("app = \"storage\"\n[load.costs]\nlink_gb_s = 0", ["line 9", "costs.link_gb_s", "GB/s"]),
             ("app = \"messages\"\n[load.costs]\nturn_ns = -1", ["line 9", "costs.turn_ns", "ns"]),
-            ("app = \"query\"\n[load.costs]\nx = 1", ["line 8", "costs", "app"]),
+            ("app = \"query\"\nby = \"cpu\"\n[load.costs]\nx = 1", ["line 9", "costs", "app"]),
             ("app = \"allreduce\"\nsockets = 0", ["line 8", "sockets", "64"]),
         ] {
             let error = app(load).unwrap_err();

@@ -7,7 +7,7 @@ use super::legal::{number, queue};
 use super::{Outcome, Scenario};
 use crate::machine::Machine;
 use crate::ps::Ps;
-use crate::work::{Arrivals, Lane, Named, Stream};
+use crate::work::{Arrivals, By, Lane, Named, Stream};
 use crate::world::{Resource, Timeline};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -106,7 +106,10 @@ fn engines(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<(usize, usize)> {
 
 /// What holds up a load of a scenario.
 pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Bottleneck {
-    let lanes = scenario.loads[number].queues();
+    let mut lanes = scenario.loads[number].queues();
+    if matches!(stream.by, By::Mover(_)) && spent_at_devices(&outcome.loads[number].timeline) == 0.0 {
+        lanes.clear();
+    }
     let mut busiest = Bottleneck { limit: Limit::Latency, what: String::new(), share: 0.0, help: String::new() };
     let load = &outcome.loads[number];
     // Loads end at different times; this one's is what counts.

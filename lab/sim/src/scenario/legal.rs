@@ -79,6 +79,12 @@ impl Scenario {
                 PAGES.map(|page| page.to_string()).join(" or ")
             ));
         }
+        if matches!(stream.by, By::Mover(_)) && stream.batch > 1 {
+            return Err(format!(
+                "batch is {}, and a mover's threads here submit each operation by itself",
+                stream.batch
+            ));
+        }
         for lane in load.queues() {
             self.lane(lane, stream)?;
         }
@@ -142,7 +148,6 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
     use crate::places::Place;
-    use crate::work::By;
 
     fn said(stream: Stream, config: Config) -> String {
         let machine = Machine::built_in("spr-asplos").unwrap();

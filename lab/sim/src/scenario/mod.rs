@@ -42,7 +42,7 @@ pub struct Load {
     pub threads: u32,
     /// What each does.
     pub what: What,
-    /// Queues that its threads take in turn; that of the stream if there are none.
+    /// Queues that its threads take in turn; that of the stream if there are none. A mover takes all there are.
     pub lanes: Vec<Lane>,
     /// What is thought to hold it up, if somebody thinks so.
     pub expect: Option<Limit>,
@@ -53,6 +53,7 @@ impl Load {
     #[must_use]
     pub fn queues(&self) -> Vec<Lane> {
         match &self.what {
+            What::Stream(Stream { by: By::Mover(_), .. }) => self.lanes.clone(),
             What::Stream(_) if !self.lanes.is_empty() => {
                 self.lanes.iter().take(self.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
             }
@@ -157,7 +158,10 @@ impl Scenario {
             running.push(match &load.what {
                 What::Stream(stream) => {
                     let mut lanes = load.lanes.iter().cycle().map(|lane| By::Device(*lane));
-                    let mut thread = |_| world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream });
+                    let mut thread = |_| match stream.by {
+                        By::Mover(_) => world.add(*stream),
+                        by => world.add(Stream { by: lanes.next().unwrap_or(by), ..*stream }),
+                    };
                     Running::Threads((0..load.threads).map(&mut thread).collect())
                 }
                 What::Chase(chase) => Running::Chases((0..load.threads).map(|_| world.add_chase(*chase)).collect()),

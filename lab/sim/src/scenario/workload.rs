@@ -5,9 +5,10 @@ use crate::apps;
 use crate::machine::Machine;
 use crate::places::{Lines, Place};
 use crate::profile::{Layer, ProfileError, Section, Source};
-use crate::work::{Arrivals, By, Lane, Named, Sizes, Stream};
+use crate::work::{Arrivals, By, Lane, Moves, Named, Sizes, Stream};
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, WqMode};
+use telpher_mover::Policy;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -112,12 +113,19 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
     let name = section.text("name")?.to_owned();
     let lanes = lanes(section, scenario)?;
     if let Some(app) = section.text_if_there("app")? {
-        let app = apps::told(section, app, &lanes)?;
+        let app = apps::told(section, app, &lanes, &scenario.machine)?;
         return Ok(Load { name, threads: 1, what: What::App(app), lanes: Vec::new(), expect: None });
     }
     let threads = section.count_if_there("threads", 1..=65536, "threads")?.unwrap_or(1);
     let stream = stream(section, scenario, &lanes)?;
-    let lanes = if stream.by == By::Cpu { Vec::new() } else { lanes };
+    let lanes = match stream.by {
+        By::Cpu => Vec::new(),
+        By::Device(_) => lanes,
+        By::Mover(_) if section.has("queues") => {
+            return Err(section.wrong("queues", "is there, and a mover takes all queues that are configured"));
+        }
+        By::Mover(_) => super::lanes(&scenario.devices),
+    };
     let expect = match section.text_if_there("expect")? {
         None => None,
         Some(_) => Some(named(section, "expect", Limit::Latency)?),
@@ -151,7 +159,8 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
     let by = match section.text_if_there("by")? {
         None | Some("device") => first,
         Some("cpu") => By::Cpu,
-        Some(other) => return Err(section.wrong("by", format!("is {other}, not device or cpu"))),
+        Some("mover") => By::Mover(moves(section, op)?),
+        Some(other) => return Err(section.wrong("by", format!("is {other}, not device, cpu or mover"))),
     };
     Ok(Stream {
         depth: section.count_if_there("depth", 1..=65536, "in flight")?.unwrap_or(of.depth),
@@ -172,6 +181,20 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
         library: named(section, "library", of.library)?,
         ..of
     })
+}
+
+/// What a mover decides by: `policy = { threshold = "4k", route = "local" }`, in the words of its own settings.
+fn moves(section: &Section<'_>, op: Opcode) -> Result<Moves, ProfileError> {
+    let mut policy = Policy::default();
+    if let Some(section) = section.section_if_there("policy")? {
+        for name in Moves::SETTINGS {
+            if let Some(value) = section.text_if_there(name)? {
+                policy.set(name, value).map_err(|error| section.wrong(name, format!("is {value}: {error}")))?;
+            }
+        }
+        section.end()?;
+    }
+    Ok(Moves::of(&policy, op))
 }
 
 /// An operation by the specification's name.
@@ -213,7 +236,7 @@ fn arrivals(section: &Section<'_>) -> Result<Arrivals, ProfileError> {
 }
 
 /// A value by its name.
-fn named<T: Named>(section: &Section<'_>, key: &str, default: T) -> Result<T, ProfileError> {
+pub(crate) fn named<T: Named>(section: &Section<'_>, key: &str, default: T) -> Result<T, ProfileError> {
     let Some(name) = section.text_if_there(key)? else { return Ok(default) };
     T::named(name).ok_or_else(|| {
         let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
@@ -256,7 +279,9 @@ fn place(section: &Section<'_>, key: &str, scenario: &Scenario, near: Place) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::Through;
     use telpher_device::Preset;
+    use telpher_mover::{Route, Split};
 
     const TEXT: &str = r#"
 why = "A test."
@@ -285,6 +310,15 @@ name = "beside"
 op = "fill"
 size = 4096
 by = "cpu"
+
+[[load]]
+name = "either"
+op = "memory-move"
+size = "1m"
+by = "mover"
+count = 20
+through = "write"
+policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = "off" }
 "#;
 
     fn parse(text: &str) -> Result<Scenario, WorkloadError> {
@@ -295,9 +329,9 @@ by = "cpu"
     #[test]
     fn every_field_of_a_load_is_what_the_file_says() {
         let scenario = parse(TEXT).unwrap();
-        assert_eq!((scenario.devices.len(), scenario.loads.len()), (2, 2));
+        assert_eq!((scenario.devices.len(), scenario.loads.len()), (2, 3));
         assert_eq!(scenario.devices[1].groups[0].grouped_workqueues[1].size, 16);
-        let [copies, beside] = &scenario.loads[..] else { panic!("two loads") };
+        let [copies, beside, either] = &scenario.loads[..] else { panic!("three loads") };
         let lane = |device, wq| Lane { device, wq, shared: true };
         assert_eq!((copies.threads, &copies.lanes), (3, &vec![lane(1, 1), lane(0, 0)]));
         let What::Stream(stream) = &copies.what else { panic!("a stream") };
@@ -305,7 +339,16 @@ by = "cpu"
         assert_eq!((stream.wait, stream.src.page, stream.src.lines), (crate::work::Wait::Umwait, 2 << 20, Lines::Llc));
         assert_eq!((stream.dst.skew, stream.core), (16, 0));
         assert!(matches!(&beside.what, What::Stream(Stream { by: By::Cpu, .. })));
-        assert!(scenario.simulate().unwrap().loads[0].gigabytes_per_second() > 1.0);
+        let What::Stream(Stream { by: By::Mover(moves), through: Through::Write, .. }) = &either.what else {
+            panic!("a mover")
+        };
+        assert_eq!((moves.threshold, moves.route), (64 << 10, Route::RoundRobin));
+        assert_eq!(moves.split, Split { above: 256 << 10, ways: 2, hybrid: false });
+        assert_eq!(either.queues().len(), 4);
+        let outcome = scenario.simulate().unwrap();
+        assert_eq!(outcome.loads[2].operations, 20);
+        assert!(outcome.descriptors > 150 + 20, "long ones are shared out");
+        assert!(outcome.loads[0].gigabytes_per_second() > 1.0);
     }
 
     #[test]
@@ -320,6 +363,17 @@ by = "cpu"
             ("depth = 4", "deepness = 4", "load[0].deepness is not a parameter; known there: "),
             ("count = 2\n", "count = 2.5\n", "devices.count is 2.5"),
             ("page = \"2m\"", "page = 2", "load[0].src.page is not a text"),
+            (
+                "round-robin",
+                "straight",
+                "load[2].policy.route is straight: 'route' does not take 'straight'; it takes first,",
+            ),
+            ("threshold", "patience", "load[2].policy.patience is not a parameter; known there: "),
+            (
+                "by = \"mover\"",
+                "by = \"mover\"\nqueues = [\"wq0.0\"]",
+                "load[2].queues is there, and a mover takes all",
+            ),
             ("by = \"cpu\"", "app = \"game\"", "load[1].app is game; there are"),
             ("why", "what", "why is missing"),
             ("[[load]]", "[[load", "my.toml is not a workload: TOML parse error at line 10"),

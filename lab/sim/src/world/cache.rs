@@ -156,7 +156,7 @@ impl Cache {
         tenant.at.cores = self.put_in[tenant.socket].cores;
     }
 
-    /// A device put bytes into the ways of devices.
+    /// A device writes to the cache, and so many bytes of that are new in the ways of devices.
     pub(super) fn device_wrote(&mut self, costs: &CacheCosts, device: u16, socket: usize, bytes: u64) {
         let number = self.tenant(Who::Device(device, socket), socket, usize::MAX, costs.ddio());
         self.look(costs, number);

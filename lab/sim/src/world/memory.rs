@@ -185,9 +185,7 @@ impl World {
         *used = used.saturating_add(new.unwrap_or(0));
         let spilled = *used > room;
         let written = if spilled { bytes } else { new.unwrap_or(0) };
-        if written > 0 {
-            self.cache.device_wrote(&self.machine.cache, device, socket, written);
-        }
+        self.cache.device_wrote(&self.machine.cache, device, socket, written);
         if spilled { At::Spilled } else { At::Cache }
     }
 
