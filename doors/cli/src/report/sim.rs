@@ -4,8 +4,8 @@ use super::chart::{self, Scale, Series, TRANSFER};
 use super::html::{Figure, Page};
 use super::table::{Align, Table};
 use super::units;
-use crate::sim::Point;
 use crate::sim::run::RunResult;
+use crate::sim::{PARTS, Point};
 use std::fmt::Write as _;
 
 /// The tables for a terminal.
@@ -106,12 +106,11 @@ fn detail(point: &Point) -> String {
 
 /// One line a point, and one for each thing that an application told.
 pub(crate) fn csv(result: &RunResult) -> String {
-    let parts: Option<String> =
-        result.points.first().map(|point| point.parts.iter().map(|part| format!("{}_ns,", part.name)).collect());
+    let parts: String = PARTS.iter().map(|part| format!("{part}_ns,")).collect();
     let mut out = format!(
         "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
          p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,held_up_by,measure,value,unit\n",
-        parts.unwrap_or_default(),
+        parts,
     );
     for p in &result.points {
         let parts: Vec<String> = p.parts.iter().map(|part| format!("{:.3}", part.ns)).collect();

@@ -20,7 +20,7 @@ use crate::report::sim as report;
 use crate::report::validation;
 pub(crate) use about::{About, machine};
 pub(crate) use error::SimError;
-pub(crate) use point::Point;
+pub(crate) use point::{PARTS, Point};
 
 const VALIDATE_HTML: &str = "telpher-sim-validate.html";
 const RUN_HTML: &str = "telpher-sim-run.html";

@@ -9,6 +9,10 @@ pub(crate) const CPU: &str = "cpu";
 /// Load of a device's work in a sweep.
 pub(crate) const DEVICE: &str = "device";
 
+/// Parts of the latency, in the order in which they come.
+pub(crate) const PARTS: [&str; 8] =
+    ["backlog", "prepare", "submit", "queue", "translate", "process", "complete", "wait"];
+
 /// One load of one simulation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Point {
@@ -98,14 +102,14 @@ impl Point {
         let part =
             |(name, time): (&'static str, Ps)| Part { name, ns: time.as_nanos_f64() / float(timeline.completed) };
         let parts = [
-            ("backlog", timeline.backlog),
-            ("prepare", timeline.prepare),
-            ("submit", timeline.submit),
-            ("queue", timeline.queue),
-            ("translate", timeline.translate),
-            ("process", timeline.process),
-            ("complete", timeline.complete),
-            ("wait", timeline.notice),
+            timeline.backlog,
+            timeline.prepare,
+            timeline.submit,
+            timeline.queue,
+            timeline.translate,
+            timeline.process,
+            timeline.complete,
+            timeline.notice,
         ];
         let at = |part| load.latencies.at(part).as_nanos_f64();
         Point {
@@ -124,7 +128,7 @@ impl Point {
             p99_ns: at(0.99),
             p999_ns: at(0.999),
             mean_ns: load.mean_latency_ns(),
-            parts: parts.map(part).into(),
+            parts: PARTS.into_iter().zip(parts).map(part).collect(),
             core: Cores {
                 busy_ns: each(cycles.busy),
                 polling_ns: each(cycles.polling),

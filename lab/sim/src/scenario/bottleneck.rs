@@ -107,7 +107,11 @@ fn engines(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<(usize, usize)> {
 /// What holds up a load of a scenario.
 pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Bottleneck {
     let mut lanes = scenario.loads[number].queues();
-    if matches!(stream.by, By::Mover(_)) && spent_at_devices(&outcome.loads[number].timeline) == 0.0 {
+    let idle = |(device, engine): &(usize, usize)| {
+        outcome.share(Resource::FrontEnd { device: *device, engine: *engine }) == 0.0
+    };
+    if matches!(stream.by, By::Mover(_)) && engines(scenario, &lanes).iter().all(idle) {
+        // All of it stayed with the core.
         lanes.clear();
     }
     let mut busiest = Bottleneck { limit: Limit::Latency, what: String::new(), share: 0.0, help: String::new() };
