@@ -79,7 +79,7 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "mover", "--only", "shraing"], "is not a contest; there are"),
         (&["bench", "--seconds", "no"], "seconds from 0.05"),
         (&["list", "--format", "csv"], "text or json"),
-        (&["bnech"], "`telpher` has bench"),
+        (&["bnech"], "`telpher` has advise, bench"),
         (&["run"], "PROGRAM"),
         (&["run", "--abi", "5.4", "--", "true"], "5.15 or 6.1 or 6.6 or 6.12"),
         (&["run", "--view", "fuse", "--", "true"], "auto or preload or namespace"),
