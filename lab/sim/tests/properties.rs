@@ -129,6 +129,9 @@ fn scenario(seed: u64) -> Scenario {
             Some(lane) => stream(&mut chance, &scenario.machine, By::Device(*lane)),
             None => stream(&mut chance, &scenario.machine, By::Cpu),
         };
+        if matches!(stream.by, By::Mover(_)) {
+            stream.batch = 1;
+        }
         if mode == WqMode::Dedicated && matches!(stream.by, By::Mover(_)) {
             stream.by = By::Cpu;
         }

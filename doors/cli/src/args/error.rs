@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn an_unknown_command_names_the_commands() {
         let text = said(&["telpher", "bnch"]);
-        assert!(text.starts_with("unknown command 'bnch'; `telpher` has bench"), "{text}");
+        assert!(text.starts_with("unknown command 'bnch'; `telpher` has advise, bench"), "{text}");
     }
 
     #[test]

@@ -100,6 +100,6 @@ mod tests {
         std::fs::write(&out, "").unwrap();
         let error = run(&args).unwrap_err().to_string();
         std::fs::remove_file(&out).unwrap();
-        assert!(error.contains("--out"), "{error}");
+        assert!(error.contains("name another place"), "{error}");
     }
 }
