@@ -93,7 +93,7 @@ fn found_or_shown(rows: &[Row], says: &'static str, id: &str) -> Goal {
     };
     Goal {
         says,
-        reached: format!("{}: {}", row.verdict.name().to_lowercase(), row.simulated),
+        reached: format!("{}: {}; beside: {}", row.verdict.name().to_lowercase(), row.simulated, row.beside),
         met: Some(matches!(row.verdict, Verdict::Holds | Verdict::Contradicts { .. })),
     }
 }

@@ -62,6 +62,8 @@ pub struct Row {
     pub simulated: String,
     /// The same in a few words.
     pub brief: String,
+    /// What other readings of the claim give, for people; the verdict does not depend on it. Empty where there is none.
+    pub beside: String,
     /// How far that is from what was published, as a share of it, where a number was printed; the farthest of several.
     pub deviation: Option<f64>,
     /// What comes of it.
@@ -137,6 +139,7 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         claim,
         simulated: String::new(),
         brief: String::new(),
+        beside: String::new(),
         deviation: None,
         verdict: Verdict::NotSimulated { why },
     };
@@ -153,6 +156,10 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
             return Row { verdict: Verdict::Fails { why }, ..nothing(String::new()) };
         }
     };
+    let (found, beside) = match found {
+        Found::Beside(found, others) => (*found, listed(claim, &others)),
+        found => (found, String::new()),
+    };
     let (simulated, deviation, holds) = judge(claim, &found);
     let verdict = match reason {
         _ if holds => Verdict::Holds,
@@ -161,7 +168,13 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         }
         _ => Verdict::Fails { why: why(UNKNOWN) },
     };
-    Row { claim, simulated, brief: brief(claim, &found), deviation, verdict }
+    Row { claim, simulated, brief: brief(claim, &found), beside, deviation, verdict }
+}
+
+/// Several numbers, each with what it is of.
+fn listed(claim: &Claim, values: &[(String, f64)]) -> String {
+    let each = values.iter().map(|(of, value)| format!("{of}: {}", quantity(*value, &claim.unit)));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// What was found, in a few words: of several numbers the least and the greatest.
@@ -169,6 +182,7 @@ fn brief(claim: &Claim, found: &Found) -> String {
     match found {
         Found::Number(value) => quantity(*value, &claim.unit),
         Found::Shape { holds, .. } => if *holds { "so it is" } else { "not so" }.into(),
+        Found::Beside(found, _) => brief(claim, found),
         Found::Numbers(values) => {
             let of = |start: f64, pick: fn(f64, f64) -> f64| values.iter().map(|(_, value)| *value).fold(start, pick);
             let ends = [of(f64::INFINITY, f64::min), of(f64::NEG_INFINITY, f64::max)];
@@ -190,14 +204,13 @@ fn judge(claim: &Claim, found: &Found) -> (String, Option<f64>, bool) {
     match found {
         Found::Number(value) => (quantity(*value, &claim.unit), claim.deviation(*value), inside(*value)),
         Found::Numbers(values) => {
-            let shown: Vec<String> =
-                values.iter().map(|(of, value)| format!("{of}: {}", quantity(*value, &claim.unit))).collect();
             let deviations = values.iter().filter_map(|(_, value)| claim.deviation(*value));
             let farthest = deviations.max_by(|a, b| a.abs().total_cmp(&b.abs()));
             let holds = !values.is_empty() && values.iter().all(|(_, value)| inside(*value));
-            (shown.join("; "), farthest, holds)
+            (listed(claim, values), farthest, holds)
         }
         Found::Shape { shown, holds } => (shown.clone(), None, *holds),
+        Found::Beside(found, _) => judge(claim, found),
     }
 }
 
@@ -331,6 +344,7 @@ mod tests {
             claim: claim("K-028"),
             simulated: String::new(),
             brief: String::new(),
+            beside: String::new(),
             deviation: Some(-0.05),
             verdict,
         };

@@ -186,17 +186,16 @@ fn saturated(lab: &Lab, bytes: u32, digest: &Digest, share: f64) -> Result<f64> 
     Ok(16.0)
 }
 
-/// What "saturated" may mean.
-const SHARES: [f64; 2] = [0.95, 0.99];
+/// "Saturated": more cores read hardly more.
+const SATURATED: f64 = 0.99;
 
 fn saturating(lab: &Lab, bytes: u32, digests: &[(&str, Digest)]) -> Result {
-    let mut cores = Vec::new();
-    for (name, digest) in digests {
-        for share in SHARES {
-            cores.push((format!("{name}, {} %", share * 100.0), saturated(lab, bytes, digest, share)?));
-        }
-    }
-    Ok(Found::Numbers(cores))
+    let cores = |share| {
+        let of = |(name, digest): &(&str, Digest)| Ok(((*name).to_owned(), saturated(lab, bytes, digest, share)?));
+        digests.iter().map(of).collect::<Result<Vec<_>>>()
+    };
+    let beside = cores(0.95)?.into_iter().map(|(name, cores)| (format!("{name}, at 95 %"), cores)).collect();
+    Ok(Found::Numbers(cores(SATURATED)?).beside(beside))
 }
 
 fn saturated_without_cores_digests(lab: &Lab, bytes: u32) -> Result {

@@ -30,11 +30,18 @@ pub enum Found {
         /// Whether that is the claim's form.
         holds: bool,
     },
+    /// One of those, and what other readings of the claim give, each with its name: shown, not counted.
+    Beside(Box<Found>, Vec<(String, f64)>),
 }
 
 impl Found {
     pub(crate) fn shape(holds: bool, shown: String) -> Self {
         Found::Shape { shown, holds }
+    }
+
+    /// With what other readings of the claim give.
+    pub(crate) fn beside(self, others: Vec<(String, f64)>) -> Self {
+        Found::Beside(Box::new(self), others)
     }
 }
 
