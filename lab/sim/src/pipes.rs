@@ -4,7 +4,7 @@
 //! every pipe of its *class* at once; all flows of a class go equally fast. Rates are max-min fair: all flows grow together until a
 //! pipe is full, its flows stay, the others go on growing. Algorithm: progressive filling (Bertsekas and Gallager, *Data
 //! Networks*, §6.5.2), weighted; within a class the virtual clock of fair queueing, so that a start or an end costs the same however many
-//! flows there are.
+//! flows there are. Of the pipes that a class has for itself only the tightest can be its limit, whatever flows: one comparison for all.
 //!
 //! Left out: the order of single cache lines, and bursts shorter than a transfer.
 
@@ -20,6 +20,9 @@ const LEVEL_BITS: u32 = 12;
 
 /// A pipe's share in a class: how many bytes go through it for each byte of the transfer, in 1/256.
 pub(crate) const WHOLE: u64 = 256;
+
+/// More than that of a pipe nobody takes: sums over classes then fit into 64 bits.
+const MOST_SHARE: u64 = 1 << 34;
 
 /// A pipe's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
@@ -41,23 +44,30 @@ struct PipeState {
     capacity: u64,
     /// Nothing goes through it for a while.
     held: bool,
-    /// What is left of it while rates are worked out, and after.
+    /// Classes that go through it, and the last of them.
+    classes: usize,
+    class: usize,
+    /// If there are several: what is left of it while rates are worked out, and after.
     left: u64,
-    /// Shares of the flows whose rate is not yet known, times [`WHOLE`]; nothing when all are.
+    /// If there are several: shares of the flows whose rate is not yet known, times [`WHOLE`]; nothing when all are.
     load: u64,
 }
 
 impl PipeState {
-    /// Nothing flows in it.
+    /// What can go through it.
     #[inline]
-    fn empty(&mut self) {
-        self.left = if self.held { 0 } else { self.capacity };
+    fn room(&self) -> u64 {
+        if self.held { 0 } else { self.capacity }
     }
 }
 
 #[derive(Debug)]
 struct ClassState<T> {
+    /// Pipes and its shares of them: first those that other classes go through, so many, then its own.
     pipes: Vec<(usize, u64)>,
+    shared: usize,
+    /// Room and share of the tightest of its own.
+    own: (u64, u64),
     /// Fastest that one flow can go, in grains per picosecond; and the level at which it does.
     most: u64,
     ceiling: u64,
@@ -67,7 +77,7 @@ struct ClassState<T> {
     carried: u128,
     /// Grains that a flow would have got that has been there for ever.
     served: u128,
-    /// While rates are worked out: the level at which it cannot go faster, and its next rate; 0 as long as that is not known.
+    /// While rates are worked out: the level at which it cannot go faster, and its next rate.
     level: u64,
     next: u64,
     /// Grains per picosecond of each flow, and up to when they are served.
@@ -84,8 +94,9 @@ struct ClassState<T> {
 pub(crate) struct Pipes<T> {
     pipes: Vec<PipeState>,
     classes: Vec<ClassState<T>>,
-    /// Classes with flows.
+    /// Classes with flows; and, while rates are worked out, those whose rate is not yet known.
     busy: Vec<usize>,
+    open: Vec<usize>,
     started: u64,
     /// When the next flow ends, and of which class.
     due: Option<(Ps, usize)>,
@@ -93,7 +104,7 @@ pub(crate) struct Pipes<T> {
 
 impl<T: Ord + Copy> Default for Pipes<T> {
     fn default() -> Self {
-        Pipes { pipes: Vec::new(), classes: Vec::new(), busy: Vec::new(), started: 0, due: None }
+        Pipes { pipes: Vec::new(), classes: Vec::new(), busy: Vec::new(), open: Vec::new(), started: 0, due: None }
     }
 }
 
@@ -103,6 +114,8 @@ impl<T: Ord + Copy> Pipes<T> {
         self.pipes.push(PipeState {
             capacity: grains(bytes_per_second),
             held: false,
+            classes: 0,
+            class: 0,
             left: grains(bytes_per_second),
             load: 0,
         });
@@ -112,7 +125,9 @@ impl<T: Ord + Copy> Pipes<T> {
     /// A new class: the pipes it goes through with its share in each (in 1/[`WHOLE`]), and the fastest that one of its flows can go.
     pub(crate) fn class(&mut self, through: &[(Pipe, u64)], most_bytes_per_second: Option<u64>) -> Class {
         self.classes.push(ClassState {
-            pipes: through.iter().map(|(pipe, share)| (pipe.0, *share)).collect(),
+            pipes: through.iter().map(|(pipe, share)| (pipe.0, (*share).min(MOST_SHARE))).collect(),
+            shared: 0,
+            own: UNLIMITED,
             most: most_bytes_per_second.map_or(u64::MAX, grains),
             ceiling: 0,
             weight: 1,
@@ -127,7 +142,26 @@ impl<T: Ord + Copy> Pipes<T> {
         });
         let class = Class(self.classes.len() - 1);
         self.weigh(class, 1);
+        for (pipe, _) in through {
+            let (_, left) = self.in_use(*pipe);
+            let state = &mut self.pipes[pipe.0];
+            let before = std::mem::replace(&mut state.class, class.0);
+            (state.left, state.classes) = (left, state.classes + 1);
+            if state.classes == 2 {
+                self.sort(before);
+            }
+        }
+        self.sort(class.0);
         class
+    }
+
+    /// Finds out which pipes of a class are its own, and which of those is the tightest.
+    fn sort(&mut self, class: usize) {
+        let state = &mut self.classes[class];
+        state.pipes.sort_by_key(|(pipe, _)| self.pipes[*pipe].classes < 2);
+        state.shared = state.pipes.partition_point(|(pipe, _)| self.pipes[*pipe].classes > 1);
+        let own = state.pipes[state.shared..].iter().map(|(pipe, share)| (self.pipes[*pipe].room(), *share));
+        state.own = own.fold(UNLIMITED, tighter);
     }
 
     /// How much more a class's flows get than those of weight 1 where a pipe is full: requests that one has outstanding.
@@ -139,17 +173,26 @@ impl<T: Ord + Copy> Pipes<T> {
 
     /// Another share of a class in one of its pipes, from the next start or end of a flow on.
     pub(crate) fn share(&mut self, class: Class, pipe: Pipe, share: u64) {
-        for (its, old) in &mut self.classes[class.0].pipes {
-            if *its == pipe.0 {
-                *old = share;
-            }
+        let share = share.min(MOST_SHARE);
+        let its = self.classes[class.0].pipes.iter_mut().find(|(its, old)| *its == pipe.0 && *old != share);
+        if let Some((_, old)) = its {
+            *old = share;
+            self.sort(class.0);
         }
     }
 
     /// What of a pipe is in use, and what is not, in the same unit.
     pub(crate) fn in_use(&self, pipe: Pipe) -> (u64, u64) {
-        let pipe = &self.pipes[pipe.0];
-        (pipe.capacity.saturating_sub(pipe.left), pipe.left)
+        let state = &self.pipes[pipe.0];
+        let left = match state.classes {
+            1 => {
+                let class = &self.classes[state.class];
+                let share = class.pipes.iter().find(|(its, _)| *its == pipe.0).map_or(0, |(_, share)| *share);
+                state.room().saturating_sub(class.takes(class.rate, share))
+            }
+            _ => state.left,
+        };
+        (state.capacity.saturating_sub(left), left)
     }
 
     /// Lets `bytes` flow, beginning now; nothing takes no time.
@@ -179,7 +222,12 @@ impl<T: Ord + Copy> Pipes<T> {
 
     /// Lets nothing through a pipe from now on, or lets it through again.
     pub(crate) fn hold(&mut self, now: Ps, pipe: Pipe, held: bool) {
-        self.pipes[pipe.0].held = held;
+        let state = &mut self.pipes[pipe.0];
+        state.held = held;
+        if state.classes == 1 {
+            let class = state.class;
+            self.sort(class);
+        }
         self.share_out(now);
     }
 
@@ -199,8 +247,8 @@ impl<T: Ord + Copy> Pipes<T> {
         state.rate = 0;
         if state.flows.is_empty() {
             self.busy.retain(|busy| *busy != class);
-            for (pipe, _) in &state.pipes {
-                self.pipes[*pipe].empty();
+            for (pipe, _) in &state.pipes[..state.shared] {
+                self.pipes[*pipe].left = self.pipes[*pipe].room();
             }
         }
         self.share_out(now);
@@ -211,39 +259,36 @@ impl<T: Ord + Copy> Pipes<T> {
     fn share_out(&mut self, now: Ps) {
         for class in &self.busy {
             let state = &mut self.classes[*class];
-            state.next = 0;
             let demand = state.demand();
-            for (pipe, share) in &state.pipes {
+            for (pipe, share) in &state.pipes[..state.shared] {
                 let pipe = &mut self.pipes[*pipe];
-                pipe.empty();
+                pipe.left = pipe.room();
                 pipe.load += share * demand;
             }
         }
-        let mut open = self.busy.len();
-        while open > 0 {
+        self.open.clone_from(&self.busy);
+        while !self.open.is_empty() {
             // The level at which the next pipe is full, or the next class as fast as it can go.
             let mut level = u64::MAX;
-            for class in &self.busy {
+            for class in &self.open {
                 let state = &mut self.classes[*class];
-                if state.next == 0 {
-                    state.level = state.fastest(&self.pipes);
-                    level = level.min(state.level);
-                }
+                state.level = state.fastest(&self.pipes);
+                level = level.min(state.level);
             }
-            for class in &self.busy {
+            self.open.retain(|class| {
                 let state = &mut self.classes[*class];
-                if state.next != 0 || state.level > level {
-                    continue;
+                if state.level > level {
+                    return true;
                 }
                 state.next = (level.saturating_mul(state.weight) >> LEVEL_BITS).clamp(1, state.most);
-                open -= 1;
-                let (flows, demand) = (state.flows.len() as u64, state.demand());
-                for (pipe, share) in &state.pipes {
+                let demand = state.demand();
+                for (pipe, share) in &state.pipes[..state.shared] {
                     let pipe = &mut self.pipes[*pipe];
                     pipe.load -= share * demand;
-                    pipe.left = pipe.left.saturating_sub(state.next.saturating_mul(share * flows) / WHOLE);
+                    pipe.left = pipe.left.saturating_sub(state.takes(state.next, *share));
                 }
-            }
+                false
+            });
         }
         self.due = None;
         for class in &self.busy {
@@ -286,20 +331,31 @@ impl<T: Ord> ClassState<T> {
         now + Ps(time)
     }
 
+    /// What all its flows take of a pipe at a rate.
+    #[inline]
+    fn takes(&self, rate: u64, share: u64) -> u64 {
+        rate.saturating_mul(share * self.flows.len() as u64) / WHOLE
+    }
+
     /// The level at which one of its pipes is full, or its flows are as fast as they can go.
     #[inline]
     fn fastest(&self, pipes: &[PipeState]) -> u64 {
-        // The least of all quotients, found without dividing: that takes longer than all else here.
-        let (mut left, mut load) = (u64::MAX, 1);
-        for (pipe, _) in &self.pipes {
-            let pipe = &pipes[*pipe];
-            let its = pipe.left.saturating_mul(WHOLE << LEVEL_BITS);
-            if u128::from(its) * u128::from(load) < u128::from(left) * u128::from(pipe.load) {
-                (left, load) = (its, pipe.load);
-            }
-        }
-        (left / load).min(self.ceiling)
+        // Divided once: that takes longer than all else here.
+        let own = (self.own.0, self.own.1 * self.demand());
+        let shared = self.pipes[..self.shared].iter().map(|(pipe, _)| (pipes[*pipe].left, pipes[*pipe].load));
+        let (left, load) = shared.fold(own, tighter);
+        left.saturating_mul(WHOLE << LEVEL_BITS).checked_div(load).unwrap_or(u64::MAX).min(self.ceiling)
     }
+}
+
+/// No limit at all.
+const UNLIMITED: (u64, u64) = (u64::MAX, 0);
+
+/// Of two limits, room and what wants it, the one at which less room is there for each that wants it.
+#[inline]
+fn tighter(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    let less = u128::from(other.0) * u128::from(one.1) < u128::from(one.0) * u128::from(other.1);
+    if less { other } else { one }
 }
 
 #[cfg(test)]
