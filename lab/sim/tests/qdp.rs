@@ -43,7 +43,7 @@ fn what_is_fetched_in_time_is_a_hit_and_nobody_waits_for_the_rest() {
     assert!(near("query") > without && far("query") < without, "{} and {} ms", near("query"), far("query"));
     assert!(near("SCAN_a") > 1.2 * far("SCAN_a") && near("AGGREGATE") > far("AGGREGATE"));
     for of in [&near, &far] {
-        assert!((75.0..100.0).contains(&of("cache hits")) && of("sent back") == 0.0, "{} %", of("cache hits"));
+        assert!((70.0..95.0).contains(&of("cache hits")) && of("sent back") == 0.0, "{} %", of("cache hits"));
         assert!(of("SCAN_b") < 0.01 * of("query"), "who asks does not wait: {} ms", of("SCAN_b"));
     }
     let one = Query::prefetching(1).prefetch.map(|it| Prefetch { lanes: it.lanes[..1].to_vec(), ..it });
@@ -67,7 +67,7 @@ fn a_burst_of_small_chunks_overflows_the_queues() {
 fn pages_that_devices_have_to_wait_for_come_too_late() {
     let missing = Query::prefetching(1).prefetch.map(|it| Prefetch { mapped: false, ..it });
     let missing = measured(Query { prefetch: missing, ..Query::prefetching(1) });
-    let without = measured(Query::of_two_columns())("query");
+    let without = measured(Query { b: 1, ..Query::of_two_columns() })("query");
     assert!(missing("cache hits") < 10.0, "{} %", missing("cache hits"));
-    assert!((missing("query") / without - 1.0).abs() < 0.25, "{} of {without} ms", missing("query"));
+    assert!((missing("query") / without - 1.0).abs() < 0.1, "{} of {without} ms", missing("query"));
 }

@@ -57,7 +57,7 @@ pub struct Prefetch {
     pub to: usize,
     /// Threads that ask for copies, in all.
     pub threads: u32,
-    /// Queues, taken in turns by thread.
+    /// Queues; each thread's copies go to them in turn, the first to the first.
     pub lanes: Vec<Lane>,
     /// What a submission goes through.
     pub library: Library,
@@ -89,15 +89,16 @@ impl Query {
     }
 
     /// The same with prefetching: half of the first threads ask for copies (§6.1: 64 for both), to the HBM beside node 0 (§5.2), through
-    /// one shared queue of each device of the socket, thread by thread in turns (§5.2; which devices is assumed).
+    /// one shared queue of each device of the socket, each thread's copies in turn (§5.2; which devices, and that every thread begins
+    /// with the first, is assumed).
     ///
-    /// Assumed: chunks of 32 MiB. They were made larger so that a burst of all copies does not overflow the queues (§6.1); so many copies
-    /// fit into one of 128 entries, whichever device they go to.
+    /// Derived: chunks of 16 MiB. They were made larger so that a burst of all copies does not overflow the queues (§6.1), and larger
+    /// than that they cannot be: shares of hits as Table 6.2 prints them do not come from five runs over fewer chunks.
     #[must_use]
     pub fn prefetching(b: usize) -> Self {
         let lanes = (0..4).map(|device| Lane { device, wq: 0, shared: true }).collect();
         let prefetch = Prefetch { to: 8, threads: 32, lanes, library: Library::Dml, mapped: true };
-        Query { scanners: 32, chunk: 32 << 20, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
+        Query { scanners: 32, chunk: 16 << 20, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
     }
 
     pub(super) fn start(&self, world: &mut World) -> Report {
@@ -288,13 +289,13 @@ impl Group {
         let flags = if prefetch.mapped { Flags::empty() } else { Flags::BLOCK_ON_FAULT };
         for number in 0..threads {
             let all = self.clone();
-            let lane = prefetch.lanes[(self.group * threads + number) as usize % prefetch.lanes.len().max(1)];
+            let lanes = prefetch.lanes.clone();
             let (first, count) = part(chunks, threads, number);
             let library = prefetch.library;
             world.spawn(query.node, move |core| async move {
                 let core = core.with_library(library);
                 let mut turn = all.processors.take(&core).await;
-                for chunk in first..first + count {
+                for (chunk, lane) in (first..first + count).zip(lanes.iter().cycle()) {
                     let at = chunk * all.chunk;
                     let chunk = usize::try_from(chunk).unwrap_or(usize::MAX);
                     // Cannot fail: see where it is chosen.
@@ -303,7 +304,7 @@ impl Group {
                     let copy = copy.with_flags(copy.flags() | flags);
                     let ticket = loop {
                         // A queue that is full is asked again, through all of the library.
-                        match core.try_submit(lane, copy).await {
+                        match core.try_submit(*lane, copy).await {
                             Some(ticket) => break ticket,
                             None => all.seen.borrow_mut().refused += 1,
                         }
