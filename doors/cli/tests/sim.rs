@@ -290,14 +290,16 @@ fn what_is_advised_is_a_file_that_runs() {
 fn what_was_published_is_told_beside_what_is_simulated() {
     let path = room().join("validation.html");
     let page = path.to_str().expect("a plain path");
-    let only = ["sim", "validate", "--only", "K-02,K-044,K-061,V-10,T-076"];
+    let only = ["sim", "validate", "--only", "K-02,K-044,K-061,K-065,V-10,T-076"];
     let table = success(&[&only[..], &["--html", page]].concat());
     let first = table.lines().next().expect("a heading");
     assert!(first.starts_with("Simulated · profile ") && table.contains("spr-asplos"), "{first}");
     let long = table.lines().find(|line| line.chars().count() > 80);
     assert_eq!(long, None, "a line is wider than a terminal");
     // Two classes of what is held out, the source of each claim, contradictions as such.
-    for words in ["Held out: ", "untouched: ", "in view*: ", "Calibration: ", "K-061*", "K-044 ", "contradicts"] {
+    for words in
+        ["Held out: ", "untouched: ", "in view*: ", "Calibration: ", "K-061*", "K-044 ", "contradicts", "beside "]
+    {
         assert!(table.contains(words), "{words} is missing in\n{table}");
     }
     let result = json(&[&only[..], &["--format", "json", "--no-html"]].concat());
@@ -319,11 +321,20 @@ fn what_was_published_is_told_beside_what_is_simulated() {
     assert!(seen > 0 && seen == count("held_out_in_view"));
     let csv = success(&[&only[..], &["--format", "csv", "--no-html"]].concat());
     let width = csv.lines().next().expect("names").split(',').count();
-    assert!(csv.lines().next().expect("names").ends_with(",in_view") && width == 13, "{csv}");
+    assert!(csv.lines().next().expect("names").ends_with(",in_view,beside") && width == 14, "{csv}");
     assert!(csv.lines().skip(1).all(|line| line.starts_with("yes,")), "{csv}");
     let html = std::fs::read_to_string(&path).expect("the report is there");
     for words in ["Simulated", "spr-asplos", "KUPER §4.3", "K-061*", "In view: ", "contradicts"] {
         assert!(html.contains(words), "{words} is missing in the report");
+    }
+    let markdown = success(&[&only[..], &["--markdown", "--no-html"]].concat());
+    assert!(markdown.starts_with("Simulated · profile "), "{markdown}");
+    for row in held_out.iter().chain(&calibration) {
+        let id = row["id"].as_str().expect("a name");
+        let line = markdown.lines().find(|line| line.starts_with(&format!("| {id}"))).expect("a row for each claim");
+        let cells = line.replace("\\|", "").matches('|').count();
+        let simulated = row["simulated"].as_str().expect("text").replace('|', "\\|");
+        assert!(cells == 8 && line.contains(&simulated), "{line}");
     }
     assert!(refusal(&["sim", "validate", "--only", "X-1"]).contains("K-021"), "a claim that is none");
 }

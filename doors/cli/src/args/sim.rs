@@ -250,11 +250,15 @@ Examples:
   telpher sim validate
   telpher sim validate --only K-021,K-044      two claims, with everything that is known of them
   telpher sim validate --only T                a document's (K, T, V, P); series for the raw series
-  telpher sim validate --format csv --no-html > claims.csv")]
+  telpher sim validate --format csv --no-html > claims.csv
+  telpher sim validate --markdown --no-html    every table in full, for a document")]
 pub(crate) struct Validate {
     /// Only these: claims, or how they begin; `series` for the raw series. Lists take commas.
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Print the tables in full, as Markdown.
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) markdown: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

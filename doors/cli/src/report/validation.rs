@@ -51,9 +51,12 @@ pub(crate) fn text(result: &ValidateResult) -> String {
     }
     if !result.not_simulated.is_empty() {
         let ids: Vec<&str> = result.not_simulated.iter().map(|row| row.id).collect();
-        let _ = writeln!(out, "\nNot simulated (how things were measured, or not about the device):");
+        let _ = writeln!(out, "\nNot simulated (how things were measured, or nothing to simulate):");
         for line in wrapped(&ids.join(" "), WIDTH - 2) {
             let _ = writeln!(out, "  {line}");
+        }
+        for row in result.not_simulated.iter().filter(|row| row.held_out) {
+            out.push_str(&detail(row));
         }
     }
     if !result.goals.is_empty() {
@@ -118,14 +121,7 @@ fn table(rows: &[ClaimRow]) -> String {
     ]);
     for row in rows {
         let published = if row.kind == "shape" { "a shape".to_owned() } else { cut(&row.published, NUMBER) };
-        let seen = if row.in_view.is_empty() { "" } else { "*" };
-        table.row([
-            format!("{}{seen}", row.id),
-            published,
-            cut(&row.brief, NUMBER),
-            off(row.deviation),
-            row.verdict.to_owned(),
-        ]);
+        table.row([marked(row), published, cut(&row.brief, NUMBER), off(row.deviation), row.verdict.to_owned()]);
     }
     let mut out = String::new();
     for (index, line) in table.to_string().lines().enumerate() {
@@ -156,6 +152,7 @@ fn detail(row: &ClaimRow) -> String {
         ("published", &row.published),
         ("compared", &compared),
         ("simulated", &row.simulated),
+        ("beside", &row.beside),
         ("why", &row.why),
         ("note", row.notes),
         ("in view", row.in_view),
@@ -236,10 +233,76 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// A claim's name; with a star where something was chosen while it could be seen.
+fn marked(row: &ClaimRow) -> String {
+    format!("{}{}", row.id, if row.in_view.is_empty() { "" } else { "*" })
+}
+
+/// The tables in full, for a document: nothing cut, nothing folded away.
+pub(crate) fn markdown(result: &ValidateResult) -> String {
+    let mut out = format!("{}\n", result.about.heading());
+    for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
+        let _ = writeln!(out, "\n### {title}\n\n{}", summary(title, &claims.count));
+        if title == HELD_OUT {
+            let _ = writeln!(out, "{}", apart(result).map(|line| format!("\n- {line}")).concat());
+        }
+        let header = ["claim", "what it says", "source", "published", "simulated", "off", "verdict"];
+        let rows = claims.rows.iter().map(|row| {
+            let beside = if row.beside.is_empty() { String::new() } else { format!(" (beside: {})", row.beside) };
+            let simulated = format!("{}{beside}", row.simulated);
+            let numbers = [row.published.clone(), simulated, off(row.deviation), row.verdict.to_owned()];
+            [marked(row), row.says.to_owned(), row.source.clone()].into_iter().chain(numbers).collect()
+        });
+        markdown_table(&mut out, &header, rows);
+    }
+    let reasons = all(result).filter(|row| row.verdict != "holds");
+    let reasons = reasons.chain(result.not_simulated.iter().filter(|row| row.held_out));
+    out.push_str("\n### What does not hold, and why\n\n");
+    let rows = reasons.map(|row| vec![marked(row), row.verdict.to_owned(), row.why.clone()]);
+    markdown_table(&mut out, &["claim", "verdict", "why"], rows);
+    if !result.series.is_empty() {
+        let sizes = sizes(&result.series);
+        let sizes: Vec<String> = sizes.iter().map(|size| short(*size)).collect();
+        out.push_str("\n### Raw series (LightDSA): deviation in per cent\n\n");
+        let header: Vec<&str> = ["series", "use", "mean"].into_iter().chain(sizes.iter().map(String::as_str)).collect();
+        markdown_table(&mut out, &header, result.series.iter().map(series_cells(&result.series)));
+    }
+    if !result.goals.is_empty() {
+        out.push_str("\n### What was to be reached\n\n");
+        let rows =
+            result.goals.iter().map(|goal| vec![goal.goal.to_owned(), goal.reached.clone(), met(goal.met).to_owned()]);
+        markdown_table(&mut out, &["goal", "reached", ""], rows);
+    }
+    out
+}
+
+fn markdown_table(out: &mut String, header: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    out.push_str(&line(header.iter().map(|name| (*name).to_owned()).collect()));
+    out.push_str(&line(vec!["---".to_owned(); header.len()]));
+    for row in rows {
+        // A bar would end a cell.
+        out.push_str(&line(row.iter().map(|cell| cell.replace('|', "\\|")).collect()));
+    }
+}
+
+/// A series' cells: its name, its use, its mean, its deviation at every size of all of them.
+fn series_cells(series: &[SeriesRow]) -> impl Fn(&SeriesRow) -> Vec<String> {
+    let sizes = sizes(series);
+    move |row| {
+        let at = |size: &u32| {
+            let point = row.points.iter().find(|point| point.size_bytes == *size);
+            point.map_or(String::new(), |point| format!("{:+.0}", point.deviation * 100.0))
+        };
+        let mean = format!("{:.1} %", row.mean_absolute_deviation * 100.0);
+        [row.id.to_owned(), used(row).to_owned(), mean].into_iter().chain(sizes.iter().map(at)).collect()
+    }
+}
+
 /// One line a claim, then one line a point of a series.
 pub(crate) fn csv(result: &ValidateResult) -> String {
     let mut out = String::from(
-        "simulated,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,in_view\n",
+        "simulated,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,in_view,beside\n",
     );
     let percent = |deviation: f64| format!("{:.2}", deviation * 100.0);
     for (used, rows) in [
@@ -263,6 +326,7 @@ pub(crate) fn csv(result: &ValidateResult) -> String {
                 row.verdict,
                 &row.why,
                 row.in_view,
+                &row.beside,
             ];
             let _ = writeln!(out, "{}", cells.map(quoted).join(","));
         }
@@ -271,7 +335,7 @@ pub(crate) fn csv(result: &ValidateResult) -> String {
         for point in &series.points {
             let _ = writeln!(
                 out,
-                "yes,{},{},LightDSA,{},series,{},{:.0} MiB/s,{:.0} MiB/s,{},,,",
+                "yes,{},{},LightDSA,{},series,{},{:.0} MiB/s,{:.0} MiB/s,{},,,,",
                 if series.held_out { "held out" } else { "calibration" },
                 series.id,
                 series.by,
@@ -304,7 +368,6 @@ pub(crate) fn html(result: &ValidateResult) -> String {
             result.goals.iter().map(|goal| vec![goal.goal.to_owned(), goal.reached.clone(), met(goal.met).to_owned()]);
         page.table(&words(&["goal", "reached", ""]), rows);
     }
-    let marked = |row: &ClaimRow| format!("{}{}", row.id, if row.in_view.is_empty() { "" } else { "*" });
     for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
         let [untouched, in_view] = apart(result);
         let about = match title {
@@ -322,9 +385,10 @@ pub(crate) fn html(result: &ValidateResult) -> String {
             let rows = claims.rows.iter().map(|row| {
                 let seen = if row.in_view.is_empty() { String::new() } else { format!("In view: {}", row.in_view) };
                 let known: Vec<&str> = [row.notes, &seen].into_iter().filter(|text| !text.is_empty()).collect();
-                vec![marked(row), row.compared.to_owned(), row.simulated.clone(), known.join(". ")]
+                let found = [row.simulated.clone(), row.beside.clone()];
+                [marked(row), row.compared.to_owned()].into_iter().chain(found).chain([known.join(". ")]).collect()
             });
-            page.table(&words(&["claim", "compared", "simulated", "to be known"]), rows);
+            page.table(&words(&["claim", "compared", "simulated", "other readings", "to be known"]), rows);
         });
     }
     let not: Vec<&ClaimRow> = all(result).filter(|row| row.verdict != "holds").collect();
@@ -344,16 +408,7 @@ pub(crate) fn html(result: &ValidateResult) -> String {
         let sizes = sizes(&result.series);
         let header =
             ["series", "use", "mean"].into_iter().map(String::from).chain(sizes.iter().map(|size| short(*size)));
-        let rows = result.series.iter().map(|row| {
-            let at = |size: &u32| {
-                let point = row.points.iter().find(|point| point.size_bytes == *size);
-                point.map_or(String::new(), |point| format!("{:+.0}", point.deviation * 100.0))
-            };
-            let held_out = used(row).to_owned();
-            let mean = format!("{:.1} %", row.mean_absolute_deviation * 100.0);
-            [row.id.to_owned(), held_out, mean].into_iter().chain(sizes.iter().map(at)).collect()
-        });
-        page.table(&header.collect::<Vec<_>>(), rows);
+        page.table(&header.collect::<Vec<_>>(), result.series.iter().map(series_cells(&result.series)));
     }
     page.details("Claims about which there is nothing to simulate", |page| {
         let rows = result.not_simulated.iter().map(|row| {

@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
         SimKind::Validate(args) => {
             writable(&args.output, VALIDATE_HTML)?;
             let result = validate::run(args)?;
-            let (text, csv) = (|| validation::text(&result), || validation::csv(&result));
+            let tables = if args.markdown { validation::markdown } else { validation::text };
+            let (text, csv) = (|| tables(&result), || validation::csv(&result));
             Ok(deliver(&args.output, VALIDATE_HTML, &result, text, csv, || validation::html(&result))?)
         }
         SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
