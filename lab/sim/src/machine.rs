@@ -280,7 +280,7 @@ pub struct WaitCosts {
 pub struct SoftwareOp {
     /// What each takes besides its lines.
     pub call: Ps,
-    /// What it takes besides at a place that has nothing to do with the last one's: pages are looked up, branches guessed wrongly.
+    /// What it takes besides at a place that has nothing to do with the last one's: branches guessed wrongly.
     pub random: Ps,
     /// Lines it reads for each line of its size: 1, 2 for a comparison of two, 0 for a fill.
     pub reads: u64,
@@ -303,8 +303,8 @@ pub struct SoftwareCosts {
     pub fill_buffers: u64,
     /// Lines of an operation by itself that are missed before the prefetcher runs ahead.
     pub alone_lines: u64,
-    /// The same where operations follow each other at random places.
-    pub random_lines: u64,
+    /// Lines that a core looks ahead, beyond the end of the operation it is at.
+    pub window_lines: u64,
     /// One line at least, wherever it is.
     pub cached_line: Ps,
     /// By operation.

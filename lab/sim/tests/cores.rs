@@ -70,6 +70,26 @@ fn what_a_core_finds_decides_what_a_copy_takes() {
 }
 
 #[test]
+fn short_operations_at_random_places_wait_together_and_long_ones_by_themselves() {
+    let machine = Machine::built_in("spr-asplos").unwrap();
+    let costs = &machine.software;
+    let more = |size| {
+        let of = |walk| by_core(Stream { walk, submissions: 10, ..Stream::of(COPY, size) });
+        of(Walk::Random) - of(Walk::Sequential) - costs.ops.of(COPY).random.as_nanos_f64()
+    };
+    let lookups = (costs.walk * 2).as_nanos_f64();
+    let wait = lookups + costs.memory.as_nanos_f64();
+    for lines in [1, 2, 4, 8, 16] {
+        let (told, expected) = (more(64 * lines), wait * f64::from(lines) / 16.0);
+        assert!(near(told, expected, 0.01), "{lines} lines: {told} ns for {expected}");
+    }
+    // While the first lines come the prefetcher goes on, as soon as it knows where the page is.
+    for size in [4096, 8192, 1 << 20] {
+        assert!((more(size) - lookups).abs() < 0.5, "{size}: {} ns for {lookups}", more(size));
+    }
+}
+
+#[test]
 fn cores_share_their_memory() {
     let copy = Stream { by: By::Cpu, walk: Walk::Sequential, submissions: 20, ..Stream::of(COPY, 1 << 20) };
     let rate = |threads| {

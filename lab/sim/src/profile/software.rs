@@ -24,7 +24,7 @@ pub(super) fn costs(section: &Section<'_>) -> Result<SoftwareCosts, ProfileError
         walk: section.nanos("walk_ns")?,
         fill_buffers: section.count("fill_buffers", 1..=1024, "misses")?,
         alone_lines: section.count("alone_lines", 0..=1 << 20, "lines")?,
-        random_lines: section.count("random_lines", 0..=1 << 20, "lines")?,
+        window_lines: section.count("window_lines", 1..=1 << 20, "lines")?,
         cached_line: section.nanos("cached_line_ns")?,
         ops,
     })

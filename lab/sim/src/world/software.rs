@@ -1,8 +1,8 @@
 //! What a core does itself: operations in software.
 //!
-//! A line that is in no cache is missed, and so many misses at once as there are fill buffers share a latency, until the prefetcher
-//! runs ahead; from then on bytes flow at the rate of one core, through the same pipes as those of devices. `docs/software.md` tells
-//! what is known about it, and what is not.
+//! An operation waits for its first lines, for longer where nothing is known about its place, until the prefetcher runs ahead; from
+//! then on bytes flow at the rate of one core, through the same pipes as those of devices. `docs/software.md` tells what is known
+//! about it, and what is not.
 
 use super::{Event, Whose, World};
 use crate::machine::{Machine, SoftwareOp};
@@ -81,25 +81,27 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
     let misses = latency(src) * reads + latency(dst) * writes;
     let near = costs.memory * (reads + writes).max(1);
     let flowing = scaled(line.0, misses.0, near.0).max(costs.cached_line);
-    let (first, before, lookups) = match walk {
-        // Nothing runs ahead of the first operation, and nothing behind it hides its first miss.
-        Walk::Alone => (latency(if reads > 0 { src } else { dst }), costs.alone_lines, 0),
-        // The lines that are asked for at once wait for the page alike.
-        Walk::Random => (random, costs.random_lines, reads + writes),
-        Walk::Sequential => (Ps::ZERO, 0, 0),
+    let first = latency(if reads > 0 { src } else { dst });
+    let takes = match walk {
+        Walk::Sequential => flowing * lines,
+        // Nothing runs ahead of it, and nothing behind it hides its first miss.
+        Walk::Alone => {
+            let slow = lines.min(costs.alone_lines);
+            first + Ps(misses.0 / costs.fill_buffers.max(1)).max(flowing) * slow + flowing * (lines - slow)
+        }
+        // Its pages are looked up and its first line is missed before the rest can flow. The core looks so many lines ahead: shorter
+        // operations wait together.
+        Walk::Random => {
+            let (window, page) = (costs.window_lines, lines.min(PAGE_LINES));
+            let seen = page.min(window);
+            let shared = |wait: Ps| scaled(wait.0, seen, window);
+            let lookups = costs.walk * (reads + writes);
+            // While the first lines are waited for the prefetcher, who needs to know where they are, goes on to the end of their page.
+            let fetched = shared(lookups + first) + flowing * seen + costs.cached_line * (page - seen);
+            fetched.max(shared(lookups) + flowing * page) + random + flowing * (lines - page)
+        }
     };
-    let missed = Ps((misses + costs.walk * lookups).0 / costs.fill_buffers.max(1));
-    let slow = lines.min(before);
-    let slow_takes = missed.max(flowing) * slow;
-    let takes = if walk == Walk::Random {
-        // While the first lines were missed the prefetcher went on to the end of their page.
-        let page = lines.min(PAGE_LINES);
-        let fetched = (slow_takes + costs.cached_line * (page - slow.min(page))).max(flowing * page);
-        call + first + fetched + flowing * (lines - page)
-    } else {
-        call + first + slow_takes + flowing * (lines - slow)
-    };
-    Alone { takes, most: per_second(flowing) }
+    Alone { takes: call + takes, most: per_second(flowing) }
 }
 
 /// So much, times something, by something else that counts as 1 if it is nothing.
