@@ -175,11 +175,9 @@ impl OpCosts {
 /// What it takes to learn where a page is, and to get one that is not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TranslationCosts {
-    /// A page that is not the last of its operand: asking the IOMMU, which knows it. A part of the tail as it was measured.
+    /// A page that is not the last of its operand: asking the IOMMU. A part of the tail as it was measured.
     pub miss: Ps,
-    /// What is added where the IOMMU must walk through the page tables.
-    pub walk: Ps,
-    /// Bytes of page tables read for one page.
+    /// Bytes that could have been read while the tables of a page that is read are walked through.
     pub walk_bytes: u64,
     /// Pages that the IOMMU knows without.
     pub known: u64,

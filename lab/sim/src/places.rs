@@ -49,8 +49,6 @@ pub struct Places {
     brought: BTreeSet<u64>,
     /// There are such regions.
     empty: bool,
-    /// Most pages that any region's buffers walk through.
-    widest: u64,
 }
 
 #[derive(Debug)]
@@ -58,9 +56,17 @@ struct Region {
     place: Place,
     /// Bytes that are in use of it.
     extent: u64,
+    /// Bytes between where its buffers have come to and the next page.
+    left: u64,
     /// A device wrote to it through the cache.
     cached: bool,
     list: Vec<Descriptor>,
+}
+
+impl Region {
+    fn of(place: Place, list: Vec<Descriptor>) -> Self {
+        Region { place, extent: 0, left: 0, cached: false, list }
+    }
 }
 
 impl Places {
@@ -72,20 +78,21 @@ impl Places {
     /// The same, and how many bytes of it are in use.
     pub fn add_of(&mut self, place: Place, extent: u64) -> u64 {
         self.empty |= !place.present;
-        self.widest = self.widest.max(place.footprint / place.page.max(4096));
-        self.regions.push(Region { place, extent, cached: false, list: Vec::new() });
+        self.regions.push(Region { extent, ..Region::of(place, Vec::new()) });
         ((self.regions.len() as u64) << REGION_BITS) + u64::from(place.skew)
     }
 
-    /// Pages in which some bytes are, if their region's buffers walk through more than `known` of them.
-    #[must_use]
-    pub fn unknown(&self, address: u64, bytes: u64, known: u64) -> u64 {
-        if self.widest <= known {
-            return 0;
-        }
-        let Some(place) = self.at(address) else { return 0 };
-        let page = place.page.max(4096);
-        if place.footprint / page > known { bytes.div_ceil(page) } else { 0 }
+    /// A region's next buffer, behind the last: pages that it enters, and whether those are of more than `known`.
+    #[inline]
+    pub(crate) fn enter(&mut self, address: u64, bytes: u64, known: u64) -> (u64, bool) {
+        let Some(region) = self.region_mut(address) else { return (0, false) };
+        let Some(beyond) = bytes.checked_sub(region.left + 1) else {
+            region.left -= bytes;
+            return (0, false);
+        };
+        let page = region.place.page.max(4096);
+        region.left = page - 1 - beyond % page;
+        (beyond / page + 1, region.place.footprint > known.saturating_mul(page))
     }
 
     /// No page of any region is missing, or ever was.
@@ -110,16 +117,15 @@ impl Places {
 
     /// A region that holds a descriptor list.
     pub fn add_list(&mut self, place: Place, list: Vec<Descriptor>) -> u64 {
-        self.regions.push(Region { place, extent: 0, cached: false, list });
+        self.regions.push(Region::of(place, list));
         (self.regions.len() as u64) << REGION_BITS
     }
 
     /// The same in place of a list that nobody needs any more, if there is one.
     pub fn list_again(&mut self, old: Option<u64>, place: Place, list: Vec<Descriptor>) -> u64 {
-        let region = |address: u64| usize::try_from(address >> REGION_BITS).ok()?.checked_sub(1);
-        match old.and_then(|address| Some((address, self.regions.get_mut(region(address)?)?))) {
+        match old.and_then(|address| Some((address, self.region_mut(address)?))) {
             Some((address, region)) => {
-                *region = Region { place, extent: 0, cached: false, list };
+                *region = Region::of(place, list);
                 address
             }
             None => self.add_list(place, list),
@@ -131,6 +137,11 @@ impl Places {
         self.regions.get(number.checked_sub(1)?)
     }
 
+    fn region_mut(&mut self, address: u64) -> Option<&mut Region> {
+        let number = usize::try_from(address >> REGION_BITS).ok()?;
+        self.regions.get_mut(number.checked_sub(1)?)
+    }
+
     /// Where an address lies; `None` for what is nobody's.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<Place> {
@@ -139,8 +150,7 @@ impl Places {
 
     /// A device writes so many bytes of a region through the cache; the bytes of it that are in use, the first time.
     pub(crate) fn cached(&mut self, address: u64, bytes: u64) -> Option<u64> {
-        let number = usize::try_from(address >> REGION_BITS).ok()?;
-        let region = self.regions.get_mut(number.checked_sub(1)?)?;
+        let region = self.region_mut(address)?;
         (!std::mem::replace(&mut region.cached, true)).then_some(region.extent.max(bytes))
     }
 
@@ -179,6 +189,17 @@ mod tests {
         assert_eq!((places.at(0), places.at(u64::MAX)), (None, None));
         let ring = places.add_of(far, 1 << 20);
         assert_eq!([ring + 64, ring, near].map(|address| places.cached(address, 64)), [Some(1 << 20), None, Some(64)]);
+    }
+
+    #[test]
+    fn buffers_one_behind_the_other_enter_each_page_once() {
+        let mut places = Places::default();
+        let (ring, far) = (places.add(Place::on(0)), places.add(Place { footprint: 1 << 30, ..Place::on(0) }));
+        let entered: Vec<u64> = (0..128).map(|_| places.enter(far, 64, 4096).0).collect();
+        assert_eq!((entered.iter().sum::<u64>(), entered[0], entered[64]), (2, 1, 1));
+        assert_eq!([10_000, 2288, 1].map(|bytes| places.enter(far, bytes, 4096)), [(3, true), (0, false), (1, true)]);
+        assert_eq!((places.enter(ring, 4096, 4096), places.enter(far, 4096, 1 << 18)), ((1, false), (1, false)));
+        assert_eq!((places.enter(ring, 0, 0), places.enter(0, 4096, 0)), ((0, false), (0, false)));
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub fn compare(lab: &Lab, series: &'static Series) -> Result<Comparison, Scenari
     Ok(Comparison { series, points })
 }
 
-/// The artifact walks over so many bytes.
+/// The artifact walks through so many bytes, in pages of 4 KiB, in every series.
 const WALK: u64 = 4 << 30;
 
 fn mebibytes(lab: &Lab, series: &Series, size: u32) -> Result<f64, ScenarioError> {
@@ -98,18 +98,19 @@ fn operation(series: &Series) -> Opcode {
 #[must_use]
 pub fn scenario(series: &Series, size: u32) -> Scenario {
     // The library builds each descriptor.
-    let one = Stream { by: By::SHARED, library: Library::Lean, ..one_by_one(operation(series), size, 1) };
+    let far = Place { footprint: WALK, ..Place::on(0) };
+    let one =
+        Stream { by: By::SHARED, library: Library::Lean, src: far, dst: far, ..one_by_one(operation(series), size, 1) };
     // id = lightdsa.ENGINES.HOW.…, or lightdsa.naive.…
     let mut words = series.id.split('.').skip(1);
     let how = match words.next() {
         Some("naive") => "naive",
         _ => words.next().unwrap_or(""),
     };
-    let far = Place { footprint: WALK, ..Place::on(0) };
     let stream = match (series.by, how) {
         (Who::Cpu, how) => {
             let walk = if how == "random" { Walk::Random } else { Walk::Sequential };
-            Stream { by: By::Cpu, library: Library::Raw, walk, src: far, dst: far, submissions: 400, ..one }
+            Stream { by: By::Cpu, library: Library::Raw, walk, submissions: 400, ..one }
         }
         (Who::Device, "single") => one,
         (Who::Device, "sg64") => Stream { depth: 128, submissions: 3000, ..one },
@@ -119,7 +120,7 @@ pub fn scenario(series: &Series, size: u32) -> Scenario {
             let askew = Place { skew: 8, ..far };
             Stream { src: askew, dst: askew, depth: 80, batch: 32, submissions: 300, ..one }
         }
-        (Who::Device, _) => Stream { src: far, dst: far, depth: 80, batch: 32, submissions: 600, ..one },
+        (Who::Device, _) => Stream { depth: 80, batch: 32, submissions: 600, ..one },
     };
     alone(asplos(1, WqMode::Shared, series.engines.max(1)), stream)
 }

@@ -347,11 +347,14 @@ impl World {
         let action = *engine.action();
         let flags = engine.descriptor().0.flags();
         let (readback, cached) = (flags.contains(Flags::DESTINATION_READBACK), flags.contains(Flags::CACHE_CONTROL_1));
-        let (mut whole, mut uneven, mut walks) = (0, 0, 0);
+        let (mut whole, mut uneven, mut walked) = (0, 0, 0);
         let known = self.machine.translation.known;
         for range in action.ranges() {
             whole = whole.max(range.len);
-            walks += self.places.unknown(range.address, range.len, known);
+            let (pages, unknown) = self.places.enter(range.address, range.len, known);
+            if unknown && !range.write {
+                walked += pages;
+            }
             uneven |= if range.write { range.address | range.len } else { 0 };
         }
         let pool = self.devices[usize::from(at.device)].pool_of(at.engine);
@@ -363,10 +366,6 @@ impl World {
         let bytes = only.unwrap_or(whole);
         let requests = if self.places.all_there() || only.is_some() { 0 } else { self.missing(&action) };
         let mut tail = self.machine.device.ops.of(op).tail(bytes);
-        if walks > 0 {
-            // Only the first is waited for: the others are asked for ahead.
-            tail += self.machine.translation.walk;
-        }
         if only.is_some() {
             tail += self.machine.translation.report;
         }
@@ -379,7 +378,7 @@ impl World {
         let writes = route.legs.iter().flatten().any(|leg| leg.write);
         let costs = &self.machine.device;
         let bytes = bytes + if writes { costs.descriptor_bytes } else { DESCRIPTOR_BYTES / reads.max(1) };
-        let bytes = bytes + walks * self.machine.translation.walk_bytes;
+        let bytes = bytes + walked * self.machine.translation.walk_bytes / reads.max(1);
         let bubble = if writes { costs.bubble } else { Ps::ZERO };
         let (first, merge) = if uneven % LINE != 0 && !cached && only.is_none() {
             self.partial_lines(at.device, &action, from)
