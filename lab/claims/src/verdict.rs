@@ -242,7 +242,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
             v => format!("{} B", trimmed(v)),
         },
         "ratio" | "fraction" | "count" | "flag" | "enum" => trimmed(value),
-        "%" => format!("{} %", trimmed(value)),
+        "%" | "descriptors" | "cores" | "pages" | "packets" | "entries" => format!("{} {unit}", trimmed(value)),
         unit => format!("{} {unit}", three(value)),
     }
 }
@@ -361,5 +361,6 @@ mod tests {
         assert_eq!(quantity(f64::INFINITY, "bytes"), "never");
         assert_eq!(quantity(30.0, "GB/s"), "30.0 GB/s");
         assert_eq!(quantity(0.5, "fraction"), "0.5");
+        assert_eq!(quantity(8.0, "descriptors"), "8 descriptors");
     }
 }

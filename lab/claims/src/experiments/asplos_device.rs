@@ -416,7 +416,7 @@ fn umwait(lab: &Lab) -> Result {
 
 fn umwait_in_batches(lab: &Lab) -> Result {
     let mut shares = Vec::new();
-    for size in [256, 1024, 4096, 65536] {
+    for size in [64, 256, 1024, 4096, 65536] {
         for batch in [2, 8, 32] {
             shares.push((format!("{size} B × {batch}"), umwait_share(lab, size, batch)?));
         }
