@@ -44,6 +44,13 @@ fn every_figure_names_its_machine_and_what_was_published() {
 }
 
 #[test]
+fn what_is_told_of_a_figure_is_one_running_text() {
+    for sheet in sheets() {
+        assert!(![sheet.source, sheet.title, sheet.how].iter().any(|text| text.contains("  ")), "{}", sheet.id);
+    }
+}
+
+#[test]
 fn the_figures_are_the_same_for_any_number_of_threads() {
     let some: Vec<&Sheet> =
         sheets().filter(|sheet| ["asplos-5", "asplos-8", "asplos-14"].contains(&sheet.id)).collect();

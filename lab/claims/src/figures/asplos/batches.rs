@@ -29,7 +29,11 @@ pub(super) fn figure_3(lab: &Lab) -> Result<Vec<Panel>> {
     let panel = |title, depth, claim| {
         let series = [1, 2, 4, 8, 16, 32, 64, 128]
             .map(|batch| measured(format!("BS {batch}"), SIZES, |size| gigabytes(lab, COPY, size, depth, batch)));
-        let series = series.into_iter().collect::<Result<_>>()?;
+        let mut series = series.into_iter().collect::<Result<Vec<_>>>()?;
+        if depth > 1 {
+            let four = |size| alone(asplos(1, WqMode::Dedicated, 4), in_flight(COPY, size, depth, 1));
+            series.push(rates(lab, "BS 1, four engines", SIZES, four)?);
+        }
         Ok(over_sizes(title, throughput(), series, vec![Mark::level(claim)]))
     };
     Ok(vec![panel("one at a time", 1, "K-027")?, panel("asynchronous, 32 in flight", DEPTH, "K-028")?])

@@ -16,8 +16,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         source: "Kuper et al., ASPLOS 2024, Figure 2",
         title: "Throughput of operations by the device over that of a core",
         how: "One thread, one dedicated queue, one engine, no batches, memory of the device's own socket; against one core that does \
-              the same in software, with nothing in its caches. One at a time, what counts is submitting and waiting: descriptors are \
-              prepared before.",
+              the same in software, with nothing in its caches: each operation by itself, or, asynchronously, one after the other, each \
+              at another place. One at a time, what counts is submitting and waiting: descriptors are prepared before.",
         claims: &["K-021", "K-022", "K-062"],
         draw: speedup::figure_2,
     },
@@ -25,8 +25,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "asplos-3",
         source: "Kuper et al., ASPLOS 2024, Figure 3",
         title: "Throughput of copies, one at a time and asynchronous, by batch size (BS)",
-        how: "Copies by one thread through one dedicated queue and one engine. BS is the number of descriptors in a batch; BS 1 \
-              submits each by itself.",
+        how: "Copies by one thread through one dedicated queue and one engine, where nothing else is said. BS is the number \
+              of descriptors in a batch; BS 1 submits each by itself.",
         claims: &["K-023", "K-024", "K-025", "K-026", "K-027", "K-028", "K-029"],
         draw: batches::figure_3,
     },
@@ -51,7 +51,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "asplos-6",
         source: "Kuper et al., ASPLOS 2024, Figure 6",
         title: "Throughput and latency of copies between memories, one at a time",
-        how: "One thread, one dedicated queue, one engine; source and destination in memory of the device's socket (L, or D), of the other               socket (R), or of a CXL board (C), in this order. The core's copies begin with nothing in its caches.",
+        how: "One thread, one dedicated queue, one engine; source and destination in memory of the device's socket (L, or D), of the other \
+              socket (R), or of a CXL board (C), in this order. The core's copies begin with nothing in its caches.",
         claims: &["K-034", "K-035", "K-036", "K-037", "K-038", "K-066"],
         draw: memory::figure_6,
     },
@@ -104,7 +105,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "asplos-12",
         source: "Kuper et al., ASPLOS 2024, Figure 12",
         title: "Last-level cache held by those who read and those who copy",
-        how: "Eight instances that read in working sets of 4 MiB; beside them nobody, four cores that copy 4 KiB again and again, or four               groups of one device that do, in batches of 128. The paper shows a minute; here it is the mean while the instances read.",
+        how: "Eight instances that read in working sets of 4 MiB; beside them nobody, four cores that copy 4 KiB again and again, or four \
+              groups of one device that do, in batches of 128. The paper shows a minute; here it is the mean while the instances read.",
         claims: &["K-055", "K-056", "K-057"],
         draw: pollution::figure_12,
     },
@@ -112,7 +114,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "asplos-13",
         source: "Kuper et al., ASPLOS 2024, Figure 13",
         title: "Latency of memory that eight instances see while others copy",
-        how: "Eight instances that read at random in working sets of this size; beside them nobody, four cores that copy 4 KiB again and               again, or four groups of one device that do, in batches of 128.",
+        how: "Eight instances that read at random in working sets of this size; beside them nobody, four cores that copy 4 KiB again and \
+              again, or four groups of one device that do, in batches of 128.",
         claims: &["K-053", "K-054"],
         draw: pollution::figure_13,
     },
@@ -129,7 +132,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "asplos-15",
         source: "Kuper et al., ASPLOS 2024, Figure 15",
         title: "Throughput and latency of copies from and to the last-level cache (L) or memory (D)",
-        how: "One thread, one dedicated queue, one engine; source and destination in this order. What is to land in the cache is written               with the cache-control hint. Asynchronous: 32 in flight; the core's copies follow each other there, too.",
+        how: "One thread, one dedicated queue, one engine; source and destination in this order. What is to land in the cache is written \
+              with the cache-control hint. Asynchronous: 32 in flight; the core's copies follow each other there, too.",
         claims: &["K-063", "K-064", "K-065"],
         draw: memory::figure_15,
     },

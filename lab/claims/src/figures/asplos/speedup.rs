@@ -1,13 +1,13 @@
 //! The device against a core: Figure 2.
 
-use crate::experiments::measure::{core_alone, one_by_one_gigabytes};
+use crate::experiments::measure::{core_alone, core_walks, one_by_one_gigabytes};
 use crate::figures::sweep::{DEPTH, FROM_64, axis, measured, over_sizes, rate};
 use crate::figures::{At, Mark, Panel, Result, Scale};
 use crate::lab::Lab;
 use crate::setups::{alone, asplos, in_flight, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{Place, Stream};
+use telpher_sim::{Place, Stream, Walk};
 
 /// What the legend calls it, the operation, whether its results go to the cache.
 const OPERATIONS: [(&str, Opcode, bool); 5] = [
@@ -23,14 +23,17 @@ fn panel(lab: &Lab, title: &str, depth: u32, claim: &'static str) -> Result<Pane
     let mut series = Vec::new();
     for (name, op, cache_control) in OPERATIONS {
         series.push(measured(name, FROM_64, |size| {
-            let device = match depth {
-                1 => one_by_one_gigabytes(lab, setup(), Stream { cache_control, ..one_by_one(op, size, 1) })?,
+            let (device, nanos) = match depth {
+                1 => (
+                    one_by_one_gigabytes(lab, setup(), Stream { cache_control, ..one_by_one(op, size, 1) })?,
+                    core_alone(lab, setup(), op, size, Place::on(0), Place::on(0))?,
+                ),
                 depth => {
                     let stream = Stream { cache_control, ..in_flight(op, size, depth, 1) };
-                    rate(&*lab.run(&alone(setup(), stream))?)
+                    let rate = rate(&*lab.run(&alone(setup(), stream))?);
+                    (rate, core_walks(lab, setup(), op, size, Walk::Random)?)
                 }
             };
-            let nanos = core_alone(lab, setup(), op, size, Place::on(0), Place::on(0))?;
             Ok(device * nanos / f64::from(size))
         })?);
     }
