@@ -296,10 +296,8 @@ fn what_was_published_is_told_beside_what_is_simulated() {
     assert!(first.starts_with("Simulated · profile ") && table.contains("spr-asplos"), "{first}");
     let long = table.lines().find(|line| line.chars().count() > 80);
     assert_eq!(long, None, "a line is wider than a terminal");
-    // Two classes of what is held out, the source of each claim, contradictions as such.
-    for words in
-        ["Held out: ", "untouched: ", "in view*: ", "Calibration: ", "K-061*", "K-044 ", "contradicts", "beside "]
-    {
+    // Two classes of what is held out, the source of each claim, other readings.
+    for words in ["Held out: ", "untouched: ", "in view*: ", "Calibration: ", "K-061*", "K-044 ", "beside "] {
         assert!(table.contains(words), "{words} is missing in\n{table}");
     }
     let result = json(&[&only[..], &["--format", "json", "--no-html"]].concat());
@@ -324,7 +322,7 @@ fn what_was_published_is_told_beside_what_is_simulated() {
     assert!(csv.lines().next().expect("names").ends_with(",in_view,beside") && width == 14, "{csv}");
     assert!(csv.lines().skip(1).all(|line| line.starts_with("yes,")), "{csv}");
     let html = std::fs::read_to_string(&path).expect("the report is there");
-    for words in ["Simulated", "spr-asplos", "KUPER §4.3", "K-061*", "In view: ", "contradicts"] {
+    for words in ["Simulated", "spr-asplos", "KUPER §4.3", "K-061*", "In view: "] {
         assert!(html.contains(words), "{words} is missing in the report");
     }
     let markdown = success(&[&only[..], &["--markdown", "--no-html"]].concat());
