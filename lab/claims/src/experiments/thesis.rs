@@ -29,7 +29,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("T-036", devices_of_the_other_socket),
     ("T-037", more_devices),
     ("T-038", push_and_pull),
-    ("T-040", by_software),
+    ("T-040", software_path),
     ("T-041", cores_between_sockets),
     ("T-042", core_or_device),
     ("T-043", below_1_mib),
@@ -211,10 +211,10 @@ fn push_and_pull(lab: &Lab) -> Result {
     Ok(Found::Number(mean(&with_devices(lab, 2)?) / peak))
 }
 
-/// GiB/s of so many cores that copy from node 0 to a node.
-pub(crate) fn by_cores(lab: &Lab, cores: u32, core: usize, dst: usize) -> Result<f64> {
+/// Copies of 1 MiB by a core of a node, one after the other through node 0's memory.
+fn by_core(core: usize, dst: usize) -> Stream {
     let walk = |node| Place { footprint: 1 << 30, ..Place::on(node) };
-    let copies = Stream {
+    Stream {
         by: By::Cpu,
         library: Library::Raw,
         walk: Walk::Sequential,
@@ -223,26 +223,38 @@ pub(crate) fn by_cores(lab: &Lab, cores: u32, core: usize, dst: usize) -> Result
         dst: walk(dst),
         submissions: 50,
         ..copies(1 << 20, 1, dst)
-    };
-    gibibytes(lab, &threads(machine(1), cores, copies))
+    }
 }
 
-fn by_software(lab: &Lab) -> Result {
-    // The library's software path: one thread for each device that it stands for.
-    let mut rates = Vec::new();
-    for dst in DESTINATIONS {
-        for cores in [1, 2] {
-            rates.push((format!("{cores} to {dst}"), by_cores(lab, cores, 0, dst)? / 65.56));
-        }
+/// GiB/s of so many cores of node 0 that copy from it to a node.
+pub(crate) fn by_cores(lab: &Lab, cores: u32, dst: usize) -> Result<f64> {
+    gibibytes(lab, &threads(machine(1), cores, by_core(0, dst)))
+}
+
+/// GiB/s of one copy of 1 GiB by the library's software path: a thread in place of each of so many devices, at that device's node
+/// (§3.1, Figure 3.8a: all nodes). The slowest counts.
+pub(crate) fn by_software(lab: &Lab, devices: u32, dst: usize) -> Result<f64> {
+    let mut scenario = machine(1);
+    let submissions = u64::from(1024 / devices);
+    for node in 0..devices as usize {
+        scenario = alone(scenario, Stream { submissions, ..by_core(node, dst) });
     }
-    Ok(Found::Numbers(rates))
+    Ok(1.0 / lab.run(&scenario)?.took.as_secs_f64())
+}
+
+fn software_path(lab: &Lab) -> Result {
+    let of = |devices: u32| {
+        let share = |dst: usize| Ok((format!("{devices} to {dst}"), by_software(lab, devices, dst)? / 65.56));
+        DESTINATIONS.into_iter().map(share).collect::<Result<Vec<_>>>()
+    };
+    Ok(Found::Numbers(of(8)?).beside([of(1)?, of(2)?].concat()))
 }
 
 fn cores_between_sockets(lab: &Lab) -> Result {
     // How many cores is not told.
     let (mut holds, mut shown) = (true, Vec::new());
     for cores in [1, 6, 12] {
-        let (within, between) = (by_cores(lab, cores, 0, 8)?, by_cores(lab, cores, 0, 15)?);
+        let (within, between) = (by_cores(lab, cores, 8)?, by_cores(lab, cores, 15)?);
         holds &= between < within * 0.99;
         shown.push(format!("{cores}: {} and {}", three(within), three(between)));
     }
@@ -250,7 +262,7 @@ fn cores_between_sockets(lab: &Lab) -> Result {
 }
 
 fn core_or_device(lab: &Lab) -> Result {
-    let cores = [by_cores(lab, 12, 0, 8)?, by_cores(lab, 12, 0, 15)?];
+    let cores = [by_cores(lab, 12, 8)?, by_cores(lab, 12, 15)?];
     let best = |dst| {
         let rates = [2, 4, 8].map(|count| shared_out(lab, &devices(count, dst), dst));
         Ok::<_, ScenarioError>(rates.into_iter().collect::<Result<Vec<_>>>()?.into_iter().fold(0.0, f64::max))
