@@ -38,7 +38,8 @@ pub use scenario::{
 };
 pub use work::{Arrivals, By, Lane, Library, Moves, Named, Sizes, Stream, Through, Wait, Walk};
 pub use world::{
-    Barrier, CacheUse, Chase, Chased, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline, World,
+    Barrier, CacheUse, Chase, Chased, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline,
+    Translations, World,
 };
 
 /// The README's example runs as a test.

@@ -245,6 +245,8 @@ pub struct Stream {
     pub dst: Place,
     /// Results go to the cache (Cache Control 1), not to memory.
     pub cache_control: bool,
+    /// What is written is read back before the record says that it is there (Destination Readback).
+    pub readback: bool,
     /// The device waits for pages that are not there (Block On Fault).
     pub block_on_fault: bool,
     /// How it waits.
@@ -273,6 +275,7 @@ impl Stream {
             src: Place::on(0),
             dst: Place::on(0),
             cache_control: false,
+            readback: false,
             block_on_fault: false,
             wait: Wait::Poll,
             library: Library::Raw,

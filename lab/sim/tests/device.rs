@@ -299,6 +299,33 @@ fn page_walks_are_nearly_hidden_and_huge_pages_need_none() {
     }
 }
 
+#[test]
+fn pages_are_remembered_asked_for_and_walked_to() {
+    let of = |op, size, footprint| {
+        let mut world = world(4);
+        let place = Place { footprint, ..Place::on(0) };
+        world.add(Stream { src: place, dst: place, submissions: 640, ..Stream::of(op, size) });
+        world.run();
+        let seen = world.translations();
+        (seen.remembered, seen.asked, seen.walked)
+    };
+    // Of 640 lines 64 are in a page; of 3 pages each is entered once.
+    assert_eq!(of(Opcode::MemoryMove, 64, 0), (2 * 630, 20, 0));
+    assert_eq!(of(Opcode::MemoryMove, 12288, 1 << 30), (0, 2 * 3 * 640, 2 * 3 * 640));
+    assert_eq!(of(Opcode::ComparePattern, 4096, 1 << 30), (0, 640, 640));
+    assert_eq!(of(Opcode::Nop, 64, 0), (0, 0, 0));
+}
+
+#[test]
+fn what_is_read_back_takes_longer_to_be_done() {
+    let of = |op, readback| period(1, Stream { readback, ..Stream::of(op, 4096) });
+    let more = machine().device.readback.as_nanos_f64();
+    assert!((of(Opcode::MemoryMove, true) - of(Opcode::MemoryMove, false) - more).abs() < 1.0);
+    assert!((of(Opcode::Fill, true) - of(Opcode::Fill, false) - more).abs() < 1.0);
+    // What writes nothing has nothing to read back.
+    assert!((of(Opcode::Compare, true) - of(Opcode::Compare, false)).abs() < 1e-9);
+}
+
 /// GB/s of copies by so many threads, each with a queue of its own.
 fn rate(engines: u32, threads: u32, copies: Stream) -> f64 {
     let mut config = Config::single(WqMode::Dedicated, 128 / threads, engines);

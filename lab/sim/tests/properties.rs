@@ -94,6 +94,7 @@ fn stream(chance: &mut Chance, machine: &Machine, lane: By) -> Stream {
         src: place(chance, machine, faults),
         dst: place(chance, machine, faults),
         cache_control: chance.once_in(3),
+        readback: chance.once_in(3),
         block_on_fault: chance.once_in(2),
         wait: chance.one(&[Wait::Poll, Wait::Umwait, Wait::Interrupt, Wait::Sleep]),
         library: chance.one(&[Library::Raw, Library::Lean, Library::Dml, Library::Kernel]),

@@ -98,6 +98,12 @@ fn detail(point: &Point) -> String {
     for used in &point.resources {
         let _ = writeln!(out, "    {:3.0} %  {}", used.share * 100.0, used.what);
     }
+    let pages = point.translations;
+    if pages.asked > 0 {
+        let (asked, walked, remembered) = (pages.asked, pages.walked, pages.remembered);
+        let _ =
+            writeln!(out, "  pages: {asked} asked for, {walked} of them walked to; {remembered} times the page before");
+    }
     if let Some(held) = &point.bottleneck {
         let _ = writeln!(out, "  held up by {}.", held.sentence);
     }

@@ -50,8 +50,21 @@ pub(crate) struct Point {
     pub(crate) core: Cores,
     /// How busy things were.
     pub(crate) resources: Vec<Used>,
+    /// How engines learnt where pages are, all loads together.
+    pub(crate) translations: Pages,
     /// What held it up.
     pub(crate) bottleneck: Option<Held>,
+}
+
+/// How engines learnt where the pages of operands are.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(crate) struct Pages {
+    /// Operands in a page that engines remembered.
+    pub(crate) remembered: u64,
+    /// Pages that the IOMMU was asked for.
+    pub(crate) asked: u64,
+    /// Those of them whose tables it walked through.
+    pub(crate) walked: u64,
 }
 
 /// A part of the latency, on average.
@@ -140,6 +153,11 @@ impl Point {
                 .iter()
                 .map(|used| Used { what: used.what.to_string(), share: used.share })
                 .collect(),
+            translations: Pages {
+                remembered: outcome.translations.remembered,
+                asked: outcome.translations.asked,
+                walked: outcome.translations.walked,
+            },
             bottleneck: load
                 .bottleneck
                 .as_ref()

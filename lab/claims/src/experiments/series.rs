@@ -116,9 +116,9 @@ pub fn scenario(series: &Series, size: u32) -> Scenario {
         (Who::Device, "sg64") => Stream { depth: 128, submissions: 3000, ..one },
         (Who::Device, "batch") => Stream { depth: 20, batch: 32, submissions: 300, ..one },
         (Who::Device, "naive") => {
-            // Buffers at any address.
+            // Buffers at an odd address; what is written is read back.
             let askew = Place { skew: 8, ..far };
-            Stream { src: askew, dst: askew, depth: 80, batch: 32, submissions: 300, ..one }
+            Stream { src: askew, dst: askew, readback: true, depth: 80, batch: 32, submissions: 300, ..one }
         }
         (Who::Device, _) => Stream { depth: 80, batch: 32, submissions: 600, ..one },
     };

@@ -5,7 +5,7 @@ use super::legal;
 use super::{Running, Scenario, What};
 use crate::latencies::Latencies;
 use crate::ps::Ps;
-use crate::world::{Cycles, Resource, Timeline, World};
+use crate::world::{Cycles, Resource, Timeline, Translations, World};
 
 /// What came of a scenario. Every number is simulated.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Outcome {
     pub descriptors: u64,
     /// Submissions that a device refused, or whose batches had such members: what is asked for is not what it does.
     pub refused: u64,
+    /// How engines learnt where pages are.
+    pub translations: Translations,
     /// Events simulated.
     pub events: u64,
 }
@@ -121,6 +123,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
         resources: Vec::new(),
         descriptors: world.descriptors(),
         refused: world.refused(),
+        translations: world.translations(),
         events: world.events(),
     };
     for ((number, load), running) in scenario.loads.iter().enumerate().zip(running) {

@@ -176,6 +176,7 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
         src: place(section, "src", scenario, of.src)?,
         dst: place(section, "dst", scenario, of.dst)?,
         cache_control: section.flag_if_there("cache_control")?.unwrap_or(of.cache_control),
+        readback: section.flag_if_there("readback")?.unwrap_or(of.readback),
         block_on_fault: section.flag_if_there("block_on_fault")?.unwrap_or(of.block_on_fault),
         wait: named(section, "wait", of.wait)?,
         library: named(section, "library", of.library)?,

@@ -37,6 +37,7 @@ pub(super) fn of(stream: &Stream, src: u64, dst: u64, size: u32) -> Descriptor {
     let work = descriptor(stream.op, src, dst, size);
     let mut flags = work.flags();
     flags.set(Flags::CACHE_CONTROL_1, stream.cache_control && writes(stream.op));
+    flags.set(Flags::DESTINATION_READBACK, stream.readback && writes(stream.op));
     flags.set(Flags::BLOCK_ON_FAULT, stream.block_on_fault && !matches!(stream.op, Opcode::Nop | Opcode::Drain));
     work.with_flags(flags)
 }

@@ -352,8 +352,11 @@ impl World {
         for range in action.ranges() {
             whole = whole.max(range.len);
             let (pages, unknown) = self.places.enter(range.address, range.len, known);
-            if unknown && !range.write {
-                walked += pages;
+            self.translations.remembered += u64::from(pages == 0);
+            self.translations.asked += pages;
+            if unknown {
+                self.translations.walked += pages;
+                walked += if range.write { 0 } else { pages };
             }
             uneven |= if range.write { range.address | range.len } else { 0 };
         }

@@ -45,7 +45,7 @@ use std::collections::BTreeMap;
 use telpher_device::{Capabilities, Config, StartError};
 use thread::Thread;
 pub use timeline::Timeline;
-pub use uses::{EngineUse, PipeUse, Resource};
+pub use uses::{EngineUse, PipeUse, Resource, Translations};
 
 /// An engine of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -122,6 +122,7 @@ pub struct World {
     descriptors: u64,
     /// Descriptors that a device refused.
     refused: u64,
+    translations: Translations,
     repairs: fault::Repairs,
 }
 
@@ -158,6 +159,7 @@ impl World {
             movers: Vec::new(),
             descriptors: 0,
             refused: 0,
+            translations: Translations::default(),
             repairs: fault::Repairs::default(),
             machine,
         })

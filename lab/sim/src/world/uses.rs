@@ -19,6 +19,17 @@ pub struct EngineUse {
     pub data: Ps,
 }
 
+/// How engines learnt where the pages of operands are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Translations {
+    /// Operands in the page of the one before, which engines remember.
+    pub remembered: u64,
+    /// Pages that the IOMMU was asked for.
+    pub asked: u64,
+    /// Those of them for which it walked through the page tables.
+    pub walked: u64,
+}
+
 /// Something that can be busy, or full.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
@@ -133,6 +144,12 @@ impl World {
             dsa.pes.iter().enumerate().map(of).collect()
         };
         self.devices.iter().enumerate().flat_map(of)
+    }
+
+    /// How the engines of all devices learnt where pages are.
+    #[must_use]
+    pub fn translations(&self) -> Translations {
+        self.translations
     }
 
     /// What every pipe of the machine carried.
