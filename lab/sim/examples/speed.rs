@@ -4,7 +4,8 @@
 //! cargo run --release -p telpher-sim --example speed [runs] [part of a workload's name]
 //! ```
 //!
-//! Workloads take turns, so that what else the computer does meets them all; of each the median is told, with the slowest and the fastest.
+//! Workloads take turns, so that what else the computer does meets them all; of each the median is told, with the slowest and the fastest;
+//! and a hash of all that came out, which is the same on every computer and however this is built.
 
 use std::error::Error;
 use std::fs;
@@ -59,8 +60,8 @@ fn most_memory() -> Result<f64, Box<dyn Error>> {
 }
 
 impl Workload {
-    /// Million descriptors, and million events, in a second of processor time.
-    fn run(&self, machine: &Machine) -> Result<[f64; 2], Box<dyn Error>> {
+    /// Million descriptors, and million events, in a second of processor time; and a hash of what came out (FNV-1a, 64 bits).
+    fn run(&self, machine: &Machine) -> Result<([f64; 2], u64), Box<dyn Error>> {
         let Workload { devices, engines, mode, threads, .. } = *self;
         let mut scenario = Scenario {
             devices: Vec::new(),
@@ -73,7 +74,10 @@ impl Workload {
         let begun = processor_time()?;
         let outcome = scenario.simulate()?;
         let took = processor_time()? - begun;
-        Ok([outcome.descriptors, outcome.events].map(|count| count as f64 / took / 1e6))
+        let hash = format!("{outcome:?}")
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        Ok(([outcome.descriptors, outcome.events].map(|count| count as f64 / took / 1e6), hash))
     }
 }
 
@@ -83,17 +87,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let part = arguments.next().unwrap_or_default();
     let machine = Machine::built_in("spr-asplos").ok_or("no such profile")?;
     let workloads: Vec<_> = workloads().into_iter().filter(|workload| workload.name.contains(&part)).collect();
-    let mut seen = vec![Vec::new(); workloads.len()];
+    let (mut seen, mut hashes) = (vec![Vec::new(); workloads.len()], vec![0; workloads.len()]);
     for _ in 0..runs.max(1) {
-        for (workload, seen) in workloads.iter().zip(&mut seen) {
-            seen.push(workload.run(&machine)?);
+        for ((workload, seen), hash) in workloads.iter().zip(&mut seen).zip(&mut hashes) {
+            let (rates, its) = workload.run(&machine)?;
+            seen.push(rates);
+            *hash = its;
         }
     }
-    println!("{:<32} {:>14} {:>15} {:>12}", "million a second", "descriptors", "slowest-fastest", "events");
-    for (workload, mut seen) in workloads.iter().zip(seen) {
+    println!(
+        "{:<32} {:>14} {:>15} {:>12} {:>18}",
+        "million a second", "descriptors", "slowest-fastest", "events", "outcome"
+    );
+    for ((workload, mut seen), hash) in workloads.iter().zip(seen).zip(hashes) {
         seen.sort_by(|one, other| one[0].total_cmp(&other[0]));
         let ([slowest, _], [median, events], [fastest, _]) = (seen[0], seen[seen.len() / 2], seen[seen.len() - 1]);
-        println!("{:<32} {median:>14.2} {:>15} {events:>12.1}", workload.name, format!("{slowest:.2}-{fastest:.2}"));
+        let range = format!("{slowest:.2}-{fastest:.2}");
+        println!("{:<32} {median:>14.2} {range:>15} {events:>12.1}   {hash:016x}", workload.name);
     }
     println!("most memory: {:.0} MiB", most_memory()?);
     Ok(())

@@ -1,0 +1,55 @@
+//! What a simulation itself takes: memory, and processor time. `examples/speed.rs` measures it as it is delivered.
+
+use std::fs;
+use telpher_abi::Opcode;
+use telpher_device::{Config, WqMode};
+use telpher_sim::{Layout, Machine, Outcome, Scenario, Stream, lanes};
+
+/// Copies of 4 KiB by so many threads on four devices with four engines each.
+fn four_devices(threads: u32, submissions: u64) -> Outcome {
+    let machine = Machine::built_in("spr-asplos").unwrap();
+    let mut scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 32, 1));
+    let layout = Layout { devices: 4, engines: 4, ..Layout::single(WqMode::Dedicated) };
+    scenario.devices = layout.configs(&scenario.capabilities);
+    let copies = Stream { depth: 32, submissions, ..Stream::of(Opcode::MemoryMove, 4096) };
+    let lanes = lanes(&scenario.devices);
+    scenario.with_lanes("copies", threads, copies, lanes).simulate().unwrap()
+}
+
+/// The most memory that this process ever had.
+fn most_mebibytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+/// Seconds for which this thread has had a processor.
+fn processor_time() -> f64 {
+    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    told.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
+}
+
+#[test]
+fn four_devices_and_64_threads_take_less_than_a_gibibyte() {
+    assert_eq!(four_devices(64, 1000).descriptors, 64_000);
+    assert!(most_mebibytes() < 1024, "{} MiB", most_mebibytes());
+}
+
+#[test]
+fn thousands_of_threads_cost_little() {
+    assert_eq!(four_devices(4096, 10).descriptors, 40_960);
+    assert!(most_mebibytes() < 1024, "{} MiB", most_mebibytes());
+}
+
+/// Delivered it is two million; as tests are built, with checks and without most optimisations, a part of that.
+#[test]
+fn hundreds_of_thousands_of_descriptors_are_simulated_in_a_second() {
+    let rate = |_| {
+        let begun = processor_time();
+        let outcome = four_devices(64, 2000);
+        outcome.descriptors as f64 / (processor_time() - begun) / 1e6
+    };
+    let best = (0..3).map(rate).fold(0.0, f64::max);
+    let least = if cfg!(debug_assertions) { 0.2 } else { 1.5 };
+    assert!(best > least, "{best:.2} million a second");
+}
