@@ -130,7 +130,7 @@ pub struct DeviceCosts {
     pub list_fetch: Ps,
     /// Descriptors that an engine keeps ready behind the one whose bytes flow.
     pub ready: usize,
-    /// Bytes that may be on their way to an engine at once (its read buffers).
+    /// Bytes that may be on their way to a device at once (its read buffers).
     pub in_flight: u64,
     /// Time for which one line that is written in part holds up the device.
     pub partial_line: Ps,

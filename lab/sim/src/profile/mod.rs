@@ -298,6 +298,78 @@ mod tests {
         Machine::parse("template.toml", &told.join("\n")).unwrap();
     }
 
+    /// Tables of a profile, each with the keys that are read of it: what it says to one that nobody knows.
+    fn keys() -> Vec<(&'static str, Vec<String>)> {
+        let (name, text) = BUILT_IN[0];
+        let known = |table: &str| {
+            // Its last table is a node.
+            let (text, change) = match table {
+                "[node]" => (format!("{text}\nnobody = 1\n"), String::new()),
+                "" => (text.to_owned(), "nobody = 1".to_owned()),
+                table => (text.to_owned(), format!("{table}.nobody = 1")),
+            };
+            match Machine::changed(name, &text, &change) {
+                Err(ProfileError::Unknown { known, .. }) => known.split(", ").map(str::to_owned).collect(),
+                other => panic!("{table}: {other:?}"),
+            }
+        };
+        let tables = [
+            "",
+            "device",
+            "op.fill",
+            "translation",
+            "submit",
+            "library.lean",
+            "wait",
+            "software",
+            "software.op.fill",
+            "memory",
+            "cache",
+            "link",
+            "[node]",
+        ];
+        let all: Vec<(&str, Vec<String>)> = tables.into_iter().map(|table| (table, known(table))).collect();
+        // Whoever adds a table adds it here.
+        let root: Vec<&str> =
+            all[0].1.iter().map(String::as_str).filter(|key| !["name", "base"].contains(key)).collect();
+        let listed =
+            |key: &&str| tables.iter().any(|table| table.trim_matches(['[', ']']).split('.').next() == Some(*key));
+        assert!(root.iter().all(listed), "{root:?}");
+        all.into_iter().skip(1).collect()
+    }
+
+    #[test]
+    fn the_page_tells_every_parameter_and_no_other() {
+        let page = include_str!("../../docs/profiles.md");
+        let mut told = 0;
+        for (table, keys) in keys() {
+            let heading = format!("### `[{}]`\n", table.replace(".fill", ".NAME").replace(".lean", ".NAME"));
+            let rows = page.split(&heading).nth(1).unwrap_or_else(|| panic!("docs/profiles.md has no {heading}"));
+            let rows = rows.split("\n##").next().unwrap().lines();
+            let rows: Vec<&str> = rows.filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+            let mut rows: Vec<String> = rows.into_iter().map(str::to_owned).collect();
+            rows.sort();
+            let of_its_own = |key: &String| !["op", "raw", "lean", "dml", "kernel"].contains(&key.as_str());
+            assert_eq!(rows, keys.into_iter().filter(of_its_own).collect::<Vec<_>>(), "docs/profiles.md, {heading}");
+            told += rows.len();
+        }
+        assert!(told > 60);
+    }
+
+    #[test]
+    fn the_template_shows_every_parameter() {
+        for (table, keys) in keys() {
+            let table = table.replace("op.fill", "op.memory-move");
+            let begin = format!("[{table}]\n");
+            let within = TEMPLATE.split(&format!("\n{begin}")).nth(1).unwrap_or_else(|| panic!("no {begin}"));
+            let within = within.split("\n[").next().unwrap();
+            for key in keys.iter().filter(|key| *key != "op") {
+                let line = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} = "));
+                assert!(within.lines().any(line), "profiles/template.toml has no {key} in {begin}");
+            }
+        }
+    }
+
     #[test]
     fn a_profile_tells_what_its_base_does_not() {
         let text = "name = \"mine\"\nbase = \"spr-asplos\"\n[op.fill]\nfront_ns = 50\n[device]\nnodes = [0]\n";
