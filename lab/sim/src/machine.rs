@@ -378,6 +378,13 @@ impl Machine {
         Ps(near.0.saturating_mul(there) / own)
     }
 
+    /// Until descriptors that are in no cache are a core's own: those of a batch, and the batch's.
+    #[must_use]
+    pub fn owning(&self, core: usize, batch: u32) -> Ps {
+        let (one, others) = (self.nodes[core].latency, if batch > 1 { u64::from(batch) } else { 0 });
+        one + Ps((one * others).0 / self.software.fill_buffers.max(1))
+    }
+
     /// How much longer it takes from a core of one node to another than within a socket.
     #[must_use]
     pub fn across(&self, core: usize, node: usize) -> Ps {

@@ -249,6 +249,8 @@ pub struct Stream {
     pub readback: bool,
     /// The device waits for pages that are not there (Block On Fault).
     pub block_on_fault: bool,
+    /// Its descriptors are flushed from the caches between two uses.
+    pub cold_descriptors: bool,
     /// How it waits.
     pub wait: Wait,
     /// What software it uses.
@@ -277,6 +279,7 @@ impl Stream {
             cache_control: false,
             readback: false,
             block_on_fault: false,
+            cold_descriptors: false,
             wait: Wait::Poll,
             library: Library::Raw,
         }

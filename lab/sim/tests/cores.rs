@@ -167,6 +167,22 @@ fn a_system_call_for_each_descriptor_costs_what_it_takes() {
 }
 
 #[test]
+fn flushed_descriptors_are_waited_for_before_the_instruction() {
+    let machine = Machine::built_in("spr-asplos").unwrap();
+    let memory = machine.nodes[0].latency.as_nanos_f64();
+    for (by, batch) in [(By::DEDICATED, 1), (By::DEDICATED, 16), (By::SHARED, 4)] {
+        let of = |cold_descriptors| one(Stream { by, batch, cold_descriptors, ..Stream::of(COPY, 4096) });
+        let (cold, warm) = (of(true), of(false));
+        let others = if batch > 1 { f64::from(batch) } else { 0.0 };
+        let expected = memory * (1.0 + others / machine.software.fill_buffers as f64);
+        let more = cold.mean_latency_ns() - warm.mean_latency_ns();
+        assert!((more - expected).abs() < 1.0, "{by:?} {batch}: {more} ns for {expected}");
+        assert_eq!(cold.timeline.prepare, warm.timeline.prepare);
+        assert!(cold.timeline.submit > warm.timeline.submit && cold.cycles.busy > warm.cycles.busy);
+    }
+}
+
+#[test]
 fn each_layer_of_software_adds_what_it_costs() {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let period =

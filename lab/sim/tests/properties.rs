@@ -96,6 +96,7 @@ fn stream(chance: &mut Chance, machine: &Machine, lane: By) -> Stream {
         cache_control: chance.once_in(3),
         readback: chance.once_in(3),
         block_on_fault: chance.once_in(2),
+        cold_descriptors: chance.once_in(4),
         wait: chance.one(&[Wait::Poll, Wait::Umwait, Wait::Interrupt, Wait::Sleep]),
         library: chance.one(&[Library::Raw, Library::Lean, Library::Dml, Library::Kernel]),
         ..Stream::of(op, size)

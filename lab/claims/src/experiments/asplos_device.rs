@@ -323,7 +323,9 @@ fn batches_in_flight(lab: &Lab) -> Result {
 fn parts_of_latency(lab: &Lab) -> Result {
     let (mut holds, mut shown) = (true, Vec::new());
     for batch in [1, 4, 16] {
-        let outcome = lab.run(&alone(dedicated(1), one_by_one(COPY, 4096, batch)))?;
+        // KUPER §4.1: descriptors, too, are flushed between iterations.
+        let copies = Stream { cold_descriptors: true, ..one_by_one(COPY, 4096, batch) };
+        let outcome = lab.run(&alone(dedicated(1), copies))?;
         let timeline = &outcome.loads[0].timeline;
         let per = |time: telpher_sim::Ps| time.as_nanos_f64() / timeline.completed.max(1) as f64;
         let wait = timeline.latency().since(timeline.prepare).since(timeline.submit);

@@ -178,6 +178,7 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
         cache_control: section.flag_if_there("cache_control")?.unwrap_or(of.cache_control),
         readback: section.flag_if_there("readback")?.unwrap_or(of.readback),
         block_on_fault: section.flag_if_there("block_on_fault")?.unwrap_or(of.block_on_fault),
+        cold_descriptors: section.flag_if_there("cold_descriptors")?.unwrap_or(of.cold_descriptors),
         wait: named(section, "wait", of.wait)?,
         library: named(section, "library", of.library)?,
         ..of

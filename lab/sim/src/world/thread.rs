@@ -42,6 +42,8 @@ struct Costs {
     /// After the record of the one that had its slot before.
     complete: Ps,
     prepare: Ps,
+    /// The fence before the instruction: until what was prepared is the core's own.
+    fence: Ps,
     /// A system call before the instruction.
     call: Ps,
     /// The instruction, call included, as far as it is known before the queue answers.
@@ -115,7 +117,7 @@ impl Thread {
         Thread {
             stream,
             lane: None,
-            costs: Costs { complete: none, prepare: none, call: none, instruct: none },
+            costs: Costs { complete: none, prepare: none, fence: none, call: none, instruct: none },
             descriptors: Vec::new(),
             stamps: Vec::new(),
             free: Vec::new(),
@@ -181,7 +183,9 @@ impl World {
         let library = self.machine.library.of(stream.library);
         let instructing = |lane| self.machine.submit.instructing(lane, stream.through);
         let (call, instruct) = lane.map(instructing).unwrap_or_default();
-        let costs = Costs { complete: library.complete, prepare: library.preparing(stream.batch), call, instruct };
+        let fence = if stream.cold_descriptors { self.machine.owning(stream.core, stream.batch) } else { Ps::ZERO };
+        let costs =
+            Costs { complete: library.complete, prepare: library.preparing(stream.batch), fence, call, instruct };
         let load = self.load();
         let forecast = lane.filter(|_| stream.wait == Wait::Sleep).map(|lane| Box::new(self.forecast(lane, slots)));
         self.threads.push(Thread {
@@ -296,12 +300,14 @@ impl World {
         let (timeline, stamps) = (&mut thread.timeline, &thread.stamps[slot as usize]);
         timeline.backlog += begun.since(arrived);
         timeline.prepare += costs.prepare;
-        timeline.cycles.busy += stamps.sent.since(now);
-        let at = stamps.sent + costs.call + self.machine.submit.transit;
+        timeline.submitting += costs.fence;
+        let fenced = stamps.sent + costs.fence;
+        timeline.cycles.busy += fenced.since(now);
+        let at = fenced + costs.call + self.machine.submit.transit;
         if !lane.shared {
             timeline.submitting += costs.instruct;
             timeline.cycles.busy += costs.instruct;
-            self.agenda.at(stamps.sent + costs.instruct, Event::Thread(number));
+            self.agenda.at(fenced + costs.instruct, Event::Thread(number));
         }
         self.agenda.at(at, Event::Portal { thread: number, slot });
     }
