@@ -102,6 +102,18 @@ fn cores_share_their_memory() {
 }
 
 #[test]
+fn queues_make_no_device_do_what_a_core_or_a_mover_decides_upon() {
+    let By::Device(lane) = By::DEDICATED else { return };
+    for by in [By::Cpu, moves(1 << 20, Route::Local, Split::NONE)] {
+        let machine = Machine::built_in("spr-asplos").unwrap();
+        let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 32, 4));
+        let small = Stream { by, submissions: 10, ..Stream::of(COPY, 4096) };
+        let outcome = scenario.with_lanes("load", 2, small, vec![lane]).simulate().unwrap();
+        assert_eq!((outcome.loads[0].operations, outcome.descriptors), (20, 0), "{by:?}");
+    }
+}
+
+#[test]
 fn a_core_alone_at_random_arrivals_is_a_queue_of_which_theory_tells_the_wait() {
     let copy = Stream { by: By::Cpu, ..Stream::of(COPY, 4096) };
     let service = by_core(copy);

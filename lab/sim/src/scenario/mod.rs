@@ -42,7 +42,7 @@ pub struct Load {
     pub threads: u32,
     /// What each does.
     pub what: What,
-    /// Queues that its threads take in turn; that of the stream if there are none. A mover takes all there are.
+    /// Queues that its threads take in turn; that of the stream if there are none. A mover takes all there are, a core none.
     pub lanes: Vec<Lane>,
     /// What is thought to hold it up, if somebody thinks so.
     pub expect: Option<Limit>,
@@ -54,10 +54,10 @@ impl Load {
     pub fn queues(&self) -> Vec<Lane> {
         match &self.what {
             What::Stream(Stream { by: By::Mover(_), .. }) => self.lanes.clone(),
-            What::Stream(_) if !self.lanes.is_empty() => {
+            What::Stream(Stream { by: By::Device(lane), .. }) if self.lanes.is_empty() => vec![*lane],
+            What::Stream(Stream { by: By::Device(_), .. }) => {
                 self.lanes.iter().take(self.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
             }
-            What::Stream(Stream { by: By::Device(lane), .. }) => vec![*lane],
             _ => Vec::new(),
         }
     }
@@ -159,8 +159,8 @@ impl Scenario {
                 What::Stream(stream) => {
                     let mut lanes = load.lanes.iter().cycle().map(|lane| By::Device(*lane));
                     let mut thread = |_| match stream.by {
-                        By::Mover(_) => world.add(*stream),
-                        by => world.add(Stream { by: lanes.next().unwrap_or(by), ..*stream }),
+                        By::Device(_) => world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream }),
+                        By::Cpu | By::Mover(_) => world.add(*stream),
                     };
                     Running::Threads((0..load.threads).map(&mut thread).collect())
                 }
