@@ -194,14 +194,16 @@ fn stalled_descriptor(lab: &Lab) -> Result {
 /// "Data streaming operations" of Figure 2 that the profile has measured costs for.
 const OPERATIONS: [Opcode; 4] = [COPY, Opcode::Fill, Opcode::Compare, Opcode::ComparePattern];
 
+/// The size from which the device is faster than a core, one operation at a time.
+fn synchronous_crossover_of(lab: &Lab, op: Opcode) -> std::result::Result<f64, ScenarioError> {
+    crossover(&SIZES, |size| {
+        let device = submit_and_wait(lab, &alone(dedicated(1), one_by_one(op, size, 1)))?;
+        Ok(core_alone(lab, dedicated(1), op, size, NEAR, NEAR)? / device)
+    })
+}
+
 fn synchronous_crossover(lab: &Lab) -> Result {
-    let of = |op: Opcode| {
-        let gain = |size| {
-            let device = submit_and_wait(lab, &alone(dedicated(1), one_by_one(op, size, 1)))?;
-            Ok(core_alone(lab, dedicated(1), op, size, NEAR, NEAR)? / device)
-        };
-        Ok((op.name().to_owned(), crossover(&SIZES, gain)?))
-    };
+    let of = |op: Opcode| Ok((op.name().to_owned(), synchronous_crossover_of(lab, op)?));
     Ok(Found::Numbers(OPERATIONS.into_iter().map(of).collect::<std::result::Result<_, _>>()?))
 }
 
@@ -471,15 +473,7 @@ fn highest(of: &[u32], given: &[f64]) -> u32 {
 }
 
 fn the_core_is_better_below(lab: &Lab) -> Result {
-    let mut gains = Vec::new();
-    for size in [64, 256, 512, 1024, 2048] {
-        let device = submit_and_wait(lab, &alone(dedicated(1), one_by_one(COPY, size, 1)))?;
-        gains.push(core_alone(lab, dedicated(1), COPY, size, NEAR, NEAR)? / device);
-    }
-    Ok(Found::shape(
-        gains.iter().all(|gain| *gain < 1.0),
-        format!("device over core at 64, 256, 512 B, 1 KB, 2 KB: {}", listed(&gains)),
-    ))
+    Ok(Found::Number(synchronous_crossover_of(lab, COPY)?))
 }
 
 fn few_threads(lab: &Lab) -> Result {
