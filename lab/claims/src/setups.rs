@@ -31,6 +31,13 @@ pub fn one_by_one(op: Opcode, size: u32, batch: u32) -> Stream {
     Stream { batch, submissions: 100, ..Stream::of(op, size) }
 }
 
+/// The same where its descriptors, too, were flushed from the caches before each submission: so Kuper et al. compare the device with a
+/// core, and look at the parts of its latency (§4.1).
+#[must_use]
+pub fn flushed(op: Opcode, size: u32, batch: u32) -> Stream {
+    Stream { cold_descriptors: true, ..one_by_one(op, size, batch) }
+}
+
 /// So many kept in flight, long enough that begin and end do not matter.
 #[must_use]
 pub fn in_flight(op: Opcode, size: u32, depth: u32, batch: u32) -> Stream {

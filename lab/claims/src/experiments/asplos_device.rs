@@ -11,7 +11,7 @@ use super::measure::{
 };
 use super::{Experiment, Found};
 use crate::lab::Lab;
-use crate::setups::{alone, asplos, in_flight, one_by_one, threads, through};
+use crate::setups::{alone, asplos, flushed, in_flight, one_by_one, threads, through};
 use telpher_abi::Opcode;
 use telpher_device::{Config, EngineConfig, GroupConfig, WqConfig, WqMode};
 use telpher_sim::{By, Place, Scenario, ScenarioError, Stream, Wait, Walk};
@@ -194,17 +194,24 @@ fn stalled_descriptor(lab: &Lab) -> Result {
 /// "Data streaming operations" of Figure 2 that the profile has measured costs for.
 const OPERATIONS: [Opcode; 4] = [COPY, Opcode::Fill, Opcode::Compare, Opcode::ComparePattern];
 
-/// The size from which the device is faster than a core, one operation at a time.
-fn synchronous_crossover_of(lab: &Lab, op: Opcode) -> std::result::Result<f64, ScenarioError> {
+/// The size from which the device is faster than a core, one operation at a time, which is made so.
+fn synchronous_crossover_of(
+    lab: &Lab,
+    op: Opcode,
+    stream: fn(Opcode, u32, u32) -> Stream,
+) -> std::result::Result<f64, ScenarioError> {
     crossover(&SIZES, |size| {
-        let device = submit_and_wait(lab, &alone(dedicated(1), one_by_one(op, size, 1)))?;
+        let device = submit_and_wait(lab, &alone(dedicated(1), stream(op, size, 1)))?;
         Ok(core_alone(lab, dedicated(1), op, size, NEAR, NEAR)? / device)
     })
 }
 
 fn synchronous_crossover(lab: &Lab) -> Result {
-    let of = |op: Opcode| Ok((op.name().to_owned(), synchronous_crossover_of(lab, op)?));
-    Ok(Found::Numbers(OPERATIONS.into_iter().map(of).collect::<std::result::Result<_, _>>()?))
+    let of = |name: &str, stream| {
+        let size = |op: Opcode| Ok((format!("{}{name}", op.name()), synchronous_crossover_of(lab, op, stream)?));
+        OPERATIONS.into_iter().map(size).collect::<std::result::Result<Vec<_>, ScenarioError>>()
+    };
+    Ok(Found::Numbers(of("", flushed)?).beside(of(", descriptors in the cache", one_by_one)?))
 }
 
 fn asynchronous_crossover(lab: &Lab) -> Result {
@@ -326,7 +333,7 @@ fn parts_of_latency(lab: &Lab) -> Result {
     let (mut holds, mut shown) = (true, Vec::new());
     for batch in [1, 4, 16] {
         // KUPER §4.1: descriptors, too, are flushed between iterations.
-        let copies = Stream { cold_descriptors: true, ..one_by_one(COPY, 4096, batch) };
+        let copies = flushed(COPY, 4096, batch);
         let outcome = lab.run(&alone(dedicated(1), copies))?;
         let timeline = &outcome.loads[0].timeline;
         let per = |time: telpher_sim::Ps| time.as_nanos_f64() / timeline.completed.max(1) as f64;
@@ -473,7 +480,8 @@ fn highest(of: &[u32], given: &[f64]) -> u32 {
 }
 
 fn the_core_is_better_below(lab: &Lab) -> Result {
-    Ok(Found::Number(synchronous_crossover_of(lab, COPY)?))
+    let beside = vec![("descriptors in the cache".into(), synchronous_crossover_of(lab, COPY, one_by_one)?)];
+    Ok(Found::Number(synchronous_crossover_of(lab, COPY, flushed)?).beside(beside))
 }
 
 fn few_threads(lab: &Lab) -> Result {

@@ -7,7 +7,7 @@ use super::measure::{
 };
 use super::{Experiment, Found};
 use crate::lab::Lab;
-use crate::setups::{alone, asplos, by_core, in_flight, one_by_one, through};
+use crate::setups::{alone, asplos, by_core, flushed, in_flight, one_by_one, through};
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{Chase, Lines, Place, Resource, ResourceUse, Scenario, ScenarioError, Stream, Walk, What};
@@ -60,14 +60,18 @@ fn remote_at_full_speed(lab: &Lab) -> Result {
 
 fn break_even_of_latency(lab: &Lab) -> Result {
     let placements = [("L,L", LOCAL, LOCAL), ("L,R", LOCAL, REMOTE), ("R,L", REMOTE, LOCAL), ("R,R", REMOTE, REMOTE)];
-    let of = |(name, src, dst): (&str, Place, Place)| {
-        let gain = |size| {
-            let device = submit_and_wait(lab, &alone(one(), copies(size, src, dst)))?;
+    let size = |src, dst, stream: fn(Opcode, u32, u32) -> Stream| {
+        crossover(&SIZES, |size| {
+            let device = submit_and_wait(lab, &alone(one(), Stream { src, dst, ..stream(COPY, size, 1) }))?;
             Ok(core_alone(lab, one(), COPY, size, src, dst)? / device)
-        };
-        Ok((name.to_owned(), crossover(&SIZES, gain)?))
+        })
     };
-    Ok(Found::Numbers(placements.into_iter().map(of).collect::<Result<_>>()?))
+    let (mut sizes, mut beside) = (Vec::new(), Vec::new());
+    for (name, src, dst) in placements {
+        sizes.push((name.to_owned(), size(src, dst, flushed)?));
+        beside.push((format!("{name}, descriptors in the cache"), size(src, dst, one_by_one)?));
+    }
+    Ok(Found::Numbers(sizes).beside(beside))
 }
 
 fn apart_or_together(lab: &Lab) -> Result {
@@ -118,7 +122,8 @@ fn to_cache(stream: Stream) -> Stream {
 fn synchronous_from_cache(lab: &Lab) -> Result {
     let size = |src, dst, from, to| {
         let gain = |size| {
-            let device = submit_and_wait(lab, &alone(one(), to_cache(copies(size, src, dst))))?;
+            let stream = to_cache(Stream { src, dst, ..flushed(COPY, size, 1) });
+            let device = submit_and_wait(lab, &alone(one(), stream))?;
             Ok(core_alone(lab, one(), COPY, size, from, to)? / device)
         };
         crossover(&SIZES, gain)

@@ -4,7 +4,7 @@ use crate::experiments::measure::{core_alone, submit_and_wait};
 use crate::figures::sweep::{DEPTH, FROM_64, SIZES, axis, measured, over_sizes, rates, throughput};
 use crate::figures::{Axis, Mark, Panel, Result, Scale, Series};
 use crate::lab::Lab;
-use crate::setups::{alone, asplos, by_core, in_flight, one_by_one};
+use crate::setups::{alone, asplos, by_core, flushed, in_flight};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{Lines, Place, Scenario, Stream, Walk};
@@ -51,7 +51,7 @@ fn one_at_a_time(
     };
     for places in device {
         add(format!("device: {}", places.0), &mut |size| {
-            submit_and_wait(lab, &alone(setup(), copies(one_by_one(COPY, size, 1), *places)))
+            submit_and_wait(lab, &alone(setup(), copies(flushed(COPY, size, 1), *places)))
         })?;
     }
     for (name, src, dst) in core {

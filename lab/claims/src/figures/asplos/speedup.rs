@@ -4,7 +4,7 @@ use crate::experiments::measure::{core_alone, core_walks, one_by_one_gigabytes};
 use crate::figures::sweep::{DEPTH, FROM_64, axis, measured, over_sizes, rate};
 use crate::figures::{At, Mark, Panel, Result, Scale};
 use crate::lab::Lab;
-use crate::setups::{alone, asplos, in_flight, one_by_one};
+use crate::setups::{alone, asplos, flushed, in_flight};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{Place, Stream, Walk};
@@ -25,7 +25,7 @@ fn panel(lab: &Lab, title: &str, depth: u32, claim: &'static str) -> Result<Pane
         series.push(measured(name, FROM_64, |size| {
             let (device, nanos) = match depth {
                 1 => (
-                    one_by_one_gigabytes(lab, setup(), Stream { cache_control, ..one_by_one(op, size, 1) })?,
+                    one_by_one_gigabytes(lab, setup(), Stream { cache_control, ..flushed(op, size, 1) })?,
                     core_alone(lab, setup(), op, size, Place::on(0), Place::on(0))?,
                 ),
                 depth => {
