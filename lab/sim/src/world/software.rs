@@ -163,3 +163,35 @@ impl World {
         self.agenda.after(task.besides, over);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::BUILT_IN;
+
+    #[test]
+    fn what_is_longer_or_farther_is_never_sooner_done() {
+        for (profile, _) in BUILT_IN {
+            let machine = Machine::built_in(profile).unwrap();
+            let cached = Place { lines: Lines::Llc, ..Place::on(0) };
+            for op in Opcode::ALL {
+                for walk in [Walk::Alone, Walk::Random, Walk::Sequential] {
+                    let of = |bytes, place| alone(&machine, 0, *op, bytes, [place; 2], walk).takes;
+                    let mut before = Ps::ZERO;
+                    for lines in 0..300 {
+                        let near = of(lines * LINE, Place::on(0));
+                        assert!(near >= before, "{profile} {op:?} {walk:?} {lines} lines");
+                        assert!(of(lines * LINE, cached) <= near, "{profile} {op:?} {walk:?} {lines} lines");
+                        for node in 1..machine.nodes.len() {
+                            let nearer =
+                                machine.nodes[node].latency + machine.across(0, node) < machine.nodes[0].latency;
+                            let there = of(lines * LINE, Place::on(node));
+                            assert!(nearer || there >= near, "{profile} {op:?} {walk:?} {lines} lines at node {node}");
+                        }
+                        before = near;
+                    }
+                }
+            }
+        }
+    }
+}
