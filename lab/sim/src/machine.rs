@@ -4,7 +4,7 @@
 
 use crate::ps::Ps;
 use crate::work::{Lane, Library, Through};
-use telpher_abi::Opcode;
+use telpher_abi::{DESCRIPTOR_BYTES, Opcode};
 
 /// Bytes per second.
 pub type Rate = u64;
@@ -41,10 +41,12 @@ pub struct MemoryCosts {
     pub directory: u64,
 }
 
-/// The caches behind a core's first.
+/// Caches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheCosts {
-    /// Bytes of a core's own second-level cache.
+    /// Bytes of a core's own first-level cache.
+    pub l1: u64,
+    /// Bytes of its second-level cache.
     pub l2: u64,
     /// Bytes of a socket's last-level cache.
     pub llc: u64,
@@ -222,14 +224,6 @@ pub struct LibraryCosts {
     pub complete: Ps,
 }
 
-impl LibraryCosts {
-    /// Preparing one submission of so many descriptors: a batch's own takes no longer than one that goes by itself.
-    #[must_use]
-    pub fn preparing(&self, descriptors: u32) -> Ps {
-        if descriptors > 1 { self.prepare.max(self.prepare_member * u64::from(descriptors)) } else { self.prepare }
-    }
-}
-
 /// Costs by library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Libraries {
@@ -369,6 +363,19 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Preparing one submission of so many descriptors, one of `lists` in turn: a batch's own takes no longer than one that goes by
+    /// itself. Lists that the first-level cache has no room for come from the second.
+    #[must_use]
+    pub fn preparing(&self, library: Library, descriptors: u32, lists: u32) -> Ps {
+        let costs = self.library.of(library);
+        if descriptors <= 1 {
+            return costs.prepare;
+        }
+        let bytes = u64::from(descriptors) * u64::from(lists) * DESCRIPTOR_BYTES;
+        let line = if bytes > self.cache.l1 { self.cache.l2_latency } else { Ps::ZERO };
+        costs.prepare.max((costs.prepare_member + line) * u64::from(descriptors))
+    }
+
     /// What takes `near` with the memory of the core's own node takes so long with another's: in proportion to their latencies.
     #[must_use]
     pub fn seen_from(&self, core: usize, node: usize, near: Ps) -> Ps {

@@ -2,7 +2,7 @@
 
 use telpher_abi::{Flags, Opcode};
 use telpher_device::{Config, Preset, WqConfig, WqMode};
-use telpher_sim::{By, Lane, Machine, Place, Ps, Stream, Wait, World};
+use telpher_sim::{By, Lane, Library, Machine, Place, Ps, Stream, Wait, World};
 
 const LANE: Lane = Lane { device: 0, wq: 0, shared: false };
 
@@ -314,6 +314,20 @@ fn pages_are_remembered_asked_for_and_walked_to() {
     assert_eq!(of(Opcode::MemoryMove, 12288, 1 << 30), (0, 2 * 3 * 640, 2 * 3 * 640));
     assert_eq!(of(Opcode::ComparePattern, 4096, 1 << 30), (0, 640, 640));
     assert_eq!(of(Opcode::Nop, 64, 0), (0, 0, 0));
+}
+
+#[test]
+fn lists_that_the_first_level_cache_has_no_room_for_come_from_the_second() {
+    let of = |depth| {
+        let mut world = world(4);
+        let library = Library::Lean;
+        world.add(Stream { depth, batch: 32, submissions: 200, library, ..Stream::of(Opcode::Fill, 64) });
+        world.run();
+        world.timeline(0).prepare.as_nanos_f64() / f64::from(200 * 32)
+    };
+    let machine = machine();
+    let (member, line) = (machine.library.lean.prepare_member, machine.cache.l2_latency);
+    assert!((of(20) - member.as_nanos_f64()).abs() < 0.1 && (of(80) - (member + line).as_nanos_f64()).abs() < 0.1);
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub(super) fn memory(section: Section<'_>) -> Result<MemoryCosts, ProfileError> 
 
 pub(super) fn cache(section: Section<'_>) -> Result<CacheCosts, ProfileError> {
     let costs = CacheCosts {
+        l1: section.count("l1_kib", 1..=1 << 20, "KiB")? << 10,
         l2: section.count("l2_kib", 1..=1 << 20, "KiB")? << 10,
         llc: section.count("llc_mib", 1..=1 << 16, "MiB")? << 20,
         ways: section.count("ways", 1..=64, "ways")?,

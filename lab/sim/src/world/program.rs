@@ -591,7 +591,7 @@ impl World {
             slip.descriptor = Descriptor::batch(list, count).with_record(record_of(ticket));
         }
         drop(papers);
-        let prepare = self.machine.library.of(library).preparing(count);
+        let prepare = self.machine.preparing(library, count, 1);
         self.did(number, |cycles| cycles.busy += prepare);
         self.programs[number as usize].blocked = Some(now + prepare);
         if patient {

@@ -184,8 +184,8 @@ impl World {
         let instructing = |lane| self.machine.submit.instructing(lane, stream.through);
         let (call, instruct) = lane.map(instructing).unwrap_or_default();
         let fence = if stream.cold_descriptors { self.machine.owning(stream.core, stream.batch) } else { Ps::ZERO };
-        let costs =
-            Costs { complete: library.complete, prepare: library.preparing(stream.batch), fence, call, instruct };
+        let prepare = self.machine.preparing(stream.library, stream.batch, slots);
+        let costs = Costs { complete: library.complete, prepare, fence, call, instruct };
         let load = self.load();
         let forecast = lane.filter(|_| stream.wait == Wait::Sleep).map(|lane| Box::new(self.forecast(lane, slots)));
         self.threads.push(Thread {
