@@ -428,7 +428,7 @@ mod tests {
         let submit = line_of("[submit]");
         assert_eq!(
             said("\nenqcmd_ns", "\n# enqcmd_ns"),
-            format!("my.toml, line {submit}: submit.enqcmd_ns is missing; it must be a number from 0 to 1000000000 ns")
+            format!("my.toml, line {submit}: submit.enqcmd_ns is missing; it must be a number from 0 to 100000000 ns")
         );
         let enqcmd = line_of("enqcmd_ns");
         let impossible = said("\nenqcmd_ns = 1", "\nenqcmd_ns = -1");

@@ -107,7 +107,7 @@ impl<'a> Section<'a> {
 
     /// A time, in nanoseconds.
     pub(crate) fn nanos(&self, key: &str) -> Result<Ps, ProfileError> {
-        self.number(key, 0.0..=1e9, "ns").map(Ps::from_nanos_f64)
+        self.number(key, 0.0..=1e8, "ns").map(Ps::from_nanos_f64)
     }
 
     /// A rate, in gigabytes (1e9 bytes) per second.

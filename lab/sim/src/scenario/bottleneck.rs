@@ -4,7 +4,7 @@
 //! pipe is busy too. Where nothing is busy, the load waits: each operation takes its time, and too few are in flight.
 
 use super::legal::{number, queue};
-use super::{Outcome, Scenario};
+use super::{LoadOutcome, Outcome, Scenario};
 use crate::machine::Machine;
 use crate::ps::Ps;
 use crate::work::{Arrivals, By, Lane, Named, Stream};
@@ -19,6 +19,9 @@ const BUSY: f64 = 0.85;
 /// By how much an engine, or a core, must be busier than a pipe to be named before it. Source: chosen; what waits for a full pipe is
 /// about as busy as the pipe.
 const CLEARLY: f64 = 0.03;
+
+/// From which part on a pipe is full, so that cores wait for it. Source: chosen; what comes by chance does not fill it evenly.
+const FULL: f64 = 0.95;
 
 /// The part of its time that a load spends at its devices at least if they are what holds it up. Source: chosen.
 const THERE: f64 = 0.5;
@@ -90,14 +93,18 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// Engines behind some queues, as device and number.
-fn engines(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<(usize, usize)> {
+/// An engine, as device and number.
+type Engine = (usize, usize);
+
+/// Groups behind some queues, each as its engines.
+fn groups(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<Vec<Engine>> {
     let mut behind = BTreeSet::new();
     for lane in lanes {
         let device = usize::from(lane.device);
         for group in scenario.devices.get(device).into_iter().flat_map(|config| &config.groups) {
             if group.grouped_workqueues.iter().any(|wq| number(&wq.dev) == Some(lane.wq)) {
-                behind.extend(group.grouped_engines.iter().filter_map(|engine| Some((device, number(&engine.dev)?))));
+                let engines = group.grouped_engines.iter();
+                behind.insert(engines.filter_map(|engine| Some((device, number(&engine.dev)?))).collect());
             }
         }
     }
@@ -106,11 +113,10 @@ fn engines(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<(usize, usize)> {
 
 /// What holds up a load of a scenario.
 pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Bottleneck {
-    let mut lanes = scenario.loads[number].queues();
-    let idle = |(device, engine): &(usize, usize)| {
-        outcome.share(Resource::FrontEnd { device: *device, engine: *engine }) == 0.0
-    };
-    if matches!(stream.by, By::Mover(_)) && engines(scenario, &lanes).iter().all(idle) {
+    let mut lanes = scenario.queues_of(&scenario.loads[number]);
+    let idle =
+        |(device, engine): &Engine| outcome.share(Resource::FrontEnd { device: *device, engine: *engine }) == 0.0;
+    if matches!(stream.by, By::Mover(_)) && groups(scenario, &lanes).iter().flatten().all(idle) {
         // All of it stayed with the core.
         lanes.clear();
     }
@@ -118,27 +124,49 @@ pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: 
     let load = &outcome.loads[number];
     // Loads end at different times; this one's is what counts.
     let longer = outcome.took.as_secs_f64() / load.elapsed.as_secs_f64().max(1e-15);
-    let there = spent_at_devices(&load.timeline) >= THERE || lanes.is_empty();
+    let there = lanes.is_empty() || scenario.loads.len() == 1 || spent_at_devices(&load.timeline) >= THERE;
     for mut found in candidates(scenario, outcome, number, stream, &lanes) {
-        let of_a_core = matches!(found.limit, Limit::Cpu | Limit::Submitting | Limit::Enqcmd);
-        if !of_a_core {
-            found.share = if there { (found.share * longer).min(1.0) } else { 0.0 };
-        }
-        if found.share > busiest.share + CLEARLY {
+        let share = busiest.share;
+        let before = match found.limit {
+            // A core that does the work itself is busy while its bytes wait, however narrow the pipe. It is all there is to wait for,
+            // unless it has nothing to do: some threads may be done before others.
+            Limit::Cpu => (stream.arrivals == Arrivals::Closed || found.share >= BUSY) && share < FULL,
+            // Who never waits for a record is held up by nothing else, however busy that is.
+            Limit::Submitting | Limit::Enqcmd if never_waits(load, number, scenario) && found.share >= BUSY => true,
+            // Who is sent back is busy asking again, whatever fills the queue.
+            Limit::Submitting | Limit::Enqcmd if is_sent_back(load) => share < BUSY && found.share > share,
+            Limit::Submitting | Limit::Enqcmd => found.share > share + CLEARLY,
+            _ => {
+                found.share = if there { (found.share * longer).min(1.0) } else { 0.0 };
+                found.share > share + CLEARLY
+            }
+        };
+        if before {
             busiest = found;
         }
     }
-    if busiest.share >= BUSY {
+    if busiest.share >= BUSY || busiest.limit == Limit::Cpu {
         return busiest;
     }
-    waiting(scenario, &load.timeline, stream, &lanes)
+    waiting(scenario, load, stream, &lanes)
 }
 
 /// The part of its time that the work of a load spends waiting for devices: others may keep one busy, and it need not care.
 fn spent_at_devices(timeline: &Timeline) -> f64 {
     let sent_back = if timeline.retries > 0 { timeline.submit } else { Ps::ZERO };
     let waits = timeline.queue + timeline.process + sent_back;
-    waits.as_secs_f64() / timeline.latency().as_secs_f64().max(1e-15)
+    waits.as_secs_f64() / timeline.latency().since(timeline.backlog).as_secs_f64().max(1e-15)
+}
+
+/// The threads of a load wait for records for next to none of their time.
+fn never_waits(load: &LoadOutcome, number: usize, scenario: &Scenario) -> bool {
+    let time = load.elapsed.as_secs_f64() * f64::from(scenario.loads[number].threads.max(1));
+    !is_sent_back(load) && load.timeline.waiting.as_secs_f64() < CLEARLY * time
+}
+
+/// Its queues are often full.
+fn is_sent_back(load: &LoadOutcome) -> bool {
+    load.timeline.retries > load.timeline.completed / 2
 }
 
 /// Everything that the load uses, pipes first.
@@ -175,22 +203,31 @@ fn candidates(
         return found;
     }
     let devices: BTreeSet<usize> = lanes.iter().map(|lane| usize::from(lane.device)).collect();
-    let help = if devices.len() < machine.devices.len() {
-        "that is what a device carries; another device would help"
-    } else {
-        "that is what a device carries, and the machine has no further one"
-    };
     for of in [Resource::DeviceThrough, Resource::DeviceReads, Resource::DeviceWrites] {
-        let share = mean(devices.iter().map(|device| outcome.share(of(*device))));
-        let what = match devices.first() {
-            Some(one) if devices.len() == 1 => of(*one).to_string(),
-            _ => format!("each device's {}", of(0).to_string().trim_end_matches(" of dsa0")),
-        };
-        found.push(Bottleneck { limit: Limit::Device, what, share, help: help.into() });
+        found.push(device(machine, outcome, &devices, of));
     }
     found.extend(engines_behind(scenario, outcome, lanes));
     found.push(submitting(timeline, lanes, stream, cores));
     found
+}
+
+/// The device that has most to do, in one respect: its threads are the last.
+fn device(machine: &Machine, outcome: &Outcome, devices: &BTreeSet<usize>, of: fn(usize) -> Resource) -> Bottleneck {
+    let shares = || devices.iter().map(|device| outcome.share(of(*device)));
+    let (most, mean) = (shares().fold(0.0, f64::max), mean(shares()));
+    let even = mean + CLEARLY >= most;
+    let what = match devices.iter().find(|device| outcome.share(of(**device)) >= most) {
+        Some(first) if devices.len() == 1 || !even => of(*first).to_string(),
+        _ => format!("each device's {}", of(0).to_string().trim_end_matches(" of dsa0")),
+    };
+    let help = if !even {
+        "the other devices have less to do: the same work for each would help"
+    } else if devices.len() < machine.devices.len() {
+        "that is what a device carries; another device would help"
+    } else {
+        "that is what a device carries, and the machine has no further one"
+    };
+    Bottleneck { limit: Limit::Device, what, share: most, help: help.into() }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a handful")]
@@ -199,39 +236,33 @@ fn mean(shares: impl ExactSizeIterator<Item = f64>) -> f64 {
     shares.sum::<f64>() / count as f64
 }
 
-/// The engines behind the queues, all together: where one is idle, another is no limit.
-fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[Lane]) -> [Bottleneck; 2] {
-    let behind = engines(scenario, lanes);
-    let named = |part: &str| match behind.first() {
-        Some((device, engine)) if behind.len() == 1 => format!("{part} of engine{device}.{engine}"),
-        _ => format!("{part}s of all {} engines behind the queues", behind.len()),
+/// The engines of the group that has most to do, all together: where one of them is idle, another is no limit.
+fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[Lane]) -> Vec<Bottleneck> {
+    let behind = groups(scenario, lanes);
+    let all = usize::from(scenario.capabilities.eng_cap.engines());
+    let of = |limit: Limit, part: &str, resource: fn(usize, usize) -> Resource, other: &str| {
+        let shares =
+            |group: &[Engine]| mean(group.iter().map(|(device, engine)| outcome.share(resource(*device, *engine))));
+        let busiest = behind.iter().max_by(|one, other| shares(one).total_cmp(&shares(other)))?;
+        // Groups that have as much to do are named together.
+        let alike: usize = behind.iter().filter(|group| shares(group) + CLEARLY >= shares(busiest)).map(Vec::len).sum();
+        let what = match busiest.first() {
+            Some((device, engine)) if alike == 1 => format!("{part} of engine{device}.{engine}"),
+            _ => format!("{part}s of {alike} engines behind the queues"),
+        };
+        let more = if busiest.len() < all { "more engines in the group" } else { other };
+        let help = if limit == Limit::FrontEnds && busiest.len() < all {
+            format!("{more}, or larger transfers, would help")
+        } else {
+            format!("{more} would help")
+        };
+        Some(Bottleneck { limit, what, share: shares(busiest), help })
     };
-    let devices = behind.iter().map(|(device, _)| device).collect::<BTreeSet<_>>().len();
-    let most = usize::from(scenario.capabilities.eng_cap.engines()) * devices;
-    let more = if behind.len() < most { "more engines in the group, or larger transfers" } else { "larger transfers" };
-    let further = if behind.len() < most { "more engines in the group" } else { "nearer memory" };
-    [
-        Bottleneck {
-            limit: Limit::FrontEnds,
-            what: named("front end"),
-            share: mean(
-                behind
-                    .iter()
-                    .map(|(device, engine)| outcome.share(Resource::FrontEnd { device: *device, engine: *engine })),
-            ),
-            help: format!("{more} would help"),
-        },
-        Bottleneck {
-            limit: Limit::DataPaths,
-            what: named("data path"),
-            share: mean(
-                behind
-                    .iter()
-                    .map(|(device, engine)| outcome.share(Resource::DataPath { device: *device, engine: *engine })),
-            ),
-            help: format!("{further} would help"),
-        },
-    ]
+    let front = |device, engine| Resource::FrontEnd { device, engine };
+    let data = |device, engine| Resource::DataPath { device, engine };
+    let front = of(Limit::FrontEnds, "front end", front, "larger transfers");
+    let data = of(Limit::DataPaths, "data path", data, "nearer memory");
+    front.into_iter().chain(data).collect()
 }
 
 fn submitting(timeline: &Timeline, lanes: &[Lane], stream: &Stream, share: f64) -> Bottleneck {
@@ -259,7 +290,8 @@ fn crosses(machine: &Machine, stream: &Stream, lanes: &[Lane], socket: usize) ->
 }
 
 /// Nothing is busy: what waits, and what for.
-fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream, lanes: &[Lane]) -> Bottleneck {
+fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, lanes: &[Lane]) -> Bottleneck {
+    let timeline = &load.timeline;
     if stream.arrivals != Arrivals::Closed {
         return Bottleneck {
             limit: Limit::Arrivals,
@@ -272,7 +304,10 @@ fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream, lanes: &[L
         let config = scenario.devices.get(usize::from(lane.device))?;
         Some(queue(config, lane.wq)?.size)
     });
-    if let Some(size) = size.filter(|size| *size < stream.depth) {
+    // What an engine has taken is in no shared queue any more.
+    let shared = lanes.iter().any(|lane| lane.shared);
+    let full = if shared { is_sent_back(load) } else { matches!(stream.by, By::Device(_)) };
+    if let Some(size) = size.filter(|size| full && *size < stream.depth) {
         let full = if timeline.retries > 0 { ", which sends back what it cannot take" } else { "" };
         return Bottleneck {
             limit: Limit::Entries,
@@ -292,6 +327,11 @@ fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream, lanes: &[L
     ];
     let (part, most) = parts.into_iter().max_by_key(|(_, time)| *time).unwrap_or(parts[0]);
     let share = most.as_secs_f64() / timeline.latency().as_secs_f64().max(1e-15);
+    let help = match part {
+        "preparing" => "a leaner library, or more threads, would help",
+        _ if size == Some(stream.depth) => "more in flight, in a larger queue, would help",
+        _ => "more in flight would help",
+    };
     let flight = match (stream.depth, stream.batch) {
         (1, 1) => "one at a time".to_owned(),
         (depth, 1) => format!("{depth} in flight"),
@@ -302,6 +342,6 @@ fn waiting(scenario: &Scenario, timeline: &Timeline, stream: &Stream, lanes: &[L
         limit: Limit::Latency,
         what: format!("latency, with {flight}: {:.0} % of it is {part}", share * 100.0),
         share,
-        help: "more in flight would help".into(),
+        help: help.into(),
     }
 }

@@ -85,7 +85,7 @@ impl Scenario {
                 stream.batch
             ));
         }
-        for lane in load.queues() {
+        for lane in self.queues_of(load) {
             self.lane(lane, stream)?;
         }
         Ok(())

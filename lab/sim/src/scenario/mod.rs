@@ -48,21 +48,6 @@ pub struct Load {
     pub expect: Option<Limit>,
 }
 
-impl Load {
-    /// The queues that its threads use.
-    #[must_use]
-    pub fn queues(&self) -> Vec<Lane> {
-        match &self.what {
-            What::Stream(Stream { by: By::Mover(_), .. }) => self.lanes.clone(),
-            What::Stream(Stream { by: By::Device(lane), .. }) if self.lanes.is_empty() => vec![*lane],
-            What::Stream(Stream { by: By::Device(_), .. }) => {
-                self.lanes.iter().take(self.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// What a thread does.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -133,6 +118,19 @@ impl Scenario {
     pub fn with_lanes(mut self, name: &str, threads: u32, stream: Stream, lanes: Vec<Lane>) -> Self {
         self.loads.push(Load { name: name.to_owned(), threads, what: What::Stream(stream), lanes, expect: None });
         self
+    }
+
+    /// The queues that a load's threads use: a mover's all there are.
+    #[must_use]
+    pub fn queues_of(&self, load: &Load) -> Vec<Lane> {
+        match &load.what {
+            What::Stream(Stream { by: By::Mover(_), .. }) => lanes(&self.devices),
+            What::Stream(Stream { by: By::Device(lane), .. }) if load.lanes.is_empty() => vec![*lane],
+            What::Stream(Stream { by: By::Device(_), .. }) => {
+                load.lanes.iter().take(load.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Which device refuses.

@@ -119,12 +119,11 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
     let threads = section.count_if_there("threads", 1..=65536, "threads")?.unwrap_or(1);
     let stream = stream(section, scenario, &lanes)?;
     let lanes = match stream.by {
-        By::Cpu => Vec::new(),
         By::Device(_) => lanes,
         By::Mover(_) if section.has("queues") => {
             return Err(section.wrong("queues", "is there, and a mover takes all queues that are configured"));
         }
-        By::Mover(_) => super::lanes(&scenario.devices),
+        By::Cpu | By::Mover(_) => Vec::new(),
     };
     let expect = match section.text_if_there("expect")? {
         None => None,
@@ -346,7 +345,7 @@ policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = 
         };
         assert_eq!((moves.threshold, moves.route), (64 << 10, Route::RoundRobin));
         assert_eq!(moves.split, Split { above: 256 << 10, ways: 2, hybrid: false });
-        assert_eq!(either.queues().len(), 4);
+        assert_eq!(scenario.queues_of(either).len(), 4);
         let outcome = scenario.simulate().unwrap();
         assert_eq!(outcome.loads[2].operations, 20);
         assert!(outcome.descriptors > 150 + 20, "long ones are shared out");

@@ -177,6 +177,7 @@ impl World {
             (Some(Held::Drain { lane }), ..) | (None, Some(lane), _) => lane,
             (None, None, Some(next)) => {
                 pe.next = None;
+                pe.front_busy += next.list.since(from);
                 from = from.max(next.list);
                 asked = Some(next.step);
                 if let Step::Fetch { .. } = next.step {
@@ -216,7 +217,8 @@ impl World {
                 Step::Fetch { address } => {
                     if pe.batch.is_none() {
                         pe.batch = Some(lane);
-                        from += costs.list_fetch;
+                        // It can do nothing else meanwhile.
+                        (from, pe.front_busy) = (from + costs.list_fetch, pe.front_busy + costs.list_fetch);
                         taken = true;
                         let job = pe.lanes[index].job();
                         pe.owner[index] = job.member.map_or(job.descriptor, |member| member.batch).completion_address();

@@ -197,7 +197,7 @@ impl World {
             free: (0..slots).rev().collect(),
             bytes,
             left: stream.submissions,
-            mixed: stream.batch <= 1 && stream.sizes != Sizes::NONE,
+            mixed: stream.sizes != Sizes::NONE,
             fresh,
             ..Thread::idle(stream, pace, load)
         });
@@ -287,13 +287,11 @@ impl World {
         stamps.used = true;
         stamps.begun = arrived;
         stamps.sent = begun + costs.prepare;
-        if thread.mixed {
-            let size = thread.pace.size();
-            let descriptor = &mut thread.descriptors[slot as usize];
-            *descriptor = descriptor.with_size(size);
-            thread.bytes[slot as usize] = size.into();
+        let (mixed, fresh) = (thread.mixed, thread.fresh.is_some());
+        if mixed {
+            self.resize(number, slot);
         }
-        if thread.fresh.is_some() {
+        if fresh {
             self.renew(number, slot);
         }
         let thread = &mut self.threads[number as usize];
@@ -420,6 +418,27 @@ impl World {
         }
         let (number, slot) = owner_of(record);
         self.threads.get_mut(number as usize)?.stamps.get_mut(slot as usize)
+    }
+
+    /// Gives what is in a slot other sizes.
+    fn resize(&mut self, number: u32, slot: u32) {
+        let thread = &mut self.threads[number as usize];
+        let (work, bytes) = (&mut thread.descriptors[slot as usize], &mut thread.bytes[slot as usize]);
+        *bytes = 0;
+        let mut resized = |work: &Descriptor| {
+            let size = thread.pace.size();
+            *bytes += u64::from(size);
+            work.with_size(size)
+        };
+        if thread.stream.batch <= 1 {
+            *work = resized(work);
+            return;
+        }
+        let (list, batch, record) = (work.src(), u64::from(thread.stream.batch), work.completion_address());
+        let members = (0..batch).filter_map(|index| self.places.descriptor(list + index * DESCRIPTOR_BYTES));
+        let members: Vec<Descriptor> = members.map(resized).collect();
+        let list = self.places.list_again(Some(list), thread.stream.src, members);
+        *work = Descriptor::batch(list, thread.stream.batch).with_record(record);
     }
 
     /// Gives what is in a slot pages that nobody has touched.
