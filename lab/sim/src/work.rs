@@ -249,7 +249,7 @@ pub struct Stream {
     pub readback: bool,
     /// The device waits for pages that are not there (Block On Fault).
     pub block_on_fault: bool,
-    /// Its descriptors are flushed from the caches between two uses.
+    /// Its descriptors are flushed from the caches between two uses; those of a mover are not.
     pub cold_descriptors: bool,
     /// How it waits.
     pub wait: Wait,
