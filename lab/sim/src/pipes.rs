@@ -464,4 +464,87 @@ mod tests {
         ends.sort_unstable();
         assert_eq!(ends, [(200, 1), (200, 2)]);
     }
+
+    /// Rates of one flow of each class by the definition: all grow together until a pipe is full or a class as fast as it can go.
+    fn fair(pipes: &Pipes<u32>) -> Vec<f64> {
+        let mut rates = vec![None; pipes.classes.len()];
+        let is_open =
+            |rates: &[Option<f64>], class: usize| rates[class].is_none() && !pipes.classes[class].flows.is_empty();
+        let demand = |class: usize| pipes.classes[class].demand() as f64;
+        while (0..rates.len()).any(|class| is_open(&rates, class)) {
+            let level_of_pipe = |pipe: usize| {
+                let (mut left, mut wanted) = (pipes.pipes[pipe].room() as f64, 0.0);
+                for (number, class) in pipes.classes.iter().enumerate() {
+                    let share: u64 = class.pipes.iter().filter(|(its, _)| *its == pipe).map(|(_, share)| share).sum();
+                    let share = share as f64 / WHOLE as f64;
+                    left -= rates[number].map_or(0.0, |rate: f64| rate * share * class.flows.len() as f64);
+                    wanted += if is_open(&rates, number) { share * demand(number) } else { 0.0 };
+                }
+                if wanted > 0.0 { left.max(0.0) / wanted } else { f64::INFINITY }
+            };
+            let level_of = |class: usize| {
+                let state = &pipes.classes[class];
+                let levels = state.pipes.iter().map(|(pipe, _)| level_of_pipe(*pipe));
+                levels.fold(state.most as f64 / state.weight as f64, f64::min)
+            };
+            let levels: Vec<_> = (0..rates.len())
+                .filter(|class| is_open(&rates, *class))
+                .map(|class| (class, level_of(class)))
+                .collect();
+            let least = levels.iter().map(|(_, level)| *level).fold(f64::INFINITY, f64::min);
+            for (class, _) in levels.into_iter().filter(|(_, level)| *level <= least * (1.0 + 1e-9)) {
+                rates[class] = Some(least * pipes.classes[class].weight as f64);
+            }
+        }
+        rates.into_iter().map(|rate| rate.unwrap_or(0.0)).collect()
+    }
+
+    #[test]
+    fn whatever_flows_it_is_max_min_fair_and_what_is_in_use_is_what_flows() {
+        let mut dice = crate::dice::Dice::new(8, 0);
+        let mut pipes = Pipes::default();
+        let all: Vec<Pipe> = (0..6).map(|_| pipes.pipe((1 + dice.below(20)) * GB)).collect();
+        let (mut now, mut classes) = (Ps::ZERO, Vec::new());
+        for step in 0..3000 {
+            // Now and then one more way, through pipes that others may have had for themselves.
+            if step % 250 == 0 {
+                let mut through = Vec::new();
+                for pipe in &all {
+                    if dice.below(3) == 0 {
+                        through.push((*pipe, 64 << dice.below(4)));
+                    }
+                }
+                let most = (dice.below(3) == 0 || through.is_empty()).then(|| (1 + dice.below(9)) * GB);
+                classes.push(pipes.class(&through, most));
+                pipes.weigh(classes[classes.len() - 1], 1 + dice.below(4));
+            }
+            let mut any = |end: usize| usize::try_from(dice.below(end as u64)).unwrap();
+            let (class, pipe) = (classes[any(classes.len())], all[any(all.len())]);
+            match any(8) {
+                0 => pipes.hold(now, pipe, any(2) == 0),
+                1 => {
+                    pipes.share(class, pipe, 32 << any(5));
+                    pipes.hold(now, pipe, false);
+                }
+                2..=4 => pipes.start(now, class, 1 + any(100_000) as u64, 0),
+                _ => now = pipes.finish().map_or(now, |(at, _)| at),
+            }
+            let mut taken = vec![0.0; all.len()];
+            for (state, fair) in pipes.classes.iter().zip(fair(&pipes)) {
+                let rate = if state.flows.is_empty() { 0.0 } else { state.rate as f64 };
+                assert!((rate - fair).abs() <= 2.0 + fair * 1e-3, "step {step}: {rate} of {fair}");
+                for (pipe, share) in &state.pipes {
+                    taken[*pipe] += rate * *share as f64 / WHOLE as f64 * state.flows.len() as f64;
+                }
+            }
+            for (pipe, taken) in all.iter().zip(taken).filter(|(pipe, _)| !pipes.pipes[pipe.0].held) {
+                let (used, left) = pipes.in_use(*pipe);
+                assert_eq!(used + left, pipes.pipes[pipe.0].capacity);
+                assert!(
+                    (used as f64 - taken).abs() <= 100.0 + taken * 1e-3,
+                    "step {step}: {used} in use, {taken} flow"
+                );
+            }
+        }
+    }
 }
