@@ -381,8 +381,7 @@ impl Machine {
     pub fn seen_from(&self, core: usize, node: usize, near: Ps) -> Ps {
         let own = self.nodes[core].latency.0.max(1);
         let there = (self.nodes[node].latency + self.across(core, node)).0;
-        // Cannot lose bits: two latencies of less than a second each.
-        Ps(near.0.saturating_mul(there) / own)
+        Ps(u64::try_from(u128::from(near.0) * u128::from(there) / u128::from(own)).unwrap_or(u64::MAX))
     }
 
     /// Until descriptors that are in no cache are a core's own: those of a batch, and the batch's.

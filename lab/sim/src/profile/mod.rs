@@ -440,6 +440,8 @@ mod tests {
         );
         assert!(said("[op.fill]", "[op.fil]").contains("op.fil is not the name of an operation"));
         assert!(said("nodes = [0", "nodes = [7").contains("each below"));
+        let none = Machine::parse("my.toml", "name = 'mine'\nbase = 'spr-asplos'\nnode = []\n").unwrap_err();
+        assert_eq!(none.to_string(), "my.toml, line 3: node is empty");
         assert!(said("[submit]", "[submit").contains("is not a profile"));
     }
 }

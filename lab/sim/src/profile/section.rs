@@ -252,6 +252,9 @@ impl<'a> Section<'a> {
         let (layer, value) = self.entry(key).ok_or_else(|| self.missing(key, &format!("at least one [[{key}]]")))?;
         let not_tables = || self.wrong(key, "is not a list of tables");
         let list = value.get_ref().as_array().ok_or_else(not_tables)?;
+        if list.is_empty() {
+            return Err(self.wrong(key, "is empty"));
+        }
         let item = |(index, item): (usize, &'a Spanned<DeValue<'a>>)| {
             let table = item.get_ref().as_table().ok_or_else(not_tables)?;
             let layer = Layer { source: layer.source, line: layer.source.line(&item.span()), table };
