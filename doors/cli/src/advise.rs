@@ -1,7 +1,8 @@
 //! `telpher advise`: the paper's guidelines as an answer to a question, each held against a simulation.
 
 use crate::args::Advise;
-use crate::report::deliver::print;
+use crate::report::advise as report;
+use crate::report::deliver::{deliver, writable};
 use crate::sim::{About, SimError, machine};
 use serde::Serialize;
 use telpher_device::{Config, Preset};
@@ -74,8 +75,11 @@ pub(crate) struct Came {
 /// The state in which the cores' own work is simulated.
 const BASELINE: &str = "cores alone, each operation by itself in memory that nobody touched before";
 
+const HTML: &str = "telpher-advise.html";
+
 /// Gives the advice that the command line asks for.
 pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
+    writable(&args.output, HTML)?;
     let machine = machine(&args.profile, &args.set)?;
     let demands = match &args.work {
         Some(path) => {
@@ -94,12 +98,8 @@ pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
             .map_err(|source| SimError::Write { path: path.display().to_string(), source })?;
         eprintln!("Configuration: {}", path.display());
     }
-    let text = match args.format {
-        crate::args::Format::Table => crate::report::advise::text(&result, &json),
-        crate::args::Format::Csv => crate::report::advise::csv(&result),
-        crate::args::Format::Json => serde_json::to_string_pretty(&result).expect("plain data"),
-    };
-    Ok(print(text)?)
+    let (text, csv) = (|| report::text(&result, &json), || report::csv(&result));
+    Ok(deliver(&args.output, HTML, &result, text, csv, || report::html(&result, &json))?)
 }
 
 fn from_options(args: &Advise) -> Vec<Demand> {

@@ -63,7 +63,7 @@ fn whatever_comes_out_says_simulated_and_names_profile_and_hash() {
     assert_ne!(changed["profile_hash"].as_str(), Some(hash), "other parameters, other hash");
     let rate = |result: &Value| result["points"][0]["bytes_per_s"].as_f64().expect("a rate");
     assert!(rate(&changed) < 0.5 * rate(&result));
-    let advice = success(&["advise", "--size", "64k"]);
+    let advice = success(&["advise", "--size", "64k", "--no-html"]);
     assert!(advice.starts_with(first.split(" · 20").next().expect("the heading without its date")), "{advice}");
 }
 
@@ -195,13 +195,15 @@ fn a_workload_s_loads_run_at_once_and_a_file_configures_their_devices() {
 #[test]
 fn every_profile_runs_and_is_advised_on() {
     let list = success(&["sim", "profiles"]);
-    let names = list.lines().skip(2).map_while(|line| line.split_whitespace().next());
+    // What a profile is stands under its line, further to the right.
+    let lines = list.lines().skip(2).take_while(|line| !line.is_empty());
+    let names = lines.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
     let mut seen = 0;
     for name in names {
         let result = json(&[&ONE[..], &["--profile", name, "--format", "json"]].concat());
         assert_eq!(result["profile"], name);
         assert!(result["points"][0]["bytes_per_s"].as_f64().expect("a rate") > 1e9, "{name}");
-        let advice = json(&["advise", "--profile", name, "--size", "64k", "--format", "json"]);
+        let advice = json(&["advise", "--profile", name, "--size", "64k", "--format", "json", "--no-html"]);
         assert_eq!((&advice["profile"], &advice["simulated"]), (&Value::from(name), &Value::from(true)));
         assert!(advice["gain"].as_f64().expect("a gain") >= 1.0, "{name}");
         seen += 1;
@@ -217,7 +219,7 @@ fn a_mover_decides_with_its_own_words_and_the_cache_fills() {
     let by_core = run(&["--policy", "threshold=never"]);
     let whole = run(&["--devices", "2", "--policy", "threshold=4k", "--policy", "split=never"]);
     let shared = run(&["--devices", "2", "--policy", "split=64k:2", "--policy", "hybrid=off"]);
-    assert_eq!(by_core["bottleneck"]["limit"], "Cpu");
+    assert_eq!(by_core["bottleneck"]["limit"], "cpu");
     assert!(number(&whole, "mean_ns") < 0.5 * number(&by_core, "mean_ns"));
     assert!(number(&shared, "mean_ns") < 0.75 * number(&whole, "mean_ns"));
     let (portal, write) = (run(&[]), run(&["--through", "write"]));
@@ -247,7 +249,13 @@ fn profiles_are_listed_and_shown_and_a_copy_of_one_is_one() {
 fn what_is_advised_is_a_file_that_runs() {
     let saved = room().join("advised.json");
     let name = saved.to_str().expect("a plain path");
-    let text = success(&["advise", "--size", "4k", "--threads", "2", "--config", name]);
+    let path = room().join("advice.html");
+    let page = path.to_str().expect("a plain path");
+    let text = success(&["advise", "--size", "4k", "--threads", "2", "--config", name, "--html", page]);
+    let page = std::fs::read_to_string(&path).expect("the report is there");
+    for words in ["Simulated", "spr-asplos (", "runner-up", "G1, G2", "Gain: ", "&quot;grouped_engines&quot;"] {
+        assert!(page.contains(words), "{words} is missing in the report");
+    }
     for words in [
         "guideline",
         "G1, G2",
@@ -279,7 +287,8 @@ fn what_is_advised_is_a_file_that_runs() {
     ]);
     assert!(run["points"][0]["bytes_per_s"].as_f64().expect("a rate") > 1e9);
     assert!(success(&["list", "--device", &device]).contains("wq0.0"), "the model takes it too");
-    let result = json(&["advise", "--size", "256", "--at-once", "1", "--objective", "latency", "--format", "json"]);
+    let alone = ["--at-once", "1", "--objective", "latency", "--format", "json", "--no-html"];
+    let result = json(&[&["advise", "--size", "256"][..], &alone].concat());
     assert_eq!(
         (result["accel_config"].as_array().map(Vec::len), result["works"][0]["by"].as_str()),
         (Some(0), Some("core"))
@@ -319,8 +328,9 @@ fn what_was_published_is_told_beside_what_is_simulated() {
     assert!(seen > 0 && seen == count("held_out_in_view"));
     let csv = success(&[&only[..], &["--format", "csv", "--no-html"]].concat());
     let width = csv.lines().next().expect("names").split(',').count();
-    assert!(csv.lines().next().expect("names").ends_with(",in_view,beside") && width == 14, "{csv}");
-    assert!(csv.lines().skip(1).all(|line| line.starts_with("yes,")), "{csv}");
+    assert!(csv.lines().next().expect("names").ends_with(",in_view,beside") && width == 15, "{csv}");
+    assert!(csv.lines().skip(1).all(|line| line.starts_with("yes,") && line.contains("spr-asplos (")), "{csv}");
+    assert!(csv.lines().all(|line| fields(line) == width), "{csv}");
     let html = std::fs::read_to_string(&path).expect("the report is there");
     for words in ["Simulated", "spr-asplos", "KUPER §4.3", "K-061*", "In view: "] {
         assert!(html.contains(words), "{words} is missing in the report");
@@ -349,4 +359,89 @@ fn raw_series_stand_by_use_and_by_who_does_them() {
     once.dedup();
     assert_eq!(once, [(true, "device"), (true, "core"), (false, "device")], "{groups:?}");
     assert!(series.iter().all(|row| row["points"].as_array().is_some_and(|points| !points.is_empty())));
+}
+
+#[test]
+fn nothing_is_wider_than_a_terminal() {
+    let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/workloads/messages-beside-pages.toml");
+    let workload = workload.display().to_string();
+    let figures = room().join("narrow").display().to_string();
+    for args in [
+        &["sim", "profiles"][..],
+        &["sim", "run", "--op", "move,compare-pattern", "--size", "64..1m", "--count", "200", "--no-html"],
+        &[
+            "sim",
+            "run",
+            "--size",
+            "4k",
+            "--threads",
+            "16",
+            "--queue",
+            "shared",
+            "--depth",
+            "32",
+            "--count",
+            "200",
+            "--no-html",
+        ],
+        &["sim", "run", &workload, "--no-html"],
+        &["sim", "figures", "--only", "asplos-2,asplos-6,lightdsa-single", "--no-html", "--out", &figures],
+        &["advise", "--no-html"],
+        &["advise", "--size", "64k", "--at-once", "1", "--objective", "latency", "--no-html"],
+    ] {
+        let text = success(args);
+        let long = text.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(long, None, "{args:?}:\n{text}");
+    }
+}
+
+#[test]
+fn what_was_published_can_be_done_on_any_machine_or_is_told_not_to_be_possible() {
+    let list = success(&["sim", "profiles"]);
+    let mine = file("mine-too.toml", "name = \"mine, too\"\nbase = \"spr-asplos\"\n");
+    let names = list.lines().skip(2).take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next()).chain([mine.as_str()]);
+    let out = room().join("elsewhere").display().to_string();
+    for name in names {
+        // One that every machine can do, one that asks for CXL, a thesis' HBM, a switch.
+        let only = ["--only", "asplos-5,asplos-6,thesis-3.6,whitepaper", "--out", &out, "--format", "json"];
+        let figures = json(&[&["sim", "figures", "--no-html", "--profile", name][..], &only].concat());
+        for figure in figures.as_array().expect("figures") {
+            let (panels, cannot) = (figure["panels"].as_array().expect("panels").len(), figure["cannot"].as_str());
+            assert_eq!(panels == 0, cannot.is_some(), "{name}: {figure}");
+            assert_eq!(figure["profiles"].as_array().map(Vec::len), Some(1));
+            assert!(cannot.is_none_or(|why| why.contains("has")), "{name}: {cannot:?}");
+        }
+        let only = ["--only", "K-02,K-037,T-03,V-01,P-01,series", "--format", "json"];
+        let result = json(&[&["sim", "validate", "--no-html", "--profile", name][..], &only].concat());
+        let told = result["about"]["profile"].as_str().expect("a name");
+        assert_eq!(result["elsewhere"].as_str(), Some(told));
+        assert!(name.ends_with(".toml") || name == told);
+        assert!(result["held_out"]["simulated"].as_u64().expect("a number") > 5, "{name}");
+    }
+    assert!(refusal(&["sim", "figures", "--profile", "sprr"]).contains("is no built-in profile"));
+    assert!(refusal(&["sim", "validate", "--set", "wait.poll_ns=1", "--no-html"]).contains("needs"));
+    assert!(
+        refusal(&["sim", "run", "--profile", "template", "--no-html"])
+            .contains("sim profiles template > my-machine.toml")
+    );
+}
+
+#[test]
+fn time_may_be_told_in_place_of_a_count() {
+    let run = |more: &[&str]| {
+        let args =
+            ["sim", "run", "--size", "4k", "--depth", "8", "--device", "model:spr", "--no-html", "--format", "json"];
+        json(&[&args[..], more].concat())["points"][0].clone()
+    };
+    let number = |point: &Value, key: &str| point[key].as_f64().expect("a number");
+    let (brief, long) = (run(&[]), run(&["--seconds", "0.05"]));
+    assert_eq!(number(&brief, "operations"), 2000.0);
+    let seconds = number(&long, "operations") / number(&long, "ops_per_s");
+    assert!((seconds / 0.05 - 1.0).abs() < 0.02, "{seconds} s");
+    let said = refusal(&["sim", "run", "--seconds", "3600", "--no-html"]);
+    assert!(said.contains("give fewer --seconds"), "{said}");
+    assert!(
+        refusal(&["sim", "run", "--seconds", "1", "--count", "5", "--no-html"]).contains("cannot be used together")
+    );
 }

@@ -8,20 +8,37 @@ use telpher_sim::{Machine, Outcome, Scenario, ScenarioError};
 /// Simulates scenarios, and remembers what came of them.
 #[derive(Debug, Default)]
 pub struct Lab {
+    /// Where everything is done.
+    instead: Option<Machine>,
+    /// Built-in machines that somebody asked for.
     machines: RefCell<BTreeMap<String, Option<Machine>>>,
     outcomes: RefCell<BTreeMap<String, Rc<Outcome>>>,
     profiles: RefCell<BTreeSet<(String, u64)>>,
 }
 
 impl Lab {
+    /// A lab where everything is done on this machine, in place of those of which numbers were published.
+    #[must_use]
+    pub fn on(machine: Machine) -> Self {
+        Lab { instead: Some(machine), ..Lab::default() }
+    }
+
+    /// That machine, if there is one.
+    #[must_use]
+    pub fn instead(&self) -> Option<&Machine> {
+        self.instead.as_ref()
+    }
+
     /// What comes of a scenario.
     ///
     /// # Errors
     /// What the machine has not, or a device refuses.
     pub fn run(&self, scenario: &Scenario) -> Result<Rc<Outcome>, ScenarioError> {
+        let moved = self.instead.as_ref().map(|machine| self.moved(scenario, machine));
+        let scenario = moved.as_ref().unwrap_or(scenario);
         let machine = &scenario.machine;
         self.profiles.borrow_mut().insert((machine.name.clone(), machine.hash));
-        if !self.is_as_built_in(machine) {
+        if !self.is_as_read(machine) {
             return scenario.simulate().map(Rc::new);
         }
         let key = format!("{:x} {:?} {:?}", machine.hash, scenario.devices, scenario.loads);
@@ -39,11 +56,25 @@ impl Lab {
         self.profiles.borrow().iter().cloned().collect()
     }
 
+    /// The same on another machine. The one number of its own machine that an experiment varies it varies there too.
+    fn moved(&self, scenario: &Scenario, machine: &Machine) -> Scenario {
+        let (own, mut machine) = (&scenario.machine, machine.clone());
+        let ways = self.built_in(&own.name, |known| known.map(|machine| machine.cache.ddio_ways));
+        if ways.is_some_and(|ways| ways != own.cache.ddio_ways) {
+            machine.cache.ddio_ways = own.cache.ddio_ways;
+        }
+        Scenario { machine, ..scenario.clone() }
+    }
+
     /// Whether a profile's name and hash tell all of a machine: nobody changed it after reading.
-    fn is_as_built_in(&self, machine: &Machine) -> bool {
+    fn is_as_read(&self, machine: &Machine) -> bool {
+        self.instead.as_ref() == Some(machine) || self.built_in(&machine.name, |known| known == Some(machine))
+    }
+
+    /// What is to be known of a built-in machine.
+    fn built_in<T>(&self, name: &str, known: impl FnOnce(Option<&Machine>) -> T) -> T {
         let mut machines = self.machines.borrow_mut();
-        let known = machines.entry(machine.name.clone()).or_insert_with(|| Machine::built_in(&machine.name));
-        known.as_ref() == Some(machine)
+        known(machines.entry(name.to_owned()).or_insert_with(|| Machine::built_in(name)).as_ref())
     }
 }
 
@@ -69,5 +100,19 @@ mod tests {
         slower.machine.device.through /= 2;
         assert!(lab.run(&slower).unwrap().took > first.took);
         assert_eq!(lab.profiles().len(), 1);
+    }
+
+    #[test]
+    fn a_lab_on_another_machine_takes_every_scenario_there() {
+        let lab = Lab::on(Machine::built_in("ice-lake-cbdma").unwrap());
+        let (there, here) = (lab.run(&scenario()).unwrap(), Lab::default().run(&scenario()).unwrap());
+        assert!(there.took > here.took && there.profile == "ice-lake-cbdma");
+        assert!(Rc::ptr_eq(&there, &lab.run(&scenario()).unwrap()));
+        let profiles = lab.profiles();
+        assert_eq!(profiles.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["ice-lake-cbdma"]);
+        let mut ways = scenario();
+        ways.machine.cache.ddio_ways = 7;
+        let scenario = lab.moved(&ways, lab.instead().unwrap());
+        assert_eq!((scenario.machine.cache.ddio_ways, scenario.machine.name.as_str()), (7, "ice-lake-cbdma"));
     }
 }

@@ -124,6 +124,9 @@ static REASONS: LazyLock<Vec<Reason>> = LazyLock::new(|| {
 /// What is said of a claim that does not hold as long as nobody found out why.
 pub const UNKNOWN: &str = "not known yet";
 
+/// What is said of one that does not hold on a machine of which it was not published.
+pub const ELSEWHERE: &str = "it was published of another machine";
+
 /// Somebody found out why this claim does not hold.
 #[must_use]
 pub fn has_reason(id: &str) -> bool {
@@ -133,6 +136,7 @@ pub fn has_reason(id: &str) -> bool {
 /// Does a claim's experiment and says what came of it.
 #[must_use]
 pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
+    let elsewhere = lab.instead().is_some();
     let reason = REASONS.iter().find(|reason| reason.id == claim.id);
     let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), Reason::told);
     let nothing = |why: String| Row {
@@ -151,6 +155,7 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let Some(experiment) = experiments::of(&claim.id) else { return nothing(why("no experiment")) };
     let found = match experiment(lab) {
         Ok(found) => found,
+        Err(error) if elsewhere => return nothing(format!("not on this machine: {error}")),
         Err(error) => {
             let why = format!("it cannot be simulated: {error}");
             return Row { verdict: Verdict::Fails { why }, ..nothing(String::new()) };
@@ -163,6 +168,8 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let (simulated, deviation, holds) = judge(claim, &found);
     let verdict = match reason {
         _ if holds => Verdict::Holds,
+        // Reasons are of the machines that were published.
+        _ if elsewhere => Verdict::Fails { why: ELSEWHERE.to_owned() },
         Some(reason @ Reason { contradicts: Some(whom), .. }) => {
             Verdict::Contradicts { whom: whom.clone(), why: reason.told() }
         }
@@ -221,7 +228,8 @@ fn published(claim: &Claim) -> String {
         Value::None => claim.check.clone(),
         Value::One(value) => format!("{relation}{}", quantity(*value, &claim.unit)),
         Value::Many(values) => {
-            let between = if values.len() == 2 && claim.accept.is_some() { " to " } else { ", " };
+            let is_range = values.len() == 2 && values[0] < values[1] && claim.usage != Use::Setup;
+            let between = if is_range { " to " } else { ", " };
             let listed: Vec<String> = values.iter().map(|value| quantity(*value, &claim.unit)).collect();
             format!("{relation}{}", listed.join(between))
         }

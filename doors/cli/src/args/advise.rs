@@ -1,6 +1,6 @@
 //! Options of `telpher advise`.
 
-use super::bench::Format;
+use super::bench::Output;
 use super::operation::Ops;
 use super::values::{Choice, Placement, parse_many, parse_size};
 use clap::Args;
@@ -30,7 +30,7 @@ A file lists several pieces of work that go on at the same time:
 Examples:
   telpher advise --size 4k --threads 4
   telpher advise --size 64k --at-once 1 --objective latency
-  telpher advise --op crc --size 16k --objective cycles --config dsa.json
+  telpher advise --op crc --size 16k --objective cycles --config dsa.json --no-html
   telpher advise lab/workloads/advise/packets-and-pages.toml --profile xeon-max-9468")]
 pub(crate) struct Advise {
     /// Pieces of work as a TOML file, in place of the options that describe one.
@@ -70,7 +70,6 @@ pub(crate) struct Advise {
     /// File that the accel-config JSON is written to as well.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// What goes to standard output.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }

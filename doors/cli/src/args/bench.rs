@@ -206,7 +206,7 @@ pub(crate) struct Output {
     /// What goes to standard output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// Where the report goes [default: the command's name, such as telpher-bench.html or telpher-bench-ops.html].
+    /// Where the report goes [default: the command's name, such as telpher-bench-ops.html or telpher-sim-run.html].
     #[arg(long, value_name = "FILE", conflicts_with = "no_html")]
     pub(crate) html: Option<PathBuf>,
     /// Write no report.

@@ -18,7 +18,7 @@ pub(crate) use bench::{
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
-pub(crate) use sim::{Figures, Sim, SimKind, SimRun, Validate};
+pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
 pub(crate) use tune::Tune;
 

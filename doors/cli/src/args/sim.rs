@@ -2,7 +2,7 @@
 
 use super::bench::{Format, Hint, Output, Queue};
 use super::operation::Ops;
-use super::values::{Choice, Counts, Placement, Sizes, parse_many, parse_size};
+use super::values::{Choice, Counts, Placement, Sizes, parse_many, parse_seconds, parse_size};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use telpher_sim::{Library, Through, Wait, Walk};
@@ -26,7 +26,7 @@ pub(crate) enum SimKind {
 }
 
 /// What a workload's file says itself.
-const WORKLOAD: [&str; 24] = [
+const WORKLOAD: [&str; 25] = [
     "op",
     "size",
     "depth",
@@ -48,6 +48,7 @@ const WORKLOAD: [&str; 24] = [
     "rate",
     "walk",
     "count",
+    "seconds",
     "footprint",
     "through",
     "policy",
@@ -132,7 +133,8 @@ pub(crate) struct SimRun {
     /// Where the source's lines are when an operation begins: memory, or cache.
     #[arg(long, value_enum, default_value_t = Hint::Memory)]
     pub(crate) source: Hint,
-    /// Where the device shall leave results: in the cache, or in memory (DSA's cache-control flag).
+    /// Where the device shall leave results: in the cache, as `telpher bench` has it unless told otherwise, or in memory (DSA's
+    /// cache-control flag).
     #[arg(long, value_enum, default_value_t = Hint::Memory)]
     pub(crate) hint: Hint,
     /// How a thread waits: poll, umwait, interrupt or sleep.
@@ -167,6 +169,9 @@ pub(crate) struct SimRun {
     /// Submissions of each thread, for each point.
     #[arg(long, value_name = "N", default_value = "2000", value_parser = parse_many)]
     pub(crate) count: u64,
+    /// Simulated time of each point, in place of --count: as many submissions as fill it at the rate of the first 2000.
+    #[arg(long, value_name = "S", conflicts_with = "count", value_parser = parse_seconds)]
+    pub(crate) seconds: Option<f64>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -195,6 +200,17 @@ impl SimPages {
     }
 }
 
+/// Another machine for what was published.
+#[derive(Debug, Args)]
+pub(crate) struct Elsewhere {
+    /// Machine in place of those of which numbers were published: the name of a profile, or a file. What it cannot do is told.
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) profile: Option<String>,
+    /// A number of that profile changed, such as device.bubble_ns=10; may stand several times.
+    #[arg(long, value_name = "KEY=VALUE", requires = "profile")]
+    pub(crate) set: Vec<String>,
+}
+
 /// Draw the published figures anew.
 ///
 /// Every figure of the ASPLOS paper that concerns the device (2 to 15), of the thesis (3.4 to 3.8), the white paper's Figure 10, the
@@ -207,8 +223,11 @@ Examples:
   telpher sim figures                          all figures, into ./telpher-figures
   telpher sim figures --only asplos-3,asplos-7
   telpher sim figures --only thesis --out thesis
-  telpher sim figures --only asplos-10 --format csv --no-html")]
+  telpher sim figures --only asplos-10 --format csv --no-html
+  telpher sim figures --profile ./my-machine.toml --out mine")]
 pub(crate) struct Figures {
+    #[command(flatten)]
+    pub(crate) elsewhere: Elsewhere,
     /// Which figures: names such as asplos-3, or what several begin with, such as thesis [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
@@ -251,8 +270,11 @@ Examples:
   telpher sim validate --only K-021,K-044      two claims, with everything that is known of them
   telpher sim validate --only T                a document's (K, T, V, P); series for the raw series
   telpher sim validate --format csv --no-html > claims.csv
-  telpher sim validate --markdown --no-html    every table in full, for a document")]
+  telpher sim validate --markdown --no-html    every table in full, for a document
+  telpher sim validate --profile ./my-machine.toml     how that machine differs from the published ones")]
 pub(crate) struct Validate {
+    #[command(flatten)]
+    pub(crate) elsewhere: Elsewhere,
     /// Only these: claims, or how they begin; `series` for the raw series. Lists take commas.
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
@@ -261,4 +283,42 @@ pub(crate) struct Validate {
     pub(crate) markdown: bool,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    fn command(path: &[&str]) -> Command {
+        let mut command = super::super::Cli::command();
+        for name in path {
+            command = command.find_subcommand(name).expect("it is there").clone();
+        }
+        command
+    }
+
+    /// Whatever can be measured can be simulated with the same words.
+    #[test]
+    fn run_takes_every_option_of_bench_and_every_value() {
+        let (bench, run) = (command(&["bench"]), command(&["sim", "run"]));
+        let mut seen = 0;
+        for option in bench.get_opts() {
+            let name = option.get_long().expect("every option has a long name");
+            let same = run.get_opts().find(|other| other.get_long() == Some(name));
+            let same = same.unwrap_or_else(|| panic!("sim run has no --{name}"));
+            let values = |option: &clap::Arg| -> Vec<String> {
+                option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
+            };
+            let known = values(same);
+            for value in values(option) {
+                assert!(known.contains(&value), "sim run --{name} does not take {value}");
+            }
+            assert_eq!(option.get_num_args(), same.get_num_args(), "--{name}");
+            seen += 1;
+        }
+        assert!(seen >= 15, "bench has {seen} options");
+        for more in ["profile", "devices", "groups", "wqs", "wait", "library"] {
+            assert!(run.get_opts().any(|option| option.get_long() == Some(more)), "--{more}");
+        }
+    }
 }

@@ -97,9 +97,12 @@ impl FromStr for Counts {
     }
 }
 
-/// A number of operations, up to a hundred million.
+/// Most operations that can be asked for.
+pub(crate) const MANY: u64 = 100_000_000;
+
+/// A number of operations.
 pub(crate) fn parse_many(text: &str) -> Result<u64, ValueError> {
-    parse_count(text, "count", 100_000_000)
+    parse_count(text, "count", MANY)
 }
 
 /// One of a few things that have names.

@@ -2,7 +2,7 @@
 
 use super::html::{Figure as Drawing, Page};
 use super::plot;
-use super::table::{Align, Table};
+use super::table::{Align, Table, hanging};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -26,30 +26,26 @@ fn machines(figure: &Figure) -> String {
 
 /// What a terminal shows: each figure, and where it differs from what was published.
 pub(crate) fn text(figures: &[Figure]) -> String {
-    let mut table = Table::new(&[
-        ("figure", Align::Left),
-        ("claims", Align::Right),
-        ("differ", Align::Right),
-        ("shows", Align::Left),
-    ]);
+    let mut table = Table::new(&[("figure", Align::Left), ("claims", Align::Right), ("differ", Align::Right)]);
     let mut profiles = BTreeSet::new();
     for figure in figures {
         profiles.extend(figure.profiles.iter().map(named));
         let (claims, differ) = (figure.facts.len().to_string(), figure.differs().count().to_string());
-        table.row([figure.sheet.id.into(), claims, differ, figure.sheet.title.into()]);
+        table.row([figure.sheet.id.into(), claims, differ]);
+        table.below(figure.sheet.title);
     }
-    let mut out = format!("Simulated · {}\n\n{table}", profiles.into_iter().collect::<Vec<_>>().join(", "));
+    let profiles = profiles.into_iter().collect::<Vec<_>>().join(", ");
+    let mut out = format!("{}\n{table}", hanging("", 0, &format!("Simulated · profile {profiles}")));
     for figure in figures {
         for row in figure.differs() {
             let (claim, why) = (row.claim, row.verdict.why());
-            let _ = writeln!(out, "\n{} {} ({}): {}", figure.sheet.id, claim.id, claim.place, claim.says);
-            let _ = writeln!(out, "  published {}; simulated {}", row.published(), row.simulated);
-            if !why.is_empty() {
-                let _ = writeln!(out, "  {why}");
-            }
+            let says = format!("{} {} ({}): {}", figure.sheet.id, claim.id, claim.place, claim.says);
+            let numbers = format!("published {}; simulated {}", row.published(), row.simulated);
+            let _ = write!(out, "\n{}{}{}", hanging("", 0, &says), hanging("", 2, &numbers), hanging("", 2, &why));
         }
-        for distance in &figure.distances {
-            let _ = writeln!(out, "\n{} {distance}", figure.sheet.id);
+        let cannot = figure.cannot.iter().map(|why| format!("cannot be drawn on this machine: {why}"));
+        for told in cannot.chain(figure.distances.iter().cloned()) {
+            let _ = write!(out, "\n{}", hanging("", 0, &format!("{} {told}", figure.sheet.id)));
         }
     }
     out
@@ -146,6 +142,7 @@ pub(crate) fn json(figure: &Figure) -> Value {
         "profiles": profiles.collect::<Vec<_>>(),
         "panels": panels.collect::<Vec<_>>(),
         "claims": claims.collect::<Vec<_>>(),
+        "cannot": figure.cannot,
         "distances": figure.distances,
         "coincide": figure.coincide,
     })
@@ -191,8 +188,11 @@ fn section(page: &mut Page, figure: &Figure) {
         Drawing { caption: title.clone(), svg: plot::svg(panel), legend }
     }));
     let published = figure.panels.iter().flat_map(|panel| &panel.series).any(|it| it.origin == Origin::Published);
-    let known = if published { "" } else { FROM_PROSE };
+    let known = if published || figure.cannot.is_some() { "" } else { FROM_PROSE };
     page.small(&format!("{}; {}. {known}", figure.sheet.source, simulated(figure)));
+    if let Some(why) = &figure.cannot {
+        page.small(&format!("It cannot be drawn on this machine: {why}."));
+    }
     for note in figure.distances.iter().chain(&figure.coincide) {
         page.small(&format!("{note}."));
     }
@@ -224,7 +224,7 @@ mod tests {
     static SOME: LazyLock<Vec<Figure>> = LazyLock::new(|| {
         let some: Vec<_> =
             sheets().filter(|it| ["asplos-5", "asplos-10", "lightdsa-single"].contains(&it.id)).collect();
-        draw(&some, 2).unwrap()
+        draw(&some, 2, None).unwrap()
     });
 
     #[test]

@@ -101,7 +101,10 @@ impl Page {
             let cells = rows.iter().filter_map(|row| row.get(column));
             if cells.clone().any(|cell| is_sentence(cell)) {
                 " class=\"words sentence\""
-            } else if column == 0 || !cells.clone().any(|cell| is_number(cell)) {
+            } else if column == 0
+                || !cells.clone().any(|cell| is_number(cell))
+                || cells.clone().any(|cell| is_word(cell))
+            {
                 " class=\"words\""
             } else {
                 ""
@@ -130,6 +133,11 @@ impl Page {
         line("th", header);
         rows.iter().for_each(|row| line("td", row));
         self.html.push_str("</table></div>\n");
+    }
+
+    /// A file's text.
+    pub(crate) fn listing(&mut self, text: &str) {
+        let _ = writeln!(self.html, "<pre>{}</pre>", escape(text));
     }
 
     /// A part that is closed at first.
@@ -193,6 +201,7 @@ svg text { font-family:system-ui,-apple-system,'Segoe UI',sans-serif }
 th,td { padding:.22rem .7rem; text-align:right; border-bottom:1px solid var(--edge); white-space:nowrap }
 th { color:var(--soft); font-weight:600 } .words { text-align:left } .sentence { white-space:normal; min-width:16rem }
 .prose { white-space:normal; min-width:5.5rem; vertical-align:top }
+pre { overflow-x:auto; padding:.7rem; background:var(--card); border:1px solid var(--edge); border-radius:8px; font-size:.85rem }
 details { margin:1rem 0 } summary { cursor:pointer; color:var(--soft) }
 ";
 
@@ -202,6 +211,10 @@ const LONGEST_NUMBER: usize = 28;
 
 fn is_sentence(cell: &str) -> bool {
     cell.chars().count() > LONGEST_NUMBER
+}
+
+fn is_word(cell: &str) -> bool {
+    cell.starts_with(char::is_alphabetic)
 }
 
 fn is_number(cell: &str) -> bool {

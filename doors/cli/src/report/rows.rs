@@ -1,6 +1,6 @@
 //! Rows with goals, as they stand in any table.
 
-use super::table::{Align, Table};
+use super::table::{Align, Table, wrapped};
 use super::units;
 use crate::bench::row::{Goal, Row};
 
@@ -20,24 +20,12 @@ pub(super) fn text(rows: &[Row]) -> String {
     let mut table = Table::new(&columns);
     for row in rows {
         let [what, measured, goal, mark, how] = cells(row);
-        let how = broken(&how, WORDS - 2).into_iter().map(|line| format!("  {line}"));
-        let mut words = broken(&what, WORDS).into_iter().chain(how);
+        let how = wrapped(&how, WORDS - 2).into_iter().map(|line| format!("  {line}"));
+        let mut words = wrapped(&what, WORDS).into_iter().chain(how);
         table.row([measured, goal, mark, words.next().unwrap_or_default()]);
         words.for_each(|line| table.row([String::new(), String::new(), String::new(), line]));
     }
     table.to_string()
-}
-
-/// A text in lines of at most so many characters, as far as its words allow.
-fn broken(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => line.extend([" ", word]),
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// A row's cells; '<' marks one that is short of its goal.

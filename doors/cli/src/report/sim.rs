@@ -2,7 +2,7 @@
 
 use super::chart::{self, Scale, Series, TRANSFER};
 use super::html::{Figure, Page};
-use super::table::{Align, Table};
+use super::table::{Align, Table, hanging};
 use super::units;
 use crate::sim::run::RunResult;
 use crate::sim::{PARTS, Point};
@@ -12,11 +12,12 @@ use std::fmt::Write as _;
 pub(crate) fn text(result: &RunResult) -> String {
     let mut out = result.about.heading();
     for remark in &result.remarks {
-        let _ = writeln!(out, "{remark}");
+        out.push_str(&hanging("", 0, remark));
     }
     for op in ops(result) {
         let _ = write!(out, "\n{op}\n{}", table(result, op));
     }
+    out.push_str(&limits(result));
     for app in &result.apps {
         let _ = write!(out, "\n{}\n", app.load);
         for (name, value, unit) in &app.measures {
@@ -46,7 +47,6 @@ fn table(result: &RunResult, op: &str) -> Table {
         ("size", Align::Right),
         ("how", Align::Left),
         ("GB/s", Align::Right),
-        ("operations", Align::Right),
         ("p50", Align::Right),
         ("p99", Align::Right),
         ("p99.9", Align::Right),
@@ -63,25 +63,47 @@ fn table(result: &RunResult, op: &str) -> Table {
             units::size(point.size),
             point.how(),
             units::three(point.bytes_per_s / 1e9),
-            units::frequency(point.ops_per_s),
             units::time(point.p50_ns),
             units::time(point.p99_ns),
             units::time(point.p999_ns),
             units::time(point.core.busy_ns),
-            point.bottleneck.as_ref().map_or(String::new(), |held| what(&held.sentence).to_owned()),
+            point.bottleneck.as_ref().map_or("", |held| held.limit).to_owned(),
         ]);
     }
     table
 }
 
-/// What it is, without what would help.
-fn what(sentence: &str) -> &str {
-    sentence.split(';').next().unwrap_or_default()
+/// What holds points up, once each, and what would help.
+fn limits(result: &RunResult) -> String {
+    let mut told: Vec<(&str, String)> = Vec::new();
+    for held in result.points.iter().filter_map(|point| point.bottleneck.as_ref()) {
+        let what = match held.limit {
+            // Which part of the latency is the longest is told with each point.
+            "latency" => "nothing is busy: each operation takes its time, and too few are in flight",
+            _ => &held.what,
+        };
+        let line = (held.limit, format!("{what}; {}", held.help));
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+    if told.is_empty() {
+        return String::new();
+    }
+    let column = told.iter().map(|(limit, _)| limit.len() + 4).max().unwrap_or(0);
+    let lines = told.iter().map(|(limit, line)| hanging(&format!("  {limit}"), column, line));
+    format!("\nheld up by\n{}", lines.collect::<String>())
 }
 
 /// Everything that is known of a point.
 fn detail(point: &Point) -> String {
     let mut out = format!("\n{} of {}, {}\n", point.op, units::size(point.size), point.how());
+    let _ = writeln!(
+        out,
+        "  {} GB/s, {} operations",
+        units::three(point.bytes_per_s / 1e9),
+        units::frequency(point.ops_per_s)
+    );
     let _ = writeln!(out, "  latency    {} on average", units::time(point.mean_ns));
     for part in &point.parts {
         let share = part.ns / point.mean_ns * 100.0;
@@ -105,7 +127,7 @@ fn detail(point: &Point) -> String {
             writeln!(out, "  pages: {asked} asked for, {walked} of them walked to; {remembered} times the page before");
     }
     if let Some(held) = &point.bottleneck {
-        let _ = writeln!(out, "  held up by {}.", held.sentence);
+        out.push_str(&hanging("", 2, &format!("held up by {}.", held.sentence)));
     }
     out
 }
@@ -120,8 +142,7 @@ pub(crate) fn csv(result: &RunResult) -> String {
     );
     for p in &result.points {
         let parts: Vec<String> = p.parts.iter().map(|part| format!("{:.3}", part.ns)).collect();
-        let (limit, sentence) =
-            p.bottleneck.as_ref().map_or(("", ""), |held| (held.limit.as_str(), held.sentence.as_str()));
+        let (limit, sentence) = p.bottleneck.as_ref().map_or(("", ""), |held| (held.limit, held.sentence.as_str()));
         let _ = writeln!(
             out,
             "yes,{},{},{},{},{},{},{},{},{},{},{:.0},{:.0},{:.3},{:.3},{:.3},{:.3},{},{:.3},{:.3},{:.3},{:.3},{limit},\"{sentence}\",,,",

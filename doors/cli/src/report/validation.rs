@@ -2,35 +2,28 @@
 
 use super::chart::{self, Scale, Series, TRANSFER};
 use super::html::{Figure, Page};
-use super::table::{Align, Table};
+use super::table::{Align, Table, WIDTH, hanging, wrapped};
 use super::units;
 use crate::sim::validate::{ClaimRow, Count, SeriesRow, ValidateResult};
 use std::fmt::Write as _;
 
 /// Characters of a published or simulated number. Source: chosen; a table fills 79 of a terminal's 80 columns.
 const NUMBER: usize = 20;
-/// Width of running text. Source: a terminal's 80 columns.
-const WIDTH: usize = 79;
 
 /// The tables for a terminal.
 pub(crate) fn text(result: &ValidateResult) -> String {
-    let mut out = String::new();
-    for line in wrapped(&result.about.heading(), WIDTH) {
-        let _ = writeln!(out, "{line}");
+    let mut out = hanging("", 0, &result.about.heading());
+    if let Some(remark) = remark(result) {
+        out.push_str(&hanging("", 0, &remark));
     }
     for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
         if claims.rows.is_empty() {
             continue;
         }
-        let _ = writeln!(out);
-        for line in wrapped(&summary(title, &claims.count), WIDTH) {
-            let _ = writeln!(out, "{line}");
-        }
+        let _ = write!(out, "\n{}", hanging("", 0, &summary(title, &claims.count)));
         if title == HELD_OUT {
             for line in apart(result) {
-                for (index, line) in wrapped(&line, WIDTH - 4).into_iter().enumerate() {
-                    let _ = writeln!(out, "{}{line}", if index == 0 { "  " } else { "    " });
-                }
+                out.push_str(&hanging("", 2, &line));
             }
         }
         let _ = write!(out, "{}", table(&claims.rows));
@@ -52,9 +45,7 @@ pub(crate) fn text(result: &ValidateResult) -> String {
     if !result.not_simulated.is_empty() {
         let ids: Vec<&str> = result.not_simulated.iter().map(|row| row.id).collect();
         let _ = writeln!(out, "\nNot simulated (how things were measured, or nothing to simulate):");
-        for line in wrapped(&ids.join(" "), WIDTH - 2) {
-            let _ = writeln!(out, "  {line}");
-        }
+        out.push_str(&hanging("", 2, &ids.join(" ")));
         for row in result.not_simulated.iter().filter(|row| row.held_out) {
             out.push_str(&detail(row));
         }
@@ -62,10 +53,8 @@ pub(crate) fn text(result: &ValidateResult) -> String {
     if !result.goals.is_empty() {
         let _ = writeln!(out, "\nWhat was to be reached");
         for goal in &result.goals {
-            let _ = writeln!(out, "  {:<8} {}", met(goal.met), goal.goal);
-            for line in wrapped(&goal.reached, WIDTH - 11) {
-                let _ = writeln!(out, "           {line}");
-            }
+            let met = format!("  {}", met(goal.met));
+            let _ = write!(out, "{}{}", hanging(&met, 11, goal.goal), hanging("", 11, &goal.reached));
         }
     }
     out
@@ -111,7 +100,7 @@ fn summary(title: &str, count: &Count) -> String {
 }
 
 /// Two lines a claim: its numbers; what it says and where.
-fn table(rows: &[ClaimRow]) -> String {
+fn table(rows: &[ClaimRow]) -> Table {
     let mut table = Table::new(&[
         ("claim", Align::Left),
         ("published", Align::Right),
@@ -122,18 +111,9 @@ fn table(rows: &[ClaimRow]) -> String {
     for row in rows {
         let published = if row.kind == "shape" { "a shape".to_owned() } else { cut(&row.published, NUMBER) };
         table.row([marked(row), published, cut(&row.brief, NUMBER), off(row.deviation), row.verdict.to_owned()]);
+        table.below(&format!("{} ({})", row.says, row.source));
     }
-    let mut out = String::new();
-    for (index, line) in table.to_string().lines().enumerate() {
-        let _ = writeln!(out, "{line}");
-        // After the header and its rule a line is a claim's.
-        if let Some(row) = index.checked_sub(2).and_then(|index| rows.get(index)) {
-            for line in wrapped(&format!("{} ({})", row.says, row.source), WIDTH - 9) {
-                let _ = writeln!(out, "         {line}");
-            }
-        }
-    }
-    out
+    table
 }
 
 fn off(deviation: Option<f64>) -> String {
@@ -218,21 +198,6 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Lines of at most so many characters, broken between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 /// A claim's name; with a star where something was chosen while it could be seen.
 fn marked(row: &ClaimRow) -> String {
     format!("{}{}", row.id, if row.in_view.is_empty() { "" } else { "*" })
@@ -240,11 +205,14 @@ fn marked(row: &ClaimRow) -> String {
 
 /// The tables in full, for a document: nothing cut, nothing folded away.
 pub(crate) fn markdown(result: &ValidateResult) -> String {
-    let mut out = format!("{}\n", result.about.heading());
+    let mut out = result.about.heading();
+    if let Some(remark) = remark(result) {
+        let _ = writeln!(out, "\n{remark}");
+    }
     for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
-        let _ = writeln!(out, "\n### {title}\n\n{}", summary(title, &claims.count));
+        let _ = writeln!(out, "\n### {title}\n\n{}\n", summary(title, &claims.count));
         if title == HELD_OUT {
-            let _ = writeln!(out, "{}", apart(result).map(|line| format!("\n- {line}")).concat());
+            let _ = writeln!(out, "{}", apart(result).map(|line| format!("- {line}\n")).concat());
         }
         let header = ["claim", "what it says", "source", "published", "simulated", "off", "verdict"];
         let rows = claims.rows.iter().map(|row| {
@@ -302,7 +270,7 @@ fn series_cells(series: &[SeriesRow]) -> impl Fn(&SeriesRow) -> Vec<String> {
 /// One line a claim, then one line a point of a series.
 pub(crate) fn csv(result: &ValidateResult) -> String {
     let mut out = String::from(
-        "simulated,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,in_view,beside\n",
+        "simulated,profiles,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,in_view,beside\n",
     );
     let percent = |deviation: f64| format!("{:.2}", deviation * 100.0);
     for (used, rows) in [
@@ -314,6 +282,7 @@ pub(crate) fn csv(result: &ValidateResult) -> String {
             let deviation = row.deviation.map_or(String::new(), percent);
             let cells = [
                 "yes",
+                &result.about.named,
                 used,
                 row.id,
                 &row.source,
@@ -335,7 +304,8 @@ pub(crate) fn csv(result: &ValidateResult) -> String {
         for point in &series.points {
             let _ = writeln!(
                 out,
-                "yes,{},{},LightDSA,{},series,{},{:.0} MiB/s,{:.0} MiB/s,{},,,,",
+                "yes,{},{},{},LightDSA,{},series,{},{:.0} MiB/s,{:.0} MiB/s,{},,,,",
+                quoted(&result.about.named),
                 if series.held_out { "held out" } else { "calibration" },
                 series.id,
                 series.by,
@@ -353,13 +323,23 @@ fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
+/// What a reader must know where another machine was asked for.
+fn remark(result: &ValidateResult) -> Option<String> {
+    result.elsewhere.as_ref().map(|name| {
+        format!(
+            "Everything was done on {name}, in place of the machines of which numbers were published: what does not hold tells how \
+             {name} differs from them."
+        )
+    })
+}
+
 /// The report.
 pub(crate) fn html(result: &ValidateResult) -> String {
     let mut page = Page::with_facts(
         "telpher sim validate",
         "Every number that was published about the device, beside what the simulation gives for it. Nothing here was measured.",
         &result.about.facts(),
-        &[],
+        remark(result).as_slice(),
     );
     let words = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
     if !result.goals.is_empty() {
@@ -380,7 +360,7 @@ pub(crate) fn html(result: &ValidateResult) -> String {
             let numbers = [published, row.brief.clone(), off(row.deviation), row.verdict.to_owned()];
             [marked(row), row.says.to_owned(), row.source.clone()].into_iter().chain(numbers).collect()
         });
-        page.table(&words(&["claim", "what it says", "source", "published", "simulated", "off", "verdict"]), rows);
+        page.sentences(&["claim", "what it says", "source", "published", "simulated", "off", "verdict"], rows);
         page.details("What was compared, all that came, what is to be known", |page| {
             let rows = claims.rows.iter().map(|row| {
                 let seen = if row.in_view.is_empty() { String::new() } else { format!("In view: {}", row.in_view) };
@@ -388,14 +368,14 @@ pub(crate) fn html(result: &ValidateResult) -> String {
                 let found = [row.simulated.clone(), row.beside.clone()];
                 [marked(row), row.compared.to_owned()].into_iter().chain(found).chain([known.join(". ")]).collect()
             });
-            page.table(&words(&["claim", "compared", "simulated", "other readings", "to be known"]), rows);
+            page.sentences(&["claim", "compared", "simulated", "other readings", "to be known"], rows);
         });
     }
     let not: Vec<&ClaimRow> = all(result).filter(|row| row.verdict != "holds").collect();
     if !not.is_empty() {
         page.section("What does not hold, and why", "A reason is shown by something, or said to be supposed.");
         let rows = not.into_iter().map(|row| vec![marked(row), row.simulated.clone(), row.why.clone()]);
-        page.table(&words(&["claim", "simulated", "why"]), rows);
+        page.sentences(&["claim", "simulated", "why"], rows);
     }
     if !result.series.is_empty() {
         page.section(
@@ -414,7 +394,7 @@ pub(crate) fn html(result: &ValidateResult) -> String {
         let rows = result.not_simulated.iter().map(|row| {
             vec![row.id.to_owned(), row.says.to_owned(), row.source.clone(), row.published.clone(), row.why.clone()]
         });
-        page.table(&words(&["claim", "what it says", "source", "published", "why"]), rows);
+        page.sentences(&["claim", "what it says", "source", "published", "why"], rows);
     });
     page.finish()
 }
@@ -438,9 +418,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_sentences_are_cut_and_broken_between_words() {
+    fn what_is_long_is_cut() {
         assert_eq!(cut("queues and engines", 9), "queues a…");
         assert_eq!(cut("queues", 9), "queues");
-        assert_eq!(wrapped("queues and engines of a device", 12), ["queues and", "engines of a", "device"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Which machine it is, and what a reader must know of every number.
 
 use super::SimError;
+use crate::args::Elsewhere;
 use crate::bench::machine::{command, date};
 use serde::Serialize;
 use std::time::SystemTime;
@@ -15,6 +16,9 @@ pub(crate) struct About {
     pub(crate) profile: String,
     /// Which parameters those are.
     pub(crate) profile_hash: String,
+    /// Both, as people read them: `spr-asplos (0123456789abcdef)`.
+    #[serde(skip)]
+    pub(crate) named: String,
     /// When, UTC.
     pub(crate) date: String,
     /// The command as typed.
@@ -26,23 +30,18 @@ pub(crate) struct About {
 impl About {
     /// Of a machine, now.
     pub(crate) fn of(machine: &Machine) -> Self {
-        About {
-            simulated: true,
-            profile: machine.name.clone(),
-            profile_hash: format!("{:016x}", machine.hash),
-            date: date(SystemTime::now()),
-            command: command(std::env::args()),
-            version: env!("CARGO_PKG_VERSION"),
-        }
+        About::of_all(&[(machine.name.clone(), machine.hash)])
     }
 
     /// Of several profiles, now.
     pub(crate) fn of_all(profiles: &[(String, u64)]) -> Self {
         let joined = |of: fn(&(String, u64)) -> String| profiles.iter().map(of).collect::<Vec<_>>().join(", ");
+        let named = joined(|(name, hash)| format!("{name} ({hash:016x})"));
         About {
             simulated: true,
             profile: joined(|(name, _)| name.clone()),
             profile_hash: joined(|(_, hash)| format!("{hash:016x}")),
+            named,
             date: date(SystemTime::now()),
             command: command(std::env::args()),
             version: env!("CARGO_PKG_VERSION"),
@@ -51,19 +50,24 @@ impl About {
 
     /// The line above tables.
     pub(crate) fn heading(&self) -> String {
-        format!("Simulated · profile {} ({}) · {}\n", self.profile, self.profile_hash, self.date)
+        format!("Simulated · profile {} · {}\n", self.named, self.date)
     }
 
     /// What stands above a page.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         vec![
             ("Simulated", "every number here; nothing was measured".into()),
-            ("Profile", format!("{} ({})", self.profile, self.profile_hash)),
+            ("Profile", self.named.clone()),
             ("Date", self.date.clone()),
             ("Command", self.command.clone()),
             ("Version", format!("telpher {}", self.version)),
         ]
     }
+}
+
+/// The machine that was asked for in place of the published ones.
+pub(super) fn elsewhere(args: &Elsewhere) -> Result<Option<Machine>, SimError> {
+    args.profile.as_deref().map(|profile| machine(profile, &args.set)).transpose()
 }
 
 /// The machine that a name or a file describes, with some of its numbers changed.
@@ -74,6 +78,10 @@ pub(crate) fn machine(profile: &str, set: &[String]) -> Result<Machine, SimError
     let changes = set.join("\n");
     if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == profile) {
         return Ok(Machine::changed(name, text, &changes)?);
+    }
+    if profile == "template" {
+        let how = "telpher sim profiles template > my-machine.toml, then --profile ./my-machine.toml";
+        return Err(SimError::Not(format!("template is no machine but the form to describe one's own: {how}")));
     }
     if !profile.contains(['.', '/']) {
         let known: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();

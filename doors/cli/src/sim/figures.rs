@@ -1,6 +1,6 @@
 //! `telpher sim figures`: a folder with every figure's data, and one page with the charts.
 
-use super::SimError;
+use super::{SimError, about};
 use crate::args::{Figures, Format};
 use crate::bench::machine::command;
 use crate::report::deliver::print;
@@ -11,10 +11,11 @@ use telpher_claims::figures::{Figure, Sheet, draw, sheets};
 /// Draws, writes, prints.
 pub(super) fn run(args: &Figures) -> Result<(), SimError> {
     let wanted = wanted(&args.only)?;
+    let machine = about::elsewhere(&args.elsewhere)?;
     // Before the work: nobody waits for a folder that cannot be.
     std::fs::create_dir_all(&args.out).map_err(|source| failed(&args.out, source))?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let figures = draw(&wanted, threads)?;
+    let figures = draw(&wanted, threads, machine.as_ref())?;
     for figure in &figures {
         let id = figure.sheet.id;
         write(&args.out.join(format!("{id}.csv")), &report::csv(std::slice::from_ref(figure)))?;
@@ -65,6 +66,7 @@ fn failed(path: &Path, source: std::io::Error) -> SimError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Elsewhere;
 
     #[test]
     fn a_figure_is_named_by_its_name_or_by_what_several_begin_with() {
@@ -83,7 +85,8 @@ mod tests {
     fn a_folder_gets_two_files_for_each_figure_and_a_page() {
         let out = std::env::temp_dir().join(format!("telpher-figures-{}", std::process::id()));
         let only = vec!["asplos-8".to_owned(), "asplos-5".to_owned()];
-        let mut args = Figures { only, out: out.clone(), format: Format::Table, no_html: true };
+        let elsewhere = Elsewhere { profile: None, set: Vec::new() };
+        let mut args = Figures { elsewhere, only, out: out.clone(), format: Format::Table, no_html: true };
         run(&args).unwrap();
         assert!(!out.join("index.html").exists());
         args.no_html = false;

@@ -1,7 +1,7 @@
 //! One point of a run, as data: what JSON and CSV carry, and what tables and charts are drawn from.
 
 use serde::Serialize;
-use telpher_sim::{LoadOutcome, Outcome, Ps, Stream};
+use telpher_sim::{LoadOutcome, Named, Outcome, Ps, Stream};
 
 /// Load and device of a core's own work in a sweep.
 pub(crate) const CPU: &str = "cpu";
@@ -101,8 +101,12 @@ pub(crate) struct Used {
 /// What held the load up.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Held {
-    /// Of which kind.
-    pub(crate) limit: String,
+    /// Of which kind: `device`, `latency` and so on.
+    pub(crate) limit: &'static str,
+    /// Which it is.
+    pub(crate) what: String,
+    /// What would help.
+    pub(crate) help: String,
     /// The whole sentence.
     pub(crate) sentence: String,
 }
@@ -158,10 +162,12 @@ impl Point {
                 asked: outcome.translations.asked,
                 walked: outcome.translations.walked,
             },
-            bottleneck: load
-                .bottleneck
-                .as_ref()
-                .map(|bottleneck| Held { limit: format!("{:?}", bottleneck.limit), sentence: bottleneck.to_string() }),
+            bottleneck: load.bottleneck.as_ref().map(|bottleneck| Held {
+                limit: bottleneck.limit.name(),
+                what: bottleneck.what.clone(),
+                help: bottleneck.help.clone(),
+                sentence: bottleneck.to_string(),
+            }),
         }
     }
 

@@ -25,13 +25,13 @@ fn all() -> Result<String, SimError> {
         ("devices", Align::Right),
         ("each copies", Align::Right),
         ("memory nodes", Align::Right),
-        ("", Align::Left),
     ]);
     for (name, text) in BUILT_IN {
         let machine = about::machine(name, &[])?;
         let copies = units::rate(float(machine.device.through));
         let (devices, nodes) = (machine.devices.len().to_string(), machine.nodes.len().to_string());
-        table.row([(*name).to_owned(), devices, copies, nodes, first_sentence(text)]);
+        table.row([(*name).to_owned(), devices, copies, nodes]);
+        table.below(&first_sentence(text));
     }
     Ok(format!("{table}\nOne's own: telpher sim profiles template > my-machine.toml\n"))
 }
@@ -75,7 +75,7 @@ mod tests {
             assert!(table.lines().any(|line| line.contains(name)), "{table}");
             assert_eq!(text(Some(name)).unwrap(), *profile);
         }
-        assert!(table.lines().all(|line| line.chars().count() <= 130), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
         assert!(text(Some("no-such")).unwrap_err().to_string().contains("there are spr-asplos"));
     }
 }

@@ -3,6 +3,7 @@
 use super::config::ConfigFile;
 use super::point::{CPU, DEVICE};
 use super::{About, Point, SimError, about};
+use crate::args::values::MANY;
 use crate::args::{Hint, Queue, SimRun};
 use serde::Serialize;
 use std::path::Path;
@@ -276,7 +277,7 @@ fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, Sim
     let stream = Stream { by: By::Cpu, ..stream };
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
     scenario.devices.clear();
-    let outcome = scenario.with(CPU, args.threads, What::Stream(stream)).simulate()?;
+    let (stream, outcome) = lasting(args, scenario.with(CPU, args.threads, What::Stream(stream)), stream, Into::into)?;
     Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, CPU.into()))
 }
 
@@ -302,11 +303,36 @@ fn by_device(
     scenario.capabilities = devices.capabilities;
     scenario.devices.clone_from(&devices.configs);
     let scenario = scenario.with_lanes(DEVICE, args.threads, stream, lanes);
-    let outcome = scenario.simulate().map_err(|error| devices.told(error))?;
+    let (stream, outcome) = lasting(args, scenario, stream, |error| devices.told(error))?;
     let refused = told_of_refusals(&outcome);
     let point = Point::of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone());
     let refused = refused.map(|refused| format!("{} of {} bytes, {}: {refused}", point.op, stream.size, point.how()));
     Ok((point, refused))
+}
+
+/// What comes of a scenario with one load, after so many submissions or so much time; what was submitted.
+fn lasting(
+    args: &SimRun,
+    mut scenario: Scenario,
+    mut stream: Stream,
+    told: impl Fn(ScenarioError) -> SimError,
+) -> Result<(Stream, Outcome), SimError> {
+    let outcome = scenario.simulate().map_err(&told)?;
+    let Some(seconds) = args.seconds else { return Ok((stream, outcome)) };
+    // Cannot lose bits that matter: what is too many is refused.
+    #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a count")]
+    let fill = (stream.submissions as f64 * seconds / outcome.loads[0].elapsed.as_secs_f64().max(1e-15)).ceil() as u64;
+    if fill > MANY {
+        let (op, size) = (crate::args::operation::name(stream.op), stream.size);
+        return Err(SimError::Not(format!(
+            "in {seconds} s each thread would submit {op} of {size} bytes {fill} times, and a point has {MANY} at most; give fewer \
+             --seconds"
+        )));
+    }
+    stream.submissions = fill.max(1);
+    scenario.loads[0].what = What::Stream(stream);
+    let outcome = scenario.simulate().map_err(told)?;
+    Ok((stream, outcome))
 }
 
 /// What a reader must know where a device did not do what it was asked for.

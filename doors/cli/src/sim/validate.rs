@@ -1,6 +1,6 @@
 //! `telpher sim validate`: published numbers beside simulated ones.
 
-use super::{About, SimError};
+use super::{About, SimError, about};
 use crate::args::Validate;
 use serde::Serialize;
 use telpher_claims::experiments::series::{Comparison, compare};
@@ -15,6 +15,8 @@ use telpher_sim::ScenarioError;
 pub(crate) struct ValidateResult {
     /// What a reader must know of it.
     pub(crate) about: About,
+    /// The machine that took the place of the published ones; nothing otherwise.
+    pub(crate) elsewhere: Option<String>,
     /// Only some claims were asked for.
     pub(crate) some: bool,
     /// Claims that set no parameter.
@@ -121,7 +123,8 @@ pub(crate) fn run(args: &Validate) -> Result<ValidateResult, SimError> {
     for only in &args.only {
         known(only)?;
     }
-    let lab = Lab::default();
+    let machine = about::elsewhere(&args.elsewhere)?;
+    let lab = machine.clone().map_or_else(Lab::default, Lab::on);
     let everything = args.only.is_empty();
     let asked = |id: &str| everything || args.only.iter().any(|only| id.starts_with(&only.to_uppercase()));
     let rows = verdict::all(&lab, |claim| asked(&claim.id));
@@ -129,6 +132,8 @@ pub(crate) fn run(args: &Validate) -> Result<ValidateResult, SimError> {
         let mut all = published::series()
             .iter()
             .map(|series| compare(&lab, series))
+            // Another machine may not have what a series needs.
+            .filter(|compared| machine.is_none() || compared.is_ok())
             .collect::<Result<Vec<_>, ScenarioError>>()?;
         // What is held out before what calibrates, devices before cores.
         all.sort_by_key(|of| (of.series.usage != Use::Validate, of.series.by != By::Device));
@@ -136,10 +141,12 @@ pub(crate) fn run(args: &Validate) -> Result<ValidateResult, SimError> {
     } else {
         Vec::new()
     };
-    let goals = if everything { goals::all(&rows, &series) } else { Vec::new() };
+    // They are about the published machines.
+    let goals = if everything && machine.is_none() { goals::all(&rows, &series) } else { Vec::new() };
     let of = |usage: Use| claims(rows.iter().filter(|row| row.claim.usage == usage && !is_not_simulated(row)));
     Ok(ValidateResult {
-        about: About::of_all(&lab.profiles()),
+        about: machine.as_ref().map_or_else(|| About::of_all(&lab.profiles()), About::of),
+        elsewhere: machine.map(|machine| machine.name),
         some: !everything,
         held_out: of(Use::Validate),
         held_out_untouched: count(rows.iter().filter(|row| row.claim.is_untouched())),

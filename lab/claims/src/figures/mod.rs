@@ -18,7 +18,7 @@ use crate::lab::Lab;
 use crate::published::{Claim, Value, claims};
 use crate::verdict::{self, Row, Verdict};
 use std::sync::Mutex;
-use telpher_sim::ScenarioError;
+use telpher_sim::{Machine, ScenarioError};
 
 /// What stands under every chart whose plot was not printed as numbers.
 pub const FROM_PROSE: &str = "What the plot showed is known only from the prose.";
@@ -50,6 +50,8 @@ pub struct Figure {
     pub profiles: Vec<(String, u64)>,
     /// Its charts.
     pub panels: Vec<Panel>,
+    /// Why it has none: the machine that was asked for cannot do so.
+    pub cannot: Option<String>,
     /// What the document says, and what came of it.
     pub facts: Vec<Row>,
     /// How far series are from published ones, in sentences.
@@ -200,11 +202,12 @@ pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
     [asplos::SHEETS, thesis::SHEETS, others::SHEETS, lightdsa::SHEETS].into_iter().flatten()
 }
 
-/// Draws figures on so many threads; the same figures for any number of them.
+/// Draws figures on so many threads; the same figures for any number of them. `instead` is a machine in place of those that were
+/// published; a figure that cannot be drawn there says why.
 ///
 /// # Errors
 /// What the simulator says of a scenario.
-pub fn draw(sheets: &[&'static Sheet], threads: usize) -> Result<Vec<Figure>> {
+pub fn draw(sheets: &[&'static Sheet], threads: usize, instead: Option<&Machine>) -> Result<Vec<Figure>> {
     let next = Mutex::new(sheets.iter().enumerate());
     let done = Mutex::new(Vec::new());
     let take = || next.lock().expect("nobody panics with the list").next();
@@ -212,7 +215,7 @@ pub fn draw(sheets: &[&'static Sheet], threads: usize) -> Result<Vec<Figure>> {
         for _ in 0..threads.clamp(1, sheets.len().max(1)) {
             scope.spawn(|| {
                 while let Some((number, sheet)) = take() {
-                    let figure = sheet.figure();
+                    let figure = sheet.figure(&instead.map_or_else(Lab::default, |machine| Lab::on(machine.clone())));
                     done.lock().expect("nobody panics with the figures").push((number, figure));
                 }
             });
@@ -228,14 +231,19 @@ impl Sheet {
     ///
     /// # Errors
     /// What the simulator says of a scenario.
-    pub fn figure(&'static self) -> Result<Figure> {
-        let lab = Lab::default();
-        let panels = (self.draw)(&lab)?;
-        let profiles = lab.profiles();
-        let facts = self.claims.iter().map(|id| verdict::of(&lab, claim(id))).collect();
+    pub fn figure(&'static self, lab: &Lab) -> Result<Figure> {
+        let (panels, cannot) = match (self.draw)(lab) {
+            Err(error) if lab.instead().is_some() => (Vec::new(), Some(error.to_string())),
+            panels => (panels?, None),
+        };
+        let profiles = match lab.instead() {
+            Some(machine) => vec![(machine.name.clone(), machine.hash)],
+            None => lab.profiles(),
+        };
+        let facts = self.claims.iter().map(|id| verdict::of(lab, claim(id))).collect();
         let distances = panels.iter().flat_map(distances).collect();
         let coincide = panels.iter().flat_map(coincide).collect();
-        Ok(Figure { sheet: self, profiles, panels, facts, distances, coincide })
+        Ok(Figure { sheet: self, profiles, panels, cannot, facts, distances, coincide })
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 static DRAWN: LazyLock<(Vec<Figure>, f64)> = LazyLock::new(|| {
     let half = |first| {
         let begun = processor_time();
-        let figures: Vec<Figure> = sheets().skip(first).step_by(2).map(|sheet| sheet.figure().unwrap()).collect();
+        let figures: Vec<Figure> =
+            sheets().skip(first).step_by(2).map(|sheet| sheet.figure(&Lab::default()).unwrap()).collect();
         (figures, processor_time() - begun)
     };
     let (other, (mut figures, time)) = std::thread::scope(|scope| {
@@ -82,7 +83,7 @@ fn the_figures_are_the_same_for_any_number_of_threads() {
     let some: Vec<&Sheet> =
         sheets().filter(|sheet| ["asplos-5", "asplos-8", "asplos-14"].contains(&sheet.id)).collect();
     assert_eq!(some.len(), 3);
-    let drawn = |threads| format!("{:?}", draw(&some, threads).unwrap());
+    let drawn = |threads| format!("{:?}", draw(&some, threads, None).unwrap());
     let alone = drawn(1);
     assert_eq!(alone, drawn(3));
 }
@@ -112,4 +113,21 @@ fn lines_that_lie_on_each_other_are_told() {
     assert_eq!(coincide(&panel).unwrap(), "one, these lines lie on each other: a, c");
     panel.series.pop();
     assert_eq!(coincide(&panel), None);
+}
+
+#[test]
+fn on_another_machine_a_figure_is_drawn_or_says_why_not() {
+    let some: Vec<_> = sheets().filter(|it| ["asplos-5", "asplos-6"].contains(&it.id)).collect();
+    let machine = telpher_sim::Machine::built_in("ice-lake-cbdma").unwrap();
+    let [parts, placement] = &draw(&some, 2, Some(&machine)).unwrap()[..] else { panic!("two figures") };
+    assert!(parts.cannot.is_none() && !parts.panels.is_empty());
+    assert!(placement.cannot.as_ref().is_some_and(|why| why.contains("node")), "{:?}", placement.cannot);
+    for figure in [parts, placement] {
+        assert_eq!(figure.profiles, [(machine.name.clone(), machine.hash)]);
+        let whys = figure.facts.iter().map(|row| row.verdict.why()).collect::<Vec<_>>();
+        assert!(
+            whys.iter().all(|why| why.is_empty() || why == verdict::ELSEWHERE || why.starts_with("not on this")),
+            "{whys:?}"
+        );
+    }
 }

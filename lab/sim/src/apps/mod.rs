@@ -45,6 +45,19 @@ pub enum App {
     Vhost(Vhost),
 }
 
+impl App {
+    /// Memory nodes that it names.
+    pub(crate) fn nodes(&self) -> Vec<usize> {
+        match self {
+            App::Migration(app) | App::Promotion(Promotion { migration: app, .. }) => vec![app.core, app.from, app.to],
+            App::Query(app) => {
+                [app.node, app.a, app.b].into_iter().chain(app.prefetch.iter().map(|fetch| fetch.to)).collect()
+            }
+            App::AllReduce(_) | App::CacheBench(_) | App::Messages(_) | App::Storage(_) | App::Vhost(_) => Vec::new(),
+        }
+    }
+}
+
 /// Tells, when all is over, what came of an application.
 pub(crate) type Report = Box<dyn FnOnce(&World) -> Vec<Measure>>;
 

@@ -41,7 +41,7 @@ impl Scenario {
                 What::Chase(chase) => self
                     .nodes(&[("its memory is", chase.place.node), ("its core is", chase.core)])
                     .and_then(|()| counts(&[("threads", load.threads, MOST_THREADS)])),
-                What::App(_) => Ok(()),
+                What::App(app) => app.nodes().into_iter().try_for_each(|node| self.nodes(&[("it works", node)])),
             };
             checked.map_err(|what| ScenarioError::Load { load: load.name.clone(), what })?;
         }
@@ -153,6 +153,16 @@ mod tests {
         let machine = Machine::built_in("spr-asplos").unwrap();
         let scenario = Scenario::on(machine, config).with("mine", 1, What::Stream(stream));
         scenario.simulate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_application_needs_the_nodes_that_it_names() {
+        let machine = Machine::built_in("ice-lake-cbdma").unwrap();
+        let pages = crate::apps::Migration { to: 1, ..crate::apps::Migration::compacting() };
+        let app = What::App(crate::apps::App::Migration(pages));
+        let said = Scenario::on(machine, Config::single(WqMode::Dedicated, 16, 1)).with("pages", 1, app).simulate();
+        let said = said.unwrap_err().to_string();
+        assert_eq!(said, "load pages: it works at node 1, and the profile ice-lake-cbdma has nodes 0 to 0");
     }
 
     #[test]
