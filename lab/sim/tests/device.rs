@@ -340,6 +340,27 @@ fn what_is_read_back_takes_longer_to_be_done() {
     assert!((of(Opcode::Compare, true) - of(Opcode::Compare, false)).abs() < 1e-9);
 }
 
+#[test]
+fn one_of_four_engines_has_a_quarter_of_the_bytes() {
+    for size in [1 << 20, 2 << 20, 8 << 20] {
+        let mut world = world(4);
+        let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+        world.spawn(0, move |core| async move {
+            let copy = |size| World::descriptor(Opcode::MemoryMove, src, dst, size);
+            let long = core.submit(LANE, copy(size)).await;
+            let mut others = Vec::new();
+            while !long.is_done() {
+                others.push(core.submit(LANE, copy(16384)).await);
+            }
+            let beside = others.iter().filter(|other| other.is_done()).count() as f64 * 16384.0;
+            let share = f64::from(size) / (f64::from(size) + beside);
+            // Measured (LightDSA): 23.3, 23.4, 24.6 %.
+            assert!((0.225..0.26).contains(&share), "{size} B: {share}");
+        });
+        world.run();
+    }
+}
+
 /// GB/s of copies by so many threads, each with a queue of its own.
 fn rate(engines: u32, threads: u32, copies: Stream) -> f64 {
     let mut config = Config::single(WqMode::Dedicated, 128 / threads, engines);
