@@ -80,6 +80,18 @@ fn threads_that_outnumber_the_queues_share_one() {
 }
 
 #[test]
+fn more_threads_than_can_be_simulated_are_refused_and_long_operations_are_not() {
+    let machine = Machine::built_in("spr-asplos").unwrap();
+    let ask = |size, threads| {
+        let demand = Demand { threads, ..copies(size) };
+        advise(&machine, Preset::Spr.capabilities(), &[demand], Objective::Throughput)
+    };
+    let said = ask(1 << 31, 1000).unwrap_err().to_string();
+    assert!(said.contains("1000 threads") && said.contains("128 is what is simulated at most"), "{said}");
+    assert!(ask(1 << 31, 40).unwrap().gain > 1.0);
+}
+
+#[test]
 fn several_pieces_of_work_are_told_apart_and_read_soon_means_the_cache() {
     let text = r#"
 [[work]]
@@ -104,6 +116,8 @@ at_once = 4
     }
     let said = Demand::parse("my.toml", &text.replace("1500", "\"15q\""), &machine).unwrap_err().to_string();
     assert!(said.contains("my.toml, line 5: work[0].size is 15q"), "{said}");
+    let said = Demand::parse("my.toml", "[[work]]\nop = \"drain\"\nsize = 64", &machine).unwrap_err().to_string();
+    assert!(said.contains("my.toml, line 2: work[0].op is drain, which does nothing to bytes"), "{said}");
 }
 
 #[test]

@@ -55,6 +55,9 @@ impl Demand {
 
 fn demand(section: Section<'_>, machine: &Machine) -> Result<Demand, ProfileError> {
     let op = workload::op(&section)?;
+    if matches!(op, Opcode::Nop | Opcode::Batch | Opcode::Drain) {
+        return Err(section.wrong("op", format!("is {}, which does nothing to bytes", op.name())));
+    }
     // Cannot fail: up to 2 GiB.
     let of = Demand::of(op, u32::try_from(section.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX));
     let demand = Demand {

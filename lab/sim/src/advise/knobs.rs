@@ -25,7 +25,7 @@ pub(super) struct Knob {
 }
 
 /// In flight and in a batch. Source: chosen; powers of two.
-const COUNTS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+const COUNTS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, super::plan::MOST_AT_ONCE];
 
 /// Sizes of queues. Source: KUPER §4.3: 32 entries give nearly all.
 const SIZES: [u32; 4] = [8, 16, 32, 64];
@@ -140,7 +140,7 @@ pub(super) const KNOBS: &[Knob] = &[
         guideline: "G2",
         why: "what is small and cannot wait is better done by the core",
         of_each: true,
-        choices: |_, _, plan, work| [true, false].map(|device| with(plan, work, |way| way.device = device)).into(),
+        choices: |_, _, plan, work| [false, true].map(|device| with(plan, work, |way| way.device = device)).into(),
         told: |plan, work| Some(if plan.ways[work].device { "the device" } else { "the core" }.into()),
     },
 ];

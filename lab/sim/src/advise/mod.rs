@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Demand (what is to be done) ──► Plan (how) ──► Scenario ──simulate──► score by the objective
-//!                                   ▲ knobs: one after the other, every choice is tried, the best is kept, until nothing helps
+//!                                   ▲ from several plans: knobs, one after the other, every choice is tried, the best is kept, until
+//!                                   │ nothing helps; then whatever is simpler and as good
 //! ```
 //!
 //! The knobs are the guidelines G1 to G6 of Kuper et al. §6, a row each; what the guideline says is not believed but simulated.
@@ -10,6 +11,8 @@
 mod demand;
 mod knobs;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use crate::machine::Machine;
 use crate::scenario::{LoadOutcome, Outcome, Scenario, ScenarioError};
@@ -19,7 +22,7 @@ use knobs::KNOBS;
 pub use plan::{Plan, Way};
 use telpher_device::{Capabilities, Config};
 
-/// What counts.
+/// What counts; of several pieces of work the geometric mean, so that none is given up for another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Objective {
     /// Bytes a second.
@@ -97,8 +100,16 @@ pub const WORTH: f64 = 1.02;
 /// The largest size that is tried, as a power of two. Source: chosen; 1 MiB.
 const LARGEST: u32 = 20;
 
+/// Threads of a piece of work. Source: chosen; four times as many as all queues of four devices, of which a thousand would ask again
+/// and again for minutes.
+const MOST_THREADS: u32 = 128;
+
 /// Rounds over all knobs; each begins where the last one ended. Source: chosen; two were enough for all that was tried.
 const ROUNDS: usize = 4;
+
+/// Plans from which knobs are turned, the best of those there are to begin with. Source: chosen; with three no plan drawn at random was
+/// better.
+const BEGINNINGS: usize = 3;
 
 /// A search under way.
 struct Search<'a> {
@@ -106,40 +117,30 @@ struct Search<'a> {
     capabilities: Capabilities,
     demands: &'a [Demand],
     objective: Objective,
+    /// Plans that were simulated, and how good they are; `None` cannot be.
+    tried: Vec<(Plan, Option<f64>)>,
     simulated: usize,
 }
 
 /// How a machine's devices should be configured and used for some work.
 ///
 /// # Errors
-/// What the machine has not.
+/// What the machine has not, and more threads than are simulated for advice.
 pub fn advise(
     machine: &Machine,
     capabilities: Capabilities,
     demands: &[Demand],
     objective: Objective,
 ) -> Result<Advice, ScenarioError> {
-    let mut search = Search { machine, capabilities, demands, objective, simulated: 0 };
+    if let Some(Demand { name, threads, .. }) = demands.iter().find(|demand| demand.threads > MOST_THREADS) {
+        let what = format!("{threads} threads ask for advice, and {MOST_THREADS} is what is simulated at most");
+        return Err(ScenarioError::Load { load: name.clone(), what });
+    }
+    let mut search = Search { machine, capabilities, demands, objective, tried: Vec::new(), simulated: 0 };
     let cores = Plan::by_cores(demands);
     let by_cores = search.scenario(&cores).unwrap_or_else(|| search.empty()).simulate()?;
-    let base = search.score(&by_cores);
-    let mut plan = Plan::simplest(machine, demands);
-    let mut best = search.try_out(&plan).unwrap_or(0.0);
-    for _ in 0..ROUNDS {
-        let before = best;
-        for turn in search.turns() {
-            for candidate in search.candidates(&plan, turn) {
-                if let Some(score) = search.try_out(&candidate)
-                    && score > best * WORTH
-                {
-                    (plan, best) = (candidate, score);
-                }
-            }
-        }
-        if best <= before {
-            break;
-        }
-    }
+    let base = search.score(&cores, &by_cores);
+    let (plan, best) = search.best();
     let choices = search.choices(&plan, best);
     let scenario = search.scenario(&plan).unwrap_or_else(|| search.empty());
     let outcome = scenario.simulate()?;
@@ -194,24 +195,108 @@ impl Search<'_> {
         plan.scenario(self.machine, self.capabilities, self.demands)
     }
 
+    /// The best plan that is found, and how good it is.
+    fn best(&mut self) -> (Plan, f64) {
+        let mut beginnings = Plan::beginnings(self.machine, self.demands);
+        beginnings.sort_by(|one, other| {
+            let [one, other] = [one, other].map(|plan| self.try_out(plan).unwrap_or(0.0));
+            other.total_cmp(&one)
+        });
+        beginnings.truncate(BEGINNINGS);
+        let mut devices: Option<(Plan, f64)> = None;
+        for beginning in beginnings {
+            let (plan, score) = self.improve(beginning);
+            if devices.as_ref().is_none_or(|(_, best)| score > best * WORTH) {
+                devices = Some((plan, score));
+            }
+        }
+        // Cores do what no device does better; how one would do it is kept beside.
+        let cores = Plan::by_cores(self.demands);
+        let by_cores = self.try_out(&cores).unwrap_or(0.0);
+        let (mut plan, mut best) = match devices {
+            Some((plan, score)) if score > by_cores * WORTH => (plan, score),
+            Some((plan, _)) => {
+                let ways = plan.ways.iter().map(|way| Way { device: false, ..*way }).collect();
+                (Plan { ways, ..plan }, by_cores)
+            }
+            None => (cores, by_cores),
+        };
+        for _ in 0..ROUNDS {
+            let simpler = self.simplify(plan.clone(), best);
+            let (candidate, score) = self.improve(simpler);
+            best = best.max(score);
+            if candidate == std::mem::replace(&mut plan, candidate.clone()) {
+                break;
+            }
+        }
+        let score = self.try_out(&plan).unwrap_or(0.0);
+        (plan, score)
+    }
+
+    /// Turns knobs until nothing helps.
+    fn improve(&mut self, mut plan: Plan) -> (Plan, f64) {
+        let mut best = self.try_out(&plan).unwrap_or(0.0);
+        for _ in 0..ROUNDS {
+            let before = best;
+            for turn in self.turns() {
+                for candidate in self.candidates(&plan, turn) {
+                    if let Some(score) = self.try_out(&candidate)
+                        && score > best * WORTH
+                    {
+                        (plan, best) = (candidate, score);
+                    }
+                }
+            }
+            if best <= before {
+                break;
+            }
+        }
+        (plan, best)
+    }
+
+    /// Turns knobs back to what is simpler, as long as it is as good as the best.
+    fn simplify(&mut self, mut plan: Plan, best: f64) -> Plan {
+        for turn in self.turns() {
+            // What is not used is not simpler otherwise.
+            if (KNOBS[turn.0].told)(&plan, turn.1.unwrap_or(0)).is_none() {
+                continue;
+            }
+            let simpler = self.candidates(&plan, turn).into_iter().take_while(|candidate| *candidate != plan);
+            for candidate in simpler.collect::<Vec<_>>() {
+                if self.try_out(&candidate).is_some_and(|score| score * WORTH >= best) {
+                    plan = candidate;
+                    break;
+                }
+            }
+        }
+        plan
+    }
+
     /// How good a plan is; `None` if it cannot be.
     fn try_out(&mut self, plan: &Plan) -> Option<f64> {
-        let outcome = self.scenario(plan)?.simulate().ok()?;
-        self.simulated += 1;
-        Some(self.score(&outcome))
+        if let Some((_, score)) = self.tried.iter().find(|(tried, _)| tried == plan) {
+            return *score;
+        }
+        let outcome = self.scenario(plan).and_then(|scenario| scenario.simulate().ok());
+        self.simulated += usize::from(outcome.is_some());
+        let score = outcome.map(|outcome| self.score(plan, &outcome));
+        self.tried.push((plan.clone(), score));
+        score
     }
 
     /// More is better.
-    fn score(&self, outcome: &Outcome) -> f64 {
-        let sum = |of: fn(&LoadOutcome) -> f64| outcome.loads.iter().map(of).sum::<f64>();
+    fn score(&self, plan: &Plan, outcome: &Outcome) -> f64 {
+        let pieces = self.demands.iter().zip(&plan.ways).zip(&outcome.loads);
         #[allow(clippy::cast_precision_loss, reason = "bytes of a short time")]
-        let bytes = sum(|load| load.bytes as f64);
-        match self.objective {
-            Objective::Throughput => sum(|load| load.gigabytes_per_second()),
-            Objective::PerCore => bytes / sum(|load| load.cycles.total().as_secs_f64()).max(1e-15),
-            Objective::Latency => 1.0 / sum(|load| load.latencies.at(0.99).as_secs_f64()).max(1e-15),
-            Objective::Cycles => bytes / sum(|load| (load.cycles.busy + load.cycles.polling).as_secs_f64()).max(1e-15),
-        }
+        let of = |((demand, way), load): ((&Demand, &Way), &LoadOutcome)| match self.objective {
+            Objective::Throughput => load.gigabytes_per_second(),
+            Objective::PerCore => load.bytes as f64 / load.cycles.total().as_secs_f64().max(1e-15),
+            Objective::Latency => 1.0 / (load.latencies.at(0.99).as_secs_f64() + way.gathering(demand)).max(1e-15),
+            Objective::Cycles => load.bytes as f64 / (load.cycles.busy + load.cycles.polling).as_secs_f64().max(1e-15),
+        };
+        let logarithms: f64 = pieces.map(|piece| of(piece).max(f64::MIN_POSITIVE).ln()).sum();
+        #[allow(clippy::cast_precision_loss, reason = "a few pieces")]
+        (logarithms / self.demands.len().max(1) as f64).exp()
     }
 
     /// What each knob is set to, beside the best of its other choices.
@@ -249,7 +334,7 @@ impl Search<'_> {
             let demand = Demand { size, ..self.demands[work].clone() };
             let way = Way { device: true, ..plan.ways[work] };
             let alone = |way: Way| Plan { apart: false, ways: vec![way], ..plan.clone() };
-            let mut search = Search { demands: std::slice::from_ref(&demand), ..*self };
+            let mut search = Search { demands: std::slice::from_ref(&demand), tried: Vec::new(), ..*self };
             let device = search.try_out(&alone(way));
             let core = search.try_out(&Plan::by_cores(std::slice::from_ref(&demand)));
             self.simulated = search.simulated;

@@ -4,7 +4,7 @@ use super::Demand;
 use crate::machine::Machine;
 use crate::places::Place;
 use crate::scenario::{Layout, Load, Scenario, What, lanes};
-use crate::work::{Arrivals, By, Lane, Stream, Wait};
+use crate::work::{Arrivals, By, Lane, Stream, Wait, Walk};
 use telpher_device::{Capabilities, Config, WqMode};
 
 /// How one piece of work is done.
@@ -20,6 +20,16 @@ pub struct Way {
     pub wait: Wait,
     /// Results go to the cache.
     pub cache: bool,
+}
+
+impl Way {
+    /// Seconds for which the first operation of a batch waits for the last, where they come at a rate.
+    pub(super) fn gathering(&self, demand: &Demand) -> f64 {
+        let more = if self.device { self.batch.saturating_sub(1) } else { 0 };
+        // Of no rate there are none, and all of them are there.
+        #[allow(clippy::cast_precision_loss, reason = "operations a second")]
+        demand.rate.map_or(0.0, |rate| f64::from(more) / rate.max(1) as f64)
+    }
 }
 
 /// How all of it is done.
@@ -46,6 +56,16 @@ pub struct Plan {
 const BYTES: u64 = 10_000_000;
 const FEWEST: u64 = 256;
 const MOST: u64 = 2048;
+
+/// Operations of all threads together, if each still has what it has at hand. Source: chosen; so that thousands of threads do not take
+/// minutes.
+const TOGETHER: u64 = 16384;
+
+/// Bytes of a long operation or batch. Source: chosen; what a device carries in 2 us, ten times what it takes to ask again.
+const LONG: u64 = 65536;
+
+/// In flight, or in a batch, at most. Source: chosen; the entries of a device's queues.
+pub(super) const MOST_AT_ONCE: u32 = 128;
 
 impl Plan {
     /// Cores do it all.
@@ -85,6 +105,26 @@ impl Plan {
         }
     }
 
+    /// What knobs may begin with: one device or all of them, an engine or four, one operation at a time or as much as there is, singly
+    /// or as a batch, and waiting lightly.
+    pub(super) fn beginnings(machine: &Machine, demands: &[Demand]) -> Vec<Plan> {
+        let simplest = Plan::simplest(machine, demands);
+        let mut plans = Vec::new();
+        for (count, engines) in [(1, 1), (machine.devices.len(), 4)] {
+            for wait in [Wait::Poll, Wait::Umwait] {
+                for shape in [|_| (1, 1), |most| (most, 1), |most| (1, most)] {
+                    let mut plan = Plan { count, engines, ..simplest.clone() };
+                    for (way, demand) in plan.ways.iter_mut().zip(demands) {
+                        way.wait = wait;
+                        (way.depth, way.batch) = shape(1 << demand.at_once.clamp(1, MOST_AT_ONCE).ilog2());
+                    }
+                    plans.push(plan);
+                }
+            }
+        }
+        plans
+    }
+
     /// The scenario, if devices can be so.
     pub(super) fn scenario(
         &self,
@@ -92,6 +132,9 @@ impl Plan {
         capabilities: Capabilities,
         demands: &[Demand],
     ) -> Option<Scenario> {
+        if self.overfills(&capabilities, demands) {
+            return None;
+        }
         let mut scenario = Scenario {
             machine: machine.clone(),
             capabilities,
@@ -113,6 +156,7 @@ impl Plan {
                 } else {
                     lanes = mine.into_iter().cycle().take(threads).collect();
                 }
+                lanes.first()?;
             }
             scenario.loads.push(load(demand, *way, lanes));
         }
@@ -135,6 +179,19 @@ impl Plan {
         } else {
             vec![self.wqs(demands.iter().map(threads).sum())]
         }
+    }
+
+    /// Shared queues would be full of long operations, and threads ask again all the time that these take: nothing is gained by that, and
+    /// each time is an event.
+    fn overfills(&self, capabilities: &Capabilities, demands: &[Demand]) -> bool {
+        let queues: u32 = self.groups(demands).iter().sum();
+        let size = self.wq_size.unwrap_or(u32::from(capabilities.wq_cap.total_entries()) / queues.max(1));
+        let room = u64::from(size) * u64::from(queues) * self.count as u64;
+        let pieces = || demands.iter().zip(&self.ways).filter(|(_, way)| way.device);
+        let in_flight: u64 = pieces().map(|(demand, way)| u64::from(demand.threads) * u64::from(way.depth)).sum();
+        self.mode == WqMode::Shared
+            && in_flight > room
+            && pieces().any(|(demand, way)| u64::from(demand.size) * u64::from(way.batch) > LONG)
     }
 
     fn group_of(&self, wq: usize, demands: &[Demand]) -> usize {
@@ -195,7 +252,8 @@ fn load(demand: &Demand, way: Way, lanes: Vec<Lane>) -> Load {
     let by = lanes.first().map_or(By::Cpu, |lane| By::Device(*lane));
     let threads = u64::from(demand.threads.max(1));
     // Together enough for a percentile, and each as many as get everything at hand under way several times.
-    let fewest = (FEWEST / threads).max(4 * u64::from(demand.at_once)).min(FEWEST);
+    let at_hand = u64::from(demand.at_once);
+    let fewest = (FEWEST / threads).max((4 * at_hand).min(at_hand.max(TOGETHER / threads))).min(FEWEST);
     let operations = (BYTES / u64::from(demand.size.max(1)) / threads).clamp(fewest, MOST);
     let stream = Stream {
         depth: if way.device { way.depth } else { 1 },
@@ -205,6 +263,8 @@ fn load(demand: &Demand, way: Way, lanes: Vec<Lane>) -> Load {
             Arrivals::Poisson((rate / u64::from(if way.device { way.batch } else { 1 })).max(1))
         }),
         by,
+        // A core goes on to the next operation if it need not wait for the last.
+        walk: if demand.at_once > 1 { Walk::Random } else { Walk::Alone },
         src: Place::on(demand.src),
         dst: Place::on(demand.dst),
         cache_control: way.cache,

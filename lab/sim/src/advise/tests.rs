@@ -1,0 +1,72 @@
+//! No plan drawn by chance is better than what is advised.
+
+use super::*;
+use crate::dice::Dice;
+use crate::work::Wait;
+use telpher_abi::Opcode;
+use telpher_device::{Preset, WqMode};
+
+/// Fourteen questions.
+fn questions() -> Vec<Vec<Demand>> {
+    let copy = |size| Demand::of(Opcode::MemoryMove, size);
+    let of = |threads, at_once, demand: Demand| vec![Demand { threads, at_once, ..demand }];
+    vec![
+        of(1, 32, copy(64)),
+        of(1, 1, copy(512)),
+        of(1, 32, copy(512)),
+        of(4, 32, copy(4096)),
+        of(12, 32, copy(4096)),
+        of(8, 1, copy(65536)),
+        of(2, 32, copy(1 << 20)),
+        of(1, 32, Demand::of(Opcode::CrcGeneration, 16384)),
+        of(2, 128, Demand::of(Opcode::Fill, 256)),
+        of(3, 8, Demand::of(Opcode::Compare, 2048)),
+        vec![Demand { rate: Some(500_000), ..copy(1500) }],
+        vec![Demand { src: 1, ..copy(4096) }],
+        vec![Demand { rate: Some(200_000), ..copy(1500) }, Demand { at_once: 4, ..copy(2 << 20) }],
+        vec![Demand { threads: 2, ..copy(256) }, Demand { threads: 2, ..copy(65536) }],
+    ]
+}
+
+fn drawn(machine: &Machine, demands: &[Demand], dice: &mut Dice) -> Plan {
+    let mut one_of = |end: u32| u32::try_from(dice.below(end.into())).unwrap();
+    let simplest = Plan::simplest(machine, demands);
+    let ways = demands.iter().map(|demand| {
+        let most = demand.at_once.ilog2();
+        let depth = one_of(most + 1);
+        Way {
+            device: one_of(8) > 0,
+            depth: 1 << depth,
+            batch: 1 << one_of(most - depth + 1),
+            wait: [Wait::Poll, Wait::Umwait, Wait::Interrupt][one_of(3) as usize],
+            cache: false,
+        }
+    });
+    Plan {
+        ways: ways.collect(),
+        count: 1 + one_of(u32::try_from(machine.devices.len()).unwrap()) as usize,
+        engines: 1 + one_of(4),
+        mode: [WqMode::Dedicated, WqMode::Shared][one_of(2) as usize],
+        apart: one_of(2) == 1,
+        wq_size: [Some(8), Some(16), Some(32), Some(64), None][one_of(5) as usize],
+        ..simplest
+    }
+}
+
+#[test]
+fn no_plan_drawn_by_chance_is_better() {
+    let (machine, capabilities) = (Machine::built_in("spr-asplos").unwrap(), Preset::Spr.capabilities());
+    for (number, demands) in questions().iter().enumerate() {
+        for objective in [Objective::Throughput, Objective::Cycles] {
+            let mut search =
+                Search { machine: &machine, capabilities, demands, objective, tried: Vec::new(), simulated: 0 };
+            let (plan, best) = search.best();
+            let mut dice = Dice::new(1, number as u64);
+            for _ in 0..40 {
+                let other = drawn(&machine, demands, &mut dice);
+                let score = search.try_out(&other).unwrap_or(0.0);
+                assert!(score < best * 1.04, "{demands:?}, {objective:?}: {other:?} gives {score}, {plan:?} {best}");
+            }
+        }
+    }
+}
