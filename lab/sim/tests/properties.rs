@@ -5,8 +5,9 @@ use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    Arrivals, BUILT_IN, By, Chase, Layout, Library, Limit, Lines, Load, Machine, Moves, Outcome, Place, Ps, Scenario,
-    Sizes, Stream, Through, Wait, Walk, What, lanes,
+    AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Copies, Digest, Lane, Layout, Library, Limit,
+    Lines, Load, Machine, Messages, Migration, Moves, Offload, Outcome, Place, Ps, Scenario, Sizes, Storage, Stream,
+    Through, Vhost, Wait, Walk, What, lanes,
 };
 
 /// Seeded chance: xorshift.
@@ -158,7 +159,53 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
             scenario = scenario.with("chase", 1, What::Chase(Chase { loads: 10_000, ..Chase::of(1 << 26) }));
         }
     }
+    // Chance of its own, so that the loads before are the same with and without.
+    let mut chance = Chance::of(!seed);
+    if chance.once_in(4) {
+        let shared = if mode == WqMode::Shared { lanes(&scenario.devices) } else { Vec::new() };
+        let app = app(&mut chance, &scenario.machine, &shared);
+        scenario = scenario.with("app", 1, What::App(app));
+    }
     scenario
+}
+
+/// An application, by devices if there are queues for it and chance says so.
+fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
+    let queues = if chance.once_in(2) { shared.to_vec() } else { Vec::new() };
+    let copier = if queues.is_empty() { Copier::Core } else { Copier::Devices(queues.clone()) };
+    let bytes = chance.one(&[64, 4096, 65536, 1 << 20]);
+    let some = chance.below(20) + 2;
+    let few = u32::try_from(chance.below(3) + 2).unwrap();
+    let node = usize::try_from(chance.below(machine.nodes.len() as u64)).unwrap();
+    let [first, last] = [queues.first(), queues.last()].map(Option::<&Lane>::copied);
+    match chance.below(6) {
+        0 => App::Messages(Messages { bytes, count: some, copier, ..Messages::default() }),
+        1 => App::AllReduce(AllReduce { bytes, count: some, ranks: few, copier, ..AllReduce::default() }),
+        2 => App::CacheBench(CacheBench {
+            cores: few,
+            threads: 2 * few,
+            copies: some * 10,
+            queues,
+            ..CacheBench::default()
+        }),
+        3 => App::Storage(Storage {
+            reads: some * 5,
+            cores: few,
+            digest: if queues.is_empty() { Digest::Core } else { Digest::Devices(queues) },
+            ..Storage::default()
+        }),
+        4 => App::Vhost(Vhost {
+            packets: some * 50,
+            copies: first.zip(last).map_or(Copies::Core, |(enqueue, dequeue)| Copies::Device { enqueue, dequeue }),
+            ..Vhost::default()
+        }),
+        _ => App::Migration(Migration {
+            pages: some * 10,
+            to: node,
+            offload: first.map(|lane| Offload { above: few, lane }),
+            ..Migration::compacting()
+        }),
+    }
 }
 
 /// What is wrong with an outcome.
@@ -173,8 +220,13 @@ fn wrong(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
         claim(used.share <= 1.0 + 1e-6, format!("{} is used to {}", used.what, used.share));
     }
     let mut asked = 0;
+    // What is repaired is executed again, and what applications give away is not counted here.
     let mut repaired = false;
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
+        repaired |= matches!(load.what, What::App(_));
+        for of in &of.measures {
+            claim(of.value.is_finite() && of.value >= 0.0, format!("{}: {of:?}", load.name));
+        }
         let What::Stream(stream) = &load.what else { continue };
         let (name, timeline, threads) = (&load.name, &of.timeline, u64::from(load.threads));
         let (submissions, operations) = (stream.submissions * threads, stream.submissions * threads);
