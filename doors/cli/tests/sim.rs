@@ -130,8 +130,10 @@ fn what_cannot_be_is_refused_as_a_device_would_with_file_line_and_key() {
         file("load.toml", "why = \"To see.\"\n[[load]]\nname = \"a\"\nop = \"memory-move\"\nsize = \"4q\"\n");
     let model = |name: &str| format!("model:{name}");
     let (twice, wide, narrow, far, broken) = (model(&twice), model(&wide), model(&narrow), model(&far), model(&broken));
-    let cases: [(&[&str], &str); 20] = [
+    let empty = file("empty.toml", "");
+    let cases: [(&[&str], &str); 22] = [
         (&["sim", "run", "--profile", &profile], "./mine.toml, line 4: wait.poll_ns is -1, not a number from"),
+        (&["sim", "run", "--profile", &empty], "./empty.toml, line 1: name is missing; it must be a text"),
         (&["sim", "run", "--profile", "./none.toml"], "cannot read ./none.toml"),
         (&["sim", "run", "--profile", "sprr"], "'sprr' is no built-in profile; there are spr-asplos"),
         (&["sim", "run", "--set", "wait.pol_ns=1"], "--set, line 1: wait.pol_ns is not a parameter; known there: "),
@@ -168,6 +170,7 @@ fn what_cannot_be_is_refused_as_a_device_would_with_file_line_and_key() {
         ),
         (&["sim", "run", "--wait", "sit"], "'sit' is none of poll, umwait, interrupt, sleep"),
         (&["sim", "run", &workload], "./load.toml, line 5: load[0].size is 4q"),
+        (&["advise", "--size", "2g", "--threads", "1000"], "1000 threads ask for advice, and 128"),
         (&["advise", "--objective", "fun"], "'fun' is none of throughput, per-core, latency, cycles"),
     ];
     for (args, words) in cases {

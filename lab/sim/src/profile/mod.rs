@@ -103,7 +103,10 @@ impl Machine {
 
 /// The reading of texts, the first over the others, the last over its base.
 fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Machine, ProfileError> {
-    let mut sources: Vec<Source<'a>> = told.iter().filter(|source| !source.text.is_empty()).copied().collect();
+    let (file, over) = told.split_last().expect("a text to read");
+    // Nothing changed is no layer; an empty file is one, and lacks everything.
+    let over = over.iter().filter(|source| !source.text.is_empty());
+    let mut sources: Vec<Source<'a>> = over.chain([file]).copied().collect();
     let own = sources.len();
     let mut documents = Vec::new();
     while let Some(source) = sources.get(documents.len()).copied() {
@@ -443,5 +446,9 @@ mod tests {
         let none = Machine::parse("my.toml", "name = 'mine'\nbase = 'spr-asplos'\nnode = []\n").unwrap_err();
         assert_eq!(none.to_string(), "my.toml, line 3: node is empty");
         assert!(said("[submit]", "[submit").contains("is not a profile"));
+        for nothing in ["", "\n", "# Nothing.\n"] {
+            let error = Machine::parse("my.toml", nothing).unwrap_err().to_string();
+            assert_eq!(error, "my.toml, line 1: name is missing; it must be a text");
+        }
     }
 }
