@@ -127,7 +127,7 @@ mod tests {
         let text = table.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines.len(), lines[2], lines[5]), (6, "  a", "  b"));
-        assert!(lines[3..5].iter().all(|line| line.starts_with("         queues") && line.chars().count() <= WIDTH));
+        assert!(lines[3..5].iter().all(|line| line.starts_with("         ") && line.chars().count() <= WIDTH));
         assert_eq!(wrapped("queues and engines of a device", 12), ["queues and", "engines of a", "device"]);
         assert_eq!(hanging("why", 5, "so"), "why  so\n");
     }
