@@ -285,10 +285,6 @@ pub struct SoftwareOp {
 /// What software takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SoftwareCosts {
-    /// From a core's miss to the line, from near memory.
-    pub memory: Ps,
-    /// The same from the last-level cache.
-    pub llc: Ps,
     /// What a miss takes besides where its page must be looked up.
     pub walk: Ps,
     /// Misses that a core has under way at once.
@@ -374,14 +370,6 @@ impl Machine {
         let bytes = u64::from(descriptors) * u64::from(lists) * DESCRIPTOR_BYTES;
         let line = if bytes > self.cache.l1 { self.cache.l2_latency } else { Ps::ZERO };
         costs.prepare.max((costs.prepare_member + line) * u64::from(descriptors))
-    }
-
-    /// What takes `near` with the memory of the core's own node takes so long with another's: in proportion to their latencies.
-    #[must_use]
-    pub fn seen_from(&self, core: usize, node: usize, near: Ps) -> Ps {
-        let own = self.nodes[core].latency.0.max(1);
-        let there = (self.nodes[node].latency + self.across(core, node)).0;
-        Ps(u64::try_from(u128::from(near.0) * u128::from(there) / u128::from(own)).unwrap_or(u64::MAX))
     }
 
     /// Until descriptors that are in no cache are a core's own: those of a batch, and the batch's.

@@ -171,6 +171,36 @@ impl<T: Ord + Copy> Pipes<T> {
         state.ceiling = state.most.saturating_mul(1 << LEVEL_BITS) / state.weight;
     }
 
+    /// Another limit of a class's flows, from the next start or end of a flow on.
+    pub(crate) fn limit(&mut self, class: Class, most_bytes_per_second: u64) {
+        let state = &mut self.classes[class.0];
+        state.most = grains(most_bytes_per_second);
+        state.ceiling = state.most.saturating_mul(1 << LEVEL_BITS) / state.weight;
+    }
+
+    /// How many flows a class has.
+    pub(crate) fn flows(&self, class: Class) -> u64 {
+        self.classes[class.0].flows.len() as u64
+    }
+
+    /// Bytes per second of a pipe.
+    pub(crate) fn rate(&self, pipe: Pipe) -> u64 {
+        let rate = (u128::from(self.pipes[pipe.0].capacity) * 1_000_000_000_000) >> GRAIN_BITS;
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+
+    /// How much of a pipe is in use, and is not, if one flow more joins a class and each of its flows goes so fast; in the same unit.
+    pub(crate) fn if_joined(&self, pipe: Pipe, class: Class, bytes_per_second: u64) -> (u64, u64) {
+        let (class, pipe_state) = (&self.classes[class.0], &self.pipes[pipe.0]);
+        let share = class.pipes.iter().find(|(its, _)| *its == pipe.0).map_or(0, |(_, share)| *share);
+        let flows = class.flows.len() as u64;
+        let take = |flows: u64, rate: u64| rate.saturating_mul(share.saturating_mul(flows)) / WHOLE;
+        let others =
+            (pipe_state.capacity - pipe_state.left.min(pipe_state.capacity)).saturating_sub(take(flows, class.rate));
+        let used = others.saturating_add(take(flows + 1, grains(bytes_per_second)));
+        (used, pipe_state.capacity.saturating_sub(used))
+    }
+
     /// Another share of a class in one of its pipes, from the next start or end of a flow on.
     pub(crate) fn share(&mut self, class: Class, pipe: Pipe, share: u64) {
         let share = share.min(MOST_SHARE);

@@ -78,7 +78,7 @@ fn short_operations_at_random_places_wait_together_and_long_ones_by_themselves()
         of(Walk::Random) - of(Walk::Sequential) - costs.ops.of(COPY).random.as_nanos_f64()
     };
     let lookups = (costs.walk * 2).as_nanos_f64();
-    let wait = lookups + costs.memory.as_nanos_f64();
+    let wait = lookups + machine.nodes[0].latency.as_nanos_f64();
     for lines in [1, 2, 4, 8, 16] {
         let (told, expected) = (more(64 * lines), wait * f64::from(lines) / 16.0);
         assert!(near(told, expected, 0.01), "{lines} lines: {told} ns for {expected}");

@@ -103,6 +103,48 @@ fn more_devices_than_channels_carry_give_nothing_and_far_ones_take() {
     assert!((0.95..0.999).contains(&(of(8, &far) / of(8, &near))), "and far devices take more of it");
 }
 
+#[test]
+fn cores_of_a_busy_node_wait_for_what_they_have_in_flight() {
+    let machine = machine("xeon-max-9468");
+    let (nodes, costs) = (&machine.nodes, &machine.memory);
+    for (dst, link) in [(8, 0.0), (15, machine.link_latency.as_nanos_f64())] {
+        let copies = Stream { by: By::Cpu, walk: Walk::Sequential, submissions: 200, ..one_by_one(0, dst, 1 << 18) };
+        let scenario = with_devices(machine.clone(), 1).with("copies", 12, What::Stream(copies));
+        let outcome = scenario.simulate().unwrap();
+        let seen = outcome.loads[0].bytes as f64 / outcome.took.as_nanos_f64();
+        // Each line is read of node 0 and of the other before it is written; twelve cores, 48 lines each; halved until it is found.
+        let idle = (nodes[0].latency + nodes[dst].latency).as_nanos_f64() + link;
+        let queue = |used: f64| costs.queue.as_nanos_f64() * used / (1.0 - used);
+        let other = |used: f64| {
+            used * nodes[0].core_read as f64 * (1.0 / nodes[dst].core_read as f64 + 1.0 / nodes[dst].write as f64)
+        };
+        let (mut low, mut high) = (0.5, 0.999);
+        for _ in 0..40 {
+            let used = (low + high) / 2.0;
+            let little = 12.0 * costs.core_in_flight as f64 / (idle + queue(used) + queue(other(used)));
+            if little > used * nodes[0].core_read as f64 / 1e9 { low = used } else { high = used }
+        }
+        let formula = low * nodes[0].core_read as f64 / 1e9;
+        assert!((seen / formula - 1.0).abs() < 0.02, "to node {dst}: {seen} GB/s, by formula {formula}");
+    }
+}
+
+#[test]
+fn a_tile_shows_how_busy_it_is() {
+    let busy = |dst| {
+        let mut scenario = with_devices(machine("xeon-max-9468"), 2);
+        for device in [0, 1] {
+            scenario =
+                scenario.with("copies", 1, on_device(device, Stream { submissions: 60, ..deep(0, dst, 1 << 20) }));
+        }
+        let outcome = scenario.simulate().unwrap();
+        [0, 3].map(|tile| outcome.share(Resource::Tile(tile)))
+    };
+    let (within, between) = (busy(8), busy(11));
+    assert!(within[0] > 0.95 && within[1] == 0.0, "{within:?}");
+    assert!((between[0] - between[1]).abs() < 0.01 && (0.4..0.6).contains(&between[0]), "{between:?}");
+}
+
 fn cached(size: u32) -> Stream {
     Stream { cache_control: true, ..deep(0, 0, size) }
 }
@@ -201,7 +243,8 @@ fn copies_by_cores_drive_a_chase_out_of_the_cache_as_the_fluid_says() {
     assert!(outcome.loads[1].elapsed.as_nanos_f64() > 300_000.0 * nanos(&outcome), "they copy as long as is measured");
     let (seen, alone) = (nanos(&outcome), nanos(&beside(vec![])));
     // Of what left the second-level cache the part h is in the last: touched so often a second, driven out so often.
-    let put_in = 2.0 * outcome.loads[1].gigabytes_per_second();
+    // What the copies read is not put in.
+    let put_in = outcome.loads[1].gigabytes_per_second();
     let driven_out = put_in * 1e9 / (105.0 * f64::from(1 << 20));
     let mut time: f64 = 50.0;
     for _ in 0..50 {
@@ -212,6 +255,24 @@ fn copies_by_cores_drive_a_chase_out_of_the_cache_as_the_fluid_says() {
     // The formula's chases all run for as long as the copies; the first to end leave the others more.
     assert!((seen / time - 1.0).abs() < 0.07, "{seen} ns, by formula {time} ns, alone {alone} ns");
     assert!(outcome.share(Resource::Cache { load: Some(1) }) > 5.0 * outcome.share(Resource::Cache { load: Some(0) }));
+}
+
+#[test]
+fn what_cores_only_read_once_drives_nothing_out() {
+    let with = |op| {
+        let stream = Stream { op, by: By::Cpu, walk: Walk::Sequential, ..streaming(60_000) };
+        let outcome = beside(vec![(4, What::Stream(stream))]);
+        (nanos(&outcome), outcome.share(Resource::Cache { load: Some(1) }))
+    };
+    let alone = nanos(&beside(vec![]));
+    let ((reads, held), (writes, filled)) = (with(Opcode::ComparePattern), with(Opcode::Fill));
+    assert!(held == 0.0 && reads / alone < 1.1, "a busier node is all: {reads} of {alone} ns, {held}");
+    assert!(filled > 0.3 && writes / alone > 1.3, "{writes} of {alone} ns, {filled}");
+    // What the cache can hold is found again, and so worth being kept there.
+    let place = Place { footprint: 32 << 20, ..Place::on(0) };
+    let again = Stream { op: Opcode::ComparePattern, by: By::Cpu, src: place, ..streaming(60_000) };
+    let outcome = beside(vec![(1, What::Stream(again))]);
+    assert!(outcome.share(Resource::Cache { load: Some(1) }) > 0.1);
 }
 
 #[test]
@@ -226,4 +287,18 @@ fn copies_by_devices_leave_a_chase_alone() {
     assert!(nanos(&to_cache) / alone < 1.2, "only their ways are lost: {} ns", nanos(&to_cache));
     let theirs = |outcome: &Outcome| outcome.share(Resource::Cache { load: None });
     assert!(theirs(&to_memory) == 0.0 && (0.01..0.14).contains(&theirs(&to_cache)), "{}", theirs(&to_cache));
+}
+
+#[test]
+fn a_faster_device_is_not_slower_where_memory_is_nearly_full() {
+    let two_readers = |times: u64| {
+        let mut machine = machine("xeon-max-9468");
+        (machine.device.read, machine.device.through) = (machine.device.read * times, machine.device.through * times);
+        let place = Place::on(4);
+        let reads =
+            Stream { op: Opcode::CrcGeneration, batch: 31, depth: 1, submissions: 6, ..one_by_one(4, 4, 1 << 20) };
+        rate(machine, &[0, 1], Stream { src: place, dst: place, ..reads })
+    };
+    let (as_they_are, faster) = (two_readers(1), two_readers(2));
+    assert!(faster > as_they_are, "{as_they_are} and {faster} GB/s");
 }

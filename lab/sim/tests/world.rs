@@ -154,12 +154,12 @@ fn what_cores_read_shares_the_node_and_no_core_goes_faster_than_it_can() {
     let of = |cores| {
         let mut world = world(machine(), WqMode::Shared, 32, 1);
         for _ in 0..cores {
-            world.spawn(0, |core| async move { core.traffic(1 << 20, 0, false, 24_500_000_000).await });
+            world.spawn(0, |core| async move { core.traffic(1 << 20, 0, false, 12_250_000_000).await });
         }
-        world.run().as_nanos_f64() / ((1 << 20) as f64 / 24.5)
+        world.run().as_nanos_f64() / ((1 << 20) as f64 / 12.25)
     };
-    // The node reads 245 GB/s: ten of them have room.
-    for (cores, times) in [(1, 1.0), (10, 1.0), (20, 2.0)] {
-        assert!((of(cores) / times - 1.0).abs() < 0.001, "{cores} cores: {}", of(cores));
+    // The node reads 245 GB/s: twenty of them would fill it. Twice as many take twice as long, and wait for it besides.
+    for (cores, least, most) in [(1, 0.999, 1.001), (10, 0.999, 1.001), (40, 2.0, 2.15)] {
+        assert!((least..most).contains(&of(cores)), "{cores} cores: {}", of(cores));
     }
 }

@@ -19,8 +19,6 @@ pub(super) fn costs(section: &Section<'_>) -> Result<SoftwareCosts, ProfileError
         ops = ops.with(*opcode, op(of)?);
     }
     Ok(SoftwareCosts {
-        memory: section.nanos("memory_ns")?,
-        llc: section.nanos("llc_ns")?,
         walk: section.nanos("walk_ns")?,
         fill_buffers: section.count("fill_buffers", 1..=1024, "misses")?,
         alone_lines: section.count("alone_lines", 0..=1 << 20, "lines")?,

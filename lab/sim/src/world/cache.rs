@@ -226,7 +226,8 @@ impl World {
     pub(super) fn through_cache(&mut self, whose: Whose, core: usize, place: Place, bytes: u64, write: bool) {
         let costs = &self.machine.cache;
         let outside = place.footprint.saturating_sub(costs.l2);
-        if outside == 0 {
+        // What was only read, and so much of it that no line is found again, is dropped.
+        if outside == 0 || !write && outside > costs.llc {
             return;
         }
         let load = match whose {

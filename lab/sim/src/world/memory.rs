@@ -20,6 +20,19 @@ const TURN: Ps = Ps::from_nanos(10);
 /// Of a pipe of bytes in flight: latencies beyond 168 ms count as that.
 const MOST_SHARE: u64 = 1 << 32;
 
+/// The rate, `most` at most, at which something goes whose rate is bound the more the faster it goes; to 1/4096 of that.
+fn settled(most: Rate, bound: impl Fn(Rate) -> Rate) -> Rate {
+    if bound(most) >= most {
+        return most;
+    }
+    let (mut low, mut high) = (0, most);
+    for _ in 0..12 {
+        let middle = Rate::midpoint(low, high);
+        *(if bound(middle) >= middle { &mut low } else { &mut high }) = middle;
+    }
+    low
+}
+
 /// Rate of the pipe that stands for bytes in flight.
 pub(super) fn carrier(in_flight: u64) -> Rate {
     in_flight.saturating_mul(1_000_000_000_000 / TURN.0)
@@ -62,11 +75,33 @@ pub(super) struct Memory {
     /// By the socket that the bytes leave.
     pub(super) links: Vec<Pipe>,
     /// By tile.
-    tiles: BTreeMap<usize, Pipe>,
+    pub(super) tiles: BTreeMap<usize, Pipe>,
     /// By socket: bytes that devices write to the cache again and again.
     ddio: Vec<u64>,
     /// Classes of routes that were gone.
     ways: BTreeMap<Route, Way>,
+    /// And of what cores moved.
+    hauls: BTreeMap<Haul, Class>,
+}
+
+/// What a core of a node moves itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Haul {
+    pub(super) core: usize,
+    /// Memory node that is read, and how often; nothing for what is in the last-level cache.
+    pub(super) read: Option<(usize, u64)>,
+    /// That is written.
+    pub(super) write: Option<(usize, u64)>,
+    /// Bytes per second that it can go at most.
+    pub(super) most: Rate,
+}
+
+impl Haul {
+    /// Nodes, how often, and whether they are written.
+    fn ranges(&self) -> impl Iterator<Item = (usize, u64, bool)> {
+        let range = |range: Option<(usize, u64)>, write| range.map(|(node, times)| (node, times, write));
+        [range(self.read, false), range(self.write, true)].into_iter().flatten()
+    }
 }
 
 /// A route's class, and which pipes of it are bytes in flight.
@@ -94,7 +129,7 @@ impl Memory {
                 tiles.entry(node.tile).or_insert_with(|| pipes.pipe(rate));
             }
         }
-        Memory { nodes, links, tiles, ddio: vec![0; sockets], ways: BTreeMap::new() }
+        Memory { nodes, links, tiles, ddio: vec![0; sockets], ways: BTreeMap::new(), hauls: BTreeMap::new() }
     }
 }
 
@@ -131,7 +166,12 @@ impl World {
     /// What a line waits longer at a node for its being busy now.
     #[inline]
     fn queued(&self, node: usize) -> Ps {
-        let (used, left) = self.pipes.in_use(self.memory.nodes[node]);
+        self.busy(self.pipes.in_use(self.memory.nodes[node]))
+    }
+
+    /// The same if so much of it is in use, and so much not.
+    #[inline]
+    fn busy(&self, (used, left): (u64, u64)) -> Ps {
         if used == 0 {
             return Ps::ZERO;
         }
@@ -139,16 +179,22 @@ impl World {
         Ps(self.machine.memory.queue.0.saturating_mul(used) / left.max(used / 32).max(1))
     }
 
-    /// Time of one line from or to a socket.
-    fn reach(&self, socket: usize, node: usize, write: bool, at: At) -> Ps {
+    /// Time of one line from or to a socket, with memory idle.
+    fn idle(&self, socket: usize, node: usize, write: bool, at: At) -> Ps {
         let (its, cache) = (&self.machine.nodes[node], &self.machine.cache);
         let memory = if write { its.write_latency } else { its.latency };
         let time = match at {
             At::Cache => cache.llc_latency,
-            At::Memory => memory + self.queued(node),
-            At::Spilled => memory + self.queued(node) + cache.spill,
+            At::Memory => memory,
+            At::Spilled => memory + cache.spill,
         };
         if its.socket == socket { time } else { time + self.machine.link_latency }
+    }
+
+    /// The same as busy as it is now.
+    fn reach(&self, socket: usize, node: usize, write: bool, at: At) -> Ps {
+        let idle = self.idle(socket, node, write, at);
+        if at == At::Cache { idle } else { idle + self.queued(node) }
     }
 
     /// How much farther a core of one node has to a line of a place than to what is idle: its latency.
@@ -202,29 +248,42 @@ impl World {
         most(false, own.latency).saturating_add(most(true, own.write_latency))
     }
 
-    /// Share of a route in the bytes that its device reads, or writes, in flight.
-    fn in_flight(&self, route: &Route, write: bool, loaded: bool) -> u64 {
+    /// Share of a route in the bytes that its device reads, or writes, in flight, if lines wait so long at a node.
+    fn in_flight(&self, route: &Route, write: bool, wait: impl Fn(usize) -> Ps) -> u64 {
         let dsa = &self.devices[usize::from(route.device)];
         let socket = self.socket(dsa.node);
         let of = |leg: &Leg| {
-            let idle = if loaded || leg.at == At::Cache { Ps::ZERO } else { self.queued(leg.node) };
-            let time = self.reach(socket, leg.node, write, leg.at).since(idle) + self.machine.device.path;
+            let wait = if leg.at == At::Cache { Ps::ZERO } else { wait(leg.node) };
+            let time = self.idle(socket, leg.node, write, leg.at) + wait + self.machine.device.path;
             time.0 * leg.share / TURN.0
         };
         let all: u64 = route.legs.iter().flatten().filter(|leg| leg.write == write).map(of).sum();
         all.min(MOST_SHARE)
     }
 
+    /// The same where a flow joins a class, with memory as busy as its flows then make it within what that pipe carries of bytes in
+    /// flight.
+    fn loaded(&self, route: &Route, write: bool, pipe: Pipe, class: Class) -> u64 {
+        let flows = self.pipes.flows(class) + 1;
+        let share = |rate: Rate| {
+            let wait = |node: usize| self.busy(self.pipes.if_joined(self.memory.nodes[node], class, rate));
+            self.in_flight(route, write, wait).max(1)
+        };
+        let carried = u128::from(self.pipes.rate(pipe)) * u128::from(WHOLE) / u128::from(flows);
+        let bound = |rate: Rate| u64::try_from(carried / u128::from(share(rate))).unwrap_or(u64::MAX);
+        let costs = &self.machine.device;
+        share(settled(if write { costs.write } else { costs.read } / flows, bound))
+    }
+
     /// The class of a route; made when it is first gone.
     pub(super) fn class_of(&mut self, route: Route) -> Class {
         if let Some(way) = self.memory.ways.get(&route).copied() {
             let dsa = &self.devices[usize::from(route.device)];
-            let (reading, writing) = (Some(dsa.reading), Some(dsa.writing));
-            let pipes =
-                [(way.reading, reading, false), (way.writing, writing, true), (way.pool.is_some(), way.pool, false)];
-            for (limited, pipe, write) in pipes {
-                if let (true, Some(pipe)) = (limited, pipe) {
-                    let share = self.in_flight(&route, write, true);
+            let reading = way.reading.then_some(dsa.reading);
+            let writing = way.writing.then_some(dsa.writing);
+            for (pipe, write) in [(reading, false), (writing, true), (way.pool, false)] {
+                if let Some(pipe) = pipe {
+                    let share = self.loaded(&route, write, pipe, way.class);
                     self.pipes.share(way.class, pipe, share);
                 }
             }
@@ -253,15 +312,15 @@ impl World {
         through.add(dsa.through, reads.min(writes));
         // Where twice the latency would not fill the buffers, they are no limit, and cost nothing.
         let limits = |write: bool, rate: Rate, in_flight: u64| {
-            let share = self.in_flight(route, write, false);
+            let share = self.in_flight(route, write, |_| Ps::ZERO);
             let filled =
                 u128::from(rate) * u128::from(share) * u128::from(TURN.0) / u128::from(WHOLE) / 1_000_000_000_000;
             (2 * filled > u128::from(in_flight)).then_some(share)
         };
-        let (reading, writing) =
-            (limits(false, costs.through, costs.in_flight), limits(true, costs.through, costs.writes_in_flight));
+        let reading = limits(false, costs.read, costs.in_flight);
+        let writing = limits(true, costs.write, costs.writes_in_flight);
         let pool = route.pool.and_then(|group| dsa.pools[usize::from(group)]);
-        let pooled = pool.and_then(|(pipe, bytes)| limits(false, costs.through, bytes).map(|share| (pipe, share)));
+        let pooled = pool.and_then(|(pipe, bytes)| limits(false, costs.read, bytes).map(|share| (pipe, share)));
         if let Some((pipe, share)) = pooled {
             through.add(pipe, share);
         }
@@ -298,25 +357,44 @@ impl World {
         }
     }
 
-    /// The pipes of what a core of a node reads, or writes: nodes, and how many bytes of each for a byte of the flow. What is written is
-    /// read first: a core owns a line before it writes to it.
-    pub(super) fn core_pipes(&self, core: usize, ranges: impl Iterator<Item = (usize, bool, u64)>) -> Vec<(Pipe, u64)> {
-        let (own, mut through) = (self.socket(core), Through::default());
-        for (node, write, times) in ranges {
+    /// The class of what a core moves; made when that is first done.
+    pub(super) fn core_class(&mut self, haul: Haul) -> Class {
+        let class = self.memory.hauls.get(&haul).copied().unwrap_or_else(|| self.new_haul(haul));
+        let most = self.core_rate(&haul, class);
+        self.pipes.limit(class, most);
+        class
+    }
+
+    fn new_haul(&mut self, haul: Haul) -> Class {
+        let (own, mut through) = (self.socket(haul.core), Through::default());
+        for (node, times, write) in haul.ranges() {
             let leg = Leg { node, write: false, at: At::Memory, share: times * WHOLE };
             self.add_leg(&mut through, own, leg, true);
+            // What is written is read first: a core owns a line before it writes to it.
             if write {
                 self.add_leg(&mut through, own, Leg { write, ..leg }, true);
             }
         }
-        through.0
+        let class = self.pipes.class(&through.0, Some(haul.most));
+        self.pipes.weigh(class, self.machine.memory.core_in_flight / 64);
+        self.memory.hauls.insert(haul, class);
+        class
     }
 
-    /// The pipes of what a core of a node reads of another, or writes to it, and the rate it can reach: what it may have asked for at
-    /// once, by how long that takes.
-    pub(super) fn core_path(&self, core: usize, node: usize, write: bool) -> (Vec<(Pipe, u64)>, Rate) {
-        let latency = self.reach(self.socket(core), node, false, At::Memory);
-        let most = u128::from(self.machine.memory.core_in_flight) * 1_000_000_000_000 / u128::from(latency.0.max(1));
-        (self.core_pipes(core, std::iter::once((node, write, 1))), u64::try_from(most).unwrap_or(u64::MAX))
+    /// How fast a core that joins a class, and all in it, can go: no faster than what a core may have asked for at once by how long a
+    /// line takes that must be had to be read or written, as busy as they make memory.
+    fn core_rate(&self, haul: &Haul, class: Class) -> Rate {
+        let own = self.socket(haul.core);
+        let bound = |rate: Rate| {
+            let line = |(node, times, _): (usize, u64, bool)| {
+                (self.idle(own, node, false, At::Memory)
+                    + self.busy(self.pipes.if_joined(self.memory.nodes[node], class, rate)))
+                    * times
+            };
+            let asked: u128 = haul.ranges().map(|range| u128::from(line(range).0)).sum();
+            let most = u128::from(self.machine.memory.core_in_flight) * 1_000_000_000_000 / asked.max(1);
+            u64::try_from(most).unwrap_or(u64::MAX)
+        };
+        settled(haul.most, bound)
     }
 }

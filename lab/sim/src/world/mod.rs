@@ -41,7 +41,6 @@ use device::Dsa;
 use memory::Memory;
 use program::Program;
 pub use program::{Barrier, Core, Signal, Ticket};
-use std::collections::BTreeMap;
 use telpher_device::{Capabilities, Config, StartError};
 use thread::Thread;
 pub use timeline::Timeline;
@@ -112,9 +111,6 @@ pub struct World {
     /// By load.
     latencies: Vec<Latencies>,
     desk: program::Desk,
-    /// Of cores' own traffic: the core's node, the memory's, whether it writes, and the most it can.
-    traffic: BTreeMap<(usize, usize, bool, u64), crate::pipes::Class>,
-    ways: BTreeMap<software::Way, crate::pipes::Class>,
     /// What movers decide, by what of their policy decides it.
     movers: Vec<(crate::work::Moves, std::rc::Rc<mover::Office>)>,
     /// By device and queue.
@@ -154,8 +150,6 @@ impl World {
             programs: Vec::new(),
             latencies: Vec::new(),
             desk: program::Desk::default(),
-            traffic: BTreeMap::new(),
-            ways: BTreeMap::new(),
             movers: Vec::new(),
             descriptors: 0,
             refused: 0,

@@ -5,10 +5,10 @@
 
 use super::cycles::Cycles;
 use super::descriptors::{descriptor, needs_record};
+use super::memory::Haul;
 use super::software::Task;
 use super::{Event, Whose, World};
 use crate::machine::Rate;
-use crate::pipes::Class;
 use crate::places::Place;
 use crate::ps::Ps;
 use crate::work::{Lane, Library, Through, Wait, Walk};
@@ -522,8 +522,9 @@ impl World {
                 }
             }
             Act::Traffic { bytes, node, write, most } => {
-                let class = self.traffic_class(self.programs[number as usize].node, node, write, most);
-                let task = Task::through(class, bytes);
+                let (core, once) = (self.programs[number as usize].node, Some((node, 1)));
+                let (read, write) = if write { (None, once) } else { (once, None) };
+                let task = Task::through(self.core_class(Haul { core, read, write, most }), bytes);
                 self.programs[number as usize].task = Some((task, now));
                 self.begin_task(task, Whose::Program(number), Event::Program(number));
             }
@@ -554,18 +555,6 @@ impl World {
     }
 
     /// The class of what a core of a node reads or writes at another.
-    fn traffic_class(&mut self, core: usize, node: usize, write: bool, most: Rate) -> Class {
-        let key = (core, node, write, most);
-        if let Some(class) = self.traffic.get(&key) {
-            return *class;
-        }
-        let (through, reached) = self.core_path(core, node, write);
-        let class = self.pipes.class(&through, Some(most.min(reached)));
-        self.pipes.weigh(class, self.machine.memory.core_in_flight / 64);
-        self.traffic.insert(key, class);
-        class
-    }
-
     /// The last byte of a program's own operation has gone.
     pub(super) fn program_flowed(&mut self, number: u32) {
         let now = self.agenda.now();

@@ -4,6 +4,7 @@
 //! then on bytes flow at the rate of one core, through the same pipes as those of devices. `docs/software.md` tells what is known
 //! about it, and what is not.
 
+use super::memory::Haul;
 use super::{Event, Whose, World};
 use crate::machine::{Machine, SoftwareOp};
 use crate::pipes::Class;
@@ -17,18 +18,6 @@ const LINE: u64 = 64;
 
 /// Lines of the pages that a prefetcher keeps to: 4 KiB, whatever the page is.
 const PAGE_LINES: u64 = 64;
-
-/// Where an operation's bytes go, by a core of a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Way {
-    core: usize,
-    /// Memory node that is read, and how often; nothing for what is in the last-level cache.
-    read: Option<(usize, u64)>,
-    /// That is written.
-    write: Option<(usize, u64)>,
-    /// Bytes per second that it can go at most.
-    most: u64,
-}
 
 /// An operation by a core, ready to begin.
 #[derive(Clone, Copy, Debug)]
@@ -73,13 +62,16 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
     let SoftwareOp { call, random, reads, writes, line } = *costs.ops.of(op);
     let [src, dst] = places;
     let lines = bytes.div_ceil(LINE);
-    let latency = |place: Place| match place.lines {
-        Lines::Llc => costs.llc + machine.across(core, place.node),
-        Lines::Memory => machine.seen_from(core, place.node, costs.memory),
+    let latency = |place: Place| {
+        let within = match place.lines {
+            Lines::Llc => machine.cache.llc_latency,
+            Lines::Memory => machine.nodes[place.node].latency,
+        };
+        within + machine.across(core, place.node)
     };
     // All misses of one line, one after the other; and with near memory.
     let misses = latency(src) * reads + latency(dst) * writes;
-    let near = costs.memory * (reads + writes).max(1);
+    let near = machine.nodes[core].latency * (reads + writes).max(1);
     let flowing = scaled(line.0, misses.0, near.0).max(costs.cached_line);
     let first = latency(if reads > 0 { src } else { dst });
     let takes = match walk {
@@ -121,28 +113,14 @@ impl World {
         let SoftwareOp { reads, writes, .. } = *self.machine.software.ops.of(op);
         let node =
             |place: Place, times: u64| (place.lines == Lines::Memory && times > 0).then_some((place.node, times));
-        let way = Way { core, read: node(places[0], reads), write: node(places[1], writes), most };
+        let haul = Haul { core, read: node(places[0], reads), write: node(places[1], writes), most };
         let touched = |place: Place, times: u64| (times > 0).then_some(place);
         let places = [touched(places[0], reads), touched(places[1], writes)];
-        if bytes == 0 || way.read.is_none() && way.write.is_none() {
+        if bytes == 0 || haul.read.is_none() && haul.write.is_none() {
             return Task { class: None, bytes, besides: takes, core, places };
         }
         let flows = scaled(bytes, 1_000_000_000_000, most);
-        Task { class: Some(self.way(way)), bytes, besides: takes.since(flows), core, places }
-    }
-
-    /// The class of a way; made when it is first gone.
-    fn way(&mut self, way: Way) -> Class {
-        if let Some(class) = self.ways.get(&way) {
-            return *class;
-        }
-        let reads = way.read.map(|(node, times)| (node, false, times));
-        let writes = way.write.map(|(node, times)| (node, true, times));
-        let through = self.core_pipes(way.core, reads.into_iter().chain(writes));
-        let class = self.pipes.class(&through, Some(way.most));
-        self.pipes.weigh(class, self.machine.memory.core_in_flight / LINE);
-        self.ways.insert(way, class);
-        class
+        Task { class: Some(self.core_class(haul)), bytes, besides: takes.since(flows), core, places }
     }
 
     /// A task begins; when it is over, `whose` goes on.

@@ -65,6 +65,8 @@ pub enum Resource {
     DeviceThrough(usize),
     /// The channels of a memory node, for what is read and what is written.
     Node(usize),
+    /// The way of a tile's nodes to the mesh, by the tile's number.
+    Tile(usize),
     /// The part of a last-level cache that a load's cores, or devices, fill.
     Cache {
         /// Number of the load; none for devices and programs.
@@ -85,6 +87,7 @@ impl fmt::Display for Resource {
             Resource::DeviceWrites(device) => write!(f, "writes of dsa{device}"),
             Resource::DeviceThrough(device) => write!(f, "reads to writes of dsa{device}"),
             Resource::Node(node) => write!(f, "memory of node {node}"),
+            Resource::Tile(tile) => write!(f, "mesh of tile {tile}"),
             Resource::Cache { load: Some(load) } => write!(f, "last-level cache of load {load}"),
             Resource::Cache { load: None } => write!(f, "last-level cache of devices and programs"),
             Resource::Link(socket) => write!(f, "link from socket {socket}"),
@@ -165,6 +168,9 @@ impl World {
         }
         for (number, (node, pipe)) in self.machine.nodes.iter().zip(&self.memory.nodes).enumerate() {
             uses.push(of(Resource::Node(number), *pipe, node.read));
+        }
+        for (tile, pipe) in &self.memory.tiles {
+            uses.push(of(Resource::Tile(*tile), *pipe, self.machine.memory.tile.unwrap_or(1)));
         }
         for (socket, link) in self.memory.links.iter().enumerate() {
             uses.push(of(Resource::Link(socket), *link, self.machine.link.unwrap_or(1)));
