@@ -214,6 +214,26 @@ fn pages_that_are_there_cost_nothing() {
 }
 
 #[test]
+fn who_a_full_queue_sends_back_asks_all_the_time_and_that_is_counted_not_played() {
+    let mut world = World::new(machine(), Preset::Spr.capabilities(), &[Config::single(WqMode::Shared, 8, 1)]).unwrap();
+    let lane = Lane { shared: true, ..LANE };
+    let stream = Stream { by: By::Device(lane), depth: 4, submissions: 8, ..Stream::of(Opcode::MemoryMove, 1 << 30) };
+    let threads: Vec<usize> = (0..16).map(|_| world.add(stream.clone())).collect();
+    let took = world.run();
+    assert_eq!(world.descriptors(), 16 * 8);
+    // Of 64 that want to be there, 8 and an engine's own have a place; the others' cores do nothing but ask.
+    let enqcmd = machine().submit.enqcmd;
+    for thread in threads {
+        let timeline = world.timeline(thread);
+        let asked = enqcmd * (timeline.retries + timeline.completed);
+        assert!(timeline.retries > took.0 / enqcmd.0 / 4, "{} attempts in {took:?}", timeline.retries);
+        assert_eq!(asked, timeline.submitting, "an attempt is an instruction");
+        assert!(timeline.submitting < took);
+    }
+    assert!(world.events() < 128 * 100, "{} events", world.events());
+}
+
+#[test]
 fn a_refused_descriptor_is_counted() {
     let mut config = Config::single(WqMode::Dedicated, 32, 1);
     config.groups[0].grouped_workqueues[0].block_on_fault = 0;

@@ -22,6 +22,7 @@ mod merge;
 mod mover;
 mod pace;
 mod program;
+mod sent_back;
 mod software;
 mod thread;
 mod timeline;
@@ -115,6 +116,8 @@ pub struct World {
     movers: Vec<(crate::work::Moves, std::rc::Rc<mover::Office>)>,
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
+    /// Those who ask a full queue again and again.
+    sent_back: Vec<sent_back::SentBack>,
     descriptors: u64,
     /// Descriptors that a device refused.
     refused: u64,
@@ -151,6 +154,7 @@ impl World {
             latencies: Vec::new(),
             desk: program::Desk::default(),
             movers: Vec::new(),
+            sent_back: Vec::new(),
             descriptors: 0,
             refused: 0,
             translations: Translations::default(),
@@ -185,7 +189,10 @@ impl World {
                 Some(Event::Enter { program, ticket }) => self.enter_of_program(program, ticket),
                 Some(Event::Offer { program, ticket, patient }) => self.offer_of_program(program, ticket, patient),
                 Some(Event::Portal { thread, slot }) => self.portal(thread, slot),
-                Some(Event::Front(at)) => self.front(at),
+                Some(Event::Front(at)) => {
+                    self.front(at);
+                    self.may_have_room(at.device);
+                }
                 Some(Event::Data(at)) => self.data(at),
                 Some(Event::Tail { at, lane }) => self.tail(at, lane),
                 Some(Event::Merge { at, begins }) => self.merge(at, begins),

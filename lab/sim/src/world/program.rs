@@ -469,7 +469,7 @@ impl World {
     }
 
     /// Accounts for what a program did.
-    fn did(&mut self, program: u32, what: impl FnOnce(&mut Cycles)) {
+    pub(super) fn did(&mut self, program: u32, what: impl FnOnce(&mut Cycles)) {
         what(&mut self.desk.0.borrow_mut().cycles[program as usize]);
     }
 
@@ -632,7 +632,9 @@ impl World {
         match response {
             Response::Retry if patient => {
                 self.did(program, |cycles| cycles.busy += instruct);
-                self.agenda.after(back + call + submit.transit, Event::Offer { program, ticket, patient });
+                let again = Event::Offer { program, ticket, patient };
+                let period = back + call + submit.transit;
+                self.send_back(lane.device, Whose::Program(program), again, instruct, period);
             }
             _ if lane.shared => {
                 self.desk.0.borrow_mut().tickets[ticket as usize].taken = response == Response::Accepted;

@@ -316,8 +316,8 @@ impl World {
         let Some(lane) = thread.lane else { return };
         let descriptor = thread.descriptors[slot as usize];
         let response = self.offer(lane, descriptor);
-        let thread = &mut self.threads[number as usize];
         if lane.shared {
+            let thread = &mut self.threads[number as usize];
             let Costs { call, instruct, .. } = thread.costs;
             let transit = self.machine.submit.transit;
             let back = instruct.since(call + transit);
@@ -325,12 +325,14 @@ impl World {
             thread.timeline.cycles.busy += instruct;
             if response == Response::Retry {
                 thread.timeline.retries += 1;
-                self.agenda.after(back + call + transit, Event::Portal { thread: number, slot });
+                let again = Event::Portal { thread: number, slot };
+                self.send_back(lane.device, Whose::Thread(number), again, instruct, back + call + transit);
             } else {
                 self.agenda.after(back, Event::Thread(number));
             }
         }
         if response == Response::Accepted {
+            let thread = &mut self.threads[number as usize];
             thread.stamps[slot as usize].queued = self.agenda.now();
             if let Some(forecast) = &mut thread.forecast {
                 forecast.sent(slot, &descriptor, thread.stamps[slot as usize].sent);
