@@ -10,6 +10,7 @@
 //! Fault             address, direction, bytes done: exact
 //! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
 //! Region            owned pages, 4 KiB or 2 MiB
+//! Pool              a tier of memory, lent out in pieces
 //! Lineage           tells a forked child from its parent
 //! Nodes             which NUMA node a thread or a page is on
 //! hook              the same faults, answered by a signal handler that is not ours
@@ -29,6 +30,7 @@ mod mock;
 mod nodes;
 #[cfg(any(test, feature = "test-util"))]
 mod pages;
+mod pool;
 mod presence;
 mod region;
 mod remote;
@@ -44,6 +46,7 @@ pub use mock::{MockSpace, PageRequest};
 pub use nodes::Nodes;
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
+pub use pool::{Piece, Pool, PoolOptions, Supply};
 pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;

@@ -8,6 +8,11 @@ use std::ptr::{self, NonNull};
 pub(crate) const SMALL_BYTES: usize = 4096;
 const _: () = assert!(SMALL_BYTES as u64 == crate::PAGE_BYTES);
 
+/// Move pages that are elsewhere. Source: UAPI, linux/mempolicy.h.
+const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
+/// The most nodes Linux can have. Source: NODES_SHIFT is at most 10.
+const MOST_NODES: u32 = 1 << 10;
+
 /// The system refused a mapping, or a change of one.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt} {len} bytes; {advice}")]
@@ -76,6 +81,57 @@ impl Mapping {
             Ok(())
         } else {
             Err(MapError::last("discard", len, "name whole pages, and none that are locked in memory"))
+        }
+    }
+
+    /// Binds its pages to a node, and moves those that are elsewhere.
+    pub(crate) fn bind(&self, node: u32) -> Result<(), MapError> {
+        // A mask of all nodes there can be; the kernel wants one bit more than it reads (Linux, get_nodes).
+        let mut mask = [0_u64; (MOST_NODES / 64) as usize];
+        let Some(word) = mask.get_mut((node / 64) as usize) else {
+            return Err(MapError {
+                attempt: "bind to a node",
+                len: self.len as u64,
+                advice: "name a node of this machine",
+                source: io::ErrorKind::InvalidInput.into(),
+            });
+        };
+        *word |= 1 << (node % 64);
+        let bits = u64::from(MOST_NODES) + 1;
+        // SAFETY: our own mapping; no byte of it changes. The mask is alive for the call.
+        let failed = unsafe {
+            let start = self.base.as_ptr();
+            libc::syscall(libc::SYS_mbind, start, self.len, libc::MPOL_BIND, mask.as_ptr(), bits, MPOL_MF_MOVE)
+        };
+        match failed {
+            0 => Ok(()),
+            _ => {
+                Err(MapError::last("bind to a node", self.len, "name a node of this machine that this process may use"))
+            }
+        }
+    }
+
+    /// Makes the pages of `offset..offset + len` present.
+    pub(crate) fn populate(&self, offset: usize, len: usize) -> Result<(), MapError> {
+        let end = offset.checked_add(len).filter(|&end| end <= self.len).expect("the range lies in the mapping");
+        let first = offset / SMALL_BYTES * SMALL_BYTES;
+        // SAFETY: the range lies in our own mapping, and no byte changes.
+        let failed =
+            unsafe { libc::madvise(self.base.as_ptr().add(first).cast(), end - first, libc::MADV_POPULATE_WRITE) };
+        match failed {
+            0 => Ok(()),
+            _ if io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) => {
+                // Before Linux 5.14.
+                for page in (first..end).step_by(SMALL_BYTES) {
+                    // SAFETY: a byte of our own mapping, which only its owner reaches, and it waits for this.
+                    unsafe {
+                        let byte = self.base.as_ptr().add(page);
+                        byte.write_volatile(byte.read_volatile());
+                    }
+                }
+                Ok(())
+            }
+            _ => Err(MapError::last("make present", len, "ask for less, or for pages on another node")),
         }
     }
 

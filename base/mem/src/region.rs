@@ -86,6 +86,22 @@ impl Region {
         self.backing
     }
 
+    /// Has its pages on this NUMA node only, those that are there already among them.
+    ///
+    /// # Errors
+    /// The system's refusal: no such node, or one this process may not use.
+    pub fn bind(&mut self, node: u32) -> Result<(), MapError> {
+        self.mapping.bind(node)
+    }
+
+    /// Makes all its pages present, without changing a byte.
+    ///
+    /// # Errors
+    /// The system's refusal: not so much memory, or not on the node it is bound to.
+    pub fn populate(&mut self) -> Result<(), MapError> {
+        self.mapping.populate(self.offset, self.len)
+    }
+
     /// Gives the whole pages inside `range` back to the system: they read as zero, and are not present until touched.
     ///
     /// # Errors

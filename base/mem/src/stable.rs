@@ -125,6 +125,17 @@ unsafe impl StableBuf for Arc<[u8]> {
     }
 }
 
+// SAFETY: this count keeps the buffer alive and in its place; through an Arc it is only shared, and while a count but this one lives
+// nobody has it mutably, as above.
+unsafe impl<B: StableBuf + Sync> StableBuf for Arc<B> {
+    fn address(&self) -> u64 {
+        (**self).address()
+    }
+    fn len(&self) -> usize {
+        StableBuf::len(&**self)
+    }
+}
+
 // SAFETY: the mapping stays where it is until the Region is dropped.
 unsafe impl StableBuf for Region {
     fn address(&self) -> u64 {

@@ -16,6 +16,7 @@ use crate::time::{Clock, SystemClock};
 use crate::topology::{SystemTopology, Topology};
 use crate::tuning::Tuning;
 use std::sync::Arc;
+use std::task::Poll;
 use telpher_abi::Opcode;
 use telpher_mem::{StableBuf, StableBufMut};
 use telpher_portal::Portal;
@@ -237,6 +238,20 @@ impl Mover {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
         crate::scope::run(self.shared(), f)
+    }
+
+    /// Looks again and again until `look` has something, resting in between as [`Policy::wait`] says: for who waits for something that jobs of
+    /// this mover bring about, and looks at them itself ([`Job::is_done`]). Returns when `look` is ready, and not before.
+    ///
+    /// ```
+    /// use std::task::Poll;
+    ///
+    /// # let mover = telpher_mover::Mover::cpu();
+    /// let mut jobs = [mover.copy(vec![7; 64], vec![0; 64]), mover.copy(vec![8; 64], vec![0; 64])];
+    /// mover.wait(|| if jobs.iter_mut().all(|job| job.is_done()) { Poll::Ready(()) } else { Poll::Pending });
+    /// ```
+    pub fn wait<T>(&self, look: impl FnMut() -> Poll<T>) -> T {
+        self.shared().wait(look)
     }
 
     /// Lets executors without a thread work, and frees the buffers of jobs that were dropped or expired and have since got
