@@ -34,7 +34,7 @@ const HOUSE: &[Rule] = &[
     rule("path", "device", &["hw", "model", "portal", "mem", "abi"], &[]),
     rule("path", "mover", &["portal", "ops", "mem", "abi"], &["device"]),
     // who rides on it: never on each other, never on hw or model
-    rule("uses", "cache", &["mover", "mem", "abi"], &["device"]),
+    rule("uses", "cache", &["mover", "mem", "abi"], &["device", "portal", "ops"]),
     rule("uses", "vhost", &["mover", "mem", "abi"], &["device"]),
     rule("uses", "tier", &["mover", "mem", "abi"], &["device"]),
     rule("uses", "digest", &["mover", "mem", "abi"], &["device"]),

@@ -1,0 +1,278 @@
+//! The cache: asks its tiers, and has copied what is not there.
+
+use crate::config::{Config, Placement};
+use crate::entry::Entry;
+use crate::error::{AccessError, ConfigError};
+use crate::handle::Handle;
+use crate::index::Span;
+use crate::prefetch::Prefetch;
+use crate::schedule::{Priority, Schedule};
+use crate::source::Source;
+use crate::stats::{Count, Counters, Stats};
+use crate::tier::{Shared, Tier};
+use std::fmt::{self, Debug};
+use std::ops::Range;
+use std::sync::Arc;
+use telpher_mem::Nodes;
+use telpher_mover::Mover;
+
+/// Copies of blocks in fast memory, made by a device, lent to many threads. Cheap to clone; every clone is the same cache.
+///
+/// ```
+/// use std::sync::Arc;
+/// use telpher_cache::{Cache, Config};
+/// use telpher_mem::{Pool, PoolOptions};
+/// use telpher_mover::Mover;
+///
+/// let fast = Pool::new(PoolOptions::new(1 << 20))?;
+/// let cache = Cache::new(Mover::cpu(), Config::new([fast]))?;
+///
+/// let column: Arc<[u8]> = vec![7; 100_000].into();
+/// let block = cache.access(&column, 0..65_536)?;      // at once: the copy begins
+/// assert_eq!(block.wait()[..3], [7, 7, 7]);           // or block.location() without waiting
+/// let part = cache.access(&column, 100..200)?;        // of the same copy
+/// assert!(part.location().is_fast());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # On drop
+///
+/// Entries in use stay as long as their handles.
+pub struct Cache<S: Source>(Arc<Inner<S>>);
+
+struct Inner<S: Source> {
+    tiers: Box<[Arc<Tier<S>>]>,
+    shared: Arc<Shared<S>>,
+    place: Place,
+}
+
+/// A [`Placement`] whose names were looked up.
+#[derive(Debug)]
+enum Place {
+    Fixed(usize),
+    Near { nodes: Nodes, tier_of: Box<[usize]> },
+    Interleaved(u64),
+}
+
+impl<S: Source> Cache<S> {
+    /// A cache whose copies this mover makes.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if there is no tier, or a policy names one that is not there.
+    pub fn new(mover: Mover, config: Config) -> Result<Self, ConfigError> {
+        let tiers = config.tiers.len();
+        if tiers == 0 {
+            return Err(ConfigError::NoTier);
+        }
+        let place = match config.placement {
+            Placement::Fixed(tier) if tier >= tiers => return Err(ConfigError::NoSuchTier { tier, tiers }),
+            Placement::Fixed(tier) => Place::Fixed(tier),
+            Placement::Interleaved { bytes } => Place::Interleaved(bytes.max(1)),
+            Placement::Near => {
+                let nodes = Nodes::of_this_machine();
+                let near = |node| config.tiers.iter().position(|tier| tier.near == Some(node)).unwrap_or(0);
+                match (0..nodes.count()).map(near).collect() {
+                    tier_of if tiers > 1 => Place::Near { nodes, tier_of },
+                    _ => Place::Fixed(0),
+                }
+            }
+        };
+        let (schedule, counters) = (Schedule::new(config.in_flight), Counters::new());
+        let shared = Arc::new(Shared { mover, counters, schedule, eviction: config.eviction });
+        let tiers = config.tiers.into_iter().map(|tier| Tier::new(tier.pool, &shared)).collect();
+        Ok(Cache(Arc::new(Inner { tiers, shared, place })))
+    }
+
+    /// The block of `range` of a source. If an entry has all of it, that one, whether its copy is there or under way; else a new one,
+    /// whose copy begins at once, or as soon as fewer are under way ([`Config::in_flight`]). Never waits for a copy; what is too short for
+    /// the mover's devices is copied before this returns.
+    ///
+    /// # Errors
+    /// [`AccessError`] if the range is empty, or not all of it is in the source.
+    #[inline]
+    pub fn access(&self, source: &S, range: Range<usize>) -> Result<Handle<S>, AccessError> {
+        let span = span(source, range)?;
+        let tier = self.tier_for(span);
+        if let Some(entry) = tier.find(span) {
+            self.0.shared.counters.one(Count::Hits);
+            return Ok(Handle::new(entry, span));
+        }
+        Ok(self.miss(source, span, tier))
+    }
+
+    /// The same in a tier of one's choice, whatever the placement policy says.
+    ///
+    /// # Errors
+    /// As [`access`](Cache::access), and if there is no such tier.
+    pub fn access_in(&self, tier: usize, source: &S, range: Range<usize>) -> Result<Handle<S>, AccessError> {
+        let span = span(source, range)?;
+        let tiers = &self.0.tiers;
+        let tier = tiers.get(tier).ok_or(AccessError::NoSuchTier { tier, tiers: tiers.len() })?;
+        if let Some(entry) = tier.find(span) {
+            self.0.shared.counters.one(Count::Hits);
+            return Ok(Handle::new(entry, span));
+        }
+        Ok(self.miss(source, span, tier))
+    }
+
+    /// The block if an entry has it; nothing is copied otherwise. This is the thesis' *weak access* (Fürst, §4.1.4).
+    ///
+    /// # Errors
+    /// As [`access`](Cache::access).
+    pub fn peek(&self, source: &S, range: Range<usize>) -> Result<Option<Handle<S>>, AccessError> {
+        let span = span(source, range)?;
+        let counters = &self.0.shared.counters;
+        let found = self.tier_for(span).find(span);
+        match found {
+            Some(_) => counters.one(Count::Hits),
+            None => {
+                counters.one(Count::Misses);
+                counters.one(Count::WeakMisses);
+            }
+        }
+        Ok(found.map(|entry| Handle::new(entry, span)))
+    }
+
+    /// Says that a block will be asked for. Its copy begins when few enough are under way, the most urgent first, and when there is
+    /// memory for it without letting go of what is in use, or fetched ahead and not used yet. Until then [`drive`](Cache::drive), any wait
+    /// and any further prefetch look whether it can begin.
+    ///
+    /// # Errors
+    /// As [`access`](Cache::access).
+    pub fn prefetch(&self, source: &S, range: Range<usize>, priority: Priority) -> Result<Prefetch<S>, AccessError> {
+        let span = span(source, range)?;
+        let tier = self.tier_for(span);
+        let shared = &self.0.shared;
+        shared.counters.one(Count::Prefetches);
+        // Not `find`: that would count as a use.
+        let entry = match tier.insert(Entry::wanted(source, span, tier, true), false) {
+            Ok(entry) => {
+                shared.schedule.ahead(priority, tier, &entry);
+                entry
+            }
+            Err(there) => there,
+        };
+        Ok(Prefetch::new(self.clone(), &entry))
+    }
+
+    /// Out of the way of hits.
+    #[cold]
+    #[inline(never)]
+    fn miss(&self, source: &S, span: Span, tier: &Arc<Tier<S>>) -> Handle<S> {
+        let shared = &self.0.shared;
+        match tier.insert(Entry::wanted(source, span, tier, false), true) {
+            Ok(entry) => {
+                shared.counters.one(Count::Misses);
+                shared.schedule.demand(tier, &entry);
+                Handle::new(entry, span)
+            }
+            Err(there) => {
+                shared.counters.one(Count::Hits);
+                Handle::new(there, span)
+            }
+        }
+    }
+
+    #[inline]
+    fn tier_for(&self, span: Span) -> &Arc<Tier<S>> {
+        let tiers = &self.0.tiers;
+        let tier = match &self.0.place {
+            Place::Fixed(tier) => *tier,
+            Place::Interleaved(bytes) => usize::try_from(span.start / bytes % tiers.len() as u64).unwrap_or(0),
+            Place::Near { nodes, tier_of } => {
+                let node = nodes.of_this_thread().and_then(|node| usize::try_from(node).ok());
+                node.and_then(|node| tier_of.get(node)).copied().unwrap_or(0)
+            }
+        };
+        &tiers[tier]
+    }
+
+    /// Says that bytes of a source have changed, or are about to: entries that have any of them are forgotten, and handles to them
+    /// become [stale](Handle::is_stale). How many.
+    ///
+    /// # Errors
+    /// As [`access`](Cache::access).
+    pub fn invalidate(&self, source: &S, range: Range<usize>) -> Result<usize, AccessError> {
+        let span = span(source, range)?;
+        let gone = self.0.tiers.iter().map(|tier| tier.invalidate(span)).sum();
+        self.0.shared.counters.add(Count::Invalidations, gone as u64);
+        Ok(gone)
+    }
+
+    /// Forgets the entries nobody uses; how many.
+    pub fn flush(&self) -> usize {
+        self.0.tiers.iter().map(|tier| tier.clear(false)).sum()
+    }
+
+    /// Forgets all entries; how many. Handles keep theirs.
+    pub fn clear(&self) -> usize {
+        self.0.tiers.iter().map(|tier| tier.clear(true)).sum()
+    }
+
+    /// Begins copies that may begin, and lets executors without a thread work. A program that only prefetches and looks calls it now and
+    /// then; who waits need not.
+    pub fn drive(&self) {
+        self.0.shared.mover.drive();
+        self.0.shared.schedule.drive();
+    }
+
+    /// What it has done and has.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (in_flight, waiting) = self.0.shared.schedule.counts();
+        Stats {
+            entries: self.0.tiers.iter().map(|tier| tier.len() as u64).sum(),
+            in_flight: in_flight as u64,
+            waiting: waiting as u64,
+            bytes: self.0.tiers.iter().map(|tier| tier.pool().lent() as u64).sum(),
+            ..self.0.shared.counters.read()
+        }
+    }
+
+    /// What makes its copies.
+    #[must_use]
+    pub fn mover(&self) -> &Mover {
+        &self.0.shared.mover
+    }
+
+    pub(crate) fn cancelled(&self) {
+        self.0.shared.counters.one(Count::Cancelled);
+    }
+}
+
+/// Where the bytes are, if they are all there.
+#[inline]
+fn span<S: Source>(source: &S, range: Range<usize>) -> Result<Span, AccessError> {
+    let len = source.len();
+    if range.start >= range.end || range.end > len {
+        return Err(if range.start >= range.end && range.end <= len && range.start <= len {
+            AccessError::Empty
+        } else {
+            AccessError::Outside { range, len }
+        });
+    }
+    // Cannot overflow: a source lies in memory, and the range in it.
+    Ok(Span { start: source.address() + range.start as u64, len: (range.end - range.start) as u64 })
+}
+
+impl<S: Source> Clone for Cache<S> {
+    fn clone(&self) -> Self {
+        Cache(Arc::clone(&self.0))
+    }
+}
+
+impl<S: Source> Debug for Cache<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("place", &self.0.place).field("stats", &self.stats()).finish()
+    }
+}
+
+impl<S: Source> Drop for Inner<S> {
+    fn drop(&mut self) {
+        // What is under way or waits knows its tier, which knows it.
+        self.shared.schedule.clear();
+        for tier in &self.tiers {
+            tier.clear(true);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! How a cache is made: its tiers, and the policies, which are values.
+
+use crate::entry::Resident;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use telpher_mem::Pool;
+
+/// Fast memory of one kind, and the node it is near to.
+#[derive(Clone, Debug)]
+pub struct TierConfig {
+    /// Where its blocks lie.
+    pub pool: Pool,
+    /// The NUMA node whose threads it is for ([`Placement::Near`]); nothing if it is for none in particular.
+    pub near: Option<u32>,
+}
+
+impl From<Pool> for TierConfig {
+    fn from(pool: Pool) -> Self {
+        TierConfig { pool, near: None }
+    }
+}
+
+/// In which tier a block is placed, and looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Placement {
+    /// In one, always.
+    Fixed(usize),
+    /// In the first that is near the node of the asking thread ([`TierConfig::near`]); in the first of all if there is none.
+    #[default]
+    Near,
+    /// By address, in turns of so many bytes: a block is always in the tier of its first byte.
+    Interleaved {
+        /// Bytes of a turn; 0 is 1.
+        bytes: u64,
+    },
+}
+
+/// Which unused entry goes first when memory is needed. Entries that were fetched ahead and not used yet go after all others,
+/// whatever the policy says.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum Eviction {
+    /// The one not used for longest.
+    #[default]
+    LeastRecentlyUsed,
+    /// The one that came first.
+    FirstCome,
+    /// The largest.
+    Largest,
+    /// The one with the least worth, by a function of one's own; it is called under a lock and must not use the cache.
+    Worth(Arc<dyn Fn(&Resident) -> u64 + Send + Sync>),
+}
+
+impl Debug for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Eviction::LeastRecentlyUsed => "LeastRecentlyUsed",
+            Eviction::FirstCome => "FirstCome",
+            Eviction::Largest => "Largest",
+            Eviction::Worth(_) => "Worth(_)",
+        })
+    }
+}
+
+/// What a cache is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its tiers; at least one.
+    pub tiers: Vec<TierConfig>,
+    /// Where blocks are placed.
+    pub placement: Placement,
+    /// What goes when memory is needed.
+    pub eviction: Eviction,
+    /// Copies that may be under way at a time, not counting those somebody waits for: more than the queues hold would be done by the
+    /// CPU of whoever asks. 0 is 1.
+    pub in_flight: usize,
+}
+
+/// Source: assumed; half of the 128 entries a device has (SPEC §9.2), so that others find room in its queues.
+const IN_FLIGHT: usize = 64;
+
+impl Config {
+    /// One tier, or several; everything else as it is by default.
+    #[must_use]
+    pub fn new(tiers: impl IntoIterator<Item = impl Into<TierConfig>>) -> Self {
+        Config {
+            tiers: tiers.into_iter().map(Into::into).collect(),
+            placement: Placement::default(),
+            eviction: Eviction::default(),
+            in_flight: IN_FLIGHT,
+        }
+    }
+}

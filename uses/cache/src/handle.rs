@@ -1,0 +1,229 @@
+//! What an access gives: a block that is there, wherever it is, as long as one has the handle.
+
+use crate::effort::Turn;
+use crate::entry::{Copied, Entry};
+use crate::index::Span;
+use crate::source::{Readable, Source};
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use telpher_mem::{Piece, StableBuf};
+
+/// Where a block's bytes are at the moment; itself those bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Location<'a> {
+    /// In the tier.
+    Fast(&'a [u8]),
+    /// In the source: the copy is not there yet, or will never be.
+    Source(&'a [u8]),
+}
+
+impl<'a> Location<'a> {
+    /// The bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Location::Fast(bytes) | Location::Source(bytes) => bytes,
+        }
+    }
+
+    /// They are in the tier.
+    #[inline]
+    #[must_use]
+    pub fn is_fast(self) -> bool {
+        matches!(self, Location::Fast(_))
+    }
+}
+
+impl Deref for Location<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+/// A block of a source, or a part of one, whose copy is there, on its way, or will never be. A clone is another handle to the same.
+///
+/// Nobody has to wait: [`location`](Handle::location) gives valid bytes at any time, the source's if need be. Who waits drives the copy, and
+/// whoever comes first does: it does not matter which thread asked for the block, or what became of it.
+///
+/// # On drop
+///
+/// The entry stays in the cache until its memory is needed. A handle may outlive its cache: it keeps the block, the source and the
+/// mover.
+pub struct Handle<S: Source> {
+    entry: Arc<Entry<S>>,
+    /// Which part of the entry.
+    span: Span,
+}
+
+impl<S: Source> Handle<S> {
+    /// `span` lies in the entry's.
+    #[inline]
+    pub(crate) fn new(entry: Arc<Entry<S>>, span: Span) -> Self {
+        Handle { entry, span }
+    }
+
+    /// The part of the copy, if it is there.
+    #[inline]
+    fn fast(&self) -> Option<&[u8]> {
+        let Some(Copied::Fast(piece)) = self.entry.copied() else { return None };
+        let start = usize::try_from(self.span.start - self.entry.own_span().start).ok()?;
+        <Piece as Deref>::deref(piece).get(start..)?.get(..self.len())
+    }
+
+    /// Bytes it has.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "none is")]
+    pub fn len(&self) -> usize {
+        // A part of a source, whose length is a usize.
+        usize::try_from(self.span.len).unwrap_or(usize::MAX)
+    }
+
+    /// Where the bytes are at the moment, as an address: for who has sources that cannot be read safely.
+    #[inline]
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.fast().map_or(self.span.start, |bytes| bytes.as_ptr().expose_provenance() as u64)
+    }
+
+    /// The bytes are in the tier.
+    #[inline]
+    #[must_use]
+    pub fn is_fast(&self) -> bool {
+        self.entry.is_fast()
+    }
+
+    /// Looks once: true if there is nothing left to wait for, be the copy there or the bytes where they were. This is the thesis'
+    /// *weak wait* (Fürst, §4.1.4).
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        matches!(self.entry.turn(), Turn::Done(_))
+    }
+
+    /// The source was said to have changed since ([`Cache::invalidate`](crate::Cache::invalidate)): the copy may be of before. The bytes
+    /// are valid as long as the handle is, and stay what they are.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.entry.is_stale()
+    }
+
+    /// Waits until there is nothing left to wait for, as the mover's policy says; true if the copy is there.
+    pub fn settle(&self) -> bool {
+        let tier = loop {
+            match self.entry.turn_and_tier() {
+                (Turn::Done(copied), _) => return matches!(copied, Copied::Fast(_)),
+                (Turn::NotYet, Some(tier)) => break tier,
+                // Another thread is looking at this moment.
+                _ => std::hint::spin_loop(),
+            }
+        };
+        let is_fast = tier.shared().mover.wait(|| match self.entry.turn() {
+            Turn::Done(copied) => Poll::Ready(matches!(copied, Copied::Fast(_))),
+            Turn::NotYet | Turn::Another => Poll::Pending,
+        });
+        tier.shared().schedule.drive();
+        is_fast
+    }
+
+    /// The same for executors. A poll takes one step and, if that was not the last, wakes its task at once, as a mover's job does
+    /// ([`Job`](telpher_mover::Job)).
+    pub fn settled(&self) -> Settled<'_, S> {
+        Settled(self)
+    }
+}
+
+impl<S: Readable> Handle<S> {
+    /// Where the bytes are at the moment.
+    #[inline]
+    #[must_use]
+    pub fn location(&self) -> Location<'_> {
+        match self.fast() {
+            Some(bytes) => Location::Fast(bytes),
+            None => Location::Source(self.in_source()),
+        }
+    }
+
+    fn in_source(&self) -> &[u8] {
+        let source = self.entry.source();
+        let start = usize::try_from(self.span.start - StableBuf::address(source)).unwrap_or(usize::MAX);
+        // Cannot be out of range: it was checked when the entry was made.
+        source.bytes().get(start..).and_then(|bytes| bytes.get(..self.len())).unwrap_or_default()
+    }
+
+    /// Waits, and gives the bytes: the copy's, or the source's if there is none.
+    pub fn wait(&self) -> Location<'_> {
+        self.settle();
+        self.location()
+    }
+}
+
+impl<S: Source> Clone for Handle<S> {
+    fn clone(&self) -> Self {
+        Handle { entry: Arc::clone(&self.entry), span: self.span }
+    }
+}
+
+impl<S: Source> Debug for Handle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (start, len) = (self.span.start, self.span.len);
+        let (fast, stale) = (self.is_fast(), self.is_stale());
+        f.debug_struct("Handle")
+            .field("start", &start)
+            .field("len", &len)
+            .field("fast", &fast)
+            .field("stale", &stale)
+            .finish()
+    }
+}
+
+/// The wait for a block, of executors; true if its copy is there. From [`Handle::settled`].
+#[derive(Debug)]
+#[must_use = "nothing is waited for until it is awaited"]
+pub struct Settled<'a, S: Source>(&'a Handle<S>);
+
+impl<S: Source> Future for Settled<'_, S> {
+    type Output = bool;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        match self.0.entry.turn_and_tier() {
+            (Turn::Done(copied), _) => Poll::Ready(matches!(copied, Copied::Fast(_))),
+            (_, tier) => {
+                if let Some(tier) = tier {
+                    tier.shared().schedule.drive();
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<'a, S: Readable> IntoFuture for &'a Handle<S> {
+    type Output = Location<'a>;
+    type IntoFuture = Arrival<'a, S>;
+
+    /// Waits, and gives the bytes, as [`wait`](Handle::wait) does.
+    fn into_future(self) -> Arrival<'a, S> {
+        Arrival(self.settled())
+    }
+}
+
+/// The wait for a block's bytes, of executors: `(&handle).await`.
+#[derive(Debug)]
+#[must_use = "nothing is waited for until it is awaited"]
+pub struct Arrival<'a, S: Source>(Settled<'a, S>);
+
+impl<'a, S: Readable> Future for Arrival<'a, S> {
+    type Output = Location<'a>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Location<'a>> {
+        Pin::new(&mut self.0).poll(context).map(|_| self.0.0.location())
+    }
+}

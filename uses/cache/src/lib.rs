@@ -1,0 +1,49 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! Cache ── access ──► Tier ── Index: which entry has the range? ──► Handle ── wait, location
+//!   │  ╲ prefetch       ╲ Pool: memory, by letting go of what nobody uses
+//!   │   ╲                ╲
+//!   │    Schedule ───────► Entry: an Effort, furthered by whoever comes ──► Mover ──► a device, or the CPU
+//!   invalidate, flush, clear
+//!
+//! Versioned   data that changes: readers have blocks, writers have it alone
+//! WriteBack   a block that is worked on in fast memory and goes back
+//! ```
+#![deny(unsafe_code)]
+
+mod cache;
+mod config;
+mod effort;
+mod entry;
+mod error;
+mod handle;
+mod index;
+mod prefetch;
+pub mod query;
+mod schedule;
+mod source;
+mod stats;
+mod sync;
+mod tier;
+mod versioned;
+mod write_back;
+
+pub use cache::Cache;
+pub use config::{Config, Eviction, Placement, TierConfig};
+pub use entry::Resident;
+pub use error::{AccessError, ConfigError};
+pub use handle::{Arrival, Handle, Location, Settled};
+pub use prefetch::Prefetch;
+pub use schedule::Priority;
+pub use source::{Readable, Source};
+pub use stats::Stats;
+pub use versioned::{Lent, Reading, Versioned, Writing};
+pub use write_back::{FetchError, Find, Synced, WriteBack};
+
+/// The README's example runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;
