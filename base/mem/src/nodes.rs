@@ -1,6 +1,8 @@
 //! NUMA nodes: how many there are, how far apart, and which one a thread or a page is on, as the kernel tells it.
 #![allow(unsafe_code, reason = "move_pages, asked where a page is and told to move none")]
 
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::io;
 use std::path::Path;
 
 /// Distance of a node from itself, and what is assumed between two nodes if the firmware says nothing. Source: ACPI 6.5, §5.2.17
@@ -79,6 +81,26 @@ impl Nodes {
         }
     }
 
+    /// Lets this thread run on a node's CPUs only, those that the kernel allows it. Nothing changes where the kernel has no NUMA.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the node is not there or has no CPUs, such as one of HBM or CXL memory only; else
+    /// the kernel's refusal, as when the process may run on none of them.
+    pub fn keep_this_thread_on(&self, node: u32) -> io::Result<()> {
+        if self.of_cpu.is_empty() && node < self.count() {
+            return Ok(());
+        }
+        let mut cpus = CpuSet::new();
+        // The kernel's set of this size has no higher numbers.
+        let numbers = (0..self.of_cpu.len().min(CpuSet::MAX_CPU)).filter(|&cpu| self.of_cpu[cpu] == Some(node));
+        numbers.for_each(|cpu| cpus.set(cpu));
+        if cpus.count() == 0 {
+            let why = format!("node {node} has no CPUs; name one that has");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        Ok(sched_setaffinity(None, &cpus)?)
+    }
+
     /// The node of the page that holds `address` in this process; nothing if none is there yet, or the kernel does not say. A
     /// system call if there is more than one node.
     #[must_use]
@@ -151,6 +173,23 @@ mod tests {
         for online in ["", "banana", "7-3", "99999999"] {
             assert_eq!(tree("nonsense", &[("online", online)]).count(), 1, "{online}");
         }
+    }
+
+    #[test]
+    fn a_thread_stays_on_the_cpus_of_its_node() {
+        let nodes = Nodes::of_this_machine();
+        let home = nodes.of_this_thread().unwrap();
+        std::thread::scope(|scope| {
+            // On a thread of its own: the others of this process stay as free as they are.
+            let kept = scope.spawn(|| nodes.keep_this_thread_on(home).map(|()| nodes.of_this_thread())).join().unwrap();
+            assert_eq!(kept.unwrap(), Some(home));
+        });
+        for node in [nodes.count(), u32::MAX] {
+            let refused = nodes.keep_this_thread_on(node).unwrap_err();
+            assert!(refused.to_string().contains("has no CPUs"), "{refused}");
+        }
+        let without = Nodes { of_cpu: Vec::new(), distances: vec![vec![LOCAL]] };
+        assert!(without.keep_this_thread_on(0).is_ok() && without.keep_this_thread_on(1).is_err());
     }
 
     #[test]

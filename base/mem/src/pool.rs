@@ -139,6 +139,15 @@ impl Pool {
         }
     }
 
+    /// Where its memory begins; nothing if its allocator is somebody else's.
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        match &*self.0 {
+            Owner::Mapped { start, .. } => Some(start.addr().get() as u64),
+            Owner::Supplied(_) => None,
+        }
+    }
+
     /// Bytes of it that are lent, rounded up to cache lines; 0 if its allocator is somebody else's.
     ///
     /// **Staleness**: other threads obtain and give back meanwhile.
@@ -306,7 +315,7 @@ mod tests {
         }
         pieces.clear();
         assert_eq!((pool.lent(), pool.capacity()), (0, Some(4096)));
-        assert!(pool.obtain(4096).is_some());
+        assert_eq!(pool.obtain(4096).map(|piece| piece.address()), pool.address());
     }
 
     #[test]

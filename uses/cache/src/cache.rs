@@ -44,13 +44,14 @@ struct Inner<S: Source> {
     tiers: Box<[Arc<Tier<S>>]>,
     shared: Arc<Shared<S>>,
     place: Place,
+    nodes: Nodes,
 }
 
 /// A [`Placement`] whose names were looked up.
 #[derive(Debug)]
 enum Place {
     Fixed(usize),
-    Near { nodes: Nodes, tier_of: Box<[usize]> },
+    Near(Box<[usize]>),
     Interleaved(u64),
 }
 
@@ -64,15 +65,15 @@ impl<S: Source> Cache<S> {
         if tiers == 0 {
             return Err(ConfigError::NoTier);
         }
+        let nodes = Nodes::of_this_machine();
         let place = match config.placement {
             Placement::Fixed(tier) if tier >= tiers => return Err(ConfigError::NoSuchTier { tier, tiers }),
             Placement::Fixed(tier) => Place::Fixed(tier),
             Placement::Interleaved { bytes } => Place::Interleaved(bytes.max(1)),
             Placement::Near => {
-                let nodes = Nodes::of_this_machine();
                 let near = |node| config.tiers.iter().position(|tier| tier.near == Some(node)).unwrap_or(0);
                 match (0..nodes.count()).map(near).collect() {
-                    tier_of if tiers > 1 => Place::Near { nodes, tier_of },
+                    tier_of if tiers > 1 => Place::Near(tier_of),
                     _ => Place::Fixed(0),
                 }
             }
@@ -80,7 +81,7 @@ impl<S: Source> Cache<S> {
         let (schedule, counters) = (Schedule::new(config.in_flight), Counters::new());
         let shared = Arc::new(Shared { mover, counters, schedule, eviction: config.eviction });
         let tiers = config.tiers.into_iter().map(|tier| Tier::new(tier.pool, &shared)).collect();
-        Ok(Cache(Arc::new(Inner { tiers, shared, place })))
+        Ok(Cache(Arc::new(Inner { tiers, shared, place, nodes })))
     }
 
     /// The block of `range` of a source. If an entry has all of it, that one, whether its copy is there or under way; else a new one,
@@ -179,12 +180,25 @@ impl<S: Source> Cache<S> {
         let tier = match &self.0.place {
             Place::Fixed(tier) => *tier,
             Place::Interleaved(bytes) => usize::try_from(span.start / bytes % tiers.len() as u64).unwrap_or(0),
-            Place::Near { nodes, tier_of } => {
-                let node = nodes.of_this_thread().and_then(|node| usize::try_from(node).ok());
+            Place::Near(tier_of) => {
+                let node = self.0.nodes.of_this_thread().and_then(|node| usize::try_from(node).ok());
                 node.and_then(|node| tier_of.get(node)).copied().unwrap_or(0)
             }
         };
         &tiers[tier]
+    }
+
+    /// Whether a copy of the block would lie on another NUMA node than the block itself: if not, nothing is gained by one. Nothing if
+    /// that is not known: the tier is of a foreign allocator, or a page is not there yet. Two system calls if the machine has several
+    /// nodes, none otherwise.
+    ///
+    /// # Errors
+    /// As [`access`](Cache::access).
+    pub fn is_apart(&self, source: &S, range: Range<usize>) -> Result<Option<bool>, AccessError> {
+        let span = span(source, range)?;
+        let tier = self.tier_for(span);
+        let node = |address| self.0.nodes.of_page(address);
+        Ok(tier.pool().address().and_then(node).zip(node(span.start)).map(|(tier, block)| tier != block))
     }
 
     /// Says that bytes of a source have changed, or are about to: entries that have any of them are forgotten, and handles to them
@@ -273,6 +287,37 @@ impl<S: Source> Drop for Inner<S> {
         self.shared.schedule.clear();
         for tier in &self.tiers {
             tier.clear(true);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use telpher_mem::{PageSize, Pool, PoolOptions, Region};
+
+    /// Memory of this machine's nodes that have any.
+    fn nodes_with_memory() -> Vec<u32> {
+        let nodes = Nodes::of_this_machine();
+        (0..nodes.count())
+            .filter(|&node| Pool::new(PoolOptions { node: Some(node), ..PoolOptions::new(4096) }).is_ok())
+            .collect()
+    }
+
+    #[test]
+    fn a_copy_is_apart_if_it_would_lie_on_another_node() {
+        let nodes = nodes_with_memory();
+        for &from in &nodes {
+            let mut source = Region::new(8192, PageSize::Small).unwrap();
+            source.bind(from).unwrap();
+            source.populate().unwrap();
+            let source = Arc::new(source);
+            for &to in &nodes {
+                let pool = Pool::new(PoolOptions { node: Some(to), ..PoolOptions::new(8192) }).unwrap();
+                let cache = Cache::new(Mover::cpu(), Config::new([pool])).unwrap();
+                assert_eq!(cache.is_apart(&source, 4096..8192), Ok(Some(from != to)), "{from} to {to}");
+                assert!(cache.is_apart(&source, 0..8193).is_err());
+            }
         }
     }
 }
