@@ -86,6 +86,15 @@ impl Shape {
         self.scanners.max(1).saturating_add(self.aggregators.max(1)).saturating_add(fetchers)
     }
 
+    /// How many threads there are in all.
+    #[must_use]
+    pub fn threads(&self) -> u64 {
+        let of_a_group =
+            [self.scanners.max(1), self.fetchers, self.aggregators.max(1)].map(u64::from).iter().sum::<u64>();
+        // Three numbers of 32 bits, times another: less than 2^66.
+        of_a_group.saturating_mul(self.groups.max(1).into())
+    }
+
     /// The threads of all groups, those that fetch first: what they do is over soonest.
     pub fn workers(&self) -> impl Iterator<Item = Worker> + use<> {
         let shape = *self;
@@ -226,6 +235,7 @@ mod tests {
         ) {
             let shape = Shape { rows, groups, chunk, scanners, fetchers, aggregators, relaxed };
             let diary = Diary { meeting: shape.meeting(), ..Diary::default() };
+            prop_assert_eq!(shape.workers().count() as u64, shape.threads());
             let mut tasks: Vec<_> = shape.workers().map(|worker| Some(Box::pin(worker.run(&diary)))).collect();
             let mut context = Context::from_waker(Waker::noop());
             let mut state = order | 1;
