@@ -7,7 +7,7 @@
 
 use super::{Report, measure};
 use crate::dice::Dice;
-use crate::places::Place;
+use crate::places::{Lines, Place};
 use crate::ps::Ps;
 use crate::work::{Lane, Wait};
 use crate::world::{Core, Signal, World};
@@ -32,6 +32,8 @@ pub struct CacheBench {
     pub long_of_10_000: u32,
     /// Bytes of long copies, each with its weight.
     pub long: Vec<(u32, u32)>,
+    /// Where the bytes are that are copied.
+    pub source: Lines,
     /// Bytes of a short one, on average.
     pub short_bytes: u64,
     /// Times that a full queue is asked again before the core copies.
@@ -75,6 +77,7 @@ impl Default for CacheBench {
             threshold: 8192,
             long_of_10_000: 480,
             long: LONG.to_vec(),
+            source: Lines::Llc,
             short_bytes: 64,
             retries: 3,
             work_ns: 100.0,
@@ -201,8 +204,9 @@ impl CacheBench {
         let app = Rc::new(CacheBench { cores: self.cores.max(1), ..self.clone() });
         let shared = Rc::new(RefCell::new(Shared { tally: Tally::default(), next_queue: 0 }));
         let cores = world.signal(app.cores.into());
-        let mut place = || (Place::on(0), world.places.add(Place::on(0)));
-        let (src, dst) = (place(), place());
+        let mut at = |place| (place, world.places.add(place));
+        let src = at(Place { lines: app.source, ..Place::on(0) });
+        let dst = at(Place::on(0));
         for number in 0..app.threads {
             let dice = Dice::new(app.seed, number.into());
             let thread = Thread { app: app.clone(), dice, shared: shared.clone(), cores, src, dst };
