@@ -7,6 +7,21 @@
 //!                                     threads of this machine, or simulated ones ◄── Ground ──┘
 //! ```
 
+mod alone;
+mod column;
+mod fold;
+pub mod generate;
+mod kernel;
+mod partial;
 mod pipeline;
+mod plan;
+mod prepare;
+mod selection;
 
+pub use column::{Column, ColumnError, Integer, Kind, Table, TableError};
+pub use kernel::InputError;
+pub use partial::{Answer, Partial, Row};
 pub use pipeline::{Chunk, Ground, Part, Role, Shape, Worker};
+pub use plan::{Aggregate, Expr, Filter, Plan, column, literal};
+pub use prepare::{PlanError, Query};
+pub use selection::Selection;

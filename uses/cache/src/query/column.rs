@@ -1,0 +1,332 @@
+//! Columns: integers of one width, one after the other, in memory that stays where it is.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use telpher_mem::{MapError, PageSize, Region};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What a column's values are. Dates are days, amounts of money whole hundredths: all is integers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// Unsigned, 1 byte: flags, characters.
+    U8,
+    /// Signed, 4 bytes, as this machine has them: dates.
+    I32,
+    /// Signed, 8 bytes, as this machine has them: amounts, keys.
+    I64,
+}
+
+impl Kind {
+    /// Bytes of a value.
+    #[inline]
+    #[must_use]
+    pub fn width(self) -> usize {
+        match self {
+            Kind::U8 => 1,
+            Kind::I32 => 4,
+            Kind::I64 => 8,
+        }
+    }
+}
+
+/// A value of a column: `u8`, `i32` or `i64`.
+pub trait Integer: IntoBytes + FromBytes + Immutable + KnownLayout + Copy + Ord + Into<i64> + Send + Debug {
+    /// What a column of them is.
+    const KIND: Kind;
+}
+
+impl Integer for u8 {
+    const KIND: Kind = Kind::U8;
+}
+
+impl Integer for i32 {
+    const KIND: Kind = Kind::I32;
+}
+
+impl Integer for i64 {
+    const KIND: Kind = Kind::I64;
+}
+
+/// Some values of a column, as what they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Values<'a> {
+    U8(&'a [u8]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+}
+
+/// Does the same with each kind of values.
+macro_rules! each_kind {
+    ($values:expr, $slice:ident => $body:expr) => {
+        match $values {
+            $crate::query::column::Values::U8($slice) => $body,
+            $crate::query::column::Values::I32($slice) => $body,
+            $crate::query::column::Values::I64($slice) => $body,
+        }
+    };
+}
+pub(super) use each_kind;
+
+impl<'a> Values<'a> {
+    /// Nothing if the bytes are not whole values, or not aligned for them.
+    pub(super) fn of(kind: Kind, bytes: &'a [u8]) -> Option<Self> {
+        Some(match kind {
+            Kind::U8 => Values::U8(bytes),
+            Kind::I32 => Values::I32(<[i32]>::ref_from_bytes(bytes).ok()?),
+            Kind::I64 => Values::I64(<[i64]>::ref_from_bytes(bytes).ok()?),
+        })
+    }
+
+    /// # Panics
+    /// As slices do.
+    #[inline]
+    pub(super) fn part(self, range: Range<usize>) -> Self {
+        match self {
+            Values::U8(values) => Values::U8(&values[range]),
+            Values::I32(values) => Values::I32(&values[range]),
+            Values::I64(values) => Values::I64(&values[range]),
+        }
+    }
+}
+
+/// Why bytes are no column.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ColumnError {
+    /// The last value would be cut off.
+    #[error("column {name}: {bytes} bytes are not whole values of {width} bytes; cut them to a multiple")]
+    Torn {
+        /// Whose.
+        name: String,
+        /// It has.
+        bytes: usize,
+        /// One value has.
+        width: usize,
+    },
+    /// No memory for it.
+    #[error("column {name}: no memory")]
+    Map {
+        /// Whose.
+        name: String,
+        /// What the system said.
+        #[source]
+        source: MapError,
+    },
+}
+
+/// A column of a table: its values one after the other, none missing. Cheap to clone; every clone is the same bytes.
+///
+/// ```
+/// use telpher_cache::query::Column;
+///
+/// let price = Column::of("price", &[1_999_i64, -500, 120])?;
+/// assert_eq!((price.rows(), price.bounds()), (3, Some((-500, 1_999))));
+/// assert_eq!(price.range(1..3), 8..24); // where in its bytes, for a cache
+/// # Ok::<(), telpher_cache::query::ColumnError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Column {
+    name: Arc<str>,
+    kind: Kind,
+    bytes: Arc<Region>,
+    /// The least and the greatest value. Every proof that a sum cannot overflow stands on them: only [`Column::new`] sets them.
+    bounds: Option<(i64, i64)>,
+}
+
+impl Column {
+    /// The bytes, as values. Reads them once, for [`bounds`](Column::bounds).
+    ///
+    /// # Errors
+    /// [`ColumnError::Torn`] if they are not whole values.
+    pub fn new(name: &str, kind: Kind, bytes: Arc<Region>) -> Result<Self, ColumnError> {
+        let torn = || ColumnError::Torn { name: name.into(), bytes: bytes.len(), width: kind.width() };
+        // A region begins at a page, so it is aligned.
+        let values = Values::of(kind, &bytes).ok_or_else(torn)?;
+        let bounds = each_kind!(values, values => bounds(values));
+        Ok(Column { name: name.into(), kind, bytes, bounds })
+    }
+
+    /// A column of these values, copied to memory of its own.
+    ///
+    /// # Errors
+    /// [`ColumnError::Map`] if there is no memory for it.
+    pub fn of<T: Integer>(name: &str, values: &[T]) -> Result<Self, ColumnError> {
+        let mut bytes = Region::new(size_of_val(values), PageSize::Small)
+            .map_err(|source| ColumnError::Map { name: name.into(), source })?;
+        bytes.copy_from_slice(values.as_bytes());
+        Column::new(name, T::KIND, Arc::new(bytes))
+    }
+
+    /// What plans call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its values are.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// How many values.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        (self.bytes.len() / self.kind.width()) as u64
+    }
+
+    /// The least and the greatest of its values; nothing if it has none.
+    #[must_use]
+    pub fn bounds(&self) -> Option<(i64, i64)> {
+        self.bounds
+    }
+
+    /// Its memory, for a cache.
+    #[must_use]
+    pub fn source(&self) -> &Arc<Region> {
+        &self.bytes
+    }
+
+    /// Where rows are in its memory, in bytes. Rows it does not have are not in it either.
+    #[must_use]
+    pub fn range(&self, rows: Range<u64>) -> Range<usize> {
+        let at = |row: u64| usize::try_from(row).unwrap_or(usize::MAX).saturating_mul(self.kind.width());
+        at(rows.start)..at(rows.end)
+    }
+
+    /// The bytes of rows; none if it does not have all of them.
+    #[must_use]
+    pub fn bytes(&self, rows: Range<u64>) -> &[u8] {
+        self.bytes.get(self.range(rows)).unwrap_or_default()
+    }
+
+    /// One value, if there is one.
+    #[must_use]
+    pub fn value(&self, row: u64) -> Option<i64> {
+        let values = Values::of(self.kind, self.bytes(row..row.checked_add(1)?))?;
+        each_kind!(values, values => first(values))
+    }
+}
+
+fn first<T: Integer>(values: &[T]) -> Option<i64> {
+    values.first().map(|&value| value.into())
+}
+
+fn bounds<T: Integer>(values: &[T]) -> Option<(i64, i64)> {
+    let first = *values.first()?;
+    let (least, greatest) = values.iter().fold((first, first), |(least, greatest), &value| {
+        (if value < least { value } else { least }, if value > greatest { value } else { greatest })
+    });
+    Some((least.into(), greatest.into()))
+}
+
+/// Why columns are no table.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// They have not all the same rows.
+    #[error("column {name} has {rows} rows, and {first} has {expected}; a table's columns have as many")]
+    Uneven {
+        /// The one that differs.
+        name: String,
+        /// Its rows.
+        rows: u64,
+        /// The first column.
+        first: String,
+        /// Its rows.
+        expected: u64,
+    },
+    /// A plan could not tell them apart.
+    #[error("two columns are called {name}; rename one")]
+    Twice {
+        /// Their name.
+        name: String,
+    },
+}
+
+/// Columns with as many rows. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Table {
+    columns: Arc<[Column]>,
+    rows: u64,
+}
+
+impl Table {
+    /// A table of these columns; without any, one of no rows.
+    ///
+    /// # Errors
+    /// [`TableError`] if they have not as many rows, or not a name each.
+    pub fn new(columns: Vec<Column>) -> Result<Self, TableError> {
+        let rows = columns.first().map_or(0, Column::rows);
+        for (at, column) in columns.iter().enumerate() {
+            if column.rows() != rows {
+                return Err(TableError::Uneven {
+                    name: column.name().into(),
+                    rows: column.rows(),
+                    first: columns[0].name().into(),
+                    expected: rows,
+                });
+            }
+            if columns[..at].iter().any(|other| other.name == column.name) {
+                return Err(TableError::Twice { name: column.name().into() });
+            }
+        }
+        Ok(Table { columns: columns.into(), rows })
+    }
+
+    /// Its columns.
+    #[must_use]
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Rows of each.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Which column is called so.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_the_least_and_the_greatest_of_each_kind() {
+        assert_eq!(Column::of("a", &[200_u8, 7, 255]).unwrap().bounds(), Some((7, 255)));
+        assert_eq!(
+            Column::of("a", &[i32::MIN, 0, i32::MAX]).unwrap().bounds(),
+            Some((i32::MIN.into(), i32::MAX.into()))
+        );
+        assert_eq!(Column::of("a", &[i64::MAX, i64::MIN]).unwrap().bounds(), Some((i64::MIN, i64::MAX)));
+        assert_eq!(Column::of::<i64>("a", &[]).unwrap().bounds(), None);
+    }
+
+    #[test]
+    fn rows_that_are_not_there_have_no_bytes() {
+        let column = Column::of("a", &[1_i32, 2, 3]).unwrap();
+        assert_eq!(column.bytes(1..3).len(), 8);
+        assert_eq!((column.value(2), column.value(3), column.value(u64::MAX)), (Some(3), None, None));
+        assert!(column.bytes(2..4).is_empty());
+        assert!(column.bytes(u64::MAX - 1..u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_column_or_no_table_is_refused_with_the_remedy() {
+        let bytes = Arc::new(Region::new(13, PageSize::Small).unwrap());
+        let torn = Column::new("price", Kind::I64, bytes).unwrap_err().to_string();
+        assert_eq!(torn, "column price: 13 bytes are not whole values of 8 bytes; cut them to a multiple");
+        let (a, b) = (Column::of("a", &[1_u8, 2]).unwrap(), Column::of("b", &[1_i64]).unwrap());
+        let uneven = Table::new(vec![a.clone(), b]).unwrap_err().to_string();
+        assert_eq!(uneven, "column b has 1 rows, and a has 2; a table's columns have as many");
+        assert_eq!(Table::new(vec![a.clone(), a]).unwrap_err(), TableError::Twice { name: "a".into() });
+        assert_eq!(Table::new(Vec::new()).unwrap().rows(), 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! Aggregates: a block's chosen rows are ordered by group, expressions are computed step by step over all of them, and each group's
+//! stretch is added up.
+//!
+//! ```text
+//! bits ─► rows ─► group's number of each ─► rows by group, and where each group begins ─► steps ─► sums
+//!                                       ╲─► too many groups: one row after the other ──► steps ─╱
+//! ```
+
+use super::column::{Integer, Values, each_kind};
+use super::kernel::{BLOCK, InputError};
+use super::partial::{Groups, Partial};
+use super::prepare::{Op, Query, Step};
+use super::selection::{Indices, Selection};
+use std::ops::Range;
+
+/// Groups up to which a block's rows are ordered by group. Source: assumed; beyond it a group's stretch has fewer than 16 rows.
+pub(super) const FEW_GROUPS: usize = BLOCK / 16;
+
+impl Query {
+    /// Aggregates the rows that were chosen. `inputs` are the rows' bytes of the columns [`aggregated`](Query::aggregated), in their order:
+    /// where they lie in the table, or copies of them. The rows may be a part of those that were scanned.
+    ///
+    /// # Errors
+    /// [`InputError`] if the inputs are not that. If it is [`InputError::Altered`], some rows were added; else none.
+    pub fn aggregate(
+        &self,
+        rows: Range<u64>,
+        inputs: &[&[u8]],
+        selection: &Selection,
+        partial: &mut Partial,
+    ) -> Result<(), InputError> {
+        let (len, values) = self.values(&rows, self.aggregated(), inputs)?;
+        let scanned = selection.rows();
+        if rows.start < scanned.start || rows.end > scanned.end {
+            return if len == 0 { Ok(()) } else { Err(InputError::Unscanned { rows, scanned }) };
+        }
+        if !partial.is_of(self) {
+            return Err(InputError::Foreign);
+        }
+        // The rows that were scanned are in a table, which is in memory.
+        let first = usize::try_from(rows.start - scanned.start).unwrap_or(usize::MAX);
+        let mut block: Vec<Values<'_>> = Vec::with_capacity(values.len());
+        for at in (0..len).step_by(BLOCK) {
+            let count = (len - at).min(BLOCK);
+            block.clear();
+            block.extend(values.iter().map(|values| values.part(at..at + count)));
+            let Partial { scratch, groups, .. } = partial;
+            let mut chosen = selection.chosen(first + at, count, &mut scratch.chosen);
+            if chosen.is_empty() {
+                continue;
+            }
+            let mut all = chosen.len() == count;
+            let runs = &mut scratch.runs;
+            runs.clear();
+            match groups {
+                Groups::One => runs.push(Run { group: 0, end: chosen.len() }),
+                Groups::Direct { keys } => {
+                    let slots = &mut scratch.slots[..chosen.len()];
+                    if !keys.number(&block, chosen, slots) {
+                        return Err(InputError::Altered);
+                    }
+                    if keys.are_few() {
+                        all = false;
+                        chosen = order(slots, chosen, &mut scratch.starts, &mut scratch.ordered, runs);
+                    } else {
+                        each(slots, runs);
+                    }
+                }
+                Groups::Hashed(hashed) => {
+                    let slots = &mut scratch.slots[..chosen.len()];
+                    hashed.number(self.digits(), &block, chosen, slots);
+                    each(slots, runs);
+                }
+            }
+            for (number, step) in self.steps().iter().enumerate() {
+                compute(number, step, &block, chosen, all, &mut scratch.buffers);
+            }
+            partial.add();
+        }
+        Ok(())
+    }
+}
+
+/// Rows of the same group, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) group: usize,
+    /// Where it ends; it begins where the one before ends.
+    pub(super) end: usize,
+}
+
+/// Every row is a run of its own, unless the next is of the same group.
+fn each(slots: &[u32], runs: &mut Vec<Run>) {
+    for (at, &slot) in slots.iter().enumerate() {
+        let group = slot as usize;
+        match runs.last_mut() {
+            Some(run) if run.group == group => run.end = at + 1,
+            _ => runs.push(Run { group, end: at + 1 }),
+        }
+    }
+}
+
+/// Orders rows by group: counts each group's, and puts each row where its group's next belongs.
+fn order<'a>(
+    slots: &[u32],
+    chosen: &[u16],
+    starts: &mut [u16; FEW_GROUPS],
+    ordered: &'a mut [u16; BLOCK],
+    runs: &mut Vec<Run>,
+) -> &'a [u16] {
+    starts.fill(0);
+    for &slot in slots {
+        starts[slot as usize % FEW_GROUPS] += 1;
+    }
+    let mut end = 0;
+    for (group, start) in starts.iter_mut().enumerate() {
+        let count = *start;
+        *start = end;
+        end += count;
+        if count > 0 {
+            runs.push(Run { group, end: end.into() });
+        }
+    }
+    for (&slot, &row) in slots.iter().zip(chosen) {
+        let at = &mut starts[slot as usize % FEW_GROUPS];
+        ordered[usize::from(*at) % BLOCK] = row;
+        *at += 1;
+    }
+    &ordered[..chosen.len()]
+}
+
+/// What a thread works with; nothing of it outlives a block but the literals.
+#[derive(Clone, Debug)]
+pub(super) struct Scratch {
+    chosen: Indices,
+    slots: Box<[u32; BLOCK]>,
+    starts: [u16; FEW_GROUPS],
+    ordered: [u16; BLOCK],
+    pub(super) runs: Vec<Run>,
+    /// One for each step.
+    pub(super) buffers: Vec<Buffer>,
+}
+
+impl Scratch {
+    pub(super) fn new(steps: &[Step]) -> Self {
+        Scratch {
+            chosen: Indices::default(),
+            slots: Box::new([0; BLOCK]),
+            starts: [0; FEW_GROUPS],
+            ordered: [0; BLOCK],
+            runs: Vec::new(),
+            buffers: steps.iter().map(Buffer::new).collect(),
+        }
+    }
+}
+
+/// The values of a step over a block.
+#[derive(Clone, Debug)]
+pub(super) enum Buffer {
+    Narrow(Box<[i64; BLOCK]>),
+    /// Those of steps that may not fit.
+    Wide(Box<[i128; BLOCK]>),
+}
+
+impl Buffer {
+    fn new(step: &Step) -> Self {
+        match step.op {
+            Op::Literal(number) => Buffer::Narrow(Box::new([number; BLOCK])),
+            _ if step.wide => Buffer::Wide(Box::new([0; BLOCK])),
+            _ => Buffer::Narrow(Box::new([0; BLOCK])),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> i128 {
+        match self {
+            Buffer::Narrow(values) => values[at].into(),
+            Buffer::Wide(values) => values[at],
+        }
+    }
+}
+
+/// One step over a block's chosen rows; `all` if that is each, in order. No result is too long: that was proved of the columns' bounds when the plan became a query.
+fn compute(number: usize, step: &Step, block: &[Values<'_>], chosen: &[u16], all: bool, buffers: &mut [Buffer]) {
+    // A step's operands come before it.
+    let (before, rest) = buffers.split_at_mut(number);
+    let into = &mut rest[0];
+    let len = chosen.len();
+    match (step.op, into) {
+        (Op::Literal(_), _) => {}
+        (Op::Load(input), Buffer::Narrow(into)) => {
+            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len]))
+        }
+        (Op::Add(left, right), Buffer::Narrow(into)) => {
+            narrow(&before[left], &before[right], &mut into[..len], i64::wrapping_add);
+        }
+        (Op::Subtract(left, right), Buffer::Narrow(into)) => {
+            narrow(&before[left], &before[right], &mut into[..len], i64::wrapping_sub);
+        }
+        (Op::Multiply(left, right), Buffer::Narrow(into)) => {
+            narrow(&before[left], &before[right], &mut into[..len], i64::wrapping_mul);
+        }
+        (Op::Add(left, right), Buffer::Wide(into)) => {
+            wide(&before[left], &before[right], &mut into[..len], i128::wrapping_add);
+        }
+        (Op::Subtract(left, right), Buffer::Wide(into)) => {
+            wide(&before[left], &before[right], &mut into[..len], i128::wrapping_sub);
+        }
+        (Op::Multiply(left, right), Buffer::Wide(into)) => {
+            wide(&before[left], &before[right], &mut into[..len], i128::wrapping_mul);
+        }
+        (Op::Load(_), Buffer::Wide(_)) => unreachable!("a column's values have 64 bits"),
+    }
+}
+
+fn load<T: Integer>(values: &[T], chosen: &[u16], all: bool, into: &mut [i64]) {
+    if all {
+        for (into, &value) in into.iter_mut().zip(values) {
+            *into = value.into();
+        }
+    } else {
+        for (into, &row) in into.iter_mut().zip(chosen) {
+            *into = values[usize::from(row)].into();
+        }
+    }
+}
+
+#[inline]
+fn narrow(left: &Buffer, right: &Buffer, into: &mut [i64], op: impl Fn(i64, i64) -> i64) {
+    let (Buffer::Narrow(left), Buffer::Narrow(right)) = (left, right) else {
+        unreachable!("what is made of wide numbers is wide");
+    };
+    for ((into, &left), &right) in into.iter_mut().zip(&left[..]).zip(&right[..]) {
+        *into = op(left, right);
+    }
+}
+
+fn wide(left: &Buffer, right: &Buffer, into: &mut [i128], op: impl Fn(i128, i128) -> i128) {
+    for (at, into) in into.iter_mut().enumerate() {
+        *into = op(left.get(at), right.get(at));
+    }
+}

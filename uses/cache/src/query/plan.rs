@@ -1,0 +1,320 @@
+//! What is asked: filters, groups, aggregates over expressions; and the same as SQL.
+
+use super::column::Table;
+use super::prepare::{PlanError, Query};
+use std::fmt::{self, Display};
+use std::ops::{Add, Mul, RangeInclusive, Sub};
+
+/// A number computed from a row.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub enum Expr {
+    /// A column's value.
+    Column(String),
+    /// Always this.
+    Literal(i64),
+    /// The sum of two.
+    Add(Box<Expr>, Box<Expr>),
+    /// The difference of two.
+    Subtract(Box<Expr>, Box<Expr>),
+    /// The product of two.
+    Multiply(Box<Expr>, Box<Expr>),
+}
+
+/// A column's value.
+#[must_use]
+pub fn column(name: &str) -> Expr {
+    Expr::Column(name.into())
+}
+
+/// Always this number.
+#[must_use]
+pub fn literal(number: i64) -> Expr {
+    Expr::Literal(number)
+}
+
+impl Add for Expr {
+    type Output = Expr;
+
+    fn add(self, other: Expr) -> Expr {
+        Expr::Add(self.into(), other.into())
+    }
+}
+
+impl Sub for Expr {
+    type Output = Expr;
+
+    fn sub(self, other: Expr) -> Expr {
+        Expr::Subtract(self.into(), other.into())
+    }
+}
+
+impl Mul for Expr {
+    type Output = Expr;
+
+    fn mul(self, other: Expr) -> Expr {
+        Expr::Multiply(self.into(), other.into())
+    }
+}
+
+/// Which rows count: those whose value is in the range. All of a plan's filters must hold.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Filter {
+    /// Of this column.
+    pub column: String,
+    /// Both ends count.
+    pub range: RangeInclusive<i64>,
+}
+
+impl Filter {
+    /// From this to that, both included.
+    #[must_use]
+    pub fn between(column: &str, range: RangeInclusive<i64>) -> Self {
+        Filter { column: column.into(), range }
+    }
+
+    /// This or more.
+    #[must_use]
+    pub fn at_least(column: &str, least: i64) -> Self {
+        Filter::between(column, least..=i64::MAX)
+    }
+
+    /// This or less.
+    #[must_use]
+    pub fn at_most(column: &str, most: i64) -> Self {
+        Filter::between(column, i64::MIN..=most)
+    }
+
+    /// This.
+    #[must_use]
+    pub fn equals(column: &str, value: i64) -> Self {
+        Filter::between(column, value..=value)
+    }
+}
+
+/// What is computed over the rows of a group.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub enum Aggregate {
+    /// How many there are.
+    Count,
+    /// The sum, exact. An average is this and [`Aggregate::Count`].
+    Sum(Expr),
+    /// The least.
+    Min(Expr),
+    /// The greatest.
+    Max(Expr),
+}
+
+/// A query over one table.
+///
+/// ```
+/// use telpher_cache::query::{Aggregate, Column, Filter, Plan, Table, column, literal};
+///
+/// let table = Table::new(vec![
+///     Column::of("shop", &[1_u8, 2, 1, 2])?,
+///     Column::of("day", &[10_i32, 10, 11, 12])?,
+///     Column::of("price", &[500_i64, 300, 200, 100])?,
+/// ])?;
+/// let plan = Plan {
+///     filters: vec![Filter::at_most("day", 11)],
+///     group_by: vec!["shop".into()],
+///     aggregates: vec![Aggregate::Sum(column("price") * literal(2)), Aggregate::Count],
+/// };
+/// let answer = plan.on(&table)?.alone(1);
+/// assert_eq!(answer.rows[0].keys, [1]);
+/// assert_eq!(answer.rows[0].values, [Some(1_400), Some(2)]);
+/// assert_eq!(answer.rows[1].values, [Some(600), Some(1)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// Which rows count: those that all of these let through.
+    pub filters: Vec<Filter>,
+    /// The columns whose values make a group; without any, all rows are one group.
+    pub group_by: Vec<String>,
+    /// What is computed over each group.
+    pub aggregates: Vec<Aggregate>,
+}
+
+/// Hundredths in one, as l_discount and l_tax are: 1.00.
+const WHOLE: i64 = 100;
+
+impl Plan {
+    /// The thesis' query: a filter over column a, a sum over column b (Fürst, Figure 2.2). What the filter lets through is not said
+    /// there; here it is half of the rows that [`two_columns`](super::generate::two_columns) makes.
+    #[must_use]
+    pub fn thesis() -> Self {
+        Plan {
+            filters: vec![Filter::at_most("a", 49)],
+            group_by: Vec::new(),
+            aggregates: vec![Aggregate::Sum(column("b"))],
+        }
+    }
+
+    /// TPC-H's query 1, the pricing summary (TPC-H §2.4.1), with DELTA = 90 and the averages as their sums and the count, over amounts in
+    /// hundredths: sum_disc_price is of ten-thousandths, sum_charge of millionths.
+    #[must_use]
+    pub fn tpch_q1() -> Self {
+        let discounted = || column("l_extendedprice") * (literal(WHOLE) - column("l_discount"));
+        Plan {
+            // 1998-12-01 less 90 days is 1998-09-02, day 10471.
+            filters: vec![Filter::at_most("l_shipdate", 10_471)],
+            group_by: vec!["l_returnflag".into(), "l_linestatus".into()],
+            aggregates: vec![
+                Aggregate::Sum(column("l_quantity")),
+                Aggregate::Sum(column("l_extendedprice")),
+                Aggregate::Sum(discounted()),
+                Aggregate::Sum(discounted() * (literal(WHOLE) + column("l_tax"))),
+                Aggregate::Sum(column("l_discount")),
+                Aggregate::Count,
+            ],
+        }
+    }
+
+    /// TPC-H's query 6, the forecast of a change in revenue (TPC-H §2.4.6), for 1994, a discount of 0.06 and fewer than 24 pieces; the
+    /// revenue is in ten-thousandths.
+    #[must_use]
+    pub fn tpch_q6() -> Self {
+        Plan {
+            filters: vec![
+                // 1994-01-01 is day 8766, and the year has 365 days.
+                Filter::between("l_shipdate", 8_766..=8_766 + 364),
+                Filter::between("l_discount", 5..=7),
+                Filter::at_most("l_quantity", 24 * WHOLE - 1),
+            ],
+            group_by: Vec::new(),
+            aggregates: vec![Aggregate::Sum(column("l_extendedprice") * column("l_discount"))],
+        }
+    }
+
+    /// The plan over a table's columns: every name looked up, and proved that nothing can overflow.
+    ///
+    /// # Errors
+    /// [`PlanError`] if a column is not there, or a number might become longer than 128 bits.
+    pub fn on(&self, table: &Table) -> Result<Query, PlanError> {
+        Query::new(self, table)
+    }
+
+    /// As SQL over a table of that name, with the rows in the order an [`Answer`](super::Answer) has them. Expressions are of `BIGINT`s;
+    /// [`Query::sql`] knows when those are too short.
+    #[must_use]
+    pub fn sql(&self, table: &str) -> String {
+        self.sql_with(table, &|_| "BIGINT")
+    }
+
+    /// `wide` says which type the columns in an expression are cast to.
+    pub(super) fn sql_with(&self, table: &str, of: &dyn Fn(&Expr) -> &'static str) -> String {
+        let keys: Vec<String> = self.group_by.iter().map(|key| quoted(key)).collect();
+        let aggregates = self.aggregates.iter().map(|aggregate| Sql(aggregate, of).to_string());
+        let shown: Vec<String> = keys.iter().cloned().chain(aggregates).collect();
+        let mut sql = format!("SELECT {} FROM {}", shown.join(", "), quoted(table));
+        let filters: Vec<String> = self.filters.iter().map(ToString::to_string).collect();
+        if !filters.is_empty() {
+            sql += &format!(" WHERE {}", filters.join(" AND "));
+        }
+        if !keys.is_empty() {
+            let keys = keys.join(", ");
+            sql += &format!(" GROUP BY {keys} ORDER BY {keys}");
+        }
+        sql
+    }
+}
+
+/// An SQL identifier.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// An aggregate as SQL, and the type its expression's columns are cast to.
+struct Sql<'a>(&'a Aggregate, &'a dyn Fn(&Expr) -> &'static str);
+
+impl Display for Sql<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, expr) = match self.0 {
+            Aggregate::Count => return f.write_str("count(*)"),
+            Aggregate::Sum(expr) => ("sum", expr),
+            Aggregate::Min(expr) => ("min", expr),
+            Aggregate::Max(expr) => ("max", expr),
+        };
+        match expr {
+            // No arithmetic: nothing can overflow.
+            Expr::Column(column) => write!(f, "{name}({})", quoted(column)),
+            expr => write!(f, "{name}({})", expr.sql(self.1(expr))),
+        }
+    }
+}
+
+impl Expr {
+    fn sql(&self, of: &str) -> String {
+        match self {
+            Expr::Column(name) => format!("CAST({} AS {of})", quoted(name)),
+            Expr::Literal(number) => format!("CAST({number} AS {of})"),
+            Expr::Add(left, right) => format!("({} + {})", left.sql(of), right.sql(of)),
+            Expr::Subtract(left, right) => format!("({} - {})", left.sql(of), right.sql(of)),
+            Expr::Multiply(left, right) => format!("({} * {})", left.sql(of), right.sql(of)),
+        }
+    }
+}
+
+/// For people: as short as it can be.
+impl Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expr::Column(name) => f.write_str(name),
+            Expr::Literal(number) => write!(f, "{number}"),
+            Expr::Add(left, right) => write!(f, "({left} + {right})"),
+            Expr::Subtract(left, right) => write!(f, "({left} - {right})"),
+            Expr::Multiply(left, right) => write!(f, "{left} * {right}"),
+        }
+    }
+}
+
+/// For people: the heading of its values.
+impl Display for Aggregate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Aggregate::Count => f.write_str("count"),
+            Aggregate::Sum(expr) => write!(f, "sum({expr})"),
+            Aggregate::Min(expr) => write!(f, "min({expr})"),
+            Aggregate::Max(expr) => write!(f, "max({expr})"),
+        }
+    }
+}
+
+/// As SQL.
+impl Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let column = quoted(&self.column);
+        match (*self.range.start(), *self.range.end()) {
+            (least, greatest) if least == greatest => write!(f, "{column} = {least}"),
+            (i64::MIN, greatest) => write!(f, "{column} <= {greatest}"),
+            (least, i64::MAX) => write!(f, "{column} >= {least}"),
+            (least, greatest) => write!(f, "{column} BETWEEN {least} AND {greatest}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_reads_as_sql() {
+        assert_eq!(Plan::thesis().sql("t"), r#"SELECT sum("b") FROM "t" WHERE "a" <= 49"#);
+        assert_eq!(
+            Plan::tpch_q6().sql("lineitem"),
+            "SELECT sum((CAST(\"l_extendedprice\" AS BIGINT) * CAST(\"l_discount\" AS BIGINT))) FROM \"lineitem\" \
+             WHERE \"l_shipdate\" BETWEEN 8766 AND 9130 AND \"l_discount\" BETWEEN 5 AND 7 AND \"l_quantity\" <= 2399"
+        );
+        assert!(
+            Plan::tpch_q1()
+                .sql("lineitem")
+                .ends_with(r#" GROUP BY "l_returnflag", "l_linestatus" ORDER BY "l_returnflag", "l_linestatus""#)
+        );
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_the_sql() {
+        let plan = Plan { filters: vec![Filter::equals("a\" OR 1=1 --", 3)], ..Plan::thesis() };
+        assert_eq!(plan.sql("t"), "SELECT sum(\"b\") FROM \"t\" WHERE \"a\"\" OR 1=1 --\" = 3");
+    }
+}

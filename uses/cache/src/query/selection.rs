@@ -1,0 +1,149 @@
+//! Which rows a scan has chosen: a bit a row.
+
+use super::kernel::BLOCK;
+use std::ops::Range;
+
+/// Bits of a word.
+pub(super) const WORD: usize = u64::BITS as usize;
+
+/// The rows a scan has chosen. Made once, and filled by one scan after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Selection {
+    rows: Range<u64>,
+    /// The first bit is the first row; bits beyond the last row are 0.
+    words: Vec<u64>,
+}
+
+impl Selection {
+    /// The rows that were looked at.
+    #[must_use]
+    pub fn rows(&self) -> Range<u64> {
+        self.rows.clone()
+    }
+
+    /// How many of them were chosen.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Whether this one was.
+    #[must_use]
+    pub fn has(&self, row: u64) -> bool {
+        self.rows.contains(&row)
+            && usize::try_from(row - self.rows.start).is_ok_and(|at| self.words[at / WORD] >> (at % WORD) & 1 == 1)
+    }
+
+    /// For these rows, none of them chosen yet.
+    pub(super) fn reset(&mut self, rows: Range<u64>, len: usize) -> &mut [u64] {
+        self.rows = rows;
+        self.words.clear();
+        self.words.resize(len.div_ceil(WORD), 0);
+        &mut self.words
+    }
+
+    /// Which of the `len` rows from the `at`th are chosen, as numbers from 0; at most a block of them.
+    pub(super) fn chosen<'a>(&self, at: usize, len: usize, into: &'a mut Indices) -> &'a [u16] {
+        let mut count = 0;
+        for from in (0..len).step_by(WORD) {
+            let mut word = self.word(at + from);
+            if len - from < WORD {
+                word &= (1 << (len - from)) - 1;
+            }
+            // Cannot be cut off: `from` is less than a block.
+            #[allow(clippy::cast_possible_truncation, reason = "less than a block")]
+            let first = from as u16;
+            if word == u64::MAX {
+                for (number, index) in (first..).zip(&mut into.0[count..count + WORD]) {
+                    *index = number;
+                }
+                count += WORD;
+            } else if word != 0 {
+                for (byte, first) in word.to_le_bytes().into_iter().zip((first..).step_by(8)) {
+                    let set = &SET[usize::from(byte)];
+                    let into: &mut [u16] = &mut into.0[count..count + 8];
+                    for (index, &bit) in into.iter_mut().zip(set) {
+                        *index = first + u16::from(bit);
+                    }
+                    count += usize::from(ONES[usize::from(byte)]);
+                }
+            }
+        }
+        &into.0[..count]
+    }
+
+    /// The 64 bits from the `at`th; 0 where there are none.
+    fn word(&self, at: usize) -> u64 {
+        let get = |word: usize| self.words.get(word).copied().unwrap_or_default();
+        match at % WORD {
+            0 => get(at / WORD),
+            shift => get(at / WORD) >> shift | get(at / WORD + 1) << (WORD - shift),
+        }
+    }
+}
+
+/// Room for the rows of a block, and for the seven that are written beyond the last.
+#[derive(Clone, Debug)]
+pub(super) struct Indices([u16; BLOCK + 7]);
+
+impl Default for Indices {
+    fn default() -> Self {
+        Indices([0; BLOCK + 7])
+    }
+}
+
+/// For each byte: which of its bits are set, and then whatever.
+static SET: [[u8; 8]; 256] = {
+    let mut all = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut count) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 == 1 {
+                all[byte][count] = bit;
+                count += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    all
+};
+
+/// For each byte: how many of its bits are set.
+static ONES: [u8; 256] = {
+    let mut all = [0; 256];
+    let mut byte = 1;
+    while byte < 256 {
+        all[byte] = all[byte / 2];
+        if byte % 2 == 1 {
+            all[byte] += 1;
+        }
+        byte += 1;
+    }
+    all
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_chosen_is_what_has_its_bit(
+            words in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 0..40), start in 0_u64..1_000, at in 0_usize..3_000, len in 0_usize..=BLOCK,
+        ) {
+            let mut selection = Selection::default();
+            let bits = words.len() * WORD;
+            selection.reset(start..start + bits as u64, bits).copy_from_slice(&words);
+            let (at, mut room) = (at.min(bits), Indices::default());
+            let len = len.min(bits - at);
+            let chosen = selection.chosen(at, len, &mut room);
+            let expected: Vec<u16> = (0..len).filter(|n| selection.has(start + (at + n) as u64)).map(|n| u16::try_from(n).unwrap()).collect();
+            prop_assert_eq!(chosen, expected);
+            prop_assert_eq!(selection.count(), (0..bits).filter(|n| words[n / 64] >> (n % 64) & 1 == 1).count() as u64);
+            prop_assert!(!selection.has(start + bits as u64));
+        }
+    }
+}
