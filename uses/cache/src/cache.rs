@@ -1,6 +1,7 @@
 //! The cache: asks its tiers, and has copied what is not there.
 
-use crate::config::{Config, Placement};
+use crate::config::{Asked, Config, Placement};
+use crate::effort::Turn;
 use crate::entry::Entry;
 use crate::error::{AccessError, ConfigError};
 use crate::handle::Handle;
@@ -13,6 +14,7 @@ use crate::tier::{Shared, Tier};
 use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 use telpher_mem::Nodes;
 use telpher_mover::Mover;
 
@@ -48,11 +50,11 @@ struct Inner<S: Source> {
 }
 
 /// A [`Placement`] whose names were looked up.
-#[derive(Debug)]
 enum Place {
     Fixed(usize),
     Near(Box<[usize]>),
     Interleaved(u64),
+    Chosen { nodes: Nodes, choose: Arc<dyn Fn(&Asked) -> usize + Send + Sync> },
 }
 
 impl<S: Source> Cache<S> {
@@ -70,6 +72,7 @@ impl<S: Source> Cache<S> {
             Placement::Fixed(tier) if tier >= tiers => return Err(ConfigError::NoSuchTier { tier, tiers }),
             Placement::Fixed(tier) => Place::Fixed(tier),
             Placement::Interleaved { bytes } => Place::Interleaved(bytes.max(1)),
+            Placement::Chosen(choose) => Place::Chosen { nodes: Nodes::of_this_machine(), choose },
             Placement::Near => {
                 let near = |node| config.tiers.iter().position(|tier| tier.near == Some(node)).unwrap_or(0);
                 match (0..nodes.count()).map(near).collect() {
@@ -184,6 +187,10 @@ impl<S: Source> Cache<S> {
                 let node = self.0.nodes.of_this_thread().and_then(|node| usize::try_from(node).ok());
                 node.and_then(|node| tier_of.get(node)).copied().unwrap_or(0)
             }
+            Place::Chosen { nodes, choose } => {
+                let asked = Asked { address: span.start, len: span.len, node: nodes.of_this_thread() };
+                choose(&asked).min(tiers.len() - 1)
+            }
         };
         &tiers[tier]
     }
@@ -207,10 +214,34 @@ impl<S: Source> Cache<S> {
     /// # Errors
     /// As [`access`](Cache::access).
     pub fn invalidate(&self, source: &S, range: Range<usize>) -> Result<usize, AccessError> {
+        Ok(self.forget(span(source, range)?).len())
+    }
+
+    /// The same for bytes that will be gone: when it returns, nobody reads them for the cache any more. Copies that have not begun are
+    /// called off, those under way waited for. For sources that are lent rather than owned; what owns its bytes need not ask.
+    ///
+    /// # Errors
+    /// As [`access`](Cache::access).
+    pub fn withdraw(&self, source: &S, range: Range<usize>) -> Result<usize, AccessError> {
         let span = span(source, range)?;
-        let gone = self.0.tiers.iter().map(|tier| tier.invalidate(span)).sum();
-        self.0.shared.counters.add(Count::Invalidations, gone as u64);
+        let mut entries = self.forget(span);
+        let gone = entries.len();
+        entries.extend(self.0.tiers.iter().flat_map(|tier| tier.outside(span)));
+        for entry in entries {
+            self.0.shared.mover.wait(|| match entry.wind_up() {
+                Turn::Done(_) => Poll::Ready(()),
+                Turn::NotYet | Turn::Another => Poll::Pending,
+            });
+        }
+        self.0.shared.schedule.come_to_rest();
         Ok(gone)
+    }
+
+    /// Those that had any of these bytes.
+    fn forget(&self, span: Span) -> Vec<Arc<Entry<S>>> {
+        let gone: Vec<_> = self.0.tiers.iter().flat_map(|tier| tier.invalidate(span)).collect();
+        self.0.shared.counters.add(Count::Invalidations, gone.len() as u64);
+        gone
     }
 
     /// Forgets the entries nobody uses; how many.
@@ -277,7 +308,7 @@ impl<S: Source> Clone for Cache<S> {
 
 impl<S: Source> Debug for Cache<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("place", &self.0.place).field("stats", &self.stats()).finish()
+        f.debug_struct("Cache").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 

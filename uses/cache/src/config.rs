@@ -20,8 +20,21 @@ impl From<Pool> for TierConfig {
     }
 }
 
+/// What a placement of one's own is asked about ([`Placement::Chosen`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Asked {
+    /// Address of the first byte that is asked for.
+    pub address: u64,
+    /// Bytes that are asked for.
+    pub len: u64,
+    /// The NUMA node of the asking thread, if it is known.
+    pub node: Option<u32>,
+}
+
 /// In which tier a block is placed, and looked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Default)]
+#[non_exhaustive]
 pub enum Placement {
     /// In one, always.
     Fixed(usize),
@@ -33,6 +46,20 @@ pub enum Placement {
         /// Bytes of a turn; 0 is 1.
         bytes: u64,
     },
+    /// Where a function of one's own says (Fürst, §4.1.1): the number of a tier, the last for one that is too large. It is asked at
+    /// each access, and must not use the cache.
+    Chosen(Arc<dyn Fn(&Asked) -> usize + Send + Sync>),
+}
+
+impl Debug for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Placement::Fixed(tier) => f.debug_tuple("Fixed").field(tier).finish(),
+            Placement::Near => f.write_str("Near"),
+            Placement::Interleaved { bytes } => f.debug_struct("Interleaved").field("bytes", bytes).finish(),
+            Placement::Chosen(_) => f.write_str("Chosen(_)"),
+        }
+    }
 }
 
 /// Which unused entry goes first when memory is needed. Entries that were fetched ahead and not used yet go after all others,

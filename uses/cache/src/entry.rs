@@ -150,6 +150,14 @@ impl<S: Source> Entry<S> {
         });
     }
 
+    /// One step towards its end: what has not begun never does.
+    pub(crate) fn wind_up(&self) -> Turn<'_, Copied> {
+        self.turn_with(|flight, entry| match flight.leg {
+            Leg::Wanted => Poll::Ready(Copied::Nowhere),
+            _ => flight.step(entry),
+        })
+    }
+
     pub(crate) fn is_fast(&self) -> bool {
         matches!(self.copied(), Some(Copied::Fast(_)))
     }

@@ -32,7 +32,7 @@ mod versioned;
 mod write_back;
 
 pub use cache::Cache;
-pub use config::{Config, Eviction, Placement, TierConfig};
+pub use config::{Asked, Config, Eviction, Placement, TierConfig};
 pub use entry::Resident;
 pub use error::{AccessError, ConfigError};
 pub use handle::{Arrival, Handle, Location, Settled};

@@ -156,6 +156,12 @@ impl<S: Source> Schedule<S> {
         }
     }
 
+    /// Begins what may begin, and returns when no thread is choosing any more.
+    pub(crate) fn come_to_rest(&self) {
+        self.drive();
+        drop(self.lock());
+    }
+
     pub(crate) fn clear(&self) {
         let mut queue = self.lock();
         let gone = (std::mem::take(&mut queue.flying), std::mem::take(&mut queue.waiting));

@@ -32,8 +32,8 @@ pub(crate) struct Tier<S: Source> {
     entries: ShardedLock<Entries<S>>,
     /// Entries that came, wrapping: the clock by which they age.
     came: AtomicU32,
-    /// Entries that others took the place of while somebody used them: they can still become stale.
-    superseded: Mutex<Vec<Weak<Entry<S>>>>,
+    /// Entries that left the index and that somebody may still use: they can become stale.
+    outside: Mutex<Vec<Weak<Entry<S>>>>,
     /// Those to go next, last first, and when each was used when it was chosen.
     victims: Mutex<Vec<(u32, Weak<Entry<S>>)>>,
 }
@@ -50,7 +50,7 @@ impl<S: Source> Tier<S> {
             shared: Arc::clone(shared),
             entries: ShardedLock::new(Index::new()),
             came: AtomicU32::new(0),
-            superseded: Mutex::new(Vec::new()),
+            outside: Mutex::new(Vec::new()),
             victims: Mutex::new(Vec::new()),
         })
     }
@@ -100,10 +100,8 @@ impl<S: Source> Tier<S> {
         // The number before its own, so that whoever is used after it came is later.
         entry.stamp(self.came.fetch_add(1, Ordering::Relaxed));
         let before = entries.insert(Arc::clone(&entry));
-        if let Some(before) = &before {
-            let mut superseded = self.superseded.lock().unwrap_or_else(PoisonError::into_inner);
-            superseded.retain(|entry| entry.strong_count() > 0);
-            superseded.push(Arc::downgrade(before));
+        if before.is_some() {
+            self.keep_in_mind(before.iter());
         }
         drop(entries);
         Ok(entry)
@@ -115,21 +113,34 @@ impl<S: Source> Tier<S> {
         drop(gone);
     }
 
-    /// Forgets all that have a byte of a range, and marks them stale for those who use them; how many.
-    pub(crate) fn invalidate(&self, span: Span) -> usize {
+    /// Those that leave the index unmarked can still become stale. To be called before the lock of the index is given back.
+    fn keep_in_mind<'a>(&self, gone: impl Iterator<Item = &'a Arc<Entry<S>>>)
+    where
+        S: 'a,
+    {
+        let mut outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
+        outside.retain(|entry| entry.strong_count() > 0);
+        outside.extend(gone.map(Arc::downgrade));
+    }
+
+    /// Those with a byte of a range that have left the index and that somebody still uses.
+    pub(crate) fn outside(&self, span: Span) -> Vec<Arc<Entry<S>>> {
+        let outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
+        outside.iter().filter_map(Weak::upgrade).filter(|entry| entry.span().overlaps(span)).collect()
+    }
+
+    /// Forgets all that have a byte of a range, and marks them stale for those who use them; these are they.
+    pub(crate) fn invalidate(&self, span: Span) -> Vec<Arc<Entry<S>>> {
         let mut entries = self.write();
         let gone: Vec<Arc<Entry<S>>> = entries.overlapping(span).cloned().collect();
         for entry in &gone {
             entries.remove(entry.span(), |_| true);
             entry.make_stale();
         }
-        let superseded = self.superseded.lock().unwrap_or_else(PoisonError::into_inner);
-        for entry in superseded.iter().filter_map(Weak::upgrade).filter(|entry| entry.span().overlaps(span)) {
-            entry.make_stale();
-        }
-        drop(superseded);
+        let outside = self.outside(span);
         drop(entries);
-        gone.len()
+        outside.iter().for_each(|entry| entry.make_stale());
+        gone
     }
 
     /// Forgets the entries that nobody uses, or all; how many.
@@ -138,8 +149,14 @@ impl<S: Source> Tier<S> {
         let is_unused = |entry: &&Arc<Entry<S>>| used_too || Arc::strong_count(entry) == 1;
         let spans: Vec<Span> = entries.iter().filter(is_unused).map(Spanning::span).collect();
         let gone: Vec<_> = spans.into_iter().filter_map(|span| entries.remove(span, |_| true)).collect();
+        // The unused ones, too: who begins copies may have come upon one in between.
+        self.keep_in_mind(gone.iter());
         drop(entries);
-        gone.len()
+        let count = gone.len();
+        drop(gone);
+        // Those that nobody had are gone by now.
+        self.keep_in_mind(std::iter::empty());
+        count
     }
 
     /// Memory for a block; unused entries go for it, those that were fetched ahead and not used yet only if `unread_too`.

@@ -7,7 +7,10 @@ mod common;
 use common::device::TestDevice;
 use common::{Chance, block_on, mover, policy};
 use std::sync::Arc;
-use telpher_cache::{AccessError, Cache, Config, ConfigError, Eviction, Placement, Priority, Resident, TierConfig};
+use std::sync::atomic::{AtomicBool, Ordering};
+use telpher_cache::{
+    AccessError, Asked, Cache, Config, ConfigError, Eviction, Placement, Priority, Resident, TierConfig,
+};
 use telpher_mem::{Pool, PoolOptions};
 use telpher_mover::{Mover, OnFault, Policy};
 use telpher_portal::QueueMode;
@@ -404,11 +407,60 @@ fn tiers_are_chosen_as_the_policy_says() {
     let turns = Config { placement: Placement::Interleaved { bytes: BLOCK as u64 }, ..two() };
     // Every other block, whichever is first where the source happens to lie; a block may straddle two turns.
     assert_eq!(lent(turns, &[0, 1, 2, 3, 4, 5]), [3, 3]);
+    // As a function of one's own says; a number that is too large is the last.
+    let start = column.as_ptr().addr() as u64;
+    let first_blocks = move |asked: &Asked| match (asked.address - start, asked.len, asked.node) {
+        (at, 4096, _) if at < 2 * BLOCK as u64 => 0,
+        _ => usize::MAX,
+    };
+    let chosen = Config { placement: Placement::Chosen(Arc::new(first_blocks)), ..two() };
+    assert_eq!(lent(chosen, &[0, 1, 2, 3, 4]), [2, 3]);
     let cache = Cache::new(Mover::cpu(), two()).unwrap();
     let (here, there) =
         (cache.access_in(0, &column, block(0)).unwrap(), cache.access_in(1, &column, block(0)).unwrap());
     assert_ne!(here.location().bytes().as_ptr(), there.location().bytes().as_ptr());
     assert_eq!(cache.invalidate(&column, 0..1).unwrap(), 2);
+}
+
+#[test]
+fn withdrawn_bytes_are_read_by_nobody_any_more() {
+    let (device, cache) = held_back(4, |config| config.in_flight = 1);
+    let column = source(4);
+    let flying = cache.access(&column, block(0)).unwrap();
+    let waiting = cache.access(&column, block(1)).unwrap();
+    let kept = cache.access(&column, block(3)).unwrap();
+    let ahead = cache.prefetch(&column, block(2), Priority(1)).unwrap();
+    // Those that the cache forgot before are read as well.
+    assert_eq!(cache.clear(), 4);
+    let answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let withdrawn = scope.spawn(|| {
+            let gone = cache.withdraw(&column, 0..3 * BLOCK).unwrap();
+            assert!(answered.load(Ordering::SeqCst), "the device still reads");
+            gone
+        });
+        answered.store(true, Ordering::SeqCst);
+        device.run(1);
+        assert_eq!(withdrawn.join().unwrap(), 0);
+    });
+    assert!(flying.is_fast() && flying.is_stale());
+    assert!(waiting.is_settled() && !waiting.is_fast() && waiting.is_stale());
+    assert!(!ahead.cancel() && !kept.is_stale());
+    assert_eq!(flying.location().bytes(), &column[block(0)]);
+    // Nothing was begun for those called off.
+    device.state().manual = false;
+    assert!(kept.settle());
+    assert_eq!((device.state().taken.len(), cache.stats().copies), (2, 2));
+}
+
+#[test]
+fn what_left_the_cache_in_use_becomes_stale_too() {
+    let cache = at_once(4, |_| {});
+    let column = source(2);
+    let handles = [0, 1].map(|n| cache.access(&column, block(n)).unwrap());
+    assert_eq!(cache.clear(), 2);
+    assert_eq!(cache.invalidate(&column, 5..6).unwrap(), 0);
+    assert_eq!(handles.map(|handle| handle.is_stale()), [true, false]);
 }
 
 #[test]
