@@ -218,7 +218,7 @@ fn who_a_full_queue_sends_back_asks_all_the_time_and_that_is_counted_not_played(
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[Config::single(WqMode::Shared, 8, 1)]).unwrap();
     let lane = Lane { shared: true, ..LANE };
     let stream = Stream { by: By::Device(lane), depth: 4, submissions: 8, ..Stream::of(Opcode::MemoryMove, 1 << 30) };
-    let threads: Vec<usize> = (0..16).map(|_| world.add(stream.clone())).collect();
+    let threads: Vec<usize> = (0..16).map(|_| world.add(stream)).collect();
     let took = world.run();
     assert_eq!(world.descriptors(), 16 * 8);
     // Of 64 that want to be there, 8 and an engine's own have a place; the others' cores do nothing but ask.
