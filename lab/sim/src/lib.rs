@@ -24,8 +24,8 @@ mod work;
 mod world;
 
 pub use apps::{
-    AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Migration, Offload, Prefetch, Promotion, Query,
-    SharedMemory, Storage, StorageCosts, Talk, Vhost, VhostCosts,
+    AllReduce, App, CacheBench, Copier, Copies, Digest, Late, MemorySide, Messages, Migration, Offload, Pages,
+    Prefetch, Promotion, Query, SharedMemory, Storage, StorageCosts, Talk, Vhost, VhostCosts,
 };
 pub use latencies::Latencies;
 pub use machine::Machine;

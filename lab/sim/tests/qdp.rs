@@ -1,7 +1,7 @@
 //! The query that has its second column fetched ahead does what its threads say.
 
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, Machine, Prefetch, Query, Scenario, What};
+use telpher_sim::{App, Lane, Late, Machine, MemorySide, Pages, Prefetch, Query, Scenario, What};
 
 /// What came of a query on the thesis' machine: each of its eight devices with one shared queue before one engine (§3.1).
 fn measured(query: Query) -> impl Fn(&str) -> f64 {
@@ -11,6 +11,13 @@ fn measured(query: Query) -> impl Fn(&str) -> f64 {
     let mut outcome = scenario.with("query", 1, What::App(App::Query(query))).simulate().unwrap();
     let measures = outcome.loads.remove(0).measures;
     move |name| measures.iter().find(|measure| measure.name == name).unwrap().value
+}
+
+/// The query with prefetching, something of it otherwise.
+fn fetched(b: usize, change: impl FnMut(&mut Prefetch)) -> Query {
+    let mut query = Query::prefetching(b);
+    query.prefetch.iter_mut().for_each(change);
+    query
 }
 
 /// Milliseconds of reading both columns at so many GB/s.
@@ -46,8 +53,7 @@ fn what_is_fetched_in_time_is_a_hit_and_nobody_waits_for_the_rest() {
         assert!((70.0..95.0).contains(&of("cache hits")) && of("sent back") == 0.0, "{} %", of("cache hits"));
         assert!(of("SCAN_b") < 0.01 * of("query"), "who asks does not wait: {} ms", of("SCAN_b"));
     }
-    let one = Query::prefetching(1).prefetch.map(|it| Prefetch { lanes: it.lanes[..1].to_vec(), ..it });
-    let late = measured(Query { prefetch: one, ..Query::prefetching(1) });
+    let late = measured(fetched(1, |it| it.lanes.truncate(1)));
     assert!(late("cache hits") < far("cache hits") - 10.0, "{} %", late("cache hits"));
 }
 
@@ -65,9 +71,74 @@ fn a_burst_of_small_chunks_overflows_the_queues() {
 
 #[test]
 fn pages_that_devices_have_to_wait_for_come_too_late() {
-    let missing = Query::prefetching(1).prefetch.map(|it| Prefetch { mapped: false, ..it });
-    let missing = measured(Query { prefetch: missing, ..Query::prefetching(1) });
+    let missing = measured(fetched(1, |it| it.mapped = false));
     let without = measured(Query { b: 1, ..Query::of_two_columns() })("query");
     assert!(missing("cache hits") < 10.0, "{} %", missing("cache hits"));
     assert!((missing("query") / without - 1.0).abs() < 0.1, "{} of {without} ms", missing("query"));
+}
+
+#[test]
+fn what_is_late_can_be_waited_for_and_a_hardware_thread_is_kept_by_who_polls() {
+    let late = |late| measured(fetched(0, move |it| it.late = late));
+    let (missed, polled, slept) = (late(Late::Miss), late(Late::Poll), late(Late::Interrupt));
+    assert!(missed("cache hits") < 100.0 && polled("cache hits") == 100.0 && slept("cache hits") == 100.0);
+    // All of b from HBM: what the threads can do, and no more.
+    let reading = both_at(24.0 * Query::of_two_columns().most as f64 / 1e9) / 2.0;
+    let off = slept("AGGREGATE") / reading - 1.0;
+    assert!(off.abs() < 0.02, "{:.1} % from the formula", off * 100.0);
+    assert!(polled("AGGREGATE") > 1.1 * reading, "{} ms, {reading} of them reading", polled("AGGREGATE"));
+    assert!(slept("query") < missed("query"), "nothing is read from the busy node twice");
+}
+
+#[test]
+fn who_fetches_as_far_as_it_can_hits_more_than_who_keeps_step() {
+    let (relaxed, strict) = (measured(Query::prefetching(0)), measured(fetched(0, |it| it.relaxed = false)));
+    assert!(relaxed("cache hits") > strict("cache hits") + 10.0, "{} %", strict("cache hits"));
+}
+
+#[test]
+fn copies_in_parts_have_all_of_their_queues_as_often() {
+    let pair = |split| {
+        fetched(1, move |it| {
+            it.lanes = [1, 0].map(|device| Lane { device, wq: 0, shared: true }).to_vec();
+            it.split = split;
+        })
+    };
+    // Twice as many descriptors overflow the queues that half of them fit in.
+    let (whole, parts) = (measured(pair(false)), measured(pair(true)));
+    assert!(whole("sent back") == 0.0 && parts("sent back") > 0.0);
+    assert!(parts("cache hits") > 50.0);
+}
+
+#[test]
+fn fast_memory_as_a_cache_is_as_fast_as_it_has_seen_the_pages() {
+    let side = MemorySide { a: 8, b: 8, bytes: 16 << 30, pages: Pages::InARow, warm: true };
+    let with = |side| measured(Query { memory_side: Some(side), ..Query::of_two_columns() });
+    let (warm, cold) = (with(side), with(MemorySide { warm: false, ..side }));
+    assert_eq!((warm("fast memory hits"), cold("fast memory hits")), (100.0, 0.0));
+    let reading = both_at(24.0 * Query::of_two_columns().most as f64 / 1e9);
+    assert!((warm("query") / reading - 1.0).abs() < 0.02, "{} ms", warm("query"));
+    assert_eq!(cold("query"), measured(Query::of_two_columns())("query"));
+    // Half as many pages as the cache has room for, anywhere: e^-½ of them are alone in their place.
+    let shuffled = with(MemorySide { pages: Pages::Anywhere(1), ..side });
+    assert!((shuffled("fast memory hits") - 60.65).abs() < 1.0, "{} %", shuffled("fast memory hits"));
+    assert!(shuffled("query") > warm("query"));
+}
+
+#[test]
+fn odd_queries_end_too() {
+    let small = Query { column: 3 << 20, chunk: 1, ..Query::prefetching(1) };
+    let odd = [
+        Query { groups: 0, ..small.clone() },
+        Query { groups: 7, scanners: 3, summers: 0, hardware_threads: 0, ..small.clone() },
+        Query { column: 0, ..small.clone() },
+        Query { column: 12_345, groups: 1000, ..small.clone() },
+        Query { chunk: u64::MAX, ..small.clone() },
+        Query { prefetch: fetched(1, |it| it.lanes.clear()).prefetch, ..small.clone() },
+        Query { prefetch: fetched(1, |it| (it.threads, it.relaxed) = (0, false)).prefetch, ..small },
+    ];
+    for query in odd {
+        let what = measured(query.clone());
+        assert!((what("query") > 0.0) == (query.column > 0) && what("cache hits") <= 100.0, "{query:?}");
+    }
 }

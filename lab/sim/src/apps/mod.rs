@@ -3,6 +3,7 @@
 mod allreduce;
 mod cachebench;
 mod core_cache;
+mod memory_side;
 mod messages;
 mod migration;
 mod qdp;
@@ -15,9 +16,10 @@ use crate::scenario::Measure;
 use crate::world::World;
 pub use allreduce::AllReduce;
 pub use cachebench::CacheBench;
+pub use memory_side::{MemorySide, Pages};
 pub use messages::{Messages, SharedMemory, Talk};
 pub use migration::{Migration, Offload, Promotion};
-pub use qdp::{Prefetch, Query};
+pub use qdp::{Late, Prefetch, Query};
 pub use segments::Copier;
 pub use storage::{Digest, Storage, StorageCosts};
 pub(crate) use told::told;
@@ -51,7 +53,9 @@ impl App {
         match self {
             App::Migration(app) | App::Promotion(Promotion { migration: app, .. }) => vec![app.core, app.from, app.to],
             App::Query(app) => {
-                [app.node, app.a, app.b].into_iter().chain(app.prefetch.iter().map(|fetch| fetch.to)).collect()
+                let fetched = app.prefetch.iter().map(|fetch| fetch.to);
+                let cached = app.memory_side.iter().flat_map(|side| [side.a, side.b]);
+                [app.node, app.a, app.b].into_iter().chain(fetched).chain(cached).collect()
             }
             App::AllReduce(_) | App::CacheBench(_) | App::Messages(_) | App::Storage(_) | App::Vhost(_) => Vec::new(),
         }

@@ -1,25 +1,30 @@
 //! A query whose second column is fetched ahead by devices (Fürst's thesis, §2.2, §5.2, §6): a filter over column a, then a sum over
-//! column b, chunk by chunk. While threads scan a chunk of a, others sum over the one before of b, and others have had all of b copied
-//! to faster memory; who sums looks whether its chunk has come, and reads it where it lay if not. Nobody waits for a copy: what is late
-//! is a miss.
+//! column b, chunk by chunk. What its threads do, and in which order, is `telpher-cache`'s own ([`Worker`]); here is what it stands on:
+//! memory, devices and hardware threads in simulated time. Who sums looks whether its chunk has come, and reads it where it lay if not.
 //!
 //! ```text
-//! group:  SCAN_a  chunk 0 │ chunk 1 │ chunk 2 │
-//!         AGGREGATE       │ chunk 0 │ chunk 1 │ chunk 2     come? yes: cache node · no: node of b
-//!         SCAN_b ─submit, submit, …     ▲
-//!                   └► device: b ─► cache
+//! Shape ─► Worker ─┬ scan, aggregate ─► a hardware thread, in turns ─► bytes of a node        come? yes: cache node · no: node of b
+//!                  ├ fetch ─► library ─► a device's queue: b ─► cache      ▲
+//!                  └ meet ─► barrier of the group                          └ whether it has is the outcome of the simulated copies
 //! ```
 //!
 //! Threads share the hardware threads of the node they are pinned to: a run queue, in turns.
 
+use super::memory_side::{Cached, MemorySide};
 use super::{Report, measure};
 use crate::places::Place;
 use crate::ps::Ps;
-use crate::work::{Lane, Library};
+use crate::scenario::Measure;
+use crate::work::{Lane, Library, Named};
 use crate::world::{Barrier, Core, Signal, Ticket, World};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use telpher_abi::{Flags, Opcode};
+use telpher_cache::query::{Chunk, Ground, Part, Role, Shape};
+
+/// Bytes of a value. The thesis does not say; only that parts are of whole values depends on it.
+const VALUE: u64 = 8;
 
 /// A query over two columns and how it is executed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,9 +35,9 @@ pub struct Query {
     pub groups: u32,
     /// Bytes of its part that a group scans before it sums over them, and of a copy.
     pub chunk: u64,
-    /// Threads that scan a, in all.
+    /// Threads that scan a, in all; each group has as many as another, one at least.
     pub scanners: u32,
-    /// Threads that sum over b, in all.
+    /// Threads that sum over b, in all; likewise.
     pub summers: u32,
     /// Node of the threads.
     pub node: usize,
@@ -48,6 +53,8 @@ pub struct Query {
     pub b: usize,
     /// Has b fetched ahead.
     pub prefetch: Option<Prefetch>,
+    /// Fast memory is a cache of the columns' nodes.
+    pub memory_side: Option<MemorySide>,
 }
 
 /// How a column is fetched ahead.
@@ -55,7 +62,7 @@ pub struct Query {
 pub struct Prefetch {
     /// Node it is fetched to.
     pub to: usize,
-    /// Threads that ask for copies, in all.
+    /// Threads that ask for copies, in all; each group has as many as another, one at least.
     pub threads: u32,
     /// Queues; each thread's copies go to them in turn, the first to the first.
     pub lanes: Vec<Lane>,
@@ -63,6 +70,31 @@ pub struct Prefetch {
     pub library: Library,
     /// The cache's pages are there. If not, devices have them brought (Block On Fault).
     pub mapped: bool,
+    /// Each copy is shared out over all of the queues.
+    pub split: bool,
+    /// Threads begin with one queue after the other, not all with the first.
+    pub spread: bool,
+    /// Who asks for copies does not keep step with who scans (§6.1).
+    pub relaxed: bool,
+    /// What is done about a copy that is under way when its chunk is needed.
+    pub late: Late,
+}
+
+/// What is done about a copy that is under way when its chunk is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Late {
+    /// Nothing: the chunk is read where it lay (§4.1.4: weak wait).
+    #[default]
+    Miss,
+    /// It is waited for, looking again and again.
+    Poll,
+    /// It is waited for; another thread has the hardware thread until an interrupt comes.
+    Interrupt,
+}
+
+impl Named for Late {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("miss", Late::Miss), ("poll", Late::Poll), ("interrupt", Late::Interrupt)];
 }
 
 impl Query {
@@ -85,6 +117,7 @@ impl Query {
             a: 0,
             b: 0,
             prefetch: None,
+            memory_side: None,
         }
     }
 
@@ -97,88 +130,96 @@ impl Query {
     #[must_use]
     pub fn prefetching(b: usize) -> Self {
         let lanes = (0..4).map(|device| Lane { device, wq: 0, shared: true }).collect();
-        let prefetch = Prefetch { to: 8, threads: 32, lanes, library: Library::Dml, mapped: true };
+        let prefetch = Prefetch {
+            to: 8,
+            threads: 32,
+            lanes,
+            library: Library::Dml,
+            mapped: true,
+            split: false,
+            spread: false,
+            relaxed: true,
+            late: Late::Miss,
+        };
         Query { scanners: 32, chunk: 16 << 20, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
     }
 
-    pub(super) fn start(&self, world: &mut World) -> Report {
-        let query = self;
-        let seen = Rc::new(RefCell::new(Seen::default()));
-        let free = world.signal(query.hardware_threads.max(1).into());
-        let processors = Processors { free, turn: query.turn, most: query.most };
-        let (_, slice) = part(query.column, query.groups, 0);
-        // No copy is longer than a descriptor can tell.
-        let chunk = query.chunk.clamp(PIECE, u32::MAX.into());
-        let chunks = usize::try_from(slice.div_ceil(chunk)).unwrap_or(usize::MAX);
-        let of = |threads: u32, group| part(threads.into(), query.groups, group).1;
-        let group = |group: u32, world: &mut World| {
-            seen.borrow_mut().copies.push((0..chunks).map(|_| None).collect());
-            let meet = of(query.scanners, group) + of(query.summers, group);
-            let scanned = world.barrier(usize::try_from(meet).unwrap_or(usize::MAX));
-            Group { group, slice, chunk, processors, scanned, seen: seen.clone() }
+    /// How its work is shared out.
+    fn shape(&self) -> Shape {
+        let each = |threads: u32| (threads / self.groups.max(1)).max(1);
+        Shape {
+            rows: self.column / VALUE,
+            groups: self.groups,
+            // No copy is longer than a descriptor can tell.
+            chunk: self.chunk.clamp(PIECE, u32::MAX.into()) / VALUE,
+            scanners: each(self.scanners),
+            fetchers: self.prefetch.as_ref().map_or(0, |prefetch| each(prefetch.threads)),
+            aggregators: each(self.summers),
+            relaxed: self.prefetch.as_ref().is_none_or(|prefetch| prefetch.relaxed),
+        }
+    }
+
+    /// What is cached when it begins.
+    fn cached(&self, side: &MemorySide) -> Cached {
+        let (shape, mut cached) = (self.shape(), Cached::new(side, self.column));
+        let rows = |b: bool, group, number| {
+            let rows = shape.chunk(group, number).rows;
+            (b, rows.start * VALUE, (rows.end - rows.start) * VALUE)
         };
-        let groups: Vec<Group> = (0..query.groups).map(|number| group(number, world)).collect();
-        // Their threads come first: they are over soonest.
-        if let Some(prefetch) = &query.prefetch {
-            for all in &groups {
-                let threads = u32::try_from(of(prefetch.threads, all.group)).unwrap_or(u32::MAX);
-                all.fetch(world, query, prefetch, threads);
-            }
+        // Sums follow a chunk behind.
+        let step = |number: u64| {
+            (0..shape.groups.max(1)).flat_map(move |group| {
+                let b = number.checked_sub(1).map(|before| rows(true, group, before));
+                [Some(rows(false, group, number)), b].into_iter().flatten()
+            })
+        };
+        if side.warm {
+            cached.warm((0..=shape.chunks()).flat_map(step));
         }
-        for all in groups {
-            let (scanners, summers) = (of(query.scanners, all.group), of(query.summers, all.group));
-            let (node, a) = (query.node, query.a);
-            for _ in 0..scanners {
-                let all = all.clone();
-                world.spawn(node, move |core| async move {
-                    let mut time = Ps::ZERO;
-                    for chunk in 0..chunks {
-                        time += all.processors.read(&core, all.bytes(chunk) / scanners, a).await;
-                        core.meet(&all.scanned).await;
-                    }
-                    all.seen.borrow_mut().scan += time;
-                });
-            }
-            let (b, to) = (query.b, query.prefetch.as_ref().map_or(query.b, |prefetch| prefetch.to));
-            for _ in 0..summers {
-                let all = all.clone();
-                world.spawn(node, move |core| async move {
-                    let mut time = Ps::ZERO;
-                    for chunk in 0..chunks {
-                        core.meet(&all.scanned).await;
-                        let from = if all.has_come(chunk) { to } else { b };
-                        time += all.processors.read(&core, all.bytes(chunk) / summers, from).await;
-                    }
-                    let mut seen = all.seen.borrow_mut();
-                    seen.sum += time;
-                    seen.end = seen.end.max(core.now());
-                });
-            }
+        cached
+    }
+
+    pub(super) fn start(&self, world: &mut World) -> Report {
+        let shape = self.shape();
+        let free = world.signal(self.hardware_threads.max(1).into());
+        let meeting = usize::try_from(shape.meeting()).unwrap_or(usize::MAX);
+        let prefetch = self.prefetch.as_ref();
+        let chunks = usize::try_from(shape.chunks()).unwrap_or(usize::MAX);
+        let groups = self.groups.max(1);
+        let run = Rc::new(Run {
+            processors: Processors { free, turn: self.turn, most: self.most },
+            meetings: (0..groups).map(|_| world.barrier(meeting)).collect(),
+            column: world.places.add(Place::on(self.b)),
+            cache: prefetch
+                .map_or(0, |prefetch| world.places.add(Place { present: prefetch.mapped, ..Place::on(prefetch.to) })),
+            cached: self.memory_side.map(|side| RefCell::new(self.cached(&side))),
+            copies: RefCell::new((0..groups).map(|_| (0..chunks).map(|_| None).collect()).collect()),
+            seen: RefCell::default(),
+            query: self.clone(),
+        });
+        for worker in shape.workers() {
+            let run = run.clone();
+            let number = worker.group as usize + worker.thread as usize * groups as usize;
+            world.spawn(self.node, move |core| async move {
+                let (core, next) = match &run.query.prefetch {
+                    Some(prefetch) => (core.with_library(prefetch.library), if prefetch.spread { number } else { 0 }),
+                    None => (core, 0),
+                };
+                let thread = Thread { core, run, turn: Cell::default(), had: Cell::default(), next: Cell::new(next) };
+                worker.run(&thread).await;
+                thread.over(worker.role);
+            });
         }
-        let (fetches, threads) = (query.prefetch.is_some(), f64::from(query.hardware_threads.max(1)));
-        #[allow(clippy::cast_precision_loss, reason = "for people")]
-        Box::new(move |_| {
-            let seen = seen.borrow();
-            // As if it had all of them: so long all hardware threads were at it.
-            let ms = |time: Ps| time.as_nanos_f64() / 1e6 / threads;
-            let mut measures = vec![
-                measure("query", seen.end.as_nanos_f64() / 1e6, "ms"),
-                measure("SCAN_a", ms(seen.scan), "ms"),
-                measure("AGGREGATE", ms(seen.sum), "ms"),
-            ];
-            if fetches {
-                let rate = seen.hits as f64 / (seen.hits + seen.misses).max(1) as f64 * 100.0;
-                measures.push(measure("SCAN_b", ms(seen.fetch), "ms"));
-                measures.push(measure("cache hits", rate, "%"));
-                measures.push(measure("sent back", seen.refused as f64, "submissions"));
-            }
-            measures
-        })
+        let fetches = prefetch.is_some();
+        Box::new(move |_| run.measures(fetches))
     }
 }
 
 /// Bytes after which a thread looks at the clock.
 const PIECE: u64 = 256 << 10;
+
+/// Time after which one that waits for a copy looks again. Assumed: as long as an interrupt takes (`interrupt_ns`).
+const AGAIN: Ps = Ps::from_nanos(5000);
 
 /// The hardware threads of a node.
 #[derive(Clone, Copy, Debug)]
@@ -210,18 +251,6 @@ impl Processors {
         core.give(self.free);
         turn.before + core.now().since(turn.since)
     }
-
-    /// Reads memory, in turns with the other threads; how long it had a hardware thread.
-    async fn read(self, core: &Core, mut bytes: u64, node: usize) -> Ps {
-        let mut turn = self.take(core).await;
-        while bytes > 0 {
-            let piece = bytes.min(PIECE);
-            core.traffic(piece, node, false, self.most).await;
-            bytes -= piece;
-            self.turn(core, &mut turn).await;
-        }
-        self.done(core, turn)
-    }
 }
 
 /// A thread has a hardware thread.
@@ -244,77 +273,203 @@ struct Seen {
     /// Submissions that a full queue sent back.
     refused: u64,
     end: Ps,
-    /// Copies that were asked for, by group and chunk.
-    copies: Vec<Vec<Option<Ticket>>>,
 }
 
-/// `total` in `parts`: where a part begins, and how much it is.
-fn part(total: u64, parts: u32, number: u32) -> (u64, u64) {
-    let at = |number: u32| total * u64::from(number) / u64::from(parts.max(1));
-    (at(number), at(number + 1) - at(number))
-}
+/// A chunk's copy, in one part or more.
+type Copy = Rc<Vec<Ticket>>;
 
-/// A group of threads, as each of them knows it.
-#[derive(Clone, Debug)]
-struct Group {
-    group: u32,
-    /// Its bytes of each column.
-    slice: u64,
-    chunk: u64,
+/// A query that runs.
+#[derive(Debug)]
+struct Run {
+    query: Query,
     processors: Processors,
-    /// Met when column a is scanned.
-    scanned: Barrier,
-    seen: Rc<RefCell<Seen>>,
+    /// By group.
+    meetings: Vec<Barrier>,
+    /// Where column b begins.
+    column: u64,
+    /// Where its copies do.
+    cache: u64,
+    /// What of the columns is in fast memory by itself.
+    cached: Option<RefCell<Cached>>,
+    /// Copies that were asked for, by group and chunk.
+    copies: RefCell<Vec<Vec<Option<Copy>>>>,
+    seen: RefCell<Seen>,
 }
 
-impl Group {
-    /// Bytes of a chunk.
-    fn bytes(&self, chunk: usize) -> u64 {
-        self.chunk.min(self.slice.saturating_sub(self.chunk * chunk as u64))
+impl Run {
+    /// What it told, when all is over.
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    fn measures(&self, fetches: bool) -> Vec<Measure> {
+        let seen = self.seen.borrow();
+        let threads = f64::from(self.query.hardware_threads.max(1));
+        // As if it had all of them: so long all hardware threads were at it.
+        let ms = |time: Ps| time.as_nanos_f64() / 1e6 / threads;
+        let mut measures = vec![
+            measure("query", seen.end.as_nanos_f64() / 1e6, "ms"),
+            measure("SCAN_a", ms(seen.scan), "ms"),
+            measure("AGGREGATE", ms(seen.sum), "ms"),
+        ];
+        if fetches {
+            let rate = seen.hits as f64 / (seen.hits + seen.misses).max(1) as f64 * 100.0;
+            measures.push(measure("SCAN_b", ms(seen.fetch), "ms"));
+            measures.push(measure("cache hits", rate, "%"));
+            measures.push(measure("sent back", seen.refused as f64, "submissions"));
+        }
+        if let Some(cached) = &self.cached {
+            measures.push(measure("fast memory hits", cached.borrow().rate(), "%"));
+        }
+        measures
+    }
+}
+
+/// One of its threads.
+#[derive(Debug)]
+struct Thread {
+    core: Core,
+    run: Rc<Run>,
+    /// It has a hardware thread; from the first it needs one until it meets others, or is over.
+    turn: Cell<Option<Turn>>,
+    /// How long it had one, before.
+    had: Cell<Ps>,
+    /// The queue that is next.
+    next: Cell<usize>,
+}
+
+impl Thread {
+    /// Has a hardware thread from now on.
+    async fn work(&self) {
+        if self.turn.get().is_none() {
+            self.turn.set(Some(self.run.processors.take(&self.core).await));
+        }
     }
 
-    /// A chunk's copy is done: it is a hit. Otherwise it is a miss, whether it was asked for or not.
-    fn has_come(&self, chunk: usize) -> bool {
-        let seen = &mut *self.seen.borrow_mut();
-        let come = seen.copies[self.group as usize][chunk].as_ref().is_some_and(Ticket::is_done);
+    /// Lets others have it, if its turn is over.
+    async fn pause(&self) {
+        if let Some(mut turn) = self.turn.get() {
+            self.run.processors.turn(&self.core, &mut turn).await;
+            self.turn.set(Some(turn));
+        }
+    }
+
+    /// Gives it back.
+    fn rest(&self) {
+        if let Some(turn) = self.turn.take() {
+            self.had.set(self.had.get() + self.run.processors.done(&self.core, turn));
+        }
+    }
+
+    /// Has done all.
+    fn over(&self, role: Role) {
+        self.rest();
+        let seen = &mut *self.run.seen.borrow_mut();
+        match role {
+            Role::Scan => seen.scan += self.had.get(),
+            Role::Fetch => seen.fetch += self.had.get(),
+            Role::Aggregate => {
+                seen.sum += self.had.get();
+                seen.end = seen.end.max(self.core.now());
+            }
+        }
+    }
+
+    /// Reads rows of a column that lies on a node, in turns with the other threads.
+    async fn read(&self, rows: &Range<u64>, b: bool, node: usize) {
+        self.work().await;
+        let run = &self.run;
+        let (mut at, end) = (rows.start * VALUE, rows.end * VALUE);
+        while at < end {
+            let piece = PIECE.min(end - at);
+            let near = run.cached.as_ref().map_or(0, |cached| cached.borrow_mut().read(b, at, piece));
+            let side = run.query.memory_side.map_or(node, |side| if b { side.b } else { side.a });
+            for (bytes, node) in [(near, side), (piece - near, node)] {
+                if bytes > 0 {
+                    self.core.traffic(bytes, node, false, run.processors.most).await;
+                }
+            }
+            at += piece;
+            self.pause().await;
+        }
+    }
+
+    /// A chunk's copy, if it has come, or is waited for until it has: a hit. Otherwise it is a miss, whether it was asked for or not.
+    async fn has_come(&self, chunk: &Chunk, late: Late) -> bool {
+        let copy = self.run.copies.borrow()[chunk.group as usize][index(chunk)].clone();
+        let come = || copy.as_ref().is_some_and(|copy| copy.iter().all(Ticket::is_done));
+        if late == Late::Interrupt && copy.is_some() && !come() {
+            self.rest();
+            while !come() {
+                self.core.sleep(AGAIN).await;
+            }
+            self.work().await;
+        }
+        while late == Late::Poll && copy.is_some() && !come() {
+            self.core.busy(AGAIN).await;
+            self.pause().await;
+        }
+        let (come, seen) = (come(), &mut *self.run.seen.borrow_mut());
         *(if come { &mut seen.hits } else { &mut seen.misses }) += 1;
         come
     }
 
-    /// Threads that ask for copies of the group's part of b, all of them at once.
-    fn fetch(&self, world: &mut World, query: &Query, prefetch: &Prefetch, threads: u32) {
-        let column = world.places.add(Place::on(query.b));
-        let cache = world.places.add(Place { present: prefetch.mapped, ..Place::on(prefetch.to) });
-        let chunks = self.slice.div_ceil(self.chunk);
+    /// Asks for a copy of bytes of column b; a queue that is full is asked again, through all of the library.
+    async fn ask(&self, prefetch: &Prefetch, at: u64, bytes: u64) -> Option<Ticket> {
+        let number = self.next.get();
+        self.next.set(number.wrapping_add(1));
+        let lane = *prefetch.lanes.get(number.checked_rem(prefetch.lanes.len())?)?;
+        // Cannot fail: see where a chunk's size is chosen.
+        let size = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let copy = World::descriptor(Opcode::MemoryMove, self.run.column + at, self.run.cache + at, size);
         let flags = if prefetch.mapped { Flags::empty() } else { Flags::BLOCK_ON_FAULT };
-        for number in 0..threads {
-            let all = self.clone();
-            let lanes = prefetch.lanes.clone();
-            let (first, count) = part(chunks, threads, number);
-            let library = prefetch.library;
-            world.spawn(query.node, move |core| async move {
-                let core = core.with_library(library);
-                let mut turn = all.processors.take(&core).await;
-                for (chunk, lane) in (first..first + count).zip(lanes.iter().cycle()) {
-                    let at = chunk * all.chunk;
-                    let chunk = usize::try_from(chunk).unwrap_or(usize::MAX);
-                    // Cannot fail: see where it is chosen.
-                    let size = u32::try_from(all.bytes(chunk)).unwrap_or(u32::MAX);
-                    let copy = World::descriptor(Opcode::MemoryMove, column + at, cache + at, size);
-                    let copy = copy.with_flags(copy.flags() | flags);
-                    let ticket = loop {
-                        // A queue that is full is asked again, through all of the library.
-                        match core.try_submit(*lane, copy).await {
-                            Some(ticket) => break ticket,
-                            None => all.seen.borrow_mut().refused += 1,
-                        }
-                        all.processors.turn(&core, &mut turn).await;
-                    };
-                    all.seen.borrow_mut().copies[all.group as usize][chunk] = Some(ticket);
-                }
-                let time = all.processors.done(&core, turn);
-                all.seen.borrow_mut().fetch += time;
-            });
+        let copy = copy.with_flags(copy.flags() | flags);
+        loop {
+            if let Some(ticket) = self.core.try_submit(lane, copy).await {
+                return Some(ticket);
+            }
+            self.run.seen.borrow_mut().refused += 1;
+            self.pause().await;
         }
+    }
+}
+
+/// Where a chunk stands among those of its group.
+fn index(chunk: &Chunk) -> usize {
+    usize::try_from(chunk.number).unwrap_or(usize::MAX)
+}
+
+impl Ground for Thread {
+    async fn scan(&self, part: Part) {
+        self.read(&part.rows, false, self.run.query.a).await;
+    }
+
+    async fn fetch(&self, chunk: Chunk) {
+        let Some(prefetch) = &self.run.query.prefetch else { return };
+        self.work().await;
+        let parts = if prefetch.split { prefetch.lanes.len().max(1) as u64 } else { 1 };
+        let (start, len) = (chunk.rows.start * VALUE, (chunk.rows.end - chunk.rows.start) * VALUE);
+        let mut tickets = Vec::new();
+        for part in 0..parts {
+            let (from, to) = (len * part / parts, len * (part + 1) / parts);
+            if from < to {
+                tickets.extend(self.ask(prefetch, start + from, to - from).await);
+            }
+        }
+        if !tickets.is_empty() {
+            self.run.copies.borrow_mut()[chunk.group as usize][index(&chunk)] = Some(Rc::new(tickets));
+        }
+    }
+
+    async fn aggregate(&self, part: Part) {
+        self.work().await;
+        let query = &self.run.query;
+        let from = match &query.prefetch {
+            Some(prefetch) if self.has_come(&part.chunk, prefetch.late).await => prefetch.to,
+            _ => query.b,
+        };
+        self.read(&part.rows, true, from).await;
+    }
+
+    async fn meet(&self, group: u32) {
+        self.rest();
+        self.core.meet(&self.run.meetings[group as usize]).await;
     }
 }

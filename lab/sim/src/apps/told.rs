@@ -226,8 +226,9 @@ fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Que
     let groups = section.count_if_there("groups", 1..=1024, "groups")?.unwrap_or(of.groups);
     let threads = |key: &str, of: u32| {
         let threads = section.count_if_there(key, 1..=65536, "threads")?.unwrap_or(of);
-        if threads < groups {
-            return Err(section.wrong(key, format!("is {threads}, and each of the {groups} groups needs one")));
+        if threads < groups || threads % groups > 0 {
+            let why = format!("is {threads}, and each of the {groups} groups needs as many, one at least");
+            return Err(section.wrong(key, why));
         }
         Ok(threads)
     };
@@ -243,6 +244,10 @@ fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Que
             lanes: lanes.to_vec(),
             library: named(section, "library", of.library)?,
             mapped: section.flag_if_there("mapped")?.unwrap_or(of.mapped),
+            split: section.flag_if_there("split")?.unwrap_or(of.split),
+            spread: section.flag_if_there("spread")?.unwrap_or(of.spread),
+            relaxed: section.flag_if_there("relaxed")?.unwrap_or(of.relaxed),
+            late: named(section, "late", of.late)?,
         }),
     };
     Ok(Query {
@@ -262,7 +267,7 @@ fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Que
 
 #[cfg(test)]
 mod tests {
-    use super::super::{StorageCosts, VhostCosts};
+    use super::super::{Late, StorageCosts, VhostCosts};
     use super::*;
     use crate::machine::Machine;
     use crate::scenario::{Scenario, What};
@@ -312,11 +317,15 @@ mod tests {
         let plain = Query { column: 1 << 30, groups: 4, scanners: 8, summers: 4, b: 1, ..Query::of_two_columns() };
         let keys = "size = \"1g\"\ngroups = 4\nscanners = 8\nsummers = 4\nb = 1";
         assert_eq!(app(&format!("app = \"query\"\nby = \"cpu\"\n{keys}")), Ok(App::Query(plain)));
-        let told = app(&format!("app = \"query\"\nto = 2\nmapped = false\nfetchers = 40\n{queues}"));
+        let told = app(&format!(
+            "app = \"query\"\nto = 2\nmapped = false\nfetchers = 64\nsplit = true\nspread = true\nrelaxed = false\nlate = \"poll\"\n{queues}"
+        ));
         let Ok(App::Query(Query { prefetch: Some(prefetch), .. })) = told else { panic!("{told:?}") };
         let library = crate::work::Library::Dml;
         let lanes = vec![lane(1), lane(3)];
-        assert_eq!(prefetch, Prefetch { to: 2, threads: 40, lanes, library, mapped: false });
+        let late = Late::Poll;
+        let (mapped, relaxed, split, spread) = (false, false, true, true);
+        assert_eq!(prefetch, Prefetch { to: 2, threads: 64, lanes, library, mapped, split, spread, relaxed, late });
         let none = Storage { digest: Digest::None, ..Storage::default() };
         assert_eq!(app("app = \"storage\"\ndigest = false"), Ok(App::Storage(none)));
         let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\npacket = 64\n{queues}")) else {
