@@ -17,6 +17,7 @@ mod pipeline;
 mod plan;
 mod prepare;
 mod selection;
+mod sql;
 
 pub use column::{Column, ColumnError, Integer, Kind, Table, TableError};
 pub use kernel::InputError;
@@ -25,3 +26,4 @@ pub use pipeline::{Chunk, Ground, Part, Role, Shape, Worker};
 pub use plan::{Aggregate, Expr, Filter, Plan, column, literal};
 pub use prepare::{PlanError, Query};
 pub use selection::Selection;
+pub use sql::SqlError;
