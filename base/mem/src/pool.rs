@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Pieces begin at multiples of this many bytes. Source: a cache line, which is also what devices write whole.
@@ -81,7 +82,11 @@ enum Owner {
         gaps: Mutex<Gaps>,
     },
     /// Somebody else's.
-    Supplied(Box<dyn Supply>),
+    Supplied {
+        supply: Box<dyn Supply>,
+        /// Bytes that it has given and not got back.
+        lent: AtomicUsize,
+    },
 }
 
 // SAFETY: the region's bytes are reached only through pieces, each of which has its own; the gaps are behind a lock; a supply is
@@ -111,7 +116,7 @@ impl Pool {
     /// A pool whose pieces come from an allocator of one's own.
     #[must_use]
     pub fn supplied(supply: impl Supply + 'static) -> Pool {
-        Pool(Arc::new(Owner::Supplied(Box::new(supply))))
+        Pool(Arc::new(Owner::Supplied { supply: Box::new(supply), lent: AtomicUsize::new(0) }))
     }
 
     /// `len` bytes with whatever was in them before; nothing if no gap is large enough, or `len` is zero.
@@ -124,7 +129,12 @@ impl Pool {
                 // SAFETY: gaps lie in the region, which is mapped as long as its owner lives.
                 unsafe { start.add(at) }
             }
-            Owner::Supplied(supply) => supply.obtain(len)?,
+            Owner::Supplied { supply, lent } => {
+                let start = supply.obtain(len)?;
+                // Relaxed (all of these): counted, nothing more.
+                lent.fetch_add(len, Ordering::Relaxed);
+                start
+            }
         };
         start.expose_provenance();
         Some(Piece { owner: Arc::clone(&self.0), start, len })
@@ -135,7 +145,7 @@ impl Pool {
     pub fn capacity(&self) -> Option<usize> {
         match &*self.0 {
             Owner::Mapped { region, .. } => Some(region.len() / GRAIN * GRAIN),
-            Owner::Supplied(_) => None,
+            Owner::Supplied { .. } => None,
         }
     }
 
@@ -144,19 +154,28 @@ impl Pool {
     pub fn address(&self) -> Option<u64> {
         match &*self.0 {
             Owner::Mapped { start, .. } => Some(start.addr().get() as u64),
-            Owner::Supplied(_) => None,
+            Owner::Supplied { .. } => None,
         }
     }
 
-    /// Bytes of it that are lent, rounded up to cache lines; 0 if its allocator is somebody else's.
+    /// Bytes of it that are lent, rounded up to cache lines if it has a mapping of its own.
     ///
     /// **Staleness**: other threads obtain and give back meanwhile.
     #[must_use]
     pub fn lent(&self) -> usize {
         match &*self.0 {
             Owner::Mapped { region, gaps, .. } => region.len() / GRAIN * GRAIN - lock(gaps).free,
-            Owner::Supplied(_) => 0,
+            Owner::Supplied { lent, .. } => lent.load(Ordering::Relaxed),
         }
+    }
+
+    /// It never has `len` bytes in a row, also when nothing is lent. Of somebody else's allocator, which was just asked in vain, this is
+    /// true if there is nothing that it could be given back.
+    ///
+    /// **Staleness**: as [`lent`](Pool::lent).
+    #[must_use]
+    pub fn is_too_small_for(&self, len: usize) -> bool {
+        self.capacity().map_or_else(|| self.lent() == 0, |capacity| capacity < len)
     }
 }
 
@@ -214,7 +233,10 @@ impl Drop for Piece {
                 let at = self.start.addr().get() - start.addr().get();
                 lock(gaps).give_back(at, self.len.next_multiple_of(GRAIN));
             }
-            Owner::Supplied(supply) => supply.release(self.start, self.len),
+            Owner::Supplied { supply, lent } => {
+                lent.fetch_sub(self.len, Ordering::Relaxed);
+                supply.release(self.start, self.len);
+            }
         }
     }
 }
@@ -298,7 +320,6 @@ impl Gaps {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn pool(len: usize) -> Pool {
         Pool::new(PoolOptions::new(len)).unwrap()
@@ -325,6 +346,7 @@ mod tests {
         for len in [0, 961, usize::MAX, usize::MAX - 62] {
             assert!(pool.obtain(len).is_none(), "{len}");
         }
+        assert!(!pool.is_too_small_for(960) && pool.is_too_small_for(961));
         assert!(Pool::new(PoolOptions::new(0)).unwrap().obtain(1).is_none());
     }
 
@@ -360,8 +382,9 @@ mod tests {
         }
         let lent = Arc::new(AtomicUsize::new(0));
         let pool = Pool::supplied(Counting(Arc::clone(&lent)));
+        assert!(pool.is_too_small_for(1), "asked in vain, and nothing to be given back");
         let (a, b) = (pool.obtain(10).unwrap(), pool.obtain(20).unwrap());
-        assert_eq!(lent.load(Ordering::Relaxed), 30);
+        assert_eq!((lent.load(Ordering::Relaxed), pool.lent(), pool.is_too_small_for(1)), (30, 30, false));
         drop((a, pool, b));
         assert_eq!(lent.load(Ordering::Relaxed), 0);
     }
