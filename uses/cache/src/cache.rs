@@ -1,6 +1,6 @@
 //! The cache: asks its tiers, and has copied what is not there.
 
-use crate::config::{Asked, Config, Placement};
+use crate::config::{Asked, Config, Placement, TierConfig};
 use crate::effort::Turn;
 use crate::entry::Entry;
 use crate::error::{AccessError, ConfigError};
@@ -54,7 +54,7 @@ enum Place {
     Fixed(usize),
     Near(Box<[usize]>),
     Interleaved(u64),
-    Chosen { nodes: Nodes, choose: Arc<dyn Fn(&Asked) -> usize + Send + Sync> },
+    Chosen(Arc<dyn Fn(&Asked) -> usize + Send + Sync>),
 }
 
 impl<S: Source> Cache<S> {
@@ -72,18 +72,14 @@ impl<S: Source> Cache<S> {
             Placement::Fixed(tier) if tier >= tiers => return Err(ConfigError::NoSuchTier { tier, tiers }),
             Placement::Fixed(tier) => Place::Fixed(tier),
             Placement::Interleaved { bytes } => Place::Interleaved(bytes.max(1)),
-            Placement::Chosen(choose) => Place::Chosen { nodes: Nodes::of_this_machine(), choose },
-            Placement::Near => {
-                let near = |node| config.tiers.iter().position(|tier| tier.near == Some(node)).unwrap_or(0);
-                match (0..nodes.count()).map(near).collect() {
-                    tier_of if tiers > 1 => Place::Near(tier_of),
-                    _ => Place::Fixed(0),
-                }
-            }
+            Placement::Chosen(choose) => Place::Chosen(choose),
+            Placement::Near if tiers == 1 => Place::Fixed(0),
+            Placement::Near => Place::Near(nearest(&config.tiers, &nodes)),
         };
-        let (schedule, counters) = (Schedule::new(config.in_flight), Counters::new());
+        let (schedule, counters) = (Schedule::new(config.in_flight, tiers), Counters::new());
         let shared = Arc::new(Shared { mover, counters, schedule, eviction: config.eviction });
-        let tiers = config.tiers.into_iter().map(|tier| Tier::new(tier.pool, &shared)).collect();
+        let tiers = config.tiers.into_iter().enumerate();
+        let tiers = tiers.map(|(number, tier)| Tier::new(number, tier.pool, &shared)).collect();
         Ok(Cache(Arc::new(Inner { tiers, shared, place, nodes })))
     }
 
@@ -97,11 +93,10 @@ impl<S: Source> Cache<S> {
     pub fn access(&self, source: &S, range: Range<usize>) -> Result<Handle<S>, AccessError> {
         let span = span(source, range)?;
         let tier = self.tier_for(span);
-        if let Some(entry) = tier.find(span) {
-            self.0.shared.counters.one(Count::Hits);
-            return Ok(Handle::new(entry, span));
-        }
-        Ok(self.miss(source, span, tier))
+        Ok(match tier.find(span).or_else(|| self.elsewhere(span, tier)) {
+            Some(entry) => self.hit(entry, span),
+            None => self.miss(source, span, tier),
+        })
     }
 
     /// The same in a tier of one's choice, whatever the placement policy says.
@@ -112,11 +107,10 @@ impl<S: Source> Cache<S> {
         let span = span(source, range)?;
         let tiers = &self.0.tiers;
         let tier = tiers.get(tier).ok_or(AccessError::NoSuchTier { tier, tiers: tiers.len() })?;
-        if let Some(entry) = tier.find(span) {
-            self.0.shared.counters.one(Count::Hits);
-            return Ok(Handle::new(entry, span));
-        }
-        Ok(self.miss(source, span, tier))
+        Ok(match tier.find(span) {
+            Some(entry) => self.hit(entry, span),
+            None => self.miss(source, span, tier),
+        })
     }
 
     /// The block if an entry has it; nothing is copied otherwise. This is the thesis' *weak access* (Fürst, §4.1.4).
@@ -126,7 +120,8 @@ impl<S: Source> Cache<S> {
     pub fn peek(&self, source: &S, range: Range<usize>) -> Result<Option<Handle<S>>, AccessError> {
         let span = span(source, range)?;
         let counters = &self.0.shared.counters;
-        let found = self.tier_for(span).find(span);
+        let tier = self.tier_for(span);
+        let found = tier.find(span).or_else(|| self.elsewhere(span, tier));
         match found {
             Some(_) => counters.one(Count::Hits),
             None => {
@@ -149,14 +144,33 @@ impl<S: Source> Cache<S> {
         let shared = &self.0.shared;
         shared.counters.one(Count::Prefetches);
         // Not `find`: that would count as a use.
-        let entry = match tier.insert(Entry::wanted(source, span, tier, true), false) {
-            Ok(entry) => {
-                shared.schedule.ahead(priority, tier, &entry);
-                entry
+        let there = tier
+            .look(span)
+            .or_else(|| self.elsewhere(span, tier))
+            .map_or_else(|| tier.insert(Entry::wanted(source, span, tier, Some(priority)), false), Err);
+        let entry = match there {
+            Ok(new) => {
+                shared.schedule.ahead(priority, &new);
+                new
             }
-            Err(there) => there,
+            Err(there) => {
+                if there.raise(priority) {
+                    shared.schedule.ahead(priority, &there);
+                }
+                there
+            }
         };
         Ok(Prefetch::new(self.clone(), &entry))
+    }
+
+    #[inline]
+    fn hit(&self, entry: Arc<Entry<S>>, span: Span) -> Handle<S> {
+        self.0.shared.counters.one(Count::Hits);
+        // Fetched ahead, and it has not begun: who asks goes before who only said that he will.
+        if entry.demand() {
+            self.0.shared.schedule.demand(&entry);
+        }
+        Handle::new(entry, span)
     }
 
     /// Out of the way of hits.
@@ -164,17 +178,21 @@ impl<S: Source> Cache<S> {
     #[inline(never)]
     fn miss(&self, source: &S, span: Span, tier: &Arc<Tier<S>>) -> Handle<S> {
         let shared = &self.0.shared;
-        match tier.insert(Entry::wanted(source, span, tier, false), true) {
+        match tier.insert(Entry::wanted(source, span, tier, None), true) {
             Ok(entry) => {
                 shared.counters.one(Count::Misses);
-                shared.schedule.demand(tier, &entry);
+                shared.schedule.demand(&entry);
                 Handle::new(entry, span)
             }
-            Err(there) => {
-                shared.counters.one(Count::Hits);
-                Handle::new(there, span)
-            }
+            Err(there) => self.hit(there, span),
         }
+    }
+
+    /// An entry that has a block which would be placed elsewhere: a part of a block may begin in another turn than the block.
+    #[cold]
+    fn elsewhere(&self, span: Span, but: &Arc<Tier<S>>) -> Option<Arc<Entry<S>>> {
+        let Place::Interleaved(_) = self.0.place else { return None };
+        self.0.tiers.iter().filter(|tier| !Arc::ptr_eq(tier, but)).find_map(|tier| tier.find(span))
     }
 
     #[inline]
@@ -187,8 +205,8 @@ impl<S: Source> Cache<S> {
                 let node = self.0.nodes.of_this_thread().and_then(|node| usize::try_from(node).ok());
                 node.and_then(|node| tier_of.get(node)).copied().unwrap_or(0)
             }
-            Place::Chosen { nodes, choose } => {
-                let asked = Asked { address: span.start, len: span.len, node: nodes.of_this_thread() };
+            Place::Chosen(choose) => {
+                let asked = Asked { address: span.start, len: span.len, node: self.0.nodes.of_this_thread() };
                 choose(&asked).min(tiers.len() - 1)
             }
         };
@@ -283,6 +301,13 @@ impl<S: Source> Cache<S> {
     pub(crate) fn cancelled(&self) {
         self.0.shared.counters.one(Count::Cancelled);
     }
+}
+
+/// By node: the tier that is least far from it, the first of equals; the first of all if none is near any.
+fn nearest(tiers: &[TierConfig], nodes: &Nodes) -> Box<[usize]> {
+    let near: Vec<(usize, u32)> = tiers.iter().enumerate().filter_map(|(at, tier)| Some((at, tier.near?))).collect();
+    let nearest = |from| near.iter().min_by_key(|(_, to)| nodes.distance(from, *to)).map_or(0, |(at, _)| *at);
+    (0..nodes.count()).map(nearest).collect()
 }
 
 /// Where the bytes are, if they are all there.

@@ -3,15 +3,38 @@
 use crate::entry::Resident;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use telpher_mem::Pool;
+use telpher_mem::{MapError, Pool, PoolOptions};
 
 /// Fast memory of one kind, and the node it is near to.
 #[derive(Clone, Debug)]
 pub struct TierConfig {
     /// Where its blocks lie.
     pub pool: Pool,
-    /// The NUMA node whose threads it is for ([`Placement::Near`]); nothing if it is for none in particular.
+    /// The NUMA node it is on, or belongs to ([`Placement::Near`]); nothing if to none in particular.
     pub near: Option<u32>,
+}
+
+impl TierConfig {
+    /// A pool of memory of one node, whatever `options` says of that, and near to it. High-bandwidth memory is often a node without cores:
+    /// threads of the nodes it is near to find it by distance.
+    ///
+    /// ```no_run
+    /// use telpher_cache::{Config, TierConfig};
+    /// use telpher_mem::{PageSize, PoolOptions};
+    ///
+    /// // The four HBM nodes of a socket, a gigabyte of huge pages each, if there are any.
+    /// let options = PoolOptions { pages: PageSize::Huge, ..PoolOptions::new(1 << 30) };
+    /// let tiers: Result<Vec<_>, _> = (8..12).map(|node| TierConfig::on_node(node, options)).collect();
+    /// let config = Config::new(tiers?);
+    /// # Ok::<(), telpher_mem::MapError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn on_node(node: u32, options: PoolOptions) -> Result<TierConfig, MapError> {
+        let pool = Pool::new(PoolOptions { node: Some(node), ..options })?;
+        Ok(TierConfig { pool, near: Some(node) })
+    }
 }
 
 impl From<Pool> for TierConfig {
@@ -38,10 +61,11 @@ pub struct Asked {
 pub enum Placement {
     /// In one, always.
     Fixed(usize),
-    /// In the first that is near the node of the asking thread ([`TierConfig::near`]); in the first of all if there is none.
+    /// In the one that is nearest to the node of the asking thread, as the firmware tells distances ([`TierConfig::near`]), the first of
+    /// equals; in the first of all if none is near any node.
     #[default]
     Near,
-    /// By address, in turns of so many bytes: a block is always in the tier of its first byte.
+    /// By address, in turns of so many bytes: a block is placed in the tier of its first byte. Its parts are found there.
     Interleaved {
         /// Bytes of a turn; 0 is 1.
         bytes: u64,

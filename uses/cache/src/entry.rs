@@ -2,6 +2,7 @@
 
 use crate::effort::{Effort, Turn};
 use crate::index::{Span, Spanning};
+use crate::schedule::Priority;
 use crate::source::Source;
 use crate::stats::Count;
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
@@ -9,7 +10,7 @@ use crate::tier::Tier;
 use std::sync::Arc;
 use std::task::Poll;
 use telpher_mem::{Piece, Slice};
-use telpher_mover::{Job, Mover, Outcome};
+use telpher_mover::{Job, Outcome};
 
 /// What a policy knows of an entry that nobody uses ([`Eviction::Worth`](crate::Eviction::Worth)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,10 @@ pub(crate) enum Copied {
 const STALE: u8 = 1;
 /// Fetched ahead, and used by nobody yet.
 const UNREAD: u8 = 2;
+/// Asked for by somebody who wants it now.
+const DEMANDED: u8 = 4;
+/// Its copy has begun, or never will.
+const BEGUN: u8 = 8;
 
 /// A block of a source. It is as long as somebody has it: the index of its tier, or a handle.
 #[derive(Debug)]
@@ -45,22 +50,38 @@ pub(crate) struct Entry<S: Source> {
     /// Keeps the source's memory, so that its addresses cannot become somebody else's.
     source: S,
     span: Span,
-    copy: Effort<Box<Flight<S>>, Copied>,
-    marks: AtomicU8,
+    /// Whose memory its copy lies in. It has this entry as long as its cache is there.
+    tier: Arc<Tier<S>>,
+    copy: Effort<Leg<S>, Copied>,
     /// Number of the insertion before it was last used.
     used: AtomicU32,
+    marks: AtomicU8,
+    /// The most urgent that it was asked for ahead.
+    priority: AtomicU8,
+}
+
+/// What copies it, until it is copied.
+#[derive(Debug)]
+enum Leg<S: Source> {
+    /// Nobody has begun it.
+    Wanted,
+    /// The mover has it.
+    Flying(Box<Job<(Slice<S>, Piece)>>),
+    /// Given up: a step went wrong.
+    Lost,
 }
 
 impl<S: Source> Entry<S> {
-    /// One whose copy is yet to begin. `span` lies in the source.
-    pub(crate) fn wanted(source: &S, span: Span, tier: &Arc<Tier<S>>, ahead: bool) -> Arc<Self> {
-        let copy = Effort::new(Box::new(Flight { tier: Arc::clone(tier), leg: Leg::Wanted }));
+    /// One whose copy is yet to begin: ahead of time if it has a priority, else for somebody who wants it now. `span` lies in the source.
+    pub(crate) fn wanted(source: &S, span: Span, tier: &Arc<Tier<S>>, ahead: Option<Priority>) -> Arc<Self> {
         Arc::new(Entry {
             source: source.clone(),
             span,
-            copy,
-            marks: AtomicU8::new(if ahead { UNREAD } else { 0 }),
+            tier: Arc::clone(tier),
+            copy: Effort::new(Leg::Wanted),
             used: AtomicU32::new(0),
+            marks: AtomicU8::new(if ahead.is_some() { UNREAD } else { DEMANDED }),
+            priority: AtomicU8::new(ahead.unwrap_or_default().0),
         })
     }
 
@@ -68,38 +89,74 @@ impl<S: Source> Entry<S> {
         &self.source
     }
 
+    pub(crate) fn own_span(&self) -> Span {
+        self.span
+    }
+
+    pub(crate) fn tier(&self) -> &Arc<Tier<S>> {
+        &self.tier
+    }
+
     pub(crate) fn copied(&self) -> Option<&Copied> {
         self.copy.result()
     }
 
-    /// It was used after this many insertions.
+    pub(crate) fn is_fast(&self) -> bool {
+        matches!(self.copied(), Some(Copied::Fast(_)))
+    }
+
+    // Marks, priority and use are hints, hence Relaxed unless said otherwise: whoever evicts decides by a count that says nobody has the
+    // entry, and whoever begins does so in a turn.
+
+    fn is(&self, mark: u8) -> bool {
+        self.marks.load(Ordering::Relaxed) & mark != 0
+    }
+
+    /// It was used after this many insertions. Stores only what is new, so that an entry used by many stays in their caches.
     #[inline]
     pub(crate) fn touch(&self, now: u32) {
-        // Relaxed (all of these): hints; whoever evicts decides by a count that says nobody has the entry. Stores only what is new, so
-        // that an entry used by many stays in their caches.
         if self.used.load(Ordering::Relaxed) != now {
             self.used.store(now, Ordering::Relaxed);
         }
-        if self.marks.load(Ordering::Relaxed) & UNREAD != 0 {
-            self.marks.fetch_and(!UNREAD, Ordering::Relaxed);
-        }
     }
 
-    pub(crate) fn stamp(&self, now: u32) {
-        self.used.store(now, Ordering::Relaxed);
+    /// Somebody has used it.
+    #[inline]
+    pub(crate) fn read(&self) {
+        if self.is(UNREAD) {
+            self.marks.fetch_and(!UNREAD, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn is_unread(&self) -> bool {
+        self.is(UNREAD)
+    }
+
     pub(crate) fn resident(&self, now: u32) -> Resident {
-        Resident {
-            address: self.span.start,
-            len: self.span.len,
-            age: now.wrapping_sub(self.used()),
-            unread: self.marks.load(Ordering::Relaxed) & UNREAD != 0,
-        }
+        let age = now.wrapping_sub(self.used());
+        Resident { address: self.span.start, len: self.span.len, age, unread: self.is_unread() }
+    }
+
+    /// Its copy has begun, or never will.
+    ///
+    /// **Staleness**: it may begin at any time; once begun it stays so.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.is(BEGUN)
+    }
+
+    /// Somebody wants it now; true if nobody has said so before and its copy is yet to begin.
+    #[inline]
+    pub(crate) fn demand(&self) -> bool {
+        !self.is(DEMANDED | BEGUN) && self.marks.fetch_or(DEMANDED, Ordering::Relaxed) & (DEMANDED | BEGUN) == 0
+    }
+
+    /// Somebody wants it ahead of time; true if nobody wanted it as urgently before and its copy is yet to begin.
+    pub(crate) fn raise(&self, priority: Priority) -> bool {
+        self.priority.fetch_max(priority.0, Ordering::Relaxed) < priority.0 && !self.is(DEMANDED | BEGUN)
     }
 
     pub(crate) fn make_stale(&self) {
@@ -113,27 +170,24 @@ impl<S: Source> Entry<S> {
 
     /// One step towards its copy: begins it, or looks whether it is there. Room is made for it, even of what was fetched ahead.
     pub(crate) fn turn(&self) -> Turn<'_, Copied> {
-        self.turn_with(|flight, entry| flight.step(entry))
-    }
-
-    /// The same, and whose memory and mover it is about if there is something left to do.
-    pub(crate) fn turn_and_tier(&self) -> (Turn<'_, Copied>, Option<Arc<Tier<S>>>) {
-        let mut tier = None;
-        let turn = self.turn_with(|flight, entry| {
-            let step = flight.step(entry);
-            if step.is_pending() {
-                tier = Some(Arc::clone(&flight.tier));
+        self.turn_with(|leg| match leg {
+            Leg::Wanted => {
+                // Cannot be longer than memory: a source has as many bytes.
+                let len = usize::try_from(self.span.len).unwrap_or(usize::MAX);
+                match self.tier.room(len) {
+                    Some(piece) => self.depart(leg, piece),
+                    None => self.stays(),
+                }
             }
-            step
-        });
-        (turn, tier)
+            Leg::Flying(_) | Leg::Lost => self.fly(leg),
+        })
     }
 
     /// Begins the copy to memory that was obtained for it; gives it back if the copy has begun or ended meanwhile.
     pub(crate) fn begin(&self, piece: Piece) -> Option<Piece> {
         let mut piece = Some(piece);
-        self.turn_with(|flight, entry| match (&flight.leg, piece.take()) {
-            (Leg::Wanted, Some(room)) => flight.depart(entry, room),
+        self.turn_with(|leg| match (&leg, piece.take()) {
+            (Leg::Wanted, Some(room)) => self.depart(leg, room),
             (_, room) => {
                 piece = room;
                 Poll::Pending
@@ -142,45 +196,54 @@ impl<S: Source> Entry<S> {
         piece
     }
 
-    /// One step if the mover has it, none otherwise.
+    /// One step if the mover has it, none otherwise. Not even a turn, which whoever begins it would find taken.
     pub(crate) fn turn_if_begun(&self) {
-        self.turn_with(|flight, entry| match flight.leg {
+        if !self.has_begun() {
+            return;
+        }
+        self.turn_with(|leg| match leg {
             Leg::Wanted => Poll::Pending,
-            _ => flight.step(entry),
+            Leg::Flying(_) | Leg::Lost => self.fly(leg),
         });
     }
 
     /// One step towards its end: what has not begun never does.
     pub(crate) fn wind_up(&self) -> Turn<'_, Copied> {
-        self.turn_with(|flight, entry| match flight.leg {
-            Leg::Wanted => Poll::Ready(Copied::Nowhere),
-            _ => flight.step(entry),
+        self.turn_with(|leg| match leg {
+            Leg::Wanted => self.never(),
+            Leg::Flying(_) | Leg::Lost => self.fly(leg),
         })
-    }
-
-    pub(crate) fn is_fast(&self) -> bool {
-        matches!(self.copied(), Some(Copied::Fast(_)))
     }
 
     /// Ends it if it has not begun; whether it did.
     pub(crate) fn cancel(&self) -> bool {
         let mut cancelled = false;
-        self.turn_with(|flight, _| {
-            cancelled = matches!(flight.leg, Leg::Wanted);
-            if cancelled { Poll::Ready(Copied::Nowhere) } else { Poll::Pending }
+        self.turn_with(|leg| match leg {
+            Leg::Wanted => {
+                cancelled = true;
+                self.never()
+            }
+            Leg::Flying(_) | Leg::Lost => Poll::Pending,
         });
         cancelled
     }
 
-    fn turn_with(&self, step: impl FnOnce(&mut Flight<S>, &Self) -> Poll<Copied>) -> Turn<'_, Copied> {
-        // One that stays where it is has no place in the index; its tier is known until then only.
-        let mut failed = None;
-        let turn = self.copy.turn(|flight| {
-            let step = step(flight, self);
+    /// It stays where it is for want of memory, if it has not begun.
+    pub(crate) fn give_up(&self) {
+        self.turn_with(|leg| match leg {
+            Leg::Wanted => self.stays(),
+            Leg::Flying(_) | Leg::Lost => Poll::Pending,
+        });
+    }
+
+    fn turn_with(&self, step: impl FnOnce(&mut Leg<S>) -> Poll<Copied>) -> Turn<'_, Copied> {
+        let mut nowhere = false;
+        let turn = self.copy.turn(|leg| {
+            let step = step(leg);
             match &step {
-                Poll::Ready(Copied::Nowhere) => failed = Some(Arc::clone(&flight.tier)),
+                Poll::Ready(Copied::Nowhere) => nowhere = true,
                 Poll::Ready(Copied::Fast(_)) => {
-                    let counters = &flight.tier.shared().counters;
+                    let counters = &self.tier.shared().counters;
                     counters.one(Count::Copies);
                     counters.add(Count::BytesCopied, self.span.len);
                 }
@@ -188,10 +251,57 @@ impl<S: Source> Entry<S> {
             }
             step
         });
-        if let Some(tier) = failed {
-            tier.forget(self);
+        if nowhere {
+            // One that stays where it is has no place in the index.
+            self.tier.forget(self);
         }
         turn
+    }
+
+    fn depart(&self, leg: &mut Leg<S>, piece: Piece) -> Poll<Copied> {
+        // Lost until the mover has it.
+        *leg = Leg::Lost;
+        self.marks.fetch_or(BEGUN, Ordering::Relaxed);
+        let whole = self.source.clone();
+        let start = usize::try_from(self.span.start - whole.address()).unwrap_or(usize::MAX);
+        let Ok(source) = Slice::new(whole, start..start.saturating_add(piece.len())) else { return self.stays() };
+        let mut job = self.tier.shared().mover.copy(source, piece);
+        if job.is_done() {
+            return self.arrive(job);
+        }
+        *leg = Leg::Flying(Box::new(job));
+        Poll::Pending
+    }
+
+    fn fly(&self, leg: &mut Leg<S>) -> Poll<Copied> {
+        if let Leg::Flying(job) = leg
+            && !job.is_done()
+        {
+            return Poll::Pending;
+        }
+        match std::mem::replace(leg, Leg::Lost) {
+            Leg::Flying(job) => self.arrive(*job),
+            Leg::Wanted | Leg::Lost => self.stays(),
+        }
+    }
+
+    /// The job is done.
+    fn arrive(&self, job: Job<(Slice<S>, Piece)>) -> Poll<Copied> {
+        match job.wait().into_parts() {
+            (Ok(Outcome::Done), _, piece) => Poll::Ready(Copied::Fast(piece)),
+            _ => self.stays(),
+        }
+    }
+
+    /// For want of memory, or because something went wrong.
+    fn stays(&self) -> Poll<Copied> {
+        self.tier.shared().counters.one(Count::Fallbacks);
+        self.never()
+    }
+
+    fn never(&self) -> Poll<Copied> {
+        self.marks.fetch_or(BEGUN, Ordering::Relaxed);
+        Poll::Ready(Copied::Nowhere)
     }
 }
 
@@ -199,79 +309,5 @@ impl<S: Source> Spanning for Arc<Entry<S>> {
     #[inline]
     fn span(&self) -> Span {
         self.span
-    }
-}
-
-impl<S: Source> Entry<S> {
-    pub(crate) fn own_span(&self) -> Span {
-        self.span
-    }
-}
-
-/// A copy on its way.
-#[derive(Debug)]
-pub(crate) struct Flight<S: Source> {
-    tier: Arc<Tier<S>>,
-    leg: Leg<S>,
-}
-
-#[derive(Debug)]
-enum Leg<S: Source> {
-    /// Nobody has begun it.
-    Wanted,
-    /// The mover has it.
-    Flying(Job<(Slice<S>, Piece)>),
-    /// Given up: a step went wrong.
-    Lost,
-}
-
-impl<S: Source> Flight<S> {
-    fn step(&mut self, entry: &Entry<S>) -> Poll<Copied> {
-        match &mut self.leg {
-            Leg::Wanted => {
-                // Cannot be longer than memory: a source has as many bytes.
-                let len = usize::try_from(entry.span.len).unwrap_or(usize::MAX);
-                match self.tier.room(len, true) {
-                    Some(piece) => self.depart(entry, piece),
-                    None => self.stays(),
-                }
-            }
-            Leg::Flying(job) => match job.is_done() {
-                true => self.arrive(),
-                false => Poll::Pending,
-            },
-            Leg::Lost => self.stays(),
-        }
-    }
-
-    fn depart(&mut self, entry: &Entry<S>, piece: Piece) -> Poll<Copied> {
-        // Lost until the mover has it.
-        self.leg = Leg::Lost;
-        let whole = entry.source.clone();
-        let start = usize::try_from(entry.span.start - whole.address()).unwrap_or(usize::MAX);
-        let Ok(source) = Slice::new(whole, start..start.saturating_add(piece.len())) else { return self.stays() };
-        let mut job = self.mover().copy(source, piece);
-        let done = job.is_done();
-        self.leg = Leg::Flying(job);
-        if done { self.arrive() } else { Poll::Pending }
-    }
-
-    fn arrive(&mut self) -> Poll<Copied> {
-        match std::mem::replace(&mut self.leg, Leg::Lost) {
-            Leg::Flying(job) => match job.wait().into_parts() {
-                (Ok(Outcome::Done), _, piece) => Poll::Ready(Copied::Fast(piece)),
-                _ => self.stays(),
-            },
-            Leg::Wanted | Leg::Lost => self.stays(),
-        }
-    }
-
-    fn stays(&self) -> Poll<Copied> {
-        self.tier.shared().counters.one(Count::Fallbacks);
-        Poll::Ready(Copied::Nowhere)
-    }
-
-    fn mover(&self) -> &Mover {
-        &self.tier.shared().mover
     }
 }

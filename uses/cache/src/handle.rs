@@ -116,19 +116,17 @@ impl<S: Source> Handle<S> {
 
     /// Waits until there is nothing left to wait for, as the mover's policy says; true if the copy is there.
     pub fn settle(&self) -> bool {
-        let tier = loop {
-            match self.entry.turn_and_tier() {
-                (Turn::Done(copied), _) => return matches!(copied, Copied::Fast(_)),
-                (Turn::NotYet, Some(tier)) => break tier,
-                // Another thread is looking at this moment.
-                _ => std::hint::spin_loop(),
-            }
-        };
-        let is_fast = tier.shared().mover.wait(|| match self.entry.turn() {
+        let look = || match self.entry.turn() {
             Turn::Done(copied) => Poll::Ready(matches!(copied, Copied::Fast(_))),
+            // Or another thread is looking at this moment.
             Turn::NotYet | Turn::Another => Poll::Pending,
-        });
-        tier.shared().schedule.drive();
+        };
+        if let Some(copied) = self.entry.copied() {
+            return matches!(copied, Copied::Fast(_));
+        }
+        let shared = self.entry.tier().shared();
+        let is_fast = shared.mover.wait(look);
+        shared.schedule.drive();
         is_fast
     }
 
@@ -192,12 +190,10 @@ impl<S: Source> Future for Settled<'_, S> {
     type Output = bool;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
-        match self.0.entry.turn_and_tier() {
-            (Turn::Done(copied), _) => Poll::Ready(matches!(copied, Copied::Fast(_))),
-            (_, tier) => {
-                if let Some(tier) = tier {
-                    tier.shared().schedule.drive();
-                }
+        match self.0.entry.turn() {
+            Turn::Done(copied) => Poll::Ready(matches!(copied, Copied::Fast(_))),
+            Turn::NotYet | Turn::Another => {
+                self.0.entry.tier().shared().schedule.drive();
                 context.waker().wake_by_ref();
                 Poll::Pending
             }

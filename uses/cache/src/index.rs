@@ -1,9 +1,10 @@
-//! Which entry has the bytes of a range: entries by where they begin, apart by how long they are.
+//! Which entry has the bytes of a range: a table of entries by about where they begin and about how long they are.
 //!
-//! A class holds the entries of `2^k` to `2^(k+1) - 1` bytes. Who has a given byte begins less than `2^(k+1)` bytes before it, so
-//! that a search in a class passes no entry that is far away, however long those of other classes are.
+//! A class holds the entries of `2^k` to `2^(k+1) - 1` bytes, and its addresses are cut into places of `2^k` bytes. Who has a given byte
+//! begins less than `2^(k+1)` bytes before it: in its place or in one of the two before. So a search looks at three places of each
+//! class there is, however many entries there are; and whoever asks for a block as it was asked for before finds it in the first.
 
-use std::collections::BTreeMap;
+use hashbrown::HashTable;
 
 /// A range of addresses; not empty, and no more than there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,11 @@ impl Span {
     fn class(self) -> usize {
         self.len.ilog2() as usize
     }
+
+    /// Of the place that it begins in.
+    fn hash(self) -> u64 {
+        hash(self.class(), self.start >> self.class())
+    }
 }
 
 /// What an index keeps.
@@ -36,70 +42,99 @@ pub(crate) trait Spanning: Clone {
     fn span(&self) -> Span;
 }
 
-/// Entries by their ranges. Of two that begin at the same place and are of one class the longer one is kept.
+/// Entries by their ranges. Of two that begin at the same address and are of one class the longer one is kept.
 #[derive(Debug)]
 pub(crate) struct Index<E> {
-    classes: [BTreeMap<u64, E>; 64],
+    /// By class and place.
+    table: HashTable<E>,
+    /// By class: how many entries.
+    counts: [usize; CLASSES],
     /// Bit `k`: there are entries of class `k`.
     present: u64,
-    count: usize,
 }
+
+/// As many as a length has bits.
+const CLASSES: usize = 64;
 
 impl<E: Spanning> Index<E> {
     pub(crate) fn new() -> Self {
-        Index { classes: [const { BTreeMap::new() }; 64], present: 0, count: 0 }
+        Index { table: HashTable::new(), counts: [0; CLASSES], present: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.table.len()
     }
 
-    /// An entry that has all of it, of those the one of the least class.
+    /// An entry that has all of it: of those the ones of the least class, of those the one that begins last.
     #[inline]
     pub(crate) fn find(&self, wanted: Span) -> Option<&E> {
-        let least = wanted.class();
-        self.present_from(least).find_map(|class| {
-            let reach = wanted.start.saturating_sub(reach(class));
-            let near = self.classes[class].range(reach..=wanted.start).rev();
-            near.map(|(_, entry)| entry).find(|entry| entry.span().contains(wanted))
+        self.present_from(wanted.class()).find_map(|class| {
+            let place = wanted.start >> class;
+            // Whoever begins in a later place begins later.
+            let in_place = |place| {
+                let having = self.in_place(class, place).filter(|entry| entry.span().contains(wanted));
+                having.max_by_key(|entry| entry.span().start)
+            };
+            in_place(place).or_else(|| in_place(place.checked_sub(1)?)).or_else(|| in_place(place.checked_sub(2)?))
+        })
+    }
+
+    #[inline]
+    fn in_place(&self, class: usize, place: u64) -> impl Iterator<Item = &E> {
+        self.table.iter_hash(hash(class, place)).filter(move |entry| {
+            let span = entry.span();
+            span.start >> class == place && span.class() == class
         })
     }
 
     /// All that have a byte of it.
-    pub(crate) fn overlapping(&self, span: Span) -> impl Iterator<Item = &E> {
-        self.present_from(0).flat_map(move |class| {
-            let near = self.classes[class].range(span.start.saturating_sub(reach(class))..span.end());
-            near.map(|(_, entry)| entry).filter(move |entry| entry.span().overlaps(span))
-        })
+    pub(crate) fn overlapping(&self, span: Span) -> Vec<E> {
+        let places = |class| span.start.saturating_sub(reach(class)) >> class..=(span.end() - 1) >> class;
+        // Cannot overflow: no class has a place beyond the last address, which no span has.
+        let count = |class| places(class).end() - places(class).start() + 1;
+        let looks = self.present_from(0).map(count).fold(0, u64::saturating_add);
+        let overlaps = |entry: &&E| entry.span().overlaps(span);
+        match looks < self.len() as u64 {
+            true => {
+                let near = |class| places(class).flat_map(move |place| self.in_place(class, place));
+                self.present_from(0).flat_map(near).filter(overlaps).cloned().collect()
+            }
+            false => self.iter().filter(overlaps).cloned().collect(),
+        }
     }
 
+    /// All, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
-        self.present_from(0).flat_map(|class| self.classes[class].values())
+        self.table.iter()
     }
 
     /// Keeps an entry, and gives back the one that it takes the place of, or itself if there is a longer one.
     pub(crate) fn insert(&mut self, entry: E) -> Option<E> {
         let span = entry.span();
-        let class = &mut self.classes[span.class()];
-        if class.get(&span.start).is_some_and(|there| there.span().len > span.len) {
-            return Some(entry);
+        let class = span.class();
+        let same = |there: &E| there.span().start == span.start && there.span().class() == class;
+        match self.table.find_mut(span.hash(), same) {
+            Some(there) if there.span().len > span.len => Some(entry),
+            Some(there) => Some(std::mem::replace(there, entry)),
+            None => {
+                self.table.insert_unique(span.hash(), entry, |entry| entry.span().hash());
+                self.counts[class] += 1;
+                self.present |= 1 << class;
+                None
+            }
         }
-        self.present |= 1 << span.class();
-        let before = class.insert(span.start, entry);
-        self.count += usize::from(before.is_none());
-        before
     }
 
     /// Forgets the entry of just this range, if `is` says it is the one.
-    pub(crate) fn remove(&mut self, span: Span, is: impl FnOnce(&E) -> bool) -> Option<E> {
-        let class = &mut self.classes[span.class()];
-        class.get(&span.start).filter(|entry| entry.span() == span && is(entry))?;
-        let entry = class.remove(&span.start);
-        if class.is_empty() {
-            self.present &= !(1 << span.class());
+    pub(crate) fn remove(&mut self, span: Span, is: impl Fn(&E) -> bool) -> Option<E> {
+        let found = self.table.find_entry(span.hash(), |entry| entry.span() == span && is(entry)).ok()?;
+        let (entry, _) = found.remove();
+        let class = span.class();
+        self.counts[class] -= 1;
+        if self.counts[class] == 0 {
+            self.present &= !(1 << class);
         }
-        self.count -= 1;
-        entry
+        Some(entry)
     }
 
     fn present_from(&self, class: usize) -> impl Iterator<Item = usize> + use<E> {
@@ -118,10 +153,20 @@ const fn reach(class: usize) -> u64 {
     ((1 << class) - 1) * 2
 }
 
+/// Of a place: both halves of a product with an odd number without a pattern (2^64 by the golden ratio), so that neighbours lie far
+/// apart whichever bits the table takes.
+fn hash(class: usize, place: u64) -> u64 {
+    let product = u128::from(place ^ (class as u64) << 57) * 0x9e37_79b9_7f4a_7c15;
+    #[allow(clippy::cast_possible_truncation, reason = "both halves are wanted")]
+    let folded = product as u64 ^ (product >> 64) as u64;
+    folded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cmp::Reverse;
 
     impl Spanning for Span {
         fn span(&self) -> Span {
@@ -150,7 +195,7 @@ mod tests {
         let mut index = Index::new();
         let all = span(0, u64::MAX);
         assert_eq!((index.insert(all), index.find(span(u64::MAX - 1, 1))), (None, Some(&all)));
-        assert_eq!(index.overlapping(span(u64::MAX - 1, 1)).count(), 1);
+        assert_eq!(index.overlapping(span(u64::MAX - 1, 1)).len(), 1);
     }
 
     proptest! {
@@ -175,11 +220,12 @@ mod tests {
                     prop_assert_eq!(index.remove(wanted, |_| true), at.map(|at| list.swap_remove(at)));
                 }
                 let found = index.find(wanted).copied();
-                prop_assert_eq!(found.is_some(), list.iter().any(|entry| entry.contains(wanted)));
-                prop_assert!(found.is_none_or(|entry| entry.contains(wanted)));
+                // The one that the order says, of all that have it.
+                let best = list.iter().filter(|entry| entry.contains(wanted)).max_by_key(|entry| (Reverse(entry.class()), entry.start));
+                prop_assert_eq!(found, best.copied());
                 let sorted = |mut all: Vec<Span>| { all.sort_unstable_by_key(|span| (span.start, span.len)); all };
                 let naive = list.iter().copied().filter(|entry| entry.overlaps(wanted)).collect();
-                prop_assert_eq!(sorted(index.overlapping(wanted).copied().collect()), sorted(naive));
+                prop_assert_eq!(sorted(index.overlapping(wanted)), sorted(naive));
                 prop_assert_eq!((index.len(), index.iter().count()), (list.len(), list.len()));
             }
         }

@@ -35,7 +35,7 @@ pub struct Stats {
     pub in_flight: u64,
     /// Blocks asked for whose copy has not begun.
     pub waiting: u64,
-    /// Bytes of the pools that entries have, also those whose entries are gone but still in use. Not known of foreign allocators.
+    /// Bytes of the pools that are lent: to entries, to copies under way, and to handles of entries that are gone.
     pub bytes: u64,
 }
 
