@@ -1,0 +1,503 @@
+//! A query on threads of this machine: what its workers stand on.
+//!
+//! ```text
+//! SCAN ── selections of two chunks, in turn ──► AGGREGATE ── parts of the answer ──► merged
+//!                                                ▲   └ looks which blocks have come, calls off those that have not begun
+//! FETCH ── prefetch ──► Cache ──► Mover ──► tier ┘
+//! ```
+
+use super::meeting::Meeting;
+use super::pipeline::{Chunk, Ground, Part, Role, Shape, Worker};
+use super::report::{Blocks, Report, Stage};
+use super::{InputError, Partial, Query, Selection};
+use crate::cache::Cache;
+use crate::handle::Handle;
+use crate::prefetch::Prefetch;
+use crate::schedule::Priority;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::{Future as _, pending};
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+use telpher_mem::{Nodes, Region};
+
+/// Which blocks are fetched ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ahead {
+    /// Those whose copies would lie on another NUMA node, or on one that is not known: who reads a copy on the same node gains nothing.
+    #[default]
+    WhereApart,
+    /// All.
+    Always,
+}
+
+/// What an aggregation does about a block whose copy is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Late {
+    /// Reads it where it lies: the thesis' weak wait (Fürst, §4.1.4, §5.2).
+    #[default]
+    Source,
+    /// Waits for it.
+    Wait,
+}
+
+/// How a query is executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// How the work is shared out. Its rows are those of the query's table, whatever it says; it has no fetchers if there is no cache, or
+    /// no column that only the aggregation reads.
+    pub shape: Shape,
+    /// Which blocks are fetched ahead.
+    pub ahead: Ahead,
+    /// What becomes of those that come late.
+    pub late: Late,
+    /// The NUMA node whose CPUs the threads may run on; all if none is named.
+    pub node: Option<u32>,
+}
+
+/// Rows of a chunk. Source: assumed; 2 MiB of a column of 64-bit integers, which is also the most that a descriptor of a usual queue may
+/// copy, so that each chunk is one.
+const CHUNK: u64 = 1 << 18;
+
+impl Options {
+    /// For so many hardware threads: a group for each, in which one thread scans, one fetches ahead, without keeping step, and one
+    /// aggregates. They take turns on the hardware threads, since in a group mostly one of them waits for another.
+    #[must_use]
+    pub const fn new(hardware_threads: u32) -> Self {
+        let groups = hardware_threads;
+        let shape = Shape { rows: 0, groups, chunk: CHUNK, scanners: 1, fetchers: 1, aggregators: 1, relaxed: true };
+        Options { shape, ahead: Ahead::WhereApart, late: Late::Source, node: None }
+    }
+}
+
+impl Default for Options {
+    /// For the hardware threads that this process may use.
+    fn default() -> Self {
+        let threads = thread::available_parallelism().map_or(1, |threads| u32::try_from(threads.get()).unwrap_or(MOST));
+        Options::new(threads)
+    }
+}
+
+/// The most threads of a query. Source: assumed; several for each hardware thread of the largest machines with such devices.
+const MOST: u32 = 4096;
+
+/// Why a query was not executed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// More than are sensible.
+    #[error(
+        "a query was to be run by {asked} threads; at most {most} are possible, so ask for fewer groups, or fewer threads in each"
+    )]
+    Threads {
+        /// Asked for.
+        asked: u64,
+        /// The most.
+        most: u32,
+    },
+    /// The system has no thread left.
+    #[error("thread {number} of a query's {of} could not be started; ask for fewer groups, or fewer threads in each")]
+    Start {
+        /// Which, from 1.
+        number: u32,
+        /// Of so many.
+        of: u32,
+        /// The system's refusal.
+        #[source]
+        source: io::Error,
+    },
+    /// It may not run there.
+    #[error("a query's threads could not be kept on node {node}")]
+    Pin {
+        /// Named.
+        node: u32,
+        /// The system's refusal.
+        #[source]
+        source: io::Error,
+    },
+    /// A copy has values that its column has not: a device wrote something else than it was told to, or somebody wrote to the columns.
+    #[error("a block that was fetched ahead is not what its column has; run without the device that copied it")]
+    Altered {
+        /// What was noticed.
+        #[source]
+        source: InputError,
+    },
+}
+
+/// Runs a query: filters chunk by chunk, while the columns that only its aggregation reads are fetched ahead through a cache, if there is
+/// one. The answer is the same with a cache and without, whether copies come, come late or fail.
+///
+/// The cache is the caller's: one that has been used has blocks already; [`clear`](Cache::clear) it to have none.
+///
+/// ```
+/// use std::sync::Arc;
+/// use telpher_cache::query::{Ahead, Column, Options, Plan, Table, run};
+/// use telpher_cache::{Cache, Config};
+/// use telpher_mem::{Pool, PoolOptions};
+/// use telpher_mover::Mover;
+///
+/// let a: Vec<i64> = (0..10_000).map(|row| row % 100).collect();
+/// let table = Table::new(vec![Column::of("a", &a)?, Column::of("b", &vec![3_i64; 10_000])?])?;
+/// let query = Plan::thesis().on(&table)?; // select sum(b) where a <= 49
+///
+/// let fast = Pool::new(PoolOptions::new(1 << 20))?;
+/// let cache = Cache::new(Mover::cpu(), Config::new([fast]))?;
+/// let report = run(&query, Some(&cache), &Options { ahead: Ahead::Always, ..Options::new(2) })?;
+/// assert_eq!(report.answer.rows[0].values, [Some(15_000)]);
+/// assert_eq!(report.blocks.asked, 2); // a block of b for each group
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`RunError`] if the threads cannot be had as asked for, or a device is caught lying. Nothing else can go wrong: the query was checked
+/// when it was made, and a copy that fails is a block read where it lies.
+///
+/// # Panics
+/// If one of its threads does, which is a bug of ours; the others end first.
+pub fn run(query: &Query, cache: Option<&Cache<Arc<Region>>>, options: &Options) -> Result<Report, RunError> {
+    let mut shape = Shape { rows: query.table().rows(), ..options.shape };
+    if cache.is_none() || query.fetched().is_empty() {
+        shape.fetchers = 0;
+    }
+    let asked = shape.threads();
+    let threads = u32::try_from(asked).ok().filter(|&threads| threads <= MOST);
+    let threads = threads.ok_or(RunError::Threads { asked, most: MOST })?;
+    let common = Common {
+        query,
+        cache,
+        options,
+        start: Meeting::new(threads),
+        pin: options.node.map(|node| (Nodes::of_this_machine(), node)),
+        groups: (0..shape.groups.max(1)).map(|_| Group::of(&shape)).collect(),
+    };
+    let (common, mut failed) = (&common, None);
+    let tallies: Vec<(Role, Tally)> = thread::scope(|scope| {
+        let mut started = Vec::new();
+        for (number, worker) in (1..).zip(shape.workers()) {
+            let name = thread::Builder::new().name(format!("{:?} {}", worker.role, worker.group));
+            match name.spawn_scoped(scope, move || common.work(worker)) {
+                Ok(thread) => started.push((worker.role, thread)),
+                Err(source) => {
+                    failed = Some(RunError::Start { number, of: threads, source });
+                    common.give_up();
+                    break;
+                }
+            }
+        }
+        let mut tallies = Vec::new();
+        let mut panic = None;
+        for (role, thread) in started {
+            match thread.join() {
+                Ok(Ok(tally)) => tallies.push((role, tally)),
+                Ok(Err(error)) => failed = failed.take().or(Some(error)),
+                Err(payload) => panic = Some(payload),
+            }
+        }
+        panic.map_or(tallies, |payload| resume_unwind(payload))
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(sum_up(query, tallies)),
+    }
+}
+
+/// All threads' parts as one.
+fn sum_up(query: &Query, tallies: Vec<(Role, Tally)>) -> Report {
+    let begun = tallies.iter().map(|(_, tally)| tally.begun).min();
+    let mut stages = [Role::Scan, Role::Fetch, Role::Aggregate].map(Stage::of);
+    let (mut blocks, mut partial) = (Blocks::default(), query.partial());
+    for (role, tally) in tallies {
+        stages[role as usize].add(tally.busy, tally.waited);
+        blocks.add(&tally.blocks);
+        partial.merge(&tally.partial).expect("it is of this query");
+    }
+    Report { answer: partial.answer(), time: begun.map_or(Duration::ZERO, |begun| begun.elapsed()), stages, blocks }
+}
+
+/// What all threads of a query have in common.
+struct Common<'a> {
+    query: &'a Query,
+    cache: Option<&'a Cache<Arc<Region>>>,
+    options: &'a Options,
+    /// Where all are before any begins.
+    start: Meeting,
+    pin: Option<(Nodes, u32)>,
+    groups: Vec<Group>,
+}
+
+/// What the threads of a group have in common.
+struct Group {
+    meeting: Meeting,
+    /// What was selected, by chunk, in turn, and thread that scanned it. While one chunk is scanned the one before is summed over: the
+    /// meeting between them is why nobody ever waits for these locks.
+    selected: [Vec<RwLock<Selection>>; 2],
+    fetched: Mutex<Fetched>,
+}
+
+/// How far a group's fetching is.
+#[derive(Default)]
+struct Fetched {
+    /// Chunks before this one have been read, or are being read.
+    read: u64,
+    /// What was asked for of chunks that were not read yet.
+    asked: HashMap<u64, Vec<Prefetch<Arc<Region>>>>,
+}
+
+impl Group {
+    fn of(shape: &Shape) -> Self {
+        let selected = || (0..shape.scanners.max(1)).map(|_| RwLock::default()).collect();
+        Group { meeting: Meeting::new(shape.meeting()), selected: [selected(), selected()], fetched: Mutex::default() }
+    }
+
+    fn fetched(&self) -> MutexGuard<'_, Fetched> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn selected(&self, chunk: &Chunk) -> &[RwLock<Selection>] {
+        &self.selected[usize::from(chunk.number % 2 == 1)]
+    }
+}
+
+/// What one thread did.
+struct Tally {
+    begun: Instant,
+    busy: Duration,
+    waited: Duration,
+    blocks: Blocks,
+    partial: Partial,
+    /// What it could not sum over.
+    failed: Option<InputError>,
+}
+
+impl Common<'_> {
+    /// All that a thread does.
+    fn work(&self, worker: Worker) -> Result<Tally, RunError> {
+        let _bound = Bound(self);
+        if let Some((nodes, node)) = &self.pin {
+            nodes.keep_this_thread_on(*node).map_err(|source| {
+                self.give_up();
+                RunError::Pin { node: *node, source }
+            })?;
+        }
+        let here = Here { common: self, tally: RefCell::new(Tally::new(self.query)) };
+        if self.start.meet() {
+            here.tally.borrow_mut().begun = Instant::now();
+            // What has to be waited for is waited for inside: a future that is pending is that of a query that was given up.
+            let (Poll::Ready(()) | Poll::Pending) =
+                pin!(worker.run(&here)).poll(&mut Context::from_waker(Waker::noop()));
+        }
+        let mut tally = here.tally.into_inner();
+        match tally.failed.take() {
+            Some(source) => Err(RunError::Altered { source }),
+            None => Ok(tally),
+        }
+    }
+
+    /// Nobody goes beyond the next meeting.
+    fn give_up(&self) {
+        self.start.give_up();
+        for group in &self.groups {
+            group.meeting.give_up();
+        }
+    }
+}
+
+/// Who panics is waited for by nobody.
+struct Bound<'a>(&'a Common<'a>);
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.give_up();
+        }
+    }
+}
+
+impl Tally {
+    fn new(query: &Query) -> Self {
+        let (busy, waited) = (Duration::ZERO, Duration::ZERO);
+        Tally { begun: Instant::now(), busy, waited, blocks: Blocks::default(), partial: query.partial(), failed: None }
+    }
+}
+
+/// The ground under one thread.
+struct Here<'a> {
+    common: &'a Common<'a>,
+    tally: RefCell<Tally>,
+}
+
+impl Here<'_> {
+    fn group(&self, chunk: &Chunk) -> &Group {
+        // Cannot be out of range: workers are those of the shape that the groups were made for.
+        &self.common.groups[chunk.group as usize]
+    }
+
+    fn scan_rows(&self, part: &Part) {
+        let query = self.common.query;
+        let mut selection = self.group(&part.chunk).selected(&part.chunk)[part.thread as usize]
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let inputs = query.inputs(query.scanned(), part.rows.clone());
+        query.scan(part.rows.clone(), &inputs, &mut selection).expect("they are the query's own columns");
+    }
+
+    fn ask_for(&self, chunk: &Chunk) {
+        let Some(cache) = self.common.cache.filter(|_| !chunk.rows.is_empty()) else { return };
+        let group = self.group(chunk);
+        let blocks = &mut self.tally.borrow_mut().blocks;
+        // What is needed soonest goes first, whichever group's it is.
+        let priority = Priority(u8::MAX - u8::try_from(chunk.number).unwrap_or(u8::MAX));
+        for &column in self.common.query.fetched() {
+            let column = &self.common.query.table().columns()[column];
+            let (source, range) = (column.source(), column.range(chunk.rows.clone()));
+            let apart = cache.is_apart(source, range.clone()).expect("a part of the column");
+            if self.common.options.ahead == Ahead::WhereApart && apart == Some(false) {
+                blocks.spared += 1;
+                continue;
+            }
+            if group.fetched().read > chunk.number {
+                blocks.passed += 1;
+                continue;
+            }
+            let ahead = cache.prefetch(source, range, priority).expect("a part of the column");
+            blocks.asked += 1;
+            let mut fetched = group.fetched();
+            if fetched.read > chunk.number {
+                drop(fetched);
+                blocks.called_off += u64::from(ahead.cancel());
+            } else {
+                fetched.asked.entry(chunk.number).or_default().push(ahead);
+            }
+        }
+    }
+
+    /// Says that a chunk is read from now on, and calls off what has not begun.
+    fn begin_reading(&self, chunk: &Chunk) {
+        let asked = {
+            let mut fetched = self.group(chunk).fetched();
+            fetched.read = fetched.read.max(chunk.number + 1);
+            fetched.asked.remove(&chunk.number).unwrap_or_default()
+        };
+        let called_off = asked.into_iter().filter_map(|ahead| ahead.cancel().then_some(())).count();
+        self.tally.borrow_mut().blocks.called_off += called_off as u64;
+    }
+
+    /// The copy of a block, if it is there.
+    fn copy_of(&self, column: usize, rows: &Range<u64>) -> Option<Handle<Arc<Region>>> {
+        let column = &self.common.query.table().columns()[column];
+        let range = column.range(rows.clone());
+        let len = range.len() as u64;
+        let block =
+            self.common.cache.and_then(|cache| cache.peek(column.source(), range).expect("a part of the column"));
+        let blocks = &mut self.tally.borrow_mut().blocks;
+        let Some(block) = block else {
+            blocks.absent += 1;
+            blocks.bytes_source += len;
+            return None;
+        };
+        if self.common.options.late == Late::Wait {
+            block.settle();
+        }
+        let settled = block.is_settled();
+        // Memory of somebody else's may begin anywhere; values do not.
+        if block.is_fast() && block.address().is_multiple_of(column.kind().width() as u64) {
+            blocks.hits += 1;
+            blocks.bytes_fast += len;
+            return Some(block);
+        }
+        *(if settled { &mut blocks.absent } else { &mut blocks.late }) += 1;
+        blocks.bytes_source += len;
+        None
+    }
+
+    fn sum_rows(&self, part: &Part) -> Result<(), InputError> {
+        let query = self.common.query;
+        self.begin_reading(&part.chunk);
+        if part.rows.is_empty() {
+            return Ok(());
+        }
+        let fetched = if self.common.cache.is_some() { query.fetched() } else { &[] };
+        let copies: Vec<_> = query
+            .aggregated()
+            .iter()
+            .map(|column| if fetched.contains(column) { self.copy_of(*column, &part.rows) } else { None })
+            .collect();
+        let mut inputs = query.inputs(query.aggregated(), part.rows.clone());
+        for (input, copy) in inputs.iter_mut().zip(&copies) {
+            if let Some(copy) = copy {
+                *input = copy.location().bytes();
+            }
+        }
+        let mut tally = self.tally.borrow_mut();
+        for selection in self.group(&part.chunk).selected(&part.chunk) {
+            let selection = selection.read().unwrap_or_else(PoisonError::into_inner);
+            // Chunks have no rows in common: nothing of the chunk before last, if this one has none for a thread, is in this part.
+            let rows = overlap(&part.rows, &selection.rows());
+            if rows.is_empty() {
+                continue;
+            }
+            let cut: Vec<&[u8]> = query
+                .aggregated()
+                .iter()
+                .zip(&inputs)
+                .map(|(column, input)| {
+                    let width = query.table().columns()[*column].kind().width();
+                    // Cannot be out of range: a part of the rows whose bytes these are.
+                    let byte =
+                        |row: u64| usize::try_from(row - part.rows.start).unwrap_or(usize::MAX).saturating_mul(width);
+                    &input[byte(rows.start)..byte(rows.end)]
+                })
+                .collect();
+            query.aggregate(rows, &cut, &selection, &mut tally.partial)?;
+        }
+        Ok(())
+    }
+
+    fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let done = work();
+        self.tally.borrow_mut().busy += begun.elapsed();
+        done
+    }
+}
+
+impl Ground for Here<'_> {
+    async fn scan(&self, part: Part) {
+        self.timed(|| self.scan_rows(&part));
+    }
+
+    async fn fetch(&self, chunk: Chunk) {
+        self.timed(|| self.ask_for(&chunk));
+    }
+
+    async fn aggregate(&self, part: Part) {
+        if let Err(error) = self.timed(|| self.sum_rows(&part)) {
+            self.tally.borrow_mut().failed = Some(error);
+            self.common.give_up();
+            pending::<()>().await;
+        }
+    }
+
+    async fn meet(&self, group: u32) {
+        let begun = Instant::now();
+        // What could not begin earlier may now: nobody else looks while all work.
+        if let Some(cache) = self.common.cache {
+            cache.drive();
+        }
+        let all_are_here = self.common.groups[group as usize].meeting.meet();
+        self.tally.borrow_mut().waited += begun.elapsed();
+        if !all_are_here {
+            pending::<()>().await;
+        }
+    }
+}
+
+/// The rows that both have.
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
