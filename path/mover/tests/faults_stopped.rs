@@ -267,6 +267,24 @@ fn buffers_kept_for_a_stopped_queue_are_freed() {
     assert!(gone.iter().all(|gone| gone.load(Ordering::SeqCst)));
 }
 
+/// Who dropped a job and waited for its buffer to come back waited for ever: nobody asked the queue.
+#[test]
+fn what_was_dropped_is_asked_for_now_and_then() {
+    let device = manual(QueueMode::Shared);
+    let mover = mover(&device, policy());
+    let (buffer, gone) = Watched::new(vec![0; 100]);
+    drop(mover.fill(buffer, 1));
+    (0..10_000).for_each(|_| mover.drive());
+    assert!(mover.orphaned() == 1 && !gone.load(Ordering::SeqCst), "it works, and may still write");
+    let asked = device.state().asked;
+    assert!((5..=10).contains(&asked), "{asked}");
+    device.stop(WHY);
+    (0..3000).for_each(|_| mover.drive());
+    assert!(mover.orphaned() == 0 && gone.load(Ordering::SeqCst));
+    (0..10_000).for_each(|_| mover.drive());
+    assert!(device.state().asked <= asked + 2, "not when there is nothing to ask for");
+}
+
 #[test]
 fn the_last_handle_asks_before_it_leaks() {
     let device = manual(QueueMode::Dedicated);

@@ -71,6 +71,10 @@ pub(super) struct Table {
 /// Slots one sweep looks at, so that a sweep is short however large the table is.
 const SWEEP: u32 = 16;
 
+/// Every so many sweeps that find something parked, the queues are asked how they do: nobody waits for what was dropped, so nobody else
+/// would. Source: derived; a sweep takes some 100 ns and a question some 10 µs, so that they are a tenth of the time spent sweeping.
+const SWEEPS_TO_ASK: u32 = 1024;
+
 impl Table {
     pub(super) fn new(capacity: u32) -> Self {
         let slot = |_| Slot { state: SlotState::new(), lane: AtomicU32::new(0), parked: Mutex::new(None) };
@@ -147,6 +151,9 @@ impl Table {
         let start = self.cursor.fetch_add(SWEEP, Ordering::Relaxed);
         for i in 0..SWEEP.min(len) {
             self.sweep_one(lanes, start.wrapping_add(i) % len);
+        }
+        if start % (SWEEPS_TO_ASK * SWEEP) == (SWEEPS_TO_ASK - 1) * SWEEP && self.parked() != (0, 0) {
+            lanes.all().iter().for_each(Lane::ask);
         }
     }
 
