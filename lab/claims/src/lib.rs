@@ -13,6 +13,7 @@ pub mod figures;
 pub mod goals;
 pub mod lab;
 pub mod published;
+pub mod query;
 pub mod setups;
 pub mod verdict;
 

@@ -4,11 +4,12 @@ use super::measure::three;
 use super::vhost::measured;
 use super::{Experiment, Found};
 use crate::lab::Lab;
+use crate::query::Way;
 use crate::setups::{on, threads};
 use std::rc::Rc;
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{App, By, Library, Outcome, Place, Prefetch, Query, ScenarioError, Stream, What};
+use telpher_sim::{By, Library, Outcome, Place, Prefetch, Query, ScenarioError, Stream};
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
@@ -37,14 +38,7 @@ fn in_hbm() -> Query {
 }
 
 fn run(lab: &Lab, query: Query) -> Result<Rc<Outcome>> {
-    let mut scenario = on("xeon-max-9468", 8, WqMode::Shared, 1);
-    for group in scenario.devices.iter_mut().flat_map(|device| &mut device.groups) {
-        for queue in &mut group.grouped_workqueues {
-            // Only what asks for it is served by the device.
-            queue.block_on_fault = 1;
-        }
-    }
-    lab.run(&scenario.with("query", 1, What::App(App::Query(query))))
+    lab.run(&Way::of("query", query).scenario())
 }
 
 fn of(lab: &Lab, query: Query, measure: &str) -> Result<f64> {

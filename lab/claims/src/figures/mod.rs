@@ -11,6 +11,7 @@
 mod asplos;
 mod lightdsa;
 mod others;
+mod query;
 mod sweep;
 mod thesis;
 
@@ -199,7 +200,7 @@ impl Figure {
 
 /// Every figure that can be drawn, in the order of the documents.
 pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
-    [asplos::SHEETS, thesis::SHEETS, others::SHEETS, lightdsa::SHEETS].into_iter().flatten()
+    [asplos::SHEETS, thesis::SHEETS, query::SHEETS, others::SHEETS, lightdsa::SHEETS].into_iter().flatten()
 }
 
 /// Draws figures on so many threads; the same figures for any number of them. `instead` is a machine in place of those that were

@@ -1,0 +1,271 @@
+//! The thesis' query (Fürst, §6): the four ways in which it was executed, with what was printed of each, and ways in which it was not.
+//!
+//! ```text
+//! published, questions ─► Way { query, queues } ──lab──► Told { time, speedup, hits, stages }   beside: Published { claims }
+//! ```
+
+use crate::lab::Lab;
+use crate::published::{Claim, claims};
+use crate::setups::on;
+use telpher_device::WqMode;
+use telpher_sim::{App, Late, LoadOutcome, Measure, MemorySide, Pages, Prefetch, Query, Scenario, ScenarioError, What};
+
+/// A way to execute the query.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// What it is called.
+    pub name: &'static str,
+    /// The query.
+    pub query: Query,
+    /// How the one queue of each device is.
+    pub mode: WqMode,
+    /// What was printed of it.
+    pub published: Option<Published>,
+}
+
+/// What was printed of a way.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// Its time, ms.
+    pub time: &'static Claim,
+    /// How many times as fast it was as with all columns in DDR.
+    pub speedup: &'static Claim,
+    /// Hits of the cache, per cent; nothing was fetched where there is none.
+    pub hits: Option<&'static Claim>,
+}
+
+/// What came of a way.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Told {
+    /// Its time.
+    pub ms: f64,
+    /// How many times as fast as with all columns in DDR and nothing fetched.
+    pub speedup: f64,
+    /// Chunks that were in fast memory when they were needed, per cent (in cache mode: pages); nothing where there is no such memory.
+    pub hits: Option<f64>,
+    /// Milliseconds for which all hardware threads together were at each stage: `SCAN_a`, `SCAN_b` if anything is fetched, `AGGREGATE`.
+    pub stages: Vec<Measure>,
+    /// Submissions that a full queue sent back.
+    pub sent_back: f64,
+}
+
+/// What the thesis did not try, or could not.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What outputs call it.
+    pub id: &'static str,
+    /// The question.
+    pub asks: &'static str,
+    /// Ways that answer it, in pairs: both columns on one node, each on its own.
+    pub ways: Vec<Way>,
+}
+
+impl Way {
+    pub(crate) const fn of(name: &'static str, query: Query) -> Self {
+        Way { name, query, mode: WqMode::Shared, published: None }
+    }
+
+    /// The way with what was printed of it.
+    fn printed(self, time: &str, speedup: &str, hits: Option<&str>) -> Self {
+        let claim = |id: &str| claims().iter().find(|claim| claim.id == id).expect("a test asks for all ways");
+        let published = Published { time: claim(time), speedup: claim(speedup), hits: hits.map(claim) };
+        Way { published: Some(published), ..self }
+    }
+
+    /// The thesis' machine (§3.1) that executes it so.
+    #[must_use]
+    pub fn scenario(&self) -> Scenario {
+        let mut scenario = on("xeon-max-9468", 8, self.mode, 1);
+        for group in scenario.devices.iter_mut().flat_map(|device| &mut device.groups) {
+            for queue in &mut group.grouped_workqueues {
+                // Only what asks for it is served by the device.
+                queue.block_on_fault = 1;
+            }
+        }
+        scenario.with("query", 1, What::App(App::Query(self.query.clone())))
+    }
+
+    /// Executes it, and the query with all columns in DDR beside it.
+    ///
+    /// # Errors
+    /// Another machine, in whose lab it is, has not enough devices or nodes.
+    pub fn run(&self, lab: &Lab) -> Result<Told, ScenarioError> {
+        let (own, near) = (lab.run(&self.scenario())?, lab.run(&Way::of("", Query::of_two_columns()).scenario())?);
+        let own = &own.loads[0];
+        let ms = number(own, "query").unwrap_or(f64::NAN);
+        let stage = |name: &str| own.measures.iter().find(|measure| measure.name == name).cloned();
+        Ok(Told {
+            ms,
+            speedup: number(&near.loads[0], "query").unwrap_or(f64::NAN) / ms,
+            hits: number(own, "cache hits").or(number(own, "fast memory hits")),
+            stages: ["SCAN_a", "SCAN_b", "AGGREGATE"].into_iter().filter_map(stage).collect(),
+            sent_back: number(own, "sent back").unwrap_or(0.0),
+        })
+    }
+}
+
+fn number(load: &LoadOutcome, name: &str) -> Option<f64> {
+    load.measures.iter().find(|measure| measure.name == name).map(|measure| measure.value)
+}
+
+/// The four rows of Table 6.2, in its order; the first two are Table 6.1 and Figure 6.1, the others Figure 6.2.
+///
+/// # Panics
+/// Never: the claims are built in.
+#[must_use]
+pub fn published() -> Vec<Way> {
+    let near = Query::of_two_columns();
+    vec![
+        Way::of("DDR (baseline)", near.clone()).printed("T-060", "T-061", None),
+        Way::of("HBM (upper limit)", Query { b: 8, ..near }).printed("T-063", "T-064", None),
+        Way::of("prefetching", Query::prefetching(0)).printed("T-066", "T-067", Some("T-068")),
+        Way::of("prefetching, columns apart", Query::prefetching(1)).printed("T-069", "T-070", Some("T-071")),
+    ]
+}
+
+/// Both columns on one node, and each on its own.
+fn both(names: [&'static str; 2], query: impl Fn(usize) -> Query) -> [Way; 2] {
+    [0, 1].map(|b| Way::of(names[b], query(b)))
+}
+
+/// With prefetching, something of it otherwise.
+fn fetched(names: [&'static str; 2], change: impl Fn(&mut Prefetch)) -> [Way; 2] {
+    both(names, |b| {
+        let mut query = Query::prefetching(b);
+        query.prefetch.iter_mut().for_each(&change);
+        query
+    })
+}
+
+/// What was not tried: the thesis' own conclusion (§7) and discussion ask for most of it.
+#[must_use]
+pub fn questions() -> Vec<Question> {
+    let chunks = |names, mib: u64| both(names, move |b| Query { chunk: mib << 20, ..Query::prefetching(b) });
+    let side = |pages, warm| {
+        move |b| {
+            let side = MemorySide { a: 8, b: 8 + b, bytes: 16 << 30, pages, warm };
+            Query { b, memory_side: Some(side), ..Query::of_two_columns() }
+        }
+    };
+    let push_pull = |names, split| {
+        both(names, move |b| {
+            let mut query = Query::prefetching(b);
+            // Those of nodes 0 and 1, or of node 0.
+            let near = u16::from(b > 0);
+            if let Some(prefetch) = &mut query.prefetch {
+                prefetch.lanes.retain(|lane| lane.device <= near);
+                prefetch.split = split;
+            }
+            query
+        })
+    };
+    let question = |id, asks, ways: Vec<[Way; 2]>| Question { id, asks, ways: ways.into_iter().flatten().collect() };
+    let mut dedicated = fetched(["dedicated queues", "dedicated queues, columns apart"], |it| {
+        it.lanes.iter_mut().for_each(|lane| lane.shared = false)
+    });
+    for way in &mut dedicated {
+        way.mode = WqMode::Dedicated;
+    }
+    vec![
+        question(
+            "push-pull",
+            "Two devices, those of the columns' node and of the threads', in place of the socket's four (one where those nodes are the same)",
+            vec![
+                push_pull(["push-pull, in turn", "push-pull, in turn, columns apart"], false),
+                push_pull(["push-pull, in parts", "push-pull, in parts, columns apart"], true),
+            ],
+        ),
+        question("dedicated", "Dedicated queues in place of shared ones (§7)", vec![dedicated]),
+        question(
+            "waiting",
+            "Waiting for a copy that is late, in place of reading the chunk where it lies: on a hardware thread, or away from it until an interrupt (§7)",
+            vec![
+                fetched(["late: polled for", "late: polled for, columns apart"], |it| it.late = Late::Poll),
+                fetched(["late: slept for", "late: slept for, columns apart"], |it| it.late = Late::Interrupt),
+            ],
+        ),
+        question(
+            "steps",
+            "Fetching in step with scanning, in place of as fast as it can (§6.1)",
+            vec![
+                fetched(["in step", "in step, columns apart"], |it| it.relaxed = false),
+                fetched(["in step, late: slept for", "in step, late: slept for, columns apart"], |it| {
+                    (it.relaxed, it.late) = (false, Late::Interrupt);
+                }),
+            ],
+        ),
+        question(
+            "order",
+            "Threads that begin with one device after the other, in place of all with the first",
+            vec![fetched(["devices in turn by thread", "devices in turn by thread, columns apart"], |it| {
+                it.spread = true
+            })],
+        ),
+        question(
+            "chunks",
+            "Larger chunks, or smaller ones, than 16 MiB (§6.1)",
+            vec![
+                chunks(["chunks of 4 MiB", "chunks of 4 MiB, columns apart"], 4),
+                chunks(["chunks of 8 MiB", "chunks of 8 MiB, columns apart"], 8),
+                chunks(["chunks of 32 MiB", "chunks of 32 MiB, columns apart"], 32),
+                chunks(["chunks of 64 MiB", "chunks of 64 MiB, columns apart"], 64),
+            ],
+        ),
+        question(
+            "cache-mode",
+            "HBM in cache mode in place of prefetching (§2.1, §7): the first run, a later one, and that with pages that Linux has shuffled",
+            vec![
+                both(["cache mode, first run", "cache mode, first run, columns apart"], side(Pages::InARow, false)),
+                both(["cache mode, later run", "cache mode, later run, columns apart"], side(Pages::InARow, true)),
+                both(["cache mode, shuffled", "cache mode, shuffled, columns apart"], side(Pages::Anywhere(1), true)),
+            ],
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::published::Value;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_tables_are_within_ten_per_cent_and_hits_within_fifteen() {
+        let lab = Lab::default();
+        for way in published() {
+            let (told, printed) = (way.run(&lab).unwrap(), way.published.unwrap());
+            for (claim, value) in [(printed.time, told.ms), (printed.speedup, told.speedup)] {
+                let off = claim.deviation(value).unwrap();
+                assert!(off.abs() < 0.1, "{}, {}: {:.1} % off", way.name, claim.unit, off * 100.0);
+            }
+            assert_eq!(printed.hits.is_some(), told.hits.is_some());
+            let off = printed.hits.zip(told.hits).map(|(claim, hits)| claim.deviation(hits).unwrap());
+            assert!(off.unwrap_or(0.0).abs() < 0.15, "{}: hits {off:?}", way.name);
+            assert!(!matches!(printed.time.value, Value::None));
+        }
+    }
+
+    #[test]
+    fn every_question_is_answered_by_ways_that_differ() {
+        let lab = Lab::default();
+        let mut seen: Vec<Query> = published().into_iter().map(|way| way.query).collect();
+        let mut names = BTreeSet::new();
+        for question in questions() {
+            assert!(!question.ways.is_empty() && question.ways.len() % 2 == 0, "{}", question.id);
+            for way in question.ways {
+                assert!(names.insert(way.name), "{} twice", way.name);
+                let told = way.run(&lab).unwrap();
+                assert!(told.ms > 80.0 && told.ms < 200.0 && told.hits.is_some(), "{}: {told:?}", way.name);
+                assert!(!seen.contains(&way.query), "{} is another", way.name);
+                seen.push(way.query);
+            }
+        }
+    }
+
+    #[test]
+    fn a_machine_without_such_memory_says_so() {
+        let machine = telpher_sim::Machine::built_in("spr-asplos").unwrap();
+        let error = published()[1].run(&Lab::on(machine)).unwrap_err().to_string();
+        assert!(error.contains("node") || error.contains("devices"), "{error}");
+    }
+}
