@@ -236,7 +236,8 @@ impl<S: Source> Cache<S> {
     }
 
     /// The same for bytes that will be gone: when it returns, nobody reads them for the cache any more. Copies that have not begun are
-    /// called off, those under way waited for. For sources that are lent rather than owned; what owns its bytes need not ask.
+    /// called off, those under way waited for, and any the mover has that nobody wanted to the end. For sources that are lent rather than
+    /// owned; what owns its bytes need not ask.
     ///
     /// # Errors
     /// As [`access`](Cache::access).
@@ -252,6 +253,15 @@ impl<S: Source> Cache<S> {
             });
         }
         self.0.shared.schedule.come_to_rest();
+        // Copies that everybody has let go of are the mover's, and go on.
+        let mover = &self.0.shared.mover;
+        mover.wait(|| {
+            if mover.orphaned() == 0 {
+                return Poll::Ready(());
+            }
+            mover.drive();
+            Poll::Pending
+        });
         Ok(gone)
     }
 

@@ -447,10 +447,18 @@ fn withdrawn_bytes_are_read_by_nobody_any_more() {
     assert!(waiting.is_settled() && !waiting.is_fast() && waiting.is_stale());
     assert!(!ahead.cancel() && !kept.is_stale());
     assert_eq!(flying.location().bytes(), &column[block(0)]);
+    // Nor by the mover, for nobody.
+    let dropped = cache.access(&column, block(0)).unwrap();
+    assert!(!dropped.is_settled(), "it has begun, as has what was kept");
+    drop(dropped);
+    assert_eq!(cache.flush(), 1);
+    assert_eq!(cache.mover().orphaned(), 1);
+    device.run(2);
+    assert_eq!((cache.withdraw(&column, block(0)).unwrap(), cache.mover().orphaned()), (0, 0));
     // Nothing was begun for those called off.
     device.state().manual = false;
     assert!(kept.settle());
-    assert_eq!((device.state().taken.len(), cache.stats().copies), (2, 2));
+    assert_eq!((device.state().taken.len(), cache.stats().copies), (3, 2));
 }
 
 #[test]
