@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use telpher_abi::Status;
 use telpher_abi::registers::{Command, CommandCode};
 use telpher_cache::query::{
     Aggregate, Ahead, Answer, Column, Filter, Late, Options, Plan, Query, Role, RunError, Shape, Table, column, run,
@@ -197,6 +198,21 @@ fn blocks_that_cannot_be_copied_are_read_where_they_lie() {
     assert!(case.is_answered_by(&report.answer));
     assert!(report.blocks.absent >= 20 && report.blocks.hits <= 20, "{:?}", report.blocks);
     assert!(device.state().faulted > 0);
+}
+
+#[test]
+fn a_device_that_only_says_it_copied_is_caught_where_its_bytes_cannot_be_the_column_s() {
+    let case = case(ROWS);
+    let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
+    device.state().answers.extend((0..BLOCKS).map(|_| Status::Success));
+    let cache = cache(mover(&device, policy()), 1 << 20);
+    let mut options = Options { late: Late::Wait, ..always(2) };
+    options.shape.relaxed = false;
+    // The pool's memory is still zero, and no k is.
+    let caught = run(&case.query, Some(&cache), &options).unwrap_err();
+    assert!(matches!(caught, RunError::Altered { .. }), "{caught}");
+    let without = run(&case.query, None, &options).unwrap();
+    assert!(case.is_answered_by(&without.answer));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! ```text
 //! Plan ─► columns of SCAN, columns of AGGREGATE ─► Shape: groups × chunks × threads ─► Worker: what one of the threads does, step by step
 //!                                                                                        │
-//!                                     threads of this machine, or simulated ones ◄── Ground ──┘
+//!             run: threads of this machine ─► Report; or simulated ones ◄── Ground ──────────┘
 //! ```
 
 mod alone;
