@@ -9,10 +9,6 @@ use std::ops::Range;
 /// once a block does not count. Source: assumed.
 pub(super) const BLOCK: usize = 1024;
 
-/// Rows of a word, chosen so far, below which further filters look at these rows only. Source: assumed; a look at one costs about as
-/// much as at eight in a row.
-const FEW: u32 = 8;
-
 /// Why bytes are not what a query wants.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -89,11 +85,10 @@ impl Query {
             let rows = at * WORD..((at + 1) * WORD).min(len);
             *word = u64::MAX >> (WORD - rows.len());
             for test in &tests {
-                if word.count_ones() < FEW {
-                    *word = test.some(*word, rows.start);
-                } else {
-                    *word &= test.all(rows.clone());
+                if *word == 0 {
+                    break;
                 }
+                *word &= test.all(rows.clone());
             }
         }
         Ok(())
@@ -169,16 +164,6 @@ impl<'a> Ready<'a> {
             Ready::I64(values, least, greatest) => word(&values[rows], |value| (least <= value) & (value <= greatest)),
         }
     }
-
-    /// Which of the rows whose bits are set, counted from `first`.
-    fn some(self, bits: u64, first: usize) -> u64 {
-        match self {
-            Ready::U8(values, least, greatest) => keep(bits, &values[first..], least, greatest),
-            Ready::I32(values, least, greatest) => keep(bits, &values[first..], least, greatest),
-            Ready::Short(values, least, greatest) => keep(bits, &values[first..], least.into(), greatest.into()),
-            Ready::I64(values, least, greatest) => keep(bits, &values[first..], least, greatest),
-        }
-    }
 }
 
 /// The lower half.
@@ -206,16 +191,4 @@ fn word<T: Integer>(values: &[T], test: impl Fn(T) -> bool) -> u64 {
 #[inline]
 fn bits(flags: [u8; 8]) -> u64 {
     u64::from_le_bytes(flags).wrapping_mul(0x0102_0408_1020_4080) >> 56
-}
-
-/// Those of the bits whose values are in the range.
-fn keep<T: Integer>(mut bits: u64, values: &[T], least: T, greatest: T) -> u64 {
-    let mut kept = bits;
-    while bits != 0 {
-        let at = bits.trailing_zeros();
-        let value = values[at as usize];
-        kept ^= u64::from((value < least) | (greatest < value)) << at;
-        bits &= bits - 1;
-    }
-    kept
 }
