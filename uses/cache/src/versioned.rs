@@ -65,6 +65,9 @@ where
     }
 
     /// Writes, alone. Waits until no reader is left and every copy of it that is under way has ended; all its entries are forgotten.
+    ///
+    /// A reader's block that was leaked, or a device that neither ends a copy nor says that it has stopped, keeps it waiting: what they read
+    /// must not change.
     pub fn write(&self) -> Writing<'_, B> {
         // Poisoned: a writer panicked, which may have left half of what it meant to write, under a new version.
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
