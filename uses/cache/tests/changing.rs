@@ -39,9 +39,13 @@ fn a_writer_waits_for_a_copy_under_way_and_for_readers() {
     assert!(!wrote.load(Ordering::SeqCst));
     drop(reader);
     // The entry is forgotten, and its copy not done: nobody may write what the device reads.
-    while !wrote.load(Ordering::SeqCst) {
+    for _ in 0..1000 {
+        std::thread::yield_now();
         assert!(!wrote.load(Ordering::SeqCst));
+    }
+    while !wrote.load(Ordering::SeqCst) {
         device.run(1);
+        std::thread::yield_now();
     }
     writer.join().unwrap();
     device.state().manual = false;

@@ -149,7 +149,7 @@ pub enum RunError {
 /// let cache = Cache::new(Mover::cpu(), Config::new([fast]))?;
 /// let report = run(&query, Some(&cache), &Options { ahead: Ahead::Always, ..Options::new(2) })?;
 /// assert_eq!(report.answer.rows[0].values, [Some(15_000)]);
-/// assert_eq!(report.blocks.asked, 2); // a block of b for each group
+/// assert!(report.blocks.asked <= 2); // a block of b for each group, unless it was read before its turn came
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
