@@ -324,12 +324,11 @@ fn nearest(tiers: &[TierConfig], nodes: &Nodes) -> Box<[usize]> {
 #[inline]
 fn span<S: Source>(source: &S, range: Range<usize>) -> Result<Span, AccessError> {
     let len = source.len();
-    if range.start >= range.end || range.end > len {
-        return Err(if range.start >= range.end && range.end <= len && range.start <= len {
-            AccessError::Empty
-        } else {
-            AccessError::Outside { range, len }
-        });
+    if range.start.max(range.end) > len {
+        return Err(AccessError::Outside { range, len });
+    }
+    if range.start >= range.end {
+        return Err(AccessError::Empty);
     }
     // Cannot overflow: a source lies in memory, and the range in it.
     Ok(Span { start: source.address() + range.start as u64, len: (range.end - range.start) as u64 })
