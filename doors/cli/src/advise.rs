@@ -73,7 +73,7 @@ pub(crate) struct Came {
 }
 
 /// The state in which the cores' own work is simulated.
-const BASELINE: &str = "cores alone, each operation by itself in memory that nobody touched before";
+const BASELINE: &str = "cores alone, each operation in memory that nobody touched before";
 
 const HTML: &str = "telpher-advise.html";
 
