@@ -22,7 +22,10 @@ pub struct Options {
     pub rewrite: bool,
 }
 
+/// Set before the first trap can come.
 static HANDLER: OnceLock<&'static dyn Handler> = OnceLock::new();
+/// What became of [`install`]: set after everything else.
+static INSTALLED: OnceLock<Result<(), Errno>> = OnceLock::new();
 
 /// Who was installed.
 pub(crate) fn handler() -> &'static dyn Handler {
@@ -30,19 +33,21 @@ pub(crate) fn handler() -> &'static dyn Handler {
 }
 
 /// Takes over the process' signals. To be called once, before the program's first thread if possible; the actions that are
-/// installed already become the program's. A second call changes nothing.
+/// installed already become the program's. A second call changes nothing: it waits for the first to end, and returns the same.
+/// So whoever has returned from it may submit. Not for signal handlers.
 ///
 /// # Errors
 /// What the kernel said to `rt_sigaction`.
 pub fn install(handler: &'static dyn Handler, options: Options) -> Result<(), Errno> {
-    if HANDLER.set(handler).is_err() {
-        return Ok(());
-    }
-    entry::detect();
-    guarded::detect();
-    vectors::detect();
-    sites::set_rewriting(options.rewrite);
-    signals::adopt()
+    *INSTALLED.get_or_init(|| {
+        // Nobody else comes here, so it is still free.
+        let _ = HANDLER.set(handler);
+        entry::detect();
+        guarded::detect();
+        vectors::detect();
+        sites::set_rewriting(options.rewrite);
+        signals::adopt()
+    })
 }
 
 /// To be called first thing in the child of a `fork`, before its signal actions change: what other threads of the parent
