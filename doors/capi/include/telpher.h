@@ -3,11 +3,12 @@
  * telpher.h: move and transform memory without the CPU.
  *
  * Copies, fills, comparisons, checksums, deltas and integrity fields, done by a Data Streaming Accelerator, by a model of one,
- * or by the CPU, whichever is there and worth it. Three ways in, each usable alone:
+ * or by the CPU, whichever is there and worth it. Four ways in, each usable alone:
  *
  *   telpher_copy, telpher_run, ...     do it and wait
  *   telpher_start, telpher_batch_*     a job: go on meanwhile, look or wait later; many threads, many queues
  *   telpher_channel_*                  poll mode: one thread, one queue, tickets; nothing blocks, nothing allocates
+ *   telpher_cache_*                    blocks copied to faster memory ahead of time, and lent to many threads
  *
  *     telpher_device *device;
  *     telpher_mover *mover;
@@ -27,7 +28,7 @@
  *
  * Handles. A function that makes one writes it to its out parameter, NULL if it fails. The caller owns it and ends it once
  * with the function named for that, which takes NULL as well. Handles are independent: a mover goes on when its device was
- * closed, a job when its mover was freed.
+ * closed, a job or a cache when its mover was freed, an entry when its cache was.
  *
  * Threads. "Any thread, any time": several threads may call it on one handle at once. "One thread at a time": the handle may be
  * handed from thread to thread, but two calls on it must not overlap; this is said of jobs, batches and channels. A
@@ -47,14 +48,15 @@
  *   a job that was abandoned                   telpher_mover_outstanding returned 0 after that;
  *   a channel's operation                      telpher_channel_completed returned its completion;
  *   anything that ended with -ETIMEDOUT        telpher_mover_outstanding (telpher_channel_quarantined) returned 0 after that:
- *                                              the device gave no answer, and may still write until it does.
+ *                                              the device gave no answer, and may still write until it does;
+ *   a block of a cache                         see "caches" below: a cache reads on its own account, until it is told to stop.
  *
  * The telpher_op structure itself, its telpher_result, and texts are read or written only during the call. Members of a batch, and
  * operations under way together, may share sources; what one writes no other may touch unless a fence stands between them.
  *
  * A process that forks: the child may go on with its copies of movers, jobs and channels. It uses none of its parent's queues:
  * what was under way is ended by the CPU there, and so is what follows. Queues of its own it opens anew. No other thread may be
- * in a function of that job, batch or channel while the process forks.
+ * in a function of that job, batch, channel, cache or entry while the process forks.
  *
  * Signal handlers may call telpher_copy with good arguments, whatever they interrupt; the other functions allocate.
  *
@@ -93,6 +95,12 @@ typedef struct telpher_job telpher_job;
 typedef struct telpher_batch telpher_batch;
 /* One thread's ring to one queue. */
 typedef struct telpher_channel telpher_channel;
+/* Copies of blocks in fast memory. */
+typedef struct telpher_cache telpher_cache;
+/* A handle to an entry of a cache: a block, wherever it is. */
+typedef struct telpher_entry telpher_entry;
+/* A block that was asked for ahead of time. */
+typedef struct telpher_prefetch telpher_prefetch;
 
 
 /* ------------------------------------------------------------------------------------------------ what is asked */
@@ -255,6 +263,81 @@ typedef struct telpher_queue_info {
 } telpher_queue_info;
 
 
+/* ------------------------------------------------------------------------------------------------ caches, in numbers */
+
+/* Flags of a tier. */
+typedef enum telpher_tier_flag {
+    TELPHER_TIER_ON_NODE = 0x1,    /* its pages are on NUMA node node, and nowhere else */
+    TELPHER_TIER_NEAR = 0x2,       /* it is for threads of NUMA node near_node (option placement=near) */
+    TELPHER_TIER_HUGE_PAGES = 0x4, /* pages of 2 MiB where the system has them, else small ones */
+    TELPHER_TIER_ABSENT = 0x8      /* its pages come when they are first written; else all are there beforehand */
+} telpher_tier_flag;
+
+/* Fast memory of one kind: either size bytes of pages that the cache is to have, or functions that obtain and release memory,
+ * which may come with TELPHER_TIER_NEAR alone. Begin with zeros.
+ *
+ * obtain returns len bytes, mapped and writable, that nobody else has, or NULL if there are none left; release takes back what
+ * obtain(len) returned. Both get user, may be called by any thread, several at once, from within any function of the cache, its
+ * entries and its mover, and call none of them themselves; nothing unwinds out of them. len is not 0; 64 bytes of alignment are
+ * welcome, none is needed. They are called for as long as the cache or an entry of it is there, or telpher_mover_outstanding is
+ * not 0: what was obtained for a copy comes back when no device has it. */
+typedef struct telpher_tier {
+    uint64_t size;
+    uint32_t flags;     /* enum telpher_tier_flag */
+    uint32_t node;
+    uint32_t near_node;
+    uint32_t reserved;
+    void *(*obtain)(void *user, size_t len);
+    void (*release)(void *user, void *start, size_t len);
+    void *user;
+    uint64_t reserved2[3];
+} telpher_tier;
+
+/* What a policy knows of an entry that nobody uses. */
+typedef struct telpher_resident {
+    const void *address; /* where its source begins */
+    uint64_t size;       /* bytes */
+    uint32_t age;        /* how many entries came since it was last used, or came itself */
+    uint32_t unread;     /* 1 if it was fetched ahead and nobody has used it yet */
+    uint64_t reserved[2];
+} telpher_resident;
+
+/* Policies of the caller's own; where a function is NULL the options decide. Begin with zeros. For both functions holds what is
+ * said of obtain and release, but that they are called until telpher_cache_free has returned 0. Which devices copy is the
+ * mover's policy (options route, split, queues).
+ *
+ * place returns the number of the tier in which a block is looked for and placed, the last one's for numbers that are too
+ * large. It is asked at every access, peek and prefetch; node is the NUMA node of the asking thread, -1 if unknown.
+ *
+ * worth returns what an unused entry is worth when memory is needed: the least goes first, those that are unread after all the
+ * others. */
+typedef struct telpher_cache_policy {
+    uint32_t (*place)(void *user, const void *start, size_t len, int32_t node);
+    uint64_t (*worth)(void *user, const telpher_resident *entry);
+    void *user;
+    uint64_t reserved[5];
+} telpher_cache_policy;
+
+/* What a cache has done and has. Each number is right for some moment during the call that asked. */
+typedef struct telpher_stats {
+    uint64_t hits;          /* accesses that found an entry, be its copy there or under way */
+    uint64_t misses;        /* accesses that found none */
+    uint64_t weak_misses;   /* of these, those of telpher_cache_peek */
+    uint64_t prefetches;    /* blocks asked for ahead of time */
+    uint64_t cancelled;     /* of these, those called off before their copy began */
+    uint64_t copies;        /* copies that ended well */
+    uint64_t bytes_copied;  /* bytes they brought */
+    uint64_t fallbacks;     /* blocks that stayed where they were: no memory was free, or the copy failed */
+    uint64_t evictions;     /* entries that had to go because memory was needed */
+    uint64_t invalidations; /* entries that were invalidated */
+    uint64_t entries;       /* entries there are */
+    uint64_t in_flight;     /* copies under way */
+    uint64_t waiting;       /* blocks asked for whose copy has not begun */
+    uint64_t bytes;         /* of the tiers' pages that entries have, also entries that only handles have still; not of obtain's */
+    uint64_t reserved[4];
+} telpher_stats;
+
+
 /* ------------------------------------------------------------------------------------------------ about the library */
 
 /* "0.1.0". Any thread, any time. Never NULL. */
@@ -264,7 +347,7 @@ TELPHER_API const char *telpher_version(void);
 TELPHER_API uint32_t telpher_version_number(void);
 
 /* 1 if the library has a feature, 0 if not or if it does not know the name, also NULL. Any thread, any time.
- * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options". */
+ * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options" "cache". */
 TELPHER_API int telpher_has(const char *feature);
 
 /* Why the last call of this thread that failed did so, as a sentence; "" if none has. Never NULL.
@@ -453,6 +536,112 @@ TELPHER_API int telpher_channel_quarantined(const telpher_channel *channel);
 /* Ends the handle; NULL is allowed. Sends and waits for everything prepared, at most the option linger (1 s); completions not
  * fetched are dropped. -EBUSY: the device has not answered. The handle then stays and can be freed later. */
 TELPHER_API int telpher_channel_free(telpher_channel *channel);
+
+
+/* ------------------------------------------------------------------------------------------------ caches
+ *
+ * Any thread, any time, but for the functions that end a handle. Nothing here waits for a copy unless it says so.
+ *
+ * Who owns what until when. Blocks are the caller's, and lent: from the first telpher_cache_access or telpher_cache_prefetch on
+ *
+ *   their bytes do not change   until telpher_cache_invalidate has returned for them, which is called before they are written: it
+ *                               makes the cache forget them, and returns when no copy of them is under way any more;
+ *   they stay mapped            until then, and until every handle to an entry with any of them was freed: a handle whose copy is
+ *                               not there has its bytes in the source.
+ *
+ * A program that frees a block without telpher_cache_invalidate gets its old bytes for the next one at that address. No thread
+ * may access or prefetch a block while another writes it. Copies are the cache's: telpher_entry_location's bytes are there, and
+ * only to be read, until the handle is freed, whatever becomes of the cache, the mover or the entry. */
+
+/* A cache with count tiers, at least 1, whose copies mover makes. policy and options may be NULL; see telpher_options_help. The
+ * structures are read during the call only; their functions and user last as long as is said at telpher_tier.
+ * Out: a handle, to be ended with telpher_cache_free.
+ * -EINVAL: an option, a tier or a placement that is none. Any other: what the system said when a tier's pages were asked for. */
+TELPHER_API int telpher_cache_new(telpher_cache **cache, const telpher_mover *mover, const telpher_tier *tiers, uint32_t count,
+                                  const telpher_cache_policy *policy, const char *options);
+
+/* Ends the handle; NULL is allowed. Copies that have not begun are called off, those under way waited for. Entries stay as long
+ * as their handles, and are stale: nobody tells them of changes any more. Afterwards blocks without handles are the caller's
+ * again.
+ * -EBUSY: as for telpher_cache_invalidate. The handle then stays and can be freed later. */
+TELPHER_API int telpher_cache_free(telpher_cache *cache);
+
+/* The block of len bytes from start on. If an entry has all of it, that one, whether its copy is there or under way; else a new
+ * one, whose copy begins at once, or as soon as fewer than the option in-flight are under way. A block for which no memory can
+ * be had, or whose copy fails, stays where it is, which is no failure of this function.
+ * Out: a handle, to be ended with telpher_entry_free. -EINVAL: no bytes. -EOVERFLOW: it leaves the address space. */
+TELPHER_API int telpher_cache_access(const telpher_cache *cache, const void *start, size_t len, telpher_entry **entry);
+
+/* The same in a tier of the caller's choice, from 0, whatever the policy says. -EINVAL: no such tier, too. */
+TELPHER_API int telpher_cache_access_in(const telpher_cache *cache, uint32_t tier, const void *start, size_t len,
+                                        telpher_entry **entry);
+
+/* Weak access: returns 1 and a handle if an entry has the block, 0 and NULL if none has; nothing is copied. */
+TELPHER_API int telpher_cache_peek(const telpher_cache *cache, const void *start, size_t len, telpher_entry **entry);
+
+/* Says that a block will be asked for; the higher the priority, from 0 to 255, the sooner it is copied. Its copy begins when
+ * few enough are under way, and when there is memory for it without giving up what is in use, or fetched ahead and not used
+ * yet. Until then telpher_cache_drive, any wait and any further prefetch look whether it can begin.
+ * Out: a handle by which it can be called off; prefetch may be NULL. */
+TELPHER_API int telpher_cache_prefetch(const telpher_cache *cache, const void *start, size_t len, uint32_t priority,
+                                       telpher_prefetch **prefetch);
+
+/* Says that bytes are about to change or to go away: every entry with any of them is forgotten, handles to it become stale.
+ * Waits for copies of them that are under way, and calls off those that have not begun. Returns how many entries are gone. Not
+ * while a handle's location is being read and must still be of now: that remains what it was.
+ * -EBUSY: entries are gone, but a device has not answered for a copy within the mover's option linger (1 s), and may still
+ * read. */
+TELPHER_API int telpher_cache_invalidate(const telpher_cache *cache, const void *start, size_t len);
+
+/* Forgets the entries nobody uses, and returns how many. */
+TELPHER_API int telpher_cache_flush(const telpher_cache *cache);
+
+/* Forgets all entries, and returns how many; handles keep theirs. Blocks remain lent: see above. */
+TELPHER_API int telpher_cache_clear(const telpher_cache *cache);
+
+/* Begins copies that may begin, and lets devices without a thread of their own work. A program that only prefetches and peeks
+ * calls it now and then; who waits need not. */
+TELPHER_API int telpher_cache_drive(const telpher_cache *cache);
+
+/* Writes what the cache has done and has to *stats. */
+TELPHER_API int telpher_cache_stats(const telpher_cache *cache, telpher_stats *stats);
+
+/* Where the block's bytes are at the moment: the copy if it is there, and then *fast is 1; the source otherwise, and then it is
+ * 0. fast may be NULL. Valid until the handle is freed, also when the other comes to be true meanwhile. A copy in a tier's
+ * pages begins at a multiple of 64; a part of a block lies as far from its begin as in the source. NULL only for NULL; sets no
+ * error. */
+TELPHER_API const void *telpher_entry_location(const telpher_entry *entry, int *fast);
+
+/* How many bytes the handle is about: len of the access. 0 only for NULL; sets no error. */
+TELPHER_API size_t telpher_entry_size(const telpher_entry *entry);
+
+/* Weak wait: looks once and takes one step. 1 if there is nothing left to wait for, be the copy there or the bytes where they
+ * were; 0 if there is. */
+TELPHER_API int telpher_entry_done(const telpher_entry *entry);
+
+/* Waits until there is nothing left to wait for (returns 1) or timeout_ns nanoseconds have passed (returns 0). -1 is no limit.
+ * Several threads may wait for one entry, and whoever comes first drives its copy. -EINVAL: a timeout below -1. */
+TELPHER_API int telpher_entry_wait(const telpher_entry *entry, int64_t timeout_ns);
+
+/* 1 if telpher_cache_invalidate was called for any byte of the entry since: the copy may be of before. 0 if not. */
+TELPHER_API int telpher_entry_stale(const telpher_entry *entry);
+
+/* Another handle to the same, so that each of several threads can free its own.
+ * Out: a handle, to be ended with telpher_entry_free. */
+TELPHER_API int telpher_entry_share(const telpher_entry *entry, telpher_entry **other);
+
+/* Ends the handle; NULL is allowed. The entry stays in the cache until its memory is needed. */
+TELPHER_API void telpher_entry_free(telpher_entry *entry);
+
+/* 1 if the copy is there, 0 if not, or not any more; takes one step. */
+TELPHER_API int telpher_prefetch_done(const telpher_prefetch *prefetch);
+
+/* Calls it off and ends the handle; NULL is allowed, and gives 0. 1 if its copy had not begun; 0 if that goes on, or is there.
+ * Who has a handle to an entry that was called off finds the block in its source. */
+TELPHER_API int telpher_prefetch_cancel(telpher_prefetch *prefetch);
+
+/* Ends the handle; NULL is allowed. What was asked for goes on. */
+TELPHER_API void telpher_prefetch_free(telpher_prefetch *prefetch);
 
 
 /* ------------------------------------------------------------------------------------------------ operations to hand */

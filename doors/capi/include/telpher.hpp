@@ -22,7 +22,8 @@
 // given up at their option limit (30 s). So declare buffers before the job, batch or channel that uses them: then they outlive
 // it, also when an exception passes by or a coroutine is destroyed half-way.
 //
-// Threads. As in telpher.h: device and mover any thread, any time; job, batch, channel and loop one thread at a time.
+// Threads. As in telpher.h: device, mover, cache, entry and prefetched any thread, any time; job, batch, channel and loop one
+// thread at a time.
 #ifndef TELPHER_HPP
 #define TELPHER_HPP
 
@@ -35,7 +36,9 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -73,6 +76,13 @@ struct closer {
         while (telpher_channel_free(channel) == -EBUSY) {
         }
     }
+    void operator()(telpher_cache *cache) const noexcept {
+        // As with a channel: blocks may go out of scope next.
+        while (telpher_cache_free(cache) == -EBUSY) {
+        }
+    }
+    void operator()(telpher_entry *entry) const noexcept { telpher_entry_free(entry); }
+    void operator()(telpher_prefetch *prefetch) const noexcept { telpher_prefetch_free(prefetch); }
 };
 
 template <class T> using handle = std::unique_ptr<T, closer>;
@@ -406,6 +416,236 @@ class channel {
     detail::handle<telpher_channel> handle_;
 };
 
+// ---------------------------------------------------------------------------------------------------- caches
+
+// Fast memory of one kind, as a cache's tier.
+namespace tiers {
+
+// `size` bytes of pages; flags of enum telpher_tier_flag that need no node.
+inline telpher_tier pages(std::uint64_t size, std::uint32_t flags = 0) {
+    telpher_tier tier{};
+    tier.size = size;
+    tier.flags = flags;
+    return tier;
+}
+
+// The same on one NUMA node, as HBM has one of its own.
+inline telpher_tier pages_on(std::uint32_t node, std::uint64_t size, std::uint32_t flags = 0) {
+    telpher_tier tier = pages(size, flags | TELPHER_TIER_ON_NODE);
+    tier.node = node;
+    return tier;
+}
+
+// Whatever a memory resource has. Any thread may use it at any time, so it is one that sees to that, such as
+// std::pmr::synchronized_pool_resource; it outlives the cache and its entries.
+inline telpher_tier from(std::pmr::memory_resource &resource) {
+    constexpr std::size_t LINE = 64;
+    telpher_tier tier{};
+    tier.user = &resource;
+    tier.obtain = [](void *user, std::size_t len) noexcept -> void * {
+        try {
+            return static_cast<std::pmr::memory_resource *>(user)->allocate(len, LINE);
+        } catch (...) {
+            return nullptr;
+        }
+    };
+    tier.release = [](void *user, void *start, std::size_t len) noexcept {
+        static_cast<std::pmr::memory_resource *>(user)->deallocate(start, len, LINE);
+    };
+    return tier;
+}
+
+// The same tier for the threads of a node (option placement=near).
+inline telpher_tier near_to(std::uint32_t node, telpher_tier tier) {
+    tier.flags |= TELPHER_TIER_NEAR;
+    tier.near_node = node;
+    return tier;
+}
+
+} // namespace tiers
+
+// Functions that decide, where the options are not enough; see telpher_cache_policy. An exception in one ends the program.
+struct cache_policy {
+    // The number of the tier that has a block; the node is the asking thread's, -1 if unknown.
+    std::function<std::uint32_t(bytes block, std::int32_t node)> place;
+    // What an unused entry is worth: the least goes first.
+    std::function<std::uint64_t(const telpher_resident &entry)> worth;
+};
+
+// A block of a cache, wherever it is; a copy is another handle to the same. Any thread, any time. `co_await` waits for it in a
+// loop that runs, and gives the bytes, or, of a handle that nobody else has, the handle.
+class entry {
+  public:
+    entry(const entry &other) {
+        telpher_entry *raw;
+        detail::check(telpher_entry_share(other.get(), &raw));
+        handle_.reset(raw);
+    }
+    entry(entry &&other) noexcept = default;
+    entry &operator=(entry other) noexcept {
+        handle_ = std::move(other.handle_);
+        return *this;
+    }
+    ~entry() = default;
+
+    // Its bytes where they are at the moment: the copy if it is there, the source otherwise. Valid as long as the handle.
+    bytes location() const noexcept {
+        return {static_cast<const std::byte *>(telpher_entry_location(get(), nullptr)), telpher_entry_size(get())};
+    }
+
+    // The same as values. Throws if they are not aligned there: copies are to 64 bytes, parts of blocks as in the source.
+    template <class T>
+        requires std::is_trivially_copyable_v<T>
+    std::span<const T> as() const {
+        const bytes all = location();
+        if (reinterpret_cast<std::uintptr_t>(all.data()) % alignof(T) != 0)
+            throw error(-EINVAL, "a block is not aligned to its values");
+        return {reinterpret_cast<const T *>(all.data()), all.size() / sizeof(T)};
+    }
+
+    // The copy is there.
+    bool fast() const noexcept {
+        int fast = 0;
+        (void)telpher_entry_location(get(), &fast);
+        return fast == 1;
+    }
+
+    // Weak wait: 1 step; true if there is nothing left to wait for.
+    bool done() const { return detail::check(telpher_entry_done(get())) == 1; }
+
+    // Waits until there is nothing left to wait for.
+    const entry &wait() const & {
+        detail::check(telpher_entry_wait(get(), -1));
+        return *this;
+    }
+    entry wait() && {
+        detail::check(telpher_entry_wait(get(), -1));
+        return std::move(*this);
+    }
+
+    // The same, or so long; true if there is nothing left to wait for.
+    bool wait_for(std::chrono::nanoseconds at_most) const {
+        return detail::check(telpher_entry_wait(get(), std::max<std::int64_t>(at_most.count(), 0))) == 1;
+    }
+
+    // The block was said to have changed since.
+    bool stale() const { return detail::check(telpher_entry_stale(get())) == 1; }
+
+    telpher_entry *get() const noexcept { return handle_.get(); }
+
+    struct awaiter;
+    struct giver;
+    awaiter operator co_await() const &;
+    giver operator co_await() &&;
+
+  private:
+    friend class cache;
+    explicit entry(telpher_entry *raw) noexcept : handle_(raw) {}
+    detail::handle<telpher_entry> handle_;
+};
+
+// A block that was asked for ahead of time. Dropping it changes nothing. Moves, does not copy.
+class prefetched {
+  public:
+    // The copy is there; takes one step.
+    bool done() const { return detail::check(telpher_prefetch_done(handle_.get())) == 1; }
+
+    // Calls it off; true if its copy had not begun.
+    bool cancel() && { return detail::check(telpher_prefetch_cancel(handle_.release())) == 1; }
+
+  private:
+    friend class cache;
+    explicit prefetched(telpher_prefetch *raw) noexcept : handle_(raw) {}
+    detail::handle<telpher_prefetch> handle_;
+};
+
+// Copies of blocks in fast memory, lent to many threads. Moves, does not copy; any thread, any time. Blocks are declared before
+// it, and `invalidate` is called before one of them is written or goes: see "caches" in telpher.h.
+class cache {
+  public:
+    // Throws for an option or a tier that is none, and for memory that cannot be had.
+    cache(const mover &mover, std::span<const telpher_tier> tiers, const std::string &options = "", cache_policy policy = {})
+        : policy_(std::make_unique<cache_policy>(std::move(policy))) {
+        telpher_cache_policy functions{};
+        functions.user = policy_.get();
+        if (policy_->place)
+            functions.place = [](void *user, const void *start, std::size_t len, std::int32_t node) noexcept {
+                return static_cast<const cache_policy *>(user)->place({static_cast<const std::byte *>(start), len}, node);
+            };
+        if (policy_->worth)
+            functions.worth = [](void *user, const telpher_resident *entry) noexcept {
+                return static_cast<const cache_policy *>(user)->worth(*entry);
+            };
+        telpher_cache *raw;
+        const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(tiers.size(), UINT32_MAX));
+        detail::check(telpher_cache_new(&raw, mover.get(), tiers.data(), count, &functions, options.c_str()));
+        handle_.reset(raw);
+    }
+    cache(const mover &mover, const telpher_tier &tier, const std::string &options = "", cache_policy policy = {})
+        : cache(mover, std::span(&tier, 1), options, std::move(policy)) {}
+    cache(cache &&other) noexcept = default;
+    cache &operator=(cache &&other) noexcept {
+        // In this order: the functions go after the cache that calls them.
+        handle_ = std::move(other.handle_);
+        policy_ = std::move(other.policy_);
+        return *this;
+    }
+    ~cache() = default;
+
+    // The block, whose copy begins if no entry has it.
+    entry access(bytes block) const {
+        telpher_entry *raw;
+        detail::check(telpher_cache_access(get(), block.data(), block.size(), &raw));
+        return entry(raw);
+    }
+
+    // The same in a tier of one's choice.
+    entry access_in(std::uint32_t tier, bytes block) const {
+        telpher_entry *raw;
+        detail::check(telpher_cache_access_in(get(), tier, block.data(), block.size(), &raw));
+        return entry(raw);
+    }
+
+    // Weak access: the block if an entry has it.
+    std::optional<entry> peek(bytes block) const {
+        telpher_entry *raw;
+        if (detail::check(telpher_cache_peek(get(), block.data(), block.size(), &raw)) == 0)
+            return std::nullopt;
+        return entry(raw);
+    }
+
+    // Says that a block will be asked for, the sooner the higher the priority.
+    prefetched prefetch(bytes block, std::uint8_t priority = 0) const {
+        telpher_prefetch *raw;
+        detail::check(telpher_cache_prefetch(get(), block.data(), block.size(), priority, &raw));
+        return prefetched(raw);
+    }
+
+    // Says that bytes are about to change or to go; how many entries are gone. Nobody reads them for the cache any more then.
+    int invalidate(bytes block) const { return detail::check(telpher_cache_invalidate(get(), block.data(), block.size())); }
+
+    // Forgets the entries nobody uses, or all; how many.
+    int flush() const { return detail::check(telpher_cache_flush(get())); }
+    int clear() const { return detail::check(telpher_cache_clear(get())); }
+
+    // Begins copies that may begin.
+    void drive() const { detail::check(telpher_cache_drive(get())); }
+
+    // What it has done and has.
+    telpher_stats stats() const {
+        telpher_stats stats;
+        detail::check(telpher_cache_stats(get(), &stats));
+        return stats;
+    }
+
+    telpher_cache *get() const noexcept { return handle_.get(); }
+
+  private:
+    std::unique_ptr<cache_policy> policy_;
+    // After the functions, so that it goes before them.
+    detail::handle<telpher_cache> handle_;
+};
+
 // ---------------------------------------------------------------------------------------------------- coroutines
 
 class loop;
@@ -499,10 +739,15 @@ class loop {
 
   private:
     friend struct job::awaiter;
+    friend struct entry::awaiter;
+    friend struct entry::giver;
 
     // One who waits. It lies in the frame of the coroutine that does, and takes itself out when that is destroyed.
     struct waiter {
-        telpher_job *job = nullptr;
+        // What for, and how that is looked at and waited for.
+        void *what = nullptr;
+        int (*done)(void *what) = nullptr;
+        int (*wait)(void *what, std::int64_t at_most_ns) = nullptr;
         std::coroutine_handle<> go_on;
         loop *in = nullptr;
 
@@ -512,6 +757,19 @@ class loop {
         ~waiter() {
             if (in != nullptr)
                 std::erase(in->waiting_, this);
+        }
+
+        // Waits in the loop that runs here.
+        template <auto Done, auto Wait, class T> void begin(T *it, std::coroutine_handle<> coroutine) {
+            what = it;
+            done = [](void *it_is) { return Done(static_cast<T *>(it_is)); };
+            wait = [](void *it_is, std::int64_t at_most_ns) { return Wait(static_cast<T *>(it_is), at_most_ns); };
+            go_on = coroutine;
+            loop *const here = loop::current();
+            if (here == nullptr)
+                throw error(-EINVAL, "something is awaited where no telpher::loop runs");
+            here->waiting_.push_back(this);
+            in = here;
         }
     };
 
@@ -524,7 +782,7 @@ class loop {
         outer &operator=(const outer &) = delete;
     };
 
-    // How long the loop waits for one job before it looks at the others again.
+    // How long the loop waits for one before it looks at the others again.
     // Source: assumed; some descriptors' time, and little beside what a thread's turn takes.
     static constexpr std::int64_t REST_NS = 20'000;
 
@@ -535,7 +793,7 @@ class loop {
             waiter *const one = waiting_.front();
             waiting_.pop_front();
             // A failed look ends the wait as well: the awaiter finds it again and throws.
-            if (telpher_job_done(one->job) == 0) {
+            if (one->done(one->what) == 0) {
                 waiting_.push_back(one);
                 continue;
             }
@@ -544,7 +802,7 @@ class loop {
             went_on = true;
         }
         if (!went_on && !waiting_.empty() && fresh_.empty())
-            (void)telpher_job_wait(waiting_.front()->job, REST_NS);
+            (void)waiting_.front()->wait(waiting_.front()->what, REST_NS);
     }
 
     // Drops the tasks that have ended, and keeps the first exception.
@@ -575,13 +833,7 @@ struct job::awaiter {
 
     bool await_ready() { return of().done(); }
     void await_suspend(std::coroutine_handle<> go_on) {
-        place.job = of().get();
-        place.go_on = go_on;
-        loop *const in = loop::current();
-        if (in == nullptr)
-            throw error(-EINVAL, "a job is awaited where no telpher::loop runs");
-        in->waiting_.push_back(&place);
-        place.in = in;
+        place.begin<telpher_job_done, telpher_job_wait>(of().get(), go_on);
     }
     telpher_result await_resume() {
         const telpher_result first = success(of().result());
@@ -596,6 +848,37 @@ inline job::awaiter job::operator co_await() & {
 }
 inline job::awaiter job::operator co_await() && {
     return awaiter{nullptr, std::optional<job>(std::move(*this))};
+}
+
+// Awaits a block: of a handle that stays, its bytes.
+struct entry::awaiter {
+    const entry *waited;
+    loop::waiter place{};
+
+    bool await_ready() { return waited->done(); }
+    void await_suspend(std::coroutine_handle<> go_on) {
+        place.begin<telpher_entry_done, telpher_entry_wait>(waited->get(), go_on);
+    }
+    bytes await_resume() { return waited->location(); }
+};
+
+// Of a handle that nobody else has, that handle.
+struct entry::giver {
+    entry own;
+    loop::waiter place{};
+
+    bool await_ready() { return own.done(); }
+    void await_suspend(std::coroutine_handle<> go_on) {
+        place.begin<telpher_entry_done, telpher_entry_wait>(own.get(), go_on);
+    }
+    entry await_resume() { return std::move(own); }
+};
+
+inline entry::awaiter entry::operator co_await() const & {
+    return awaiter{this};
+}
+inline entry::giver entry::operator co_await() && {
+    return giver{std::move(*this)};
 }
 
 } // namespace telpher

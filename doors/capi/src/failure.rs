@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int};
 use telpher_abi::Status;
+use telpher_cache::{AccessError, ConfigError};
 use telpher_device::OpenError;
+use telpher_mem::MapError;
 use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
 
 /// Why an argument is none.
@@ -40,6 +42,16 @@ pub(crate) enum Refusal {
     Option(String),
     #[error("there is no {what} {index}; there are {count}")]
     Index { what: &'static str, index: u64, count: u64 },
+    #[error("the flags {0:#x} of a tier are unknown; see enum telpher_tier_flag")]
+    TierFlags(u32),
+    #[error(
+        "a tier has either a size or functions that obtain and release memory, and with these no flag but TELPHER_TIER_NEAR"
+    )]
+    TierTwice,
+    #[error("a tier has no memory; give it a size, or functions that obtain and release memory")]
+    TierEmpty,
+    #[error("a priority is from 0 to 255, and {0} was given")]
+    Priority(u32),
     #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
     Timeout(i64),
 }
@@ -83,6 +95,24 @@ impl From<OpenError> for Failure {
             _ => libc::ENODEV,
         });
         Failure::Told(errno, chain(&error))
+    }
+}
+
+impl From<MapError> for Failure {
+    fn from(error: MapError) -> Self {
+        Failure::Told(machine_said(&error).unwrap_or(libc::ENOMEM), chain(&error))
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Failure::Told(libc::EINVAL, chain(&error))
+    }
+}
+
+impl From<AccessError> for Failure {
+    fn from(error: AccessError) -> Self {
+        Failure::Told(libc::EINVAL, chain(&error))
     }
 }
 

@@ -4,6 +4,7 @@
 //! telpher.h ──► exports ──► pointers become handles and operations, panics become errno
 //!                  │
 //!                  ├─ raw/request   an operation's ranges, checked and promised ──► mover | batch | channel
+//!                  ├─ raw/cache     a block's range, allocators and policies ──► cache
 //!                  ├─ options       "threshold=64k wait=yield" ──► Policy, ChannelPolicy, OpenOptions
 //!                  └─ failure       Rust's error ──► errno, kind, sentence of this thread
 //! ```
@@ -16,6 +17,7 @@
 //! sources, and nobody touches the destinations. `raw` is where this promise enters the type system.
 #![deny(unsafe_code)]
 
+mod cache;
 mod channel;
 mod device;
 mod exports;

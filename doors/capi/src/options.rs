@@ -7,8 +7,9 @@
 use crate::failure::{Failure, Refusal};
 use std::fmt::Write;
 use std::path::Path;
+use telpher_cache::{Eviction, Placement};
 use telpher_device::{OpenOptions, Runner};
-use telpher_mover::{ChannelPolicy, Order, Policy, Tuning};
+use telpher_mover::{ChannelPolicy, Opcode, Order, Policy, Tuning};
 
 /// Everything that can be set.
 #[derive(Debug, Default)]
@@ -20,6 +21,16 @@ pub(crate) struct Options {
     pub(crate) queues: Option<Vec<usize>>,
     /// What a mover begins with, if there is a tuning file.
     pub(crate) tuning: Option<Tuning>,
+    pub(crate) cache: CacheOptions,
+}
+
+/// What can be set of a cache.
+#[derive(Debug, Default)]
+pub(crate) struct CacheOptions {
+    pub(crate) placement: Placement,
+    pub(crate) eviction: Eviction,
+    /// As the cache has it if not set.
+    pub(crate) in_flight: Option<usize>,
 }
 
 /// What is made with the options.
@@ -28,6 +39,7 @@ pub(crate) enum Of {
     Device,
     Mover,
     Channel,
+    Cache,
 }
 
 /// One key that the mover's settings do not have.
@@ -104,6 +116,46 @@ const KEYS: &[Key] = &[
             Some(())
         },
     },
+    Key {
+        name: "placement",
+        of: Of::Cache,
+        takes: "near, fixed:TIER or interleaved:SIZE",
+        about: "in which tier a block is: one near the asking thread's node, always the same, or by address in turns",
+        set: |o, v| {
+            o.cache.placement = match v.split_once(':') {
+                None => word(v, &[("near", ())]).map(|()| Placement::Near)?,
+                Some(("fixed", tier)) => Placement::Fixed(tier.parse().ok()?),
+                Some(("interleaved", size)) => Placement::Interleaved { bytes: bytes(size)? },
+                Some(_) => return None,
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "eviction",
+        of: Of::Cache,
+        takes: "least-recently-used, first-come or largest",
+        about: "which entry that nobody uses goes first when memory is needed",
+        set: |o, v| {
+            o.cache.eviction = match v {
+                "least-recently-used" => Eviction::LeastRecentlyUsed,
+                "first-come" => Eviction::FirstCome,
+                "largest" => Eviction::Largest,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "in-flight",
+        of: Of::Cache,
+        takes: "a number from 1 on",
+        about: "how many copies may be under way at a time; others wait for their turn, the most urgent first",
+        set: |o, v| {
+            o.cache.in_flight = Some(v.parse().ok().filter(|most| *most > 0)?);
+            Some(())
+        },
+    },
 ];
 
 /// The key that is read first.
@@ -155,13 +207,14 @@ impl Options {
 }
 
 impl Of {
-    const ALL: [Of; 3] = [Of::Device, Of::Mover, Of::Channel];
+    const ALL: [Of; 4] = [Of::Device, Of::Mover, Of::Channel, Of::Cache];
 
     fn name(self) -> &'static str {
         match self {
             Of::Device => "device",
             Of::Mover => "mover",
             Of::Channel => "channel",
+            Of::Cache => "cache",
         }
     }
 }
@@ -172,7 +225,7 @@ type Line = (&'static str, &'static str, &'static str);
 /// The mover's settings that something has.
 fn settings(of: Of) -> impl Iterator<Item = Line> {
     let has = move |name: &str| match of {
-        Of::Device => false,
+        Of::Device | Of::Cache => false,
         Of::Mover => true,
         Of::Channel => SHARED_WITH_CHANNELS.contains(&name),
     };
@@ -200,6 +253,16 @@ pub(crate) fn help() -> String {
 
 fn word<T: Copy>(value: &str, words: &[(&str, T)]) -> Option<T> {
     words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning)
+}
+
+/// A size, as the mover's settings have them, from 1 byte on.
+fn bytes(value: &str) -> Option<u64> {
+    // Read by a setting that takes a size, but not that setting's other words.
+    let mut size = Policy::default();
+    value.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(())?;
+    value.bytes().next().filter(u8::is_ascii_digit)?;
+    size.set("threshold", value).ok()?;
+    Some(size.threshold.of(Opcode::MemoryMove)).filter(|size| *size > 0)
 }
 
 /// `0,2-5` as numbers.
@@ -284,10 +347,34 @@ mod tests {
             (Of::Mover, "queues=0-99999999999", "takes a list"),
             (Of::Channel, "deadline=soon", "takes a time"),
             (Of::Channel, "order=random", "takes submitted or arrival"),
+            (Of::Cache, "threshold=1", "a cache has placement, eviction, in-flight"),
+            (Of::Cache, "placement=far", "takes near, fixed:TIER or interleaved:SIZE"),
+            (Of::Cache, "placement=fixed", "takes near"),
+            (Of::Cache, "placement=fixed:-1", "takes near"),
+            (Of::Cache, "placement=interleaved:0", "takes near"),
+            (Of::Cache, "placement=interleaved:always", "takes near"),
+            (Of::Cache, "placement=interleaved:copy=4k", "takes near"),
+            (Of::Cache, "eviction=lru", "takes least-recently-used"),
+            (Of::Cache, "in-flight=0", "takes a number from 1 on"),
         ] {
             let error = parse(of, text).unwrap_err();
             assert!(error.contains(said) && error.contains(text), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn words_set_a_caches_policies() {
+        let CacheOptions { placement, eviction, in_flight } =
+            parse(Of::Cache, "placement=interleaved:2m eviction=largest in-flight=7").unwrap().cache;
+        assert!(matches!(placement, Placement::Interleaved { bytes: 2_097_152 }), "{placement:?}");
+        assert!(matches!(eviction, Eviction::Largest) && in_flight == Some(7));
+        let CacheOptions { placement, eviction, in_flight } =
+            parse(Of::Cache, "placement=interleaved:64 placement=fixed:3 eviction=first-come").unwrap().cache;
+        assert!(matches!(placement, Placement::Fixed(3)) && matches!(eviction, Eviction::FirstCome));
+        assert_eq!(in_flight, None);
+        let CacheOptions { placement, eviction, .. } = parse(Of::Cache, "").unwrap().cache;
+        assert!(matches!(placement, Placement::Near) && matches!(eviction, Eviction::LeastRecentlyUsed));
+        assert!(matches!(parse(Of::Cache, "placement=near").unwrap().cache.placement, Placement::Near));
     }
 
     #[test]

@@ -143,6 +143,105 @@ pub struct QueueInfo {
     pub reserved2: [u64; 3],
 }
 
+/// How C gives a tier memory: `len` bytes, or NULL.
+pub type Obtain = unsafe extern "C" fn(user: *mut c_void, len: usize) -> *mut c_void;
+/// How C takes it back.
+pub type Release = unsafe extern "C" fn(user: *mut c_void, start: *mut c_void, len: usize);
+/// How C chooses a tier: by address, length and the asking thread's NUMA node.
+pub type Place = unsafe extern "C" fn(user: *mut c_void, start: *const c_void, len: usize, node: i32) -> u32;
+/// How C values an unused entry.
+pub type Worth = unsafe extern "C" fn(user: *mut c_void, entry: *const Resident) -> u64;
+
+/// Fast memory of one kind.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Tier {
+    /// Bytes of pages that the cache is to have; 0 if `obtain` is there.
+    pub size: u64,
+    /// Bits of [`tier_flag`]; others are refused.
+    pub flags: u32,
+    /// The node its pages are on, if a flag says so.
+    pub node: u32,
+    /// The node whose threads it is for, if a flag says so.
+    pub near_node: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The caller's allocator, instead of pages.
+    pub obtain: Option<Obtain>,
+    /// Takes back what `obtain` gave.
+    pub release: Option<Release>,
+    /// Handed to both.
+    pub user: *mut c_void,
+    /// Zero.
+    pub reserved2: [u64; 3],
+}
+
+/// The caller's policies; the options' for those that are not there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CachePolicy {
+    /// In which tier a block is.
+    pub place: Option<Place>,
+    /// What an unused entry is worth: the least goes first.
+    pub worth: Option<Worth>,
+    /// Handed to both.
+    pub user: *mut c_void,
+    /// Zero.
+    pub reserved: [u64; 5],
+}
+
+/// What a policy knows of an unused entry.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Resident {
+    /// Where its source begins.
+    pub address: *const c_void,
+    /// Bytes.
+    pub size: u64,
+    /// How many entries came since it was last used.
+    pub age: u32,
+    /// 1 if it was fetched ahead and not used yet.
+    pub unread: u32,
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+
+/// What a cache has done and has.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStats {
+    /// Accesses that found an entry.
+    pub hits: u64,
+    /// Accesses that found none.
+    pub misses: u64,
+    /// Of these, those that asked for nothing to be copied.
+    pub weak_misses: u64,
+    /// Blocks asked for ahead of time.
+    pub prefetches: u64,
+    /// Of these, those called off before their copy began.
+    pub cancelled: u64,
+    /// Copies that ended well.
+    pub copies: u64,
+    /// Bytes they brought.
+    pub bytes_copied: u64,
+    /// Blocks that stayed where they were.
+    pub fallbacks: u64,
+    /// Entries that had to go because memory was needed.
+    pub evictions: u64,
+    /// Entries that were invalidated.
+    pub invalidations: u64,
+    /// Entries there are.
+    pub entries: u64,
+    /// Copies under way.
+    pub in_flight: u64,
+    /// Blocks whose copy has not begun.
+    pub waiting: u64,
+    /// Bytes of the tiers' pages that are in use; not known of the caller's allocators.
+    pub bytes: u64,
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
 /// A family of numbers.
 macro_rules! numbers {
     ($(#[$doc:meta])* $module:ident: $($(#[$each:meta])* $name:ident = $value:literal;)*) => {
@@ -278,4 +377,17 @@ numbers! {
     TELPHER_ERROR_STOPPED = 13;
     /// One that this table has no number for yet.
     TELPHER_ERROR_OTHER = 255;
+}
+
+numbers! {
+    /// Flags of a tier.
+    tier_flag:
+    /// Its pages are on `node`.
+    TELPHER_TIER_ON_NODE = 0x1;
+    /// It is for threads of `near_node`.
+    TELPHER_TIER_NEAR = 0x2;
+    /// Pages of 2 MiB where the system has them.
+    TELPHER_TIER_HUGE_PAGES = 0x4;
+    /// Its pages come when they are first written.
+    TELPHER_TIER_ABSENT = 0x8;
 }

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
-use telpher_capi::{Completion, Dif, Op, OpResult, QueueInfo, Tags};
+use telpher_capi::{CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Tags, Tier};
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -44,6 +44,13 @@ fn rust_type(c: &str) -> String {
         "telpher_result" => "OpResult",
         "telpher_completion" => "Completion",
         "telpher_queue_info" => "QueueInfo",
+        "int32_t" => "i32",
+        "telpher_cache" => "Cache",
+        "telpher_entry" => "Entry",
+        "telpher_prefetch" => "Prefetch",
+        "telpher_tier" => "Tier",
+        "telpher_cache_policy" => "CachePolicy",
+        "telpher_stats" => "CacheStats",
         other => panic!("no Rust name for the C type {other}"),
     };
     match stars {
@@ -87,7 +94,7 @@ fn c_functions(header: &str) -> BTreeMap<String, Signature> {
 
 fn rust_functions() -> BTreeMap<String, Signature> {
     let mut found = BTreeMap::new();
-    for file in ["about", "batch", "channel", "device", "job", "mover"] {
+    for file in ["about", "batch", "cache", "channel", "device", "job", "mover"] {
         let source = read(&format!("src/exports/{file}.rs"));
         for function in source.split("#[unsafe(no_mangle)]").skip(1) {
             let (front, _) = function.split_once('{').expect("a body");
@@ -111,7 +118,7 @@ fn rust_functions() -> BTreeMap<String, Signature> {
 fn every_function_is_declared_as_it_is_defined() {
     let header = c_functions(&read("include/telpher.h"));
     let rust = rust_functions();
-    assert!(rust.len() > 40, "the source was read");
+    assert!(rust.len() > 60, "the source was read");
     assert_eq!(header, rust);
 }
 
@@ -181,6 +188,19 @@ fn every_field_lies_where_the_header_has_it() {
     layout!(
         c, QueueInfo, "telpher_queue_info": name, dedicated, size, max_transfer, max_batch, block_on_fault, numa_node,
         reserved, operations, reserved2
+    );
+    layout!(
+        c, Tier, "telpher_tier": size, flags, node, near_node, reserved, obtain, release, user, reserved2
+    );
+    layout!(c, CachePolicy, "telpher_cache_policy": place, worth, user, reserved);
+    layout!(c, Resident, "telpher_resident": address, size, age, unread, reserved);
+    layout!(
+        c, CacheStats, "telpher_stats": hits, misses, weak_misses, prefetches, cancelled, copies, bytes_copied,
+        fallbacks, evictions, invalidations, entries, in_flight, waiting, bytes, reserved
+    );
+    assert_eq!(
+        [size_of::<Tier>(), size_of::<CachePolicy>(), size_of::<Resident>(), size_of::<CacheStats>()],
+        [72, 64, 40, 144]
     );
     // The sizes that were published.
     assert_eq!(

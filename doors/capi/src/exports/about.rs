@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
 /// What [`telpher_has`] knows.
-const FEATURES: [&str; 7] = ["cpu", "model", "hw", "batch", "channel", "raw", "options"];
+const FEATURES: [&str; 8] = ["cpu", "model", "hw", "batch", "channel", "raw", "options", "cache"];
 
 /// `"0.1.0"`.
 #[unsafe(no_mangle)]

@@ -1,13 +1,12 @@
 //! Operations that are started, looked at and waited for.
 
-use super::{answer, change, count, hand_out, look};
+use super::{answer, change, count, hand_out, look, timeout};
 use crate::exports::Mover;
-use crate::failure::{Failure, Refusal};
+use crate::failure::Failure;
 use crate::job::{Job, told};
 use crate::raw::Request;
 use crate::words::{Op, OpResult};
 use std::ffi::c_int;
-use std::time::Duration;
 
 /// Puts an operation on its way.
 ///
@@ -48,12 +47,7 @@ pub unsafe extern "C" fn telpher_job_wait(job: *mut Job, timeout_ns: i64) -> c_i
     answer(|| {
         // SAFETY: our caller's promise.
         let job = unsafe { change("the job", job) }?;
-        let at_most = match u64::try_from(timeout_ns) {
-            Ok(nanos) => Some(Duration::from_nanos(nanos)),
-            Err(_) if timeout_ns == -1 => None,
-            Err(_) => return Err(Refusal::Timeout(timeout_ns).into()),
-        };
-        Ok(job.wait(at_most).into())
+        Ok(job.wait(timeout(timeout_ns)?).into())
     })
 }
 

@@ -8,6 +8,7 @@
 
 mod about;
 mod batch;
+mod cache;
 mod channel;
 mod device;
 mod job;
@@ -15,11 +16,13 @@ mod mover;
 
 pub use about::*;
 pub use batch::*;
+pub use cache::*;
 pub use channel::*;
 pub use device::*;
 pub use job::*;
 pub use mover::*;
 
+pub use crate::cache::{Cache, Entry, Prefetch};
 pub use crate::channel::Channel;
 pub use crate::device::Device;
 pub use crate::job::Job;
@@ -27,6 +30,7 @@ pub use crate::job::Job;
 use crate::failure::{Failure, Refusal};
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// What the header says of threads, to be found wrong when this is compiled.
 const _: () = {
@@ -34,6 +38,9 @@ const _: () = {
     const fn one_thread_at_a_time<T: Send>() {}
     any_thread::<Device>();
     any_thread::<Mover>();
+    any_thread::<Cache>();
+    any_thread::<Entry>();
+    any_thread::<Prefetch>();
     one_thread_at_a_time::<Job>();
     one_thread_at_a_time::<Batch>();
     one_thread_at_a_time::<Channel>();
@@ -131,6 +138,15 @@ unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> Result<c_in
         }
     }
     Ok(count(text.len()))
+}
+
+/// A time limit in nanoseconds; nothing for -1, which is none.
+fn timeout(nanos: i64) -> Result<Option<Duration>, Failure> {
+    match u64::try_from(nanos) {
+        Ok(nanos) => Ok(Some(Duration::from_nanos(nanos))),
+        Err(_) if nanos == -1 => Ok(None),
+        Err(_) => Err(Refusal::Timeout(nanos).into()),
+    }
 }
 
 /// A number as C's functions return it.

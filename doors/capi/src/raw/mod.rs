@@ -1,8 +1,10 @@
 //! Memory of a C caller as the mover's buffers.
 #![allow(unsafe_code, reason = "C's pointers become buffers on the promise of whoever passed them")]
 
+mod cache;
 mod request;
 
+pub(crate) use cache::{Allocator, Lent, pointer, policies};
 pub(crate) use request::{Request, dispatch};
 
 use crate::failure::Refusal;

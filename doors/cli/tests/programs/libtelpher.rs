@@ -54,6 +54,7 @@ const EVERY_OPERATION: &str = "tests/programs/operations.c";
 const LIFETIMES: &str = "tests/programs/lifetimes.c";
 const COROUTINES: &str = "tests/programs/coroutines.cpp";
 const UNANSWERED: &str = "tests/programs/unanswered.c";
+const CACHE: &str = "tests/programs/cache.c";
 /// Kernels since INTEL-SA-01084 refuse the mapping: the driver submits.
 const BY_WRITE: [&str; 3] = ["--abi", "6.12", "--no-rawio"];
 
@@ -79,6 +80,12 @@ in_both_views! {
         passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "retry=30%/burst:5,seed=3"]);
         passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "delay=50us:20%,reorder=20%,seed=5"]);
         passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "status=0x13:5%,seed=9"]);
+    }
+
+    fn a_cache_of_libtelpher_has_its_blocks_copied_by_hardware(view: View) {
+        passes(view, CACHE, "hw:wq0.0", &[]);
+        passes(view, CACHE, "hw:wq0.0", &["--inject", "fault=30%"]);
+        passes(view, CACHE, "hw:wq0.0", &["--inject", "status=0x13:5%,seed=9"]);
     }
 
     fn coroutines_await_jobs_of_a_dedicated_hardware_queue(view: View) {

@@ -1,0 +1,255 @@
+// Caches in C++: handles that end themselves, also when an exception passes by, memory resources, policies that are lambdas, and
+// coroutines that await blocks.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory_resource>
+#include <string>
+#include <telpher.hpp>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t BLOCK = 64 * 1024;
+int checks, failures;
+
+void check(bool condition, const char *what, int line) {
+    checks++;
+    if (!condition) {
+        std::printf("line %d: %s\n", line, what);
+        failures++;
+    }
+}
+#define CHECK(condition) check((condition), #condition, __LINE__)
+
+template <class F> bool throws(int errno_, F call) {
+    try {
+        call();
+    } catch (const telpher::error &error) {
+        return error.code().value() == errno_ && std::string(error.what()).size() > 5;
+    }
+    return false;
+}
+
+std::vector<unsigned char> some(std::size_t blocks) {
+    std::vector<unsigned char> bytes(blocks * BLOCK);
+    for (std::size_t i = 0; i < bytes.size(); i++)
+        bytes[i] = static_cast<unsigned char>(i * 13 + i / BLOCK);
+    return bytes;
+}
+
+telpher::bytes part(const std::vector<unsigned char> &source, std::size_t block) {
+    return telpher::read(source).subspan(block * BLOCK, BLOCK);
+}
+
+bool same(telpher::bytes a, telpher::bytes b) { return std::ranges::equal(a, b); }
+
+// Counts, and has so much.
+class counting : public std::pmr::memory_resource {
+  public:
+    explicit counting(std::size_t most) : most_(most) {}
+    std::size_t held() const { return held_; }
+
+  private:
+    void *do_allocate(std::size_t size, std::size_t alignment) override {
+        if (held_.fetch_add(size) + size > most_) {
+            held_ -= size;
+            throw std::bad_alloc();
+        }
+        return std::pmr::new_delete_resource()->allocate(size, alignment);
+    }
+    void do_deallocate(void *start, std::size_t size, std::size_t alignment) override {
+        std::pmr::new_delete_resource()->deallocate(start, size, alignment);
+        held_ -= size;
+    }
+    bool do_is_equal(const memory_resource &other) const noexcept override { return this == &other; }
+    std::size_t most_;
+    std::atomic<std::size_t> held_ = 0;
+};
+
+void handles_end_themselves(const telpher::mover &mover) {
+    counting heap(3 * BLOCK);
+    const auto source = some(4);
+    std::optional<telpher::entry> survivor;
+    try {
+        const telpher::cache cache(mover, telpher::tiers::from(heap));
+        const telpher::entry first = cache.access(part(source, 0)).wait();
+        CHECK(first.fast() && same(first.location(), part(source, 0)) && heap.held() == BLOCK);
+        CHECK(!cache.peek(part(source, 1)) && cache.peek(part(source, 0))->fast());
+        const telpher::entry copy = first;
+        CHECK(copy.location().data() == first.location().data());
+        telpher::entry moved = cache.access(part(source, 1)).wait();
+        survivor = copy;
+        moved = first;
+        CHECK(same(moved.location(), part(source, 0)));
+        // Nobody has the second block any more: it goes for the fourth. More than the resource has is found in its source.
+        const telpher::entry third = cache.access(part(source, 2)).wait(), fourth = cache.access(part(source, 3)).wait();
+        CHECK(fourth.fast() && cache.stats().evictions == 1);
+        const telpher::entry second = cache.access(part(source, 1)).wait();
+        CHECK(!second.fast() && second.location().data() == part(source, 1).data() && cache.stats().fallbacks == 1);
+        CHECK(cache.flush() == 0 && cache.clear() == 3);
+        throw 7;
+    } catch (int) {
+    }
+    CHECK(heap.held() == BLOCK && survivor->stale() && same(survivor->location(), part(source, 0)));
+    survivor.reset();
+    CHECK(heap.held() == 0);
+}
+
+void values_are_seen_as_what_they_are(const telpher::mover &mover) {
+    std::vector<std::int64_t> column(BLOCK / sizeof(std::int64_t));
+    for (std::size_t i = 0; i < column.size(); i++)
+        column[i] = static_cast<std::int64_t>(i) - 5;
+    const telpher::cache cache(mover, telpher::tiers::pages(BLOCK, TELPHER_TIER_ABSENT));
+    const telpher::entry block = cache.access(telpher::read(column)).wait();
+    CHECK(std::ranges::equal(block.as<std::int64_t>(), column));
+    const telpher::entry odd = cache.access(telpher::read(column).subspan(1, 16));
+    CHECK(odd.as<char>().size() == 16 && throws(EINVAL, [&] { odd.as<std::int64_t>(); }));
+}
+
+void policies_are_lambdas(const telpher::mover &mover) {
+    counting heaps[2] = {counting(2 * BLOCK), counting(2 * BLOCK)};
+    const auto source = some(6);
+    const telpher_tier tiers[] = {telpher::tiers::from(heaps[0]), telpher::tiers::near_to(0, telpher::tiers::from(heaps[1]))};
+    int asked = 0;
+    const std::byte *const start = part(source, 0).data();
+    telpher::cache cache(mover, tiers, "in-flight=2",
+                         {.place = [&](telpher::bytes block, std::int32_t) -> std::uint32_t {
+                              asked++;
+                              return block.data() < start + 3 * BLOCK ? 0 : 99;
+                          },
+                          .worth = [&](const telpher_resident &entry) {
+                              return static_cast<std::uint64_t>(static_cast<const std::byte *>(entry.address) - start);
+                          }});
+    telpher::cache other = std::move(cache);
+    for (std::size_t block : {1, 0, 2, 3})
+        CHECK(other.access(part(source, block)).wait().fast());
+    CHECK(asked == 4 && heaps[0].held() == 2 * BLOCK && heaps[1].held() == BLOCK);
+    CHECK(!other.peek(part(source, 0)) && other.peek(part(source, 1)) && other.access_in(1, part(source, 0)).wait().fast());
+    CHECK(throws(EINVAL, [&] { other.access_in(2, part(source, 0)); }));
+    other = telpher::cache(mover, telpher::tiers::pages(BLOCK));
+    CHECK(heaps[0].held() == 0 && heaps[1].held() == 0 && other.stats().entries == 0);
+    CHECK(throws(EINVAL, [&] { telpher::cache(mover, std::span<const telpher_tier>()); }));
+    CHECK(throws(EINVAL, [&] { telpher::cache(mover, telpher::tiers::pages(BLOCK), "placement=fixed:1"); }));
+    CHECK(throws(EINVAL, [&] { other.access({}); }) || throws(EFAULT, [&] { other.access({}); }));
+}
+
+void what_is_fetched_ahead_can_be_called_off(const telpher::mover &mover) {
+    const auto source = some(3);
+    const telpher::cache cache(mover, telpher::tiers::pages(BLOCK));
+    const telpher::prefetched first = cache.prefetch(part(source, 0), 9);
+    telpher::prefetched second = cache.prefetch(part(source, 1));
+    while (!first.done())
+        cache.drive();
+    CHECK(!second.done() && std::move(second).cancel());
+    CHECK(cache.access(part(source, 0)).wait().fast() && cache.stats().cancelled == 1 && cache.stats().hits == 1);
+}
+
+void what_is_written_was_invalidated(const telpher::mover &mover) {
+    auto source = some(2);
+    const auto before = source;
+    const telpher::cache cache(mover, telpher::tiers::pages(4 * BLOCK));
+    const telpher::entry old = cache.access(telpher::read(source)).wait();
+    CHECK(cache.invalidate(part(source, 1)) == 1 && old.stale());
+    std::ranges::fill(source, static_cast<unsigned char>(1));
+    CHECK(same(old.location(), telpher::read(before)));
+    CHECK(same(cache.access(telpher::read(source)).wait().location(), telpher::read(source)));
+}
+
+telpher::task read_all(const telpher::cache &cache, const std::vector<unsigned char> &source, int &right) {
+    for (std::size_t block = 0; block < source.size() / BLOCK; block++) {
+        // A handle that nobody else has is given back; of another one, the bytes.
+        const telpher::entry entry = co_await cache.access(part(source, block));
+        right += same(entry.location(), part(source, block));
+        right += same(co_await entry, part(source, block)) && entry.done();
+    }
+}
+
+void coroutines_await_blocks(const telpher::mover &mover) {
+    const auto source = some(20);
+    const telpher::cache cache(mover, telpher::tiers::pages(5 * BLOCK), "in-flight=3");
+    int right[3] = {};
+    telpher::loop loop;
+    for (int &each : right)
+        loop.spawn(read_all(cache, source, each));
+    loop.run();
+    CHECK(right[0] == 40 && right[1] == 40 && right[2] == 40 && cache.stats().evictions > 0);
+}
+
+// An await outside of a loop throws, if there is anything to wait for.
+void nobody_waits_where_no_loop_runs(const telpher::mover &mover) {
+    const auto source = some(64);
+    const telpher::cache cache(mover, telpher::tiers::pages(64 * BLOCK));
+    bool ended = false;
+    auto work = [&]() -> telpher::task {
+        const telpher::entry entry = cache.access(telpher::read(source));
+        try {
+            co_await entry;
+            CHECK(entry.done());
+        } catch (const telpher::error &error) {
+            CHECK(error.code().value() == EINVAL);
+        }
+        ended = true;
+    };
+    {
+        telpher::task task = work();
+        struct nothing {
+            struct promise_type {
+                nothing get_return_object() { return {}; }
+                std::suspend_never initial_suspend() noexcept { return {}; }
+                std::suspend_never final_suspend() noexcept { return {}; }
+                void return_void() noexcept {}
+                void unhandled_exception() noexcept { std::abort(); }
+            };
+        };
+        [](telpher::task &waited) -> nothing { co_await waited; }(task);
+    }
+    CHECK(ended);
+}
+
+void threads_share_a_cache(const telpher::mover &mover) {
+    const auto source = some(12);
+    const telpher::cache cache(mover, telpher::tiers::pages(6 * BLOCK));
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> threads;
+    const telpher::entry shared = cache.access(part(source, 11));
+    for (std::size_t number = 0; number < 4; number++)
+        threads.emplace_back([&, number, mine = shared] {
+            wrong += !same(mine.wait().location(), part(source, 11));
+            for (std::size_t round = 0; round < 100; round++) {
+                const std::size_t block = (round * 5 + number) % 12;
+                const telpher::entry entry = cache.access(part(source, block));
+                wrong += !same(entry.location(), part(source, block));
+                (void)entry.wait_for(std::chrono::microseconds(5));
+                wrong += !same(entry.wait().location(), part(source, block));
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    CHECK(wrong == 0 && cache.stats().hits + cache.stats().misses == 401);
+}
+
+} // namespace
+
+int main(int argc, char **argv) try {
+    for (const char *runner : {"runner=inline", "runner=threaded"}) {
+        const telpher::device device(argc > 1 ? argv[1] : "model:spr", runner);
+        const telpher::mover mover(device, "threshold=4k");
+        handles_end_themselves(mover);
+        values_are_seen_as_what_they_are(mover);
+        policies_are_lambdas(mover);
+        what_is_fetched_ahead_can_be_called_off(mover);
+        what_is_written_was_invalidated(mover);
+        coroutines_await_blocks(mover);
+        nobody_waits_where_no_loop_runs(mover);
+        threads_share_a_cache(mover);
+    }
+    std::printf("%d checks, %d failed\n", checks, failures);
+    return failures != 0;
+} catch (const std::exception &error) {
+    std::printf("%s\n", error.what());
+    return 1;
+}
