@@ -333,7 +333,7 @@ typedef struct telpher_stats {
     uint64_t entries;       /* entries there are */
     uint64_t in_flight;     /* copies under way */
     uint64_t waiting;       /* blocks asked for whose copy has not begun */
-    uint64_t bytes;         /* of the tiers' pages that entries have, also entries that only handles have still; not of obtain's */
+    uint64_t bytes;         /* of the tiers' memory that are lent: to entries, to copies under way, to handles of entries gone */
     uint64_t reserved[4];
 } telpher_stats;
 

@@ -236,7 +236,7 @@ pub struct CacheStats {
     pub in_flight: u64,
     /// Blocks whose copy has not begun.
     pub waiting: u64,
-    /// Bytes of the tiers' pages that are in use; not known of the caller's allocators.
+    /// Bytes of the tiers' memory that are lent.
     pub bytes: u64,
     /// Zero.
     pub reserved: [u64; 4],
