@@ -49,6 +49,7 @@ fn help_and_version_end_well_and_carry_examples() {
         &["bench", "pollution", "--help"],
         &["bench", "mover", "--help"],
         &["bench", "run", "--help"],
+        &["bench", "query", "--help"],
     ] {
         let text = success(args);
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");

@@ -41,6 +41,7 @@ pub(crate) enum BenchKind {
     Pollution(PollutionBench),
     Mover(MoverBench),
     Run(RunBench),
+    Query(QueryBench),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -199,6 +200,39 @@ pub(crate) struct RunBench {
     /// Be the program that is measured: what to do is told on standard input.
     #[arg(long, hide = true)]
     pub(crate) program: bool,
+}
+
+/// The column engine of `telpher qdp` against DuckDB.
+///
+/// Filters, sums and groups over generated columns in memory, TPC-H's queries 1 and 6 among them, by the engine alone: nothing is
+/// prefetched. DuckDB answers the same questions over its own copy of the same columns, of the same integer types, with as many threads;
+/// the two take turns, every answer is compared, and loading, parsing and planning are not measured. Ratios are medians over
+/// the rounds.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+DuckDB comes with a Python that has it:
+  python3 -m venv duck && duck/bin/pip install duckdb numpy
+Without one, the times of the engine stand alone.
+
+Examples:
+  telpher bench query --python duck/bin/python
+  telpher bench query --size 1g --threads 2 --seconds 60
+  telpher bench query --format json --no-html")]
+pub(crate) struct QueryBench {
+    /// Bytes of the columns of each table.
+    #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = super::values::parse_size)]
+    pub(crate) size: u64,
+    /// Threads of each side [default: one a core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) threads: Option<u32>,
+    /// A Python that has the packages duckdb and numpy.
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    pub(crate) python: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Measuring time in all.
+    #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
 }
 
 #[derive(Clone, Debug, Args)]

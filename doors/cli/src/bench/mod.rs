@@ -16,6 +16,7 @@ pub(crate) mod ops;
 pub(crate) mod pollution;
 mod progress;
 mod protection;
+pub(crate) mod query;
 pub(crate) mod results;
 pub(crate) mod row;
 pub(crate) mod run;
@@ -129,6 +130,9 @@ pub(crate) enum BenchError {
     /// No memory for the buffers.
     #[error("no memory for the bench's buffers")]
     Memory(#[from] telpher_mem::MapError),
+    /// No tables to ask about.
+    #[error(transparent)]
+    Generate(#[from] telpher_cache::query::generate::GenerateError),
     /// A program that was to be measured did not start or did not answer.
     #[error("{what} failed")]
     Program {
@@ -183,6 +187,12 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             let (text, csv) = (|| report::run::text(&result), || report::run::csv(&result));
             Ok(deliver(&run.output, RUN_HTML, &result, text, csv, || report::run::html(&result))?)
         }
+        Some(BenchKind::Query(query)) => {
+            writable(&query.output, QUERY_HTML)?;
+            let result = query::run(query, machine)?;
+            let (text, csv) = (|| report::query::text(&result), || report::query::csv(&result));
+            Ok(deliver(&query.output, QUERY_HTML, &result, text, csv, || report::query::html(&result))?)
+        }
     }
 }
 
@@ -191,3 +201,4 @@ const OPS_HTML: &str = "telpher-bench-ops.html";
 const POLLUTION_HTML: &str = "telpher-bench-pollution.html";
 const MOVER_HTML: &str = "telpher-bench-mover.html";
 const RUN_HTML: &str = "telpher-bench-run.html";
+const QUERY_HTML: &str = "telpher-bench-query.html";

@@ -9,6 +9,7 @@ pub(crate) mod mover;
 pub(crate) mod ops;
 mod plot;
 pub(crate) mod pollution;
+pub(crate) mod query;
 mod rows;
 pub(crate) mod run;
 pub(crate) mod sim;

@@ -1,0 +1,59 @@
+"""The other side of `telpher bench query`: DuckDB, told what to do line by line on standard input.
+
+{"threads": 2}                                               how many threads a query has
+{"table": "t", "columns": [["a", "int64", 8000], ...]}       a table; each column's bytes follow, as the machine has them
+{"prepare": "select ..."}                                    the query that is asked from now on
+{"ask": 1}                                                   asks it; the answer has its rows and how long it took
+
+Every line is answered by one: a JSON object, with "error" if it could not be done. Numbers in rows are text, since they may have
+128 bits.
+"""
+
+import json
+import sys
+import time
+
+
+def answer(value):
+    print(json.dumps(value), flush=True)
+
+
+try:
+    import duckdb
+    import numpy
+except ImportError as missing:
+    answer({"missing": str(missing)})
+    sys.exit()
+
+answer({"version": duckdb.__version__})
+connection = duckdb.connect()
+for line in sys.stdin.buffer:
+    try:
+        told = json.loads(line)
+        if "threads" in told:
+            connection.execute(f"set threads = {int(told['threads'])}")
+            answer({})
+        elif "table" in told:
+            columns = {}
+            for name, kind, size in told["columns"]:
+                data = sys.stdin.buffer.read(size)
+                columns[name] = numpy.frombuffer(data, dtype=kind)
+            connection.register("columns_of_numpy", columns)
+            # Its own copy, in its own blocks with their statistics: how it is fastest.
+            connection.execute(f"create table {told['table']} as select * from columns_of_numpy")
+            connection.unregister("columns_of_numpy")
+            del columns, data
+            kinds = connection.execute(f"describe {told['table']}").fetchall()
+            answer({"kinds": [kind[1] for kind in kinds]})
+        elif "prepare" in told:
+            # Parsed and planned once, so that neither is measured.
+            connection.execute(f"prepare asked as {told['prepare']}")
+            answer({})
+        else:
+            start = time.perf_counter_ns()
+            rows = connection.execute("execute asked").fetchall()
+            ns = time.perf_counter_ns() - start
+            text = [[None if value is None else str(value) for value in row] for row in rows]
+            answer({"ns": ns, "rows": text})
+    except duckdb.Error as failed:
+        answer({"error": str(failed)})
