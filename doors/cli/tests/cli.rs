@@ -50,6 +50,7 @@ fn help_and_version_end_well_and_carry_examples() {
         &["bench", "mover", "--help"],
         &["bench", "run", "--help"],
         &["bench", "query", "--help"],
+        &["bench", "cache", "--help"],
     ] {
         let text = success(args);
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
@@ -64,7 +65,7 @@ fn help_and_version_end_well_and_carry_examples() {
 
 #[test]
 fn what_is_not_understood_is_answered_with_what_is() {
-    let cases: [(&[&str], &str); 20] = [
+    let cases: [(&[&str], &str); 21] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "there are move, fill"),
@@ -78,6 +79,7 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "--placement", "0,63"], "NUMA node 63 does not exist; this machine has"),
         (&["bench", "--threads", "2", "--wq-size", "100"], "128 entries"),
         (&["bench", "mover", "--only", "shraing"], "is not a contest; there are"),
+        (&["bench", "cache", "--only", "hit"], "is not a contest; there are hits, threads"),
         (&["bench", "--seconds", "no"], "seconds from 0.05"),
         (&["list", "--format", "csv"], "text or json"),
         (&["bnech"], "`telpher` has advise, bench"),
@@ -203,6 +205,39 @@ fn a_contest_of_the_mover_is_held_by_name_in_every_format() {
     assert_eq!((result["kind"].as_str(), result["contests"][0]["name"].as_str()), (Some("mover"), Some("sharing")));
     let csv = success(&[&small[..], &["--no-html", "--format", "csv"]].concat());
     assert!(csv.starts_with("contest,what,measured,unit,at_most,at_least,reached\nsharing,"), "{csv}");
+}
+
+#[test]
+fn what_the_cache_costs_is_told_contest_by_contest_in_every_format() {
+    let small = ["bench", "cache", "--only", "memory,hits", "--seconds", "0.2"];
+    let path = room().join("cache.html");
+    let text = success(&[&small[..], &["--html", path.to_str().expect("a plain path")]].concat());
+    for words in ["hits: What does a block cost that is there", "≤ 60", "peek (weak access)", "memory: ", "≤ 128"] {
+        assert!(text.contains(words), "{words} is missing in\n{text}");
+    }
+    let page = std::fs::read_to_string(&path).expect("the report is there");
+    assert!(page.contains("telpher bench cache") && page.contains("memory of an entry"), "{page}");
+    let json = success(&[&small[..], &["--no-html", "--format", "json"]].concat());
+    let result: Value = serde_json::from_str(&json).expect("valid JSON");
+    assert_eq!((result["kind"].as_str(), result["contests"][0]["name"].as_str()), (Some("cache"), Some("hits")));
+    let entry = &result["contests"][1]["rows"][0];
+    // No entry is smaller than the addresses and lengths it must know.
+    assert!(entry["measured"].as_f64().expect("a number") > 32.0, "{entry}");
+    let csv = success(&[&small[..], &["--no-html", "--format", "csv"]].concat());
+    assert!(csv.starts_with("contest,what,measured,unit,at_most,at_least,reached\nhits,"), "{csv}");
+}
+
+#[test]
+fn queries_are_timed_alone_where_there_is_no_duckdb() {
+    let small = ["bench", "query", "--size", "1m", "--seconds", "0.1", "--python", "/nowhere/python3", "--no-html"];
+    let result: Value =
+        serde_json::from_str(&success(&[&small[..], &["--format", "json"]].concat())).expect("valid JSON");
+    let rows = result["rows"].as_array().expect("rows");
+    assert!(rows.iter().any(|row| row["what"] == "TPC-H query 1"), "{rows:?}");
+    assert!(rows.iter().all(|row| row["unit"] == "ms" && row["goal"].is_null()), "{rows:?}");
+    assert!(success(&small).contains("There is no DuckDB to compare with (/nowhere/python3 does not start"));
+    let csv = success(&[&small[..], &["--format", "csv"]].concat());
+    assert!(csv.starts_with("what,measured,unit,at_most,at_least,reached\n\"the thesis' query"), "{csv}");
 }
 
 #[test]

@@ -13,8 +13,8 @@ pub(crate) mod values;
 
 pub(crate) use advise::Advise;
 pub(crate) use bench::{
-    Bench, BenchKind, Format, Hint, MoverBench, OpsBench, Output, Pages, PollutionBench, QueryBench, Queue, RunBench,
-    Sweep,
+    Bench, BenchKind, CacheBench, Format, Hint, MoverBench, OpsBench, Output, Pages, PollutionBench, QueryBench, Queue,
+    RunBench, Sweep,
 };
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;

@@ -1,6 +1,7 @@
 //! Measuring: what runs, how long, and what is done with the numbers.
 
 pub(crate) mod buffers;
+pub(crate) mod cache;
 mod chase;
 mod contests;
 pub(crate) mod costs;
@@ -17,10 +18,12 @@ pub(crate) mod pollution;
 mod progress;
 mod protection;
 pub(crate) mod query;
+pub(crate) mod questions;
 pub(crate) mod results;
 pub(crate) mod row;
 pub(crate) mod run;
 pub(crate) mod sweep;
+mod turns;
 mod work;
 
 use crate::args::{Bench, BenchKind};
@@ -141,6 +144,15 @@ pub(crate) enum BenchError {
         /// What the system said.
         source: io::Error,
     },
+    /// No cache.
+    #[error(transparent)]
+    Cache(#[from] telpher_cache::ConfigError),
+    /// No part of a source.
+    #[error(transparent)]
+    Access(#[from] telpher_cache::AccessError),
+    /// A query did not run.
+    #[error(transparent)]
+    Query(#[from] telpher_cache::query::RunError),
     /// What was asked for does not exist here.
     #[error("{0}")]
     NotHere(String),
@@ -177,8 +189,16 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
         Some(BenchKind::Mover(mover)) => {
             writable(&mover.output, MOVER_HTML)?;
             let result = mover::run(mover, machine)?;
-            let (text, csv) = (|| report::mover::text(&result), || report::mover::csv(&result));
-            Ok(deliver(&mover.output, MOVER_HTML, &result, text, csv, || report::mover::html(&result))?)
+            let (text, csv) = (|| report::questions::text(&result), || report::questions::csv(&result));
+            let html = || report::questions::html(&result, mover::LEAD);
+            Ok(deliver(&mover.output, MOVER_HTML, &result, text, csv, html)?)
+        }
+        Some(BenchKind::Cache(cache)) => {
+            writable(&cache.output, CACHE_HTML)?;
+            let result = cache::run(cache, machine)?;
+            let (text, csv) = (|| report::questions::text(&result), || report::questions::csv(&result));
+            let html = || report::questions::html(&result, cache::LEAD);
+            Ok(deliver(&cache.output, CACHE_HTML, &result, text, csv, html)?)
         }
         Some(BenchKind::Run(run)) if run.program => run::program::obey().map_err(BenchError::Output),
         Some(BenchKind::Run(run)) => {
@@ -200,5 +220,6 @@ const SWEEP_HTML: &str = "telpher-bench.html";
 const OPS_HTML: &str = "telpher-bench-ops.html";
 const POLLUTION_HTML: &str = "telpher-bench-pollution.html";
 const MOVER_HTML: &str = "telpher-bench-mover.html";
+const CACHE_HTML: &str = "telpher-bench-cache.html";
 const RUN_HTML: &str = "telpher-bench-run.html";
 const QUERY_HTML: &str = "telpher-bench-query.html";

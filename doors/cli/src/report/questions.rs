@@ -1,12 +1,12 @@
-//! What the mover's machinery costs and gains, as terminal tables, CSV and an HTML page.
+//! Questions and their answers, as terminal tables, CSV and an HTML page.
 
 use super::html::Page;
 use super::rows;
-use crate::bench::mover::MoverResult;
+use crate::bench::questions::Answers;
 use std::fmt::Write as _;
 
 /// The tables for a terminal.
-pub(crate) fn text(result: &MoverResult) -> String {
+pub(crate) fn text(result: &Answers) -> String {
     let mut out = super::heading(&result.machine, &result.remarks);
     out.push_str("A row that is marked '<' is short of its goal.\n");
     for contest in &result.contests {
@@ -17,7 +17,7 @@ pub(crate) fn text(result: &MoverResult) -> String {
 }
 
 /// One line a row.
-pub(crate) fn csv(result: &MoverResult) -> String {
+pub(crate) fn csv(result: &Answers) -> String {
     let mut out = format!("contest,{}\n", rows::CSV);
     for contest in &result.contests {
         for row in &contest.rows {
@@ -27,15 +27,13 @@ pub(crate) fn csv(result: &MoverResult) -> String {
     out
 }
 
-/// The report.
-pub(crate) fn html(result: &MoverResult) -> String {
-    let mut page = Page::new(
-        "telpher bench mover",
-        "What the mover's own machinery costs and gains. Contestants take turns of some milliseconds; numbers are medians over the \
-         turns, so that what changes slowly meets all of them. A row that is marked '<' is short of its goal.",
-        &result.machine,
-        &result.remarks,
+/// The report, which begins with `lead`.
+pub(crate) fn html(result: &Answers, lead: &str) -> String {
+    let lead = format!(
+        "{lead} Contestants take turns of some milliseconds; numbers are medians over the turns, so that what changes slowly meets all \
+         of them. A row that is marked '<' is short of its goal."
     );
+    let mut page = Page::new(&format!("telpher bench {}", result.kind), &lead, &result.machine, &result.remarks);
     for contest in &result.contests {
         page.section(contest.name, contest.question);
         page.table(&rows::HEADER.map(String::from), contest.rows.iter().map(|row| rows::cells(row).to_vec()));
@@ -46,7 +44,7 @@ pub(crate) fn html(result: &MoverResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::mover::tests::sample;
+    use crate::bench::questions::tests::sample;
 
     #[test]
     fn every_question_stands_above_its_rows_and_what_is_short_is_marked() {
@@ -72,7 +70,11 @@ mod tests {
 
     #[test]
     fn the_page_has_every_question_and_row() {
-        let html = html(&sample());
-        assert!(["What is it?", "a, by b", "0.500 of its speed", "≥ 0.9"].iter().all(|words| html.contains(words)));
+        let html = html(&sample(), "What a sample is.");
+        assert!(
+            ["What a sample is. ", "What is it?", "a, by b", "0.500 of its speed", "≥ 0.9"]
+                .iter()
+                .all(|words| html.contains(words))
+        );
     }
 }

@@ -16,15 +16,15 @@ const FEWEST: usize = 3;
 const SHORTEST: Duration = Duration::from_micros(200);
 
 /// One state for each thread that works for a contestant, and how many operations a step of it does.
-pub(super) struct Contestant<'a, S> {
+pub(crate) struct Contestant<'a, S> {
     /// What the threads work on.
-    pub(super) states: Vec<S>,
+    pub(crate) states: Vec<S>,
     /// One step; how many operations it did.
-    pub(super) step: &'a (dyn Fn(&mut S) -> Result<u64, BenchError> + Sync),
+    pub(crate) step: &'a (dyn Fn(&mut S) -> Result<u64, BenchError> + Sync),
 }
 
 /// Operations a second of each contestant, a value a turn. In every turn each contestant works once, who begins alternating.
-pub(super) fn rates<S: Send>(
+pub(crate) fn rates<S: Send>(
     machine: &Machine,
     time: Duration,
     contestants: &mut [Contestant<'_, S>],
@@ -72,7 +72,7 @@ fn turn<S: Send>(machine: &Machine, time: Duration, contestant: &mut Contestant<
 }
 
 /// Median over the turns of one contestant's rate by another's.
-pub(super) fn ratio(of: &[f64], by: &[f64]) -> f64 {
+pub(crate) fn ratio(of: &[f64], by: &[f64]) -> f64 {
     median(&mut of.iter().zip(by).map(|(of, by)| of / by).collect::<Vec<_>>())
 }
 

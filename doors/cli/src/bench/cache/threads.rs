@@ -1,0 +1,51 @@
+//! Many threads that are given blocks at the same time.
+
+use super::shelf::{Reader, Shelf};
+use super::turns::{Contestant, rates, ratio};
+use crate::bench::BenchError;
+use crate::bench::machine::Machine;
+use crate::bench::measure::median;
+use crate::bench::questions::Contest;
+use crate::bench::row::{Goal, Row};
+use crate::report::units;
+use std::time::Duration;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "threads",
+    question: "How many more blocks are two threads given than one?",
+    cores: 2,
+    weight: 1.5,
+    measure,
+};
+
+/// Least throughput of two threads on different entries by that of one. Source: promise of the cache.
+const APART: f64 = 1.8;
+/// Entries of each thread.
+const BLOCKS: usize = 512;
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let (shelf, other) = (Shelf::full(&CONTEST, 2 * BLOCKS)?, Shelf::full(&CONTEST, BLOCKS)?);
+    let side = |states| Contestant { states, step: &Reader::access };
+    let half = |number| Reader::new(&shelf, number * BLOCKS, BLOCKS);
+    let one = || Reader::new(&shelf, 0, 1);
+    let mut sides = [
+        side(vec![half(0)]),
+        side(vec![half(0), half(1)]),
+        // What the machine gives two threads that have nothing in common.
+        side(vec![half(0), Reader::new(&other, 0, BLOCKS)]),
+        side(vec![one()]),
+        side(vec![one(), one()]),
+    ];
+    let seen = rates(machine, time, &mut sides)?;
+    let speed = |of: usize| units::frequency(median(&mut seen[of].clone()));
+    let row = |what: &'static str, of: usize, by: usize, goal| {
+        let how = format!("{} against {}, in turns on cores of their own", speed(of), speed(by));
+        Row::new(what, ratio(&seen[of], &seen[by]), "times one thread", goal, how)
+    };
+    Ok(vec![
+        row("two threads on different entries of one cache", 1, 0, Some(Goal::AtLeast(APART))),
+        row("two threads with a cache each: what the machine gives", 2, 0, None),
+        row("two threads on the same entry", 4, 3, None),
+    ])
+}
