@@ -17,6 +17,7 @@ use crate::topology::{SystemTopology, Topology};
 use crate::tuning::Tuning;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use telpher_abi::Opcode;
 use telpher_mem::{StableBuf, StableBufMut};
 use telpher_portal::Portal;
@@ -254,8 +255,28 @@ impl Mover {
         self.shared().wait(look)
     }
 
+    /// The same for at most so long and the rest of one look; nothing if `look` was not ready by then.
+    ///
+    /// ```
+    /// use std::task::Poll;
+    /// use std::time::Duration;
+    ///
+    /// # let mover = telpher_mover::Mover::cpu();
+    /// assert_eq!(mover.wait_for(Duration::from_micros(10), || Poll::<()>::Pending), None);
+    /// ```
+    pub fn wait_for<T>(&self, at_most: Duration, mut look: impl FnMut() -> Poll<T>) -> Option<T> {
+        let shared = self.shared();
+        let end = shared.clock.now().after(at_most);
+        shared.wait_until(end, || match look() {
+            Poll::Ready(found) => Poll::Ready(Some(found)),
+            Poll::Pending if shared.clock.now() >= end => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+    }
+
     /// Lets executors without a thread work, and frees the buffers of jobs that were dropped or expired and have since got
-    /// their completion record. Waiting and polling do this too; a program that does neither may call it now and then.
+    /// their completion record, or whose queue has stopped or was given up ([`Policy::limit`]). Waiting and polling do this too; a
+    /// program that does neither may call it now and then.
     pub fn drive(&self) {
         self.core().drive();
     }

@@ -102,8 +102,9 @@ pub struct Policy {
     /// queue has that stopped is done by the CPU; see [`Job`](crate::Job), *When the device does not answer*.
     pub patience: Duration,
     /// How long a queue that says it works may leave a descriptor unanswered before it is given up for good, so that no wait is
-    /// without an end: a real queue's file is closed, for which the driver waits until nothing is in progress, and what has no record
-    /// then is done by the CPU. A modelled queue cannot be closed under its other users, and answers by construction.
+    /// without an end, nor memory of a job that was dropped kept for ever: a real queue's file is closed, for which the driver waits
+    /// until nothing is in progress, and what has no record then is done by the CPU. A modelled queue cannot be closed under its
+    /// other users, and answers by construction.
     pub limit: Duration,
     /// How long the last handle's drop waits for jobs nobody waits for, before their memory is given up for good.
     pub linger: Duration,

@@ -79,6 +79,14 @@ impl SlotState {
         matches!(self.0.load(Ordering::Relaxed), ALOFT | PARKED)
     }
 
+    /// True if its owner has left, and nobody has freed the buffers yet.
+    ///
+    /// **Staleness**: others park and sweep meanwhile.
+    pub(crate) fn is_parked(&self) -> bool {
+        // Relaxed: a hint; what was left is behind its lock.
+        self.0.load(Ordering::Relaxed) == PARKED
+    }
+
     /// The sweeper freed the buffers.
     pub(crate) fn vacate(&self) {
         // Relaxed: the free list's Release publishes what the sweeper did.

@@ -8,8 +8,9 @@ use common::device::TestDevice;
 use common::{Chance, Watched, clock, mover, movers, policy};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
-use telpher_mover::{Channel, ChannelPolicy, JobError, Opcode, Order, Outcome, Policy, Via};
+use telpher_mover::{Channel, ChannelPolicy, JobError, Mover, Opcode, Order, Outcome, Policy, Via};
 use telpher_portal::{Portal, QueueMode};
 
 fn manual(mode: QueueMode, size: u32) -> Arc<TestDevice> {
@@ -69,6 +70,38 @@ fn a_queue_that_works_and_never_answers_is_given_up_at_the_limit() {
         let state = device.state();
         assert_eq!((state.asked, state.taken.len()), (asked, 3));
     }
+}
+
+/// Who dropped a job and needs its memory back waited for ever: only who waits for a job gave its queue up.
+#[test]
+fn what_was_dropped_on_a_queue_that_never_answers_comes_back_at_the_limit() {
+    for retirable in [true, false] {
+        let device = manual(QueueMode::Shared, 8);
+        device.state().retirable = retirable;
+        let time = clock();
+        let policy = Policy { limit: Duration::from_millis(50), linger: Duration::ZERO, ..policy() };
+        let mover = Mover::with_clock([Arc::clone(&device) as Arc<dyn Portal>], policy, time.clone());
+        let (buffer, gone) = Watched::new(vec![0; 100]);
+        drop(mover.fill(buffer, 1));
+        // Seen, and asked for; the clock goes on by a microsecond at each rest, and nobody rests here.
+        (0..3000).for_each(|_| mover.drive());
+        assert!(mover.orphaned() == 1 && device.state().asked >= 2, "it works, and may still write");
+        time.advance(Duration::from_millis(60));
+        (0..3000).for_each(|_| mover.drive());
+        assert_eq!((mover.orphaned(), gone.load(Ordering::SeqCst)), if retirable { (0, true) } else { (1, false) });
+    }
+}
+
+#[test]
+fn who_looks_for_so_long_stops_then() {
+    let device = manual(QueueMode::Shared, 8);
+    let mover = mover(&device, policy());
+    let mut job = mover.copy(vec![7; 5000], vec![0; 5000]);
+    let mut look = || if job.is_done() { Poll::Ready(7) } else { Poll::Pending };
+    assert_eq!(mover.wait_for(Duration::ZERO, &mut look), None);
+    assert_eq!(mover.wait_for(Duration::from_millis(1), &mut look), None);
+    device.run(1);
+    assert_eq!(mover.wait_for(Duration::ZERO, &mut look), Some(7), "one look at least");
 }
 
 #[test]

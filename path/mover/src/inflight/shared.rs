@@ -288,7 +288,11 @@ impl Core {
     /// Lets every executor without a thread work, and frees what parked jobs left.
     pub(crate) fn drive(&self) {
         self.lanes.all().iter().for_each(Lane::drive);
-        self.table.sweep(&self.lanes);
+        self.sweep();
+    }
+
+    fn sweep(&self) {
+        self.table.sweep(&self.lanes, self.policy.limit, || self.clock.now());
     }
 
     /// Drives only the lane somebody waits for; sweeps as well.
@@ -296,7 +300,7 @@ impl Core {
         match lane.and_then(|lane| self.lanes.all().get(lane)) {
             Some(lane) => {
                 lane.drive();
-                self.table.sweep(&self.lanes);
+                self.sweep();
             }
             None => self.drive(),
         }

@@ -6,7 +6,10 @@ use crate::route::{Entry, Lane, Lanes};
 use crate::slot::SlotState;
 use crate::stripe;
 use crate::sync::{AtomicU32, Ordering};
+use crate::time::Moment;
+use crate::vigil::Late;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use telpher_portal::RecordCell;
 
 /// A completion record with a cache line of its own.
@@ -33,6 +36,8 @@ struct Parked {
     entry: Entry,
     /// True if a deadline passed, false if the job was dropped.
     expired: bool,
+    /// When its queue is given up; not known before the queues are first asked how they do.
+    end: Option<Moment>,
     /// The buffers, and whatever else the device may touch.
     cargo: Box<dyn Send>,
 }
@@ -125,7 +130,8 @@ impl Table {
         self.count(expired).fetch_add(1, Ordering::Relaxed);
         // Relaxed: published by `park` below. There are fewer lanes than numbers.
         slot.lane.store(u32::try_from(lane).unwrap_or(u32::MAX), Ordering::Relaxed);
-        *slot.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Parked { lane, entry, expired, cargo });
+        *slot.parked.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Parked { lane, entry, expired, end: None, cargo });
         slot.state.park();
     }
 
@@ -141,8 +147,9 @@ impl Table {
         (self.dropped.load(Ordering::Relaxed), self.expired.load(Ordering::Relaxed))
     }
 
-    /// Looks at some parked slots and frees those whose record has been written, or whose queue is out.
-    pub(super) fn sweep(&self, lanes: &Lanes) {
+    /// Looks at some parked slots and frees those whose record has been written, or whose queue is out. A queue that leaves one without a
+    /// record for longer than `limit` is given up.
+    pub(super) fn sweep(&self, lanes: &Lanes, limit: Duration, now: impl FnOnce() -> Moment) {
         if self.parked() == (0, 0) {
             return;
         }
@@ -153,8 +160,24 @@ impl Table {
             self.sweep_one(lanes, start.wrapping_add(i) % len);
         }
         if start % (SWEEPS_TO_ASK * SWEEP) == (SWEEPS_TO_ASK - 1) * SWEEP && self.parked() != (0, 0) {
-            lanes.all().iter().for_each(Lane::ask);
+            self.ask(lanes, limit, now());
         }
+    }
+
+    /// Asks the queues how they do, and gives up those that are later than anybody waits: somebody may wait for the memory.
+    #[cold]
+    fn ask(&self, lanes: &Lanes, limit: Duration, now: Moment) {
+        let mut late = vec![Late::Ask; lanes.all().len()];
+        for slot in self.slots.iter().filter(|slot| slot.state.is_parked()) {
+            let mut parked = slot.parked.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(Parked { lane, end, .. }) = parked.as_mut()
+                && now >= *end.get_or_insert_with(|| now.after(limit))
+            {
+                late[*lane] = Late::GiveUp;
+            }
+        }
+        // Behind the locks: a portal may do anything.
+        lanes.all().iter().zip(late).for_each(|(lane, late)| lane.looked(late));
     }
 
     /// Looks at every slot.
@@ -172,7 +195,7 @@ impl Table {
             return;
         }
         let parked = slot.parked.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Parked { lane, entry, expired, cargo } = parked.expect("a parked slot holds what was parked");
+        let Parked { lane, entry, expired, cargo, .. } = parked.expect("a parked slot holds what was parked");
         slot.state.vacate();
         self.free.push(index);
         lanes.all()[lane].leave(entry);
