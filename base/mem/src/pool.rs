@@ -84,7 +84,9 @@ enum Owner {
     /// Somebody else's.
     Supplied {
         supply: Box<dyn Supply>,
-        /// Bytes that it has given and not got back.
+        /// Bytes that it may have given and not got back.
+        most: usize,
+        /// Bytes that it has given and not got back, or is asked for.
         lent: AtomicUsize,
     },
 }
@@ -113,10 +115,16 @@ impl Pool {
         Ok(Pool(Arc::new(Owner::Mapped { region, start, gaps })))
     }
 
-    /// A pool whose pieces come from an allocator of one's own.
+    /// A pool whose pieces come from an allocator of one's own, and which is as large as that lets it be.
     #[must_use]
     pub fn supplied(supply: impl Supply + 'static) -> Pool {
-        Pool(Arc::new(Owner::Supplied { supply: Box::new(supply), lent: AtomicUsize::new(0) }))
+        Pool::supplied_up_to(usize::MAX, supply)
+    }
+
+    /// The same with at most so many bytes lent at a time, for an allocator that always has more.
+    #[must_use]
+    pub fn supplied_up_to(most: usize, supply: impl Supply + 'static) -> Pool {
+        Pool(Arc::new(Owner::Supplied { supply: Box::new(supply), most, lent: AtomicUsize::new(0) }))
     }
 
     /// `len` bytes with whatever was in them before; nothing if no gap is large enough, or `len` is zero.
@@ -129,23 +137,26 @@ impl Pool {
                 // SAFETY: gaps lie in the region, which is mapped as long as its owner lives.
                 unsafe { start.add(at) }
             }
-            Owner::Supplied { supply, lent } => {
-                let start = supply.obtain(len)?;
+            Owner::Supplied { supply, most, lent } => {
+                let more = |lent: usize| lent.checked_add(len).filter(|lent| lent <= most);
                 // Relaxed (all of these): counted, nothing more.
-                lent.fetch_add(len, Ordering::Relaxed);
-                start
+                lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+                supply.obtain(len).or_else(|| {
+                    lent.fetch_sub(len, Ordering::Relaxed);
+                    None
+                })?
             }
         };
         start.expose_provenance();
         Some(Piece { owner: Arc::clone(&self.0), start, len })
     }
 
-    /// Bytes it has in all; nothing if its allocator is somebody else's.
+    /// Bytes it has in all; nothing if its allocator is somebody else's and may give any number.
     #[must_use]
     pub fn capacity(&self) -> Option<usize> {
         match &*self.0 {
             Owner::Mapped { region, .. } => Some(region.len() / GRAIN * GRAIN),
-            Owner::Supplied { .. } => None,
+            Owner::Supplied { most, .. } => (*most != usize::MAX).then_some(*most),
         }
     }
 
@@ -175,7 +186,8 @@ impl Pool {
     /// **Staleness**: as [`lent`](Pool::lent).
     #[must_use]
     pub fn is_too_small_for(&self, len: usize) -> bool {
-        self.capacity().map_or_else(|| self.lent() == 0, |capacity| capacity < len)
+        let is_asked_in_vain = matches!(&*self.0, Owner::Supplied { .. }) && self.lent() == 0;
+        is_asked_in_vain || self.capacity().is_some_and(|capacity| capacity < len)
     }
 }
 
@@ -233,9 +245,9 @@ impl Drop for Piece {
                 let at = self.start.addr().get() - start.addr().get();
                 lock(gaps).give_back(at, self.len.next_multiple_of(GRAIN));
             }
-            Owner::Supplied { supply, lent } => {
-                lent.fetch_sub(self.len, Ordering::Relaxed);
+            Owner::Supplied { supply, lent, .. } => {
                 supply.release(self.start, self.len);
+                lent.fetch_sub(self.len, Ordering::Relaxed);
             }
         }
     }
@@ -386,6 +398,15 @@ mod tests {
         let (a, b) = (pool.obtain(10).unwrap(), pool.obtain(20).unwrap());
         assert_eq!((lent.load(Ordering::Relaxed), pool.lent(), pool.is_too_small_for(1)), (30, 30, false));
         drop((a, pool, b));
+        assert_eq!(lent.load(Ordering::Relaxed), 0);
+        let pool = Pool::supplied_up_to(30, Counting(Arc::clone(&lent)));
+        let (a, b) = (pool.obtain(10).unwrap(), pool.obtain(20).unwrap());
+        assert!(pool.obtain(1).is_none() && pool.capacity() == Some(30), "all of it is lent");
+        drop(a);
+        assert!(pool.obtain(11).is_none() && pool.obtain(usize::MAX).is_none() && pool.obtain(10).is_some());
+        assert_eq!((lent.load(Ordering::Relaxed), pool.lent()), (20, 20));
+        assert!(pool.is_too_small_for(31) && !pool.is_too_small_for(30));
+        drop((b, pool));
         assert_eq!(lent.load(Ordering::Relaxed), 0);
     }
 
