@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use telpher_mem::{Piece, StableBuf};
 
 /// Where a block's bytes are at the moment; itself those bytes.
@@ -116,18 +117,31 @@ impl<S: Source> Handle<S> {
 
     /// Waits until there is nothing left to wait for, as the mover's policy says; true if the copy is there.
     pub fn settle(&self) -> bool {
-        let look = || match self.entry.turn() {
-            Turn::Done(copied) => Poll::Ready(matches!(copied, Copied::Fast(_))),
-            // Or another thread is looking at this moment.
-            Turn::NotYet | Turn::Another => Poll::Pending,
-        };
-        if let Some(copied) = self.entry.copied() {
-            return matches!(copied, Copied::Fast(_));
+        if self.entry.copied().is_none() {
+            let shared = self.entry.tier().shared();
+            shared.mover.wait(|| self.look());
+            shared.schedule.drive();
+        }
+        self.is_fast()
+    }
+
+    /// The same for at most so long and the rest of one look; true if there is nothing left to wait for. The copy goes on either way.
+    pub fn settle_for(&self, at_most: Duration) -> bool {
+        if self.entry.copied().is_some() {
+            return true;
         }
         let shared = self.entry.tier().shared();
-        let is_fast = shared.mover.wait(look);
+        let settled = shared.mover.wait_for(at_most, || self.look()).is_some();
         shared.schedule.drive();
-        is_fast
+        settled
+    }
+
+    fn look(&self) -> Poll<()> {
+        match self.entry.turn() {
+            Turn::Done(_) => Poll::Ready(()),
+            // Or another thread is looking at this moment.
+            Turn::NotYet | Turn::Another => Poll::Pending,
+        }
     }
 
     /// The same for executors. A poll takes one step and, if that was not the last, wakes its task at once, as a mover's job does

@@ -17,8 +17,8 @@ impl<S: Source> Prefetch<S> {
         Prefetch { cache, entry: Arc::downgrade(entry) }
     }
 
-    /// Calls it off, if its copy has not begun; true if so. Who has a handle to the block by then finds it in its source.
-    pub fn cancel(self) -> bool {
+    /// Calls it off, if its copy has not begun; true if so, once. Who has a handle to the block by then finds it in its source.
+    pub fn cancel(&self) -> bool {
         let cancelled = self.entry.upgrade().is_some_and(|entry| entry.cancel());
         if cancelled {
             self.cache.cancelled();

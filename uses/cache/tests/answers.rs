@@ -8,6 +8,7 @@ use common::device::TestDevice;
 use common::{Chance, block_on, mover, policy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use telpher_cache::{
     AccessError, Asked, Cache, Config, ConfigError, Eviction, Placement, Priority, Resident, TierConfig,
 };
@@ -459,6 +460,25 @@ fn withdrawn_bytes_are_read_by_nobody_any_more() {
     device.state().manual = false;
     assert!(kept.settle());
     assert_eq!((device.state().taken.len(), cache.stats().copies), (3, 2));
+}
+
+#[test]
+fn a_device_that_never_answers_holds_nobody_up_for_ever() {
+    let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
+    (device.state().manual, device.state().retirable) = (true, true);
+    let policy = Policy { limit: Duration::from_millis(50), ..policy() };
+    let cache = Cache::new(mover(&device, policy), Config::new([pool(2)])).unwrap();
+    let column = source(2);
+    let kept = cache.access(&column, block(0)).unwrap();
+    assert!(!kept.settle_for(Duration::ZERO) && !kept.settle_for(Duration::from_millis(1)));
+    assert_eq!(kept.location().bytes(), &column[block(0)]);
+    drop(cache.access(&column, block(1)).unwrap());
+    assert_eq!((cache.flush(), cache.mover().orphaned()), (1, 1));
+    assert_eq!(cache.withdraw(&column, block(1)), Ok(0));
+    assert_eq!(cache.mover().orphaned(), 0, "its queue was given up");
+    // By the CPU, once its queue is out.
+    assert!(kept.settle_for(Duration::from_secs(1)) && kept.is_fast());
+    assert_eq!((cache.stats().bytes, cache.stats().copies), (BLOCK as u64, 1));
 }
 
 #[test]
