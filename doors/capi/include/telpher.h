@@ -274,13 +274,15 @@ typedef enum telpher_tier_flag {
 } telpher_tier_flag;
 
 /* Fast memory of one kind: either size bytes of pages that the cache is to have, or functions that obtain and release memory,
- * which may come with TELPHER_TIER_NEAR alone. Begin with zeros.
+ * of which the cache has size bytes at most at a time, or any number if size is 0. With functions no flag but TELPHER_TIER_NEAR.
+ * Begin with zeros.
  *
- * obtain returns len bytes, mapped and writable, that nobody else has, or NULL if there are none left; release takes back what
- * obtain(len) returned. Both get user, may be called by any thread, several at once, from within any function of the cache, its
- * entries and its mover, and call none of them themselves; nothing unwinds out of them. len is not 0; 64 bytes of alignment are
- * welcome, none is needed. They are called for as long as the cache or an entry of it is there, or telpher_mover_outstanding is
- * not 0: what was obtained for a copy comes back when no device has it. */
+ * obtain returns len bytes, mapped and writable, that nobody else has, or NULL if there are none left: then entries that nobody
+ * uses go, and obtain is called again. release takes back what obtain(len) returned. Both get user, may be called by any thread,
+ * several at once, from within any function of the cache, its entries and its mover, and call none of them themselves. They
+ * return: no longjmp leaves them, and an exception that does ends the program. len is not 0; 64 bytes of alignment are welcome,
+ * none is needed. They are called for as long as the cache or an entry of it is there, or telpher_mover_outstanding is not 0:
+ * what was obtained for a copy comes back when no device has it. */
 typedef struct telpher_tier {
     uint64_t size;
     uint32_t flags;     /* enum telpher_tier_flag */
@@ -306,7 +308,7 @@ typedef struct telpher_resident {
  * said of obtain and release, but that they are called until telpher_cache_free has returned 0. Which devices copy is the
  * mover's policy (options route, split, queues).
  *
- * place returns the number of the tier in which a block is looked for and placed, the last one's for numbers that are too
+ * place returns the number of the tier (from 0) in which a block is looked for and placed, the last one's for numbers that are too
  * large. It is asked at every access, peek and prefetch; node is the NUMA node of the asking thread, -1 if unknown.
  *
  * worth returns what an unused entry is worth when memory is needed: the least goes first, those that are unread after all the
@@ -560,10 +562,9 @@ TELPHER_API int telpher_channel_free(telpher_channel *channel);
 TELPHER_API int telpher_cache_new(telpher_cache **cache, const telpher_mover *mover, const telpher_tier *tiers, uint32_t count,
                                   const telpher_cache_policy *policy, const char *options);
 
-/* Ends the handle; NULL is allowed. Copies that have not begun are called off, those under way waited for. Entries stay as long
- * as their handles, and are stale: nobody tells them of changes any more. Afterwards blocks without handles are the caller's
- * again.
- * -EBUSY: as for telpher_cache_invalidate. The handle then stays and can be freed later. */
+/* Ends the handle; NULL is allowed. No other thread may be in a function of the cache then. Copies that have not begun are called
+ * off, those under way waited for, as telpher_cache_invalidate does. Entries stay as long as their handles, and are stale: nobody
+ * tells them of changes any more. Afterwards blocks without handles are the caller's again. */
 TELPHER_API int telpher_cache_free(telpher_cache *cache);
 
 /* The block of len bytes from start on. If an entry has all of it, that one, whether its copy is there or under way; else a new
@@ -587,11 +588,14 @@ TELPHER_API int telpher_cache_prefetch(const telpher_cache *cache, const void *s
                                        telpher_prefetch **prefetch);
 
 /* Says that bytes are about to change or to go away: every entry with any of them is forgotten, handles to it become stale.
- * Waits for copies of them that are under way, and calls off those that have not begun. Returns how many entries are gone. Not
- * while a handle's location is being read and must still be of now: that remains what it was.
- * -EBUSY: entries are gone, but a device has not answered for a copy within the mover's option linger (1 s), and may still
- * read. */
+ * Waits for copies of them that are under way, and for what was abandoned of this mover; calls off copies that have not begun. A
+ * queue that does not answer is given up at the mover's option limit (30 s). Returns how many entries are gone. Who reads a
+ * location meanwhile reads what was there: copies stay as they are, a source changes when the caller changes it. */
 TELPHER_API int telpher_cache_invalidate(const telpher_cache *cache, const void *start, size_t len);
+
+/* 1 if a copy of the block would lie on another NUMA node than the block's first byte, 0 if not, and then nothing is gained by
+ * one. Asks the system where pages are, unless the machine has one node. -ENODATA: that is not known. */
+TELPHER_API int telpher_cache_apart(const telpher_cache *cache, const void *start, size_t len);
 
 /* Forgets the entries nobody uses, and returns how many. */
 TELPHER_API int telpher_cache_flush(const telpher_cache *cache);
@@ -619,8 +623,9 @@ TELPHER_API size_t telpher_entry_size(const telpher_entry *entry);
  * were; 0 if there is. */
 TELPHER_API int telpher_entry_done(const telpher_entry *entry);
 
-/* Waits until there is nothing left to wait for (returns 1) or timeout_ns nanoseconds have passed (returns 0). -1 is no limit.
- * Several threads may wait for one entry, and whoever comes first drives its copy. -EINVAL: a timeout below -1. */
+/* Waits until there is nothing left to wait for (returns 1) or timeout_ns nanoseconds have passed (returns 0), as the mover's
+ * option wait says. -1 is no limit. Several threads may wait for one entry, and whoever comes first drives its copy; none depends
+ * on the thread that asked for it. -EINVAL: a timeout below -1. */
 TELPHER_API int telpher_entry_wait(const telpher_entry *entry, int64_t timeout_ns);
 
 /* 1 if telpher_cache_invalidate was called for any byte of the entry since: the copy may be of before. 0 if not. */

@@ -18,9 +18,9 @@
 // Errors. What the C function answers with a negative errno is thrown as telpher::error, a std::system_error whose code() is
 // that errno and whose what() has the sentence. A difference found is a result, not an error.
 //
-// Lifetimes. A job's destructor waits for its end, and a channel's for everything it was given; a queue that does not answer is
-// given up at their option limit (30 s). So declare buffers before the job, batch or channel that uses them: then they outlive
-// it, also when an exception passes by or a coroutine is destroyed half-way.
+// Lifetimes. A job's destructor waits for its end, a channel's for everything it was given, and a cache's for the copies that are
+// under way; a queue that does not answer is given up at their option limit (30 s). So declare buffers before the job, batch,
+// channel or cache that uses them: then they outlive it, also when an exception passes by or a coroutine is destroyed half-way.
 //
 // Threads. As in telpher.h: device, mover, cache, entry and prefetched any thread, any time; job, batch, channel and loop one
 // thread at a time.
@@ -76,11 +76,7 @@ struct closer {
         while (telpher_channel_free(channel) == -EBUSY) {
         }
     }
-    void operator()(telpher_cache *cache) const noexcept {
-        // As with a channel: blocks may go out of scope next.
-        while (telpher_cache_free(cache) == -EBUSY) {
-        }
-    }
+    void operator()(telpher_cache *cache) const noexcept { (void)telpher_cache_free(cache); }
     void operator()(telpher_entry *entry) const noexcept { telpher_entry_free(entry); }
     void operator()(telpher_prefetch *prefetch) const noexcept { telpher_prefetch_free(prefetch); }
 };
@@ -436,11 +432,13 @@ inline telpher_tier pages_on(std::uint32_t node, std::uint64_t size, std::uint32
     return tier;
 }
 
-// Whatever a memory resource has. Any thread may use it at any time, so it is one that sees to that, such as
+// Whatever a memory resource has, or `most` bytes of it at a time. Without a `most` the resource itself has to end somewhere:
+// nothing is given up before it throws. Any thread may use it at any time, so it is one that sees to that, such as
 // std::pmr::synchronized_pool_resource; it outlives the cache and its entries.
-inline telpher_tier from(std::pmr::memory_resource &resource) {
+inline telpher_tier from(std::pmr::memory_resource &resource, std::uint64_t most = 0) {
     constexpr std::size_t LINE = 64;
     telpher_tier tier{};
+    tier.size = most;
     tier.user = &resource;
     tier.obtain = [](void *user, std::size_t len) noexcept -> void * {
         try {
@@ -488,20 +486,23 @@ class entry {
     }
     ~entry() = default;
 
-    // Its bytes where they are at the moment: the copy if it is there, the source otherwise. Valid as long as the handle.
-    bytes location() const noexcept {
+    // Its bytes where they are at the moment: the copy if it is there, the source otherwise. Valid as long as the handle, hence
+    // not of one that is about to end.
+    bytes location() const & noexcept {
         return {static_cast<const std::byte *>(telpher_entry_location(get(), nullptr)), telpher_entry_size(get())};
     }
+    bytes location() const && = delete;
 
     // The same as values. Throws if they are not aligned there: copies are to 64 bytes, parts of blocks as in the source.
     template <class T>
         requires std::is_trivially_copyable_v<T>
-    std::span<const T> as() const {
+    std::span<const T> as() const & {
         const bytes all = location();
         if (reinterpret_cast<std::uintptr_t>(all.data()) % alignof(T) != 0)
             throw error(-EINVAL, "a block is not aligned to its values");
         return {reinterpret_cast<const T *>(all.data()), all.size() / sizeof(T)};
     }
+    template <class T> std::span<const T> as() const && = delete;
 
     // The copy is there.
     bool fast() const noexcept {
@@ -623,6 +624,12 @@ class cache {
 
     // Says that bytes are about to change or to go; how many entries are gone. Nobody reads them for the cache any more then.
     int invalidate(bytes block) const { return detail::check(telpher_cache_invalidate(get(), block.data(), block.size())); }
+
+    // Whether a copy would lie on another NUMA node than the block; nothing if that is not known.
+    std::optional<bool> apart(bytes block) const {
+        const int answer = telpher_cache_apart(get(), block.data(), block.size());
+        return answer == -ENODATA ? std::nullopt : std::optional(detail::check(answer) == 1);
+    }
 
     // Forgets the entries nobody uses, or all; how many.
     int flush() const { return detail::check(telpher_cache_flush(get())); }

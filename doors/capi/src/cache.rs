@@ -4,9 +4,8 @@ use crate::failure::Failure;
 use crate::raw::{Lent, pointer};
 use crate::words::CacheStats;
 use std::ffi::c_void;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telpher_cache::{AccessError, Cache as Inner, Handle, Prefetch as Ahead, Priority};
-use telpher_mover::Mover;
 
 /// A cache of C's memory. Any number of threads may use it at once.
 #[derive(Debug)]
@@ -46,14 +45,12 @@ impl Cache {
 
     /// Forgets what has any of these bytes, and returns when nobody reads them for the cache any more.
     pub(crate) fn withdraw(&self, block: Lent) -> Result<usize, Failure> {
-        let gone = self.0.withdraw(&block, 0..block.size())?;
-        // Copies of entries that were forgotten while nobody waited for them are the mover's.
-        if settles(self.0.mover()) {
-            return Ok(gone);
-        }
-        let why =
-            "a device has not answered for a copy that was given up, and may still read its source; try again later";
-        Err(Failure::Not(libc::EBUSY, why))
+        Ok(self.0.withdraw(&block, 0..block.size())?)
+    }
+
+    /// Whether a copy would lie on another NUMA node than the block; nothing if that is not known.
+    pub(crate) fn is_apart(&self, block: Lent) -> Answer<Option<bool>> {
+        self.0.is_apart(&block, 0..block.size())
     }
 
     pub(crate) fn flush(&self) -> usize {
@@ -90,19 +87,6 @@ impl Cache {
     }
 }
 
-/// Waits until a mover has no abandoned operation left, at most the time it lingers; true if so.
-pub(crate) fn settles(mover: &Mover) -> bool {
-    let mut end = None;
-    while mover.orphaned() > 0 {
-        mover.drive();
-        if Instant::now() >= *end.get_or_insert_with(|| Instant::now() + mover.policy().linger) {
-            return mover.orphaned() == 0;
-        }
-        std::thread::yield_now();
-    }
-    true
-}
-
 impl Entry {
     /// Where the bytes are at the moment, and whether that is the copy.
     #[inline]
@@ -133,14 +117,7 @@ impl Entry {
             self.0.settle();
             return true;
         };
-        let begun = Instant::now();
-        while !self.0.is_settled() {
-            if begun.elapsed() >= at_most {
-                return false;
-            }
-            std::thread::yield_now();
-        }
-        true
+        self.0.settle_for(at_most)
     }
 
     pub(crate) fn share(&self) -> Entry {

@@ -45,11 +45,16 @@ pub(crate) enum Refusal {
     #[error("the flags {0:#x} of a tier are unknown; see enum telpher_tier_flag")]
     TierFlags(u32),
     #[error(
-        "a tier has either a size or functions that obtain and release memory, and with these no flag but TELPHER_TIER_NEAR"
+        "a tier with functions that obtain and release memory takes no flag but TELPHER_TIER_NEAR; its pages are theirs"
     )]
     TierTwice,
     #[error("a tier has no memory; give it a size, or functions that obtain and release memory")]
     TierEmpty,
+    #[error(
+        "on which NUMA node the block or its copy would be is not known: its pages are not there yet, or the tier's memory is of \
+         functions; copy it, or place it by what the program knows"
+    )]
+    NodeUnknown,
     #[error("a priority is from 0 to 255, and {0} was given")]
     Priority(u32),
     #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
@@ -160,6 +165,7 @@ impl Failure {
                 Refusal::Null(_) => libc::EFAULT,
                 Refusal::Beyond { .. } => libc::EOVERFLOW,
                 Refusal::TooLong { .. } => libc::EMSGSIZE,
+                Refusal::NodeUnknown => libc::ENODATA,
                 _ => libc::EINVAL,
             },
             Failure::Job(error) => errno_of(error),

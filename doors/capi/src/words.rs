@@ -143,20 +143,23 @@ pub struct QueueInfo {
     pub reserved2: [u64; 3],
 }
 
+// None of these may let an exception out. Where one does, it meets the `catch_unwind` of the function that C called, which ends the
+// process; hence "C-unwind", from which unwinding is not undefined.
+
 /// How C gives a tier memory: `len` bytes, or NULL.
-pub type Obtain = unsafe extern "C" fn(user: *mut c_void, len: usize) -> *mut c_void;
+pub type Obtain = unsafe extern "C-unwind" fn(user: *mut c_void, len: usize) -> *mut c_void;
 /// How C takes it back.
-pub type Release = unsafe extern "C" fn(user: *mut c_void, start: *mut c_void, len: usize);
+pub type Release = unsafe extern "C-unwind" fn(user: *mut c_void, start: *mut c_void, len: usize);
 /// How C chooses a tier: by address, length and the asking thread's NUMA node.
-pub type Place = unsafe extern "C" fn(user: *mut c_void, start: *const c_void, len: usize, node: i32) -> u32;
+pub type Place = unsafe extern "C-unwind" fn(user: *mut c_void, start: *const c_void, len: usize, node: i32) -> u32;
 /// How C values an unused entry.
-pub type Worth = unsafe extern "C" fn(user: *mut c_void, entry: *const Resident) -> u64;
+pub type Worth = unsafe extern "C-unwind" fn(user: *mut c_void, entry: *const Resident) -> u64;
 
 /// Fast memory of one kind.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tier {
-    /// Bytes of pages that the cache is to have; 0 if `obtain` is there.
+    /// Bytes of pages that the cache is to have; of memory of `obtain`, if that is there, at most so many, or 0 for any number.
     pub size: u64,
     /// Bits of [`tier_flag`]; others are refused.
     pub flags: u32,

@@ -74,13 +74,15 @@ unsafe fn tier_of(tier: &Tier) -> Result<TierConfig, Failure> {
     if tier.flags & !known != 0 {
         return Err(Refusal::TierFlags(tier.flags & !known).into());
     }
+    let size = usize::try_from(tier.size).map_err(|_| Refusal::TooLong { what: "the tier", len: tier.size })?;
     // SAFETY: our caller's promise is the callee's.
     let pool = match unsafe { Allocator::of(tier) }? {
-        Some(_) if tier.size != 0 || tier.flags & !TELPHER_TIER_NEAR != 0 => return Err(Refusal::TierTwice.into()),
-        Some(allocator) => Pool::supplied(allocator),
+        Some(_) if tier.flags & !TELPHER_TIER_NEAR != 0 => return Err(Refusal::TierTwice.into()),
+        Some(allocator) if tier.size == 0 => Pool::supplied(allocator),
+        Some(allocator) => Pool::supplied_up_to(size, allocator),
         None if tier.size == 0 => return Err(Refusal::TierEmpty.into()),
         None => Pool::new(PoolOptions {
-            len: usize::try_from(tier.size).map_err(|_| Refusal::TooLong { what: "the tier", len: tier.size })?,
+            len: size,
             pages: if has(TELPHER_TIER_HUGE_PAGES) { PageSize::Huge } else { PageSize::Small },
             node: has(TELPHER_TIER_ON_NODE).then_some(tier.node),
             present: !has(TELPHER_TIER_ABSENT),
@@ -199,6 +201,20 @@ pub unsafe extern "C" fn telpher_cache_prefetch(
 pub unsafe extern "C" fn telpher_cache_invalidate(cache: *const Cache, start: *const c_void, len: usize) -> c_int {
     // SAFETY: our caller's promise, for both.
     answer(|| Ok(count(unsafe { look("the cache", cache)?.withdraw(Lent::new(start, len)?) }?)))
+}
+
+/// 1 if a copy of a block would lie on another NUMA node than the block, 0 if not.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_cache_apart(cache: *const Cache, start: *const c_void, len: usize) -> c_int {
+    answer(|| {
+        // SAFETY: our caller's promise, for both.
+        let apart = unsafe { look("the cache", cache)?.is_apart(Lent::new(start, len)?) }?;
+        Ok(apart.ok_or(Refusal::NodeUnknown)?.into())
+    })
 }
 
 /// Forgets the entries nobody uses; how many.

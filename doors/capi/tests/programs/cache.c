@@ -191,6 +191,95 @@ static void memory_may_be_the_callers_own(void) {
     free(source);
 }
 
+/* Memory that lies anywhere: behind the length of a header of one's own. */
+static void *obtain_odd(void *user, size_t len) {
+    unsigned char *start = obtain(user, len + 3);
+    return start == NULL ? NULL : start + 3;
+}
+
+static void release_odd(void *user, void *start, size_t len) {
+    release(user, (unsigned char *)start - 3, len + 3);
+}
+
+static void memory_of_the_callers_may_lie_anywhere_and_end_anytime(void) {
+    unsigned char *source = some(4);
+    struct heap heap = heap_of(100);
+    telpher_tier tier = {.size = 2 * BLOCK, .obtain = obtain_odd, .release = release_odd, .user = &heap};
+    telpher_cache *cache;
+    telpher_entry *entry;
+    int fast;
+    CHECK(telpher_cache_new(&cache, mover, &tier, 1, NULL, NULL) == 0);
+    for (size_t i = 0; i < 4; i++) {
+        entry = access(cache, source + i * BLOCK, BLOCK);
+        CHECK(telpher_entry_wait(entry, -1) == 1);
+        const unsigned char *copy = telpher_entry_location(entry, &fast);
+        CHECK(fast == 1 && copy != source + i * BLOCK && memcmp(copy, source + i * BLOCK, BLOCK) == 0);
+        telpher_entry_free(entry);
+    }
+    /* There is memory for a hundred, of which it may have two. */
+    CHECK(heap.obtained == 4 && heap.released == 2 && stats_of(cache).evictions == 2 && stats_of(cache).bytes == 2 * BLOCK);
+    CHECK(telpher_cache_apart(cache, source, BLOCK) == -ENODATA);
+    telpher_prefetch *ahead;
+    CHECK(telpher_cache_clear(cache) == 2 && heap.released == 4);
+    heap.left = 0;
+    /* None at all: nobody waits for memory that does not come. */
+    CHECK(telpher_cache_prefetch(cache, source, BLOCK, 9, &ahead) == 0 && telpher_prefetch_done(ahead) == 0);
+    entry = access(cache, source, BLOCK);
+    CHECK(telpher_entry_wait(entry, -1) == 1 && telpher_entry_location(entry, &fast) == source && fast == 0);
+    CHECK(telpher_prefetch_cancel(ahead) == 0 && stats_of(cache).fallbacks == 2 && stats_of(cache).waiting == 0);
+    telpher_entry_free(entry);
+    CHECK(telpher_cache_free(cache) == 0 && heap.obtained == heap.released);
+    free(source);
+}
+
+struct holder {
+    telpher_entry *entry;
+    const unsigned char *expected;
+    unsigned wrong;
+};
+
+static void *hold(void *argument) {
+    struct holder *holder = argument;
+    for (int round = 0; round < 200; round++) {
+        telpher_entry *other;
+        holder->wrong += telpher_entry_share(holder->entry, &other) != 0;
+        telpher_entry_free(holder->entry);
+        holder->entry = other;
+        holder->wrong += memcmp(telpher_entry_location(other, NULL), holder->expected, BLOCK) != 0;
+        holder->wrong += telpher_entry_wait(other, round % 2 ? 1000 : 0) < 0;
+    }
+    holder->wrong += telpher_entry_wait(holder->entry, -1) != 1 || telpher_entry_stale(holder->entry) < 0;
+    holder->wrong += memcmp(telpher_entry_location(holder->entry, NULL), holder->expected, BLOCK) != 0;
+    telpher_entry_free(holder->entry);
+    return NULL;
+}
+
+static void a_cache_ends_while_its_entries_are_used(void) {
+    unsigned char *source = some(8), *expected = some(8);
+    for (int round = 0; round < 5; round++) {
+        struct heap heap = heap_of(4);
+        telpher_tier tier = tier_of(&heap);
+        telpher_cache *cache;
+        struct holder holders[8];
+        pthread_t threads[8];
+        CHECK(telpher_cache_new(&cache, mover, &tier, 1, NULL, round % 2 ? "in-flight=2" : NULL) == 0);
+        for (size_t i = 0; i < 8; i++)
+            holders[i] = (struct holder){access(cache, source + i * BLOCK, BLOCK), expected + i * BLOCK, 0};
+        for (int i = 0; i < 8; i++)
+            CHECK(pthread_create(&threads[i], NULL, hold, &holders[i]) == 0);
+        CHECK(telpher_cache_free(cache) == 0);
+        for (int i = 0; i < 8; i++) {
+            pthread_join(threads[i], NULL);
+            CHECK(holders[i].wrong == 0);
+        }
+        while (telpher_mover_outstanding(mover) > 0)
+            CHECK(telpher_mover_drive(mover) == 0);
+        CHECK(heap.obtained == heap.released);
+    }
+    free(source);
+    free(expected);
+}
+
 struct policy {
     const unsigned char *source;
     int placed, valued;
@@ -406,11 +495,8 @@ static void wrong_arguments_are_answered_with_an_errno(void) {
     tier.release = release;
     NEW(-EFAULT, "obtain is NULL");
     tier = tier_of(&heap);
-    tier.size = 1;
-    NEW(-EINVAL, "either a size or functions");
-    tier = tier_of(&heap);
     tier.flags = TELPHER_TIER_HUGE_PAGES;
-    NEW(-EINVAL, "either a size or functions");
+    NEW(-EINVAL, "no flag but TELPHER_TIER_NEAR");
     tier.size = (uint64_t)1 << 62;
     CHECK(telpher_cache_new(&cache, mover, &tier, 1, NULL, NULL) < 0 && cache == NULL && says("cannot"));
     tier = good;
@@ -435,6 +521,8 @@ static void wrong_arguments_are_answered_with_an_errno(void) {
     CHECK(telpher_cache_peek(cache, source, SIZE_MAX - 4096, &entry) == -EOVERFLOW && entry == NULL);
     CHECK(telpher_cache_invalidate(cache, (void *)(UINTPTR_MAX - 7), 8) == -EOVERFLOW && telpher_cache_invalidate(cache, source, 0) == -EINVAL);
     CHECK(telpher_cache_prefetch(cache, source, 1, 256, &ahead) == -EINVAL && says("256") && ahead == NULL);
+    CHECK(telpher_cache_apart(NULL, source, 1) == -EFAULT && telpher_cache_apart(cache, source, 0) == -EINVAL);
+    CHECK(telpher_cache_apart(cache, source, SIZE_MAX) == -EOVERFLOW && telpher_cache_apart(cache, source, BLOCK) >= 0);
     CHECK(telpher_cache_stats(cache, NULL) == -EFAULT && telpher_cache_stats(NULL, &stats) == -EFAULT);
     CHECK(telpher_cache_flush(NULL) == -EFAULT && telpher_cache_clear(NULL) == -EFAULT && telpher_cache_drive(NULL) == -EFAULT);
     CHECK(telpher_entry_done(NULL) == -EFAULT && telpher_entry_stale(NULL) == -EFAULT && telpher_entry_wait(NULL, 0) == -EFAULT);
@@ -462,6 +550,8 @@ int main(int argc, char **argv) {
         weak_looks_copy_nothing_and_wait_for_nothing();
         what_is_fetched_ahead_is_found_and_can_be_called_off();
         memory_may_be_the_callers_own();
+        memory_of_the_callers_may_lie_anywhere_and_end_anytime();
+        a_cache_ends_while_its_entries_are_used();
         policies_may_be_the_callers_own();
         options_place_and_evict();
         what_was_invalidated_is_the_callers_again();

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory_resource>
 #include <string>
+#include <sys/wait.h>
 #include <telpher.hpp>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -137,6 +140,50 @@ void policies_are_lambdas(const telpher::mover &mover) {
     CHECK(throws(EINVAL, [&] { other.access({}); }) || throws(EFAULT, [&] { other.access({}); }));
 }
 
+// A resource that always has more is given a bound.
+void a_resource_without_an_end_gets_one(const telpher::mover &mover) {
+    counting heap(100 * BLOCK);
+    const auto source = some(4);
+    const telpher::cache cache(mover, telpher::tiers::from(heap, 2 * BLOCK));
+    for (std::size_t block = 0; block < 4; block++)
+        CHECK(cache.access(part(source, block)).wait().fast());
+    CHECK(heap.held() == 2 * BLOCK && cache.stats().evictions == 2 && cache.stats().bytes == 2 * BLOCK);
+    const telpher::entry whole = cache.access(telpher::read(source)).wait();
+    CHECK(!whole.fast() && whole.location().data() == telpher::read(source).data());
+    CHECK(cache.apart(part(source, 0)) == std::nullopt);
+    const telpher::cache pages(mover, telpher::tiers::pages(BLOCK));
+    CHECK(pages.apart(part(source, 0)).has_value() && throws(EINVAL, [&] { (void)pages.apart(part(source, 0).first(0)); }));
+}
+
+// Handles hold memory; a location of one that is about to end would not be there any more.
+template <class E> constexpr bool gives_location = requires(E &&entry) { std::forward<E>(entry).location(); };
+template <class E> constexpr bool gives_values = requires(E &&entry) { std::forward<E>(entry).template as<int>(); };
+static_assert(gives_location<const telpher::entry &> && !gives_location<telpher::entry> && !gives_location<const telpher::entry>);
+static_assert(gives_values<telpher::entry &> && !gives_values<telpher::entry>);
+static_assert(std::is_copy_constructible_v<telpher::entry> && std::is_nothrow_move_constructible_v<telpher::entry>);
+static_assert(!std::is_copy_constructible_v<telpher::cache> && std::is_nothrow_move_assignable_v<telpher::cache>);
+static_assert(!std::is_copy_constructible_v<telpher::prefetched> && std::is_nothrow_move_assignable_v<telpher::prefetched>);
+
+// Of functions given to the C interface; those of a telpher::cache_policy end the program by themselves.
+void an_exception_in_a_policy_ends_the_program() {
+    const pid_t child = fork();
+    if (child == 0) {
+        std::fclose(stderr); // where it says so
+        const telpher::device cpu("cpu");
+        const telpher::mover mover(cpu);
+        telpher_cache_policy policy{};
+        policy.place = [](void *, const void *, std::size_t, std::int32_t) -> std::uint32_t { throw 7; };
+        telpher_cache *cache;
+        telpher_entry *entry;
+        const telpher_tier tier = telpher::tiers::pages(BLOCK);
+        if (telpher_cache_new(&cache, mover.get(), &tier, 1, &policy, nullptr) == 0)
+            (void)telpher_cache_access(cache, &tier, 1, &entry);
+        _exit(0);
+    }
+    int status = 0;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
 void what_is_fetched_ahead_can_be_called_off(const telpher::mover &mover) {
     const auto source = some(3);
     const telpher::cache cache(mover, telpher::tiers::pages(BLOCK));
@@ -156,7 +203,8 @@ void what_is_written_was_invalidated(const telpher::mover &mover) {
     CHECK(cache.invalidate(part(source, 1)) == 1 && old.stale());
     std::ranges::fill(source, static_cast<unsigned char>(1));
     CHECK(same(old.location(), telpher::read(before)));
-    CHECK(same(cache.access(telpher::read(source)).wait().location(), telpher::read(source)));
+    const telpher::entry anew = cache.access(telpher::read(source)).wait();
+    CHECK(same(anew.location(), telpher::read(source)));
 }
 
 telpher::task read_all(const telpher::cache &cache, const std::vector<unsigned char> &source, int &right) {
@@ -235,12 +283,14 @@ void threads_share_a_cache(const telpher::mover &mover) {
 } // namespace
 
 int main(int argc, char **argv) try {
+    an_exception_in_a_policy_ends_the_program();
     for (const char *runner : {"runner=inline", "runner=threaded"}) {
         const telpher::device device(argc > 1 ? argv[1] : "model:spr", runner);
         const telpher::mover mover(device, "threshold=4k");
         handles_end_themselves(mover);
         values_are_seen_as_what_they_are(mover);
         policies_are_lambdas(mover);
+        a_resource_without_an_end_gets_one(mover);
         what_is_fetched_ahead_can_be_called_off(mover);
         what_is_written_was_invalidated(mover);
         coroutines_await_blocks(mover);

@@ -62,6 +62,26 @@ int main(int argc, char **argv) {
     CHECK(telpher_mover_outstanding(mover) == 1 && telpher_mover_drive(mover) == 0);
     /* What the CPU does goes on. */
     CHECK(telpher_fill(mover, other, 0x0505050505050505, 1000) == 0 && other[999] == 5);
+
+    /* A cache's waits end as well: at the limit its queue is given up, and the CPU goes on. */
+    telpher_mover *late;
+    telpher_cache *cache;
+    telpher_entry *kept, *dropped;
+    const telpher_tier tier = {.size = 4 * LEN};
+    int fast;
+    CHECK(telpher_device_open(&again, argc > 1 ? argv[1] : "hw:wq0.0", NULL) == 0);
+    CHECK(telpher_mover_new(&late, again, "threshold=4k linger=20ms limit=200ms") == 0);
+    CHECK(telpher_cache_new(&cache, late, &tier, 1, NULL, NULL) == 0);
+    CHECK(telpher_cache_access(cache, src, LEN, &kept) == 0 && telpher_cache_access(cache, other, LEN, &dropped) == 0);
+    CHECK(telpher_entry_wait(kept, 10 * 1000 * 1000) == 0 && telpher_entry_location(kept, &fast) == src && fast == 0);
+    telpher_entry_free(dropped);
+    CHECK(telpher_cache_flush(cache) == 1 && telpher_mover_outstanding(late) == 1);
+    CHECK(telpher_cache_invalidate(cache, other, LEN) == 0 && telpher_mover_outstanding(late) == 0);
+    CHECK(telpher_entry_wait(kept, -1) == 1 && telpher_entry_location(kept, &fast) != src && fast == 1);
+    CHECK(telpher_cache_free(cache) == 0 && telpher_mover_free(late) == 0);
+    CHECK(memcmp(telpher_entry_location(kept, NULL), src, LEN) == 0 && telpher_entry_stale(kept) == 1);
+    telpher_entry_free(kept);
+    telpher_device_close(again);
     telpher_device_close(device);
     printf("%d failed\n", failures);
     return failures != 0;

@@ -55,6 +55,7 @@ const LIFETIMES: &str = "tests/programs/lifetimes.c";
 const COROUTINES: &str = "tests/programs/coroutines.cpp";
 const UNANSWERED: &str = "tests/programs/unanswered.c";
 const CACHE: &str = "tests/programs/cache.c";
+const CPP_CACHE: &str = "tests/programs/cache.cpp";
 /// Kernels since INTEL-SA-01084 refuse the mapping: the driver submits.
 const BY_WRITE: [&str; 3] = ["--abi", "6.12", "--no-rawio"];
 
@@ -86,6 +87,7 @@ in_both_views! {
         passes(view, CACHE, "hw:wq0.0", &[]);
         passes(view, CACHE, "hw:wq0.0", &["--inject", "fault=30%"]);
         passes(view, CACHE, "hw:wq0.0", &["--inject", "status=0x13:5%,seed=9"]);
+        passes(view, CPP_CACHE, "hw:wq0.0", &[]);
     }
 
     fn coroutines_await_jobs_of_a_dedicated_hardware_queue(view: View) {
