@@ -51,5 +51,5 @@ pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
-pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut};
+pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;

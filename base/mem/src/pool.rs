@@ -139,6 +139,7 @@ impl Pool {
             }
             Owner::Supplied { supply, most, lent } => {
                 let more = |lent: usize| lent.checked_add(len).filter(|lent| lent <= most);
+                // Counted before it is there, and until it is back: who was refused meanwhile must not take it that nothing is lent.
                 // Relaxed (all of these): counted, nothing more.
                 lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
                 supply.obtain(len).or_else(|| {
@@ -408,6 +409,33 @@ mod tests {
         assert!(pool.is_too_small_for(31) && !pool.is_too_small_for(30));
         drop((b, pool));
         assert_eq!(lent.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_an_allocator_gives_counts_as_lent_from_before_until_after() {
+        /// Looks at its own pool.
+        struct Looks(Arc<std::sync::OnceLock<Pool>>);
+        impl Looks {
+            fn is_lent(&self, len: usize) {
+                assert_eq!(self.0.get().map(|pool| (pool.lent(), pool.is_too_small_for(1))), Some((len, false)));
+            }
+        }
+        // SAFETY: each is a new block of the global allocator, zeroed, which is never taken back.
+        unsafe impl Supply for Looks {
+            fn obtain(&self, len: usize) -> Option<NonNull<u8>> {
+                self.is_lent(len);
+                (len < 100).then(|| NonNull::from(Box::leak(vec![0_u8; len].into_boxed_slice())).cast())
+            }
+            fn release(&self, _: NonNull<u8>, len: usize) {
+                self.is_lent(len);
+            }
+        }
+        let own = Arc::new(std::sync::OnceLock::new());
+        let pool = Pool::supplied(Looks(Arc::clone(&own)));
+        own.set(pool.clone()).unwrap();
+        drop(pool.obtain(10).unwrap());
+        assert!(pool.obtain(100).is_none());
+        assert_eq!(pool.lent(), 0);
     }
 
     proptest! {

@@ -226,6 +226,52 @@ unsafe impl<B: StableBufMut> StableBufMut for Slice<B> {
     }
 }
 
+/// A buffer with something that is dropped right after it: it tells when nobody has the bytes any more, not even a device.
+///
+/// ```
+/// use std::sync::Arc;
+/// use telpher_mem::{StableBuf, Tagged};
+///
+/// let there = Arc::new(());
+/// let tagged = Tagged::new(vec![0_u8; 100], Arc::clone(&there));
+/// assert_eq!((StableBuf::len(&tagged), Arc::strong_count(&there)), (100, 2));
+/// drop(tagged);
+/// assert_eq!(Arc::strong_count(&there), 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tagged<B, T> {
+    // In this order: fields are dropped as they are declared.
+    buffer: B,
+    tag: T,
+}
+
+impl<B, T> Tagged<B, T> {
+    /// The buffer, and what goes after it.
+    pub const fn new(buffer: B, tag: T) -> Self {
+        Tagged { buffer, tag }
+    }
+
+    /// The buffer.
+    pub fn buffer(&self) -> &B {
+        &self.buffer
+    }
+
+    /// What goes after it.
+    pub fn tag(&self) -> &T {
+        &self.tag
+    }
+}
+
+// SAFETY: the buffer is stable, and nobody gets it mutably; a tag has no bytes of it.
+unsafe impl<B: StableBuf, T: Send + 'static> StableBuf for Tagged<B, T> {
+    fn address(&self) -> u64 {
+        self.buffer.address()
+    }
+    fn len(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
