@@ -281,6 +281,12 @@ impl Mover {
         self.core().drive();
     }
 
+    /// As [`drive`](Mover::drive), which looks at some of what was left at a time; this looks at all. For who needs the memory at once: it
+    /// takes time by [`Policy::capacity`], some microseconds for the default.
+    pub fn reclaim(&self) {
+        self.core().reclaim();
+    }
+
     /// Jobs whose deadline passed and whose buffers are kept until the device has written its record. One that is split counts once
     /// for each of its descriptors that is out.
     ///

@@ -295,6 +295,14 @@ impl Core {
         self.table.sweep(&self.lanes, self.policy.limit, || self.clock.now());
     }
 
+    /// The same, and frees all that can be.
+    pub(crate) fn reclaim(&self) {
+        self.lanes.all().iter().for_each(Lane::drive);
+        if self.parked() != (0, 0) {
+            self.table.sweep_all(&self.lanes);
+        }
+    }
+
     /// Drives only the lane somebody waits for; sweeps as well.
     pub(crate) fn drive_lane(&self, lane: Option<usize>) {
         match lane.and_then(|lane| self.lanes.all().get(lane)) {
