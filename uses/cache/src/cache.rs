@@ -7,6 +7,7 @@ use crate::error::{AccessError, ConfigError};
 use crate::handle::Handle;
 use crate::index::Span;
 use crate::prefetch::Prefetch;
+use crate::reads::Reads;
 use crate::schedule::{Priority, Schedule};
 use crate::source::Source;
 use crate::stats::{Count, Counters, Stats};
@@ -77,7 +78,7 @@ impl<S: Source> Cache<S> {
             Placement::Near => Place::Near(nearest(&config.tiers, &nodes)),
         };
         let (schedule, counters) = (Schedule::new(config.in_flight, tiers), Counters::new());
-        let shared = Arc::new(Shared { mover, counters, schedule, eviction: config.eviction });
+        let shared = Arc::new(Shared { mover, counters, schedule, reads: Reads::new(), eviction: config.eviction });
         let tiers = config.tiers.into_iter().enumerate();
         let tiers = tiers.map(|(number, tier)| Tier::new(number, tier.pool, &shared)).collect();
         Ok(Cache(Arc::new(Inner { tiers, shared, place, nodes })))
@@ -236,8 +237,8 @@ impl<S: Source> Cache<S> {
     }
 
     /// The same for bytes that will be gone: when it returns, nobody reads them for the cache any more. Copies that have not begun are
-    /// called off, those under way waited for, and any the mover has that nobody wanted to the end. For sources that are lent rather than
-    /// owned; what owns its bytes need not ask.
+    /// called off, those under way waited for, also those that nobody wanted to the end and the mover has. For sources that are lent rather
+    /// than owned; what owns its bytes need not ask. A device that neither ends a copy nor says that it has stopped keeps it waiting.
     ///
     /// # Errors
     /// As [`access`](Cache::access).
@@ -252,11 +253,11 @@ impl<S: Source> Cache<S> {
                 Turn::NotYet | Turn::Another => Poll::Pending,
             });
         }
-        self.0.shared.schedule.come_to_rest();
-        // Copies that everybody has let go of are the mover's, and go on.
-        let mover = &self.0.shared.mover;
+        self.0.shared.schedule.drive();
+        // Copies that everybody has let go of are the mover's, and go on. None begins any more: all of these bytes were wound up.
+        let (mover, reads) = (&self.0.shared.mover, &self.0.shared.reads);
         mover.wait(|| {
-            if mover.orphaned() == 0 {
+            if !reads.any(|read| read.overlaps(span)) {
                 return Poll::Ready(());
             }
             mover.drive();

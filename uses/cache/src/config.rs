@@ -98,7 +98,8 @@ pub enum Eviction {
     FirstCome,
     /// The largest.
     Largest,
-    /// The one with the least worth, by a function of one's own; it is called under a lock and must not use the cache.
+    /// The one with the least worth, by a function of one's own. It is asked while a block waits for memory, and may look at the cache but
+    /// must not ask it for blocks, nor wait for any. If it panics, so does whoever asked, and the block stays where it is.
     Worth(Arc<dyn Fn(&Resident) -> u64 + Send + Sync>),
 }
 

@@ -2,6 +2,7 @@
 
 use crate::effort::{Effort, Turn};
 use crate::index::{Span, Spanning};
+use crate::reads::Read;
 use crate::schedule::Priority;
 use crate::source::Source;
 use crate::stats::Count;
@@ -9,7 +10,7 @@ use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use crate::tier::Tier;
 use std::sync::Arc;
 use std::task::Poll;
-use telpher_mem::{Piece, Slice};
+use telpher_mem::{Piece, Slice, Tagged};
 use telpher_mover::{Job, Outcome};
 
 /// What a policy knows of an entry that nobody uses ([`Eviction::Worth`](crate::Eviction::Worth)).
@@ -60,13 +61,16 @@ pub(crate) struct Entry<S: Source> {
     priority: AtomicU8,
 }
 
+/// A block's bytes, and the mention that they are being read.
+type Reading<S> = Tagged<Slice<S>, Read<Span>>;
+
 /// What copies it, until it is copied.
 #[derive(Debug)]
 enum Leg<S: Source> {
     /// Nobody has begun it.
     Wanted,
     /// The mover has it.
-    Flying(Box<Job<(Slice<S>, Piece)>>),
+    Flying(Box<Job<(Reading<S>, Piece)>>),
     /// Given up: a step went wrong.
     Lost,
 }
@@ -172,6 +176,8 @@ impl<S: Source> Entry<S> {
     pub(crate) fn turn(&self) -> Turn<'_, Copied> {
         self.turn_with(|leg| match leg {
             Leg::Wanted => {
+                // What goes for it, and who says what goes, may be a user's, and panic: then it is lost, and stays where it is.
+                self.leave(leg);
                 // Cannot be longer than memory: a source has as many bytes.
                 let len = usize::try_from(self.span.len).unwrap_or(usize::MAX);
                 match self.tier.room(len) {
@@ -258,14 +264,20 @@ impl<S: Source> Entry<S> {
         turn
     }
 
-    fn depart(&self, leg: &mut Leg<S>, piece: Piece) -> Poll<Copied> {
-        // Lost until the mover has it.
+    /// Lost until the mover has it.
+    fn leave(&self, leg: &mut Leg<S>) {
         *leg = Leg::Lost;
         self.marks.fetch_or(BEGUN, Ordering::Relaxed);
+    }
+
+    fn depart(&self, leg: &mut Leg<S>, piece: Piece) -> Poll<Copied> {
+        self.leave(leg);
         let whole = self.source.clone();
         let start = usize::try_from(self.span.start - whole.address()).unwrap_or(usize::MAX);
         let Ok(source) = Slice::new(whole, start..start.saturating_add(piece.len())) else { return self.stays() };
-        let mut job = self.tier.shared().mover.copy(source, piece);
+        let shared = self.tier.shared();
+        let source = Tagged::new(source, shared.reads.begin(self.span));
+        let mut job = shared.mover.copy(source, piece);
         if job.is_done() {
             return self.arrive(job);
         }
@@ -286,7 +298,7 @@ impl<S: Source> Entry<S> {
     }
 
     /// The job is done.
-    fn arrive(&self, job: Job<(Slice<S>, Piece)>) -> Poll<Copied> {
+    fn arrive(&self, job: Job<(Reading<S>, Piece)>) -> Poll<Copied> {
         match job.wait().into_parts() {
             (Ok(Outcome::Done), _, piece) => Poll::Ready(Copied::Fast(piece)),
             _ => self.stays(),

@@ -79,6 +79,11 @@ impl<E: Spanning> Index<E> {
         })
     }
 
+    /// The entry of just this range.
+    pub(crate) fn get(&self, span: Span) -> Option<&E> {
+        self.table.find(span.hash(), |entry| entry.span() == span)
+    }
+
     #[inline]
     fn in_place(&self, class: usize, place: u64) -> impl Iterator<Item = &E> {
         self.table.iter_hash(hash(class, place)).filter(move |entry| {

@@ -23,6 +23,7 @@ mod handle;
 mod index;
 mod prefetch;
 pub mod query;
+mod reads;
 mod schedule;
 mod source;
 mod stats;

@@ -157,7 +157,10 @@ impl<S: Source> Schedule<S> {
             }
             let (tier, len) = (entry.tier(), usize::try_from(entry.own_span().len).unwrap_or(usize::MAX));
             // What is in use or fetched ahead is not given up for what may be wanted later: it waits.
-            if let Some(piece) = tier.room_ahead(len) {
+            let chosen = Chosen(&entry);
+            let room = tier.room_ahead(len);
+            std::mem::forget(chosen);
+            if let Some(piece) = room {
                 drop(entry.begin(piece));
             } else if tier.pool().is_too_small_for(len) {
                 entry.give_up();
@@ -195,17 +198,20 @@ impl<S: Source> Schedule<S> {
         None
     }
 
-    /// Begins what may begin, and returns when no thread is choosing any more.
-    pub(crate) fn come_to_rest(&self) {
-        self.drive();
-        drop(self.lock());
-    }
-
     pub(crate) fn clear(&self) {
         let mut queue = self.lock();
         queue.flying.clear();
         queue.lines.iter_mut().for_each(|line| line.waiting.clear());
         self.told(&queue);
+    }
+}
+
+/// One that counts as under way, and stays where it is if the look for room panics: who says what goes for it may be a user.
+struct Chosen<'a, S: Source>(&'a Entry<S>);
+
+impl<S: Source> Drop for Chosen<'_, S> {
+    fn drop(&mut self) {
+        self.0.give_up();
     }
 }
 

@@ -1,12 +1,13 @@
 //! The entries of one kind of memory: looked up by many at once, let go of when memory is needed.
 //!
 //! Locks are taken in this order, each only as long as lists change: the schedule's, then `entries`, then `outside`; `victims` alone.
-//! Nothing that could be a user's (a source that goes, memory that is obtained or given back) happens under any of them but the policy's
-//! own function.
+//! Nothing that could be a user's (a source that goes, memory that is obtained or given back, the policy's own function) happens under
+//! any of them.
 
 use crate::config::Eviction;
-use crate::entry::{Copied, Entry, Resident};
+use crate::entry::{Entry, Resident};
 use crate::index::{Index, Span, Spanning};
+use crate::reads::Reads;
 use crate::schedule::Schedule;
 use crate::source::Source;
 use crate::stats::{Count, Counters};
@@ -23,6 +24,7 @@ pub(crate) struct Shared<S: Source> {
     pub(crate) mover: Mover,
     pub(crate) counters: Counters,
     pub(crate) schedule: Schedule<S>,
+    pub(crate) reads: Arc<Reads<Span>>,
     pub(crate) eviction: Eviction,
 }
 
@@ -226,9 +228,8 @@ impl<S: Source> Tier<S> {
     /// When all entries were looked at and none could go, the next looks are left out, one for each [`LOOKS`] entries, so that who asks again
     /// and again does not pay for it.
     pub(crate) fn room_ahead(&self, len: usize) -> Option<Piece> {
-        // Relaxed: how often is looked is nobody's business.
-        if self.rests.load(Ordering::Relaxed) > 0 {
-            self.rests.fetch_sub(1, Ordering::Relaxed);
+        // Relaxed: how often is looked is nobody's business. Two who come at once must not count below zero.
+        if self.rests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rests| rests.checked_sub(1)).is_ok() {
             return self.pool.obtain(len);
         }
         let room = self.room_by(len, false);
@@ -247,7 +248,7 @@ impl<S: Source> Tier<S> {
         }
         // Memory of copies that nobody wanted to the end comes back when the mover looks at them, which nobody else may have it do.
         if self.shared.mover.orphaned() > 0 {
-            self.shared.mover.drive();
+            self.shared.mover.reclaim();
         }
         loop {
             if let Some(piece) = self.pool.obtain(len) {
@@ -306,27 +307,28 @@ impl<S: Source> Tier<S> {
     /// Those to go next, last first.
     fn choose(&self, unread_too: bool) -> Vec<Victim<S>> {
         let now = self.came.load(Ordering::Relaxed);
-        let entries = self.entries();
+        let is_unused = |entry: &&Arc<Entry<S>>| Arc::strong_count(entry) == 1 && entry.is_fast();
+        let unused: Vec<_> =
+            self.entries().iter().filter(is_unused).map(|entry| (entry.resident(now), entry.used())).collect();
+        // Without a lock: it may be the function of a user.
         let worth = |resident: &Resident| match &self.shared.eviction {
             Eviction::LeastRecentlyUsed | Eviction::FirstCome => u64::from(!resident.age),
             Eviction::Largest => !resident.len,
             Eviction::Worth(worth) => worth(resident),
         };
-        let mut unused: Vec<_> = entries
-            .iter()
-            .filter(|entry| Arc::strong_count(entry) == 1 && matches!(entry.copied(), Some(Copied::Fast(_))))
-            .filter_map(|entry| {
-                let resident = entry.resident(now);
-                let order = (resident.unread, worth(&resident), resident.address, resident.len);
-                (unread_too || !resident.unread).then_some((order, entry))
-            })
-            .collect();
+        let order = |(resident, used): (Resident, u32)| {
+            ((resident.unread, worth(&resident), resident.address, resident.len), used)
+        };
+        let ahead_of_time = |(resident, _): &(Resident, u32)| unread_too || !resident.unread;
+        let mut unused: Vec<_> = unused.into_iter().filter(ahead_of_time).map(order).collect();
         let most = VICTIMS.max(unused.len() / VICTIMS_PART);
         if unused.len() > most {
             unused.select_nth_unstable_by_key(most, |(order, _)| *order);
             unused.truncate(most);
         }
         unused.sort_unstable_by_key(|(order, _)| Reverse(*order));
-        unused.into_iter().map(|(_, entry)| (entry.used(), Arc::downgrade(entry))).collect()
+        let entries = self.entries();
+        let victim = |((_, _, start, len), used)| Some((used, Arc::downgrade(entries.get(Span { start, len })?)));
+        unused.into_iter().filter_map(victim).collect()
     }
 }
