@@ -1,0 +1,7 @@
+//! Any bytes as calls on a cache over a device that misbehaves; see `cache.rs` above for the grammar.
+#![no_main]
+
+#[path = "../cache.rs"]
+mod cache;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| cache::play(input));
