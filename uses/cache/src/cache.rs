@@ -238,7 +238,8 @@ impl<S: Source> Cache<S> {
 
     /// The same for bytes that will be gone: when it returns, nobody reads them for the cache any more. Copies that have not begun are
     /// called off, those under way waited for, also those that nobody wanted to the end and the mover has. For sources that are lent rather
-    /// than owned; what owns its bytes need not ask. A device that neither ends a copy nor says that it has stopped keeps it waiting.
+    /// than owned; what owns its bytes need not ask. A device that does not answer is given up by the mover
+    /// ([`Policy::limit`](telpher_mover::Policy::limit)).
     ///
     /// # Errors
     /// As [`access`](Cache::access).
