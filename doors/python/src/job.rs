@@ -11,7 +11,7 @@ use telpher_mover::{BatchDone, BatchJob, Done, Key};
 
 /// How long a wait goes on before it looks whether a signal has come, so that Ctrl-C is heard.
 /// Source: assumed; shorter than anybody notices, longer than nearly every job.
-const SLICE: Duration = Duration::from_millis(20);
+pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 /// A job of any operation.
 pub(crate) trait Flying: Send {

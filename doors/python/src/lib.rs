@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod cache;
 mod dif;
 mod error;
 mod job;
@@ -46,6 +47,9 @@ fn _telpher(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mover::Mover>()?;
     module.add_class::<batch::Batch>()?;
     module.add_class::<job::Job>()?;
+    module.add_class::<cache::Cache>()?;
+    module.add_class::<cache::Block>()?;
+    module.add_class::<cache::Prefetch>()?;
     module.add_class::<dif::Dif>()?;
     module.add_class::<result::DifTags>()?;
     module.add_class::<result::DeltaFound>()?;

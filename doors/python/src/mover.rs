@@ -42,10 +42,11 @@ type Opening = Mutex<Option<telpher_mover::Mover>>;
 /// Every mover that may still be open.
 static OPEN: Mutex<Vec<Weak<Opening>>> = Mutex::new(Vec::new());
 
-/// Closes every mover while the interpreter is whole: buffers of jobs nobody waits for are given back to it, and no device writes
+/// Closes every cache and every mover while the interpreter is whole: buffers of jobs nobody waits for are given back to it, and no device writes
 /// them after it is gone.
 #[pyfunction]
 pub(crate) fn _close_all(py: Python<'_>) {
+    crate::cache::close_all(py);
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     open.iter().filter_map(Weak::upgrade).for_each(|mover| close(py, &mover));
 }
@@ -66,7 +67,7 @@ impl Drop for Mover {
 
 impl Mover {
     /// A handle of its own, so that nobody holds the lock while an operation runs.
-    fn open(&self) -> PyResult<telpher_mover::Mover> {
+    pub(crate) fn open(&self) -> PyResult<telpher_mover::Mover> {
         let mover = self.mover.lock().unwrap_or_else(PoisonError::into_inner);
         mover.clone().ok_or_else(|| PyValueError::new_err("this mover is closed"))
     }

@@ -4,9 +4,11 @@
 use pyo3::exceptions::{PyBufferError, PyException, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::Arc;
+use telpher_cache::Handle;
 use telpher_mem::{StableBuf, StableBufMut};
 
 /// A buffer that an exporter holds in place: it neither moves, resizes nor frees the bytes until this is dropped (PEP 3118).
@@ -15,6 +17,8 @@ struct Held(Box<ffi::Py_buffer>);
 
 // SAFETY: elsewhere only address and length are read; the release attaches to the interpreter first.
 unsafe impl Send for Held {}
+// SAFETY: as above; shared, nothing but the two numbers is read.
+unsafe impl Sync for Held {}
 
 impl Held {
     fn get(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Self> {
@@ -112,6 +116,41 @@ impl<'py> FromPyObject<'_, 'py> for ViewMut {
                 error.value(py)
             ))
         })
+    }
+}
+
+/// A buffer of which a cache has blocks: held as long as any of its entries or handles needs it.
+pub(crate) type Source = Arc<View>;
+
+/// A cached block's bytes as Python sees them: an exporter of a buffer that is only read.
+#[pyclass(frozen, module = "telpher", name = "Lent")]
+pub(crate) struct Lent(Handle<Source>);
+
+impl Lent {
+    pub(crate) fn new(handle: Handle<Source>) -> Self {
+        Lent(handle)
+    }
+}
+
+#[pymethods]
+impl Lent {
+    /// # Safety
+    ///
+    /// The interpreter's: `buffer` is null or may be written.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if buffer.is_null() {
+            return Err(PyBufferError::new_err("there is no place for the buffer"));
+        }
+        let handle = &slf.get().0;
+        let address = usize::try_from(handle.address()).unwrap_or(usize::MAX);
+        let start = std::ptr::with_exposed_provenance_mut::<c_void>(address);
+        let len = isize::try_from(handle.len()).map_err(|_| PyBufferError::new_err("the block is too long"))?;
+        // SAFETY: not null, and our caller's promise; `len` bytes from `start` on are there as long as the handle, which is as long as
+        // this object, to which the buffer gets a reference; it is marked as read-only.
+        match unsafe { ffi::PyBuffer_FillInfo(buffer, slf.as_ptr(), start, len, 1, flags) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
     }
 }
 

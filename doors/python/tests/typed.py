@@ -21,6 +21,17 @@ def sync(mover: telpher.Mover) -> int:
     return mover.crc(src, seed=1)
 
 
+def blocks(mover: telpher.Mover) -> None:
+    with telpher.Cache(mover, 1 << 20, eviction="largest", in_flight=2) as cache:
+        column = np.arange(1000)
+        ahead: telpher.Prefetch = cache.prefetch(column, 7)
+        assert_type(ahead.cancel(), bool)
+        found = cache.peek(column)
+        assert_type(found, telpher.Block | None)
+        assert_type(cache.access(column[10:20]).result(timeout=1.5), memoryview)
+        assert_type(cache.stats["hits"] + cache.invalidate(column), int)
+
+
 def batches(mover: telpher.Mover) -> None:
     batch = mover.batch()
     index: int = batch.compare_expecting(b"1", b"2", difference=True)
@@ -37,6 +48,8 @@ async def tasks(mover: telpher.Mover) -> None:
     first, second = await asyncio.gather(mover.crc_async(b"1"), mover.compare_async(b"1", b"2"))
     assert_type(second, int | None)
     await asyncio.wait_for(mover.copy_async(b"1", bytearray(1)), timeout=10)
+    with telpher.Cache(mover, 4096) as cache:
+        assert_type(await cache.access(bytes(100)), memoryview)
     if job.via == "device":
         print(first)
 
@@ -44,4 +57,5 @@ async def tasks(mover: telpher.Mover) -> None:
 with telpher.Mover("cpu", threshold=4096, wait="yield") as mover:
     print(telpher.SETTINGS["threshold"], mover.queues, sync(mover))
     batches(mover)
+    blocks(mover)
     asyncio.run(tasks(mover))

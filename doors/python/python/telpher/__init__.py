@@ -18,6 +18,8 @@ name ends in ``_async``; it returns a ``Job``, which can be awaited, or asked fo
 from ._telpher import (
     SETTINGS,
     Batch,
+    Block,
+    Cache,
     Delta,
     DifConfig,
     DifResult,
@@ -26,6 +28,7 @@ from ._telpher import (
     JobFailed,
     Mover,
     OpenError,
+    Prefetch,
     Tags,
     __version__,
 )
@@ -33,6 +36,8 @@ from ._telpher import (
 __all__ = [
     "SETTINGS",
     "Batch",
+    "Block",
+    "Cache",
     "Delta",
     "DifConfig",
     "DifResult",
@@ -41,6 +46,7 @@ __all__ = [
     "JobFailed",
     "Mover",
     "OpenError",
+    "Prefetch",
     "Tags",
     "__version__",
 ]
