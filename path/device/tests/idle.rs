@@ -1,29 +1,43 @@
 //! Engine threads without work. In a process of its own, so that only this device's threads are counted.
 
+use std::path::PathBuf;
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Runner};
 
-/// Nanoseconds the engine threads of this process have run.
-fn engine_time() -> u64 {
+/// The threads of this process.
+fn threads() -> impl Iterator<Item = PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("procfs lists this process's threads");
-    tasks
-        .filter_map(|task| {
-            let task = task.ok()?.path();
-            let name = std::fs::read_to_string(task.join("comm")).ok()?;
-            let stat = std::fs::read_to_string(task.join("schedstat")).ok()?;
-            name.starts_with("telpher-engine").then(|| stat.split(' ').next()?.parse::<u64>().ok()).flatten()
-        })
-        .sum()
+    tasks.map(|task| task.expect("a thread").path())
+}
+
+/// Nanoseconds that all but the `others` have run, and whether there are such and all of them sleep. An engine that has not
+/// run yet has no name to be known by.
+fn engines(others: &[PathBuf]) -> (u64, bool) {
+    let (mut time, mut states) = (0, String::new());
+    for thread in threads().filter(|thread| !others.contains(thread)) {
+        let read = |file: &str| std::fs::read_to_string(thread.join(file)).expect("a thread of ours tells of itself");
+        time += read("schedstat").split(' ').next().and_then(|ran| ran.parse::<u64>().ok()).expect("nanoseconds");
+        // The state stands behind the name, which is in parentheses.
+        states.extend(read("stat").rsplit(") ").next().expect("fields").chars().next());
+    }
+    (time, !states.is_empty() && states.chars().all(|state| state == 'S'))
 }
 
 #[test]
 fn idle_engines_burn_no_cpu() {
+    let others: Vec<PathBuf> = threads().collect();
     let device = ModelDevice::start(ModelOptions::default().with_runner(Runner::Threaded)).expect("the default starts");
-    // Long enough for every worker to have stopped spinning.
-    std::thread::sleep(Duration::from_millis(50));
-    let before = engine_time();
+    // Until every worker has stopped spinning, however long it waits for a processor before.
+    let before = loop {
+        std::thread::sleep(Duration::from_millis(10));
+        let (time, asleep) = engines(&others);
+        if asleep {
+            break time;
+        }
+        assert!(time < 2_000_000_000, "engine threads ran {time} ns without work, and have not gone to sleep");
+    };
     std::thread::sleep(Duration::from_millis(200));
-    let used = engine_time() - before;
+    let used = engines(&others).0 - before;
     assert!(used < 2_000_000, "engine threads ran {used} ns of 200 ms without work");
     drop(device);
 }
