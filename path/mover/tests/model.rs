@@ -98,7 +98,8 @@ fn a_record_that_appears_in_the_middle_of_a_look_ends_its_operation() {
         assert_eq!(channel.submit(), 1);
         let begin = std::time::Instant::now();
         while channel.completed(&mut done) == 0 {
-            assert!(begin.elapsed().as_secs() < 5, "round {round} has not ended");
+            // Nothing but a hang takes as long, on a busy machine either.
+            assert!(begin.elapsed().as_secs() < 60, "round {round} has not ended");
         }
         let back = done.pop().unwrap().buffers.unwrap();
         buffers = back.src.zip(back.dst);

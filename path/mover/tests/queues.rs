@@ -155,7 +155,8 @@ fn stress(mode: QueueMode, size: u32, drop_some: bool) {
                 let (mover, on_device, jobs) = (mover.clone(), &on_device, &jobs);
                 scope.spawn(move || {
                     let mut chance = Chance::new(seed + 1);
-                    while Instant::now() < end {
+                    // Some bursts at least, if this thread comes late.
+                    for _ in (0..).take_while(|&burst| burst < 10 || Instant::now() < end) {
                         let burst: Vec<_> = (0..1 + chance.below(6))
                             .map(|_| {
                                 let n = 1 + usize::try_from(chance.below(200)).unwrap();
