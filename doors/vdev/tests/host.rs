@@ -5,7 +5,7 @@ mod guest;
 
 use guest::{Guest, Scratch, packet, receive};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use rustix::net::{SendFlags, SocketAddrUnix};
+use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -156,10 +156,8 @@ fn who_connects_and_says_nothing_keeps_nobody_waiting() {
     let run = running("silent", Behaviour::default());
     let Running { guest, .. } = &run;
     let silent: Vec<OwnedFd> = (0..400).map(|_| guest.connect()).collect();
-    let start = Instant::now();
     assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "enabled\n");
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    // The oldest were sent away to make room; the newest may still speak.
+    // The oldest were sent away to make room; the newest may still speak, which it could not had it been waited for.
     let late = silent.last().unwrap();
     rustix::net::send(late, &packet(1, Kind::Show, 0, 0, &of_queue(0, "state"), &[]), SendFlags::NOSIGNAL).unwrap();
     assert_eq!(receive(late).unwrap().1, b"enabled\n");
@@ -329,10 +327,11 @@ fn a_latched_error_makes_every_file_of_the_device_readable() {
 #[test]
 fn a_connection_without_a_request_is_ended_after_a_while() {
     let run = running("patience", Behaviour::default());
-    let silent = run.guest.connect();
     let start = Instant::now();
-    assert!(receive(&silent).is_none());
-    assert!((Duration::from_secs(4)..Duration::from_secs(15)).contains(&start.elapsed()), "{:?}", start.elapsed());
+    let silent = run.guest.connect();
+    // The end, not the end of our own patience.
+    assert_eq!(rustix::net::recv(&silent, &mut [0; 1], RecvFlags::empty()).map(|(_, bytes)| bytes), Ok(0));
+    assert!(start.elapsed() >= Duration::from_secs(4), "{:?}", start.elapsed());
 }
 
 /// Requests with bytes changed, cut off and lengthened; the seed is told if one of them ends the host.

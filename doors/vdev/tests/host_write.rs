@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode, Status};
 use telpher_vdev::hardware::Hardware;
@@ -121,9 +121,12 @@ impl Listener for Heard {
 }
 
 fn host_on(abi: Abi, behaviour: Behaviour) -> (Arc<Host>, Arc<Heard>) {
+    static HOSTS: AtomicU32 = AtomicU32::new(0);
     let kernel = Kernel::new(&Hardware::from_name("spr-1").unwrap(), abi, false).unwrap();
     let heard = Arc::new(Heard::default());
-    (Host::new(kernel, behaviour, heard.clone(), "test-telpher-write").unwrap(), heard)
+    // Unique on the machine, where this test may run many times at once.
+    let run = format!("test-telpher-write-{}-{}", std::process::id(), HOSTS.fetch_add(1, Ordering::Relaxed));
+    (Host::new(kernel, behaviour, heard.clone(), &run).unwrap(), heard)
 }
 
 fn host() -> Arc<Host> {
