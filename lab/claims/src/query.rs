@@ -104,6 +104,43 @@ impl Way {
     }
 }
 
+impl Question {
+    /// A sentence with numbers: what the fastest of its ways takes, and what the thesis' own way does; with both columns on one node, and
+    /// with each on its own.
+    ///
+    /// ```
+    /// use telpher_claims::{lab::Lab, query::questions};
+    ///
+    /// let lab = Lab::default();
+    /// let push_pull = questions().into_iter().find(|question| question.id == "push-pull").unwrap();
+    /// let answer = push_pull.answer(&lab)?;
+    /// assert!(answer.starts_with("columns on one node: ") && answer.contains(" ms in place of "), "{answer}");
+    /// # Ok::<(), telpher_sim::ScenarioError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Another machine, in whose lab it is, has not enough devices or nodes.
+    pub fn answer(&self, lab: &Lab) -> Result<String, ScenarioError> {
+        let mut said = Vec::new();
+        for (b, place) in ["columns on one node", "each on its own"].into_iter().enumerate() {
+            let own = Way::of("", Query::prefetching(b)).run(lab)?;
+            let pairs = self.ways.iter().skip(b).step_by(2);
+            let told = pairs.map(|way| Ok((way.name, way.run(lab)?))).collect::<Result<Vec<_>, ScenarioError>>()?;
+            let Some((name, best)) = told.into_iter().min_by(|a, b| a.1.ms.total_cmp(&b.1.ms)) else { continue };
+            let change = (best.ms / own.ms - 1.0) * 100.0;
+            let hits = |told: &Told| told.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
+            said.push(format!(
+                "{place}: {:.1} ms in place of {:.1} ({change:+.1} %), hits {} in place of {} ({name})",
+                best.ms,
+                own.ms,
+                hits(&best),
+                hits(&own)
+            ));
+        }
+        Ok(said.join("; "))
+    }
+}
+
 fn number(load: &LoadOutcome, name: &str) -> Option<f64> {
     load.measures.iter().find(|measure| measure.name == name).map(|measure| measure.value)
 }
@@ -195,6 +232,14 @@ pub fn questions() -> Vec<Question> {
             ],
         ),
         question(
+            "overlap",
+            "A group that sums over a chunk before it scans the next, in place of both at once (so in drafts of §6.1)",
+            vec![both(["one after the other", "one after the other, columns apart"], |b| Query {
+                overlapping: false,
+                ..Query::prefetching(b)
+            })],
+        ),
+        question(
             "order",
             "Threads that begin with one device after the other, in place of all with the first",
             vec![fetched(["devices in turn by thread", "devices in turn by thread, columns apart"], |it| {
@@ -230,7 +275,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_tables_are_within_ten_per_cent_and_hits_within_fifteen() {
+    fn the_tables_are_within_ten_per_cent() {
         let lab = Lab::default();
         for way in published() {
             let (told, printed) = (way.run(&lab).unwrap(), way.published.unwrap());
@@ -240,7 +285,7 @@ mod tests {
             }
             assert_eq!(printed.hits.is_some(), told.hits.is_some());
             let off = printed.hits.zip(told.hits).map(|(claim, hits)| claim.deviation(hits).unwrap());
-            assert!(off.unwrap_or(0.0).abs() < 0.15, "{}: hits {off:?}", way.name);
+            assert!(off.unwrap_or(0.0).abs() < 0.1, "{}: hits {off:?}", way.name);
             assert!(!matches!(printed.time.value, Value::None));
         }
     }

@@ -27,13 +27,37 @@ fn both_at(gigabytes_per_second: f64) -> f64 {
 
 #[test]
 fn a_query_takes_what_memory_or_its_threads_take_for_both_columns() {
-    // 65.5 GB/s is what cores read from a node of DDR together, 24 times `most` what they can do themselves.
+    // 24 times `most` is what they can do themselves. Of a node of DDR cores read 68.0 GB/s together; twelve have 3072 B outstanding each,
+    // 125 ns and what they wait for each other, 18 ns · u/(1-u), long: of that they get the share u.
     let near = Query::of_two_columns();
     let threads = 24.0 * near.most as f64 / 1e9;
-    for (query, rate) in [(near.clone(), 65.5), (Query { b: 8, ..near }, threads)] {
-        let deviation = measured(query)("query") / both_at(rate) - 1.0;
-        assert!(deviation.abs() < 0.02, "{:.1} % from the formula", deviation * 100.0);
+    let outstanding = |share: f64| 12.0 * 3072.0 / (125.0 + 18.0 * share / (1.0 - share));
+    let (mut low, mut high) = (0.0, 31.0 / 32.0);
+    for _ in 0..60 {
+        let share: f64 = (low + high) / 2.0;
+        *(if outstanding(share) > share * 68.0 { &mut low } else { &mut high }) = share;
     }
+    for (query, rate) in [(near.clone(), low * 68.0), (Query { b: 8, ..near }, threads)] {
+        let deviation = measured(query)("query") / both_at(rate) - 1.0;
+        assert!(deviation.abs() < 0.02, "{:.1} % from the formula, {rate} GB/s", deviation * 100.0);
+    }
+}
+
+/// Twice as many hardware threads of the same cores have no more requests outstanding: devices get as much beside them. As cores of their
+/// own they would get twice as much as before.
+#[test]
+fn hardware_threads_of_a_core_share_what_it_has_outstanding() {
+    let query = |cores| Query { cores, ..Query::prefetching(0) };
+    let single = Query { hardware_threads: 12, most: 2 * Query::of_two_columns().most, ..query(12) };
+    let (shared, own, single) = (measured(query(12)), measured(query(24)), measured(single));
+    assert!(
+        (shared("cache hits") - single("cache hits")).abs() < 5.0,
+        "{} and {} %",
+        shared("cache hits"),
+        single("cache hits")
+    );
+    assert!(own("cache hits") < shared("cache hits") - 5.0, "{} %", own("cache hits"));
+    assert!(own("SCAN_a") < shared("SCAN_a"), "{} and {} ms", own("SCAN_a"), shared("SCAN_a"));
 }
 
 #[test]
@@ -48,7 +72,7 @@ fn what_is_fetched_in_time_is_a_hit_and_nobody_waits_for_the_rest() {
     // Copies from the node that column a is scanned on take from the scan; from another, they gain more than they cost.
     let without = measured(Query::of_two_columns())("query");
     assert!(near("query") > without && far("query") < without, "{} and {} ms", near("query"), far("query"));
-    assert!(near("SCAN_a") > 1.2 * far("SCAN_a") && near("AGGREGATE") > far("AGGREGATE"));
+    assert!(near("SCAN_a") > 1.2 * far("SCAN_a"));
     for of in [&near, &far] {
         assert!((70.0..95.0).contains(&of("cache hits")) && of("sent back") == 0.0, "{} %", of("cache hits"));
         assert!(of("SCAN_b") < 0.01 * of("query"), "who asks does not wait: {} ms", of("SCAN_b"));
@@ -91,9 +115,23 @@ fn what_is_late_can_be_waited_for_and_a_hardware_thread_is_kept_by_who_polls() {
 }
 
 #[test]
-fn who_fetches_as_far_as_it_can_hits_more_than_who_keeps_step() {
-    let (relaxed, strict) = (measured(Query::prefetching(0)), measured(fetched(0, |it| it.relaxed = false)));
-    assert!(relaxed("cache hits") > strict("cache hits") + 10.0, "{} %", strict("cache hits"));
+fn who_keeps_step_has_what_is_needed_next_copied_first() {
+    for b in [0, 1] {
+        let (relaxed, strict) = (measured(Query::prefetching(b)), measured(fetched(b, |it| it.relaxed = false)));
+        assert!(strict("cache hits") > relaxed("cache hits"), "{} %", strict("cache hits"));
+        assert!(strict("query") < relaxed("query"), "{} and {} ms", strict("query"), relaxed("query"));
+    }
+}
+
+#[test]
+fn groups_that_do_one_after_the_other_read_as_much_and_leave_more_idle() {
+    let near = Query::of_two_columns();
+    let apart = |overlapping| measured(Query { overlapping, ..Query::prefetching(1) });
+    let (both, one) = (apart(true), apart(false));
+    assert!(one("query") > 1.05 * both("query"), "{} and {} ms", one("query"), both("query"));
+    // Where memory is the limit, it does not matter who reads.
+    let off = measured(Query { overlapping: false, ..near.clone() })("query") / measured(near)("query") - 1.0;
+    assert!(off.abs() < 0.02, "{:.1} %", off * 100.0);
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn what_cores_read_shares_the_node_and_no_core_goes_faster_than_it_can() {
     let of = |cores| {
         let mut world = world(machine(), WqMode::Shared, 32, 1);
         for _ in 0..cores {
-            world.spawn(0, |core| async move { core.traffic(1 << 20, 0, false, 12_250_000_000).await });
+            world.spawn(0, |core| async move { core.traffic(1 << 20, 0, false, 12_250_000_000, 1).await });
         }
         world.run().as_nanos_f64() / ((1 << 20) as f64 / 12.25)
     };

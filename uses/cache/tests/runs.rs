@@ -301,8 +301,8 @@ fn the_time_of_stages_is_within_that_of_the_query() {
 
 fn shapes() -> impl Strategy<Value = Shape> {
     let threads = || 0_u32..4;
-    (threads(), 1_u64..3000, threads(), threads(), threads(), any::<bool>()).prop_map(
-        |(groups, chunk, scanners, fetchers, aggregators, relaxed)| Shape {
+    (threads(), 1_u64..3000, threads(), threads(), threads(), any::<bool>(), any::<bool>()).prop_map(
+        |(groups, chunk, scanners, fetchers, aggregators, relaxed, overlapping)| Shape {
             rows: 0,
             groups,
             chunk,
@@ -310,6 +310,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
             fetchers,
             aggregators,
             relaxed,
+            overlapping,
         },
     )
 }

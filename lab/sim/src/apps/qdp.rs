@@ -39,9 +39,13 @@ pub struct Query {
     pub scanners: u32,
     /// Threads that sum over b, in all; likewise.
     pub summers: u32,
+    /// A group scans a chunk while it sums over the one before. Otherwise one after the other, and only groups overlap.
+    pub overlapping: bool,
     /// Node of the threads.
     pub node: usize,
-    /// Hardware threads they share.
+    /// Cores of that node that they may run on.
+    pub cores: u32,
+    /// Hardware threads of those cores, which the threads share.
     pub hardware_threads: u32,
     /// Time after which one that others wait for gives its hardware thread away.
     pub turn: Ps,
@@ -98,10 +102,11 @@ impl Named for Late {
 }
 
 impl Query {
-    /// The thesis' (§6.1) without prefetching: two columns of 4 GiB, 64 threads, then 32, pinned to node 0 with its twelve cores.
+    /// The thesis' (§6.1) without prefetching: two columns of 4 GiB, 64 threads, then 32, in 32 groups (so drafts of §6.1, in the history of
+    /// the thesis' repository), pinned to node 0 with its twelve cores (§3.1).
     ///
-    /// Derived from Table 6.1: what a hardware thread reads, and filters or sums, a second. Assumed: 32 groups; chunks of 2 MiB; two
-    /// hardware threads a core; turns of 3 ms, as Linux gives them.
+    /// Derived from Table 6.1: what a hardware thread reads, and filters or sums, a second. Assumed: chunks of 2 MiB; two hardware threads a
+    /// core; turns of 3 ms, as Linux gives them; that a group sums over a chunk while it scans the next, which those drafts did not yet.
     #[must_use]
     pub const fn of_two_columns() -> Self {
         Query {
@@ -110,7 +115,9 @@ impl Query {
             chunk: 2 << 20,
             scanners: 64,
             summers: 32,
+            overlapping: true,
             node: 0,
+            cores: 12,
             hardware_threads: 24,
             turn: Ps::from_nanos(3_000_000),
             most: 3_865_000_000,
@@ -122,8 +129,8 @@ impl Query {
     }
 
     /// The same with prefetching: half of the first threads ask for copies (§6.1: 64 for both), to the HBM beside node 0 (§5.2), through
-    /// one shared queue of each device of the socket, each thread's copies in turn (§5.2; which devices, and that every thread begins
-    /// with the first, is assumed).
+    /// one shared queue of each device of the socket (which: a draft of §5.2), each thread's copies in turn (§5.2; that every thread begins
+    /// with the first is assumed).
     ///
     /// Derived: chunks of 16 MiB. They were made larger so that a burst of all copies does not overflow the queues (§6.1), and larger
     /// than that they cannot be: shares of hits as Table 6.2 prints them do not come from five runs over fewer chunks.
@@ -156,6 +163,7 @@ impl Query {
             fetchers: self.prefetch.as_ref().map_or(0, |prefetch| each(prefetch.threads)),
             aggregators: each(self.summers),
             relaxed: self.prefetch.as_ref().is_none_or(|prefetch| prefetch.relaxed),
+            overlapping: self.overlapping,
         }
     }
 
@@ -166,10 +174,11 @@ impl Query {
             let rows = shape.chunk(group, number).rows;
             (b, rows.start * VALUE, (rows.end - rows.start) * VALUE)
         };
-        // Sums follow a chunk behind.
+        // Sums follow scans, or are a chunk behind.
+        let behind = u64::from(self.overlapping);
         let step = |number: u64| {
             (0..shape.groups.max(1)).flat_map(move |group| {
-                let b = number.checked_sub(1).map(|before| rows(true, group, before));
+                let b = number.checked_sub(behind).map(|before| rows(true, group, before));
                 [Some(rows(false, group, number)), b].into_iter().flatten()
             })
         };
@@ -187,7 +196,12 @@ impl Query {
         let chunks = usize::try_from(shape.chunks()).unwrap_or(usize::MAX);
         let groups = self.groups.max(1);
         let run = Rc::new(Run {
-            processors: Processors { free, turn: self.turn, most: self.most },
+            processors: Processors {
+                free,
+                turn: self.turn,
+                most: self.most,
+                sharing: self.hardware_threads.div_ceil(self.cores.max(1)).max(1),
+            },
             meetings: (0..groups).map(|_| world.barrier(meeting)).collect(),
             column: world.places.add(Place::on(self.b)),
             cache: prefetch
@@ -227,6 +241,8 @@ struct Processors {
     free: Signal,
     turn: Ps,
     most: u64,
+    /// Of one core: what they have asked for at once is what a core may.
+    sharing: u32,
 }
 
 impl Processors {
@@ -383,7 +399,7 @@ impl Thread {
             let side = run.query.memory_side.map_or(node, |side| if b { side.b } else { side.a });
             for (bytes, node) in [(near, side), (piece - near, node)] {
                 if bytes > 0 {
-                    self.core.traffic(bytes, node, false, run.processors.most).await;
+                    self.core.traffic(bytes, node, false, run.processors.most, run.processors.sharing).await;
                 }
             }
             at += piece;

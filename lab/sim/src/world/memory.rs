@@ -94,9 +94,16 @@ pub(super) struct Haul {
     pub(super) write: Option<(usize, u64)>,
     /// Bytes per second that it can go at most.
     pub(super) most: Rate,
+    /// Its hardware threads that move something: what a core has asked for at once is that of all of them. 0 is 1.
+    pub(super) sharing: u32,
 }
 
 impl Haul {
+    /// Bytes that it may have asked for at once.
+    fn in_flight(&self, of_a_core: u64) -> u64 {
+        of_a_core / u64::from(self.sharing.max(1))
+    }
+
     /// Nodes, how often, and whether they are written.
     fn ranges(&self) -> impl Iterator<Item = (usize, u64, bool)> {
         let range = |range: Option<(usize, u64)>, write| range.map(|(node, times)| (node, times, write));
@@ -376,7 +383,7 @@ impl World {
             }
         }
         let class = self.pipes.class(&through.0, Some(haul.most));
-        self.pipes.weigh(class, self.machine.memory.core_in_flight / 64);
+        self.pipes.weigh(class, haul.in_flight(self.machine.memory.core_in_flight) / 64);
         self.memory.hauls.insert(haul, class);
         class
     }
@@ -392,7 +399,8 @@ impl World {
                     * times
             };
             let asked: u128 = haul.ranges().map(|range| u128::from(line(range).0)).sum();
-            let most = u128::from(self.machine.memory.core_in_flight) * 1_000_000_000_000 / asked.max(1);
+            let most =
+                u128::from(haul.in_flight(self.machine.memory.core_in_flight)) * 1_000_000_000_000 / asked.max(1);
             u64::try_from(most).unwrap_or(u64::MAX)
         };
         settled(haul.most, bound)

@@ -41,7 +41,7 @@ enum Act {
     /// It waits for one of the gifts of a signal.
     Until(usize),
     /// Its core reads, or writes, so many bytes of a node at most so fast.
-    Traffic { bytes: u64, node: usize, write: bool, most: Rate },
+    Traffic { bytes: u64, node: usize, write: bool, most: Rate, sharing: u32 },
 }
 
 /// What programs and world tell each other.
@@ -329,9 +329,9 @@ impl Core {
         tickets.iter().position(|ticket| ticket.is_done()).unwrap_or(0)
     }
 
-    /// Reads, or writes, so many bytes of a node, at most so fast.
-    pub async fn traffic(&self, bytes: u64, node: usize, write: bool, most: Rate) {
-        self.does(Act::Traffic { bytes, node, write, most }).await;
+    /// Reads, or writes, so many bytes of a node, at most so fast, as one of so many hardware threads of its core.
+    pub async fn traffic(&self, bytes: u64, node: usize, write: bool, most: Rate, sharing: u32) {
+        self.does(Act::Traffic { bytes, node, write, most, sharing }).await;
     }
 
     /// Waits for a gift of a signal; takes no time where one is left.
@@ -521,10 +521,10 @@ impl World {
                     self.did(number, |cycles| cycles.busy += task.besides());
                 }
             }
-            Act::Traffic { bytes, node, write, most } => {
+            Act::Traffic { bytes, node, write, most, sharing } => {
                 let (core, once) = (self.programs[number as usize].node, Some((node, 1)));
                 let (read, write) = if write { (None, once) } else { (once, None) };
-                let task = Task::through(self.core_class(Haul { core, read, write, most }), bytes);
+                let task = Task::through(self.core_class(Haul { core, read, write, most, sharing }), bytes);
                 self.programs[number as usize].task = Some((task, now));
                 self.begin_task(task, Whose::Program(number), Event::Program(number));
             }

@@ -113,7 +113,7 @@ impl World {
         let SoftwareOp { reads, writes, .. } = *self.machine.software.ops.of(op);
         let node =
             |place: Place, times: u64| (place.lines == Lines::Memory && times > 0).then_some((place.node, times));
-        let haul = Haul { core, read: node(places[0], reads), write: node(places[1], writes), most };
+        let haul = Haul { core, read: node(places[0], reads), write: node(places[1], writes), most, sharing: 1 };
         let touched = |place: Place, times: u64| (times > 0).then_some(place);
         let places = [touched(places[0], reads), touched(places[1], writes)];
         if bytes == 0 || haul.read.is_none() && haul.write.is_none() {

@@ -65,6 +65,8 @@ pub struct Shape {
     pub aggregators: u32,
     /// Fetching does not keep step with scanning (thesis §6.1: the relaxed constraint).
     pub relaxed: bool,
+    /// A group scans a chunk while it aggregates the one before. Otherwise it does one after the other, and only groups overlap.
+    pub overlapping: bool,
 }
 
 /// What a thread is there for.
@@ -175,6 +177,11 @@ impl Worker {
                     }
                 }
             }
+            let meets = role != Role::Fetch || !shape.relaxed;
+            if meets && !shape.overlapping {
+                // The chunk has been aggregated.
+                ground.meet(group).await;
+            }
         }
     }
 }
@@ -231,9 +238,9 @@ mod tests {
         #[test]
         fn every_row_is_scanned_then_summed_and_asked_for_once(
             rows in 0_u64..500, groups in 0_u32..4, chunk in 0_u64..70, scanners in 0_u32..4, fetchers in 0_u32..4, aggregators in 0_u32..4,
-            relaxed in any::<bool>(), order in any::<u64>(),
+            relaxed in any::<bool>(), overlapping in any::<bool>(), order in any::<u64>(),
         ) {
-            let shape = Shape { rows, groups, chunk, scanners, fetchers, aggregators, relaxed };
+            let shape = Shape { rows, groups, chunk, scanners, fetchers, aggregators, relaxed, overlapping };
             let diary = Diary { meeting: shape.meeting(), ..Diary::default() };
             prop_assert_eq!(shape.workers().count() as u64, shape.threads());
             let mut tasks: Vec<_> = shape.workers().map(|worker| Some(Box::pin(worker.run(&diary)))).collect();

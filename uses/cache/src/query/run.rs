@@ -70,7 +70,16 @@ impl Options {
     #[must_use]
     pub const fn new(hardware_threads: u32) -> Self {
         let groups = hardware_threads;
-        let shape = Shape { rows: 0, groups, chunk: CHUNK, scanners: 1, fetchers: 1, aggregators: 1, relaxed: true };
+        let shape = Shape {
+            rows: 0,
+            groups,
+            chunk: CHUNK,
+            scanners: 1,
+            fetchers: 1,
+            aggregators: 1,
+            relaxed: true,
+            overlapping: true,
+        };
         Options { shape, ahead: Ahead::WhereApart, late: Late::Source, node: None }
     }
 }
