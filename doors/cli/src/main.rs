@@ -5,6 +5,7 @@
 //!            └─► report ──► table | json | csv on standard output, one HTML file
 //!      ──► doctor ──► record, patient, checks
 //!      ──► list
+//!      ──► qdp ──► telpher-cache's queries, here, or telpher-claims' simulated ones
 //!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
 //!      ──► sim, advise ──► telpher-sim, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
@@ -19,6 +20,7 @@ mod bench;
 mod doctor;
 mod ffi;
 mod list;
+mod qdp;
 mod report;
 mod run;
 mod sim;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
             return doctor::run(&args).unwrap_or_else(|error| fail(&told(&error)));
         }
         args::Command::List(list) => list::run(&list).map_err(Into::into),
+        args::Command::Qdp(args) => qdp::run(&args).map_err(Into::into),
         args::Command::Sim(args) => sim::run(&args).map_err(Into::into),
         args::Command::Tune(args) => tune::run(&args).map_err(Into::into),
         args::Command::Trace(args) => trace::run(&args).map_err(Into::into),

@@ -4,7 +4,7 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-cache --test loom_withdraw`.
 //!
 //! **Seen to fail**: a withdrawal that asks the mover for what was left to it, not `Reads` (a copy is read on whose entry is going at this
-//! moment); one that does not wind up what it finds; a cancellation that does not end the work.
+//! moment); one that does not wind up what it finds; a mention that is made after the copy has begun.
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]

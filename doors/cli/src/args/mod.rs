@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod error;
 pub(crate) mod operation;
+mod qdp;
 mod run;
 mod sim;
 mod trace;
@@ -18,6 +19,7 @@ pub(crate) use bench::{
 };
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
+pub(crate) use qdp::{Late, Qdp};
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
@@ -43,6 +45,7 @@ Examples:
   telpher list --format json            what devices there are, in accel-config's JSON shape
   telpher doctor                        why a real device does not come up, or is slow, and what to do
   telpher sim run --size 64..1m         what DSA hardware would give, in simulated time
+  telpher qdp                           a query whose columns are fetched ahead into fast memory
   telpher run --hardware spr-1 -- ./my-program      any DSA program, unmodified, on the model"
 )]
 pub(crate) struct Cli {
@@ -56,6 +59,7 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     Doctor(Doctor),
     List(List),
+    Qdp(Box<Qdp>),
     Run(Box<Run>),
     Sim(Sim),
     Trace(Box<Trace>),

@@ -175,7 +175,8 @@ pub(crate) fn html(figures: &[Figure], command: &str) -> String {
     page.finish()
 }
 
-fn section(page: &mut Page, figure: &Figure) {
+/// A figure with what the document says of it.
+pub(super) fn section(page: &mut Page, figure: &Figure) {
     page.section(&format!("{}: {}", figure.sheet.id, figure.sheet.title), figure.sheet.how);
     let legends: Vec<Vec<(usize, &str)>> = figure.panels.iter().map(plot::colours).collect();
     let common = legends.windows(2).all(|pair| pair[0] == pair[1]);

@@ -8,6 +8,8 @@ pub(crate) mod html;
 pub(crate) mod ops;
 mod plot;
 pub(crate) mod pollution;
+pub(crate) mod prefetching;
+pub(crate) mod qdp;
 pub(crate) mod query;
 pub(crate) mod questions;
 mod rows;

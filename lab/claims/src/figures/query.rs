@@ -47,7 +47,9 @@ fn stages(ways: &[(Way, Told)]) -> Panel {
 
 /// One number of each, simulated beside published.
 fn table(title: &str, y: Axis, rows: Vec<(&str, f64, &Value)>) -> Panel {
-    let x = axis("way", "", Scale::Names(rows.iter().map(|row| row.0.to_owned()).collect()));
+    // As short as places along are wide: what is fetched stands beside what has more of its name.
+    let short = |name: &str| name.trim_start_matches("prefetching, ").to_owned();
+    let x = axis("way", "", Scale::Names(rows.iter().map(|row| short(row.0)).collect()));
     let places = || (0u8..).map(f64::from);
     let printed = rows.iter().map(|row| if let Value::One(value) = row.2 { *value } else { f64::NAN });
     let series =

@@ -1,0 +1,222 @@
+//! What a query is about: columns that are generated, or a user's own.
+
+use super::QdpError;
+use super::{input, room};
+use crate::args::{Pages, Qdp};
+use serde::Serialize;
+use telpher_cache::query::{Aggregate, Expr, Plan, Query, Table, generate};
+use telpher_mem::{MapError, PageSize, Region};
+
+/// A query that can be executed, and what to tell of its data.
+pub(super) struct Prepared {
+    pub(super) query: Query,
+    /// It as people read it.
+    pub(super) said: String,
+    pub(super) data: Data,
+}
+
+/// What a reader must know of the data.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Data {
+    /// Where they are from.
+    pub(crate) from: String,
+    /// Rows of the table.
+    pub(crate) rows: u64,
+    /// Bytes of the columns that the query reads.
+    pub(crate) bytes: u64,
+    /// Bytes of those that are fetched ahead.
+    pub(crate) fetched_bytes: u64,
+    /// The columns that the query reads.
+    pub(crate) columns: Vec<DataColumn>,
+}
+
+/// A column.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DataColumn {
+    pub(crate) name: String,
+    /// Bytes of a value.
+    pub(crate) width: usize,
+    /// SCAN reads it.
+    pub(crate) scanned: bool,
+    /// AGGREGATE reads it.
+    pub(crate) aggregated: bool,
+    /// Only AGGREGATE does: it is fetched ahead.
+    pub(crate) fetched: bool,
+    /// Its values are codes of characters.
+    pub(crate) letters: bool,
+}
+
+/// A query with a name, or a text.
+pub(super) fn plan(text: &str) -> Result<Plan, QdpError> {
+    match text {
+        "thesis" => Ok(Plan::thesis()),
+        "q1" => Ok(Plan::tpch_q1()),
+        "q6" => Ok(Plan::tpch_q6()),
+        text => text.parse().map_err(|source| QdpError::Text { text: text.to_owned(), source }),
+    }
+}
+
+/// Generates or reads what the query is about.
+pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
+    let plan = plan(&args.query)?;
+    let names = names(&plan);
+    let pages = match args.pages {
+        Pages::Small => PageSize::Small,
+        Pages::Huge => PageSize::Huge,
+    };
+    let mut memory = |name: &str, len: usize| -> Result<Region, MapError> {
+        // A column that filters is scanned, and not fetched, whatever else reads it.
+        let scanned = plan.filters.iter().any(|filter| filter.column == name);
+        let mut region = Region::new(len, pages)?;
+        if let Some(node) = if scanned { args.scanned_node } else { args.fetched_node } {
+            region.bind(node)?;
+        }
+        Ok(region)
+    };
+    let (table, letters, from) = if args.input.is_empty() {
+        // Which column is how large is found out below; those of a node are part of all.
+        room::enough("the columns", args.size, None, "ask for less with --size")?;
+        let table = generated(args, &names, &mut memory)?;
+        (table, LETTERS.map(String::from).into(), format!("generated, seed {}", args.seed))
+    } else {
+        let input::Found { table, letters } = input::read(&args.input, &names, &mut memory)?;
+        let files: Vec<String> = args.input.iter().map(|path| path.display().to_string()).collect();
+        (table, letters, files.join(", "))
+    };
+    let query = plan.on(&table)?;
+    let data = data(&query, &letters, from);
+    Ok(Prepared { query, said: said(&plan), data })
+}
+
+/// The plan as short as `--query` takes it; SQL that other engines compute the same from says besides how wide numbers are.
+fn said(plan: &Plan) -> String {
+    let aggregates = plan.aggregates.iter().map(|it| match it {
+        Aggregate::Count => "count(*)".to_owned(),
+        it => it.to_string(),
+    });
+    let shown: Vec<String> = plan.group_by.iter().cloned().chain(aggregates).collect();
+    let mut said = format!("select {} from t", shown.join(", "));
+    let filters: Vec<String> = plan
+        .filters
+        .iter()
+        .map(|it| it.to_string().replace(" BETWEEN ", " between ").replace(" AND ", " and "))
+        .collect();
+    if !filters.is_empty() {
+        said += &format!(" where {}", filters.join(" and "));
+    }
+    if !plan.group_by.is_empty() {
+        said += &format!(" group by {}", plan.group_by.join(", "));
+    }
+    said
+}
+
+/// Columns that a plan names, each once, in no particular order.
+fn names(plan: &Plan) -> Vec<String> {
+    fn of(expr: &Expr, names: &mut Vec<String>) {
+        match expr {
+            Expr::Column(name) => names.push(name.clone()),
+            Expr::Literal(_) => {}
+            Expr::Add(left, right) | Expr::Subtract(left, right) | Expr::Multiply(left, right) => {
+                of(left, names);
+                of(right, names);
+            }
+        }
+    }
+    let mut names: Vec<String> = plan.filters.iter().map(|filter| filter.column.clone()).collect();
+    names.extend(plan.group_by.iter().cloned());
+    for aggregate in &plan.aggregates {
+        match aggregate {
+            Aggregate::Count => {}
+            Aggregate::Sum(expr) | Aggregate::Min(expr) | Aggregate::Max(expr) => of(expr, &mut names),
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The columns of the thesis' query.
+const TWO_COLUMNS: [&str; 2] = ["a", "b"];
+
+/// Bytes of a row: two times eight.
+const TWO_COLUMNS_ROW: u64 = 16;
+
+/// Those of TPC-H's table of lines, as far as its queries 1 and 6 read it.
+const LINEITEM: [&str; 7] =
+    ["l_quantity", "l_extendedprice", "l_discount", "l_tax", "l_returnflag", "l_linestatus", "l_shipdate"];
+
+/// Those of them that are codes of characters.
+const LETTERS: [&str; 2] = ["l_returnflag", "l_linestatus"];
+
+/// Bytes of a row: four amounts, two letters, a date.
+const LINEITEM_ROW: u64 = 4 * 8 + 2 + 4;
+
+/// Where a column's bytes go.
+type Memory<'a> = &'a mut dyn FnMut(&str, usize) -> Result<Region, MapError>;
+
+/// The table that has the columns: the thesis', or TPC-H's.
+fn generated(args: &Qdp, names: &[String], memory: Memory<'_>) -> Result<Table, QdpError> {
+    let rows = |row: u64| (args.size / row).max(1);
+    let all_in = |table: &[&str]| names.iter().all(|name| table.contains(&name.as_str()));
+    if all_in(&TWO_COLUMNS) {
+        return Ok(generate::two_columns(rows(TWO_COLUMNS_ROW), args.seed, memory)?);
+    }
+    if all_in(&LINEITEM) {
+        return Ok(generate::lineitem(rows(LINEITEM_ROW), args.seed, memory)?);
+    }
+    let known = |name: &&String| TWO_COLUMNS.iter().chain(&LINEITEM).any(|known| known == name);
+    let name = names.iter().find(|name| !known(name)).cloned();
+    Err(QdpError::NotGenerated { name, two: TWO_COLUMNS.join(", "), lineitem: LINEITEM.join(", ") })
+}
+
+fn data(query: &Query, letters: &[String], from: String) -> Data {
+    let columns = query.table().columns().iter().enumerate();
+    let columns: Vec<DataColumn> = columns
+        .map(|(number, column)| DataColumn {
+            name: column.name().to_owned(),
+            width: column.kind().width(),
+            scanned: query.scanned().contains(&number),
+            aggregated: query.aggregated().contains(&number),
+            fetched: query.fetched().contains(&number),
+            letters: letters.iter().any(|name| name == column.name()),
+        })
+        .filter(|column| column.scanned || column.aggregated)
+        .collect();
+    let rows = query.table().rows();
+    let bytes = |of: fn(&DataColumn) -> bool| {
+        // Cannot overflow: they are in memory.
+        rows * columns.iter().filter(|column| of(column)).map(|column| column.width as u64).sum::<u64>()
+    };
+    Data { from, rows, bytes: bytes(|_| true), fetched_bytes: bytes(|column| column.fetched), columns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_s_columns_are_those_it_names_wherever() {
+        assert_eq!(names(&Plan::thesis()), ["a", "b"]);
+        assert_eq!(names(&Plan::tpch_q6()), ["l_discount", "l_extendedprice", "l_quantity", "l_shipdate"]);
+        assert_eq!(names(&Plan::tpch_q1()).len(), 7);
+        let counting = Plan { aggregates: vec![Aggregate::Count], ..Plan::default() };
+        assert!(names(&counting).is_empty());
+    }
+
+    #[test]
+    fn what_is_generated_has_the_columns_that_are_named() {
+        let names = |table: &Table| table.columns().iter().map(|it| it.name().to_owned()).collect::<Vec<_>>();
+        let (two, lines) =
+            (generate::two_columns(3, 1, &mut generate::anywhere), generate::lineitem(3, 1, &mut generate::anywhere));
+        assert_eq!(
+            (names(&two.unwrap()), names(&lines.unwrap())),
+            (TWO_COLUMNS.map(String::from).into(), LINEITEM.map(String::from).into())
+        );
+    }
+
+    #[test]
+    fn what_is_no_query_is_told_with_the_place() {
+        let said = plan("select sum(b from t").unwrap_err().to_string();
+        assert!(said.contains("--query"), "{said}");
+    }
+}

@@ -1,0 +1,410 @@
+//! A query on this machine: by the engine alone, in groups of threads, and with columns fetched ahead, in turns.
+
+use super::QdpError;
+use super::data::{self, Data, Prepared};
+use super::room;
+use crate::args::{self, Pages, Qdp};
+use crate::bench::machine::Machine;
+use crate::bench::measure::median;
+use crate::bench::results::MODEL_REMARK;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telpher_cache::query::{self, Ahead, Answer, Blocks, Late, Options, Report, Role, Row};
+use telpher_cache::{Cache, Config, Stats, TierConfig};
+use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
+use telpher_mem::{PageSize, Pool, PoolOptions, Region};
+use telpher_mover::{Mover, Policy, Tuning};
+
+/// Everything `telpher qdp` found.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct QdpResult {
+    /// `qdp`.
+    pub(crate) kind: &'static str,
+    /// Where it ran.
+    pub(crate) machine: Machine,
+    /// What a reader must know.
+    pub(crate) remarks: Vec<String>,
+    /// The query, as SQL that other engines compute the same from.
+    pub(crate) query: String,
+    /// The same, as people read it.
+    #[serde(skip)]
+    pub(crate) said: String,
+    /// What it is about.
+    pub(crate) data: Data,
+    /// How its work was shared out, where it was.
+    pub(crate) shape: Option<Shape>,
+    /// What came out.
+    pub(crate) answer: Rows,
+    /// How long it took, way by way.
+    pub(crate) runs: Vec<Run>,
+}
+
+/// How the work is shared out among threads.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Shape {
+    pub(crate) groups: u32,
+    pub(crate) chunk_rows: u64,
+    pub(crate) scanners: u32,
+    pub(crate) fetchers: u32,
+    pub(crate) aggregators: u32,
+}
+
+/// An answer: keys first, then what was computed; ordered by the keys.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rows {
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<Cell>>,
+}
+
+/// A value of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Cell {
+    /// The sum, least or greatest of no rows.
+    Null,
+    Number(i128),
+    /// Of a column of such.
+    Letter(char),
+}
+
+/// One way of executing it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Run {
+    /// What it is called.
+    pub(crate) name: &'static str,
+    /// How it works.
+    pub(crate) how: &'static str,
+    /// Each execution, in the order in which they took turns.
+    pub(crate) times_ns: Vec<u64>,
+    /// Their median.
+    pub(crate) median_ns: f64,
+    /// Bytes of columns by time, at the median.
+    pub(crate) bytes_per_s: f64,
+    /// How many times as fast as without prefetching, turn by turn; the median. Nothing where that was not executed.
+    pub(crate) speedup: Option<f64>,
+    /// By what share of that time it took longer, the same way; less than nothing if it was faster.
+    pub(crate) overhead: Option<f64>,
+    /// Share of blocks that AGGREGATE found in fast memory, over all executions; nothing if none was to be there.
+    pub(crate) hit_rate: Option<f64>,
+    /// Its stages, means over the executions.
+    pub(crate) stages: Vec<StageTime>,
+    /// Blocks, over all executions.
+    pub(crate) blocks: BlockCounts,
+}
+
+/// A stage of the pipeline.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StageTime {
+    /// `SCAN`, `FETCH` or `AGGREGATE`.
+    pub(crate) stage: &'static str,
+    /// Its threads.
+    pub(crate) threads: u32,
+    /// Time at work, summed over them.
+    pub(crate) busy_ns: f64,
+    /// Time spent waiting where groups meet, summed over them.
+    pub(crate) waited_ns: f64,
+}
+
+/// What became of the blocks that were to be fetched.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct BlockCounts {
+    /// Asked for.
+    pub(crate) asked: u64,
+    /// Not asked for: they lie where their copy would.
+    pub(crate) spared: u64,
+    /// Read from fast memory.
+    pub(crate) hits: u64,
+    /// Read where they lie, because the copy was not there yet.
+    pub(crate) late: u64,
+    /// Read where they lie, because there was no copy.
+    pub(crate) absent: u64,
+    /// Copies made.
+    pub(crate) copies: u64,
+    /// Bytes of them.
+    pub(crate) bytes_copied: u64,
+    /// Copies that could not be made.
+    pub(crate) fallbacks: u64,
+    /// Copies that went for others.
+    pub(crate) evictions: u64,
+}
+
+/// A way of executing it: by the engine alone, or as these options say.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    name: &'static str,
+    how: &'static str,
+    options: Option<Options>,
+}
+
+const ALONE: &str = "alone";
+/// With which the others are compared.
+const BASELINE: &str = "none";
+
+/// Executes it, each way so many times.
+pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
+    let machine = Machine::read();
+    let mut remarks = Vec::new();
+    let Prepared { query, said, data } = data::prepare(args)?;
+    let threads = args.threads.unwrap_or_else(|| u32::try_from(machine.cores.len()).unwrap_or(u32::MAX));
+    let options = options(args, threads);
+    let cache = if args.plain { None } else { Some(cache(args, &data, &mut remarks)?) };
+    let mut trials: Vec<Trial> = ways(args, options).into_iter().map(Trial::of).collect();
+    // Not measured: pages come, threads start, and it shows whether anything is worth fetching here.
+    let expected = query.alone(threads as usize);
+    let execute = |way: &Way| -> Result<Execution, QdpError> {
+        let Some(options) = &way.options else {
+            let begun = Instant::now();
+            let answer = query.alone(threads as usize);
+            return checked(
+                way,
+                answer == expected,
+                Execution { time: begun.elapsed(), report: None, stats: Stats::default() },
+            );
+        };
+        let before = cache.as_ref().map(|cache| {
+            cache.clear();
+            cache.stats()
+        });
+        let report = query::run(&query, cache.as_ref(), options)?;
+        let after = cache.as_ref().map(Cache::stats).unwrap_or_default();
+        let (right, time, stats) = (report.answer == expected, report.time, since(after, before.unwrap_or_default()));
+        checked(way, right, Execution { time, report: Some(report), stats })
+    };
+    if !args.plain && data.fetched_bytes == 0 {
+        remarks.push("AGGREGATE reads no column that SCAN has not read: nothing can be fetched ahead.".into());
+    }
+    let mut spared = 0;
+    for trial in &trials {
+        spared += execute(&trial.way)?.report.map_or(0, |report| report.blocks.spared);
+    }
+    if spared > 0 {
+        remarks.push(
+            "Columns lie on the node of the fast memory: copies of them gain nothing, so they are not fetched unless that is forced.".into(),
+        );
+        let forced = Way {
+            name: "forced",
+            how: "relaxed, though the copies gain nothing",
+            options: Some(fetching(options, true, Ahead::Always)),
+        };
+        execute(&forced)?;
+        trials.push(Trial::of(forced));
+    }
+    for _ in 0..args.repeat {
+        for trial in &mut trials {
+            trial.done.push(execute(&trial.way)?);
+        }
+    }
+    let baseline = trials.iter().find(|trial| trial.way.name == BASELINE).map(Trial::times);
+    let runs = trials.iter().map(|trial| trial.told(&data, baseline.as_deref())).collect();
+    let shape = (!args.plain).then_some(Shape {
+        groups: options.shape.groups,
+        chunk_rows: options.shape.chunk,
+        scanners: options.shape.scanners,
+        fetchers: options.shape.fetchers,
+        aggregators: options.shape.aggregators,
+    });
+    let answer = rows(&expected, &data);
+    Ok(QdpResult { kind: "qdp", machine, remarks, query: query.sql("t"), said, data, shape, answer, runs })
+}
+
+/// How the pipeline is executed, as far as all ways agree.
+fn options(args: &Qdp, threads: u32) -> Options {
+    let mut options = Options::new(threads);
+    let shape = &mut options.shape;
+    shape.groups = args.groups.unwrap_or(shape.groups);
+    shape.chunk = args.chunk.unwrap_or(shape.chunk);
+    shape.scanners = args.scanners.unwrap_or(shape.scanners);
+    shape.fetchers = args.fetchers.unwrap_or(shape.fetchers.max(1));
+    shape.aggregators = args.aggregators.unwrap_or(shape.aggregators);
+    options.late = match args.late {
+        args::Late::Source => Late::Source,
+        args::Late::Wait => Late::Wait,
+    };
+    options.node = args.node;
+    options
+}
+
+/// The ways that are compared.
+fn ways(args: &Qdp, options: Options) -> Vec<Way> {
+    let alone =
+        Way { name: ALONE, how: "the engine, each thread with its own rows: no groups, no cache", options: None };
+    if args.plain {
+        return vec![alone];
+    }
+    let mut without = options;
+    without.shape.fetchers = 0;
+    vec![
+        alone,
+        Way {
+            name: BASELINE,
+            how: "groups of threads; nothing is fetched, every column read where it lies",
+            options: Some(without),
+        },
+        Way {
+            name: "in step",
+            how: "fetched ahead; no chunk is asked for before its turn, and those who ask meet with the others",
+            options: Some(fetching(options, false, Ahead::WhereApart)),
+        },
+        Way {
+            name: "relaxed",
+            how: "fetched ahead; chunks are asked for as fast as can be (thesis §6.1)",
+            options: Some(fetching(options, true, Ahead::WhereApart)),
+        },
+    ]
+}
+
+fn fetching(mut options: Options, relaxed: bool, ahead: Ahead) -> Options {
+    options.shape.relaxed = relaxed;
+    options.ahead = ahead;
+    options
+}
+
+/// The fast memory, and who copies to it.
+fn cache(args: &Qdp, data: &Data, remarks: &mut Vec<String>) -> Result<Cache<Arc<Region>>, QdpError> {
+    let mover = mover(args, remarks)?;
+    // Each block is rounded up to whole cache lines: a part in 16 is room enough, and a page for the smallest.
+    let needed = data.fetched_bytes + data.fetched_bytes / 16 + (4 << 10);
+    let len = usize::try_from(args.tier_size.unwrap_or(needed)).unwrap_or(usize::MAX);
+    let do_this = "give it less with --tier-size, or the query less with --size";
+    room::enough("the fast memory", len as u64, args.tier_node, do_this)?;
+    let pages = match args.pages {
+        Pages::Small => PageSize::Small,
+        Pages::Huge => PageSize::Huge,
+    };
+    let options = PoolOptions { pages, node: args.tier_node, ..PoolOptions::new(len) };
+    let pool = Pool::new(options).map_err(|source| QdpError::Tier { len, source })?;
+    let tier = TierConfig { pool, near: args.tier_node };
+    Ok(Cache::new(mover, Config::new([tier]))?)
+}
+
+fn mover(args: &Qdp, remarks: &mut Vec<String>) -> Result<Mover, QdpError> {
+    let name: DeviceName = args.device.parse()?;
+    let tuning = Tuning::from_environment()?;
+    let mut policy = tuning.as_ref().map_or_else(Policy::default, Tuning::policy);
+    for setting in &args.policy {
+        let Some((name, value)) = setting.split_once('=') else {
+            return Err(QdpError::Setting(format!(
+                "--policy takes NAME=VALUE, such as threshold=64k, not '{setting}'"
+            )));
+        };
+        policy.set(name, value).map_err(|error| QdpError::Setting(format!("--policy {setting}: {error}")))?;
+    }
+    let runner = match args.runner {
+        args::Runner::Inline => Runner::Inline,
+        args::Runner::Threaded => Runner::Threaded,
+    };
+    let Opened { portals, skipped } = telpher_device::open(&name, OpenOptions { runner })?;
+    remarks.extend(skipped.into_iter().map(|skipped| format!("hw:{} is left out: {}.", skipped.queue, skipped.why)));
+    remarks.push(match &name {
+        DeviceName::Model(_) => MODEL_REMARK.to_owned(),
+        _ if portals.is_empty() => "Copies are made by the CPU.".into(),
+        _ => format!("Copies are made through {} queues of hardware.", portals.len()),
+    });
+    let mover = Mover::new(portals, policy);
+    if let Some(tuning) = &tuning {
+        mover.teach(tuning);
+    }
+    Ok(mover)
+}
+
+/// What came of one execution.
+struct Execution {
+    time: Duration,
+    /// Of the threads' groups; the engine alone has none.
+    report: Option<Report>,
+    /// What the cache did.
+    stats: Stats,
+}
+
+fn checked(way: &Way, right: bool, execution: Execution) -> Result<Execution, QdpError> {
+    if right { Ok(execution) } else { Err(QdpError::Wrong { way: way.name }) }
+}
+
+/// A way and what came of it.
+struct Trial {
+    way: Way,
+    done: Vec<Execution>,
+}
+
+impl Trial {
+    fn of(way: Way) -> Self {
+        Trial { way, done: Vec::new() }
+    }
+
+    fn times(&self) -> Vec<f64> {
+        self.done.iter().map(|execution| execution.time.as_secs_f64() * 1e9).collect()
+    }
+
+    fn told(&self, data: &Data, baseline: Option<&[f64]>) -> Run {
+        let Way { name, how, options } = self.way;
+        let times = self.times();
+        let median_ns = median(&mut times.clone());
+        let ratios =
+            |base: &[f64]| median(&mut base.iter().zip(&times).map(|(base, time)| base / time).collect::<Vec<_>>());
+        let times_ns = self.done.iter().map(|execution| u64::try_from(execution.time.as_nanos()).unwrap_or(u64::MAX));
+        let reports = || self.done.iter().filter_map(|execution| execution.report.as_ref());
+        let executions = self.done.len().max(1) as f64;
+        let roles = [("SCAN", Role::Scan), ("FETCH", Role::Fetch), ("AGGREGATE", Role::Aggregate)];
+        let stage = |(stage, role)| {
+            let all = || reports().flat_map(|report| &report.stages).filter(|stage| stage.role == role);
+            let threads = all().map(|stage| stage.threads).max().unwrap_or(0);
+            let mean = |sum: f64| sum * 1e9 / executions;
+            let busy_ns = mean(all().map(|stage| stage.busy.as_secs_f64()).sum());
+            let waited_ns = mean(all().map(|stage| stage.waited.as_secs_f64()).sum());
+            StageTime { stage, threads, busy_ns, waited_ns }
+        };
+        // Alone, a thread does one after the other: there is nothing to tell apart.
+        let stages = if options.is_some() { roles.into_iter().map(stage).collect() } else { Vec::new() };
+        let sum = |of: fn(&Blocks) -> u64| reports().map(|report| of(&report.blocks)).sum::<u64>();
+        let stats = |of: fn(&Stats) -> u64| self.done.iter().map(|execution| of(&execution.stats)).sum::<u64>();
+        let blocks = BlockCounts {
+            asked: sum(|blocks| blocks.asked),
+            spared: sum(|blocks| blocks.spared),
+            hits: sum(|blocks| blocks.hits),
+            late: sum(|blocks| blocks.late),
+            absent: sum(|blocks| blocks.absent),
+            copies: stats(|stats| stats.copies),
+            bytes_copied: stats(|stats| stats.bytes_copied),
+            fallbacks: stats(|stats| stats.fallbacks),
+            evictions: stats(|stats| stats.evictions),
+        };
+        let looked = blocks.hits + blocks.late + blocks.absent;
+        Run {
+            name,
+            how,
+            times_ns: times_ns.collect(),
+            median_ns,
+            bytes_per_s: data.bytes as f64 / median_ns * 1e9,
+            speedup: baseline.map(ratios),
+            overhead: baseline.map(|base| 1.0 / ratios(base) - 1.0),
+            hit_rate: (blocks.asked > 0 && looked > 0).then(|| blocks.hits as f64 / looked as f64),
+            stages,
+            blocks,
+        }
+    }
+}
+
+/// What was counted in between.
+fn since(mut after: Stats, before: Stats) -> Stats {
+    after.copies -= before.copies;
+    after.bytes_copied -= before.bytes_copied;
+    after.fallbacks -= before.fallbacks;
+    after.evictions -= before.evictions;
+    after
+}
+
+fn rows(answer: &Answer, data: &Data) -> Rows {
+    let is_letter = |name: &String| data.columns.iter().any(|column| column.letters && column.name == *name);
+    let letters: Vec<bool> = answer.keys.iter().map(is_letter).collect();
+    let key = |(key, letter): (&i64, &bool)| match u8::try_from(*key) {
+        Ok(code) if *letter => Cell::Letter(code.into()),
+        _ => Cell::Number((*key).into()),
+    };
+    let value = |value: &Option<i128>| value.map_or(Cell::Null, Cell::Number);
+    let row = |row: &Row| row.keys.iter().zip(&letters).map(key).chain(row.values.iter().map(value)).collect();
+    Rows {
+        columns: answer.keys.iter().chain(&answer.values).cloned().collect(),
+        rows: answer.rows.iter().map(row).collect(),
+    }
+}

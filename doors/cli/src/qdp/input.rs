@@ -1,0 +1,605 @@
+//! A user's own data: columns of Parquet and Arrow files as columns of a query.
+
+use super::room;
+use crate::report::units::size;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_schema::{ArrowError, DataType, Schema};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+use telpher_cache::query::{Column, ColumnError, Kind, Table, TableError};
+use telpher_mem::{MapError, Region};
+
+/// Why a file gave no columns.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum InputError {
+    /// The system refused.
+    #[error("cannot read {}; name a Parquet or an Arrow file that this user may read", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is neither format, or damaged.
+    #[error("cannot read {} as {format}; {do_this}", path.display())]
+    Format {
+        /// Which.
+        path: PathBuf,
+        /// `a Parquet file`.
+        format: &'static str,
+        /// What helps.
+        do_this: &'static str,
+        /// What its reader said.
+        source: ArrowError,
+    },
+    /// Its reader gave up in a way that it should not.
+    #[error("cannot read {} as {format}: it is damaged; write it anew", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// `a Parquet file`.
+        format: &'static str,
+    },
+    /// A column is not there.
+    #[error("{} has no column '{name}'; it has {known}", path.display())]
+    NoColumn {
+        /// Which file.
+        path: PathBuf,
+        /// Asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Its values are not whole numbers.
+    #[error("column '{name}' of {} holds {holds}; the query computes with whole numbers: {do_this}", path.display())]
+    Values {
+        /// Which file.
+        path: PathBuf,
+        /// Which column.
+        name: String,
+        /// What it holds.
+        holds: String,
+        /// What helps.
+        do_this: &'static str,
+    },
+    /// Two files are of different tables.
+    #[error("column '{name}' holds {first} in the first file and {other} in {}; give files of one table", path.display())]
+    Differ {
+        /// Which file.
+        path: PathBuf,
+        /// Which column.
+        name: String,
+        /// In the first.
+        first: String,
+        /// In this one.
+        other: String,
+    },
+    /// More than there is room for.
+    #[error(
+        "the columns of {} take more than {} of memory, half of what is left here; name fewer of them, or cut the file",
+        path.display(), size(*most as u64)
+    )]
+    Large {
+        /// Which file.
+        path: PathBuf,
+        /// Bytes that there is room for.
+        most: usize,
+    },
+    /// There is nothing.
+    #[error("there are no rows in what --input names; give a file that has some")]
+    Empty,
+    /// No memory.
+    #[error("no memory for a column of {len} bytes; name fewer columns, or cut the file")]
+    Memory {
+        /// So many.
+        len: usize,
+        /// What the system said.
+        source: MapError,
+    },
+    /// The columns are none.
+    #[error(transparent)]
+    Column(#[from] ColumnError),
+    /// They are not of one table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+const NULLS: &str = "leave the rows without a value out, or give them one";
+const CAST: &str = "cast it, for example to decimal or integer, and write the file anew";
+
+/// What files gave.
+pub(super) struct Found {
+    pub(super) table: Table,
+    /// Names of columns whose values are the codes of characters.
+    pub(super) letters: Vec<String>,
+}
+
+/// Reads the columns of these names, one file's rows after the other's; a column of noughts if none is named, since what only counts needs
+/// no values. Each is written to memory that `memory` gives for its name and bytes.
+pub(super) fn read(
+    files: &[PathBuf],
+    names: &[String],
+    memory: &mut dyn FnMut(&str, usize) -> Result<Region, MapError>,
+) -> Result<Found, InputError> {
+    // What is gathered lies in memory twice for a while.
+    let most = room::anywhere().map_or(usize::MAX, |room| usize::try_from(room / 2).unwrap_or(usize::MAX));
+    let mut gathered = Gathered { columns: Vec::new(), rows: 0, most };
+    files.iter().try_for_each(|path| add(path, names, &mut gathered))?;
+    if gathered.rows == 0 {
+        return Err(InputError::Empty);
+    }
+    let is_text = |column: &&Gathering| matches!(column.of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    let letters = gathered.columns.iter().filter(is_text).map(|column| column.name.clone()).collect();
+    let mut columns = Vec::new();
+    for Gathering { name, kind, parts, .. } in gathered.columns {
+        // Cannot overflow: so many bytes were gathered.
+        let len = gathered.rows * kind.width();
+        let mut region = memory(&name, len).map_err(|source| InputError::Memory { len, source })?;
+        let mut at = 0;
+        for part in parts {
+            region[at..at + part.len()].copy_from_slice(&part);
+            at += part.len();
+        }
+        columns.push(Column::new(&name, kind, Arc::new(region))?);
+    }
+    if columns.is_empty() {
+        let region = memory(ROWS_ONLY, gathered.rows);
+        let region = region.map_err(|source| InputError::Memory { len: gathered.rows, source })?;
+        columns.push(Column::new(ROWS_ONLY, Kind::U8, Arc::new(region))?);
+    }
+    Ok(Found { table: Table::new(columns)?, letters })
+}
+
+/// What the column of a table is called that has rows and nothing else.
+const ROWS_ONLY: &str = "rows";
+
+/// What was read of all files so far.
+struct Gathered {
+    columns: Vec<Gathering>,
+    rows: usize,
+    /// Bytes that there is room for.
+    most: usize,
+}
+
+/// A column that is being read.
+struct Gathering {
+    name: String,
+    /// What the first file says of it.
+    of: DataType,
+    kind: Kind,
+    /// Its values so far.
+    parts: Vec<Vec<u8>>,
+}
+
+impl Gathered {
+    /// A file is of the same table as those before it; the first says what the columns are.
+    fn begin(&mut self, path: &Path, names: &[String], types: &[&DataType]) -> Result<(), InputError> {
+        for (name, of) in names.iter().zip(types) {
+            let Some(first) = self.columns.iter().find(|column| column.name == *name) else {
+                let holds = || format!("values of the type {of}");
+                let kind = kind(of).ok_or_else(|| refused(path, name, holds(), CAST))?;
+                let of = (*of).clone();
+                self.columns.push(Gathering { name: name.clone(), of, kind, parts: Vec::new() });
+                continue;
+            };
+            if first.of != **of {
+                let (first, other) = (first.of.to_string(), of.to_string());
+                return Err(InputError::Differ { path: path.to_owned(), name: name.clone(), first, other });
+            }
+        }
+        Ok(())
+    }
+
+    /// Some rows of a file, in the order of the columns.
+    fn take(&mut self, path: &Path, batch: &RecordBatch) -> Result<(), InputError> {
+        let row: usize = self.columns.iter().map(|column| column.kind.width()).sum();
+        self.rows = self.rows.saturating_add(batch.num_rows());
+        let len = self.rows.saturating_mul(row.max(1));
+        if len > self.most {
+            return Err(InputError::Large { path: path.to_owned(), most: self.most });
+        }
+        for (array, column) in batch.columns().iter().zip(&mut self.columns) {
+            if array.logical_null_count() > 0 {
+                return Err(refused(path, &column.name, "nulls".into(), NULLS));
+            }
+            let values = values(array, column.kind).map_err(|holds| refused(path, &column.name, holds, CAST))?;
+            column.parts.push(values);
+        }
+        Ok(())
+    }
+}
+
+fn refused(path: &Path, name: &str, holds: String, do_this: &'static str) -> InputError {
+    InputError::Values { path: path.to_owned(), name: name.to_owned(), holds, do_this }
+}
+
+/// How the query keeps such values; nothing if it cannot.
+fn kind(of: &DataType) -> Option<Kind> {
+    use DataType::{
+        Boolean, Date32, Date64, Decimal32, Decimal64, Decimal128, Duration, Int8, Int16, Int32, Int64, LargeUtf8,
+        Time32, Time64, Timestamp, UInt8, UInt16, UInt32, UInt64, Utf8, Utf8View,
+    };
+    match of {
+        Boolean | UInt8 | Utf8 | LargeUtf8 | Utf8View => Some(Kind::U8),
+        Int8 | Int16 | UInt16 | Int32 | Date32 | Time32(_) | Decimal32(..) => Some(Kind::I32),
+        UInt32 | Int64 | UInt64 | Date64 | Time64(_) | Timestamp(..) | Duration(_) | Decimal64(..) | Decimal128(..) => {
+            Some(Kind::I64)
+        }
+        _ => None,
+    }
+}
+
+/// An array's values as [`kind`] says; or which one cannot be had so.
+fn values(array: &dyn Array, kind: Kind) -> Result<Vec<u8>, String> {
+    let data = array.to_data();
+    let mut out = Vec::with_capacity(array.len() * kind.width());
+    macro_rules! whole {
+        ($from:ty => $to:ty) => {
+            // Its values, and whatever lies behind them.
+            for value in data.buffer::<$from>(0).iter().take(array.len()) {
+                let whole =
+                    <$to>::try_from(*value).map_err(|_| format!("the value {value}, which takes more than 64 bits"))?;
+                out.extend(whole.to_ne_bytes());
+            }
+        };
+    }
+    match array.data_type() {
+        DataType::Boolean => out.extend(array.as_boolean().values().iter().map(u8::from)),
+        DataType::Utf8 => letters(array.as_string::<i32>().iter(), &mut out)?,
+        DataType::LargeUtf8 => letters(array.as_string::<i64>().iter(), &mut out)?,
+        DataType::Utf8View => letters(array.as_string_view().iter(), &mut out)?,
+        DataType::UInt8 => whole!(u8 => u8),
+        DataType::Int8 => whole!(i8 => i32),
+        DataType::Int16 => whole!(i16 => i32),
+        DataType::UInt16 => whole!(u16 => i32),
+        DataType::UInt32 => whole!(u32 => i64),
+        DataType::UInt64 => whole!(u64 => i64),
+        DataType::Decimal128(..) => whole!(i128 => i64),
+        _ if kind == Kind::I32 => whole!(i32 => i32),
+        _ => whole!(i64 => i64),
+    }
+    Ok(out)
+}
+
+/// Texts of one character, as its code.
+fn letters<'a>(texts: impl Iterator<Item = Option<&'a str>>, out: &mut Vec<u8>) -> Result<(), String> {
+    for text in texts {
+        let text = text.unwrap_or_default();
+        match text.as_bytes() {
+            [letter] => out.push(*letter),
+            _ => {
+                let begin: String = text.chars().take(20).collect();
+                return Err(format!("the text '{}', which is not one character of ASCII", begin.escape_debug()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds the rows of a file of whichever format, known by how it begins.
+fn add(path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), InputError> {
+    let format = Format::of(path).map_err(|source| InputError::Read { path: path.to_owned(), source })?;
+    // The readers say what is wrong with a file. Should one fall over it instead, that too is told in a sentence.
+    quietly(|| format.read(path, names, gathered))
+        .unwrap_or_else(|| Err(InputError::Damaged { path: path.to_owned(), format: format.named() }))
+}
+
+thread_local! {
+    /// Panics of this thread are told by whoever catches them.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What comes of it; nothing if it panics, of which nothing is printed then.
+fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !QUIET.get() {
+                before(panic);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let came = catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(false);
+    came.ok()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    Parquet,
+    /// Arrow's file format.
+    Arrow,
+    /// Its stream format, which has no mark of its own.
+    Stream,
+}
+
+impl Format {
+    fn of(path: &Path) -> io::Result<Format> {
+        let mut begin = Vec::new();
+        File::open(path)?.take(6).read_to_end(&mut begin)?;
+        Ok(match begin.as_slice() {
+            [b'P', b'A', b'R', b'1', ..] => Format::Parquet,
+            b"ARROW1" => Format::Arrow,
+            _ => Format::Stream,
+        })
+    }
+
+    fn named(self) -> &'static str {
+        match self {
+            Format::Parquet => "a Parquet file",
+            Format::Arrow => "an Arrow file",
+            Format::Stream => "a Parquet or an Arrow file",
+        }
+    }
+
+    /// What helps if it is none.
+    fn remedy(self) -> &'static str {
+        match self {
+            Format::Parquet | Format::Arrow => "write it anew",
+            Format::Stream => "convert it, for example by DuckDB's copy (from 'FILE') to 'FILE.parquet'",
+        }
+    }
+
+    /// Gathers all rows of these columns.
+    fn read(self, path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), InputError> {
+        let (format, do_this) = (self.named(), self.remedy());
+        let wrong = |source| InputError::Format { path: path.to_owned(), format, do_this, source };
+        let file = || File::open(path).map_err(|source| InputError::Read { path: path.to_owned(), source });
+        match self {
+            Format::Parquet => {
+                // What Arrow wrote beside the schema would only say how values are encoded.
+                let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+                let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file()?, options);
+                let builder = builder.map_err(|error| wrong(error.into()))?;
+                let chosen = Chosen::of(path, builder.schema(), names, gathered)?;
+                let mask = ProjectionMask::roots(builder.parquet_schema(), chosen.read.iter().copied());
+                let reader = builder.with_projection(mask).with_batch_size(ROWS).build();
+                chosen.gather(path, gathered, reader.map_err(|error| wrong(error.into()))?, wrong)
+            }
+            Format::Arrow => {
+                let schema = FileReader::try_new_buffered(file()?, None).map_err(wrong)?.schema();
+                let chosen = Chosen::of(path, &schema, names, gathered)?;
+                let reader = FileReader::try_new_buffered(file()?, Some(chosen.read.clone())).map_err(wrong)?;
+                chosen.gather(path, gathered, reader, wrong)
+            }
+            Format::Stream => {
+                let schema = StreamReader::try_new_buffered(file()?, None).map_err(wrong)?.schema();
+                let chosen = Chosen::of(path, &schema, names, gathered)?;
+                let reader = StreamReader::try_new_buffered(file()?, Some(chosen.read.clone())).map_err(wrong)?;
+                chosen.gather(path, gathered, reader, wrong)
+            }
+        }
+    }
+}
+
+/// Rows that are read at a time. Source: assumed; a batch of one column fits the caches.
+const ROWS: usize = 64 << 10;
+
+/// Columns of a file.
+struct Chosen {
+    /// Their numbers, each once, in the file's order: so they are read.
+    read: Vec<usize>,
+    /// Where among those each of the names is.
+    order: Vec<usize>,
+}
+
+impl Chosen {
+    /// Those of the names, which are gathered.
+    fn of(path: &Path, schema: &Schema, names: &[String], gathered: &mut Gathered) -> Result<Chosen, InputError> {
+        let found: Vec<usize> = names.iter().map(|name| find(path, schema, name)).collect::<Result<_, _>>()?;
+        let types: Vec<&DataType> = found.iter().map(|number| schema.field(*number).data_type()).collect();
+        gathered.begin(path, names, &types)?;
+        let mut read = found.clone();
+        read.sort_unstable();
+        read.dedup();
+        let order = found.iter().map(|number| read.binary_search(number).unwrap_or(0)).collect();
+        Ok(Chosen { read, order })
+    }
+
+    fn gather(
+        &self,
+        path: &Path,
+        gathered: &mut Gathered,
+        batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
+        wrong: impl Fn(ArrowError) -> InputError,
+    ) -> Result<(), InputError> {
+        for batch in batches {
+            let batch = batch.and_then(|batch| batch.project(&self.order)).map_err(&wrong)?;
+            gathered.take(path, &batch)?;
+        }
+        Ok(())
+    }
+}
+
+/// The column of that name, however it is capitalised if that leaves one.
+fn find(path: &Path, schema: &Schema, name: &str) -> Result<usize, InputError> {
+    let names = || schema.fields().iter().map(|field| field.name());
+    let mut alike = names().enumerate().filter(|(_, known)| known.eq_ignore_ascii_case(name));
+    let exactly = names().position(|known| known == name);
+    let only = || alike.next().map(|(number, _)| number).filter(|_| alike.next().is_none());
+    exactly.or_else(only).ok_or_else(|| {
+        let mut known: Vec<String> = names().take(SAID).map(|known| known.escape_debug().to_string()).collect();
+        match names().count().saturating_sub(SAID) {
+            0 if known.is_empty() => known.push("none".into()),
+            0 => {}
+            more => known.push(format!("and {more} more")),
+        }
+        InputError::NoColumn { path: path.to_owned(), name: name.to_owned(), known: known.join(", ") }
+    })
+}
+
+/// Columns that are named to whoever misses one. Source: chosen; TPC-H's widest table has as many.
+const SAID: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, LargeStringArray, UInt16Array, UInt64Array};
+    use arrow_ipc::writer::{FileWriter, StreamWriter};
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::file::properties::WriterProperties;
+    use telpher_cache::query::generate::anywhere;
+
+    fn batch(rows: i32) -> RecordBatch {
+        let letters = (0..rows).map(|row| if row % 2 == 0 { "A" } else { "B" });
+        let columns: [(&str, ArrayRef); 4] = [
+            ("day", Arc::new(Int32Array::from_iter_values((0..rows).map(|row| row * 7 % 1000)))),
+            ("Price", Arc::new(Decimal128Array::from_iter_values((0..rows).map(|row| i128::from(row) - 50)))),
+            ("flag", Arc::new(LargeStringArray::from_iter_values(letters))),
+            (
+                "short",
+                Arc::new(UInt16Array::from_iter_values((0..rows).map(|row| u16::try_from(row % 60_000).unwrap()))),
+            ),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    fn parquet(batch: &RecordBatch, compression: Compression) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let properties =
+            WriterProperties::builder().set_compression(compression).set_max_row_group_row_count(Some(100));
+        let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties.build())).unwrap();
+        writer.write(batch).unwrap();
+        writer.close().unwrap();
+        bytes
+    }
+
+    fn arrow(batch: &RecordBatch) -> Vec<u8> {
+        let mut writer = FileWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+        writer.write(batch).unwrap();
+        writer.write(&batch.slice(0, 3.min(batch.num_rows()))).unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    fn stream(batch: &RecordBatch) -> Vec<u8> {
+        let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+        writer.write(batch).unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    /// A file of its own for each test.
+    fn file(name: &str, bytes: &[u8]) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("telpher-input-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn of(files: &[&Path], names: &[&str]) -> Result<Table, InputError> {
+        let files: Vec<PathBuf> = files.iter().map(|path| path.to_path_buf()).collect();
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        read(&files, &names, &mut anywhere).map(|found| found.table)
+    }
+
+    fn all_formats(rows: i32) -> Vec<Vec<u8>> {
+        let batch = batch(rows);
+        let zstd = Compression::ZSTD(ZstdLevel::default());
+        let mut all: Vec<Vec<u8>> = [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::LZ4_RAW, zstd]
+            .map(|compression| parquet(&batch, compression))
+            .into();
+        all.extend([arrow(&batch), stream(&batch)]);
+        all
+    }
+
+    #[test]
+    fn every_format_gives_the_columns_asked_for_in_whatever_order() {
+        for (number, bytes) in all_formats(250).iter().enumerate() {
+            let path = file(&format!("formats-{number}"), bytes);
+            let table = of(&[&path, &path], &["short", "price", "day", "flag"]).unwrap();
+            std::fs::remove_file(path).unwrap();
+            let rows = table.rows();
+            assert!(rows == 500 || rows == 506, "{number}: {rows}");
+            let kinds: Vec<Kind> = table.columns().iter().map(Column::kind).collect();
+            assert_eq!(kinds, [Kind::I32, Kind::I64, Kind::I32, Kind::U8]);
+            for row in 0..250 {
+                let value = |column: usize| table.columns()[column].value(rows / 2 + row).unwrap();
+                let row = i64::try_from(row).unwrap();
+                assert_eq!((value(0), value(1), value(2)), (row, row - 50, row * 7 % 1000), "{number}");
+                assert_eq!(value(3), i64::from(if row % 2 == 0 { b'A' } else { b'B' }));
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_counts_needs_no_values() {
+        for (number, bytes) in all_formats(120).iter().enumerate() {
+            let path = file(&format!("counted-{number}"), bytes);
+            let table = of(&[&path], &[]).unwrap();
+            std::fs::remove_file(path).unwrap();
+            assert!([120, 123].contains(&table.rows()), "{number}: {}", table.rows());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_its_value() {
+        let large: ArrayRef = Arc::new(UInt64Array::from(vec![1, u64::MAX]));
+        let path = file("large", &arrow(&RecordBatch::try_from_iter([("x", large)]).unwrap()));
+        let said = of(&[&path], &["x"]).unwrap_err().to_string();
+        assert!(said.contains("the value 18446744073709551615, which takes more than 64 bits"), "{said}");
+        let other: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+        let another = file("another", &arrow(&RecordBatch::try_from_iter([("x", other)]).unwrap()));
+        let said = of(&[&another, &path], &["x"]).unwrap_err().to_string();
+        assert!(said.contains("column 'x' holds Int64 in the first file and UInt64 in"), "{said}");
+        let names: Vec<ArrayRef> = (0..20).map(|_| Arc::new(Int64Array::from(vec![1])) as ArrayRef).collect();
+        let wide =
+            RecordBatch::try_from_iter(names.into_iter().enumerate().map(|(n, it)| (format!("c{n}"), it))).unwrap();
+        std::fs::write(&path, arrow(&wide)).unwrap();
+        let said = of(&[&path], &["x"]).unwrap_err().to_string();
+        assert!(said.ends_with("has no column 'x'; it has c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, and 4 more"), "{said}");
+        std::fs::write(&path, arrow(&wide.slice(0, 0))).unwrap();
+        assert!(matches!(of(&[&path], &["c1"]), Err(InputError::Empty)));
+        [path, another].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
+    #[test]
+    fn a_reader_that_falls_over_a_file_is_caught() {
+        assert_eq!(quietly(|| 7), Some(7));
+        assert_eq!(quietly(|| -> u8 { panic!("a file fell over") }), None);
+    }
+
+    #[test]
+    fn a_damaged_file_gives_columns_or_a_sentence() {
+        let (mut state, mut refused) = (0x5EED_u64, 0);
+        let mut dice = |below: usize| {
+            // Knuth's MMIX generator; its upper bits are good.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let path = file("damaged", &[]);
+        for (number, whole) in all_formats(300).into_iter().enumerate() {
+            for round in 0..150 {
+                let mut bytes = whole.clone();
+                let at = dice(bytes.len());
+                match round % 5 {
+                    0 => bytes.truncate(at),
+                    // Where readers look first: what describes the rest.
+                    1 | 2 if number < 4 => {
+                        let end = bytes.len();
+                        bytes[end - 1 - at % (end / 2)] ^= 1 << dice(8);
+                    }
+                    3 => bytes[at] = 0xFF,
+                    _ => bytes[at] ^= 1 << dice(8),
+                }
+                std::fs::write(&path, bytes).unwrap();
+                let came = of(&[&path], &["short", "price", "day", "flag"]);
+                if let Err(error) = came {
+                    refused += 1;
+                    assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+        std::fs::remove_file(path).unwrap();
+        assert!(refused > 200, "{refused} of 900 were refused");
+    }
+}

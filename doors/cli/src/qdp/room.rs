@@ -1,0 +1,101 @@
+//! How much memory there is, asked for before it is filled: a system that has none left ends programs without a word.
+
+use crate::report::units::size;
+use std::fs;
+use std::path::Path;
+
+/// There is too little memory.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} would take {} of memory, and {} has {} left; {do_this}", size(*bytes), place(*node), size(*left))]
+pub(crate) struct RoomError {
+    /// What would be there.
+    what: &'static str,
+    bytes: u64,
+    /// Where; anywhere if no node is named.
+    node: Option<u32>,
+    left: u64,
+    /// What helps.
+    do_this: &'static str,
+}
+
+fn place(node: Option<u32>) -> String {
+    node.map_or("this machine".into(), |node| format!("NUMA node {node}"))
+}
+
+/// Whether there is room for so many bytes, on a node if one is named. Where the system does not tell there is.
+pub(super) fn enough(
+    what: &'static str,
+    bytes: u64,
+    node: Option<u32>,
+    do_this: &'static str,
+) -> Result<(), RoomError> {
+    let here = node.and_then(|node| Some((Some(node), on(node)?)));
+    let all = [here, anywhere().map(|left| (None, left))];
+    match all.into_iter().flatten().find(|(_, left)| bytes > *left) {
+        Some((node, left)) => Err(RoomError { what, bytes, node, left, do_this }),
+        None => Ok(()),
+    }
+}
+
+/// Bytes that programs can have without anything being swapped; fewer if this process is limited to fewer.
+pub(super) fn anywhere() -> Option<u64> {
+    let system = kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, &["MemAvailable:"]);
+    [system, allowed()].into_iter().flatten().min()
+}
+
+/// Bytes of a node that are free, or kept for files only.
+fn on(node: u32) -> Option<u64> {
+    let told = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).ok()?;
+    let names = ["MemFree:", "Active(file):", "Inactive(file):"];
+    // `Node 0 MemFree: 12 kB`
+    let lines: Vec<&str> = told.lines().filter_map(|line| line.splitn(3, ' ').nth(2)).collect();
+    kibibytes(&lines.join("\n"), &names)
+}
+
+/// The sum of the lines of these names, in bytes; nothing if one is missing.
+fn kibibytes(told: &str, names: &[&str]) -> Option<u64> {
+    let line = |name: &str| told.lines().find_map(|line| line.trim_start().strip_prefix(name));
+    let number =
+        |name: &&str| line(name)?.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok()?.checked_mul(1024);
+    names.iter().map(number).sum()
+}
+
+/// What the control groups of this process allow it yet (cgroups, version 2: `memory.max` of each, from its own upward).
+fn allowed() -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let root = Path::new("/sys/fs/cgroup");
+    root.join(own).ancestors().take_while(|group| group.starts_with(root)).filter_map(left_in).min()
+}
+
+fn left_in(group: &Path) -> Option<u64> {
+    let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
+    // Without a limit there is `max` instead.
+    let (most, used) = (number("memory.max")?, number("memory.current")?);
+    // Pages of files are given back when others are wanted.
+    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let files = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    let kept = files("inactive_file ").unwrap_or(0) + files("active_file ").unwrap_or(0);
+    Some(most.saturating_sub(used.saturating_sub(kept)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_summed_and_a_missing_one_is_no_answer() {
+        let told = "MemFree:   12 kB\nActive(file):  3 kB\n";
+        assert_eq!(kibibytes(told, &["MemFree:", "Active(file):"]), Some(15 << 10));
+        assert_eq!(kibibytes(told, &["MemFree:", "Inactive(file):"]), None);
+    }
+
+    #[test]
+    fn what_no_machine_has_is_refused_with_the_remedy() {
+        enough("a byte", 1, None, "").expect("there is a byte");
+        let Some(left) = anywhere() else { return };
+        assert!(left > 0);
+        let said = enough("all", u64::MAX, None, "ask for less").unwrap_err().to_string();
+        assert!(said.contains("all would take") && said.ends_with("left; ask for less"), "{said}");
+    }
+}

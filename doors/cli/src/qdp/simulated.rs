@@ -1,0 +1,170 @@
+//! The thesis' query in simulated time: its tables and figures beside what was published, and what else would have given.
+
+use crate::sim::{About, SimError, machine};
+use serde::Serialize;
+use telpher_claims::figures::{Figure, sheets};
+use telpher_claims::lab::Lab;
+use telpher_claims::published::{Claim, Use, Value};
+use telpher_claims::query::{self, Published, Told, Way};
+use telpher_sim::ScenarioError;
+
+/// Its figures, as `telpher sim figures` calls them.
+const FIGURES: [&str; 2] = ["thesis-6.1", "thesis-6.2"];
+
+/// The machine of the thesis.
+const THESIS: &str = "xeon-max-9468";
+
+/// Everything that was simulated.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SimulatedResult {
+    /// `qdp`.
+    pub(crate) kind: &'static str,
+    #[serde(flatten)]
+    pub(crate) about: About,
+    /// What a reader must know besides.
+    pub(crate) remarks: Vec<String>,
+    /// The rows of Table 6.2, of which the first two are Table 6.1.
+    pub(crate) published: Vec<WayRow>,
+    /// Figures 6.1 and 6.2; what they show is in the rows above.
+    #[serde(skip)]
+    pub(crate) figures: Vec<Figure>,
+    /// What other ways of fetching would have given.
+    pub(crate) questions: Vec<QuestionRows>,
+}
+
+/// A question and the ways that answer it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct QuestionRows {
+    pub(crate) name: &'static str,
+    pub(crate) asks: &'static str,
+    /// What the fastest way would have given.
+    pub(crate) answer: String,
+    pub(crate) ways: Vec<Pair>,
+}
+
+/// A way over columns that lie in two manners.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Pair {
+    pub(crate) name: &'static str,
+    /// Both columns on one node.
+    pub(crate) same_node: WayRow,
+    /// Each on its own.
+    pub(crate) distributed: WayRow,
+}
+
+/// A way of executing the query.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WayRow {
+    pub(crate) name: &'static str,
+    /// Of the whole query.
+    pub(crate) time_ms: f64,
+    /// How many times as fast as with all columns in DDR.
+    pub(crate) speedup: f64,
+    /// Blocks that AGGREGATE found fetched, in per cent: an outcome of the simulated copies. Nothing if none are fetched.
+    pub(crate) hits_percent: Option<f64>,
+    /// Time of each stage, in ms of all hardware threads together.
+    pub(crate) stages: Vec<StageMs>,
+    /// Submissions that a full queue sent back.
+    pub(crate) sent_back: f64,
+    /// What was published of it.
+    pub(crate) published: Vec<Compared>,
+}
+
+/// A stage's time.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StageMs {
+    pub(crate) stage: String,
+    pub(crate) ms: f64,
+}
+
+/// A published number beside the simulated one.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Compared {
+    /// `time`, `speedup` or `hits`.
+    pub(crate) what: &'static str,
+    pub(crate) claim: &'static str,
+    pub(crate) place: &'static str,
+    pub(crate) simulated: f64,
+    pub(crate) published: f64,
+    /// A share of what was published.
+    pub(crate) deviation: Option<f64>,
+    /// `held out`: no parameter was set by it; `calibration`: one was; `outcome`: it is none of the goals, but comes out.
+    pub(crate) usage: &'static str,
+    /// What was chosen while it could be seen; empty if nothing was.
+    pub(crate) in_view: &'static str,
+    /// What else is to be known of it.
+    pub(crate) note: &'static str,
+}
+
+/// Simulates the tables and the questions on that machine.
+pub(super) fn run(profile: &str, set: &[String]) -> Result<SimulatedResult, SimError> {
+    let machine = machine(profile, set)?;
+    let mut remarks = Vec::new();
+    if machine.name != THESIS || !set.is_empty() {
+        remarks.push(format!(
+            "The published numbers are of the machine of {THESIS}; deviations tell how another machine differs from it."
+        ));
+    }
+    let about = About::of(&machine);
+    let lab = Lab::on(machine);
+    let cannot = |error: ScenarioError| {
+        let named = &about.profile;
+        SimError::Not(format!(
+            "{named} cannot execute the thesis' query, which takes eight devices and HBM on node 8, as {THESIS} has them: {error}"
+        ))
+    };
+    let row = |way: &Way| way.run(&lab).map(|found| told(way, &found)).map_err(cannot);
+    let rows = |ways: &[Way]| ways.iter().map(row).collect::<Result<Vec<_>, _>>();
+    let published = rows(&query::published())?;
+    let figures = sheets().filter(|sheet| FIGURES.contains(&sheet.id)).map(|sheet| sheet.figure(&lab));
+    let figures = figures.collect::<Result<_, _>>()?;
+    let mut questions = Vec::new();
+    for question in query::questions() {
+        let ways = question
+            .ways
+            .chunks_exact(2)
+            .map(|ways| Ok(Pair { name: ways[0].name, same_node: row(&ways[0])?, distributed: row(&ways[1])? }));
+        let ways = ways.collect::<Result<_, SimError>>()?;
+        let answer = question.answer(&lab).map_err(cannot)?;
+        questions.push(QuestionRows { name: question.id, asks: question.asks, answer, ways });
+    }
+    Ok(SimulatedResult { kind: "qdp", about, remarks, published, figures, questions })
+}
+
+fn told(way: &Way, told: &Told) -> WayRow {
+    WayRow {
+        name: way.name,
+        time_ms: told.ms,
+        speedup: told.speedup,
+        hits_percent: told.hits,
+        stages: told.stages.iter().map(|stage| StageMs { stage: stage.name.clone(), ms: stage.value }).collect(),
+        sent_back: told.sent_back,
+        published: way.published.as_ref().map_or_else(Vec::new, |published| compared(published, told)),
+    }
+}
+
+fn compared(published: &Published, told: &Told) -> Vec<Compared> {
+    let compare = |what, claim: &'static Claim, simulated: f64| {
+        let Value::One(number) = claim.value else { return None };
+        let usage = match claim.usage {
+            Use::Validate => "held out",
+            Use::Calibrate => "calibration",
+            Use::Setup | Use::Context => "outcome",
+        };
+        Some(Compared {
+            what,
+            claim: &claim.id,
+            place: &claim.place,
+            simulated,
+            published: number,
+            deviation: claim.deviation(simulated),
+            usage,
+            in_view: &claim.seen,
+            note: &claim.notes,
+        })
+    };
+    let hits = published.hits.zip(told.hits).and_then(|(claim, hits)| compare("hits", claim, hits));
+    let (time, speedup) =
+        (compare("time", published.time, told.ms), compare("speedup", published.speedup, told.speedup));
+    [time, speedup, hits].into_iter().flatten().collect()
+}

@@ -1,0 +1,237 @@
+//! `telpher qdp` as a user meets it: answers, formats, files, refusals, simulated tables.
+
+use arrow_array::{ArrayRef, Date32Array, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use serde_json::Value;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+/// Where tests may leave files, each run of them its own.
+fn room() -> PathBuf {
+    let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("qdp-{}", std::process::id()));
+    std::fs::create_dir_all(&room).expect("a folder for what the tests write");
+    room
+}
+
+fn telpher(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    command.arg("qdp").args(args).current_dir(room()).output().expect("the binary runs")
+}
+
+fn success(args: &[&str]) -> String {
+    let output = telpher(args);
+    assert!(output.status.success(), "{args:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&success(&[args, &["--format", "json", "--no-html"]].concat())).expect("valid JSON")
+}
+
+/// The sentence of a command that must fail.
+fn refusal(args: &[&str]) -> String {
+    let output = telpher(&[args, &["--no-html"]].concat());
+    assert!(!output.status.success() && output.stdout.is_empty(), "{args:?} succeeded");
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(text.trim_end().lines().count(), 1, "{args:?} said more than a sentence: {text}");
+    text
+}
+
+const SMALL: [&str; 6] = ["--size", "1m", "--repeat", "2", "--chunk", "5000"];
+
+/// Prices in hundredths, days, letters; `rows` of them.
+fn table(rows: i32) -> RecordBatch {
+    let price =
+        Decimal128Array::from_iter_values((0..rows).map(|row| i128::from(row % 1000))).with_precision_and_scale(15, 2);
+    let letter = StringArray::from_iter_values((0..rows).map(|row| if row % 3 == 0 { "A" } else { "R" }));
+    let columns: [(&str, ArrayRef); 4] = [
+        ("price", Arc::new(price.expect("a decimal"))),
+        ("day", Arc::new(Date32Array::from_iter_values((0..rows).map(|row| row % 365)))),
+        ("flag", Arc::new(letter)),
+        ("share", Arc::new(Float64Array::from_iter_values((0..rows).map(f64::from)))),
+    ];
+    RecordBatch::try_from_iter(columns).expect("a table")
+}
+
+fn parquet(name: &str, batch: &RecordBatch) -> String {
+    let file = File::create(room().join(name)).expect("our own folder");
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).expect("a writer");
+    writer.write(batch).expect("rows");
+    writer.close().expect("a file");
+    name.to_owned()
+}
+
+fn arrow(name: &str, batch: &RecordBatch) -> String {
+    let file = File::create(room().join(name)).expect("our own folder");
+    let mut writer = arrow_ipc::writer::FileWriter::try_new(file, &batch.schema()).expect("a writer");
+    writer.write(batch).expect("rows");
+    writer.finish().expect("a file");
+    name.to_owned()
+}
+
+const QUERY: &str = "select flag, sum(price), count(*), max(day) from t where day < 100 group by flag";
+
+/// What the query must come to, row by row.
+fn expected(rows: i64, times: i64) -> Value {
+    let of = |letter: u8| {
+        let all = (0..rows).filter(|row| row % 365 < 100 && (row % 3 == 0) == (letter == b'A'));
+        let (sum, count) = all.clone().fold((0, 0), |(sum, count), row| (sum + row % 1000, count + 1));
+        serde_json::json!([char::from(letter).to_string(), sum * times, count * times, all.map(|row| row % 365).max()])
+    };
+    serde_json::json!([of(b'A'), of(b'R')])
+}
+
+#[test]
+fn every_way_is_executed_and_told() {
+    let result = json(&SMALL);
+    let names: Vec<&str> =
+        result["runs"].as_array().expect("runs").iter().filter_map(|run| run["name"].as_str()).collect();
+    assert_eq!(names[..4], ["alone", "none", "in step", "relaxed"]);
+    for run in result["runs"].as_array().expect("runs") {
+        assert_eq!(run["times_ns"].as_array().expect("times").len(), 2, "{run}");
+        assert!(run["median_ns"].as_f64().expect("a median") > 0.0 && run["speedup"].as_f64().expect("a ratio") > 0.0);
+    }
+    assert_eq!(result["answer"]["columns"], serde_json::json!(["sum(b)"]));
+    let table = success(&[&SMALL[..], &["--html", "small.html"]].concat());
+    assert!(table.contains("sum(b)") && table.contains("relaxed") && table.contains("to none"), "{table}");
+    // The first line tells of the machine, whatever it is called.
+    assert!(table.lines().skip(1).all(|line| line.chars().count() < 80), "{table}");
+    let page = std::fs::read_to_string(room().join("small.html")).expect("the report");
+    assert!(page.matches("<svg").count() == 2 && page.contains("What became of the blocks"));
+    let csv = success(&[&SMALL[..], &["--format", "csv", "--no-html"]].concat());
+    let fields: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert!(fields.len() > 8 && fields.iter().all(|count| *count == fields[0]), "{csv}");
+}
+
+#[test]
+fn what_is_forced_is_copied_and_answers_the_same_on_every_device() {
+    let mut answers = Vec::new();
+    for device in ["cpu", "model:spr"] {
+        let result = json(&[&SMALL[..], &["--device", device, "--query", "q6", "--late", "wait"]].concat());
+        let runs = result["runs"].as_array().expect("runs");
+        if let Some(forced) = runs.iter().find(|run| run["name"] == "forced") {
+            assert!(forced["blocks"]["copies"].as_u64() > Some(0), "{forced}");
+            assert!(forced["hit_rate"].as_f64() > Some(0.0), "{forced}");
+        }
+        answers.push(result["answer"].clone());
+    }
+    assert_eq!(answers[0], answers[1]);
+}
+
+#[test]
+fn a_seed_is_a_table_and_plain_is_the_engine_alone() {
+    let sum = |seed| json(&["--size", "1m", "--plain", "--repeat", "3", "--seed", seed]);
+    let (one, again, other) = (sum("1"), sum("1"), sum("2"));
+    assert_eq!(one["answer"], again["answer"]);
+    assert_ne!(one["answer"], other["answer"]);
+    assert_eq!(
+        (one["runs"].as_array().map(Vec::len), one["runs"][0]["times_ns"].as_array().map(Vec::len)),
+        (Some(1), Some(3))
+    );
+}
+
+#[test]
+fn files_of_both_formats_give_what_is_in_them() {
+    let batch = table(20_000);
+    let (one, two) = (parquet("t.parquet", &batch), arrow("t.arrow", &batch));
+    for file in [&one, &two] {
+        let result = json(&["--query", QUERY, "--input", file, "--repeat", "1", "--chunk", "999"]);
+        assert_eq!(result["answer"]["rows"], expected(20_000, 1), "{file}");
+    }
+    let both = json(&["--query", QUERY, "--input", &one, "--input", &one, "--plain"]);
+    assert_eq!(both["answer"]["rows"], expected(20_000, 2));
+    let counted = json(&["--query", "select count(*) from t", "--input", &two, "--plain"]);
+    assert_eq!(counted["answer"]["rows"], serde_json::json!([[20_000]]));
+}
+
+#[test]
+fn what_cannot_be_computed_with_is_told_in_a_sentence() {
+    let file = parquet("refused.parquet", &table(100));
+    let with = |query: &str| refusal(&["--query", query, "--input", &file]);
+    let floats = with("select sum(share) from t");
+    assert!(floats.contains("column 'share' of refused.parquet holds values of the type Float64"), "{floats}");
+    assert!(with("select sum(cost) from t").contains("has no column 'cost'; it has price, day, flag, share"));
+    let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+    let nulls = parquet("nulls.parquet", &RecordBatch::try_from_iter([("x", nulls)]).expect("a table"));
+    assert!(refusal(&["--query", "select sum(x) from t", "--input", &nulls]).contains("holds nulls"));
+    let words: ArrayRef = Arc::new(StringArray::from(vec!["A", "ship"]));
+    let words = arrow("words.arrow", &RecordBatch::try_from_iter([("x", words)]).expect("a table"));
+    assert!(refusal(&["--query", "select max(x) from t", "--input", &words]).contains("holds the text 'ship'"));
+    assert!(refusal(&["--input", "nowhere.parquet"]).contains("cannot read nowhere.parquet; name a Parquet"));
+    std::fs::write(room().join("text.csv"), "a,b\n1,2\n").expect("our own folder");
+    assert!(refusal(&["--input", "text.csv"]).contains("cannot read text.csv as a Parquet or an Arrow file"));
+    assert!(refusal(&["--query", "q7"]).contains("--query 'q7'"));
+    assert!(refusal(&["--query", "select avg(a) from t"]).contains("at character 11"));
+    assert!(refusal(&["--query", "select sum(c) from t", "--size", "1m"]).contains("no column 'c'"));
+    assert!(refusal(&["--size", "65g"]).contains("from 1 byte to 64g"));
+    assert!(refusal(&["--size", "1m", "--node", "9999"]).contains("9999"));
+    assert!(refusal(&["--policy", "threshold"]).contains("--policy takes NAME=VALUE"));
+    assert!(refusal(&["--device", "gpu", "--size", "1m"]).contains("gpu"));
+}
+
+#[test]
+fn a_damaged_file_is_refused_and_never_a_panic_s_exit() {
+    for file in [parquet("damaged.parquet", &table(300)), arrow("damaged.arrow", &table(300))] {
+        let whole = std::fs::read(room().join(&file)).expect("what was written");
+        let damaged = format!("broken-{file}");
+        let (mut state, mut refused) = (9_u64, 0);
+        for round in 0..40 {
+            let mut bytes = whole.clone();
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = usize::try_from(state >> 33).expect("31 bits") % bytes.len();
+            if round % 4 == 0 {
+                bytes.truncate(at)
+            } else {
+                bytes[at] ^= 1 << (state >> 8 & 7)
+            }
+            std::fs::write(room().join(&damaged), bytes).expect("our own folder");
+            let output = telpher(&["--query", QUERY, "--input", &damaged, "--plain", "--repeat", "1", "--no-html"]);
+            let code = output.status.code();
+            assert!(matches!(code, Some(0 | 1)), "{damaged}, round {round}: {output:?}");
+            refused += usize::from(code == Some(1));
+        }
+        assert!(refused >= 10, "{file}: {refused} of 40 were refused");
+    }
+}
+
+#[test]
+fn the_thesis_tables_come_with_deviations_and_hits_that_nobody_put_in() {
+    let result = json(&["--profile", "xeon-max-9468"]);
+    assert_eq!((result["simulated"].as_bool(), result["profile"].as_str()), (Some(true), Some("xeon-max-9468")));
+    let rows = result["published"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let times = row["published"].as_array().expect("numbers").iter().filter(|it| it["what"] != "hits");
+        for compared in times {
+            assert!(compared["deviation"].as_f64().expect("a deviation").abs() < 0.1, "{row}");
+        }
+    }
+    assert!(rows[2]["hits_percent"].as_f64() > Some(0.0) && rows[0]["hits_percent"].is_null());
+    let questions = result["questions"].as_array().expect("questions");
+    let asked: Vec<&str> = questions.iter().filter_map(|question| question["name"].as_str()).collect();
+    for question in ["push-pull", "dedicated", "waiting", "chunks", "cache-mode"] {
+        assert!(asked.contains(&question), "{question} is not among {asked:?}");
+    }
+    for pair in questions.iter().flat_map(|question| question["ways"].as_array().expect("ways")) {
+        let ms = |columns: &str| pair[columns]["time_ms"].as_f64();
+        assert!(ms("same_node") > Some(1.0) && ms("distributed") > Some(1.0), "{pair}");
+    }
+    let text = success(&["--profile", "xeon-max-9468", "--html", "thesis.html"]);
+    assert!(text.starts_with("Simulated · profile xeon-max-9468 (") && text.contains("131.18"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
+    let (held_out, calibration) = (text.find("Held out: "), text.find("Calibration: "));
+    assert!(held_out.is_some() && calibration > held_out, "{text}");
+    let page = std::fs::read_to_string(room().join("thesis.html")).expect("the report");
+    assert!(page.contains("thesis-6.1: ") && page.contains("thesis-6.2: "));
+    // Two charts of one figure, three of the other, and one of each question.
+    assert_eq!(page.matches("<svg").count(), 5 + questions.len());
+    let csv = success(&["--profile", "xeon-max-9468", "--format", "csv", "--no-html"]);
+    assert!(csv.lines().count() > 4 + 2 * questions.len() && csv.lines().skip(1).all(|line| line.starts_with("yes,")));
+    let said = refusal(&["--profile", "xeon-max-9468", "--query", "q1"]);
+    assert!(said.contains("cannot be used"), "{said}");
+    assert!(refusal(&["--profile", "spr-asplos"]).contains("spr-asplos cannot execute the thesis' query"));
+    assert!(refusal(&["--profile", "xeon"]).contains("'xeon' is no built-in profile; there are"));
+    assert!(refusal(&["--set", "device.bubble_ns=10"]).contains("--profile"));
+}
