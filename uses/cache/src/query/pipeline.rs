@@ -5,6 +5,8 @@
 //!         AGGREGATE          │ chunk 0 │ chunk 1 │ chunk 2
 //!         FETCH   0, 1, 2, …           relaxed: as fast as it can; strict: no chunk before its turn, and it meets, too
 //! ```
+//!
+//! So overlapping; otherwise a group meets again after each AGGREGATE, and scans the next chunk then.
 
 use std::future::Future;
 use std::ops::Range;
