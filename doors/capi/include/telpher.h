@@ -588,8 +588,8 @@ TELPHER_API int telpher_cache_prefetch(const telpher_cache *cache, const void *s
                                        telpher_prefetch **prefetch);
 
 /* Says that bytes are about to change or to go away: every entry with any of them is forgotten, handles to it become stale.
- * Waits for copies of them that are under way, and for what was abandoned of this mover; calls off copies that have not begun. A
- * queue that does not answer is given up at the mover's option limit (30 s). Returns how many entries are gone. Who reads a
+ * Waits for copies of them that are under way, also of entries that were forgotten before; calls off copies that have not begun.
+ * A queue that does not answer is given up at the mover's option limit (30 s). Returns how many entries are gone. Who reads a
  * location meanwhile reads what was there: copies stay as they are, a source changes when the caller changes it. */
 TELPHER_API int telpher_cache_invalidate(const telpher_cache *cache, const void *start, size_t len);
 
