@@ -1,0 +1,14 @@
+"""Runs every test beside it; the last line is worded as Rust's test programs word theirs, so that one script counts them all."""
+
+import pathlib
+import sys
+import unittest
+
+suite = unittest.defaultTestLoader.discover(str(pathlib.Path(__file__).parent))
+result = unittest.TextTestRunner(verbosity=2).run(suite)
+failed = len({str(test) for test, _ in result.failures + result.errors})
+for test, why in result.skipped:
+    print(f"test {test.id()} ... ignored, {why}")
+passed = result.testsRun - failed - len(result.skipped)
+print(f"test result: {'FAILED' if failed else 'ok'}. {passed} passed; {failed} failed; {len(result.skipped)} ignored")
+sys.exit(bool(failed) or passed == 0)
