@@ -372,6 +372,26 @@ mod tests {
     }
 
     #[test]
+    fn the_nearest_tier_is_the_least_distant_and_the_first_of_equals() {
+        let directory = std::env::temp_dir().join(format!("telpher-cache-nodes-{}", std::process::id()));
+        // Two nodes with cores, and two of memory; 2 and 3 are as far from 0 as each other.
+        for (node, distances) in ["10 21 13 13", "21 10 23 14", "13 23 10 23", "13 14 23 10"].iter().enumerate() {
+            let node = directory.join(format!("node{node}"));
+            std::fs::create_dir_all(&node).unwrap();
+            std::fs::write(node.join("distance"), distances).unwrap();
+        }
+        std::fs::write(directory.join("online"), "0-3").unwrap();
+        let nodes = Nodes::read(&directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        let tier = |near| TierConfig { pool: Pool::new(PoolOptions::new(64)).unwrap(), near };
+        let of = |near: &[Option<u32>]| nearest(&near.iter().copied().map(tier).collect::<Vec<_>>(), &nodes).to_vec();
+        assert_eq!(of(&[None, Some(2), Some(3)]), [1, 2, 1, 2]);
+        assert_eq!(of(&[Some(1), Some(0)]), [1, 0, 1, 1]);
+        assert_eq!(of(&[None, None]), [0; 4], "near nobody: the first of all");
+        assert_eq!(of(&[None, Some(9)]), [1; 4], "the only one that is near any");
+    }
+
+    #[test]
     fn a_copy_is_apart_if_it_would_lie_on_another_node() {
         let nodes = nodes_with_memory();
         for &from in &nodes {

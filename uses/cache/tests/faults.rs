@@ -217,6 +217,35 @@ fn the_first_that_make_room_go_and_no_more() {
 }
 
 #[test]
+fn what_is_used_after_it_was_chosen_to_go_stays() {
+    for (eviction, stay) in [(Eviction::LeastRecentlyUsed, [1, 2, 4, 5]), (Eviction::FirstCome, [1, 3, 4, 5])] {
+        let cache = at_once(4, |config| config.eviction = eviction.clone());
+        let column = source(8);
+        // 0 goes for 4, and 1, 2 and 3 are known to be next.
+        (0..5).for_each(|number| drop(cache.access(&column, block(number)).unwrap()));
+        let held = cache.access(&column, block(1)).unwrap();
+        drop(cache.access(&column, block(2)).unwrap());
+        drop(cache.access(&column, block(5)).unwrap());
+        let there: Vec<_> = (0..8).filter(|&number| cache.peek(&column, block(number)).unwrap().is_some()).collect();
+        assert_eq!((&there[..], held.is_fast()), (&stay[..], true), "{eviction:?}");
+    }
+}
+
+#[test]
+fn memory_of_copies_that_nobody_wanted_to_the_end_is_had_as_soon_as_they_end() {
+    let (device, cache) = held_back(pool(40), |config| config.in_flight = 40);
+    let column = source(41);
+    (0..40).for_each(|number| drop(cache.access(&column, block(number)).unwrap()));
+    assert_eq!((cache.clear(), cache.mover().orphaned()), (40, 40));
+    device.run(40);
+    // All of it.
+    let handle = cache.access(&column, 0..40 * BLOCK).unwrap();
+    assert_eq!((cache.stats().fallbacks, cache.mover().orphaned()), (0, 0));
+    device.state().manual = false;
+    assert!(handle.settle() && is_right(&handle.wait(), 0));
+}
+
+#[test]
 fn who_asks_again_more_urgently_goes_before_and_less_urgently_changes_nothing() {
     let (device, cache) = held_back(pool(8), |config| config.in_flight = 1);
     let column = source(8);
