@@ -310,6 +310,11 @@ impl<S: Source> Cache<S> {
         &self.0.shared.mover
     }
 
+    /// This machine's, as it had them when the cache was made.
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.0.nodes
+    }
+
     pub(crate) fn cancelled(&self) {
         self.0.shared.counters.one(Count::Cancelled);
     }

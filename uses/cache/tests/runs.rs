@@ -240,10 +240,13 @@ fn what_already_lies_there_is_not_fetched() {
         let source = case.query.table().columns()[*column].source();
         cache.is_apart(source, 0..1).unwrap() != Some(false)
     };
-    let blocks = run(&case.query, Some(&cache), &options).unwrap().blocks;
+    let report = run(&case.query, Some(&cache), &options).unwrap();
+    let blocks = report.blocks;
     let columns_apart = case.query.fetched().iter().filter(|column| apart(column)).count() as u64;
     if Nodes::of_this_machine().count() == 1 {
         assert_eq!((columns_apart, blocks.spared, blocks.hit_rate(), cache.stats().copies), (0, BLOCKS, None, 0));
+        // Nobody is started who would have nothing to do.
+        assert_eq!(report.stage(Role::Fetch).threads, 0);
     }
     assert_eq!(blocks.spared + blocks.asked + blocks.passed, BLOCKS);
 }

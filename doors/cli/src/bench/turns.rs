@@ -23,12 +23,32 @@ pub(crate) struct Contestant<'a, S> {
     pub(crate) step: &'a (dyn Fn(&mut S) -> Result<u64, BenchError> + Sync),
 }
 
-/// Operations a second of each contestant, a value a turn. In every turn each contestant works once, who begins alternating.
+/// Operations a second of a contestant in a turn, its threads together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    /// By the clock on the wall.
+    pub(crate) wall: f64,
+    /// By what each thread had of a CPU: what it would be if nothing else ran on the machine, for threads that never sleep.
+    pub(crate) cpu: f64,
+}
+
+/// Operations a second of each contestant by the clock on the wall, a value a turn. In every turn each contestant works once, who begins
+/// alternating.
 pub(crate) fn rates<S: Send>(
     machine: &Machine,
     time: Duration,
     contestants: &mut [Contestant<'_, S>],
 ) -> Result<Vec<Vec<f64>>, BenchError> {
+    let seen = rates_by_both(machine, time, contestants)?;
+    Ok(seen.into_iter().map(|seen| seen.into_iter().map(|rate| rate.wall).collect()).collect())
+}
+
+/// The same by both clocks.
+pub(crate) fn rates_by_both<S: Send>(
+    machine: &Machine,
+    time: Duration,
+    contestants: &mut [Contestant<'_, S>],
+) -> Result<Vec<Vec<Rate>>, BenchError> {
     let many = u32::try_from(contestants.len()).unwrap_or(u32::MAX).max(1);
     let slice = (time / (many * TURNS)).max(SHORTEST);
     // Once unmeasured: pages, caches, threads' first allocations.
@@ -49,26 +69,26 @@ pub(crate) fn rates<S: Send>(
 }
 
 /// One turn of one contestant: its threads begin together, each on a core of its own as far as there are cores.
-fn turn<S: Send>(machine: &Machine, time: Duration, contestant: &mut Contestant<'_, S>) -> Result<f64, BenchError> {
+fn turn<S: Send>(machine: &Machine, time: Duration, contestant: &mut Contestant<'_, S>) -> Result<Rate, BenchError> {
     let threads = contestant.states.len();
     let ready = AtomicUsize::new(0);
     let (ready, step) = (&ready, contestant.step);
     let rates = thread::scope(|scope| {
-        let work = |(number, state): (usize, &'_ mut S)| -> Result<f64, BenchError> {
+        let work = |(number, state): (usize, &'_ mut S)| -> Result<Rate, BenchError> {
             let _ = ffi::pin(&[machine.core(number)]);
             ready.fetch_add(1, Ordering::SeqCst);
             while ready.load(Ordering::SeqCst) < threads {
                 thread::yield_now();
             }
             let seen = window(time, || step(state))?;
-            Ok(1e9 / seen.ns_per_op())
+            Ok(Rate { wall: 1e9 / seen.ns_per_op(), cpu: 1e9 / seen.cpu_ns_per_op() })
         };
         let workers: Vec<_> =
             contestant.states.iter_mut().enumerate().map(|each| scope.spawn(move || work(each))).collect();
         let rates = workers.into_iter().map(|worker| worker.join().expect("measurements report their errors"));
-        rates.collect::<Result<Vec<f64>, BenchError>>()
+        rates.collect::<Result<Vec<Rate>, BenchError>>()
     })?;
-    Ok(rates.iter().sum())
+    Ok(Rate { wall: rates.iter().map(|rate| rate.wall).sum(), cpu: rates.iter().map(|rate| rate.cpu).sum() })
 }
 
 /// Median over the turns of one contestant's rate by another's.

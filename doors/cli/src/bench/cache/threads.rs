@@ -1,7 +1,7 @@
 //! Many threads that are given blocks at the same time.
 
 use super::shelf::{Reader, Shelf};
-use super::turns::{Contestant, rates, ratio};
+use super::turns::{Contestant, Rate, rates_by_both, ratio};
 use crate::bench::BenchError;
 use crate::bench::machine::Machine;
 use crate::bench::measure::median;
@@ -37,11 +37,18 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         side(vec![one()]),
         side(vec![one(), one()]),
     ];
-    let seen = rates(machine, time, &mut sides)?;
-    let speed = |of: usize| units::frequency(median(&mut seen[of].clone()));
+    let seen = rates_by_both(machine, time, &mut sides)?;
+    let [wall, cpu] = [(|rate: &Rate| rate.wall) as fn(&Rate) -> f64, |rate| rate.cpu]
+        .map(|clock| -> Vec<Vec<f64>> { seen.iter().map(|turns| turns.iter().map(clock).collect()).collect() });
+    let speed = |of: usize| units::frequency(median(&mut wall[of].clone()));
     let row = |what: &'static str, of: usize, by: usize, goal| {
-        let how = format!("{} against {}, in turns on cores of their own", speed(of), speed(by));
-        Row::new(what, ratio(&seen[of], &seen[by]), "times one thread", goal, how)
+        let how = format!(
+            "{} against {}, in turns on cores of their own; {:.2} times by what they had of a CPU, whatever else ran",
+            speed(of),
+            speed(by),
+            ratio(&cpu[of], &cpu[by])
+        );
+        Row::new(what, ratio(&wall[of], &wall[by]), "times one thread", goal, how)
     };
     Ok(vec![
         row("two threads on different entries of one cache", 1, 0, Some(Goal::AtLeast(APART))),
