@@ -17,7 +17,7 @@
 //! at a completion record, or one submission. Nobody who looks without waiting is held up.
 #![allow(unsafe_code, reason = "the state says which of two values lies in one place, and who may touch it")]
 
-use crate::sync::{AtomicU8, Ordering, UnsafeCell};
+use crate::sync::{AtomicU8, AtomicU32, Ordering, UnsafeCell};
 use std::fmt::{self, Debug};
 use std::mem::ManuallyDrop;
 use std::task::Poll;
@@ -38,6 +38,10 @@ union Place<W, R> {
 /// Work `W` that becomes a result `R`.
 pub(crate) struct Effort<W, R> {
     state: AtomicU8,
+    /// Its owner's, which mean nothing here; they and `word` begin at zero, and lie where the state would leave a gap before the place.
+    pub(crate) bytes: [AtomicU8; 2],
+    /// As `bytes`.
+    pub(crate) word: AtomicU32,
     place: UnsafeCell<Place<W, R>>,
 }
 
@@ -59,7 +63,12 @@ unsafe impl<W: Send, R: Send + Sync> Sync for Effort<W, R> {}
 
 impl<W, R> Effort<W, R> {
     pub(crate) fn new(work: W) -> Self {
-        Effort { state: AtomicU8::new(UNDER_WAY), place: UnsafeCell::new(Place { work: ManuallyDrop::new(work) }) }
+        Effort {
+            state: AtomicU8::new(UNDER_WAY),
+            bytes: [AtomicU8::new(0), AtomicU8::new(0)],
+            word: AtomicU32::new(0),
+            place: UnsafeCell::new(Place { work: ManuallyDrop::new(work) }),
+        }
     }
 
     /// The result, if it is there.
