@@ -1,8 +1,8 @@
 //! A host with one queue: answers openings, notes reports, sees files go.
 
-use crate::sys::{call, word};
+use crate::sys::{Errno, call, word};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use telpher_abi::registers::{GenCfg, GrpCfg, WqCfg};
@@ -50,10 +50,14 @@ impl Host {
         let (known, board, lease) = (Arc::clone(&host.known), host.board.as_raw_fd(), host.lease.as_raw_fd());
         std::thread::spawn(move || {
             loop {
-                // SAFETY: plain socket calls; the descriptor is owned by the File.
-                let connection = unsafe {
+                // An accept that waits has taken its number already.
+                let mut ready =
+                    libc::pollfd { fd: RawFd::try_from(listener).unwrap(), events: libc::POLLIN, revents: 0 };
+                // SAFETY: plain socket calls; the structure outlives its call, the descriptor is owned by the File.
+                let connection: File = unsafe {
+                    while call(libc::SYS_poll, [(&raw mut ready).addr(), 1, usize::MAX, 0, 0, 0]) == Err(Errno::INTR) {}
                     let connection = call(libc::SYS_accept, [listener, 0, 0, 0, 0, 0]).unwrap();
-                    File::from_raw_fd(RawFd::try_from(connection).unwrap())
+                    aside(OwnedFd::from_raw_fd(RawFd::try_from(connection).unwrap()))
                 };
                 answer(&connection, &known, &opened, [lease, board]);
             }
@@ -89,6 +93,15 @@ impl Host {
     }
 }
 
+/// The same file by a number out of the way. Cases look at which number is the lowest free one, and this thread closes what it
+/// has when it gets its turn.
+fn aside<T: From<OwnedFd>>(file: impl Into<OwnedFd>) -> T {
+    let low = file.into();
+    let high = crate::sys::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 512).unwrap();
+    // SAFETY: new, and owned from here on.
+    unsafe { OwnedFd::from_raw_fd(crate::sys::descriptor(high)) }.into()
+}
+
 fn memory(len: usize) -> File {
     // SAFETY: the name is a C string; the descriptor is owned by the File.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"telpher-test".as_ptr(), libc::MFD_CLOEXEC)) };
@@ -115,6 +128,7 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
         Kind::Store => reply.value = data.len() as u64,
         Kind::Open if path == super::NODE => {
             let (theirs, ours) = UnixStream::pair().unwrap();
+            let (theirs, ours) = (aside::<UnixStream>(theirs), aside(ours));
             known.ends.push(ours);
             name(theirs.as_raw_fd(), known.ends.len() as u64);
             text = Opened { open: known.ends.len() as u64, ..*opened }.as_bytes().to_vec();
