@@ -9,6 +9,6 @@ if ! python3 -m venv "$here/venv" ||
     skip query "what $tests/requirements.txt names could not be installed in a venv"
     exit 0
 fi
-# The one that the tests were run with.
-cargo build "${locked[@]}" --workspace --bin telpher
+# The binary as the tests have built it: with another choice of packages everything would be built anew.
+cargo test "${locked[@]}" --workspace --test cli --no-run
 TELPHER=$(cd "$target" && pwd)/debug/telpher "$here/venv/bin/python" -B "$tests/run.py"
