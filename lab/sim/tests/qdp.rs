@@ -1,7 +1,7 @@
 //! The query that has its second column fetched ahead does what its threads say.
 
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, Lane, Late, Machine, MemorySide, Pages, Prefetch, Query, Scenario, What};
+use telpher_sim::{App, Lane, Late, Machine, MemorySide, Pages, Prefetch, Ps, Query, Scenario, What};
 
 /// What came of a query on the thesis' machine: each of its eight devices with one shared queue before one engine (§3.1).
 fn measured(query: Query) -> impl Fn(&str) -> f64 {
@@ -58,6 +58,22 @@ fn hardware_threads_of_a_core_share_what_it_has_outstanding() {
     );
     assert!(own("cache hits") < shared("cache hits") - 5.0, "{} %", own("cache hits"));
     assert!(own("SCAN_a") < shared("SCAN_a"), "{} and {} ms", own("SCAN_a"), shared("SCAN_a"));
+}
+
+/// By the clock, a stage takes what its threads have a hardware thread for, and while they wait for another turn: longer if they are short,
+/// and no longer if nobody has to wait.
+#[test]
+fn by_the_clock_a_stage_takes_other_threads_turns_too() {
+    let with = |hardware_threads, turn| {
+        measured(Query { hardware_threads, turn: Ps::from_nanos(turn), ..Query::prefetching(0) })
+    };
+    let (short, long, alone) = (with(24, 3_000_000), with(24, 9_000_000), with(96, 3_000_000));
+    for stage in ["SCAN_a", "AGGREGATE"] {
+        let clock = format!("{stage} by the clock");
+        assert!(short(&clock) > 1.2 * short(stage), "{stage}: {} of {} ms", short(&clock), short(stage));
+        assert!(short(&clock) > long(&clock) && long(&clock) >= long(stage), "{stage}: {} ms", long(&clock));
+        assert!((alone(&clock) / alone(stage) - 1.0).abs() < 1e-9, "{stage}: {} of {} ms", alone(&clock), alone(stage));
+    }
 }
 
 #[test]

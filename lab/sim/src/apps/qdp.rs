@@ -219,7 +219,14 @@ impl Query {
                     Some(prefetch) => (core.with_library(prefetch.library), if prefetch.spread { number } else { 0 }),
                     None => (core, 0),
                 };
-                let thread = Thread { core, run, turn: Cell::default(), had: Cell::default(), next: Cell::new(next) };
+                let thread = Thread {
+                    core,
+                    run,
+                    turn: Cell::default(),
+                    began: Cell::default(),
+                    spent: Cell::default(),
+                    next: Cell::new(next),
+                };
                 worker.run(&thread).await;
                 thread.over(worker.role);
             });
@@ -277,18 +284,36 @@ struct Turn {
     before: Ps,
 }
 
+/// How long a stage's threads were at it, summed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    /// They had a hardware thread.
+    had: Ps,
+    /// By the clock: also while another thread had it, from the first on until they met others, or were over.
+    took: Ps,
+}
+
 /// What the threads tell.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Time that threads of a stage had a hardware thread, summed.
-    scan: Ps,
-    fetch: Ps,
-    sum: Ps,
+    scan: Spent,
+    fetch: Spent,
+    sum: Spent,
     hits: u64,
     misses: u64,
     /// Submissions that a full queue sent back.
     refused: u64,
     end: Ps,
+}
+
+impl Seen {
+    fn of(&mut self, role: Role) -> &mut Spent {
+        match role {
+            Role::Scan => &mut self.scan,
+            Role::Fetch => &mut self.fetch,
+            Role::Aggregate => &mut self.sum,
+        }
+    }
 }
 
 /// A chunk's copy, in one part or more.
@@ -322,12 +347,14 @@ impl Run {
         let ms = |time: Ps| time.as_nanos_f64() / 1e6 / threads;
         let mut measures = vec![
             measure("query", seen.end.as_nanos_f64() / 1e6, "ms"),
-            measure("SCAN_a", ms(seen.scan), "ms"),
-            measure("AGGREGATE", ms(seen.sum), "ms"),
+            measure("SCAN_a", ms(seen.scan.had), "ms"),
+            measure("AGGREGATE", ms(seen.sum.had), "ms"),
+            measure("SCAN_a by the clock", ms(seen.scan.took), "ms"),
+            measure("AGGREGATE by the clock", ms(seen.sum.took), "ms"),
         ];
         if fetches {
             let rate = seen.hits as f64 / (seen.hits + seen.misses).max(1) as f64 * 100.0;
-            measures.push(measure("SCAN_b", ms(seen.fetch), "ms"));
+            measures.push(measure("SCAN_b", ms(seen.fetch.had), "ms"));
             measures.push(measure("cache hits", rate, "%"));
             measures.push(measure("sent back", seen.refused as f64, "submissions"));
         }
@@ -345,8 +372,10 @@ struct Thread {
     run: Rc<Run>,
     /// It has a hardware thread; from the first it needs one until it meets others, or is over.
     turn: Cell<Option<Turn>>,
-    /// How long it had one, before.
-    had: Cell<Ps>,
+    /// When it had the first one for what it does now.
+    began: Cell<Option<Ps>>,
+    /// On what it did before.
+    spent: Cell<Spent>,
     /// The queue that is next.
     next: Cell<usize>,
 }
@@ -356,6 +385,7 @@ impl Thread {
     async fn work(&self) {
         if self.turn.get().is_none() {
             self.turn.set(Some(self.run.processors.take(&self.core).await));
+            self.began.set(self.began.get().or(Some(self.core.now())));
         }
     }
 
@@ -370,22 +400,28 @@ impl Thread {
     /// Gives it back.
     fn rest(&self) {
         if let Some(turn) = self.turn.take() {
-            self.had.set(self.had.get() + self.run.processors.done(&self.core, turn));
+            let Spent { had, took } = self.spent.get();
+            self.spent.set(Spent { had: had + self.run.processors.done(&self.core, turn), took });
         }
+    }
+
+    /// Has done what it began, and gives it back.
+    fn done(&self) {
+        self.rest();
+        let (Spent { had, took }, now) = (self.spent.get(), self.core.now());
+        self.spent.set(Spent { had, took: took + self.began.take().map_or(Ps::ZERO, |began| now.since(began)) });
     }
 
     /// Has done all.
     fn over(&self, role: Role) {
-        self.rest();
+        self.done();
         let seen = &mut *self.run.seen.borrow_mut();
-        match role {
-            Role::Scan => seen.scan += self.had.get(),
-            Role::Fetch => seen.fetch += self.had.get(),
-            Role::Aggregate => {
-                seen.sum += self.had.get();
-                seen.end = seen.end.max(self.core.now());
-            }
+        if role == Role::Aggregate {
+            seen.end = seen.end.max(self.core.now());
         }
+        let (of, own) = (seen.of(role), self.spent.get());
+        of.had += own.had;
+        of.took += own.took;
     }
 
     /// Reads rows of a column that lies on a node, in turns with the other threads.
@@ -485,7 +521,7 @@ impl Ground for Thread {
     }
 
     async fn meet(&self, group: u32) {
-        self.rest();
+        self.done();
         self.core.meet(&self.run.meetings[group as usize]).await;
     }
 }
