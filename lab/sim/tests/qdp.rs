@@ -27,10 +27,10 @@ fn both_at(gigabytes_per_second: f64) -> f64 {
 
 #[test]
 fn a_query_takes_what_memory_or_its_threads_take_for_both_columns() {
-    // 24 times `most` is what they can do themselves. Of a node of DDR cores read 68.0 GB/s together; twelve have 3072 B outstanding each,
+    // Twelve times `most` is what they can do themselves. Of a node of DDR cores read 68.0 GB/s together; twelve have 3072 B outstanding each,
     // 125 ns and what they wait for each other, 18 ns · u/(1-u), long: of that they get the share u.
     let near = Query::of_two_columns();
-    let threads = 24.0 * near.most as f64 / 1e9;
+    let threads = 12.0 * near.most as f64 / 1e9;
     let outstanding = |share: f64| 12.0 * 3072.0 / (125.0 + 18.0 * share / (1.0 - share));
     let (mut low, mut high) = (0.0, 31.0 / 32.0);
     for _ in 0..60 {
@@ -47,9 +47,11 @@ fn a_query_takes_what_memory_or_its_threads_take_for_both_columns() {
 /// own they would get twice as much as before.
 #[test]
 fn hardware_threads_of_a_core_share_what_it_has_outstanding() {
-    let query = |cores| Query { cores, ..Query::prefetching(0) };
-    let single = Query { hardware_threads: 12, most: 2 * Query::of_two_columns().most, ..query(12) };
-    let (shared, own, single) = (measured(query(12)), measured(query(24)), measured(single));
+    let twice = |cores| {
+        let most = Query::of_two_columns().most / 2;
+        Query { cores, hardware_threads: 24, most, ..Query::prefetching(0) }
+    };
+    let (shared, own, single) = (measured(twice(12)), measured(twice(24)), measured(Query::prefetching(0)));
     assert!(
         (shared("cache hits") - single("cache hits")).abs() < 5.0,
         "{} and {} %",
@@ -123,7 +125,7 @@ fn what_is_late_can_be_waited_for_and_a_hardware_thread_is_kept_by_who_polls() {
     let (missed, polled, slept) = (late(Late::Miss), late(Late::Poll), late(Late::Interrupt));
     assert!(missed("cache hits") < 100.0 && polled("cache hits") == 100.0 && slept("cache hits") == 100.0);
     // All of b from HBM: what the threads can do, and no more.
-    let reading = both_at(24.0 * Query::of_two_columns().most as f64 / 1e9) / 2.0;
+    let reading = both_at(12.0 * Query::of_two_columns().most as f64 / 1e9) / 2.0;
     let off = slept("AGGREGATE") / reading - 1.0;
     assert!(off.abs() < 0.02, "{:.1} % from the formula", off * 100.0);
     assert!(polled("AGGREGATE") > 1.1 * reading, "{} ms, {reading} of them reading", polled("AGGREGATE"));
@@ -170,7 +172,7 @@ fn fast_memory_as_a_cache_is_as_fast_as_it_has_seen_the_pages() {
     let with = |side| measured(Query { memory_side: Some(side), ..Query::of_two_columns() });
     let (warm, cold) = (with(side), with(MemorySide { warm: false, ..side }));
     assert_eq!((warm("fast memory hits"), cold("fast memory hits")), (100.0, 0.0));
-    let reading = both_at(24.0 * Query::of_two_columns().most as f64 / 1e9);
+    let reading = both_at(12.0 * Query::of_two_columns().most as f64 / 1e9);
     assert!((warm("query") / reading - 1.0).abs() < 0.02, "{} ms", warm("query"));
     assert_eq!(cold("query"), measured(Query::of_two_columns())("query"));
     // Half as many pages as the cache has room for, anywhere: e^-½ of them are alone in their place.
