@@ -258,8 +258,9 @@ fn a_file_that_is_brought_along_is_there_inside_alone() {
         return;
     }
     let (mut entrance, running) = prepare(Arc::new(Double::default())).unwrap();
-    // Below a directory that is replaced, and larger than one call would copy through a pipe.
-    let directory = PathBuf::from(format!("/dev/shm/telpher-carry-{}", std::process::id()));
+    // Below a directory that is replaced, and larger than one call would copy through a pipe. Not named as run directories are: a run on the
+    // same machine sweeps those that nobody holds.
+    let directory = PathBuf::from(format!("/dev/shm/carried-{}", std::process::id()));
     let program = std::fs::File::open("/proc/self/exe").unwrap();
     let bytes = std::fs::read("/proc/self/exe").unwrap();
     entrance.carry(program.into(), &directory, "carried").unwrap();
