@@ -11,6 +11,7 @@
 //! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
 //! Region            owned pages, 4 KiB or 2 MiB
 //! Pool              a tier of memory, lent out in pieces
+//! Shared            bytes of a file that others have, too, and may take away
 //! Lineage           tells a forked child from its parent
 //! Nodes             which NUMA node a thread or a page is on
 //! hook              the same faults, answered by a signal handler that is not ours
@@ -34,6 +35,7 @@ mod pool;
 mod presence;
 mod region;
 mod remote;
+mod shared;
 mod space;
 mod stable;
 mod strict;
@@ -50,6 +52,7 @@ pub use pool::{Piece, Pool, PoolOptions, Supply};
 pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
+pub use shared::{MOST_SHARED, Shared, SharedError};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;

@@ -2,7 +2,7 @@
 //!
 //! The handler touches no lock, no allocator and no thread-local, and needs less than a kilobyte of stack, signal sets of
 //! the chaining path included, so it may run on the small alternate stack the Rust runtime installs, or on the thread's
-//! own.
+//! own. Before that, a page that a [`Shared`](crate::Shared) mapping lost is replaced, and whatever touched it goes on.
 //!
 //! **Chaining.** A fault that is not ours is answered as if this handler did not exist: an ignored or default action lets
 //! the process die by the same signal at the same instruction; a handler is called with the same arguments, its mask, and
@@ -10,6 +10,7 @@
 //! alternate stack if the thread has one.
 #![allow(unsafe_code, reason = "installs a signal handler and edits the interrupted context")]
 
+use crate::shared;
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -105,7 +106,7 @@ pub(crate) fn adopt() {
 }
 
 /// Installs the handlers, once per process.
-pub(super) fn install() {
+pub(crate) fn install() {
     static ONCE: Once = Once::new();
     // Acquire: pairs with the Release in `adopt`.
     if ADOPTED.load(Ordering::Acquire) {
@@ -143,6 +144,14 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     let code = unsafe { (*info).si_code };
     // Positive codes come from the processor. A signal sent by kill() may interrupt a kernel of ours as well: not a fault.
     let raised_here = code > 0 && !(signal == libc::SIGBUS && code == BUS_MCEERR_AO);
+    // A page of a stranger's file that went away, whoever touched it.
+    if raised_here && signal == libc::SIGBUS {
+        // SAFETY: the kernel passes a valid siginfo, of a fault, so that it has an address.
+        let address = unsafe { (*info).si_addr() }.addr();
+        if shared::mend(address) {
+            return;
+        }
+    }
     if raised_here {
         // SAFETY: the kernel passes a valid ucontext, ours to edit until we return.
         let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };

@@ -18,6 +18,7 @@ const ROOMS: &[&str] = &[
     "base/mem/src/presence.rs",
     "base/mem/src/region.rs",
     "base/mem/src/remote/vm.rs",
+    "base/mem/src/shared.rs",
     "base/mem/src/stable.rs",
     "base/ops/src/arch/mod.rs",
     "base/interpose/src/context.rs",
