@@ -54,14 +54,6 @@ pub enum SharedError {
         /// How long the file is.
         size: u64,
     },
-    /// The offset is not of whole pages.
-    #[error("the range begins at byte {offset} of the file, within a page of {page} bytes; begin where a page does")]
-    Unaligned {
-        /// Where the range begins.
-        offset: u64,
-        /// Bytes of a page of the file.
-        page: u64,
-    },
     /// Nothing was asked for.
     #[error("no bytes of the file were asked for")]
     Empty,
@@ -79,8 +71,12 @@ pub enum SharedError {
 /// accesses, the kernels of [`Local`](crate::Local), or a device.
 #[derive(Debug)]
 pub struct Shared {
+    /// Where the mapping begins: a page.
     base: NonNull<u8>,
-    len: usize,
+    /// Bytes of the mapping before the first that was asked for.
+    skipped: usize,
+    /// Bytes of the mapping.
+    mapped: usize,
     row: usize,
 }
 
@@ -90,10 +86,10 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps `len` bytes of `file` from `offset`; no page is made present.
+    /// Maps `len` bytes of `file` from `offset`, which need not begin a page; no page is made present.
     ///
     /// # Errors
-    /// [`SharedError`]: a range beyond the file's end, an offset within a page, too many mappings, the system's refusal.
+    /// [`SharedError`]: a range beyond the file's end, too many mappings, the system's refusal.
     pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Shared, SharedError> {
         // SAFETY: an all-zero stat is a valid value; the descriptor is open, and the kernel fills what we own.
         let stat = unsafe {
@@ -115,11 +111,11 @@ impl Shared {
         // The end of the last page as well, so that rounding up cannot overflow.
         let beyond = || SharedError::Beyond { offset, len, size };
         let end = offset.checked_add(len).filter(|&end| end <= size).ok_or_else(beyond)?;
-        if !offset.is_multiple_of(page) {
-            return Err(SharedError::Unaligned { offset, page });
-        }
-        let whole = end.checked_next_multiple_of(page).ok_or_else(beyond)? - offset;
-        let (Ok(whole), Ok(start)) = (usize::try_from(whole), i64::try_from(offset)) else { return Err(beyond()) };
+        // Whole pages are mapped: from where the first begins to where the last ends.
+        let first = offset - offset % page;
+        let whole = end.checked_next_multiple_of(page).ok_or_else(beyond)? - first;
+        let (Ok(whole), Ok(start)) = (usize::try_from(whole), i64::try_from(first)) else { return Err(beyond()) };
+        let skipped = usize::try_from(offset - first).expect("less than a page");
         let row = take_row().ok_or(SharedError::Many)?;
         // SAFETY: without MAP_FIXED the system picks a range nobody uses; the file is open.
         let base = unsafe {
@@ -141,19 +137,19 @@ impl Shared {
         ROWS[row].page.store(page, Ordering::Relaxed);
         // Release: pairs with the Acquire in `mend`; who sees the start sees the rest.
         ROWS[row].start.store(base.as_ptr().expose_provenance(), Ordering::Release);
-        Ok(Shared { base, len: whole, row })
+        Ok(Shared { base, skipped, mapped: whole, row })
     }
 
     /// Address of the first byte; its provenance is exposed.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.base.as_ptr().expose_provenance() as u64
+        (self.base.as_ptr().expose_provenance() + self.skipped) as u64
     }
 
-    /// How many bytes can be touched: what was asked for, rounded up to whole pages.
+    /// How many bytes can be touched from there: what was asked for, up to the end of the last page.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.mapped - self.skipped
     }
 
     /// Never: an empty range is refused.
@@ -180,7 +176,7 @@ impl Drop for Shared {
         // no handler is looking for it now.
         ROWS[self.row].start.store(0, Ordering::Release);
         // SAFETY: our own mapping, of which nothing remains after this.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
         // Release: pairs with the Acquire in `take_row`.
         ROWS[self.row].taken.store(false, Ordering::Release);
     }
@@ -245,13 +241,13 @@ mod tests {
     fn read(shared: &Shared, at: usize) -> u8 {
         assert!(at < shared.len());
         // SAFETY: within the mapping, by a volatile access.
-        unsafe { shared.base.as_ptr().add(at).read_volatile() }
+        unsafe { shared.base.as_ptr().add(shared.skipped + at).read_volatile() }
     }
 
     fn write(shared: &Shared, at: usize, byte: u8) {
         assert!(at < shared.len());
         // SAFETY: within the mapping, by a volatile access.
-        unsafe { shared.base.as_ptr().add(at).write_volatile(byte) }
+        unsafe { shared.base.as_ptr().add(shared.skipped + at).write_volatile(byte) }
     }
 
     #[test]
@@ -263,6 +259,17 @@ mod tests {
         write(&one, 4099, 7);
         assert_eq!(read(&other, 3), 7);
         assert!(one.is_whole() && other.is_whole());
+    }
+
+    #[test]
+    fn a_range_may_begin_within_a_page() {
+        let file = Mapping::memory_file(3 * 4096).unwrap();
+        let (all, part) = (Shared::map(file.as_fd(), 0, 3 * 4096), Shared::map(file.as_fd(), 5000, 100));
+        let (all, part) = (all.unwrap(), part.unwrap());
+        write(&all, 5000, 7);
+        assert_eq!((read(&part, 0), part.len(), part.address() % 4096), (7, 8192 - 5000, 5000 - 4096));
+        file.set_len(0).unwrap();
+        assert_eq!((read(&part, 0), part.is_whole(), all.is_whole()), (0, false, true));
     }
 
     #[test]
@@ -305,7 +312,6 @@ mod tests {
         assert!(matches!(refused(4096, u64::MAX), SharedError::Beyond { .. }));
         assert!(matches!(refused(u64::MAX - 4095, 4096), SharedError::Beyond { .. }));
         assert!(matches!(refused(8192, 1), SharedError::Beyond { .. }));
-        assert!(matches!(refused(5, 1), SharedError::Unaligned { offset: 5, page: 4096 }));
         assert!(matches!(refused(0, 0), SharedError::Empty));
         assert_eq!(Shared::map(file.as_fd(), 0, 4106).unwrap().len(), 8192);
         let read_only = std::fs::File::open("/proc/self/exe").unwrap();

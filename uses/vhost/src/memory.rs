@@ -1,0 +1,353 @@
+//! A frontend's memory as the backend sees it: regions of files, by guest address.
+//!
+//! A table never changes. When the frontend adds or removes a region the next table is made, a generation later, and shares with this
+//! one the mappings of the regions that stay; a mapping goes when the last table that has it goes, that is when the last copy under it
+//! has landed.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use telpher_mem::{Shared, SharedError};
+
+/// Regions one frontend may have. Source: vhost-user, `VHOST_USER_GET_MAX_MEM_SLOTS`, what QEMU asks for at most.
+pub const MOST_REGIONS: usize = 509;
+
+/// A region as the frontend announces it. Source: vhost-user, "A region is", all in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Region {
+    /// Guest address of its first byte.
+    pub guest: u64,
+    /// How long it is.
+    pub len: u64,
+    /// Address of its first byte in the frontend, by which rings are named.
+    pub user: u64,
+    /// Where it begins in its file.
+    pub offset: u64,
+}
+
+impl Region {
+    /// How far into the region a range of `len` bytes at `address` begins, if it lies in it whole; `start` is the region's own.
+    fn at(&self, start: u64, address: u64, len: u64) -> Option<u64> {
+        let at = address.checked_sub(start)?;
+        (at <= self.len && len <= self.len - at).then_some(at)
+    }
+}
+
+/// Why a region is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("region of {} bytes at guest address {:#x}", region.len, region.guest)]
+pub struct RegionError {
+    /// What was announced.
+    pub region: Region,
+    /// What is wrong with it.
+    #[source]
+    pub source: MemoryError,
+}
+
+/// What can be wrong with a region.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// It ends beyond all addresses.
+    #[error("it wraps around the end of the address space")]
+    Wraps,
+    /// It has guest addresses of another.
+    #[error("it overlaps the region of {} bytes at guest address {:#x}", other.len, other.guest)]
+    Overlaps {
+        /// The other.
+        other: Region,
+    },
+    /// There are too many.
+    #[error("the frontend has {MOST_REGIONS} regions already; let it use larger files (DPDK: --single-file-segments)")]
+    Many,
+    /// It is none of the table's.
+    #[error("there is no such region")]
+    Unknown,
+    /// Its file cannot be mapped.
+    #[error("its file cannot be mapped")]
+    Map(#[from] SharedError),
+}
+
+/// One region and its bytes.
+#[derive(Clone, Debug)]
+struct Mapped {
+    region: Region,
+    /// Address of its first byte here.
+    host: u64,
+    shared: Arc<Shared>,
+}
+
+/// Guest memory that lies in one region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Piece {
+    /// Address of its first byte in this process.
+    pub host: u64,
+    /// Guest address of its first byte, for the dirty log.
+    pub guest: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// A frontend's memory at one time: what a table of regions says.
+///
+/// Guest memory is only ever touched by address: others write it at any time. Addresses are valid as long as the table lives.
+#[derive(Clone, Debug, Default)]
+pub struct GuestMemory {
+    generation: u64,
+    /// By guest address; they do not overlap.
+    regions: Box<[Mapped]>,
+}
+
+impl GuestMemory {
+    /// No memory; generation 0.
+    #[must_use]
+    pub fn new() -> GuestMemory {
+        GuestMemory::default()
+    }
+
+    /// Which table it is; counts up.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// How many regions.
+    #[must_use]
+    pub fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// The next table, of these regions only; `SET_MEM_TABLE`. A region of the same words and file as one of this table is mapped anew:
+    /// the descriptor may be of another file.
+    ///
+    /// # Errors
+    /// [`RegionError`]; this table stays as it is.
+    pub fn replaced(&self, regions: &[(Region, BorrowedFd<'_>)]) -> Result<GuestMemory, RegionError> {
+        let empty = GuestMemory { generation: self.generation, regions: Box::default() };
+        let mut next = regions.iter().try_fold(empty, |memory, (region, file)| memory.with(*region, *file))?;
+        next.generation = self.generation + 1;
+        Ok(next)
+    }
+
+    /// The next table, with one region more; `ADD_MEM_REG`.
+    ///
+    /// # Errors
+    /// [`RegionError`]; this table stays as it is.
+    pub fn with(&self, region: Region, file: BorrowedFd<'_>) -> Result<GuestMemory, RegionError> {
+        let refused = |source| RegionError { region, source };
+        if self.regions.len() == MOST_REGIONS {
+            return Err(refused(MemoryError::Many));
+        }
+        let ends = [region.guest, region.user, region.offset].map(|start| start.checked_add(region.len));
+        if ends.contains(&None) {
+            return Err(refused(MemoryError::Wraps));
+        }
+        let end = region.guest + region.len;
+        let meets = |other: &&Mapped| other.region.guest < end && region.guest < other.region.guest + other.region.len;
+        if let Some(other) = self.regions.iter().find(meets) {
+            return Err(refused(MemoryError::Overlaps { other: other.region }));
+        }
+        let shared = Shared::map(file, region.offset, region.len).map_err(|error| refused(error.into()))?;
+        let mapped = Mapped { region, host: shared.address(), shared: Arc::new(shared) };
+        let place = self.regions.partition_point(|other| other.region.guest < region.guest);
+        let (before, after) = self.regions.split_at(place);
+        let regions = before.iter().cloned().chain([mapped]).chain(after.iter().cloned()).collect();
+        Ok(GuestMemory { generation: self.generation + 1, regions })
+    }
+
+    /// The next table, without one region; `REM_MEM_REG`. Its file and offset are not compared: the message does not have to name them.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unknown`]; this table stays as it is.
+    pub fn without(&self, region: Region) -> Result<GuestMemory, RegionError> {
+        let words = |region: &Region| (region.guest, region.len, region.user);
+        let kept: Box<[Mapped]> =
+            self.regions.iter().filter(|mapped| words(&mapped.region) != words(&region)).cloned().collect();
+        if kept.len() == self.regions.len() {
+            return Err(RegionError { region, source: MemoryError::Unknown });
+        }
+        Ok(GuestMemory { generation: self.generation + 1, regions: kept })
+    }
+
+    /// The host address of guest memory that lies whole in one region; the way of nearly all buffers.
+    #[inline]
+    #[must_use]
+    pub fn host(&self, guest: u64, len: u32) -> Option<u64> {
+        let mapped = self.region_of(guest)?;
+        mapped.region.at(mapped.region.guest, guest, len.into()).map(|at| mapped.host + at)
+    }
+
+    /// The pieces of guest memory that may lie across neighbouring regions, in their order; false, and perhaps some pieces given
+    /// already, if a byte of it lies in none.
+    pub fn pieces(&self, mut guest: u64, mut len: u32, mut each: impl FnMut(Piece)) -> bool {
+        loop {
+            let Some(mapped) = self.region_of(guest) else { return false };
+            let at = guest - mapped.region.guest;
+            let left = mapped.region.len - at;
+            let here = u32::try_from(left).unwrap_or(u32::MAX).min(len);
+            each(Piece { host: mapped.host + at, guest, len: here });
+            len -= here;
+            if len == 0 {
+                return true;
+            }
+            // Cannot overflow: a region ends at most where the address space does, checked when it was made.
+            guest += u64::from(here);
+        }
+    }
+
+    /// The host address of memory that the frontend names by its own addresses, as it does for rings; it must lie whole in one region.
+    #[must_use]
+    pub fn of_user(&self, user: u64, len: u64) -> Option<u64> {
+        self.regions.iter().find_map(|mapped| Some(mapped.host + mapped.region.at(mapped.region.user, user, len)?))
+    }
+
+    /// The guest address of what the frontend names by its own.
+    #[must_use]
+    pub fn guest_of_user(&self, user: u64) -> Option<u64> {
+        self.regions
+            .iter()
+            .find_map(|mapped| Some(mapped.region.guest + mapped.region.at(mapped.region.user, user, 1)?))
+    }
+
+    /// No file has been found shorter than it was announced; see [`Shared::is_whole`].
+    #[inline]
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.regions.iter().all(|mapped| mapped.shared.is_whole())
+    }
+
+    /// The region with this byte.
+    #[inline]
+    fn region_of(&self, guest: u64) -> Option<&Mapped> {
+        // Few: one for most guests, two where there is memory above 4 GiB.
+        let index = match &*self.regions {
+            [only] => usize::from(only.region.guest <= guest),
+            regions => regions.partition_point(|mapped| mapped.region.guest <= guest),
+        };
+        let mapped = &self.regions[index.checked_sub(1)?];
+        (guest - mapped.region.guest < mapped.region.len).then_some(mapped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    fn file(len: u64) -> OwnedFd {
+        let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, len).unwrap();
+        file
+    }
+
+    fn region(guest: u64, len: u64, user: u64, offset: u64) -> Region {
+        Region { guest, len, user, offset }
+    }
+
+    /// Guest pages 1–2, 3 (a neighbour, elsewhere in the file) and 5.
+    fn three() -> (GuestMemory, OwnedFd) {
+        let file = file(0x8000);
+        let table = [
+            (region(0x3000, 0x1000, 0x7_0000, 0), file.as_fd()),
+            (region(0x1000, 0x2000, 0x9_0000, 0x4000), file.as_fd()),
+            (region(0x5000, 0x800, 0x8_0000, 0x2000), file.as_fd()),
+        ];
+        (GuestMemory::new().replaced(&table).unwrap(), file)
+    }
+
+    #[test]
+    fn an_address_is_found_where_its_region_is_mapped() {
+        let (memory, _) = three();
+        let first = memory.host(0x1000, 1).unwrap();
+        assert_eq!(memory.host(0x1fff, 0x1001), Some(first + 0xfff));
+        assert_eq!(memory.of_user(0x9_0fff, 0x1001), Some(first + 0xfff));
+        assert_eq!(memory.guest_of_user(0x9_0fff), Some(0x1fff));
+        assert_eq!(memory.host(0x57ff, 1), memory.of_user(0x8_07ff, 1));
+        assert_eq!((memory.generation(), memory.regions()), (1, 3));
+    }
+
+    #[test]
+    fn no_byte_outside_a_region_has_an_address() {
+        let (memory, _) = three();
+        for (guest, len) in [(0, 1), (0xfff, 1), (0xfff, 2), (0x1000, 0x2001), (0x4000, 1), (0x5800, 1), (0x57ff, 2)] {
+            assert_eq!(memory.host(guest, len), None, "{len} bytes at {guest:#x}");
+        }
+        assert_eq!(
+            (memory.host(u64::MAX, 1), memory.host(u64::MAX, u32::MAX), memory.host(0x1000, u32::MAX)),
+            (None, None, None)
+        );
+        assert_eq!((memory.of_user(0x9_0000, 0x2001), memory.of_user(0x9_0001, u64::MAX)), (None, None));
+        assert_eq!((memory.of_user(0x8_0800, 1), memory.guest_of_user(0x8_0800)), (None, None));
+        assert_eq!(GuestMemory::new().host(0, 0), None);
+    }
+
+    #[test]
+    fn a_range_across_neighbours_comes_in_pieces() {
+        let (memory, _) = three();
+        let mut pieces = Vec::new();
+        assert!(memory.pieces(0x2f00, 0x200, |piece| pieces.push(piece)));
+        let piece = |guest, len| Piece { host: memory.host(guest, len).unwrap(), guest, len };
+        assert_eq!(pieces, [piece(0x2f00, 0x100), piece(0x3000, 0x100)]);
+        // Page 4 is nobody's.
+        assert!(!memory.pieces(0x3f00, 0x101, |_| ()));
+        assert!(!memory.pieces(0x4000, 0, |_| ()));
+        pieces.clear();
+        assert!(memory.pieces(0x1000, 0, |piece| pieces.push(piece)));
+        assert_eq!(pieces, [piece(0x1000, 0)]);
+    }
+
+    #[test]
+    fn what_overlaps_wraps_or_is_not_in_its_file_is_refused() {
+        let (memory, file) = three();
+        let refused = |region| memory.with(region, file.as_fd()).unwrap_err().source;
+        assert!(matches!(refused(region(0x2fff, 1, 0, 0)), MemoryError::Overlaps { other } if other.guest == 0x1000));
+        assert!(matches!(refused(region(0, 0x1001, 0, 0)), MemoryError::Overlaps { .. }));
+        assert!(matches!(refused(region(u64::MAX, 2, 0, 0)), MemoryError::Wraps));
+        assert!(matches!(refused(region(0x9000, 2, u64::MAX, 0)), MemoryError::Wraps));
+        assert!(matches!(refused(region(0x9000, 2, 0, u64::MAX)), MemoryError::Wraps));
+        assert!(matches!(refused(region(0x9000, 0x8001, 0, 0)), MemoryError::Map(SharedError::Beyond { .. })));
+        assert!(matches!(refused(region(0x9000, 0, 0, 0)), MemoryError::Map(SharedError::Empty)));
+    }
+
+    #[test]
+    fn there_are_so_many_regions_and_no_more() {
+        let file = file(0x1000);
+        let many: Vec<_> = (0..509).map(|n| (region(n << 12, 0x1000, n << 12, 0), file.as_fd())).collect();
+        let memory = GuestMemory::new().replaced(&many).unwrap();
+        assert_eq!(memory.regions(), MOST_REGIONS);
+        let one_more = memory.with(region(1 << 40, 1, 0, 0), file.as_fd()).unwrap_err();
+        assert!(matches!(one_more.source, MemoryError::Many));
+    }
+
+    #[test]
+    fn a_region_that_goes_takes_its_addresses_and_no_others() {
+        let (memory, _) = three();
+        let next = memory.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap();
+        assert_eq!((next.host(0x1000, 1), next.host(0x3000, 1)), (None, memory.host(0x3000, 1)));
+        assert_eq!((next.generation(), next.regions()), (2, 2));
+        let unknown = next.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap_err();
+        assert!(matches!(unknown.source, MemoryError::Unknown));
+        // The old table has it as long as it lives.
+        assert!(memory.host(0x1000, 1).is_some());
+    }
+
+    #[test]
+    fn a_file_that_shrank_is_told_of_by_the_table_that_has_it() {
+        let (memory, file) = three();
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        assert!(memory.is_whole());
+        // SAFETY-free touch: the kernels of a space go on over it.
+        let touched = memory.host(0x5000, 1).unwrap();
+        touch(touched);
+        assert!(!memory.is_whole());
+        let left = memory.without(region(0x5000, 0x800, 0x8_0000, 0)).unwrap();
+        assert!(left.is_whole());
+    }
+
+    #[allow(unsafe_code, reason = "reads a byte of guest memory by its address")]
+    fn touch(address: u64) {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).unwrap());
+        // SAFETY: within a mapping that lives; volatile, since others write it.
+        unsafe { pointer.read_volatile() };
+    }
+}
