@@ -52,7 +52,7 @@ pub use pool::{Piece, Pool, PoolOptions, Supply};
 pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
-pub use shared::{MOST_SHARED, Shared, SharedError};
+pub use shared::{MOST_SHARED, Shared, SharedError, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;

@@ -37,6 +37,8 @@ static ROWS: [Row; MOST_SHARED] = [const {
         torn: AtomicBool::new(false),
     }
 }; MOST_SHARED];
+/// Pages that went away and were replaced so far, of all mappings.
+static TORN: AtomicUsize = AtomicUsize::new(0);
 /// Rows from here on have never been used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -182,6 +184,15 @@ impl Drop for Shared {
     }
 }
 
+/// How many pages went away under a [`Shared`] mapping and were replaced so far, in this process: as long as it stays, no mapping became
+/// less whole. One load, where asking each of many mappings would be many.
+#[inline]
+#[must_use]
+pub fn torn_pages() -> usize {
+    // Acquire: pairs with the Release in `mend`.
+    TORN.load(Ordering::Acquire)
+}
+
 fn last(attempt: &'static str, len: u64, advice: &'static str) -> MapError {
     MapError { attempt, len, advice, source: std::io::Error::last_os_error() }
 }
@@ -219,6 +230,8 @@ pub(crate) fn mend(address: usize) -> bool {
     let first = address / page * page;
     // Before the page is there: a thread that finds it there finds this, too.
     row.torn.store(true, Ordering::Release);
+    // Release: pairs with the Acquire in `torn_pages`; who sees the count sees the row.
+    TORN.fetch_add(1, Ordering::Release);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: a page of a mapping that this module owns and that somebody touches right now, so that it is not being let go; no Rust
     // reference into it exists. errno is kept, since a handler must not change it.
@@ -284,6 +297,7 @@ mod tests {
         write(&shared, 3 * 4096 + 5, 3);
         assert_eq!((read(&shared, 3 * 4096 + 5), read(&shared, 2 * 4096), read(&shared, 1)), (3, 0, 0));
         assert!(untouched.is_whole());
+        assert!(torn_pages() >= 3);
         // The file has nothing of it.
         file.set_len(4 * 4096).unwrap();
         let again = Shared::map(file.as_fd(), 3 * 4096, 4096).unwrap();

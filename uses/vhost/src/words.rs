@@ -3,6 +3,7 @@
 //! Sources: VirtIO 1.2 §2.7 (split virtqueues), §2.8 (packed virtqueues), §5.1 (network device), §6 (reserved feature bits).
 
 use bitflags::bitflags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 bitflags! {
     /// What driver and device agreed on. Source: VirtIO 1.2 §5.1.3 (network), §6 (reserved), vhost-user (`PROTOCOL_FEATURES`, `LOG_ALL`).
@@ -68,7 +69,7 @@ bitflags! {
 }
 
 /// A descriptor of a split ring. Source: VirtIO 1.2 §2.7.5.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SplitDescriptor {
     /// Guest address of the buffer.
@@ -83,7 +84,7 @@ pub struct SplitDescriptor {
 const _: () = assert!(size_of::<SplitDescriptor>() == DESCRIPTOR_BYTES as usize);
 
 /// A descriptor of a packed ring. Source: VirtIO 1.2 §2.8.13.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PackedDescriptor {
     /// Guest address of the buffer.

@@ -1,0 +1,134 @@
+//! One chain, followed descriptor by descriptor, the same for both layouts.
+
+use super::area::Area;
+use super::{Direction, Pieces};
+use crate::words::{DESCRIPTOR_BYTES, DescriptorFlags, Features};
+use crate::{GuestMemory, Piece};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Why a chain was not followed. It goes back with length 0, and is counted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, thiserror::Error)]
+pub enum Dropped {
+    /// A descriptor names a next one that the table has not.
+    #[error("a descriptor names a next one beyond its table")]
+    Next,
+    /// It has more descriptors than the ring: a loop.
+    #[error("a chain goes on for longer than its ring")]
+    Loop,
+    /// A buffer to read where the device writes, or the other way round.
+    #[error("a buffer is of the wrong direction")]
+    Direction,
+    /// A buffer lies, in part, in no region.
+    #[error("a buffer is not in the guest's memory")]
+    Address,
+    /// Its bytes are more than 32 bits count.
+    #[error("a chain has more bytes than 32 bits count")]
+    Length,
+    /// An indirect table where none was agreed on, within another, or followed by a next descriptor.
+    #[error("an indirect table stands where none may")]
+    Indirect,
+    /// An indirect table of a length that is none: nothing, not of whole descriptors, more than the ring has, or not in memory.
+    #[error("an indirect table has a length, or a place, that it cannot have")]
+    Table,
+}
+
+impl Dropped {
+    /// All reasons, in their order.
+    pub const ALL: [Dropped; 7] = [
+        Dropped::Next,
+        Dropped::Loop,
+        Dropped::Direction,
+        Dropped::Address,
+        Dropped::Length,
+        Dropped::Indirect,
+        Dropped::Table,
+    ];
+}
+
+/// A descriptor's words, of whichever layout.
+#[derive(Clone, Copy)]
+pub(super) struct Link {
+    pub(super) address: u64,
+    pub(super) len: u32,
+    pub(super) flags: DescriptorFlags,
+}
+
+/// What a chain may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) size: u16,
+    writes: bool,
+    indirect: bool,
+}
+
+impl Rules {
+    pub(super) fn of(size: u16, features: Features, direction: Direction) -> Rules {
+        let indirect = features.contains(Features::INDIRECT_DESC);
+        Rules { size, writes: direction == Direction::Receive, indirect }
+    }
+}
+
+/// A chain's pieces as they are gathered.
+pub(super) struct Gather<'a> {
+    pub(super) rules: Rules,
+    pub(super) memory: &'a GuestMemory,
+    pub(super) pieces: &'a mut Pieces,
+    pub(super) len: u32,
+}
+
+impl Gather<'_> {
+    /// One buffer.
+    #[inline]
+    pub(super) fn buffer(&mut self, link: Link) -> Result<(), Dropped> {
+        if link.flags.contains(DescriptorFlags::WRITE) != self.rules.writes {
+            return Err(Dropped::Direction);
+        }
+        if link.len == 0 {
+            // Nothing is copied there, so it does not matter where it is (CVE-2020-10725 was about looking).
+            return Ok(());
+        }
+        self.len = self.len.checked_add(link.len).ok_or(Dropped::Length)?;
+        if let Some(host) = self.memory.host(link.address, link.len) {
+            self.pieces.push(Piece { host, guest: link.address, len: link.len });
+            return Ok(());
+        }
+        if self.memory.pieces(link.address, link.len, |piece| self.pieces.push(piece)) {
+            Ok(())
+        } else {
+            Err(Dropped::Address)
+        }
+    }
+
+    /// The table that a descriptor names: as many links as `T`s in it, followed in the order `next` says, until it says `None`.
+    #[inline(never)]
+    pub(super) fn table<T: FromBytes + IntoBytes + Copy>(
+        &mut self,
+        link: Link,
+        next: impl Fn(T, usize, usize) -> (Link, Option<usize>),
+    ) -> Result<(), Dropped> {
+        if !self.rules.indirect || link.flags.contains(DescriptorFlags::NEXT) {
+            return Err(Dropped::Indirect);
+        }
+        let count = link.len / DESCRIPTOR_BYTES;
+        let odd = !link.len.is_multiple_of(DESCRIPTOR_BYTES);
+        if count == 0 || odd || count > self.rules.size.into() {
+            return Err(Dropped::Table);
+        }
+        let count = count as usize;
+        let table = Area::<T, &GuestMemory>::of_guest(self.memory, link.address, count).ok_or(Dropped::Table)?;
+        let mut index = 0;
+        for _ in 0..count {
+            let (link, after) = next(table.read(index), index, count);
+            if link.flags.contains(DescriptorFlags::INDIRECT) {
+                return Err(Dropped::Indirect);
+            }
+            self.buffer(link)?;
+            match after {
+                None => return Ok(()),
+                Some(after) if after < count => index = after,
+                Some(_) => return Err(Dropped::Next),
+            }
+        }
+        Err(Dropped::Loop)
+    }
+}

@@ -1,0 +1,349 @@
+//! A guest and its driver, in this process: the other side of a ring, for tests and benches. It keeps to the rules; whoever wants it
+//! hostile writes into its memory.
+
+use super::area::Area;
+use super::packed::{Cursor, Tail, WORDS};
+use super::{Base, Direction, RingAddresses, RingSetup};
+use crate::words::{DESCRIPTOR_BYTES, DescriptorFlags, Features, SplitDescriptor};
+use crate::{GuestMemory, Region};
+use rustix::fs::MemfdFlags;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// What a guest address and the frontend's address of the same byte differ by: nobody shall mix them up.
+const USER_OFFSET: u64 = 0x7f00_0000_0000;
+/// Guest address of a mock guest's first byte.
+const FIRST: u64 = 0x10_0000;
+
+/// A guest's memory: one region of a file, lent out from its beginning.
+#[derive(Debug)]
+pub struct MockGuest {
+    file: OwnedFd,
+    memory: Arc<GuestMemory>,
+    region: Region,
+    lent: u64,
+}
+
+impl MockGuest {
+    /// So many bytes, zero.
+    ///
+    /// # Panics
+    /// If the system has no room for them.
+    #[must_use]
+    pub fn new(len: u64) -> MockGuest {
+        let file = rustix::fs::memfd_create("telpher-guest", MemfdFlags::CLOEXEC).expect("a file in memory");
+        rustix::fs::ftruncate(&file, len).expect("room for the guest");
+        let region = Region { guest: FIRST, len, user: FIRST + USER_OFFSET, offset: 0 };
+        let memory = GuestMemory::new().with(region, file.as_fd()).expect("the file is as long as its region");
+        MockGuest { file, memory: Arc::new(memory), region, lent: 0 }
+    }
+
+    /// Its memory as a backend has it.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    /// Its file.
+    #[must_use]
+    pub fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// Its region.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        self.region
+    }
+
+    /// Guest address of `len` bytes that nobody was lent yet, aligned to a page if they are as many, else to 16 bytes.
+    ///
+    /// # Panics
+    /// If there are not so many left.
+    pub fn lend(&mut self, len: u64) -> u64 {
+        let align = if len >= 4096 { 4096 } else { 16 };
+        let at = self.lent.next_multiple_of(align);
+        self.lent = at + len;
+        assert!(self.lent <= self.region.len, "{len} bytes more of a guest of {}", self.region.len);
+        self.region.guest + at
+    }
+
+    /// Reads guest memory.
+    ///
+    /// # Panics
+    /// If it is not the guest's.
+    #[must_use]
+    pub fn read(&self, guest: u64, len: usize) -> Vec<u8> {
+        let area = Area::<u8, &GuestMemory>::of_guest(&self.memory, guest, len).expect("memory of the guest");
+        (0..len).map(|at| area.read(at)).collect()
+    }
+
+    /// Writes guest memory.
+    ///
+    /// # Panics
+    /// If it is not the guest's.
+    pub fn write(&self, guest: u64, bytes: &[u8]) {
+        let area = Area::<u8, &GuestMemory>::of_guest(&self.memory, guest, bytes.len()).expect("memory of the guest");
+        bytes.iter().enumerate().for_each(|(at, byte)| area.write(at, *byte));
+    }
+}
+
+/// The driver's side of one ring.
+#[derive(Debug)]
+pub struct MockDriver {
+    setup: RingSetup,
+    /// Guest addresses of the ring's parts.
+    parts: RingAddresses,
+    side: Side,
+    /// What each identifier out there has: its descriptors.
+    out: HashMap<u16, Vec<u16>>,
+}
+
+#[derive(Debug)]
+enum Side {
+    Split(SplitSide),
+    Packed(PackedSide),
+}
+
+#[derive(Debug)]
+struct SplitSide {
+    descriptors: Area<SplitDescriptor>,
+    available: Area<u16>,
+    used: Area<u16>,
+    elements: Area<[u32; 2]>,
+    free: Vec<u16>,
+    index: u16,
+    seen: u16,
+}
+
+#[derive(Debug)]
+struct PackedSide {
+    descriptors: Area<u64>,
+    driver_event: Area<u16>,
+    device_event: Area<u16>,
+    ids: Vec<u16>,
+    free: u16,
+    next: Cursor,
+    used: Cursor,
+}
+
+impl MockDriver {
+    /// A ring in the guest's memory.
+    ///
+    /// # Panics
+    /// If there is no room for it.
+    #[must_use]
+    pub fn new(guest: &mut MockGuest, size: u16, features: Features, direction: Direction) -> MockDriver {
+        let count = u64::from(size);
+        let descriptors = guest.lend((count * u64::from(DESCRIPTOR_BYTES)).max(4096));
+        let (driver, device) = (guest.lend((6 + 2 * count).max(64)), guest.lend((6 + 8 * count).max(64)));
+        let parts = RingAddresses { descriptors, driver, device };
+        let packed = features.contains(Features::RING_PACKED);
+        let base = if packed { Base { available: 1 << 15, used: 1 << 15 } } else { Base::default() };
+        let user = |address: u64| address + USER_OFFSET;
+        let addresses = RingAddresses { descriptors: user(descriptors), driver: user(driver), device: user(device) };
+        let setup = RingSetup { size, features, direction, addresses, base };
+        let memory = guest.memory();
+        let words = |at, count| Area::<u16>::of_guest(Arc::clone(memory), at, count).expect("memory of the guest");
+        let count = usize::from(size);
+        let side = if packed {
+            let start = Cursor::from_word(1 << 15, size).expect("the first place");
+            Side::Packed(PackedSide {
+                descriptors: Area::of_guest(Arc::clone(memory), descriptors, WORDS * count)
+                    .expect("memory of the guest"),
+                driver_event: words(driver, 2),
+                device_event: words(device, 2),
+                ids: (0..size).rev().collect(),
+                free: size,
+                next: start,
+                used: start,
+            })
+        } else {
+            Side::Split(SplitSide {
+                descriptors: Area::of_guest(Arc::clone(memory), descriptors, count).expect("memory of the guest"),
+                available: words(driver, 3 + count),
+                used: words(device, 2),
+                elements: Area::of_guest(Arc::clone(memory), device + 4, count).expect("memory of the guest"),
+                free: (0..size).rev().collect(),
+                index: 0,
+                seen: 0,
+            })
+        };
+        MockDriver { setup, parts, side, out: HashMap::new() }
+    }
+
+    /// What the backend sets its ring up with.
+    #[must_use]
+    pub fn setup(&self) -> RingSetup {
+        self.setup
+    }
+
+    /// Guest addresses of the ring's parts.
+    #[must_use]
+    pub fn parts(&self) -> RingAddresses {
+        self.parts
+    }
+
+    /// Makes a chain of buffers (guest address, bytes) available, all of the ring's direction. Its identifier, or `None` if the ring has not
+    /// so many free descriptors.
+    pub fn offer(&mut self, buffers: &[(u64, u32)]) -> Option<u16> {
+        let write = match self.setup.direction {
+            Direction::Receive => DescriptorFlags::WRITE,
+            Direction::Transmit => DescriptorFlags::empty(),
+        };
+        let links: Vec<_> = buffers.iter().map(|&(address, len)| (address, len, write)).collect();
+        self.offer_links(&links)
+    }
+
+    /// The same through an indirect table at `table`, which has room for it.
+    pub fn offer_indirect(&mut self, guest: &MockGuest, table: u64, buffers: &[(u64, u32)]) -> Option<u16> {
+        let write = u16::from(self.setup.direction == Direction::Receive) * DescriptorFlags::WRITE.bits();
+        let packed = matches!(self.side, Side::Packed(_));
+        for (index, &(address, len)) in (0_u16..).zip(buffers) {
+            let more = usize::from(index) + 1 < buffers.len();
+            let next = u16::from(more) * DescriptorFlags::NEXT.bits();
+            let words = if packed { [0, write] } else { [write | next, u16::from(more) * (index + 1)] };
+            let mut bytes = address.to_le_bytes().to_vec();
+            bytes.extend(len.to_le_bytes());
+            words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+            guest.write(table + u64::from(index) * u64::from(DESCRIPTOR_BYTES), &bytes);
+        }
+        let len = u32::try_from(buffers.len()).ok()? * DESCRIPTOR_BYTES;
+        self.offer_links(&[(table, len, DescriptorFlags::INDIRECT)])
+    }
+
+    /// Makes a chain of any descriptors (guest address, bytes, flags besides those that chain them) available.
+    pub fn offer_links(&mut self, links: &[(u64, u32, DescriptorFlags)]) -> Option<u16> {
+        let (id, places) = match &mut self.side {
+            Side::Split(side) => side.offer(links, self.setup.size)?,
+            Side::Packed(side) => side.offer(links, self.setup.size)?,
+        };
+        self.out.insert(id, places);
+        Some(id)
+    }
+
+    /// What came back since the last call: identifiers and bytes written, in the device's order.
+    ///
+    /// # Panics
+    /// If the device uses what it was not lent.
+    pub fn collect(&mut self) -> Vec<(u16, u32)> {
+        let mut back = Vec::new();
+        loop {
+            let used = match &mut self.side {
+                Side::Split(side) => side.used(self.setup.size),
+                Side::Packed(side) => side.used(&self.out, self.setup.size),
+            };
+            let Some((id, written)) = used else { return back };
+            let places = self.out.remove(&id).unwrap_or_else(|| panic!("{id} was used, and is not lent"));
+            match &mut self.side {
+                Side::Split(side) => side.free.extend(places),
+                Side::Packed(side) => side.ids.push(id),
+            }
+            back.push((id, written));
+        }
+    }
+
+    /// Says when the device shall call: never, or whenever something is used.
+    pub fn want_calls(&mut self, wanted: bool) {
+        match &mut self.side {
+            Side::Split(side) => side.available.write(0, u16::from(!wanted)),
+            Side::Packed(side) => side.driver_event.write(1, u16::from(!wanted)),
+        }
+    }
+
+    /// With `EVENT_IDX`: says that the device shall call when it has used so many more than were collected.
+    pub fn want_call_after(&mut self, more: u16) {
+        match &mut self.side {
+            Side::Split(side) => {
+                side.available.write(2 + usize::from(self.setup.size), side.seen.wrapping_add(more).wrapping_sub(1));
+            }
+            Side::Packed(side) => {
+                side.driver_event.write(0, side.used.on(more - 1, self.setup.size).word());
+                side.driver_event.write(1, 2);
+            }
+        }
+    }
+
+    /// Whether the device wants to be kicked, without `EVENT_IDX`.
+    #[must_use]
+    pub fn kicks_are_wanted(&self) -> bool {
+        match &self.side {
+            Side::Split(side) => side.used.read(0) & 1 == 0,
+            Side::Packed(side) => side.device_event.read(1) != 1,
+        }
+    }
+
+    /// Chains out there.
+    #[must_use]
+    pub fn lent(&self) -> usize {
+        self.out.len()
+    }
+}
+
+impl SplitSide {
+    fn offer(&mut self, links: &[(u64, u32, DescriptorFlags)], size: u16) -> Option<(u16, Vec<u16>)> {
+        let places = self.free.split_off(self.free.len().checked_sub(links.len())?);
+        for (at, (&place, &(address, len, flags))) in places.iter().zip(links).enumerate() {
+            let next = places.get(at + 1);
+            let chained = if next.is_some() { DescriptorFlags::NEXT } else { DescriptorFlags::empty() };
+            let flags = (flags | chained).bits();
+            let next = next.copied().unwrap_or_default();
+            self.descriptors.write(place.into(), SplitDescriptor { address, len, flags, next });
+        }
+        let head = *places.first()?;
+        self.available.write(2 + usize::from(self.index & (size - 1)), head);
+        self.index = self.index.wrapping_add(1);
+        self.available.release(1, self.index);
+        Some((head, places))
+    }
+
+    fn used(&mut self, size: u16) -> Option<(u16, u32)> {
+        if self.used.acquire(1) == self.seen {
+            return None;
+        }
+        let [id, len] = self.elements.read(usize::from(self.seen & (size - 1)));
+        self.seen = self.seen.wrapping_add(1);
+        Some((u16::try_from(id).expect("a head"), len))
+    }
+}
+
+impl PackedSide {
+    fn offer(&mut self, links: &[(u64, u32, DescriptorFlags)], size: u16) -> Option<(u16, Vec<u16>)> {
+        let count = u16::try_from(links.len()).ok()?;
+        self.free = self.free.checked_sub(count)?;
+        let id = self.ids.pop()?;
+        let first = self.next;
+        let mut shown = None;
+        let mut cursor = first;
+        for (at, &(address, len, flags)) in links.iter().enumerate() {
+            let chained = if at + 1 < links.len() { DescriptorFlags::NEXT } else { DescriptorFlags::empty() };
+            let turn = if cursor.wrap { DescriptorFlags::AVAIL } else { DescriptorFlags::USED };
+            let word = Tail { len, id, flags: flags | chained | turn }.word();
+            let place = usize::from(cursor.place) * WORDS;
+            self.descriptors.write(place, address);
+            match at {
+                0 => shown = Some((place + 1, word)),
+                _ => self.descriptors.release(place + 1, word),
+            }
+            cursor = cursor.on(1, size);
+        }
+        let (place, word) = shown?;
+        self.descriptors.release(place, word);
+        self.next = cursor;
+        Some((id, vec![0; links.len()]))
+    }
+
+    fn used(&mut self, out: &HashMap<u16, Vec<u16>>, size: u16) -> Option<(u16, u32)> {
+        let tail = Tail::from_word(self.descriptors.acquire(usize::from(self.used.place) * WORDS + 1));
+        let bits = [DescriptorFlags::AVAIL, DescriptorFlags::USED].map(|flag| tail.flags.contains(flag));
+        if bits != [self.used.wrap; 2] {
+            return None;
+        }
+        let count = out.get(&tail.id).map(Vec::len).unwrap_or_else(|| panic!("{} was used, and is not lent", tail.id));
+        let count = u16::try_from(count).expect("no more than the ring has");
+        self.free += count;
+        self.used = self.used.on(count, size);
+        Some((tail.id, tail.len))
+    }
+}

@@ -1,0 +1,340 @@
+//! Virtqueues from the device's side: the one place that reads and writes rings in guest memory.
+//!
+//! A [`Ring`] takes chains that the driver made available, says where their buffers are, and puts them back as used. It copies nothing
+//! and knows nothing of packets. The guest may have written anything, and may write it again while we look:
+//!
+//! - each word is read once, by one access, and checked after it was read (`area`);
+//! - a chain that cannot be followed ([`Dropped`]) is taken all the same, so that it can be put back with length 0: it never stays at the
+//!   head of the ring;
+//! - a ring whose indices make no sense ([`Broken`]) is at its end until it is set up again.
+//!
+//! Sources: VirtIO 1.2 §2.7 (split), §2.8 (packed).
+#![allow(unsafe_code, reason = "reads and writes memory that the guest has, too")]
+
+mod area;
+mod burst;
+mod chain;
+#[cfg(any(test, feature = "test-util"))]
+mod mock;
+mod packed;
+mod split;
+#[cfg(test)]
+mod tests;
+
+pub use burst::{Burst, Chain};
+pub use chain::Dropped;
+#[cfg(any(test, feature = "test-util"))]
+pub use mock::{MockDriver, MockGuest};
+
+use crate::words::{Features, MOST_DESCRIPTORS};
+use crate::{GuestMemory, Piece};
+use packed::PackedRing;
+use split::SplitRing;
+use std::sync::Arc;
+use telpher_mem::torn_pages;
+
+/// Which way a virtqueue's bytes go. Source: VirtIO 1.2 §5.1.2 (receiveq, transmitq: the guest's view).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Direction {
+    /// The guest receives: its buffers are written.
+    Receive,
+    /// The guest transmits: its buffers are read.
+    Transmit,
+}
+
+/// Where a ring's parts are, in the frontend's addresses. Source: vhost-user, `VHOST_USER_SET_VRING_ADDR`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RingAddresses {
+    /// The descriptors.
+    pub descriptors: u64,
+    /// Split: the available ring. Packed: the driver's event suppression.
+    pub driver: u64,
+    /// Split: the used ring. Packed: the device's event suppression.
+    pub device: u64,
+}
+
+/// Where a ring goes on. Source: vhost-user, `VHOST_USER_SET_VRING_BASE`, "vring state description".
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Base {
+    /// The next available entry: an index that counts on (split), or a place with the driver's wrap counter in bit 15 (packed).
+    pub available: u16,
+    /// The next used entry: the same. A split ring's is in its memory, and this is not looked at.
+    pub used: u16,
+}
+
+/// What a ring is set up with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingSetup {
+    /// Descriptors: at most 2¹⁵, a power of two if the ring is split.
+    pub size: u16,
+    /// What was agreed on; decides the layout.
+    pub features: Features,
+    /// Which way its bytes go.
+    pub direction: Direction,
+    /// Where its parts are.
+    pub addresses: RingAddresses,
+    /// Where it goes on.
+    pub base: Base,
+}
+
+/// Why a ring cannot be set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RingError {
+    /// Not a size that rings have.
+    #[error("a ring of {size} descriptors: a split one has a power of two, and none more than {MOST_DESCRIPTORS}")]
+    Size {
+        /// What was asked for.
+        size: u16,
+    },
+    /// A part is not where it can be.
+    #[error(
+        "the ring's {part} at the frontend's address {address:#x} are not aligned, or not whole in one region of its memory"
+    )]
+    Part {
+        /// Which.
+        part: &'static str,
+        /// Where it was said to be.
+        address: u64,
+    },
+    /// The base is beyond the ring.
+    #[error("the ring of {size} descriptors cannot go on at {base:#06x}")]
+    Base {
+        /// Where it was to go on.
+        base: u16,
+        /// Descriptors.
+        size: u16,
+    },
+}
+
+/// Why a ring is at its end until it is set up again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Broken {
+    /// More is available than the ring has.
+    #[error("the driver made {ahead} buffers available in a ring of {size}")]
+    Ahead {
+        /// Beyond what was used.
+        ahead: u16,
+        /// Descriptors.
+        size: u16,
+    },
+    /// A chain that begins nowhere.
+    #[error("the driver made a chain available that begins at descriptor {head} of {size}")]
+    Head {
+        /// Where.
+        head: u16,
+        /// Descriptors.
+        size: u16,
+    },
+    /// Guest memory went away under the backend.
+    #[error("a file of the guest's memory became shorter than it was announced")]
+    Torn,
+}
+
+/// A chain that goes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Used {
+    /// The chain's identifier.
+    pub id: u16,
+    /// Its descriptors in the ring.
+    pub descriptors: u16,
+    /// Bytes that were written to it, from its first.
+    pub written: u32,
+}
+
+impl Used {
+    /// A chain with so many bytes written.
+    #[must_use]
+    pub fn of(chain: &Chain, written: u32) -> Used {
+        Used { id: chain.id, descriptors: chain.descriptors, written }
+    }
+}
+
+#[derive(Debug)]
+enum Layout {
+    Split(SplitRing),
+    Packed(PackedRing),
+}
+
+/// A virtqueue from the device's side.
+#[derive(Debug)]
+pub struct Ring {
+    memory: Arc<GuestMemory>,
+    setup: RingSetup,
+    layout: Layout,
+    broken: Option<Broken>,
+    /// [`torn_pages`] when the memory was last found whole.
+    torn_pages: usize,
+}
+
+impl Ring {
+    /// The ring that the frontend described, in its memory.
+    ///
+    /// # Errors
+    /// [`RingError`]: a size, place or base that cannot be.
+    pub fn new(memory: &Arc<GuestMemory>, setup: RingSetup) -> Result<Ring, RingError> {
+        if setup.size == 0 || setup.size > MOST_DESCRIPTORS {
+            return Err(RingError::Size { size: setup.size });
+        }
+        let layout = if setup.features.contains(Features::RING_PACKED) {
+            Layout::Packed(PackedRing::new(memory, &setup)?)
+        } else {
+            Layout::Split(SplitRing::new(memory, &setup)?)
+        };
+        Ok(Ring { memory: Arc::clone(memory), setup, layout, broken: None, torn_pages: torn_pages() })
+    }
+
+    /// The same ring, where it stands now, in the memory of another table.
+    ///
+    /// # Errors
+    /// [`RingError::Part`]: its parts are not in that memory.
+    pub fn moved_to(&self, memory: &Arc<GuestMemory>) -> Result<Ring, RingError> {
+        let setup = RingSetup { base: self.base(), ..self.setup };
+        let mut ring = Ring::new(memory, setup)?;
+        match (&mut ring.layout, &self.layout) {
+            (Layout::Split(new), Layout::Split(old)) => new.go_on_from(old),
+            (Layout::Packed(new), Layout::Packed(old)) => new.go_on_from(old),
+            _ => unreachable!("the features are the same"),
+        }
+        ring.broken = self.broken;
+        Ok(ring)
+    }
+
+    /// What it was set up with.
+    #[must_use]
+    pub fn setup(&self) -> &RingSetup {
+        &self.setup
+    }
+
+    /// The memory its chains lie in. Pieces of a burst are valid as long as a count of it is kept.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    /// Takes up to `most` chains that the driver made available, in its order, and appends them to `burst`. Returns how many. Chains with
+    /// [`Chain::dropped`] have nothing to copy and go back with the others.
+    ///
+    /// # Errors
+    /// [`Broken`], and from then on always; chains taken before stay valid.
+    #[inline]
+    pub fn take(&mut self, burst: &mut Burst, most: usize) -> Result<usize, Broken> {
+        self.check()?;
+        let before = burst.chains.len();
+        let taken = match &mut self.layout {
+            Layout::Split(ring) => ring.take(&self.memory, burst, most),
+            Layout::Packed(ring) => ring.take(&self.memory, burst, most),
+        };
+        if let Err(broken) = taken {
+            self.broken = Some(broken);
+            // What came before goes its way.
+            if burst.chains.len() == before {
+                return Err(broken);
+            }
+        }
+        Ok(burst.chains.len() - before)
+    }
+
+    /// Chains that the driver made available and nobody took; what the memory says at this moment, and at most the ring's size.
+    #[must_use]
+    pub fn available(&self) -> bool {
+        match &self.layout {
+            Layout::Split(ring) => ring.available(),
+            Layout::Packed(ring) => ring.available(),
+        }
+    }
+
+    /// Takes back that the last chains of `burst` from `keep` on were taken: the next [`take`](Ring::take) finds them again.
+    ///
+    /// # Panics
+    /// If `burst` has not so many, or they are not the last that were taken.
+    pub fn untake(&mut self, burst: &mut Burst, keep: usize) {
+        let back = &burst.chains[keep..];
+        match &mut self.layout {
+            Layout::Split(ring) => ring.untake(back.len()),
+            Layout::Packed(ring) => ring.untake(back),
+        }
+        burst.truncate(keep);
+    }
+
+    /// Writes chains into the ring as used; [`publish`](Ring::publish) shows them to the driver. A packed ring shows all but the first at once,
+    /// which nobody looks at before the first.
+    pub fn put(&mut self, used: &[Used]) {
+        match &mut self.layout {
+            Layout::Split(ring) => ring.put(used),
+            Layout::Packed(ring) => ring.put(used),
+        }
+    }
+
+    /// Shows the driver what was [`put`](Ring::put). True if it wants to be called.
+    #[must_use]
+    pub fn publish(&mut self) -> bool {
+        match &mut self.layout {
+            Layout::Split(ring) => ring.publish(),
+            Layout::Packed(ring) => ring.publish(),
+        }
+    }
+
+    /// The bytes that the last [`put`](Ring::put) and [`publish`](Ring::publish) wrote to guest memory, by the frontend's address and length; for the
+    /// dirty log.
+    pub fn written(&self, each: impl FnMut(u64, u64)) {
+        match &self.layout {
+            Layout::Split(ring) => ring.written(self.setup.addresses.device, each),
+            Layout::Packed(ring) => ring.written(self.setup.addresses.descriptors, each),
+        }
+    }
+
+    /// Says whether the driver shall kick when it makes chains available. A kick may come all the same. When told to, whoever waits looks
+    /// once more before: what came meanwhile was not kicked for.
+    pub fn want_kicks(&mut self, wanted: bool) {
+        match &mut self.layout {
+            Layout::Split(ring) => ring.want_kicks(wanted),
+            Layout::Packed(ring) => ring.want_kicks(wanted),
+        }
+    }
+
+    /// Chains taken and not put back.
+    #[must_use]
+    pub fn outstanding(&self) -> u16 {
+        match &self.layout {
+            Layout::Split(ring) => ring.outstanding(),
+            Layout::Packed(ring) => ring.outstanding(),
+        }
+    }
+
+    /// Where it goes on, for who sets it up again.
+    #[must_use]
+    pub fn base(&self) -> Base {
+        match &self.layout {
+            Layout::Split(ring) => ring.base(),
+            Layout::Packed(ring) => ring.base(),
+        }
+    }
+
+    /// Why nothing is taken any more.
+    #[must_use]
+    pub fn broken(&self) -> Option<Broken> {
+        self.broken
+    }
+
+    #[inline]
+    fn check(&mut self) -> Result<(), Broken> {
+        let torn_pages = torn_pages();
+        if torn_pages != self.torn_pages {
+            self.look_again(torn_pages);
+        }
+        self.broken.map_or(Ok(()), Err)
+    }
+
+    #[cold]
+    fn look_again(&mut self, torn_pages: usize) {
+        self.torn_pages = torn_pages;
+        if !self.memory.is_whole() {
+            self.broken.get_or_insert(Broken::Torn);
+        }
+    }
+}
+
+/// Where the pieces of a chain go.
+type Pieces = Vec<Piece>;

@@ -1,0 +1,323 @@
+//! The packed layout: one ring of descriptors that both sides write, with wrap counters for whose turn it is. Source: VirtIO 1.2 §2.8.
+
+use super::area::Area;
+use super::burst::{Burst, Chain};
+use super::chain::{Dropped, Gather, Link, Rules};
+use super::split::wants;
+use super::{Base, Broken, RingError, RingSetup, Used};
+use crate::GuestMemory;
+use crate::words::{
+    DESCRIPTOR_BYTES, DescriptorFlags, EVENT_DESCRIPTOR, EVENT_DISABLE, EVENT_ENABLE, Features, PackedDescriptor,
+};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// The wrap counter's bit beside a place. Source: VirtIO 1.2 §2.8.14, `desc_event_wrap`; vhost-user, vring state.
+const WRAP: u16 = 1 << 15;
+/// Words (of eight bytes) of a descriptor: its address, and its length, identifier and flags, which are read and written at once.
+pub(super) const WORDS: usize = 2;
+/// Words of an event suppression structure: where (`desc`), and how (`flags`).
+const EVENT_WHERE: usize = 0;
+const EVENT_HOW: usize = 1;
+
+/// A place in the ring and the wrap counter that goes with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cursor {
+    pub(super) place: u16,
+    pub(super) wrap: bool,
+}
+
+impl Cursor {
+    pub(super) fn from_word(word: u16, size: u16) -> Result<Cursor, RingError> {
+        let place = word & !WRAP;
+        if place < size {
+            Ok(Cursor { place, wrap: word & WRAP != 0 })
+        } else {
+            Err(RingError::Base { base: word, size })
+        }
+    }
+
+    pub(super) fn word(self) -> u16 {
+        self.place | if self.wrap { WRAP } else { 0 }
+    }
+
+    /// So many places on, at most once around.
+    #[inline]
+    pub(super) fn on(self, by: u16, size: u16) -> Cursor {
+        // Cannot overflow: both are at most 2¹⁵.
+        let place = u32::from(self.place) + u32::from(by);
+        let size = u32::from(size);
+        let (place, wrap) = if place >= size { (place - size, !self.wrap) } else { (place, self.wrap) };
+        Cursor { place: u16::try_from(place).expect("less than the ring's size"), wrap }
+    }
+
+    /// So many places back.
+    fn back(self, by: u16, size: u16) -> Cursor {
+        let forward = self.on(size - by, size);
+        Cursor { wrap: if forward.place > self.place { !self.wrap } else { self.wrap }, ..forward }
+    }
+
+    /// The flags of a descriptor that is available here.
+    #[inline]
+    fn available(self, flags: DescriptorFlags) -> bool {
+        flags.contains(DescriptorFlags::AVAIL) == self.wrap && flags.contains(DescriptorFlags::USED) != self.wrap
+    }
+
+    /// The flags that mark a descriptor used here.
+    #[inline]
+    fn used(self) -> DescriptorFlags {
+        if self.wrap { DescriptorFlags::AVAIL | DescriptorFlags::USED } else { DescriptorFlags::empty() }
+    }
+}
+
+/// A descriptor's second word. Source: VirtIO 1.2 §2.8.13.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tail {
+    pub(super) len: u32,
+    pub(super) id: u16,
+    pub(super) flags: DescriptorFlags,
+}
+
+impl Tail {
+    #[inline]
+    pub(super) fn from_word(word: u64) -> Tail {
+        let [l0, l1, l2, l3, i0, i1, f0, f1] = word.to_le_bytes();
+        Tail {
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+            id: u16::from_le_bytes([i0, i1]),
+            flags: DescriptorFlags::from_bits_retain(u16::from_le_bytes([f0, f1])),
+        }
+    }
+
+    #[inline]
+    pub(super) fn word(self) -> u64 {
+        u64::from(self.len) | u64::from(self.id) << 32 | u64::from(self.flags.bits()) << 48
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PackedRing {
+    rules: Rules,
+    events: bool,
+    descriptors: Area<u64>,
+    driver_event: Area<u16>,
+    device_event: Area<u16>,
+    /// Where the next chain is made available.
+    next: Cursor,
+    /// Where the next used descriptor is written.
+    put: Cursor,
+    /// The first used descriptor that was put and is not shown: its place and second word.
+    first: Option<(Cursor, u64)>,
+    /// Descriptors taken and not put back.
+    lent: u16,
+    /// Chains taken and not put back.
+    outstanding: u16,
+    /// Where the used descriptors that were shown last begin.
+    shown: Cursor,
+    /// The driver is called for the first that is shown.
+    fresh: bool,
+}
+
+impl PackedRing {
+    pub(super) fn new(memory: &Arc<GuestMemory>, setup: &RingSetup) -> Result<PackedRing, RingError> {
+        let RingSetup { size, features, direction, addresses, base } = *setup;
+        let count = usize::from(size);
+        let part = |part, address| move || RingError::Part { part, address };
+        let descriptors = || part("descriptors", addresses.descriptors);
+        // A descriptor is aligned to 16 bytes (VirtIO 1.2 §2.8.10.1); `Area` asks for eight.
+        if !addresses.descriptors.is_multiple_of(DESCRIPTOR_BYTES.into()) {
+            return Err(descriptors()());
+        }
+        let put = Cursor::from_word(base.used, size)?;
+        Ok(PackedRing {
+            rules: Rules::of(size, features, direction),
+            events: features.contains(Features::EVENT_IDX),
+            descriptors: Area::of_user(Arc::clone(memory), addresses.descriptors, count * WORDS)
+                .ok_or_else(descriptors())?,
+            driver_event: Area::of_user(Arc::clone(memory), addresses.driver, 2)
+                .ok_or_else(part("driver's events", addresses.driver))?,
+            device_event: Area::of_user(Arc::clone(memory), addresses.device, 2)
+                .ok_or_else(part("device's events", addresses.device))?,
+            next: Cursor::from_word(base.available, size)?,
+            put,
+            first: None,
+            lent: 0,
+            outstanding: 0,
+            shown: put,
+            fresh: true,
+        })
+    }
+
+    /// What the same ring knew in other memory.
+    pub(super) fn go_on_from(&mut self, old: &PackedRing) {
+        (self.first, self.lent, self.outstanding) = (old.first, old.lent, old.outstanding);
+        (self.shown, self.fresh) = (old.shown, old.fresh);
+    }
+
+    /// The second word of a descriptor, and what was written before it.
+    #[inline]
+    fn tail(&self, place: u16) -> Tail {
+        Tail::from_word(self.descriptors.acquire(usize::from(place) * WORDS + 1))
+    }
+
+    pub(super) fn available(&self) -> bool {
+        self.next.available(self.tail(self.next.place).flags)
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> Result<(), Broken> {
+        let size = self.rules.size;
+        for _ in 0..most {
+            let tail = self.tail(self.next.place);
+            if !self.next.available(tail.flags) {
+                break;
+            }
+            let start = burst.pieces.len();
+            let mut gather = Gather { rules: self.rules, memory, pieces: &mut burst.pieces, len: 0 };
+            let (id, descriptors, followed) = self.follow(tail, &mut gather);
+            let len = gather.len;
+            // Whose descriptor we have not put back cannot be available again.
+            let lent = self.lent.saturating_add(descriptors);
+            if lent > size {
+                burst.pieces.truncate(start);
+                return Err(Broken::Ahead { ahead: lent, size });
+            }
+            let chain = match followed {
+                Ok(()) => Chain { id, descriptors, pieces: start..burst.pieces.len(), len, dropped: None },
+                Err(reason) => {
+                    burst.pieces.truncate(start);
+                    Chain { id, descriptors, pieces: start..start, len: 0, dropped: Some(reason) }
+                }
+            };
+            burst.chains.push(chain);
+            self.lent = lent;
+            self.outstanding += 1;
+            self.next = self.next.on(descriptors, size);
+        }
+        Ok(())
+    }
+
+    /// Gathers the chain at `next`, whose first descriptor's second word was read. Says its identifier, which its last descriptor has, and
+    /// its descriptors, also when it cannot be used: then they are only counted.
+    #[inline]
+    fn follow(&self, first: Tail, gather: &mut Gather<'_>) -> (u16, u16, Result<(), Dropped>) {
+        let size = gather.rules.size;
+        let (mut cursor, mut tail) = (self.next, first);
+        let mut followed = Ok(());
+        for count in 1..=size {
+            let address = self.descriptors.read(usize::from(cursor.place) * WORDS);
+            let link = Link { address, len: tail.len, flags: tail.flags };
+            if followed.is_ok() {
+                followed = if !tail.flags.contains(DescriptorFlags::INDIRECT) {
+                    gather.buffer(link)
+                } else if count > 1 {
+                    // A chain in the ring and a table exclude each other (VirtIO 1.2 §2.8.19).
+                    Err(Dropped::Indirect)
+                } else {
+                    gather.table(link, |descriptor: PackedDescriptor, index, count| {
+                        // In a table only WRITE counts, and all its descriptors do (VirtIO 1.2 §2.8.7).
+                        let flags = DescriptorFlags::from_bits_retain(descriptor.flags)
+                            & (DescriptorFlags::WRITE | DescriptorFlags::INDIRECT);
+                        let link = Link { address: descriptor.address, len: descriptor.len, flags };
+                        (link, (index + 1 < count).then_some(index + 1))
+                    })
+                };
+            }
+            if !tail.flags.contains(DescriptorFlags::NEXT) {
+                return (tail.id, count, followed);
+            }
+            // The driver makes the first available last, so that the others are complete (VirtIO 1.2 §2.8.21).
+            cursor = cursor.on(1, size);
+            tail = self.tail(cursor.place);
+        }
+        // As many descriptors as the ring has, and the last says that there are more.
+        (first.id, size, Err(Dropped::Loop))
+    }
+
+    pub(super) fn untake(&mut self, chains: &[Chain]) {
+        let descriptors: u16 = chains.iter().map(|chain| chain.descriptors).sum();
+        assert!(descriptors <= self.lent, "so many were taken and not put back");
+        self.lent -= descriptors;
+        self.outstanding -= u16::try_from(chains.len()).expect("no more chains than descriptors");
+        self.next = self.next.back(descriptors, self.rules.size);
+    }
+
+    #[inline]
+    pub(super) fn put(&mut self, used: &[Used]) {
+        for used in used {
+            let cursor = self.put;
+            let mut flags = cursor.used();
+            if used.written > 0 {
+                flags |= DescriptorFlags::WRITE;
+            }
+            let word = Tail { len: used.written, id: used.id, flags }.word();
+            // The driver looks at them in their order, so the first shows all (VirtIO 1.2 §2.8.22).
+            if self.first.is_none() {
+                self.first = Some((cursor, word));
+                self.shown = cursor;
+            } else {
+                self.descriptors.release(usize::from(cursor.place) * WORDS + 1, word);
+            }
+            self.lent = self.lent.saturating_sub(used.descriptors);
+            self.outstanding = self.outstanding.saturating_sub(1);
+            self.put = cursor.on(used.descriptors, self.rules.size);
+        }
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        let Some((cursor, word)) = self.first.take() else { return false };
+        self.descriptors.release(usize::from(cursor.place) * WORDS + 1, word);
+        // SeqCst: our flags before their event structure, against theirs in the other order (VirtIO 1.2 §2.8.21.3).
+        fence(Ordering::SeqCst);
+        let how = self.driver_event.read(EVENT_HOW);
+        let fresh = std::mem::take(&mut self.fresh);
+        match how & 3 {
+            EVENT_DISABLE => false,
+            EVENT_DESCRIPTOR if self.events && !fresh => {
+                let event = self.driver_event.read(EVENT_WHERE);
+                let size = self.rules.size;
+                // In the counting of where we stand now: what lies before the last wrap is a ring's size lower.
+                let at = |cursor: Cursor| {
+                    if cursor.wrap == self.put.wrap { cursor.place } else { cursor.place.wrapping_sub(size) }
+                };
+                let event = at(Cursor { place: event & !WRAP, wrap: event & WRAP != 0 });
+                wants(event, at(cursor), self.put.place)
+            }
+            _ => true,
+        }
+    }
+
+    pub(super) fn written(&self, descriptors: u64, mut each: impl FnMut(u64, u64)) {
+        let bytes = u64::from(DESCRIPTOR_BYTES);
+        let (from, to) = (u64::from(self.shown.place), u64::from(self.put.place));
+        if from < to || (from == to && self.shown.wrap == self.put.wrap) {
+            each(descriptors + from * bytes, (to - from) * bytes);
+        } else {
+            each(descriptors + from * bytes, (u64::from(self.rules.size) - from) * bytes);
+            each(descriptors, to * bytes);
+        }
+    }
+
+    pub(super) fn want_kicks(&mut self, wanted: bool) {
+        if wanted && self.events {
+            self.device_event.write(EVENT_WHERE, self.next.word());
+        }
+        let how = match wanted {
+            false => EVENT_DISABLE,
+            true if self.events => EVENT_DESCRIPTOR,
+            true => EVENT_ENABLE,
+        };
+        self.device_event.release(EVENT_HOW, how);
+        // SeqCst: this before the next look at a descriptor's flags (VirtIO 1.2 §2.8.21.3).
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn outstanding(&self) -> u16 {
+        self.outstanding
+    }
+
+    pub(super) fn base(&self) -> Base {
+        Base { available: self.next.word(), used: self.put.word() }
+    }
+}

@@ -1,0 +1,256 @@
+//! The split layout: a table of descriptors, a ring of heads from the driver, a ring of used heads back. Source: VirtIO 1.2 §2.7.
+
+use super::area::Area;
+use super::burst::{Burst, Chain};
+use super::chain::{Dropped, Gather, Link, Rules};
+use super::{Base, Broken, RingError, RingSetup, Used};
+use crate::GuestMemory;
+use crate::words::{DescriptorFlags, Features, NO_INTERRUPT, NO_NOTIFY, SplitDescriptor, USED_ELEMENT_BYTES};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Words of the available ring before its heads: flags, index.
+const AVAILABLE_HEADS: usize = 2;
+/// Where the available ring's index is, in words; the used ring's is there, too.
+const INDEX: usize = 1;
+
+/// Heads that are read, and whose descriptors are fetched, before the first is followed. Source: the usual burst.
+const AHEAD: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct SplitRing {
+    rules: Rules,
+    events: bool,
+    descriptors: Area<SplitDescriptor>,
+    /// Flags, index, heads, and the used event.
+    available: Area<u16>,
+    /// Flags, index.
+    used: Area<u16>,
+    /// The used elements: identifier and length, one word.
+    elements: Area<[u32; 2]>,
+    /// From which available index on the driver shall kick.
+    available_event: Area<u16>,
+    /// The next head to take, counting on.
+    next: u16,
+    /// The driver's index when it was last read.
+    seen: u16,
+    /// What the driver knows to be used, counting on.
+    shown: u16,
+    /// What was put, counting on.
+    put: u16,
+    /// Used elements of the last `put`s before the last `publish`, for the dirty log: from where.
+    logged_from: u16,
+    /// No element was ever published: the driver is called for the first.
+    first: bool,
+}
+
+impl SplitRing {
+    pub(super) fn new(memory: &Arc<GuestMemory>, setup: &RingSetup) -> Result<SplitRing, RingError> {
+        let RingSetup { size, features, direction, addresses, base } = *setup;
+        if !size.is_power_of_two() {
+            return Err(RingError::Size { size });
+        }
+        let count = usize::from(size);
+        let part = |part, address| move || RingError::Part { part, address };
+        let [descriptors, driver, device] = [addresses.descriptors, addresses.driver, addresses.device];
+        let elements = u64::from(USED_ELEMENT_BYTES) * u64::from(size);
+        let used_part = part("used elements", device);
+        let table = area(memory, descriptors, count).ok_or_else(part("descriptors", descriptors))?;
+        let available =
+            area(memory, driver, AVAILABLE_HEADS + count + 1).ok_or_else(part("available heads", driver))?;
+        let used: Area<u16> = area(memory, device, 2).ok_or_else(used_part)?;
+        let at = |offset: u64| device.checked_add(offset);
+        let all = at(4).and_then(|at| area(memory, at, count)).ok_or_else(used_part)?;
+        let available_event = at(4 + elements).and_then(|at| area(memory, at, 1)).ok_or_else(used_part)?;
+        // The used index is in memory, and the driver counts on from it.
+        let shown = used.acquire(INDEX);
+        // A frontend that does not know (virtio-user after the backend was killed) names a base that cannot be: then nothing is lent.
+        let next = if base.available.wrapping_sub(shown) <= size { base.available } else { shown };
+        Ok(SplitRing {
+            rules: Rules::of(size, features, direction),
+            events: features.contains(Features::EVENT_IDX),
+            descriptors: table,
+            available,
+            used,
+            elements: all,
+            available_event,
+            next,
+            seen: next,
+            shown,
+            put: shown,
+            logged_from: shown,
+            first: true,
+        })
+    }
+
+    /// What the same ring knew in other memory.
+    pub(super) fn go_on_from(&mut self, old: &SplitRing) {
+        (self.shown, self.put, self.logged_from, self.first) = (old.shown, old.put, old.logged_from, old.first);
+        self.seen = self.next;
+    }
+
+    fn place(&self, index: u16) -> usize {
+        usize::from(index & (self.rules.size - 1))
+    }
+
+    pub(super) fn available(&self) -> bool {
+        self.seen != self.next || self.available.acquire(INDEX) != self.next
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> Result<(), Broken> {
+        let size = self.rules.size;
+        if usize::from(self.seen.wrapping_sub(self.next)) < most {
+            let seen = self.available.acquire(INDEX);
+            // Both count on, so their distance is what the driver has lent and not got back.
+            let ahead = seen.wrapping_sub(self.shown);
+            if ahead > size || seen.wrapping_sub(self.next) > size {
+                return Err(Broken::Ahead { ahead: ahead.max(seen.wrapping_sub(self.next)), size });
+            }
+            self.seen = seen;
+        }
+        let count = usize::from(self.seen.wrapping_sub(self.next)).min(most);
+        // The driver wrote these descriptors on another core: their lines come together, not one after the other.
+        let mut heads = [0; AHEAD];
+        for taken in 0..count {
+            if taken % AHEAD == 0 {
+                for (place, head) in heads.iter_mut().enumerate().take(count - taken) {
+                    let index = self.next.wrapping_add(u16::try_from(place).expect("less than AHEAD"));
+                    *head = self.available.read(AVAILABLE_HEADS + self.place(index));
+                    self.descriptors.prefetch((*head).into());
+                }
+            }
+            let head = heads[taken % AHEAD];
+            if head >= size {
+                return Err(Broken::Head { head, size });
+            }
+            self.next = self.next.wrapping_add(1);
+            let start = burst.pieces.len();
+            let mut gather = Gather { rules: self.rules, memory, pieces: &mut burst.pieces, len: 0 };
+            let followed = follow(&self.descriptors, head, &mut gather);
+            let len = gather.len;
+            let chain = match followed {
+                Ok(()) => Chain { id: head, descriptors: 1, pieces: start..burst.pieces.len(), len, dropped: None },
+                Err(reason) => {
+                    burst.pieces.truncate(start);
+                    Chain { id: head, descriptors: 1, pieces: start..start, len: 0, dropped: Some(reason) }
+                }
+            };
+            burst.chains.push(chain);
+        }
+        Ok(())
+    }
+
+    pub(super) fn untake(&mut self, count: usize) {
+        let count = u16::try_from(count).ok().filter(|&count| count <= self.outstanding());
+        self.next = self.next.wrapping_sub(count.expect("so many were taken and not put back"));
+    }
+
+    #[inline]
+    pub(super) fn put(&mut self, used: &[Used]) {
+        if self.put == self.shown {
+            self.logged_from = self.shown;
+        }
+        for used in used {
+            self.elements.write(self.place(self.put), [used.id.into(), used.written]);
+            self.put = self.put.wrapping_add(1);
+        }
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        let (old, new) = (self.shown, self.put);
+        if old == new {
+            return false;
+        }
+        self.used.release(INDEX, new);
+        self.shown = new;
+        // SeqCst: our index before their flags or event, against theirs in the other order (VirtIO 1.2 §2.7.7.2).
+        fence(Ordering::SeqCst);
+        if std::mem::take(&mut self.first) && self.events {
+            return true;
+        }
+        if self.events {
+            let event = self.available.read(AVAILABLE_HEADS + usize::from(self.rules.size));
+            wants(event, old, new)
+        } else {
+            self.available.read(0) & NO_INTERRUPT == 0
+        }
+    }
+
+    pub(super) fn written(&self, device: u64, mut each: impl FnMut(u64, u64)) {
+        let bytes = u64::from(USED_ELEMENT_BYTES);
+        let count = u64::from(self.shown.wrapping_sub(self.logged_from));
+        let first = self.place(self.logged_from) as u64;
+        let upto_end = count.min(u64::from(self.rules.size) - first);
+        each(device + 4 + first * bytes, upto_end * bytes);
+        if upto_end < count {
+            each(device + 4, (count - upto_end) * bytes);
+        }
+        each(device + 2, 2);
+    }
+
+    pub(super) fn want_kicks(&mut self, wanted: bool) {
+        if self.events {
+            // Beyond reach if unwanted: half the numbers away.
+            let event = if wanted { self.next } else { self.next.wrapping_sub(1 << 15) };
+            self.available_event.write(0, event);
+        } else {
+            self.used.write(0, if wanted { 0 } else { NO_NOTIFY });
+        }
+        // SeqCst: this before the next look at the available index (VirtIO 1.2 §2.7.9.3).
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn outstanding(&self) -> u16 {
+        self.next.wrapping_sub(self.put)
+    }
+
+    pub(super) fn base(&self) -> Base {
+        Base { available: self.next, used: self.put }
+    }
+}
+
+fn area<T: FromBytes + IntoBytes + Copy>(memory: &Arc<GuestMemory>, user: u64, count: usize) -> Option<Area<T>> {
+    Area::of_user(Arc::clone(memory), user, count)
+}
+
+/// Gathers the chain from `head`.
+#[inline]
+fn follow(descriptors: &Area<SplitDescriptor>, head: u16, gather: &mut Gather<'_>) -> Result<(), Dropped> {
+    let mut index = head;
+    for _ in 0..gather.rules.size {
+        let descriptor = descriptors.read(index.into());
+        let link = link(descriptor);
+        if link.flags.contains(DescriptorFlags::INDIRECT) {
+            return gather.table(link, |descriptor: SplitDescriptor, _, _| {
+                let link = self::link(descriptor);
+                (link, link.flags.contains(DescriptorFlags::NEXT).then_some(descriptor.next.into()))
+            });
+        }
+        gather.buffer(link)?;
+        if !link.flags.contains(DescriptorFlags::NEXT) {
+            return Ok(());
+        }
+        index = descriptor.next;
+        if index >= gather.rules.size {
+            return Err(Dropped::Next);
+        }
+    }
+    Err(Dropped::Loop)
+}
+
+#[inline]
+fn link(descriptor: SplitDescriptor) -> Link {
+    Link {
+        address: descriptor.address,
+        len: descriptor.len,
+        flags: DescriptorFlags::from_bits_retain(descriptor.flags),
+    }
+}
+
+/// Whether the step from `old` to `new` passes `event`. Source: VirtIO 1.2 §2.7.7.1, `vring_need_event`.
+pub(super) fn wants(event: u16, old: u16, new: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
