@@ -76,15 +76,38 @@ struct Mapped {
     shared: Arc<Shared>,
 }
 
-/// Guest memory that lies in one region.
+/// Guest memory that lies in one region. Only a [`GuestMemory`] makes them; the bytes are there as long as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Piece {
+    pub(crate) host: u64,
+    pub(crate) guest: u64,
+    pub(crate) len: u32,
+}
+
+impl Piece {
     /// Address of its first byte in this process.
-    pub host: u64,
+    #[must_use]
+    pub fn host(&self) -> u64 {
+        self.host
+    }
+
     /// Guest address of its first byte, for the dirty log.
-    pub guest: u64,
+    #[must_use]
+    pub fn guest(&self) -> u64 {
+        self.guest
+    }
+
     /// Bytes.
-    pub len: u32,
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 }
 
 /// A frontend's memory at one time: what a table of regions says.

@@ -207,7 +207,7 @@ impl Ring {
         &self.setup
     }
 
-    /// The memory its chains lie in. Pieces of a burst are valid as long as a count of it is kept.
+    /// The memory its chains lie in.
     #[must_use]
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
@@ -218,9 +218,13 @@ impl Ring {
     ///
     /// # Errors
     /// [`Broken`], and from then on always; chains taken before stay valid.
+    ///
+    /// # Panics
+    /// If `burst` has chains of a ring in other memory; [`clear`](Burst::clear) it first.
     #[inline]
     pub fn take(&mut self, burst: &mut Burst, most: usize) -> Result<usize, Broken> {
         self.check()?;
+        burst.lie_in(&self.memory);
         let before = burst.chains.len();
         let taken = match &mut self.layout {
             Layout::Split(ring) => ring.take(&self.memory, burst, most),

@@ -436,3 +436,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+#[should_panic(expected = "chains of one memory only")]
+fn a_burst_has_chains_of_one_memory() {
+    let (_guest, mut driver, mut ring) = pair(8, Features::empty(), Direction::Receive);
+    let (_other, _, mut other) = pair(8, Features::empty(), Direction::Receive);
+    driver.offer(&[(0, 0)]).unwrap();
+    let mut burst = Burst::default();
+    assert_eq!(ring.take(&mut burst, 1), Ok(1));
+    let _ = other.take(&mut burst, 1);
+}
