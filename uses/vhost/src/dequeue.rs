@@ -1,0 +1,71 @@
+//! Packets out of the guest: one call that begins new copies and gives back what has landed.
+//!
+//! Source of the shape: "Accelerating DPDK Vhost" (Intel), §3.3, `rte_vhost_try_dequeue_burst`.
+
+use crate::flight::Way;
+use crate::packets::Packets;
+use crate::ring::{Chain, Direction, Used};
+use crate::stats::Drop;
+use crate::virtqueue::Virtqueue;
+
+impl Virtqueue {
+    /// Begins to copy packets that the guest made available, into buffers of `spare`, at most `most`; and appends to `into` those whose copies have
+    /// landed, at most `most`, in the guest's order. Returns how many it appended. Those that the polling thread copies land at once.
+    ///
+    /// Chains without a packet, or with one longer than the pool's buffers, go back and are counted.
+    ///
+    /// # Panics
+    /// If the virtqueue is one that the guest receives on, or a row is of another pool.
+    pub fn try_dequeue_burst(&mut self, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
+        assert_eq!(self.ring.setup().direction, Direction::Transmit, "the guest receives on this virtqueue");
+        self.flights.expect_pool(into);
+        self.flights.expect_pool(spare);
+        let mut burst = std::mem::take(&mut self.burst);
+        burst.clear();
+        // A ring that is broken gives none; `broken` says why.
+        let _ = self.ring.take(&mut burst, most.min(self.flights.room()).min(spare.len()));
+        for chain in burst.chains() {
+            match self.length_of(chain) {
+                Ok(len) => {
+                    let Some(mut held) = spare.take_last() else { unreachable!("no more chains than spare buffers") };
+                    self.flights.resize(&mut held, len);
+                    self.owed.push_back(Used::of(chain, 0));
+                    let note = self.note(1);
+                    let who = self.who(len);
+                    let way = Way::In { header: self.header };
+                    self.flights.begin(held, way, &burst, std::slice::from_ref(chain), who, note);
+                }
+                Err(reason) => {
+                    self.stats.drop_one(reason);
+                    self.owed.push_back(Used::of(chain, 0));
+                    self.unclaimed += 1;
+                }
+            }
+        }
+        self.burst = burst;
+        self.flights.send();
+        self.flights.poll();
+        let before = into.len();
+        while into.len() - before < most
+            && let Some((held, note)) = self.flights.land()
+        {
+            self.go_back(note.chains);
+            into.put_in(held);
+        }
+        self.show();
+        into.len() - before
+    }
+
+    /// Bytes of the packet in a chain.
+    #[inline]
+    fn length_of(&self, chain: &Chain) -> Result<u32, Drop> {
+        if let Some(reason) = chain.dropped {
+            return Err(Drop::Chain(reason));
+        }
+        match chain.len.checked_sub(self.header) {
+            None | Some(0) => Err(Drop::Runt),
+            Some(len) if len > self.flights.longest() => Err(Drop::Long),
+            Some(len) => Ok(len),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Packets into the guest: two calls, with time for other work between them.
+//!
+//! Source of the shape: "Accelerating DPDK Vhost" (Intel), §3.3, `rte_vhost_submit_enqueue_burst` and `rte_vhost_poll_enqueue_completed`.
+
+use crate::flight::Way;
+use crate::packets::Packets;
+use crate::ring::{Burst, Direction, Used};
+use crate::stats::Drop;
+use crate::virtqueue::Virtqueue;
+use crate::words::{Features, HEADER_BYTES, NUM_BUFFERS_OFFSET};
+use std::ops::Range;
+
+/// What the guest has for a packet.
+enum Room {
+    /// These chains of the burst.
+    Chains(Range<usize>),
+    /// Not enough yet.
+    NotYet,
+    /// A chain that is too short, and it merges none.
+    Never,
+}
+
+impl Virtqueue {
+    /// Begins to copy packets into buffers of the guest, from the first on, as many as there are buffers and places in flight for; they leave the
+    /// row. Returns how many. The guest sees them when [`poll_enqueue_completed`](Virtqueue::poll_enqueue_completed) has found their copies
+    /// landed, in this order.
+    ///
+    /// A packet for which a guest that does not merge buffers has too short a one is dropped and counted ([`Drop::Short`]), and goes back to
+    /// the pool; it counts as one that left.
+    ///
+    /// # Panics
+    /// If the virtqueue is one that the guest transmits on, or the packets are of another pool.
+    pub fn submit_enqueue_burst(&mut self, packets: &mut Packets) -> usize {
+        assert_eq!(self.ring.setup().direction, Direction::Receive, "the guest transmits on this virtqueue");
+        self.flights.expect_pool(packets);
+        let before = packets.len();
+        let mut burst = std::mem::take(&mut self.burst);
+        burst.clear();
+        // A chain each is what nearly all packets need. A ring that is broken gives none; `broken` says why.
+        let _ = self.ring.take(&mut burst, before.min(self.flights.room()));
+        let mut next = 0;
+        while self.flights.room() > 0
+            && let Some(len) = packets.len_of(0)
+        {
+            match self.room_for(len, &mut burst, &mut next) {
+                Room::Chains(chains) => self.begin_enqueue(packets, len, &burst, chains),
+                Room::NotYet => break,
+                Room::Never => {
+                    self.stats.drop_one(Drop::Short);
+                    packets.drop_first();
+                }
+            }
+        }
+        self.ring.untake(&mut burst, next);
+        self.flights.send();
+        self.burst = burst;
+        before - packets.len()
+    }
+
+    /// Finds out which copies have landed, shows the guest the packets that are there whole, and appends them to `done`, in their order. Returns
+    /// how many. Whoever does not call it leaves the guest waiting.
+    ///
+    /// # Panics
+    /// If `done` is of another pool.
+    pub fn poll_enqueue_completed(&mut self, done: &mut Packets) -> usize {
+        self.flights.expect_pool(done);
+        self.flights.poll();
+        let before = done.len();
+        while let Some((held, note)) = self.flights.land() {
+            self.go_back(note.chains);
+            done.put_in(held);
+        }
+        self.show();
+        done.len() - before
+    }
+
+    /// Chains for a packet of `len` bytes from `next` on, which is moved behind those that are used up.
+    #[inline]
+    fn room_for(&mut self, len: u32, burst: &mut Burst, next: &mut usize) -> Room {
+        let merge = self.ring.setup().features.contains(Features::MRG_RXBUF);
+        let need = u64::from(len) + u64::from(self.header);
+        let (mut first, mut room) = (*next, 0);
+        while room < need {
+            if *next == burst.chains().len() && !self.ring.take(burst, 1).is_ok_and(|taken| taken > 0) {
+                *next = first;
+                return Room::NotYet;
+            }
+            let chain = &burst.chains()[*next];
+            *next += 1;
+            let runt = (chain.len < self.header).then_some(Drop::Runt);
+            if let Some(reason) = chain.dropped.map(Drop::Chain).or(runt) {
+                // A packet's chains are neighbours: those before this one go back with it, or it would stay at the head for ever.
+                self.stats.drop_one(reason);
+                let back = &burst.chains()[first..*next];
+                self.owed.extend(back.iter().map(|chain| Used::of(chain, 0)));
+                self.unclaimed += back.len();
+                (first, room) = (*next, 0);
+                continue;
+            }
+            room += u64::from(chain.len);
+            if !merge && room < need {
+                *next = first;
+                return Room::Never;
+            }
+        }
+        Room::Chains(first..*next)
+    }
+
+    #[inline]
+    fn begin_enqueue(&mut self, packets: &mut Packets, len: u32, burst: &Burst, chains: Range<usize>) {
+        let Some(held) = packets.take_first() else { unreachable!("it has a length") };
+        let chains = &burst.chains()[chains];
+        let mut left = len + self.header;
+        for chain in chains {
+            let written = chain.len.min(left);
+            left -= written;
+            self.owed.push_back(Used::of(chain, written));
+        }
+        let mut header = [0; HEADER_BYTES as usize];
+        let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
+        header[NUM_BUFFERS_OFFSET as usize..].copy_from_slice(&count.to_le_bytes());
+        let note = self.note(chains.len());
+        let who = self.who(len);
+        let way = Way::Out { header: &header[..self.header as usize] };
+        self.flights.begin(held, way, burst, chains, who, note);
+    }
+}

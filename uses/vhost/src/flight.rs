@@ -1,0 +1,254 @@
+//! Packets on their way into or out of guest memory: begun in the ring's order, copied by whoever is quicker, landed in the same order.
+#![allow(unsafe_code, reason = "hands out copies of packets that it has")]
+
+use crate::GuestMemory;
+use crate::board::{Board, MOST_COPIES};
+use crate::lane::{Copy, Lane, TenantId, copy_now};
+use crate::packets::{Held, Packets, PoolMemory};
+use crate::ring::{Burst, Chain};
+use std::sync::Arc;
+use telpher_mem::Local;
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way<'a> {
+    /// From a header and the packet into the chains.
+    Out {
+        /// Goes before the packet; it is put into its headroom.
+        header: &'a [u8],
+    },
+    /// From the chains, without so many first bytes, into the packet.
+    In {
+        /// Bytes of the chains that are left out.
+        header: u32,
+    },
+}
+
+/// Who copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    /// This thread, at once.
+    Cpu,
+    /// A lane, if one has room; else this thread.
+    Lane,
+}
+
+/// A virtqueue's packets in flight, each with a note of type `T`.
+#[derive(Debug)]
+pub(crate) struct Flights<T> {
+    board: Arc<Board>,
+    /// The packet and note of each slot in flight; it is ours alone until the board says that it has landed.
+    slots: Box<[Option<(Held, T)>]>,
+    /// The oldest packet in flight.
+    first: u64,
+    /// The next packet.
+    next: u64,
+    pool: Arc<PoolMemory>,
+    lanes: Box<[Arc<Lane>]>,
+    /// The lane that is asked first.
+    favourite: usize,
+    /// The memory that we are tenants with, and as which.
+    tenancy: Option<(Arc<GuestMemory>, Box<[TenantId]>)>,
+    /// Copies for a lane, of packets that were opened and not handed over.
+    waiting: Vec<Copy>,
+    local: Local,
+}
+
+impl<T> Flights<T> {
+    /// For so many packets in flight at most.
+    pub(crate) fn new(packets: usize, pool: &Arc<PoolMemory>, lanes: &[Arc<Lane>]) -> Flights<T> {
+        let board = Arc::new(Board::new(packets));
+        let slots = (0..board.slots()).map(|_| None).collect();
+        // SAFETY: it copies only what `begin` vouches for, between guest memory and packets that are in flight here.
+        let local = unsafe { Local::new() };
+        let lanes: Box<[Arc<Lane>]> = lanes.into();
+        let (pool, waiting) = (Arc::clone(pool), Vec::with_capacity(packets));
+        Flights { board, slots, first: 0, next: 0, pool, lanes, favourite: 0, tenancy: None, waiting, local }
+    }
+
+    /// Packets in flight.
+    pub(crate) fn len(&self) -> usize {
+        // No more than slots, which are a `usize`.
+        usize::try_from(self.next - self.first).unwrap_or(usize::MAX)
+    }
+
+    /// Packets that may begin.
+    pub(crate) fn room(&self) -> usize {
+        self.slots.len() - self.len()
+    }
+
+    pub(crate) fn lanes(&self) -> &[Arc<Lane>] {
+        &self.lanes
+    }
+
+    /// The longest packet there can be.
+    pub(crate) fn longest(&self) -> u32 {
+        self.pool.longest()
+    }
+
+    /// A packet of so many bytes, at most [`longest`](Flights::longest).
+    #[inline]
+    pub(crate) fn resize(&self, held: &mut Held, len: u32) {
+        held.resize(&self.pool, len);
+    }
+
+    /// The row is of the pool that packets in flight are of.
+    #[inline]
+    pub(crate) fn expect_pool(&self, packets: &Packets) {
+        assert!(Arc::ptr_eq(&self.pool, packets.memory()), "packets of another pool than the virtqueue's; copy them");
+    }
+
+    /// Begins a packet's way over these chains of the burst. With [`Who::Lane`] its copies go with the next [`send`](Flights::send).
+    ///
+    /// # Panics
+    /// If there is no [`room`](Flights::room), or the chains (without the header) and the packet are not of one length.
+    #[inline]
+    pub(crate) fn begin(&mut self, mut held: Held, way: Way<'_>, burst: &Burst, chains: &[Chain], who: Who, note: T) {
+        assert!(self.room() > 0, "callers ask for room first");
+        let Some(memory) = burst.memory() else { unreachable!("chains come with their memory") };
+        let packet = self.next;
+        let (mut skip, before) = match way {
+            Way::Out { header } => {
+                self.pool.write_before(&mut held, header);
+                // A header is a few bytes, and in the headroom now.
+                (0, u32::try_from(header.len()).unwrap_or(0))
+            }
+            Way::In { header } => (header, 0),
+        };
+        let mut ours = self.pool.address(&held, before);
+        let mut left = held.len() + before;
+        let lane = who == Who::Lane && !self.lanes.is_empty();
+        if lane {
+            self.be_tenant(memory);
+        }
+        let copies_before = self.waiting.len();
+        for piece in chains.iter().flat_map(|chain| burst.pieces(chain)) {
+            if left == 0 {
+                break;
+            }
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            let len = (piece.len() - skipped).min(left);
+            if len == 0 {
+                continue;
+            }
+            let guest = piece.host() + u64::from(skipped);
+            let (src, dst) = if matches!(way, Way::Out { .. }) { (ours, guest) } else { (guest, ours) };
+            let copy = Copy { src, dst, len, packet };
+            if lane {
+                self.waiting.push(copy);
+            } else {
+                // SAFETY: `guest` lies in a piece of the burst, whose memory is mapped as long as the burst is; `ours` in the packet's buffer, whose
+                // `Held` we have: no reference to either exists.
+                unsafe { copy_now(&self.local, copy) };
+            }
+            ours += u64::from(len);
+            left -= len;
+        }
+        assert_eq!(left, 0, "the chains are as long as the packet");
+        let copies = self.waiting.len() - copies_before;
+        if copies > MOST_COPIES {
+            // More pieces than a word counts: nobody sends such a packet for anything but trouble.
+            self.board.open(packet, 0);
+            for copy in self.waiting.split_off(copies_before) {
+                // SAFETY: as above.
+                unsafe { copy_now(&self.local, copy) };
+            }
+        } else {
+            self.board.open(packet, u16::try_from(copies).expect("just compared"));
+        }
+        let slot = self.board.slot(packet);
+        self.slots[slot] = Some((held, note));
+        self.next += 1;
+    }
+
+    /// Hands what waits to a lane: to the favourite, or to another that no thread has just now. What no lane has room for, this thread
+    /// copies.
+    pub(crate) fn send(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let Some((_, tenants)) = &self.tenancy else { unreachable!("whoever waits is a tenant") };
+        let count = self.lanes.len();
+        let mut sent = 0;
+        // Once around without waiting for a lock, then, if nobody took any, the favourite with.
+        for attempt in 0..=count {
+            let lane = (self.favourite + attempt) % count;
+            let wait = attempt == count && sent == 0;
+            // SAFETY: we were admitted with the memory that the pieces of what waits lie in (`be_tenant`), and have the packets' `Held` until
+            // they have landed.
+            let taken = unsafe { self.lanes[lane].take(tenants[lane], &self.waiting[sent..], wait) };
+            if sent == 0 && taken > 0 {
+                self.favourite = lane;
+            }
+            sent += taken;
+            if sent == self.waiting.len() {
+                break;
+            }
+        }
+        for copy in self.waiting.drain(..).skip(sent) {
+            // SAFETY: as in `begin`; the tenancy keeps the memory.
+            unsafe { copy_now(&self.local, copy) };
+            self.board.mark(copy.packet);
+        }
+    }
+
+    /// Looks which copies have landed, of all lanes.
+    pub(crate) fn poll(&mut self) {
+        if self.next > self.first {
+            self.lanes.iter().for_each(|lane| lane.poll());
+        }
+    }
+
+    /// The oldest packet in flight, if all its copies have landed.
+    #[inline]
+    pub(crate) fn land(&mut self) -> Option<(Held, T)> {
+        if self.first == self.next || !self.board.has_landed(self.first) {
+            return None;
+        }
+        let slot = self.board.slot(self.first);
+        self.first += 1;
+        let landed = self.slots[slot].take();
+        debug_assert!(landed.is_some(), "a packet in flight has its slot");
+        landed
+    }
+
+    /// Is a tenant of every lane with this memory.
+    #[inline]
+    fn be_tenant(&mut self, memory: &Arc<GuestMemory>) {
+        if !self.tenancy.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, memory)) {
+            self.move_to(memory);
+        }
+    }
+
+    #[cold]
+    fn move_to(&mut self, memory: &Arc<GuestMemory>) {
+        // What waits lies in the memory before.
+        self.send();
+        self.leave();
+        let tenants = self.lanes.iter().map(|lane| lane.admit(&self.board, memory, &self.pool)).collect();
+        self.tenancy = Some((Arc::clone(memory), tenants));
+    }
+
+    /// Lets the memory go as far as no copy is out there.
+    pub(crate) fn leave(&mut self) {
+        if let Some((_, tenants)) = self.tenancy.take() {
+            self.lanes.iter().zip(&tenants).for_each(|(lane, tenant)| lane.close(*tenant));
+        }
+    }
+}
+
+impl<T> Drop for Flights<T> {
+    fn drop(&mut self) {
+        self.send();
+        self.leave();
+        // Until the last has landed: a queue that stops is noticed by its channel, which then ends what it has. Packets come back to their pool.
+        while self.first < self.next {
+            self.lanes.iter().for_each(|lane| lane.poll_now());
+            match self.land() {
+                Some((held, _)) => self.pool.give_back(std::iter::once(held)),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+}

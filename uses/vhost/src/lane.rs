@@ -1,0 +1,258 @@
+//! One DMA queue, shared by the virtqueues that are mapped to it.
+//!
+//! A lane takes copies between packets and guest memory, hands them to its queue as one batch, and marks them on their virtqueue's
+//! [`Board`] when they have landed, whichever thread looks. What the queue leaves undone, the CPU redoes here, so that every copy that a
+//! lane took lands exactly once.
+//!
+//! The lane itself keeps what its copies touch: for each virtqueue, and each table of guest memory, a tenant with a count of the
+//! memory and of the packets' pool, let go when its last copy has landed and nobody will come with more. So no copy has a count.
+#![allow(unsafe_code, reason = "copies between memory that is known by address only")]
+
+use crate::board::Board;
+use crate::packets::PoolMemory;
+use crate::sync::{AtomicU64, Ordering};
+use crate::{GuestMemory, LaneError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use telpher_abi::Descriptor;
+use telpher_mem::{Local, Space, WriteHint};
+use telpher_mover::{Channel, ChannelPolicy, Finished, Hint, OnFault, Order};
+use telpher_portal::Portal;
+
+/// What a lane has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LaneStats {
+    /// Copies that the queue did.
+    pub copies: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Copies that the queue took and left undone, in part or whole, and that the CPU redid.
+    pub redone: u64,
+    /// Times somebody found the lane taken by another thread.
+    pub contended: u64,
+}
+
+/// One DMA queue and its copies in flight.
+#[derive(Debug)]
+pub struct Lane {
+    inner: Mutex<Inner>,
+    contended: AtomicU64,
+    name: Box<str>,
+}
+
+/// A copy: from where, to where, how much, and whose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    pub(crate) src: u64,
+    pub(crate) dst: u64,
+    pub(crate) len: u32,
+    /// The packet's number.
+    pub(crate) packet: u64,
+}
+
+/// Which tenant of its lane a copy is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TenantId(usize);
+
+#[derive(Debug)]
+struct Tenant {
+    board: Arc<Board>,
+    /// Keeps the guest's side of its copies mapped.
+    _memory: Arc<GuestMemory>,
+    /// Keeps the packets' side.
+    _pool: Arc<PoolMemory>,
+    /// Copies in flight.
+    aloft: u64,
+    /// Nobody comes with more.
+    closed: bool,
+}
+
+type Nothing = Vec<u8>;
+
+#[derive(Debug)]
+struct Inner {
+    channel: Channel<Nothing, Nothing>,
+    /// Of each ticket in flight, by its number; a channel has no two whose numbers are a capacity apart.
+    owners: Box<[(TenantId, Copy)]>,
+    finished: Vec<Finished<Nothing, Nothing>>,
+    tenants: Vec<Option<Tenant>>,
+    local: Local,
+    stats: LaneStats,
+}
+
+impl Lane {
+    /// A lane over a queue, with room for so many copies in flight.
+    ///
+    /// The queue's results go to the cache: the guest, or the switch, reads them at once (KUPER §6.4, guideline G3).
+    ///
+    /// # Errors
+    /// [`LaneError`]: a room of 0 or beyond what a channel can have.
+    pub fn new(portal: Arc<dyn Portal>, room: u32) -> Result<Lane, LaneError> {
+        // No deadline: a copy that was given up while its queue may still do it would write into a packet that is another's by then.
+        let policy = ChannelPolicy {
+            hint: Hint::Cache,
+            on_fault: OnFault::FinishOnCpu,
+            order: Order::Arrival,
+            deadline: None,
+            ..ChannelPolicy::default()
+        };
+        let name = portal.info().name.to_string().into();
+        let channel = Channel::new(portal, room, policy).map_err(LaneError)?;
+        let nobody = (TenantId(0), Copy { src: 0, dst: 0, len: 0, packet: 0 });
+        let places = room.next_power_of_two() as usize;
+        // SAFETY: it copies only what tenants vouch for (see `finish`), between memory to which no Rust reference exists: packets in
+        // flight, and guest memory. This crate replaces no signal handler.
+        let local = unsafe { Local::new() };
+        let inner = Inner {
+            channel,
+            owners: vec![nobody; places].into(),
+            finished: Vec::with_capacity(places),
+            tenants: Vec::new(),
+            local,
+            stats: LaneStats::default(),
+        };
+        Ok(Lane { inner: Mutex::new(inner), contended: AtomicU64::new(0), name })
+    }
+
+    /// Its queue's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn stats(&self) -> LaneStats {
+        // Relaxed: a count, by which nothing is published.
+        LaneStats { contended: self.contended.load(Ordering::Relaxed), ..self.lock().stats }
+    }
+
+    /// Copies in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.lock().tenants.iter().flatten().map(|tenant| tenant.aloft).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lane, unless another thread has it.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                self.contended.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// A tenant whose copies lie in this memory and this pool, marked on this board.
+    pub(crate) fn admit(&self, board: &Arc<Board>, memory: &Arc<GuestMemory>, pool: &Arc<PoolMemory>) -> TenantId {
+        let (board, memory, pool) = (Arc::clone(board), Arc::clone(memory), Arc::clone(pool));
+        let tenant = Tenant { board, _memory: memory, _pool: pool, aloft: 0, closed: false };
+        let mut inner = self.lock();
+        let free = inner.tenants.iter().position(Option::is_none);
+        match free {
+            Some(place) => inner.tenants[place] = Some(tenant),
+            None => inner.tenants.push(Some(tenant)),
+        }
+        TenantId(free.unwrap_or(inner.tenants.len() - 1))
+    }
+
+    /// The tenant comes with no more copies.
+    pub(crate) fn close(&self, tenant: TenantId) {
+        let mut inner = self.lock();
+        if let Some(closing) = &mut inner.tenants[tenant.0] {
+            closing.closed = true;
+        }
+        inner.let_go(tenant);
+    }
+
+    /// Hands copies to the queue, from the first on, as one batch if it takes batches. Returns how many it took; 0 if another thread has the
+    /// lane and `wait` is false. Those that were taken are marked when they have landed, by whoever looks.
+    ///
+    /// # Safety
+    /// - The tenant was [admitted](Lane::admit) here and is not closed.
+    /// - Each copy has one side in the memory it was admitted with, and the other in a buffer of its pool whose
+    ///   [`Held`](crate::packets::Held) stays with the caller until the copy's packet has landed on the board: nobody else touches it.
+    pub(crate) unsafe fn take(&self, tenant: TenantId, copies: &[Copy], wait: bool) -> usize {
+        let inner = if wait { Some(self.lock()) } else { self.try_lock() };
+        let Some(mut inner) = inner else { return 0 };
+        let inner = &mut *inner;
+        let mut taken = 0;
+        for copy in copies {
+            let descriptor = Descriptor::memory_move(copy.src, copy.dst, copy.len);
+            // SAFETY: both sides stay mapped until its result is fetched: the tenant keeps them, and lives as long as it has copies
+            // aloft. No reference to either exists: the packet is the caller's, who does not touch it, and guest memory is only touched by
+            // address. The channel has no deadline, so that no result comes early.
+            let Ok(ticket) = (unsafe { inner.channel.raw(descriptor) }) else { break };
+            let place = inner.place(ticket.number());
+            inner.owners[place] = (tenant, *copy);
+            taken += 1;
+        }
+        if let Some(tenant) = &mut inner.tenants[tenant.0] {
+            tenant.aloft += taken as u64;
+        }
+        inner.channel.submit();
+        taken
+    }
+
+    /// Marks what has landed, of all tenants; nothing if another thread is at it, which marks ours, too. Lends the queue a thread, if it has none.
+    pub(crate) fn poll(&self) {
+        if let Some(mut inner) = self.try_lock() {
+            inner.poll();
+        }
+    }
+
+    /// The same, after the thread that is at it.
+    pub(crate) fn poll_now(&self) {
+        self.lock().poll();
+    }
+}
+
+impl Inner {
+    fn place(&self, ticket: u64) -> usize {
+        // Masked to the number of places, which is a `usize`.
+        usize::try_from(ticket & (self.owners.len() as u64 - 1)).unwrap_or(0)
+    }
+
+    fn poll(&mut self) {
+        let mut finished = std::mem::take(&mut self.finished);
+        self.channel.completed(&mut finished);
+        for done in finished.drain(..) {
+            let (id, copy) = self.owners[self.place(done.ticket.number())];
+            if done.result.is_ok() {
+                self.stats.copies += 1;
+                self.stats.bytes += u64::from(copy.len);
+            } else {
+                self.stats.redone += 1;
+                // SAFETY: the tenant keeps both sides mapped, and the copy's packet has not landed, so that nobody touches it; the queue has done
+                // with it, or stopped for good, which is what a result of a channel without deadline means.
+                unsafe { copy_now(&self.local, copy) };
+            }
+            let tenant = self.tenants[id.0].as_mut().expect("a tenant stays while it has copies aloft");
+            tenant.aloft -= 1;
+            tenant.board.mark(copy.packet);
+            self.let_go(id);
+        }
+        self.finished = finished;
+    }
+
+    fn let_go(&mut self, id: TenantId) {
+        if self.tenants[id.0].as_ref().is_some_and(|tenant| tenant.closed && tenant.aloft == 0) {
+            self.tenants[id.0] = None;
+        }
+    }
+}
+
+/// Copies by this thread. A page that is gone is replaced under it (see [`Shared`](telpher_mem::Shared)), so that it always ends.
+///
+/// # Safety
+/// Both sides are mapped, and no reference to either exists; nobody but a guest touches them meanwhile.
+#[inline]
+pub(crate) unsafe fn copy_now(local: &Local, copy: Copy) {
+    // A fault cannot be: both sides are mapped for reading and writing. If it were, the bytes would be what the guest had there before.
+    let _ = local.move_forward(copy.dst, copy.src, copy.len.into(), WriteHint::Cache);
+}

@@ -1,0 +1,357 @@
+//! Packets in this process: buffers of one size in one piece of memory, handed around by the burst.
+//!
+//! A [`Packets`] is a row of packets that share one count of their pool's memory, so that a packet on its way through a switch costs no
+//! reference count, no lock and no allocation: it is an index, where it begins, and how long it is. A buffer is in one row at a time, or
+//! with the copies that a virtqueue has in flight, or free; what is dropped is free again.
+#![allow(unsafe_code, reason = "makes slices of buffers that devices write, too")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use telpher_mem::{MapError, PageSize, Region, StableBufMut};
+
+/// Bytes before a packet that are kept free for headers. Source: DPDK's `RTE_PKTMBUF_HEADROOM`, which switches are used to.
+pub const HEADROOM: u32 = 128;
+
+/// What a pool is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolOptions {
+    /// How many buffers.
+    pub buffers: u32,
+    /// The longest packet, in bytes.
+    pub longest: u32,
+}
+
+impl Default for PoolOptions {
+    /// 32 768 buffers for packets of up to 2048 bytes: 68 MiB. Source: what DPDK's testpmd takes by default, per port.
+    fn default() -> Self {
+        PoolOptions { buffers: 32_768, longest: 2048 }
+    }
+}
+
+/// Memory for packets.
+#[derive(Clone, Debug)]
+pub struct PacketPool {
+    memory: Arc<PoolMemory>,
+}
+
+/// The buffers themselves.
+#[derive(Debug)]
+pub(crate) struct PoolMemory {
+    base: u64,
+    /// Bytes from one buffer to the next.
+    stride: u32,
+    options: PoolOptions,
+    free: Mutex<Vec<u32>>,
+    /// Owns the bytes; never borrowed again.
+    _region: Region,
+}
+
+/// One packet: which buffer, from where, how long. There is one of each buffer: who has it has the buffer's bytes, and nobody else.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Held {
+    index: u32,
+    start: u32,
+    len: u32,
+}
+
+/// A row of packets of one pool, in their order. Dropped, it gives its buffers back.
+#[derive(Debug)]
+pub struct Packets {
+    memory: Arc<PoolMemory>,
+    held: VecDeque<Held>,
+}
+
+/// Bytes of a cache line. Source: every x86-64 processor with CLFLUSH reports 64 in CPUID leaf 1.
+const LINE_BYTES: u32 = 64;
+
+impl PacketPool {
+    /// So much memory, present from now on, on huge pages if the system has them.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub fn new(options: PoolOptions) -> Result<PacketPool, MapError> {
+        // A line more, so that buffers do not begin in the same sets of the caches.
+        let stride = (HEADROOM.saturating_add(options.longest)).next_multiple_of(LINE_BYTES).saturating_add(LINE_BYTES);
+        let len = usize::try_from(stride).unwrap_or(usize::MAX).saturating_mul(options.buffers as usize).max(1);
+        let mut region = Region::new(len, PageSize::Huge)?;
+        region.populate()?;
+        let base = region.address_mut();
+        // The last is lent first, and what was given back last: it is the warmest.
+        let free = Mutex::new((0..options.buffers).rev().collect());
+        Ok(PacketPool { memory: Arc::new(PoolMemory { base, stride, options, free, _region: region }) })
+    }
+
+    /// Up to `count` packets without bytes, as many as are free. One lock.
+    #[must_use]
+    pub fn lend(&self, count: usize) -> Packets {
+        let mut packets = self.row(count);
+        packets.fetch(count);
+        packets
+    }
+
+    /// A row without packets, with room for so many.
+    #[must_use]
+    pub fn row(&self, room: usize) -> Packets {
+        Packets { memory: Arc::clone(&self.memory), held: VecDeque::with_capacity(room) }
+    }
+
+    /// Buffers that nobody has.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn options(&self) -> PoolOptions {
+        self.memory.options
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<PoolMemory> {
+        &self.memory
+    }
+}
+
+impl PoolMemory {
+    /// Address of a packet's first byte; `before` bytes lower, in its headroom, if asked.
+    #[inline]
+    pub(crate) fn address(&self, held: &Held, before: u32) -> u64 {
+        debug_assert!(before <= held.start, "the headroom has {} bytes", held.start);
+        // Cannot overflow: within the region.
+        self.base + u64::from(self.stride) * u64::from(held.index) + u64::from(held.start - before)
+    }
+
+    /// The longest packet a buffer has room for.
+    pub(crate) fn longest(&self) -> u32 {
+        self.options.longest
+    }
+
+    /// Writes bytes into a packet's headroom, right before it.
+    #[inline]
+    pub(crate) fn write_before(&self, held: &mut Held, bytes: &[u8]) {
+        assert!(bytes.len() <= held.start as usize, "{} bytes in a headroom of {}", bytes.len(), held.start);
+        // Less than the headroom, just compared.
+        let to = pointer(self.address(held, u32::try_from(bytes.len()).unwrap_or(0)));
+        // SAFETY: within the buffer, whose `Held` the caller has, so that nobody else touches it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    pub(crate) fn give_back(&self, held: impl ExactSizeIterator<Item = Held>) {
+        if held.len() > 0 {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            free.extend(held.map(|held| held.index));
+        }
+    }
+}
+
+impl Held {
+    fn empty(index: u32) -> Held {
+        Held { index, start: HEADROOM, len: 0 }
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// A packet of so many bytes at its usual place.
+    ///
+    /// # Panics
+    /// If it has no room for them.
+    #[inline]
+    pub(crate) fn resize(&mut self, pool: &PoolMemory, len: u32) {
+        assert!(len <= pool.longest(), "{len} bytes in a buffer of {}", pool.longest());
+        (self.start, self.len) = (HEADROOM, len);
+    }
+}
+
+impl Packets {
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The bytes of packet `index`.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let held = self.held.get(index)?;
+        // SAFETY: the buffer lies in the region, which lives. Nobody writes it while the row is borrowed: there is one `Held` of it, which
+        // lies in this row, and devices write only buffers whose `Held` is in flight.
+        Some(unsafe { std::slice::from_raw_parts(pointer(self.memory.address(held, 0)), held.len as usize) })
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    #[must_use]
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut [u8]> {
+        let held = self.held.get(index)?;
+        // SAFETY: as in `get`; the row is borrowed mutably, so that this is the only slice of it.
+        Some(unsafe { std::slice::from_raw_parts_mut(pointer(self.memory.address(held, 0)), held.len as usize) })
+    }
+
+    /// The bytes of each packet.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.len()).map(|index| self.get(index).expect("an index of the row"))
+    }
+
+    /// Calls `each` with the bytes of each packet, to be changed.
+    #[inline]
+    pub fn for_each_mut(&mut self, mut each: impl FnMut(&mut [u8])) {
+        for index in 0..self.len() {
+            each(self.get_mut(index).expect("an index of the row"));
+        }
+    }
+
+    /// Gives packet `index` so many bytes; what they are is what lay there.
+    ///
+    /// # Panics
+    /// If there is no such packet, or its buffer is not so long.
+    pub fn resize(&mut self, index: usize, len: u32) {
+        let held = &mut self.held[index];
+        held.resize(&self.memory, len);
+    }
+
+    /// Moves the first `count` packets, or all if there are fewer, to the end of another row of the same pool.
+    ///
+    /// # Panics
+    /// If the rows are of different pools.
+    pub fn move_to(&mut self, count: usize, to: &mut Packets) {
+        assert!(Arc::ptr_eq(&self.memory, &to.memory), "packets stay in their pool; copy them to the other");
+        to.held.extend(self.held.drain(..count.min(self.held.len())));
+    }
+
+    /// Gives back all but the first `keep`. One lock.
+    pub fn truncate(&mut self, keep: usize) {
+        if keep < self.held.len() {
+            self.memory.give_back(self.held.drain(keep..));
+        }
+    }
+
+    /// Lends packets without bytes from the pool until the row has `count`, as many as are free. One lock, none if it has them.
+    pub fn fetch(&mut self, count: usize) {
+        if self.held.len() < count {
+            let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let from = free.len() - (count - self.held.len()).min(free.len());
+            self.held.extend(free.drain(from..).rev().map(Held::empty));
+        }
+    }
+
+    /// The pool's memory.
+    pub(crate) fn memory(&self) -> &Arc<PoolMemory> {
+        &self.memory
+    }
+
+    /// Bytes of packet `index`.
+    #[inline]
+    pub(crate) fn len_of(&self, index: usize) -> Option<u32> {
+        self.held.get(index).map(Held::len)
+    }
+
+    /// The first packet leaves the row.
+    #[inline]
+    pub(crate) fn take_first(&mut self) -> Option<Held> {
+        self.held.pop_front()
+    }
+
+    /// The first packet goes back to the pool.
+    pub(crate) fn drop_first(&mut self) {
+        self.memory.give_back(self.held.drain(..1));
+    }
+
+    /// The last packet leaves the row.
+    #[inline]
+    pub(crate) fn take_last(&mut self) -> Option<Held> {
+        self.held.pop_back()
+    }
+
+    /// A packet of this pool joins the row.
+    #[inline]
+    pub(crate) fn put_in(&mut self, held: Held) {
+        self.held.push_back(held);
+    }
+}
+
+impl Drop for Packets {
+    fn drop(&mut self) {
+        self.memory.give_back(self.held.drain(..));
+    }
+}
+
+#[inline]
+fn pointer(address: u64) -> *mut u8 {
+    #[allow(clippy::cast_possible_truncation, reason = "an address of this process, 64 bits on x86-64")]
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(buffers: u32, longest: u32) -> PacketPool {
+        PacketPool::new(PoolOptions { buffers, longest }).unwrap()
+    }
+
+    #[test]
+    fn what_is_lent_comes_back_when_it_is_dropped() {
+        let pool = pool(10, 2048);
+        let mut some = pool.lend(7);
+        let more = pool.lend(7);
+        assert_eq!((some.len(), more.len(), pool.free()), (7, 3, 0));
+        drop(more);
+        some.truncate(2);
+        assert_eq!((some.len(), pool.free()), (2, 8));
+        some.fetch(6);
+        some.fetch(3);
+        assert_eq!((some.len(), pool.free()), (6, 4));
+        drop(some);
+        assert_eq!(pool.free(), 10);
+    }
+
+    #[test]
+    fn packets_keep_their_bytes_on_their_way() {
+        let pool = pool(4, 100);
+        let (mut row, mut other) = (pool.lend(4), pool.row(4));
+        for index in 0..4 {
+            row.resize(index, 100 - u32::try_from(index).unwrap());
+            row.get_mut(index).unwrap().fill(u8::try_from(index).unwrap() + 1);
+        }
+        row.move_to(3, &mut other);
+        row.move_to(100, &mut other);
+        assert!(row.is_empty() && row.get(0).is_none() && row.get_mut(0).is_none());
+        let bytes: Vec<Vec<u8>> = other.iter().map(<[u8]>::to_vec).collect();
+        assert_eq!(bytes, (1..=4).map(|n| vec![n; 101 - usize::from(n)]).collect::<Vec<_>>());
+        other.for_each_mut(|packet| packet[0] = 9);
+        assert!(other.iter().all(|packet| packet[0] == 9));
+    }
+
+    #[test]
+    #[should_panic(expected = "101 bytes in a buffer of 100")]
+    fn a_packet_is_never_longer_than_its_buffer() {
+        pool(1, 100).lend(1).resize(0, 101);
+    }
+
+    #[test]
+    #[should_panic(expected = "packets stay in their pool")]
+    fn packets_stay_in_their_pool() {
+        let (one, other) = (pool(1, 100), pool(1, 100));
+        one.lend(1).move_to(1, &mut other.row(1));
+    }
+
+    #[test]
+    fn the_memory_lives_as_long_as_a_row() {
+        let mut row = pool(1, 4000).lend(1);
+        row.resize(0, 4000);
+        row.get_mut(0).unwrap().fill(1);
+        assert_eq!(row.get(0).unwrap(), [1; 4000]);
+        assert_eq!(pool(0, 0).lend(5).len(), 0);
+    }
+}

@@ -1,0 +1,104 @@
+//! What a virtqueue has done, and why it did not do the rest.
+
+use crate::ring::Dropped;
+use std::fmt;
+
+/// Why a packet did not get through. Each is counted; nothing is lost silently.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Drop {
+    /// The guest's chain could not be followed.
+    Chain(Dropped),
+    /// The guest's chain is shorter than the net header (CVE-2022-2132, CVE-2026-86566).
+    Runt,
+    /// The guest's packet is longer than the pool's buffers.
+    Long,
+    /// The guest, which does not merge buffers, made one available that the packet does not fit in.
+    Short,
+}
+
+impl Drop {
+    /// All reasons, in their order.
+    pub const ALL: [Drop; 10] = {
+        let chains = Dropped::ALL;
+        let mut all = [Drop::Runt; 10];
+        let mut at = 0;
+        while at < chains.len() {
+            all[at] = Drop::Chain(chains[at]);
+            at += 1;
+        }
+        all[8] = Drop::Long;
+        all[9] = Drop::Short;
+        all
+    };
+
+    fn index(self) -> usize {
+        match self {
+            Drop::Chain(reason) => reason as usize,
+            Drop::Runt => 7,
+            Drop::Long => 8,
+            Drop::Short => 9,
+        }
+    }
+}
+
+impl fmt::Display for Drop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Drop::Chain(reason) => reason.fmt(f),
+            Drop::Runt => f.write_str("a chain is shorter than the header"),
+            Drop::Long => f.write_str("a packet is longer than the pool's buffers"),
+            Drop::Short => f.write_str("a packet does not fit the guest's buffer"),
+        }
+    }
+}
+
+/// What one virtqueue has done since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Packets that got through.
+    pub packets: u64,
+    /// Bytes of them, without headers.
+    pub bytes: u64,
+    /// Packets whose copies were handed to a lane.
+    pub by_lane: u64,
+    /// Bytes of them.
+    pub bytes_by_lane: u64,
+    /// Times the driver was called.
+    pub calls: u64,
+    drops: [u64; 10],
+}
+
+impl Stats {
+    /// How many packets, or chains, were dropped for this reason.
+    #[must_use]
+    pub fn drops(&self, reason: Drop) -> u64 {
+        self.drops[reason.index()]
+    }
+
+    /// How many were dropped.
+    #[must_use]
+    pub fn all_drops(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+
+    pub(crate) fn drop_one(&mut self, reason: Drop) {
+        self.drops[reason.index()] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_counted_by_itself() {
+        let mut stats = Stats::default();
+        for (count, reason) in Drop::ALL.into_iter().enumerate() {
+            (0..=count).for_each(|_| stats.drop_one(reason));
+        }
+        for (count, reason) in Drop::ALL.into_iter().enumerate() {
+            assert_eq!(stats.drops(reason), count as u64 + 1, "{reason}");
+        }
+        assert_eq!(stats.all_drops(), 55);
+    }
+}

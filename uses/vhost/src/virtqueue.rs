@@ -1,0 +1,175 @@
+//! One virtqueue's data path: its ring, its packets in flight, and what goes back to the driver in which order.
+//!
+//! ```text
+//! enqueue   take chains ─► begin: copy now, or hand to a lane ─► … ─► land in order ─► log, put used, publish, call
+//! dequeue   take chains ─► begin ─► … ─► land in order ─► put used, publish ─► packets to the caller
+//! ```
+//!
+//! A virtqueue is polled by one thread at a time and never waits. The driver sees its buffers used in the order it made them available,
+//! whatever order copies land in, whoever makes them, over however many lanes.
+
+use crate::flight::{Flights, Who};
+use crate::ring::{Broken, Burst, Ring, Used};
+use crate::stats::Stats;
+use crate::{Lane, PacketPool};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Which packets' copies are handed to a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Hybrid {
+    /// None: the polling thread copies all.
+    Cpu,
+    /// Those of so many bytes or more.
+    From(u32),
+    /// All.
+    Device,
+}
+
+impl Hybrid {
+    /// Who copies a packet of so many bytes.
+    #[inline]
+    fn who(self, len: u32) -> Who {
+        match self {
+            Hybrid::Cpu => Who::Cpu,
+            Hybrid::From(bytes) if len < bytes => Who::Cpu,
+            Hybrid::From(_) | Hybrid::Device => Who::Lane,
+        }
+    }
+}
+
+/// How a virtqueue works.
+#[derive(Clone, Debug)]
+pub struct QueueOptions {
+    /// Which packets ride a lane.
+    pub hybrid: Hybrid,
+    /// The lanes they ride.
+    pub lanes: Vec<Arc<Lane>>,
+    /// Packets in flight at most.
+    pub in_flight: usize,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        QueueOptions { hybrid: Hybrid::Cpu, lanes: Vec::new(), in_flight: 1024 }
+    }
+}
+
+/// What a packet in flight has to tell when it has landed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    /// How many chains go back with it, those that were dropped before it among them.
+    pub(crate) chains: usize,
+}
+
+/// One virtqueue, from the device's side.
+#[derive(Debug)]
+pub struct Virtqueue {
+    pub(crate) ring: Ring,
+    pub(crate) flights: Flights<Note>,
+    pub(crate) hybrid: Hybrid,
+    /// Bytes of the header before each packet.
+    pub(crate) header: u32,
+    pub(crate) burst: Burst,
+    /// Chains that go back, in the ring's order: those of packets in flight, then those that were dropped since.
+    pub(crate) owed: VecDeque<Used>,
+    /// How many at the end of `owed` are no packet's yet.
+    pub(crate) unclaimed: usize,
+    /// What goes back now.
+    pub(crate) back: Vec<Used>,
+    pub(crate) stats: Stats,
+    /// The driver wants to be called, and was not yet.
+    pub(crate) call: bool,
+}
+
+impl Virtqueue {
+    /// A virtqueue over its ring, whose packets are of this pool.
+    #[must_use]
+    pub fn new(ring: Ring, pool: &PacketPool, options: &QueueOptions) -> Virtqueue {
+        let header = ring.setup().features.header_bytes();
+        let size = usize::from(ring.setup().size);
+        Virtqueue {
+            flights: Flights::new(options.in_flight.max(1), pool.memory(), &options.lanes),
+            hybrid: options.hybrid,
+            header,
+            burst: Burst::with_capacity(size),
+            owed: VecDeque::with_capacity(size),
+            unclaimed: 0,
+            back: Vec::with_capacity(size),
+            stats: Stats::default(),
+            call: false,
+            ring,
+        }
+    }
+
+    /// Its ring.
+    #[must_use]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Packets in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Why nothing is taken any more, if so; see [`Ring::broken`].
+    #[must_use]
+    pub fn broken(&self) -> Option<Broken> {
+        self.ring.broken()
+    }
+
+    /// Whether the driver wants to be called for what went back since this was asked last: whoever polls writes to its `callfd` then.
+    pub fn wants_call(&mut self) -> bool {
+        let call = std::mem::take(&mut self.call);
+        self.stats.calls += u64::from(call);
+        call
+    }
+
+    /// Who copies a packet of so many bytes; counts it.
+    #[inline]
+    pub(crate) fn who(&mut self, len: u32) -> Who {
+        let who = if self.flights.lanes().is_empty() { Who::Cpu } else { self.hybrid.who(len) };
+        self.stats.packets += 1;
+        self.stats.bytes += u64::from(len);
+        if who == Who::Lane {
+            self.stats.by_lane += 1;
+            self.stats.bytes_by_lane += u64::from(len);
+        }
+        who
+    }
+
+    /// The note of a packet that begins now, whose chains were just appended to `owed`.
+    #[inline]
+    pub(crate) fn note(&mut self, chains: usize) -> Note {
+        Note { chains: chains + std::mem::take(&mut self.unclaimed) }
+    }
+
+    /// So many chains go back with the next [`show`](Virtqueue::show).
+    #[inline]
+    pub(crate) fn go_back(&mut self, chains: usize) {
+        self.back.extend(self.owed.drain(..chains));
+    }
+
+    /// Gives the driver what goes back.
+    #[inline]
+    pub(crate) fn show(&mut self) {
+        if self.flights.len() == 0 {
+            // Nothing is in flight that those without a packet would have to wait for.
+            self.unclaimed = 0;
+            self.back.extend(self.owed.drain(..));
+        }
+        if !self.back.is_empty() {
+            self.ring.put(&self.back);
+            self.back.clear();
+            self.call |= self.ring.publish();
+        }
+    }
+}

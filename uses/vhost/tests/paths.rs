@@ -1,0 +1,399 @@
+//! Packets into a guest and out of it: whoever copies, in whatever order copies land, the guest sees the same.
+#![cfg(not(loom))]
+
+#[path = "../../../path/mover/tests/common/mod.rs"]
+mod common;
+
+use common::Chance;
+use common::device::TestDevice;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use telpher_abi::Status;
+use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_portal::{Portal, QueueMode};
+use telpher_vhost::ring::{Direction, MockDriver, MockGuest, Ring};
+use telpher_vhost::words::Features;
+use telpher_vhost::{Drop, Hybrid, Lane, PacketPool, Packets, PoolOptions, QueueOptions, Virtqueue};
+
+const HEADER: usize = 12;
+
+/// A guest with one virtqueue, and what its driver knows of the buffers out there.
+struct Guest {
+    memory: MockGuest,
+    driver: MockDriver,
+    /// Buffers of each identifier.
+    lent: std::collections::HashMap<u16, Vec<(u64, u32)>>,
+    /// Where the next buffer lies; buffers are used again when the ring has come around.
+    slots: VecDeque<u64>,
+    merge: bool,
+}
+
+const SLOT: u64 = 4096;
+
+impl Guest {
+    fn new(size: u16, features: Features, direction: Direction) -> (Guest, Ring) {
+        let mut memory = MockGuest::new(64 << 20);
+        let features = features | Features::VERSION_1;
+        let driver = MockDriver::new(&mut memory, size, features, direction);
+        let slots = (0..4 * u64::from(size)).map(|_| memory.lend(SLOT)).collect();
+        let ring = Ring::new(memory.memory(), driver.setup()).unwrap();
+        let merge = features.contains(Features::MRG_RXBUF);
+        (Guest { memory, driver, lent: std::collections::HashMap::new(), slots, merge }, ring)
+    }
+
+    /// Makes a chain of buffers of these lengths available.
+    fn offer(&mut self, lens: &[u32]) -> bool {
+        if self.slots.len() < lens.len() {
+            return false;
+        }
+        let buffers: Vec<_> = self.slots.iter().copied().zip(lens.iter().copied()).collect();
+        let Some(id) = self.driver.offer(&buffers) else { return false };
+        self.slots.drain(..lens.len());
+        self.lent.insert(id, buffers);
+        true
+    }
+
+    /// Makes a packet available in pieces of these lengths, which cover header and packet.
+    fn send(&mut self, packet: &[u8], lens: &[u32]) -> bool {
+        let mut bytes = vec![0xee; HEADER];
+        bytes.extend(packet);
+        let mut at = 0;
+        for (slot, len) in self.slots.iter().zip(lens) {
+            let end = (at + *len as usize).min(bytes.len());
+            self.memory.write(*slot, &bytes[at..end]);
+            at = end;
+        }
+        assert_eq!(at, bytes.len(), "the pieces cover the packet");
+        self.offer(lens)
+    }
+
+    /// The packets that the driver finds, as a driver does: the number of buffers from the header.
+    fn receive(&mut self) -> Vec<Vec<u8>> {
+        let mut used: VecDeque<_> = self.driver.collect().into();
+        let mut packets = Vec::new();
+        while let Some((id, len)) = used.pop_front() {
+            let mut bytes = self.bytes_of(id, len);
+            if len == 0 {
+                continue;
+            }
+            assert_eq!(bytes[..10], [0; 10]);
+            let buffers = u16::from_le_bytes([bytes[10], bytes[11]]);
+            assert!(buffers > 0 && (self.merge || buffers == 1));
+            for _ in 1..buffers {
+                let (id, len) = used.pop_front().expect("a packet's buffers are shown together");
+                bytes.extend(self.bytes_of(id, len));
+            }
+            packets.push(bytes.split_off(HEADER));
+        }
+        packets
+    }
+
+    fn bytes_of(&mut self, id: u16, len: u32) -> Vec<u8> {
+        let buffers = self.lent.remove(&id).unwrap();
+        let mut left = len as usize;
+        let mut bytes = Vec::new();
+        for (address, room) in buffers {
+            let here = left.min(room as usize);
+            if here > 0 {
+                bytes.extend(self.memory.read(address, here));
+            }
+            left -= here;
+            self.slots.push_back(address);
+        }
+        assert_eq!(left, 0, "no more was written than there is room for");
+        bytes
+    }
+}
+
+fn pool() -> PacketPool {
+    PacketPool::new(PoolOptions { buffers: 512, longest: 9000 }).unwrap()
+}
+
+fn put(packets: &mut Packets, bytes: &[u8]) {
+    let index = packets.len();
+    packets.fetch(index + 1);
+    packets.resize(index, u32::try_from(bytes.len()).unwrap());
+    packets.get_mut(index).unwrap().copy_from_slice(bytes);
+}
+
+fn layouts() -> [Features; 4] {
+    let packed = Features::RING_PACKED;
+    [Features::empty(), packed, Features::IN_ORDER, packed | Features::IN_ORDER | Features::EVENT_IDX]
+}
+
+/// Every way to have packets copied.
+fn ways() -> Vec<(&'static str, QueueOptions)> {
+    let mut ways = vec![("cpu", QueueOptions::default())];
+    for (name, runner) in [("inline", Runner::Inline), ("threaded", Runner::Threaded)] {
+        let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(runner)).unwrap();
+        let lanes: Vec<_> = ["wq0.0", "wq0.1"]
+            .into_iter()
+            .filter_map(|name| Some(Arc::new(Lane::new(device.portal(name).ok()?, 64).unwrap())))
+            .collect();
+        assert!(!lanes.is_empty());
+        for hybrid in [Hybrid::Device, Hybrid::From(256)] {
+            ways.push((name, QueueOptions { hybrid, lanes: lanes.clone(), in_flight: 64 }));
+        }
+    }
+    ways
+}
+
+#[test]
+fn the_guest_receives_what_was_sent_in_its_order() {
+    let mut chance = Chance::new(3);
+    for (way, options) in ways() {
+        for features in layouts() {
+            let (mut guest, ring) = Guest::new(64, features, Direction::Receive);
+            let pool = pool();
+            let mut queue = Virtqueue::new(ring, &pool, &options);
+            let (mut row, mut done) = (pool.row(32), pool.row(64));
+            let (mut expected, mut received) = (VecDeque::new(), 0);
+            while received < 600 {
+                while guest.offer(&[HEADER as u32, 2000]) {}
+                while row.len() < 20 {
+                    let len = 1 + chance.below(1800) as usize;
+                    let bytes = chance.bytes(len);
+                    put(&mut row, &bytes);
+                    expected.push_back(bytes);
+                }
+                queue.submit_enqueue_burst(&mut row);
+                queue.poll_enqueue_completed(&mut done);
+                done.truncate(0);
+                for packet in guest.receive() {
+                    assert_eq!(Some(packet), expected.pop_front(), "{way} {features:?}");
+                    received += 1;
+                }
+            }
+            let by_lane = queue.stats().by_lane;
+            assert_eq!(by_lane > 0, way != "cpu", "{way}");
+            assert_eq!(queue.stats().all_drops(), 0);
+            drop((queue, row, done));
+            assert_eq!(pool.free(), 512, "{way}: every buffer comes back");
+        }
+    }
+}
+
+#[test]
+fn what_the_guest_sends_comes_out_in_its_order() {
+    let mut chance = Chance::new(4);
+    for (way, options) in ways() {
+        for features in layouts() {
+            let (mut guest, ring) = Guest::new(64, features, Direction::Transmit);
+            let pool = pool();
+            let mut queue = Virtqueue::new(ring, &pool, &options);
+            let (mut into, mut spare) = (pool.row(64), pool.lend(100));
+            let (mut expected, mut received) = (VecDeque::new(), 0);
+            while received < 600 {
+                loop {
+                    let len = 1 + chance.below(1800) as u32;
+                    let bytes = chance.bytes(len as usize);
+                    // The header alone, with the packet, or the packet cut anywhere.
+                    let cut = 1 + chance.below(u64::from(len) + 11) as u32;
+                    let lens = [cut, len + 12 - cut];
+                    let lens = &lens[..2 - usize::from(lens[1] == 0)];
+                    if !guest.send(&bytes, lens) {
+                        break;
+                    }
+                    expected.push_back(bytes);
+                }
+                queue.try_dequeue_burst(&mut into, &mut spare, 32);
+                for packet in into.iter() {
+                    assert_eq!(Some(packet), expected.pop_front().as_deref(), "{way} {features:?}");
+                    received += 1;
+                }
+                let count = into.len();
+                into.move_to(count, &mut spare);
+                for (id, len) in guest.driver.collect() {
+                    assert_eq!(len, 0);
+                    guest.bytes_of(id, 0);
+                }
+            }
+            assert_eq!(queue.stats().all_drops(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_packet_spreads_over_chains_where_the_guest_merges() {
+    for features in layouts() {
+        for (way, options) in ways() {
+            let (mut guest, ring) = Guest::new(64, features | Features::MRG_RXBUF, Direction::Receive);
+            let pool = pool();
+            let mut queue = Virtqueue::new(ring, &pool, &options);
+            let (mut row, mut done) = (pool.row(4), pool.row(4));
+            let mut chance = Chance::new(5);
+            for len in [1, 87, 88, 89, 188, 189, 1000, 1188] {
+                let bytes = chance.bytes(len);
+                put(&mut row, &bytes);
+                assert_eq!(queue.submit_enqueue_burst(&mut row), 0, "no buffers yet");
+                // One less than it takes.
+                let chains = (len + HEADER).div_ceil(100);
+                (1..chains).for_each(|_| assert!(guest.offer(&[30, 70])));
+                assert_eq!(queue.submit_enqueue_burst(&mut row), 0, "not enough buffers yet");
+                assert_eq!(usize::from(queue.ring().outstanding()), 0, "and those there are stay for the next look");
+                assert!(guest.offer(&[100]));
+                assert_eq!(queue.submit_enqueue_burst(&mut row), 1, "{way} {len}");
+                while queue.poll_enqueue_completed(&mut done) == 0 {}
+                assert_eq!(guest.receive(), [bytes]);
+                done.truncate(0);
+            }
+        }
+    }
+}
+
+#[test]
+fn chains_that_cannot_be_used_never_wedge_a_queue() {
+    for features in layouts() {
+        for merge in [Features::empty(), Features::MRG_RXBUF] {
+            let (mut guest, ring) = Guest::new(32, features | merge, Direction::Receive);
+            let pool = pool();
+            let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
+            let (mut row, mut done) = (pool.row(4), pool.row(4));
+            // Runts, what lies nowhere, and between them chains that are too short alone.
+            assert!(guest.offer(&[1, 1]));
+            let id = guest.driver.offer(&[(0, 2000)]).unwrap();
+            guest.lent.insert(id, Vec::new());
+            if !merge.is_empty() {
+                assert!(guest.offer(&[100]));
+            }
+            assert!(guest.offer(&[11]));
+            assert!(guest.offer(&[1512]));
+            assert!(guest.offer(&[1512]));
+            let (one, two) = (vec![1; 1500], vec![2; 60]);
+            put(&mut row, &one);
+            put(&mut row, &two);
+            assert_eq!(queue.submit_enqueue_burst(&mut row), 2, "{features:?}");
+            assert_eq!(queue.poll_enqueue_completed(&mut done), 2);
+            assert_eq!(guest.receive(), [one, two]);
+            assert_eq!((queue.stats().drops(Drop::Runt), queue.stats().all_drops()), (2, 3));
+            assert_eq!(guest.driver.lent(), 0, "every chain is back");
+            // And when no packet follows them.
+            assert!(guest.offer(&[5]));
+            put(&mut row, &[1]);
+            assert_eq!(queue.submit_enqueue_burst(&mut row), 0);
+            queue.poll_enqueue_completed(&mut done);
+            assert_eq!((guest.receive().len(), guest.driver.lent()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_packet_that_fits_no_buffer_is_dropped_and_the_next_gets_it() {
+    let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
+    let pool = pool();
+    let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
+    let (mut row, mut done) = (pool.row(4), pool.row(4));
+    assert!(guest.offer(&[1512]));
+    put(&mut row, &[1; 1501]);
+    put(&mut row, &[2; 1500]);
+    assert_eq!(queue.submit_enqueue_burst(&mut row), 2);
+    assert_eq!(queue.poll_enqueue_completed(&mut done), 1);
+    assert_eq!((guest.receive(), queue.stats().drops(Drop::Short)), (vec![vec![2; 1500]], 1));
+    assert_eq!(pool.free(), 511);
+}
+
+#[test]
+fn packets_that_the_switch_cannot_hold_are_dropped_and_counted() {
+    for features in layouts() {
+        let (mut guest, ring) = Guest::new(16, features, Direction::Transmit);
+        let pool = PacketPool::new(PoolOptions { buffers: 8, longest: 1000 }).unwrap();
+        let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
+        let (mut into, mut spare) = (pool.row(8), pool.lend(8));
+        assert!(guest.offer(&[11]) && guest.offer(&[12]) && guest.offer(&[12, 1001]));
+        let id = guest.driver.offer(&[(u64::MAX - 5, 100)]).unwrap();
+        guest.lent.insert(id, Vec::new());
+        assert!(guest.send(&[7; 1000], &[1012]));
+        assert_eq!(queue.try_dequeue_burst(&mut into, &mut spare, 32), 1);
+        assert_eq!(into.get(0), Some(&[7; 1000][..]));
+        let stats = queue.stats();
+        assert_eq!((stats.drops(Drop::Runt), stats.drops(Drop::Long), stats.all_drops()), (2, 1, 4));
+        assert_eq!((guest.driver.collect().len(), guest.driver.lent(), spare.len()), (5, 0, 7));
+    }
+}
+
+/// A queue over devices that do nothing by themselves.
+struct Adversary {
+    devices: Vec<Arc<TestDevice>>,
+    options: QueueOptions,
+}
+
+fn adversary(lanes: usize, hybrid: Hybrid) -> Adversary {
+    let devices: Vec<_> = (0..lanes).map(|_| Arc::new(TestDevice::new(QueueMode::Shared, 16))).collect();
+    devices.iter().for_each(|device| device.state().manual = true);
+    let lane = |device: &Arc<TestDevice>| Arc::new(Lane::new(Arc::clone(device) as Arc<dyn Portal>, 32).unwrap());
+    let lanes = devices.iter().map(lane).collect();
+    Adversary { devices, options: QueueOptions { hybrid, lanes, in_flight: 32 } }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Devices finish in any order, in part, with faults, or stop: the guest sees each packet once, whole, in order.
+    #[test]
+    fn the_order_of_completions_does_not_show(
+        layout in 0_usize..4,
+        merge: bool,
+        lanes in 1_usize..4,
+        threshold in 0_u32..700,
+        seed: u64,
+        steps in prop::collection::vec((0_u8..7, any::<u16>()), 1..120),
+    ) {
+        let features = layouts()[layout] | if merge { Features::MRG_RXBUF } else { Features::empty() };
+        let adversary = adversary(lanes, Hybrid::From(threshold));
+        let (mut guest, ring) = Guest::new(32, features, Direction::Receive);
+        let pool = pool();
+        let mut queue = Virtqueue::new(ring, &pool, &adversary.options);
+        let (mut row, mut done) = (pool.row(32), pool.row(32));
+        let mut chance = Chance::new(seed);
+        let mut expected = VecDeque::new();
+        let check = |guest: &mut Guest, expected: &mut VecDeque<Vec<u8>>| {
+            for packet in guest.receive() {
+                prop_assert_eq!(Some(packet), expected.pop_front());
+            }
+            Ok(())
+        };
+        for (step, number) in steps {
+            let device = &adversary.devices[usize::from(number) % lanes];
+            match step {
+                0 => while guest.offer(if merge { &[300, 200] } else { &[800, 400] }) {},
+                1 | 2 => {
+                    for _ in 0..number % 9 {
+                        let len = 1 + chance.below(1100) as usize;
+                        let bytes = chance.bytes(len);
+                        put(&mut row, &bytes);
+                        expected.push_back(bytes);
+                    }
+                    queue.submit_enqueue_burst(&mut row);
+                }
+                3 => drop(device.run(usize::from(number % 5))),
+                4 => {
+                    // The queue's next descriptors end with an error, nothing moved.
+                    let failing = [Status::PageFault, Status::from_code(0x10), Status::from_code(0x1f)];
+                    device.state().answers.push_back(failing[usize::from(number) % 3]);
+                }
+                5 if number % 16 == 0 => device.stop("as the test wants it"),
+                _ => {
+                    queue.poll_enqueue_completed(&mut done);
+                    done.truncate(0);
+                    check(&mut guest, &mut expected)?;
+                }
+            }
+        }
+        // And in the end all is there.
+        adversary.devices.iter().for_each(|device| device.state().manual = false);
+        let mut looks = 0;
+        while !expected.is_empty() {
+            while guest.offer(&[1500]) {}
+            queue.submit_enqueue_burst(&mut row);
+            queue.poll_enqueue_completed(&mut done);
+            done.truncate(0);
+            check(&mut guest, &mut expected)?;
+            looks += 1;
+            prop_assert!(looks < 5_000_000, "{} packets are still out", expected.len());
+        }
+        prop_assert_eq!((queue.in_flight(), queue.stats().all_drops()), (0, 0));
+        drop((queue, row, done));
+        prop_assert_eq!(pool.free(), 512);
+    }
+}
