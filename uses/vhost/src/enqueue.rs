@@ -67,6 +67,7 @@ impl Virtqueue {
         self.flights.poll();
         let before = done.len();
         while let Some((held, note)) = self.flights.land() {
+            self.mark_writes(note.ranges);
             self.go_back(note.chains);
             done.put_in(held);
         }
@@ -119,7 +120,10 @@ impl Virtqueue {
         let mut header = [0; HEADER_BYTES as usize];
         let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
         header[NUM_BUFFERS_OFFSET as usize..].copy_from_slice(&count.to_le_bytes());
-        let note = self.note(chains.len());
+        let mut note = self.note(chains.len());
+        if self.log.is_some() {
+            note.ranges = self.expect_writes(burst, chains, len + self.header);
+        }
         let who = self.who(len);
         let way = Way::Out { header: &header[..self.header as usize] };
         self.flights.begin(held, way, burst, chains, who, note);

@@ -1,8 +1,61 @@
-//! Why something of a backend could not be made.
+//! Why something of a backend could not be made, or was refused to a frontend.
 
+use crate::RegionError;
+use crate::log::LogError;
+use crate::message::MessageError;
+use crate::ring::RingError;
+use crate::session::Refusal;
 use telpher_mover::ChannelError;
 
 /// Why a lane could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a lane to a DMA queue")]
 pub struct LaneError(#[source] pub ChannelError);
+
+/// Why a frontend's request was not done. The session goes on if the frontend asked to be told, and ends if not: it would go on as if it were.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// It is not among what there is.
+    #[error("a frontend's request was refused")]
+    Refused(#[from] Refusal),
+    /// Memory that cannot be.
+    #[error("a frontend's memory was refused")]
+    Memory(#[from] RegionError),
+    /// A ring that cannot be.
+    #[error("a frontend's ring {ring} was refused")]
+    Ring {
+        /// Which.
+        ring: usize,
+        /// Why.
+        #[source]
+        source: RingError,
+    },
+    /// A log that cannot be.
+    #[error("a frontend's dirty log was refused")]
+    Log(#[from] LogError),
+    /// A file that counts no events.
+    #[error("a frontend sent something else than an eventfd to be called through")]
+    Event,
+    /// Copies that do not land.
+    #[error("copies of ring {ring} had not landed when its log was to begin; is its DMA queue at work?")]
+    Busy {
+        /// Which.
+        ring: usize,
+    },
+}
+
+/// Why a session ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The frontend said something that makes no sense.
+    #[error("a frontend does not keep to the protocol")]
+    Message(#[from] MessageError),
+    /// It asked for what cannot be, and not for an answer.
+    #[error("a frontend goes on as if a request were done that was refused")]
+    Request(#[from] RequestError),
+    /// The connection is at its end.
+    #[error("the connection to a frontend ended")]
+    Socket(#[source] std::io::Error),
+}

@@ -191,6 +191,13 @@ impl GuestMemory {
         Ok(GuestMemory { generation: self.generation + 1, regions: kept })
     }
 
+    /// Where its last region ends.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        // Cannot overflow: checked when it was made.
+        self.regions.last().map_or(0, |mapped| mapped.region.guest + mapped.region.len)
+    }
+
     /// The host address of guest memory that lies whole in one region; the way of nearly all buffers.
     #[inline]
     #[must_use]

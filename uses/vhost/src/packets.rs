@@ -245,6 +245,11 @@ impl Packets {
         }
     }
 
+    /// A row of the same pool without packets.
+    pub(crate) fn like(&self) -> Packets {
+        Packets { memory: Arc::clone(&self.memory), held: VecDeque::new() }
+    }
+
     /// The pool's memory.
     pub(crate) fn memory(&self) -> &Arc<PoolMemory> {
         &self.memory

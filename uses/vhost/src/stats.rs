@@ -86,6 +86,23 @@ impl Stats {
     }
 }
 
+impl std::ops::Add for Stats {
+    type Output = Stats;
+
+    fn add(self, other: Stats) -> Stats {
+        let mut drops = self.drops;
+        drops.iter_mut().zip(other.drops).for_each(|(drops, more)| *drops += more);
+        Stats {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            by_lane: self.by_lane + other.by_lane,
+            bytes_by_lane: self.bytes_by_lane + other.bytes_by_lane,
+            calls: self.calls + other.calls,
+            drops,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@
 //! whatever order copies land in, whoever makes them, over however many lanes.
 
 use crate::flight::{Flights, Who};
+use crate::log::RingLog;
 use crate::ring::{Broken, Burst, Ring, Used};
 use crate::stats::Stats;
 use crate::{Lane, PacketPool};
@@ -60,6 +61,8 @@ impl Default for QueueOptions {
 pub(crate) struct Note {
     /// How many chains go back with it, those that were dropped before it among them.
     pub(crate) chains: usize,
+    /// How many ranges of guest memory it wrote, while they are logged.
+    pub(crate) ranges: usize,
 }
 
 /// One virtqueue, from the device's side.
@@ -80,6 +83,10 @@ pub struct Virtqueue {
     pub(crate) stats: Stats,
     /// The driver wants to be called, and was not yet.
     pub(crate) call: bool,
+    /// Where what is written is marked, if it is.
+    pub(crate) log: Option<RingLog>,
+    /// What packets in flight write, in their order, while it is logged: guest addresses and bytes.
+    pub(crate) writes: VecDeque<(u64, u32)>,
 }
 
 impl Virtqueue {
@@ -98,6 +105,8 @@ impl Virtqueue {
             back: Vec::with_capacity(size),
             stats: Stats::default(),
             call: false,
+            log: None,
+            writes: VecDeque::new(),
             ring,
         }
     }
@@ -149,7 +158,7 @@ impl Virtqueue {
     /// The note of a packet that begins now, whose chains were just appended to `owed`.
     #[inline]
     pub(crate) fn note(&mut self, chains: usize) -> Note {
-        Note { chains: chains + std::mem::take(&mut self.unclaimed) }
+        Note { chains: chains + std::mem::take(&mut self.unclaimed), ranges: 0 }
     }
 
     /// So many chains go back with the next [`show`](Virtqueue::show).
@@ -170,6 +179,7 @@ impl Virtqueue {
             self.ring.put(&self.back);
             self.back.clear();
             self.call |= self.ring.publish();
+            self.mark_ring();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Packets into a guest and out of it: whoever copies, in whatever order copies land, the guest sees the same.
 #![cfg(not(loom))]
+#![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
 mod common;

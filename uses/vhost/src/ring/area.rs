@@ -6,12 +6,12 @@
 use crate::GuestMemory;
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// So many `T`s of guest memory, aligned. `K` keeps the memory mapped.
 #[derive(Debug)]
-pub(super) struct Area<T, K = Arc<GuestMemory>> {
+pub(crate) struct Area<T, K = Arc<GuestMemory>> {
     base: *mut T,
     count: usize,
     _kept: K,
@@ -25,14 +25,14 @@ unsafe impl<T: Sync, K: Sync> Sync for Area<T, K> {}
 
 impl<T: FromBytes + IntoBytes + Copy, K: Borrow<GuestMemory>> Area<T, K> {
     /// The area that the frontend names by its address `user`; `None` if it is not aligned, or does not lie whole in one region.
-    pub(super) fn of_user(memory: K, user: u64, count: usize) -> Option<Self> {
+    pub(crate) fn of_user(memory: K, user: u64, count: usize) -> Option<Self> {
         let host = memory.borrow().of_user(user, u64::try_from(count.checked_mul(size_of::<T>())?).ok()?)?;
         Self::over(memory, host, count)
     }
 
     /// The area at a guest address, as for [`of_user`](Area::of_user).
     #[inline]
-    pub(super) fn of_guest(memory: K, guest: u64, count: usize) -> Option<Self> {
+    pub(crate) fn of_guest(memory: K, guest: u64, count: usize) -> Option<Self> {
         let host = memory.borrow().host(guest, u32::try_from(count.checked_mul(size_of::<T>())?).ok()?)?;
         Self::over(memory, host, count)
     }
@@ -45,7 +45,7 @@ impl<T: FromBytes + IntoBytes + Copy, K: Borrow<GuestMemory>> Area<T, K> {
 
     /// The word at `index`, read once.
     #[inline]
-    pub(super) fn read(&self, index: usize) -> T {
+    pub(crate) fn read(&self, index: usize) -> T {
         assert!(index < self.count, "word {index} of {}", self.count);
         // SAFETY: within the area, which lies whole in a mapping that `_kept` keeps, and aligned, as was checked when it was made; any
         // bytes are a `T`. Volatile: the guest may write it meanwhile.
@@ -54,7 +54,7 @@ impl<T: FromBytes + IntoBytes + Copy, K: Borrow<GuestMemory>> Area<T, K> {
 
     /// Writes the word at `index`.
     #[inline]
-    pub(super) fn write(&self, index: usize, word: T) {
+    pub(crate) fn write(&self, index: usize, word: T) {
         assert!(index < self.count, "word {index} of {}", self.count);
         // SAFETY: as in `read`; the bytes are guest memory, to which no reference exists.
         unsafe { self.base.add(index).write_volatile(word) }
@@ -62,7 +62,7 @@ impl<T: FromBytes + IntoBytes + Copy, K: Borrow<GuestMemory>> Area<T, K> {
 
     /// Asks the processor to fetch the word's cache line; any index will do.
     #[inline]
-    pub(super) fn prefetch(&self, index: usize) {
+    pub(crate) fn prefetch(&self, index: usize) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: SSE is part of x86-64, and the instruction accesses nothing: a hint never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(index).cast()) };
@@ -83,14 +83,14 @@ macro_rules! atomic {
 
             /// The word at `index`, and whatever was written before it.
             #[inline]
-            pub(super) fn acquire(&self, index: usize) -> $word {
+            pub(crate) fn acquire(&self, index: usize) -> $word {
                 // Acquire: pairs with the other side's barrier before it writes the word (VirtIO 1.2 §2.7.13.3.1, §2.8.21.2).
                 self.atomic(index).load(Ordering::Acquire)
             }
 
             /// Writes the word at `index` after everything that was written before.
             #[inline]
-            pub(super) fn release(&self, index: usize, word: $word) {
+            pub(crate) fn release(&self, index: usize, word: $word) {
                 // Release: pairs with the other side's barrier after it reads the word (VirtIO 1.2 §2.7.14, §2.8.22).
                 self.atomic(index).store(word, Ordering::Release);
             }
@@ -99,3 +99,14 @@ macro_rules! atomic {
 }
 atomic!(u16, AtomicU16);
 atomic!(u64, AtomicU64);
+impl<K> Area<u8, K> {
+    /// Sets bits of the byte at `index`, after everything that was written before; others may set, and clear, bits of it meanwhile.
+    #[inline]
+    pub(crate) fn set_bits(&self, index: usize, bits: u8) {
+        assert!(index < self.count, "byte {index} of {}", self.count);
+        // SAFETY: as in `atomic` above; every address is aligned for a byte.
+        let byte = unsafe { AtomicU8::from_ptr(self.base.add(index)) };
+        // SeqCst: what the bits tell of is there before they are, for who clears them and then looks (vhost-user, "Migration").
+        byte.fetch_or(bits, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,233 @@
+//! The control plane of one connection: what its frontend asks for is done to the port.
+//!
+//! A ring that runs is changed only with its slot locked, after its copies have landed. So no byte is written to memory that a frontend
+//! was told is its own again.
+
+use crate::error::{RequestError, SessionError};
+use crate::log::{DirtyLog, RingLog};
+use crate::message::{Header, Reply, parse};
+use crate::port::{Port, ring_bell};
+use crate::ring::{Base, Ring, RingError, RingSetup};
+use crate::session::{Change, Outcome, Session};
+use crate::virtqueue::Virtqueue;
+use crate::{GuestMemory, RegionError};
+use rustix::fs::OFlags;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+/// One frontend's hold on a port, from its connection to its end; then its rings stop.
+#[derive(Debug)]
+pub struct Control {
+    port: Arc<Port>,
+    session: Session,
+    memory: Arc<GuestMemory>,
+    log: Option<Arc<DirtyLog>>,
+    /// The last request that was refused, and how many were.
+    refused: (u64, Option<RequestError>),
+}
+
+impl Control {
+    /// Takes the port for a new frontend. `None` while another has it.
+    #[must_use]
+    pub fn take(port: &Arc<Port>) -> Option<Control> {
+        let mut taken = port.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *taken, true) {
+            return None;
+        }
+        let (port, session) = (Arc::clone(port), Session::new(port.options.offer));
+        Some(Control { port: Arc::clone(&port), session, memory: Arc::default(), log: None, refused: (0, None) })
+    }
+
+    /// What the frontend has said so far.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Its memory.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    /// How many of its requests were refused, and the last of them.
+    #[must_use]
+    pub fn refused(&self) -> (u64, Option<&RequestError>) {
+        (self.refused.0, self.refused.1.as_ref())
+    }
+
+    /// Times that a write could not be marked in the dirty log, which ends before it.
+    #[must_use]
+    pub fn unmarked(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.missed())
+    }
+
+    /// Does what a message asks for. Returns what it is answered with, if at all. Waits for copies in flight, for as long as the port's patience,
+    /// if they are in the request's way.
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session is at its end.
+    pub fn hear(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        files: Vec<OwnedFd>,
+    ) -> Result<Option<Reply>, SessionError> {
+        let request = parse(header, payload, files)?;
+        // Whoever asks for a number takes any for it.
+        let told = self.session.acknowledges(header.wants_reply()) && !request.asks();
+        let done = match self.session.accept(request) {
+            Ok(step) => self.change(step.change).map(|outcome| (step.answer, outcome)),
+            Err(refusal) => Err(refusal.into()),
+        };
+        match done {
+            Ok((answer, outcome)) => Ok(self.session.reply(answer, outcome, header.wants_reply())),
+            Err(error) if told => {
+                self.refused = (self.refused.0 + 1, Some(error));
+                Ok(Some(Reply::Number(1)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn change(&mut self, change: Change) -> Result<Outcome, RequestError> {
+        match change {
+            Change::Nothing => {}
+            Change::Memory(regions) => {
+                let regions: Vec<_> = regions.iter().map(|(region, file)| (*region, file.as_fd())).collect();
+                self.move_to(self.memory.replaced(&regions))?;
+            }
+            Change::AddRegion(region, file) => self.move_to(self.memory.with(region, file.as_fd()))?,
+            Change::RemoveRegion(region) => self.move_to(self.memory.without(region))?,
+            Change::Log { len, offset, file } => {
+                self.log = Some(Arc::new(DirtyLog::new(len, offset, &file, self.memory.end())?));
+                self.refresh_all()?;
+            }
+            Change::Ring(ring) => self.refresh(ring)?,
+            Change::Rings => self.refresh_all()?,
+            Change::Kick(ring, file) => {
+                self.port.slot(ring).kick = event(file)?.map(Arc::new);
+                self.refresh(ring)?;
+            }
+            Change::Call(ring, file) => {
+                let call = event(file)?;
+                let mut slot = self.port.slot(ring);
+                if let (Some(call), true) = (&call, slot.virtqueue.is_some()) {
+                    // A call may have gone to the one before, which nobody heard any more.
+                    ring_bell(call);
+                }
+                slot.call = call;
+            }
+            Change::Error(ring, file) => self.port.slot(ring).error = event(file)?,
+            Change::Stop(ring) => {
+                self.stop(ring);
+                return Ok(Outcome::Stopped(ring, self.session.base_of(ring)));
+            }
+            Change::Announce(address) => self.port.announce(address),
+            Change::Reset => {
+                self.leave();
+                self.log = None;
+            }
+            Change::NewRecord(_) | Change::Record(..) => {}
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// All rings go on in the next table of memory; those that do not lie in it wait for one that has them.
+    fn move_to(&mut self, next: Result<GuestMemory, RegionError>) -> Result<(), RequestError> {
+        let next = Arc::new(next?);
+        for ring in 0..self.session.rings() {
+            let mut slot = self.port.slot(ring);
+            let landed = slot.drain(self.port.options.patience);
+            let moved = slot.virtqueue.as_mut().is_none_or(|virtqueue| landed && virtqueue.move_to(&next).is_ok());
+            drop(slot);
+            if !moved {
+                self.stop(ring);
+            }
+        }
+        self.memory = next;
+        for ring in 0..self.session.rings() {
+            // The memory is as it was asked for, whatever becomes of rings in it.
+            let _ = self.refresh(ring);
+        }
+        Ok(())
+    }
+
+    fn refresh_all(&mut self) -> Result<(), RequestError> {
+        (0..self.session.rings()).try_for_each(|ring| self.refresh(ring))
+    }
+
+    /// Makes a ring what the session says it is.
+    fn refresh(&mut self, ring: usize) -> Result<(), RequestError> {
+        let wanted = self.session.ring(ring).filter(|_| self.memory.regions() > 0);
+        let now = self.port.slot(ring).virtqueue.as_ref().map(|virtqueue| *virtqueue.ring().setup());
+        let same = |wanted: RingSetup, now: RingSetup| RingSetup { base: now.base, ..wanted } == now;
+        if now.is_some_and(|now| !wanted.is_some_and(|wanted| same(wanted, now))) {
+            self.stop(ring);
+        }
+        let wanted = self.session.ring(ring).filter(|_| wanted.is_some());
+        let mut slot = self.port.slot(ring);
+        slot.enabled = self.session.is_enabled(ring);
+        if let (Some(setup), None) = (wanted, &slot.virtqueue) {
+            let made = begin(&self.memory, setup).map_err(|source| RequestError::Ring { ring, source })?;
+            slot.run(Virtqueue::new(made, &self.port.pool, &self.port.queue_options(ring)));
+        }
+        let log = self.log.as_ref().zip(self.session.log(ring));
+        let log = log.map(|(log, used)| RingLog { log: Arc::clone(log), used });
+        // What is in flight was not noted, or is to be marked yet.
+        if slot.needs_log(log.as_ref()) {
+            if !slot.drain(self.port.options.patience) {
+                return Err(RequestError::Busy { ring });
+            }
+            slot.set_log(log);
+        }
+        Ok(())
+    }
+
+    /// The ring stands still, and its copies have landed, or nobody waits for them any more.
+    fn stop(&mut self, ring: usize) {
+        if let Some(base) = self.port.slot(ring).stop(self.port.options.patience) {
+            self.session.stopped_at(ring, base);
+        }
+    }
+
+    /// All rings stop, and nobody is called any more.
+    fn leave(&mut self) {
+        for ring in 0..self.session.rings() {
+            let mut slot = self.port.slot(ring);
+            slot.stop(self.port.options.patience);
+            (slot.enabled, slot.kick, slot.call, slot.error) = (false, None, None, None);
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.leave();
+        *self.port.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
+/// The ring that a frontend described. What a backend before this one took and did not put back is taken again: this one puts back in order,
+/// and so nothing that the driver waits for lies behind what it has got back.
+fn begin(memory: &Arc<GuestMemory>, setup: RingSetup) -> Result<Ring, RingError> {
+    let ring = Ring::new(memory, setup)?;
+    if ring.outstanding() == 0 {
+        return Ok(ring);
+    }
+    let Base { used, .. } = ring.base();
+    Ring::new(memory, RingSetup { base: Base { available: used, used }, ..setup })
+}
+
+/// A file that counts events, which nobody waits for who writes to it.
+fn event(file: Option<OwnedFd>) -> Result<Option<OwnedFd>, RequestError> {
+    let Some(file) = file else { return Ok(None) };
+    // Anything else could make a write wait, or signal that nobody reads. Source: proc(5), /proc/pid/fd.
+    let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
+    if !name.is_ok_and(|name| name.as_bytes() == b"anon_inode:[eventfd]") {
+        return Err(RequestError::Event);
+    }
+    let flags = rustix::fs::fcntl_getfl(&file).unwrap_or(OFlags::RDWR);
+    rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(|_| RequestError::Event)?;
+    Ok(Some(file))
+}

@@ -1,0 +1,301 @@
+//! A port: the virtqueues of one frontend, which comes and goes.
+//!
+//! ```text
+//! switch's threads ─ receive, transmit ─► Mutex<Slot> × n ◄─ start, stop, move, log ─ Control ◄─ requests
+//! ```
+//!
+//! The data path locks a slot once a burst and never waits for it: while the control plane has it there is nothing to do there. The control
+//! plane waits for a burst to end, and for copies in flight to land, for as long as its bound. A switch that polls a port without a
+//! frontend moves nothing.
+
+use crate::log::RingLog;
+use crate::ring::{Base, Broken, Direction};
+use crate::stats::Stats;
+use crate::virtqueue::{QueueOptions, Virtqueue};
+use crate::{MOST_RINGS, Offer, PacketPool, Packets};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// How a port works.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// What its frontends are offered.
+    pub offer: Offer,
+    /// How its virtqueues work, by ring; the last is for those that follow.
+    pub rings: Vec<QueueOptions>,
+    /// How long copies in flight are waited for when a ring stops or memory changes. A ring whose copies have not landed by then goes on without
+    /// them, and is given their buffers again.
+    pub patience: Duration,
+}
+
+impl Default for PortOptions {
+    /// One pair of queues, copied by the CPU. Half a second: assumed, a hundred times what a device needs for all it can have in flight.
+    fn default() -> Self {
+        let rings = vec![QueueOptions::default()];
+        PortOptions { offer: Offer::of_pairs(1), rings, patience: Duration::from_millis(500) }
+    }
+}
+
+/// The virtqueues of one frontend after another.
+#[derive(Debug)]
+pub struct Port {
+    slots: Box<[Mutex<Slot>]>,
+    pub(crate) pool: PacketPool,
+    pub(crate) options: PortOptions,
+    pub(crate) taken: Mutex<bool>,
+    /// An address that is to be announced to the network, since its guest has moved here.
+    announced: Mutex<Option<[u8; 6]>>,
+}
+
+/// One ring's place.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) virtqueue: Option<Virtqueue>,
+    /// It may do what is seen outside.
+    pub(crate) enabled: bool,
+    pub(crate) call: Option<OwnedFd>,
+    pub(crate) kick: Option<Arc<OwnedFd>>,
+    pub(crate) error: Option<OwnedFd>,
+    /// Packets of the guest whose copies landed while it was not polled.
+    pub(crate) kept: Packets,
+    /// What virtqueues that were here before have done.
+    pub(crate) past: Stats,
+    /// The frontend was told that its ring is broken.
+    told: bool,
+}
+
+impl Port {
+    /// A port whose packets are of this pool. Nobody is connected.
+    #[must_use]
+    pub fn new(pool: &PacketPool, options: PortOptions) -> Arc<Port> {
+        let slot = || Slot {
+            virtqueue: None,
+            enabled: false,
+            call: None,
+            kick: None,
+            error: None,
+            kept: pool.row(0),
+            past: Stats::default(),
+            told: false,
+        };
+        let slots = (0..options.offer.rings.min(MOST_RINGS)).map(|_| Mutex::new(slot())).collect();
+        let (taken, announced) = (Mutex::new(false), Mutex::new(None));
+        Arc::new(Port { slots, pool: pool.clone(), options, taken, announced })
+    }
+
+    /// Pairs of queues that a frontend can have.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        self.slots.len() / 2
+    }
+
+    /// The pool its packets are of.
+    #[must_use]
+    pub fn pool(&self) -> &PacketPool {
+        &self.pool
+    }
+
+    /// Begins to copy packets to the guest, from the first of `packets` on, and appends those that it has got to `done`; see
+    /// [`Virtqueue::submit_enqueue_burst`] and [`Virtqueue::poll_enqueue_completed`]. Calls the driver if it wants to be. Returns how many left
+    /// `packets`. A queue that does not run, or that another thread polls, takes none.
+    ///
+    /// # Panics
+    /// If there is no such pair, or a row is of another pool.
+    pub fn receive(&self, pair: usize, packets: &mut Packets, done: &mut Packets) -> usize {
+        let Some(mut slot) = self.try_slot(2 * pair) else { return 0 };
+        let slot = &mut *slot;
+        let Some(virtqueue) = &mut slot.virtqueue else { return 0 };
+        let mut taken = 0;
+        if slot.enabled {
+            taken = virtqueue.submit_enqueue_burst(packets);
+        }
+        virtqueue.poll_enqueue_completed(done);
+        slot.after_burst();
+        taken
+    }
+
+    /// Appends packets that the guest has sent to `into`, at most `most`, copied into buffers of `spare`; see
+    /// [`Virtqueue::try_dequeue_burst`]. Calls the driver if it wants to be. Returns how many. A queue that does not run, or that another thread
+    /// polls, gives none; what a queue sends that is not enabled is discarded (vhost-user, "Ring states").
+    ///
+    /// # Panics
+    /// If there is no such pair, or a row is of another pool.
+    pub fn transmit(&self, pair: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
+        let Some(mut slot) = self.try_slot(2 * pair + 1) else { return 0 };
+        let slot = &mut *slot;
+        let before = into.len();
+        if !slot.kept.is_empty() {
+            slot.kept.move_to(most, into);
+        }
+        if let Some(virtqueue) = &mut slot.virtqueue {
+            virtqueue.try_dequeue_burst(into, spare, most - (into.len() - before));
+            if !slot.enabled {
+                into.truncate(before);
+            }
+            slot.after_burst();
+        }
+        into.len() - before
+    }
+
+    /// Waits until the guest has kicked for more to take from a ring, at most for `timeout`; at once if there is more already, or the ring does not run
+    /// or has no kicks. For threads that have nothing else to do.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    pub fn wait(&self, ring: usize, timeout: Duration) {
+        let kick = {
+            let mut slot = self.slot(ring);
+            let kick = slot.kick.clone();
+            match (&mut slot.virtqueue, &kick) {
+                (Some(virtqueue), Some(_)) => {
+                    virtqueue.want_kicks(true);
+                    if virtqueue.ring().available() {
+                        virtqueue.want_kicks(false);
+                        return;
+                    }
+                }
+                _ => return,
+            }
+            kick
+        };
+        if let Some(kick) = kick {
+            let timeout = Timespec::try_from(timeout).ok();
+            let ready = poll(&mut [PollFd::new(&*kick, PollFlags::IN)], timeout.as_ref());
+            if ready.is_ok_and(|ready| ready > 0) {
+                // Taken up, so that the next is heard; whether there was one does not matter.
+                let _ = rustix::io::read(&*kick, &mut [0; 8]);
+            }
+        }
+        if let Some(virtqueue) = &mut self.slot(ring).virtqueue {
+            virtqueue.want_kicks(false);
+        }
+    }
+
+    /// Whether a ring runs and may do what is seen outside.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    #[must_use]
+    pub fn is_running(&self, ring: usize) -> bool {
+        let slot = self.slot(ring);
+        slot.enabled && slot.virtqueue.is_some()
+    }
+
+    /// Why nothing is taken from a ring any more, if so.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    #[must_use]
+    pub fn broken(&self, ring: usize) -> Option<Broken> {
+        self.slot(ring).virtqueue.as_ref().and_then(Virtqueue::broken)
+    }
+
+    /// What a ring has done, over all frontends.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    #[must_use]
+    pub fn stats(&self, ring: usize) -> Stats {
+        let slot = self.slot(ring);
+        let now = slot.virtqueue.as_ref().map(|virtqueue| *virtqueue.stats()).unwrap_or_default();
+        slot.past + now
+    }
+
+    /// The address of a guest that has moved here and has nobody announce it, once: whoever has this port announces it to the others
+    /// (vhost-user, `SEND_RARP`).
+    #[must_use]
+    pub fn take_announcement(&self) -> Option<[u8; 6]> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn announce(&self, address: [u8; 6]) {
+        *self.announced.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+
+    pub(crate) fn slot(&self, ring: usize) -> MutexGuard<'_, Slot> {
+        self.slots[ring].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_slot(&self, ring: usize) -> Option<MutexGuard<'_, Slot>> {
+        match self.slots[ring].try_lock() {
+            Ok(slot) => Some(slot),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(crate) fn queue_options(&self, ring: usize) -> QueueOptions {
+        let rings = &self.options.rings;
+        rings.get(ring).or(rings.last()).cloned().unwrap_or_default()
+    }
+}
+
+impl Slot {
+    /// The ring runs from now on.
+    pub(crate) fn run(&mut self, virtqueue: Virtqueue) {
+        self.virtqueue = Some(virtqueue);
+        self.told = false;
+    }
+
+    /// Lets copies in flight land, for as long as `patience` at most; true if all have, or nothing runs. What the guest received goes back to the
+    /// pool, what it sent is kept for who polls next.
+    pub(crate) fn drain(&mut self, patience: Duration) -> bool {
+        let Some(virtqueue) = &mut self.virtqueue else { return true };
+        let landed = match virtqueue.ring().setup().direction {
+            Direction::Transmit => virtqueue.drain(&mut self.kept, patience),
+            Direction::Receive => virtqueue.drain(&mut self.kept.like(), patience),
+        };
+        self.after_burst();
+        landed
+    }
+
+    /// The ring stands still. Where it goes on, if it ran: with what had not landed, if anything.
+    pub(crate) fn stop(&mut self, patience: Duration) -> Option<Base> {
+        let landed = self.drain(patience);
+        let virtqueue = self.virtqueue.take()?;
+        let Base { available, used } = virtqueue.ring().base();
+        self.past = self.past + *virtqueue.stats();
+        if landed {
+            return Some(Base { available, used });
+        }
+        // It ends when its lanes have done with it, which keep its memory until then; nobody waits for that.
+        std::thread::spawn(move || drop(virtqueue));
+        Some(Base { available: used, used })
+    }
+
+    /// Whether it is logged otherwise than it shall be.
+    pub(crate) fn needs_log(&self, log: Option<&RingLog>) -> bool {
+        self.virtqueue.as_ref().is_some_and(|virtqueue| virtqueue.log.as_ref() != log)
+    }
+
+    /// See [`Virtqueue::set_log`].
+    pub(crate) fn set_log(&mut self, log: Option<RingLog>) {
+        if let Some(virtqueue) = &mut self.virtqueue {
+            virtqueue.set_log(log);
+        }
+    }
+
+    /// Calls the driver if it wants to be, and tells the frontend if its ring is broken.
+    #[inline]
+    fn after_burst(&mut self) {
+        let Some(virtqueue) = &mut self.virtqueue else { return };
+        if virtqueue.wants_call()
+            && let Some(call) = &self.call
+        {
+            ring_bell(call);
+        }
+        if virtqueue.broken().is_some() && !self.told {
+            self.told = true;
+            if let Some(error) = &self.error {
+                ring_bell(error);
+            }
+        }
+    }
+}
+
+/// Counts an event up. What cannot be counted up was heard of already.
+pub(crate) fn ring_bell(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}

@@ -1,0 +1,418 @@
+//! What a frontend asks for is done to rings that run, and what it does wrong is its own loss.
+#![cfg(not(loom))]
+
+mod frontend;
+
+use frontend::{ASK, Frontend, MRG, addresses, count, event, same, u32s, u64s};
+use std::sync::Arc;
+use std::time::Duration;
+use telpher_vhost::ring::{Broken, Direction, MockDriver, MockGuest};
+use telpher_vhost::words::Features;
+use telpher_vhost::{Control, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions};
+
+const HEADER: usize = 12;
+
+/// A port with two pairs of queues, and rows to poll it with.
+struct Switch {
+    port: Arc<Port>,
+    pool: PacketPool,
+}
+
+impl Switch {
+    fn new() -> Switch {
+        let pool = PacketPool::new(PoolOptions { buffers: 256, longest: 2048 }).unwrap();
+        let options = PortOptions { offer: Offer::of_pairs(2), ..PortOptions::default() };
+        Switch { port: Port::new(&pool, options), pool }
+    }
+
+    /// Gives the guest packets; how many it takes.
+    fn send(&self, packets: &[&[u8]]) -> usize {
+        let mut row = self.pool.lend(packets.len());
+        for (index, packet) in packets.iter().enumerate() {
+            row.resize(index, u32::try_from(packet.len()).unwrap());
+            row.get_mut(index).unwrap().copy_from_slice(packet);
+        }
+        self.port.receive(0, &mut row, &mut self.pool.row(0))
+    }
+
+    fn packets(&self) -> Vec<Vec<u8>> {
+        let (mut into, mut spare) = (self.pool.row(0), self.pool.lend(32));
+        self.port.transmit(0, &mut into, &mut spare, 32);
+        into.iter().map(<[u8]>::to_vec).collect()
+    }
+}
+
+/// A guest with a ring each way.
+struct Guest {
+    memory: MockGuest,
+    receive: MockDriver,
+    transmit: MockDriver,
+}
+
+impl Guest {
+    fn new(features: u64) -> Guest {
+        let mut memory = MockGuest::new(4 << 20);
+        let features = Features::from_bits_retain(features);
+        let receive = MockDriver::new(&mut memory, 64, features, Direction::Receive);
+        let transmit = MockDriver::new(&mut memory, 64, features, Direction::Transmit);
+        Guest { memory, receive, transmit }
+    }
+
+    /// A frontend that has set all up.
+    fn connect(&self, port: &Arc<Port>) -> Frontend {
+        let features = (self.receive.setup().features).bits();
+        let mut frontend = Frontend::new(port);
+        frontend.agree(features);
+        frontend.memory(&self.memory);
+        frontend.ring(0, &self.receive);
+        frontend.ring(1, &self.transmit);
+        frontend
+    }
+
+    /// Makes a packet available; its buffer.
+    fn say(&mut self, packet: &[u8]) -> u64 {
+        let at = self.memory.lend(2048);
+        self.memory.write(at + HEADER as u64, packet);
+        let len = u32::try_from(HEADER + packet.len()).unwrap();
+        self.transmit.offer(&[(at, len)]).unwrap();
+        at
+    }
+
+    fn listen(&mut self) -> u64 {
+        let at = self.memory.lend(2048);
+        self.receive.offer(&[(at, 2048)]).unwrap();
+        at
+    }
+
+    fn heard(&mut self, at: u64) -> Vec<u8> {
+        let back = self.receive.collect();
+        assert_eq!(back.len(), 1);
+        self.memory.read(at + HEADER as u64, back[0].1 as usize - HEADER)
+    }
+}
+
+const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
+
+#[test]
+fn packets_go_both_ways_as_soon_as_rings_are_set_up() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        assert!(!switch.port.is_running(0));
+        let mut frontend = guest.connect(&switch.port);
+        assert!(switch.port.is_running(0) && switch.port.is_running(1) && !switch.port.is_running(2));
+        guest.say(b"from the guest");
+        assert_eq!(switch.packets(), [b"from the guest"]);
+        let at = guest.listen();
+        assert_eq!(switch.send(&[b"to the guest", b"too many"]), 1);
+        assert_eq!(guest.heard(at), b"to the guest");
+        let one = if features & Features::RING_PACKED.bits() == 0 { 1 } else { 0x8001_8001 };
+        assert_eq!((frontend.stop(0), frontend.stop(1)), (one, one));
+        assert!(!switch.port.is_running(0));
+        guest.say(b"nobody hears");
+        assert!(switch.packets().is_empty());
+        // It goes on where it stood.
+        frontend.ring_at(1, &guest.transmit, one);
+        assert_eq!(switch.packets(), [b"nobody hears"]);
+    }
+}
+
+#[test]
+fn the_driver_is_called_through_its_event_if_it_wants_to_be() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    let call = event();
+    frontend.tell(13, &u64s(&[1]), vec![same(&call)]);
+    // A call may have gone to the event before.
+    assert_eq!(count(&call), 1);
+    guest.say(b"one");
+    switch.packets();
+    assert_eq!(count(&call), 1);
+    guest.transmit.want_calls(false);
+    guest.say(b"two");
+    switch.packets();
+    assert_eq!(count(&call), 0);
+    // Without an event nobody is called.
+    guest.transmit.want_calls(true);
+    frontend.tell(13, &u64s(&[0x101]), Vec::new());
+    guest.say(b"three");
+    assert_eq!((switch.packets().len(), count(&call)), (1, 0));
+}
+
+#[test]
+fn only_an_eventfd_counts_events() {
+    let (switch, guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    for request in [12, 13, 14] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        assert!(!frontend.ask(request, &u64s(&[0]), vec![writer.into()]));
+        drop(reader);
+        assert!(!frontend.ask(request, &u64s(&[0]), vec![same(guest.memory.file())]));
+        assert!(frontend.ask(request, &u64s(&[0]), vec![event()]));
+    }
+}
+
+#[test]
+fn what_a_disabled_ring_sends_is_discarded_and_it_receives_nothing() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    for ring in [0, 1] {
+        frontend.tell(18, &u32s(&[ring, 0]), Vec::new());
+    }
+    guest.say(b"lost");
+    guest.listen();
+    assert!(switch.packets().is_empty());
+    assert_eq!((guest.transmit.collect().len(), switch.send(&[b"x"]), guest.receive.collect().len()), (1, 0, 0));
+    frontend.tell(18, &u32s(&[1, 1]), Vec::new());
+    guest.say(b"heard");
+    assert_eq!(switch.packets(), [b"heard"]);
+    assert_eq!(switch.pool.free(), 256);
+}
+
+#[test]
+fn memory_comes_and_goes_under_rings_that_run() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let mut frontend = guest.connect(&switch.port);
+        let more = MockGuest::new(1 << 20);
+        let far = |offset| u64s(&[0, 1 << 40, 1 << 20, 1 << 50, offset]);
+        // A buffer that is in no region yet: dropped and counted. Then it is, and then no more.
+        let stats = |switch: &Switch| (switch.port.stats(1).packets, switch.port.stats(1).all_drops());
+        let offer = |guest: &mut Guest| guest.transmit.offer(&[((1 << 40) + 64, 100)]).unwrap();
+        offer(&mut guest);
+        assert!(switch.packets().is_empty());
+        assert_eq!(stats(&switch), (0, 1));
+        frontend.tell(37, &far(0), vec![same(more.file())]);
+        assert_eq!(frontend.control.memory().regions(), 2);
+        offer(&mut guest);
+        assert_eq!(switch.packets().len(), 1);
+        // Its file and offset need not be named, and a file is closed; CVE-free, but QEMU did it.
+        frontend.tell(38, &far(77), vec![same(more.file())]);
+        offer(&mut guest);
+        assert!(switch.packets().is_empty());
+        assert_eq!(stats(&switch), (1, 2));
+        assert!(!frontend.ask(38, &far(0), Vec::new()));
+        // A whole new table, again and again, under traffic.
+        for _ in 0..50 {
+            frontend.memory(&guest.memory);
+            guest.say(b"still there");
+            assert_eq!(switch.packets(), [b"still there"]);
+        }
+        // The ring's own memory goes: it stands still, and goes on when it is back.
+        frontend.tell(5, &u64s(&[0]), Vec::new());
+        guest.say(b"later");
+        assert!(switch.packets().is_empty() && !switch.port.is_running(1));
+        frontend.memory(&guest.memory);
+        assert_eq!(switch.packets(), [b"later"]);
+    }
+}
+
+/// CVE-2026-86561 and kin: a region that wraps, overlaps, is longer than its file, or is one too many.
+#[test]
+fn memory_that_cannot_be_is_refused_and_the_rest_runs_on() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    let file = guest.memory.file();
+    let len = guest.memory.region().len;
+    for [at, size, user, offset] in [
+        [1 << 40, len + 1, 1 << 50, 0],
+        [1 << 40, len, 1 << 50, 1],
+        [1 << 40, len, 1 << 50, u64::MAX],
+        [1 << 40, u64::MAX, 1 << 50, 0],
+        [u64::MAX, len, 1 << 50, 0],
+        [1 << 40, len, u64::MAX, 0],
+        [1 << 40, 0, 1 << 50, 0],
+        [guest.memory.region().guest + len - 1, 4096, 1 << 50, 0],
+    ] {
+        assert!(!frontend.ask(37, &u64s(&[0, at, size, user, offset]), vec![same(file)]));
+        assert!(
+            !frontend.ask(5, &u64s(&[2, 0x10_0000, 4096, 0, 0, at, size, user, offset]), vec![same(file), same(file)])
+                || at == guest.memory.region().guest + len - 1
+        );
+        frontend.memory(&guest.memory);
+    }
+    let (refused, why) = frontend.control.refused();
+    assert!(refused >= 15 && why.is_some());
+    guest.say(b"alive");
+    assert_eq!(switch.packets(), [b"alive"]);
+}
+
+#[test]
+fn a_request_that_is_refused_ends_the_session_of_who_does_not_ask() {
+    let (switch, guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    assert!(frontend.say(8, ASK, &u32s(&[9, 9]), Vec::new()).is_ok());
+    assert!(frontend.say(8, 0, &u32s(&[9, 9]), Vec::new()).is_err());
+    // Whoever asks for a number would take "refused" for it.
+    assert!(frontend.say(11, ASK, &u32s(&[9, 9]), Vec::new()).is_err());
+}
+
+#[test]
+fn rings_that_cannot_be_are_refused() {
+    let (switch, guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = Frontend::new(&switch.port);
+    frontend.agree(MRG);
+    frontend.memory(&guest.memory);
+    let user = guest.memory.region().user;
+    let place = |parts: [u64; 3]| [u32s(&[1, 0]), u64s(&parts), u64s(&[0])].concat();
+    frontend.tell(8, &u32s(&[1, 256]), Vec::new());
+    let end = user + guest.memory.region().len;
+    for parts in [
+        [0, user, user],
+        [user, 0, user],
+        [user, user, 0],
+        [user + 8, user + 1, user],
+        [end - 16, user, user],
+        [user, user, u64::MAX],
+    ] {
+        frontend.tell(9, &place(parts), Vec::new());
+        assert!(!frontend.ask(12, &u64s(&[0x101]), Vec::new()), "{parts:x?}");
+        assert!(!switch.port.is_running(1));
+        frontend.stop(1);
+    }
+    // A split ring has a power of two.
+    frontend.tell(8, &u32s(&[1, 255]), Vec::new());
+    frontend.tell(9, &place([user, user + 8192, user + 16384]), Vec::new());
+    assert!(!frontend.ask(12, &u64s(&[0x101]), Vec::new()));
+}
+
+#[test]
+fn a_broken_ring_is_told_of_once_and_others_run_on() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    let error = event();
+    frontend.tell(14, &u64s(&[1]), vec![same(&error)]);
+    // The available index jumps beyond the ring.
+    guest.memory.write(guest.transmit.parts().driver + 2, &40_000_u16.to_le_bytes());
+    for _ in 0..3 {
+        assert!(switch.packets().is_empty());
+    }
+    assert_eq!(count(&error), 1);
+    assert!(matches!(switch.port.broken(1), Some(Broken::Ahead { .. })));
+    let at = guest.listen();
+    assert_eq!((switch.send(&[b"on"]), guest.heard(at).as_slice()), (1, &b"on"[..]));
+}
+
+#[test]
+fn a_port_has_one_frontend_at_a_time_and_the_next_at_any_time() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let frontend = guest.connect(&switch.port);
+    assert!(Control::take(&switch.port).is_none());
+    guest.say(b"one");
+    assert_eq!(switch.packets().len(), 1);
+    drop(frontend);
+    assert!(!switch.port.is_running(0));
+    guest.say(b"two");
+    assert!(switch.packets().is_empty());
+    // A frontend that does not know how far the one before had come: nothing twice, nothing lost.
+    let _frontend = guest.connect(&switch.port);
+    assert_eq!(switch.packets(), [b"two"]);
+    assert_eq!(switch.port.stats(1).packets, 2);
+}
+
+/// The frontend knows how far a dead backend had *taken*; what it had not put back is in the ring still.
+#[test]
+fn what_a_dead_backend_took_and_did_not_put_back_is_taken_again() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    guest.say(b"one");
+    guest.say(b"two");
+    let mut frontend = Frontend::new(&switch.port);
+    frontend.agree(MRG);
+    frontend.memory(&guest.memory);
+    frontend.ring_at(1, &guest.transmit, 2);
+    assert_eq!(switch.packets(), [b"one", b"two"]);
+}
+
+#[test]
+fn a_reset_stops_all_and_keeps_the_memory() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    frontend.tell(34, &[], Vec::new());
+    assert!(!switch.port.is_running(0) && !switch.port.is_running(1));
+    frontend.tell(2, &u64s(&[MRG]), Vec::new());
+    frontend.ring(1, &guest.transmit);
+    guest.say(b"again");
+    assert_eq!(switch.packets(), [b"again"]);
+}
+
+#[test]
+fn a_guest_that_has_moved_is_announced_once() {
+    let (switch, guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    frontend.tell(19, &[0x52, 0x54, 0, 1, 2, 3, 0, 0], Vec::new());
+    assert_eq!(switch.port.take_announcement(), Some([0x52, 0x54, 0, 1, 2, 3]));
+    assert_eq!(switch.port.take_announcement(), None);
+}
+
+/// Pages that a log of the guest says were written.
+fn dirty(log: &std::os::fd::OwnedFd, pages: u64) -> Vec<u64> {
+    let mut bytes = vec![0; usize::try_from(pages / 8).unwrap()];
+    rustix::io::pread(log, &mut bytes, 0).unwrap();
+    // Cleared as a migration does, for the next look.
+    rustix::io::pwrite(log, &vec![0; bytes.len()], 0).unwrap();
+    (0..pages).filter(|page| bytes[usize::try_from(page / 8).unwrap()] >> (page % 8) & 1 == 1).collect()
+}
+
+#[test]
+fn what_is_written_while_it_is_logged_is_marked_buffers_and_rings() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let mut frontend = guest.connect(&switch.port);
+        let region = guest.memory.region();
+        let pages = ((region.guest + region.len) / 4096).next_multiple_of(8);
+        let log = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&log, pages / 8).unwrap();
+        // CVE-2026-86563: too short for the guest; CVE-2020-10722: beyond its file.
+        for [len, offset] in [[pages / 8 - 1, 0], [pages / 8, 1], [pages / 8, u64::MAX], [u64::MAX, 1]] {
+            assert!(!frontend.ask(6, &u64s(&[len, offset]), vec![same(&log)]));
+        }
+        assert!(matches!(frontend.say(6, 0, &u64s(&[pages / 8, 0]), vec![same(&log)]), Ok(Some(_))));
+        guest.listen();
+        assert_eq!(switch.send(&[b"not logged yet"]), 1);
+        guest.receive.collect();
+        assert_eq!(dirty(&log, pages), []);
+        frontend.tell(2, &u64s(&[features | Features::LOG_ALL.bits()]), Vec::new());
+        let at = guest.listen();
+        assert_eq!(switch.send(&[b"logged"]), 1);
+        assert_eq!(guest.heard(at), b"logged");
+        assert_eq!(dirty(&log, pages), [at / 4096]);
+        // The ring as well, when the frontend says so.
+        let used = guest.receive.parts().device;
+        frontend.tell(9, &addresses(0, &guest.receive, 1, used), Vec::new());
+        let at = guest.listen();
+        assert_eq!(switch.send(&[b"logged"]), 1);
+        assert_eq!(guest.heard(at), b"logged");
+        let ring = if features & Features::RING_PACKED.bits() == 0 { used } else { guest.receive.parts().descriptors };
+        let mut expected = [at / 4096, ring / 4096];
+        expected.sort_unstable();
+        assert_eq!(dirty(&log, pages), expected);
+        // What is read is not written.
+        guest.say(b"read");
+        assert_eq!(switch.packets().len(), 1);
+        assert_eq!(dirty(&log, pages), []);
+        // A migration that failed: no marks any more.
+        frontend.tell(2, &u64s(&[features]), Vec::new());
+        guest.listen();
+        assert_eq!((switch.send(&[b"not logged"]), dirty(&log, pages)), (1, vec![]));
+    }
+}
+
+#[test]
+fn whoever_waits_is_woken_by_a_kick_or_by_what_is_there() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    let kick = event();
+    frontend.tell(12, &u64s(&[1]), vec![same(&kick)]);
+    let hour = Duration::from_secs(3600);
+    guest.say(b"there");
+    switch.port.wait(1, hour);
+    assert_eq!(switch.packets().len(), 1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| switch.port.wait(1, hour));
+        rustix::io::write(&kick, &1_u64.to_ne_bytes()).unwrap();
+    });
+    assert_eq!(count(&kick), 0);
+    // A ring that does not run is not waited for.
+    switch.port.wait(2, hour);
+    let rows: Packets = switch.pool.row(0);
+    assert!(rows.is_empty());
+}
