@@ -13,6 +13,7 @@
 //! Pool              a tier of memory, lent out in pieces
 //! Shared            bytes of a file that others have, too, and may take away
 //! Lineage           tells a forked child from its parent
+//! Distance          how far two CPUs are from each other, as a cache line travels
 //! Nodes             which NUMA node a thread or a page is on
 //! hook              the same faults, answered by a signal handler that is not ours
 //! Pages (test-util) pages to protect, discard, truncate
@@ -22,6 +23,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-mem is for x86-64 Linux: its kernels are assembly and its faults are signals");
 
+mod distance;
 pub mod hook;
 mod lineage;
 mod local;
@@ -40,6 +42,7 @@ mod space;
 mod stable;
 mod strict;
 
+pub use distance::{Distance, line_round_trip};
 pub use lineage::{Lineage, on_fork};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::MapError;
