@@ -18,7 +18,10 @@ packages=(
     g++                 # the C++ examples and tests of libtelpher
     pkg-config          # finds the staged libtelpher, as its users do
     valgrind            # watches the C and C++ examples
-    util-linux          # unshare, which tells whether this machine has mount namespaces
+    util-linux          # unshare, which tells whether this machine has mount namespaces; taskset and setpriv for programs in tests
+    dpdk                # dpdk-testpmd, the guest's driver and the rival of `telpher vhost` in its tests
+    qemu-system-x86     # a machine for a guest whose network card is `telpher vhost`
+    busybox-static      # that guest's shell
 )
 # For a client that makes its own system calls; any Go will do.
 command -v go >/dev/null || packages+=(golang-go)
@@ -46,6 +49,15 @@ if [ ${#missing[@]} -gt 0 ]; then
             "${apt[@]}" "$package" || echo "could not install $package: what needs it will skip"
         done
     fi
+fi
+
+# The kernel of guests is downloaded, not installed: this machine keeps its own.
+guest=$target/guest
+if ! compgen -G "$guest/linux-image-*.deb" >/dev/null; then
+    mkdir -p "$guest"
+    newest=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p') || newest=
+    (cd "$guest" && [ -n "$newest" ] && apt-get -q download "$newest") ||
+        echo "could not download a kernel for guests: what boots one will skip"
 fi
 
 for component in rustfmt clippy; do

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# unmodified peers of the vhost-user backend: DPDK's testpmd, Linux in QEMU
+. "$(dirname "$0")/lib.sh"
+# Not among the tests of `cargo test`, as in run.sh, and for its reasons. One at a time: they take the two cores in turn, and a test that
+# waits for them would be reported as slow.
+if cargo clippy --version >/dev/null 2>&1; then
+    cargo clippy "${locked[@]}" --workspace --test peers -- -D warnings
+fi
+cargo test "${locked[@]}" --workspace --test peers -- --test-threads=1

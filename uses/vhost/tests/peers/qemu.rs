@@ -1,0 +1,142 @@
+//! QEMU with a Linux guest, typed at over its serial line and its monitor.
+//!
+//! Source of options and commands: "QEMU System Emulation User's Guide" 7.2; of the vhost-user ones, QEMU docs/interop/vhost-user.rst.
+
+use crate::backend::Socket;
+use crate::guest::Image;
+use crate::room::{Room, lacking};
+use crate::terminal::Terminal;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// For a guest to boot: three seconds of a core of its own. It seldom has one.
+const BOOT: Duration = Duration::from_secs(30);
+/// For a command in the guest or the monitor.
+const SOON: Duration = Duration::from_secs(15);
+
+/// What keeps tests with a guest from running here.
+pub(crate) fn missing() -> Option<String> {
+    lacking(&[("qemu-system-x86_64", "qemu-system-x86"), ("setpriv", "util-linux")])
+}
+
+/// A guest's machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine<'a> {
+    /// What its files begin with.
+    pub(crate) name: &'a str,
+    pub(crate) socket: &'a Socket,
+    /// Its network card offers packed rings.
+    pub(crate) packed: bool,
+    /// Waits here for a guest that another machine sends.
+    pub(crate) incoming: Option<PathBuf>,
+}
+
+/// One machine.
+#[derive(Debug)]
+pub(crate) struct Qemu {
+    serial: Terminal,
+    monitor: UnixStream,
+}
+
+impl Qemu {
+    /// Starts a machine. Without KVM, so that it runs anywhere.
+    pub(crate) fn start(room: &Room, image: &Image, machine: &Machine<'_>) -> Qemu {
+        let [kernel, files] = image.write(room);
+        let monitor = room.file(&format!("{}.monitor", machine.name));
+        let listens = if machine.socket.client { ",server=on,wait=off" } else { "" };
+        let device = if machine.packed { ",packed=on,disable-legacy=on" } else { "" };
+        let mut words: Vec<String> =
+            ["qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "1"].map(str::to_owned).into();
+        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        option("-m", "256M,slots=2,maxmem=1G".into());
+        option("-object", "memory-backend-memfd,id=memory,size=256M,share=on".into());
+        option("-numa", "node,memdev=memory".into());
+        option("-kernel", kernel.display().to_string());
+        option("-initrd", files.display().to_string());
+        option("-append", "console=ttyS0 quiet panic=-1 mitigations=off".into());
+        option("-chardev", format!("socket,id=vhost,path={}{listens}", machine.socket.path.display()));
+        option("-netdev", "vhost-user,id=net,chardev=vhost,queues=1".into());
+        // Without message-signalled interrupts, with which this emulation ends itself when the guest's driver starts.
+        option("-device", format!("virtio-net-pci,netdev=net,mac=52:54:00:00:00:02,vectors=0{device}"));
+        option("-monitor", format!("unix:{},server=on,wait=off", monitor.display()));
+        option("-serial", "stdio".into());
+        option("-display", "none".into());
+        if let Some(path) = &machine.incoming {
+            option("-incoming", format!("unix:{}", path.display()));
+        }
+        words.extend(["-no-reboot", "-nodefaults"].map(str::to_owned));
+        let mut serial = Terminal::start(machine.name, &words[0], &words[1..]);
+        let monitor = connect(&mut serial, &monitor);
+        let mut qemu = Qemu { serial, monitor };
+        qemu.prompt();
+        if machine.incoming.is_none() {
+            qemu.serial.until("up: 0\n", BOOT);
+        }
+        qemu
+    }
+
+    /// Runs a line of the guest's shell and answers what it says.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub(crate) fn run(&mut self, line: &str) -> String {
+        self.serial.line(line);
+        let said = self.serial.until("done: ", SOON);
+        let status = self.serial.until("\n", SOON);
+        assert_eq!(status, "0", "{line}: {said}");
+        said
+    }
+
+    /// Gives the monitor a command and answers what it says.
+    pub(crate) fn monitor(&mut self, command: &str) -> String {
+        let written = self.monitor.write_all(format!("{command}\n").as_bytes());
+        written.unwrap_or_else(|error| panic!("the monitor took no {command:?}: {error}"));
+        self.prompt()
+    }
+
+    /// Sends the guest elsewhere, as `migrate` has it, and waits until it is there.
+    pub(crate) fn migrate(&mut self, to: &str) {
+        let said = self.monitor(&format!("migrate -d \"{to}\""));
+        assert!(!said.contains("Error"), "{said}");
+        let deadline = Instant::now() + SOON;
+        loop {
+            let said = self.monitor("info migrate");
+            if said.contains("Migration status: completed") {
+                return;
+            }
+            assert!(!said.contains("failed") && Instant::now() < deadline, "{said}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// All the monitor says until it asks for the next command.
+    fn prompt(&mut self) -> String {
+        const PROMPT: &[u8] = b"(qemu) ";
+        let mut said = Vec::new();
+        while !said.ends_with(PROMPT) {
+            let mut bytes = [0; 4096];
+            match self.monitor.read(&mut bytes) {
+                Ok(count) if count > 0 => said.extend_from_slice(&bytes[..count]),
+                end => panic!("the monitor said no more ({end:?}): {}", String::from_utf8_lossy(&said)),
+            }
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+}
+
+/// The monitor's socket, once it is there.
+fn connect(serial: &mut Terminal, path: &std::path::Path) -> UnixStream {
+    let deadline = Instant::now() + SOON;
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(SOON)).expect("a timeout");
+                return stream;
+            }
+            Err(error) => assert!(serial.runs() && Instant::now() < deadline, "no monitor: {error}"),
+        }
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,223 @@
+//! A program at a terminal of its own: typed at, listened to, and gone when the test is.
+//!
+//! A terminal rather than a pipe: a program whose output is a pipe keeps back what it says until a block is full, and testpmd then answers
+//! nothing. What it writes to its standard error is kept apart ([`Terminal::log`]): other threads write there, in the midst of an answer.
+//!
+//! The program is the first of a process group, which is killed when the [`Terminal`] is dropped; and should the test itself be
+//! killed, the kernel kills the program (`setpriv --pdeathsig`).
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// A program that runs.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    name: String,
+    child: Child,
+    /// Our end of its terminal.
+    ours: File,
+    /// Its standard error.
+    log: File,
+    /// All it has said.
+    said: String,
+    /// How much of that has been an answer already.
+    answered: usize,
+}
+
+impl Terminal {
+    /// Starts a program, which tests call `name`. It dies with the thread that calls this.
+    pub(crate) fn start(name: &str, program: &str, arguments: &[impl AsRef<OsStr>]) -> Terminal {
+        let (ours, theirs) = pair().unwrap_or_else(|error| panic!("no terminal for {name}: {error}"));
+        let again = || theirs.try_clone().expect("a descriptor of the terminal");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", program]).args(arguments).process_group(0);
+        let log = memfd_create(name, MemfdFlags::CLOEXEC).map(File::from).expect("a file in memory");
+        command.stdin(again()).stdout(again()).stderr(log.try_clone().expect("a descriptor of the file"));
+        let child = command.spawn().unwrap_or_else(|error| panic!("setpriv of util-linux does not start: {error}"));
+        Terminal { name: name.to_owned(), child, ours, log, said: String::new(), answered: 0 }
+    }
+
+    /// Types a line.
+    pub(crate) fn line(&mut self, line: &str) {
+        let typed = self.ours.write_all(format!("{line}\n").as_bytes());
+        typed.unwrap_or_else(|error| panic!("{} took no {line:?}: {error}", self.name));
+    }
+
+    /// Waits until the program has said this, and answers what it said since the last answer, without it.
+    ///
+    /// # Panics
+    /// If it ends or has not said it in time. Dropped then, it shows all it has said.
+    pub(crate) fn until(&mut self, wanted: &str, within: Duration) -> String {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(at) = self.said[self.answered..].find(wanted) {
+                let answer = self.said[self.answered..self.answered + at].to_owned();
+                self.answered += at + wanted.len();
+                return answer;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(self.hear(left), "{} did not say {wanted:?} within {within:?}", self.name);
+        }
+    }
+
+    /// What the program has written to its standard error.
+    pub(crate) fn log(&self) -> String {
+        let (mut log, mut bytes) = (Vec::new(), [0; 4096]);
+        // Read from where it lies, as the program goes on writing at the end.
+        while let Ok(count @ 1..) = self.log.read_at(&mut bytes, log.len() as u64) {
+            log.extend_from_slice(&bytes[..count]);
+        }
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
+    /// True if it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_none())
+    }
+
+    /// Kills it as SIGKILL does, without time for a farewell, and waits until it is gone.
+    pub(crate) fn kill(&mut self) -> ExitStatus {
+        // The pid of a child that was not waited for is nobody else's. An error means that it is gone.
+        let group = Pid::from_child(&self.child);
+        if self.runs() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        self.child.wait().expect("it was started by this process")
+    }
+
+    /// All it has said.
+    pub(crate) fn said(&self) -> &str {
+        &self.said
+    }
+
+    /// Listens for so long at most; false if nothing more was said.
+    fn hear(&mut self, within: Duration) -> bool {
+        let within = Timespec::try_from(within).expect("seconds");
+        let readable = {
+            let mut polled = [PollFd::new(&self.ours, PollFlags::IN)];
+            loop {
+                match poll(&mut polled, Some(&within)) {
+                    Ok(count) => break count > 0,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => panic!("poll: {error}"),
+                }
+            }
+        };
+        let mut bytes = [0; 4096];
+        // A terminal nobody has open any more answers with an error: its program ended.
+        match if readable { self.ours.read(&mut bytes).unwrap_or(0) } else { 0 } {
+            0 => false,
+            heard => {
+                // What testpmd and a guest say is ASCII; anything else need not be whole.
+                self.said += &String::from_utf8_lossy(&bytes[..heard]).replace('\r', "");
+                true
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            while self.hear(Duration::ZERO) {}
+            eprintln!("--- {} said:\n{}\n--- and to its standard error:\n{}\n---", self.name, self.said, self.log());
+        }
+    }
+}
+
+/// Both ends of a new terminal, which changes and echoes nothing.
+fn pair() -> rustix::io::Result<(File, OwnedFd)> {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    let name = ptsname(&ours, Vec::new())?;
+    let theirs = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut how = tcgetattr(theirs.as_fd())?;
+    how.make_raw();
+    tcsetattr(theirs.as_fd(), OptionalActions::Now, &how)?;
+    Ok((File::from(ours), theirs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_program_at_a_terminal_answers_line_by_line() {
+        let mut shell = Terminal::start("shell", "sh", &["-c", "while read -r line; do echo \"<$line>\"; done"]);
+        shell.line("one");
+        assert_eq!(shell.until("\n", SOON), "<one>");
+        shell.line("two");
+        shell.line("three");
+        assert_eq!(shell.until("three", SOON), "<two>\n<");
+        assert!(shell.runs());
+    }
+
+    #[test]
+    fn what_it_logs_is_not_in_its_answers() {
+        let mut shell =
+            Terminal::start("shell", "sh", &["-c", "echo log >&2; echo answer; echo more >&2; read -r line"]);
+        assert_eq!(shell.until("\n", SOON), "answer");
+        shell.line("end");
+        let status = shell.child.wait().expect("it was started here");
+        assert_eq!((shell.log().as_str(), status.success()), ("log\nmore\n", true));
+    }
+
+    #[test]
+    #[should_panic(expected = "sleeper did not say \"anything\" within 10ms")]
+    fn one_that_says_nothing_is_not_waited_for() {
+        Terminal::start("sleeper", "sleep", &["60"]).until("anything", Duration::from_millis(10));
+    }
+
+    #[test]
+    #[should_panic(expected = "brief did not say \"more\"")]
+    fn one_that_has_ended_is_not_waited_for() {
+        Terminal::start("brief", "echo", &["less"]).until("more", Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn what_it_started_goes_with_it() {
+        let mut shell = Terminal::start("shell", "sh", &["-c", "sleep 3600 & echo $!; wait"]);
+        let pid = shell.until("\n", SOON);
+        let status = format!("/proc/{pid}/status");
+        assert!(std::fs::read_to_string(&status).is_ok_and(|status| status.contains("sleep") || status.contains("sh")));
+        drop(shell);
+        // Killed, but the one who inherited it may not have taken note yet.
+        let deadline = Instant::now() + SOON;
+        while std::fs::read_to_string(&status).is_ok_and(|status| !status.contains("State:\tZ")) {
+            assert!(Instant::now() < deadline, "{pid} still runs");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn it_dies_with_the_thread_that_started_it() {
+        let start = || {
+            let mut shell = Terminal::start("shell", "sh", &["-c", "echo here; exec sleep 3600"]);
+            // The kernel has been told by now.
+            shell.until("here", SOON);
+            shell
+        };
+        let mut shell = std::thread::spawn(start).join().expect("a shell");
+        let deadline = Instant::now() + SOON;
+        while shell.runs() {
+            assert!(Instant::now() < deadline, "it still runs");
+            std::thread::yield_now();
+        }
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&shell.kill()), Some(9));
+    }
+}
