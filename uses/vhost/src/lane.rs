@@ -15,7 +15,7 @@ use crate::{GuestMemory, LaneError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use telpher_abi::Descriptor;
 use telpher_mem::{Local, Space, WriteHint};
-use telpher_mover::{Channel, ChannelPolicy, Finished, Hint, OnFault, Order};
+use telpher_mover::{Channel, ChannelPolicy, Clock, Finished, Hint, OnFault, Order, SystemClock};
 use telpher_portal::Portal;
 
 /// What a lane has done.
@@ -87,6 +87,14 @@ impl Lane {
     /// # Errors
     /// [`LaneError`]: a room of 0 or beyond what a channel can have.
     pub fn new(portal: Arc<dyn Portal>, room: u32) -> Result<Lane, LaneError> {
+        Lane::with_clock(portal, room, Arc::new(SystemClock::default()))
+    }
+
+    /// The same with a clock of one's own, by which it tells that its queue has been silent for too long: a simulator's stands still.
+    ///
+    /// # Errors
+    /// As for [`Lane::new`].
+    pub fn with_clock(portal: Arc<dyn Portal>, room: u32, clock: Arc<dyn Clock>) -> Result<Lane, LaneError> {
         // No deadline: a copy that was given up while its queue may still do it would write into a packet that is another's by then.
         let policy = ChannelPolicy {
             hint: Hint::Cache,
@@ -96,7 +104,7 @@ impl Lane {
             ..ChannelPolicy::default()
         };
         let name = portal.info().name.to_string().into();
-        let channel = Channel::new(portal, room, policy).map_err(LaneError)?;
+        let channel = Channel::with_clock(portal, room, policy, clock).map_err(LaneError)?;
         let nobody = (TenantId(0), Copy { src: 0, dst: 0, len: 0, packet: 0 });
         let places = room.next_power_of_two() as usize;
         // SAFETY: it copies only what tenants vouch for (see `finish`), between memory to which no Rust reference exists: packets in
