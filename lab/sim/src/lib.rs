@@ -12,6 +12,7 @@ pub mod advise;
 mod agenda;
 mod apps;
 mod dice;
+mod gate;
 mod latencies;
 pub mod machine;
 mod pipes;

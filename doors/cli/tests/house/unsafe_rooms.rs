@@ -50,6 +50,7 @@ const ROOMS: &[&str] = &[
     "path/mover/src/scope.rs",
     "uses/cache/src/effort.rs",
     "lab/conformance/src/arena.rs",
+    "lab/sim/src/gate.rs",
     "lab/sim/src/vouch.rs",
     "doors/cli/src/ffi.rs",
     "doors/capi/src/exports/mod.rs",

@@ -6,8 +6,9 @@ use super::measure::{listed, never_falls, three};
 use super::{Experiment, Found};
 use crate::lab::Lab;
 use crate::setups::on;
+use telpher_abi::Opcode;
 use telpher_device::{Config, WqConfig, WqMode};
-use telpher_sim::{App, Copies, Outcome, Scenario, ScenarioError, Vhost, What};
+use telpher_sim::{App, By, Copies, Lane, Outcome, Scenario, ScenarioError, Stream, Vhost, What};
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
@@ -32,6 +33,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("V-032", flat),
     ("V-033", bandwidth),
     ("V-034", small_packets),
+    ("V-035", in_order),
     ("V-100", |lab| by_device(lab, 64)),
     ("V-101", |lab| by_device(lab, 128)),
     ("V-102", |lab| by_device(lab, 256)),
@@ -40,6 +42,12 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("V-105", |lab| by_device(lab, 1280)),
     ("V-106", |lab| by_device(lab, 1518)),
 ];
+
+/// Both, as telpher does it: the core below 300 bytes, where it is quicker (V-031), the device from there on (V-030).
+pub(crate) const HYBRID: Copies = match Copies::DEVICE {
+    Copies::Device { enqueue, dequeue } => Copies::Hybrid { from: 300, enqueue, dequeue },
+    other => other,
+};
 
 pub(crate) const PACKETS: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 const LONG: [u32; 4] = [512, 1024, 1280, 1518];
@@ -75,7 +83,7 @@ fn rates(lab: &Lab, copies: Copies) -> Result<Vec<f64>> {
     PACKETS.into_iter().map(|packet| forwarding(lab, packet, copies)).collect()
 }
 
-fn copy_share(lab: &Lab, packet_bytes: u32) -> Result<f64> {
+pub(crate) fn copy_share(lab: &Lab, packet_bytes: u32) -> Result<f64> {
     let app = Vhost { packet_bytes, copies: Copies::Core, ..Vhost::default() };
     Ok(measured(&*lab.run(&switch(app))?, "core cycles in copies"))
 }
@@ -126,6 +134,24 @@ fn bandwidth(lab: &Lab) -> Result {
 fn small_packets(lab: &Lab) -> Result {
     let (core, device) = (forwarding(lab, 64, Copies::Core)?, forwarding(lab, 64, Copies::DEVICE)?);
     Ok(Found::shape(core > device, format!("64 B: core {} Mpps, device {}", three(core), three(device))))
+}
+
+/// Beside somebody whose long copies hold engines up, so that batches overtake each other.
+fn in_order(lab: &Lab) -> Result {
+    let app = Vhost { packet_bytes: 1518, copies: Copies::DEVICE, warm_up: 0, ..Vhost::default() };
+    let mut scenario = switch(app);
+    scenario.devices[0] = Config::single(WqMode::Dedicated, 32, 4);
+    for queue in [1, 2] {
+        scenario.devices[0].groups[0].grouped_workqueues.push(WqConfig::new(queue, WqMode::Dedicated, 32));
+    }
+    let other = By::Device(Lane { device: 0, wq: 2, shared: false });
+    let long = Stream { by: other, depth: 2, submissions: 500, ..Stream::of(Opcode::MemoryMove, 1 << 20) };
+    let outcome = lab.run(&scenario.with("long copies", 1, What::Stream(long)))?;
+    let of = |name| measured(&outcome, name);
+    let overtaking = of("batches that overtook another");
+    let wrong = of("packets out of order") + of("packets not whole") + of("chains dropped");
+    let shown = format!("{overtaking} batches overtook another, {wrong} packets did, or were not whole");
+    Ok(Found::shape(overtaking > 0.0 && wrong == 0.0, shown))
 }
 
 fn bursts(lab: &Lab) -> Result {

@@ -72,20 +72,24 @@ fn vhost(section: &Section<'_>, lanes: &[Lane]) -> Result<Vhost, ProfileError> {
             ("guest", cycles, &mut told.guest),
         ],
     )?;
-    let copies = match lanes {
-        [] => Copies::Core,
-        [first, rest @ ..] => Copies::Device { enqueue: *first, dequeue: *rest.first().unwrap_or(first) },
+    let from = section.count_if_there("threshold", 0..=65535, "bytes")?;
+    let copies = match (lanes, from) {
+        ([], _) => Copies::Core,
+        ([first, rest @ ..], from) => {
+            let (enqueue, dequeue) = (*first, *rest.first().unwrap_or(first));
+            from.map_or(Copies::Device { enqueue, dequeue }, |from| Copies::Hybrid { from, enqueue, dequeue })
+        }
     };
     Ok(Vhost {
-        packet_bytes: section.count_if_there("packet", 64..=65535, "bytes")?.unwrap_or(of.packet_bytes),
+        packet_bytes: section.count_if_there("packet", 64..=9728, "bytes")?.unwrap_or(of.packet_bytes),
         burst: section.count_if_there("burst", 1..=1024, "packets")?.unwrap_or(of.burst),
         copies,
         packets: section.count_if_there("count", 1..=10_000_000, "packets")?.map_or(of.packets, u64::from),
         offered_mbit_s: section
             .count_if_there("offered_mbit_s", 1..=10_000_000, "Mbit/s")?
             .map_or(of.offered_mbit_s, u64::from),
-        port_ring: section.count_if_there("port_ring", 1..=65536, "entries")?.unwrap_or(of.port_ring),
-        virtqueue: section.count_if_there("virtqueue", 1..=65536, "entries")?.unwrap_or(of.virtqueue),
+        port_ring: section.count_if_there("port_ring", 1..=8192, "entries")?.unwrap_or(of.port_ring),
+        virtqueue: section.count_if_there("virtqueue", 1..=32768, "entries")?.unwrap_or(of.virtqueue),
         clock_mhz: section.count_if_there("clock_mhz", 100..=10_000, "MHz")?.unwrap_or(of.clock_mhz),
         l2_bytes: section.bytes_if_there("l2", 64..=1 << 30)?.unwrap_or(of.l2_bytes),
         l2_ways: section.count_if_there("l2_ways", 1..=1024, "ways")?.unwrap_or(of.l2_ways),
@@ -332,6 +336,10 @@ mod tests {
             panic!("a switch")
         };
         assert_eq!(switch.copies, Copies::Device { enqueue: lane(1), dequeue: lane(3) });
+        let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\nthreshold = 300\n{queues}")) else {
+            panic!("a switch")
+        };
+        assert_eq!(switch.copies, Copies::Hybrid { from: 300, enqueue: lane(1), dequeue: lane(3) });
     }
 
     #[test]

@@ -120,23 +120,25 @@ impl World {
         self.devices.iter().enumerate().flat_map(of).collect()
     }
 
+    /// What a client of a queue is told of it.
+    pub(crate) fn queue_info(&self, lane: Lane) -> QueueInfo {
+        let dsa = &self.devices[usize::from(lane.device)];
+        let (config, capabilities) = (dsa.model.wq_cfg(lane.wq), dsa.model.capabilities());
+        QueueInfo {
+            name: format!("wq{}.{}", lane.device, lane.wq),
+            mode: if lane.shared { QueueMode::Shared } else { QueueMode::Dedicated },
+            size: config.size().into(),
+            max_transfer: 1 << config.max_transfer_shift(),
+            max_batch: 1 << config.max_batch_shift(),
+            block_on_fault: config.block_on_fault(),
+            gen_cap: capabilities.gen_cap,
+            operations: dsa.model.operations_of(lane.wq),
+            numa_node: u32::try_from(dsa.node).ok(),
+        }
+    }
+
     /// A mover over these queues.
     pub(super) fn office_of(&self, moves: &Moves, lanes: &[Lane]) -> Office {
-        let info = |lane: &Lane| {
-            let dsa = &self.devices[usize::from(lane.device)];
-            let (config, capabilities) = (dsa.model.wq_cfg(lane.wq), dsa.model.capabilities());
-            QueueInfo {
-                name: format!("wq{}.{}", lane.device, lane.wq),
-                mode: if lane.shared { QueueMode::Shared } else { QueueMode::Dedicated },
-                size: config.size().into(),
-                max_transfer: 1 << config.max_transfer_shift(),
-                max_batch: 1 << config.max_batch_shift(),
-                block_on_fault: config.block_on_fault(),
-                gen_cap: capabilities.gen_cap,
-                operations: dsa.model.operations_of(lane.wq),
-                numa_node: u32::try_from(dsa.node).ok(),
-            }
-        };
         let there = |lane: &&Lane| usize::from(lane.device) < self.devices.len();
         let lanes: Vec<Lane> = lanes.iter().filter(there).copied().collect();
         let map = Arc::new(Map {
@@ -146,7 +148,7 @@ impl World {
         });
         let policy = moves.policy();
         let topology = Arc::clone(&map) as Arc<dyn Topology>;
-        let counsel = Counsel::new(lanes.iter().map(info), policy, topology);
+        let counsel = Counsel::new(lanes.iter().map(|lane| self.queue_info(*lane)), policy, topology);
         Office { counsel, lanes, map, retry: policy.retry, wait: self.machine.wait }
     }
 }

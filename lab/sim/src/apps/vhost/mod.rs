@@ -10,17 +10,31 @@
 //! One core does all of it but the guest's part. With a device, a burst's copies are one batch; completed ones are handed on in the
 //! order of the ring, whatever order they completed in, and nobody waits for any.
 
-use super::Report;
+mod guest;
+mod host;
+mod lines;
+mod port;
+
 use super::core_cache::CoreCache;
+use super::{Report, measure};
+use crate::gate::Gate;
 use crate::places::Place;
 use crate::ps::Ps;
 use crate::scenario::Measure;
 use crate::work::Lane;
-use crate::world::{Core, Signal, Ticket, World};
+use crate::world::World;
+use guest::Guest;
+use host::{Host, Way};
+use lines::Lines;
+use port::{CHECKSUM, Port};
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
-use telpher_abi::{Descriptor, Flags, Opcode};
+use std::sync::Arc;
+use std::time::Duration;
+use telpher_abi::{Flags, Opcode};
+use telpher_mover::ManualClock;
+use telpher_portal::Portal;
+use telpher_vhost::{Hybrid, QueueOptions, Virtqueue};
 
 /// Who copies packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,12 +48,21 @@ pub enum Copies {
         /// Queue for packets from it.
         dequeue: Lane,
     },
+    /// The core below a size, a device from there on.
+    Hybrid {
+        /// Bytes of a packet, without its checksum, from which on a device copies it.
+        from: u32,
+        /// Queue for packets to the guest.
+        enqueue: Lane,
+        /// Queue for packets from it.
+        dequeue: Lane,
+    },
 }
 
 /// The switch, and what it runs on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Vhost {
-    /// Bytes of a packet on the wire, checksum included.
+    /// Bytes of a packet on the wire, checksum included: 64 to 9728, as ports have it.
     pub packet_bytes: u32,
     /// Most packets taken at a time.
     pub burst: u32,
@@ -51,9 +74,9 @@ pub struct Vhost {
     pub warm_up: u64,
     /// What the port brings, megabits a second with preambles and gaps.
     pub offered_mbit_s: u64,
-    /// Entries of the port's receive and transmit rings, each.
+    /// Entries of the port's receive and transmit rings, each: 1 to 8192.
     pub port_ring: u32,
-    /// Entries of each virtqueue.
+    /// Entries of each virtqueue: a power of two, at most 32768; if it is none, the next.
     pub virtqueue: u32,
     /// Clock of both cores, MHz.
     pub clock_mhz: u32,
@@ -80,7 +103,7 @@ pub struct VhostCosts {
     pub payload_miss: f64,
     /// A line of a buffer's header or of a ring that is not.
     pub header_miss: f64,
-    /// A copy by a device: its descriptor, its entry in the array that keeps the order, its completion.
+    /// A copy by a device, besides its descriptor, which the profile tells: its entry in the array that keeps the order, its completion.
     pub offload: f64,
     /// A packet in the guest.
     pub guest: f64,
@@ -103,12 +126,12 @@ impl Default for Vhost {
             l2_ways: 16,
             costs: VhostCosts {
                 round: 240.0,
-                packet: 219.0,
+                packet: 216.6,
                 copy: 7.4,
-                line: 9.1,
-                payload_miss: 11.57,
-                header_miss: 73.6,
-                offload: 75.68,
+                line: 7.625,
+                payload_miss: 12.57,
+                header_miss: 58.65,
+                offload: 69.43,
                 guest: 120.0,
             },
         }
@@ -123,17 +146,11 @@ impl Copies {
     };
 }
 
-/// Lines from one packet buffer to the next: DPDK's 2176 bytes and its pool's header, an odd number so that buffers spread over sets.
-const STRIDE: u64 = 35;
-/// Lines of a buffer before its data: header and room in front.
-const HEADROOM: u64 = 4;
-/// Addresses (in lines) of the guest's buffers and of rings; the host's begin at 0.
-const GUEST: u64 = 1 << 40;
-const RINGS: u64 = 2 << 40;
-/// A ring has no more entries: 16 bits number them.
-const MOST_ENTRIES: u32 = 1 << 16;
-/// Packets a switch's pool keeps at hand for the core, last in, first out (DPDK: mbcache).
-const AT_HAND: u64 = 250;
+/// A queue of a port has no more entries, and a packet no more bytes. Source: Intel E810's.
+const MOST_PORT: u32 = 8192;
+const MOST_BYTES: u32 = 9728;
+/// Buffers of the pool that nobody needs if nobody is late. Source: DPDK's `mbcache`.
+const AT_HAND: u32 = 250;
 
 /// Costs as times.
 struct Times {
@@ -147,388 +164,41 @@ struct Times {
     guest: Ps,
 }
 
-/// Buffers by number, and where they are.
-struct Buffers {
-    cache: CoreCache,
-    /// Lines of a packet.
-    lines: u64,
-    receive: VecDeque<u64>,
-    send: VecDeque<u64>,
-    at_hand: Vec<u64>,
-    /// The guest's empty buffers in the ring, and those it has not put there again.
-    empty: VecDeque<u64>,
-    sent: VecDeque<u64>,
-    idle: VecDeque<u64>,
-    /// Entries of the rings.
-    port_ring: u64,
-    virtqueue: u64,
-    turn: u64,
-    missed_payload: u64,
-    missed_headers: u64,
-}
-
 /// What the host's core and the guest's share.
 struct Shared {
-    buffers: Buffers,
-    /// Filled buffers that the guest has not seen, and those it has given back.
-    to_guest: VecDeque<u64>,
-    from_guest: VecDeque<u64>,
-    /// The guest has some in hand.
-    in_guest: bool,
+    port: Port,
+    guest: Guest,
+    lines: Lines,
     over: bool,
     tally: Tally,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Tally {
-    received: u64,
-    /// The port had no room for them.
-    lost: u64,
     forwarded: u64,
-    /// When counting began, how many had been forwarded then, and when it ended.
+    /// When counting began and ended.
     since: Ps,
-    before: u64,
     until: Ps,
     /// What the core did since.
     copying: Ps,
+    offloading: Ps,
     working: Ps,
+    /// Copies that began, and those that lanes took.
+    begun: u64,
+    by_lane: u64,
     payload_misses: u64,
-    header_misses: u64,
-}
-
-impl Buffers {
-    fn new(of: &Vhost) -> Self {
-        let (port, queue) =
-            (u64::from(of.port_ring.clamp(1, MOST_ENTRIES)), u64::from(of.virtqueue.clamp(1, MOST_ENTRIES)));
-        Buffers {
-            cache: CoreCache::new(of.l2_bytes, of.l2_ways),
-            lines: u64::from(of.packet_bytes.saturating_sub(4)).div_ceil(64).max(1),
-            receive: (0..port).collect(),
-            send: VecDeque::new(),
-            at_hand: (port..2 * port + AT_HAND).rev().collect(),
-            empty: (0..queue).collect(),
-            sent: VecDeque::new(),
-            idle: (queue..2 * queue + AT_HAND).collect(),
-            port_ring: port,
-            virtqueue: queue,
-            turn: 0,
-            missed_payload: 0,
-            missed_headers: 0,
-        }
-    }
-
-    fn header(&mut self, line: u64) {
-        self.missed_headers += u64::from(!self.cache.touch(line));
-    }
-
-    /// A line of a packet; its first is the business of `packet`, for it is read and written by all.
-    fn payload(&mut self, buffer: u64, line: u64) {
-        let hit = self.cache.touch(buffer + line);
-        self.missed_payload += u64::from(!hit && line > 0);
-    }
-
-    /// The port has filled the next buffer of its ring; the core reads its header, puts an empty one in its place, and forwards.
-    fn receive(&mut self) -> u64 {
-        self.turn += 1;
-        let buffer = self.receive.pop_front().unwrap_or(0);
-        for line in 0..self.lines {
-            self.cache.lose(buffer * STRIDE + HEADROOM + line);
-        }
-        self.header(buffer * STRIDE);
-        if let Some(next) = self.at_hand.pop() {
-            self.header(next * STRIDE);
-            self.receive.push_back(next);
-        }
-        self.cache.touch(buffer * STRIDE + HEADROOM);
-        buffer
-    }
-
-    /// A packet's lines, and the guest's with them, pass through the core.
-    fn copy(&mut self, host: u64, guest: u64, to_guest: bool) {
-        let (host, guest) = (host * STRIDE + HEADROOM, GUEST + guest * STRIDE + HEADROOM);
-        // The port wrote what comes from it: reading it is what `line` costs.
-        for line in 0..self.lines {
-            if to_guest {
-                self.cache.touch(host + line);
-            } else {
-                self.payload(host, line);
-            }
-            self.payload(guest, line);
-        }
-    }
-
-    /// A packet's entry in a virtqueue and its room there.
-    fn entry(&mut self, queue: u64) {
-        self.header(RINGS + queue * (1 << 20) + self.turn % self.virtqueue / 4);
-    }
-
-    /// The host's buffer is free again.
-    fn free(&mut self, buffer: u64) {
-        self.header(buffer * STRIDE);
-        self.at_hand.push(buffer);
-    }
-
-    /// A packet goes to the port; the one that went before a whole ring is free.
-    fn send(&mut self, buffer: u64) {
-        self.header(RINGS + (5 << 20) + self.turn % self.port_ring / 4);
-        self.send.push_back(buffer);
-        if self.send.len() as u64 > self.port_ring
-            && let Some(gone) = self.send.pop_front()
-        {
-            self.free(gone);
-        }
-    }
-
-    /// The guest got a packet in this buffer, reads and writes its header.
-    fn guest_forwards(&mut self, buffer: u64) {
-        self.cache.lose(GUEST + buffer * STRIDE + HEADROOM);
-    }
-
-    /// The guest's buffer is empty; once a whole ring has gone it is used again.
-    fn guest_sent(&mut self, buffer: u64) {
-        self.sent.push_back(buffer);
-        if self.sent.len() as u64 > self.virtqueue {
-            self.idle.extend(self.sent.pop_front());
-        }
-        while (self.empty.len() as u64) < self.virtqueue
-            && let Some(next) = self.idle.pop_front()
-        {
-            self.empty.push_back(next);
-        }
-    }
-}
-
-/// Copies under way, in the order of their ring.
-struct Flight {
-    ticket: Ticket,
-    /// Host's and guest's buffers.
-    packets: Vec<(u64, u64)>,
-}
-
-/// One direction's queue and the list of its descriptors.
-#[derive(Clone, Copy)]
-struct Way {
-    lane: Lane,
-    list: u64,
-    one: Descriptor,
-}
-
-impl Way {
-    async fn submit(self, core: &Core, packets: Vec<(u64, u64)>) -> Flight {
-        // One packet is no batch.
-        let work = match u32::try_from(packets.len()) {
-            Ok(1) => self.one,
-            count => Descriptor::batch(self.list, count.unwrap_or(u32::MAX)),
-        };
-        Flight { ticket: core.submit(self.lane, work).await, packets }
-    }
-}
-
-/// Takes what is done from the front: what is behind something undone waits, or packets would overtake each other.
-fn completed(flights: &mut VecDeque<Flight>) -> Vec<(u64, u64)> {
-    let mut packets = Vec::new();
-    while flights.front().is_some_and(|flight| flight.ticket.is_done()) {
-        packets.extend(flights.pop_front().into_iter().flat_map(|flight| flight.packets));
-    }
-    packets
-}
-
-struct Host {
-    app: Vhost,
-    times: Times,
-    shared: Rc<RefCell<Shared>>,
-    ways: Option<(Way, Way)>,
-    /// Given when the guest got something.
-    bell: Signal,
-}
-
-impl Host {
-    fn packet_bits(&self) -> u128 {
-        u128::from(self.app.packet_bytes + 20) * 8
-    }
-
-    /// What the cache's misses since the last call took.
-    fn misses(&self) -> (Ps, Ps) {
-        let Shared { buffers, tally, .. } = &mut *self.shared.borrow_mut();
-        let payload = std::mem::take(&mut buffers.missed_payload);
-        let headers = std::mem::take(&mut buffers.missed_headers);
-        tally.payload_misses += payload;
-        tally.header_misses += headers;
-        (self.times.payload_miss * payload, self.times.header_miss * headers)
-    }
-
-    /// Packets that the port has for the core by now.
-    fn waiting(&self, now: Ps) -> u64 {
-        let arrived = u128::from(now.0) * u128::from(self.app.offered_mbit_s) / self.packet_bits() / 1_000_000;
-        let tally = &mut self.shared.borrow_mut().tally;
-        let arrived = u64::try_from(arrived).unwrap_or(u64::MAX);
-        tally.lost += arrived.saturating_sub(tally.received + tally.lost + u64::from(self.app.port_ring));
-        arrived.saturating_sub(tally.received + tally.lost)
-    }
-
-    /// When the next packet comes that is not there yet; `None` if none ever does.
-    fn next(&self) -> Option<Ps> {
-        let tally = &self.shared.borrow().tally;
-        let bits = u128::from(tally.received + tally.lost + 1) * self.packet_bits() * 1_000_000;
-        let at = bits.div_ceil(u128::from(self.app.offered_mbit_s).checked_sub(1)? + 1);
-        u64::try_from(at).ok().map(Ps)
-    }
-
-    async fn works(&self, core: &Core, copies: u64) {
-        let (payload, headers) = self.misses();
-        let lines = self.shared.borrow().buffers.lines;
-        let copying = if self.ways.is_some() {
-            Ps::ZERO
-        } else {
-            payload + self.times.copy * copies + Ps(self.times.line.0 * copies * lines / 2)
-        };
-        let offload = if self.ways.is_some() { self.times.offload * copies } else { Ps::ZERO };
-        let rest = Ps(self.times.round.0 / 2) + Ps(self.times.packet.0 * copies / 2) + headers + offload;
-        {
-            let tally = &mut self.shared.borrow_mut().tally;
-            tally.copying += copying;
-            tally.working += copying + rest;
-        }
-        core.busy(copying + rest).await;
-    }
-
-    /// From the port to the guest.
-    async fn enqueue(&self, core: &Core, flights: &mut VecDeque<Flight>) {
-        let there = self.waiting(core.now()).min(self.app.burst.into());
-        let mut packets = Vec::new();
-        {
-            let Shared { buffers, tally, .. } = &mut *self.shared.borrow_mut();
-            tally.received += there;
-            let hosts: Vec<u64> = (0..there).map(|_| buffers.receive()).collect();
-            for host in hosts {
-                let Some(guest) = buffers.empty.pop_front() else {
-                    buffers.free(host);
-                    continue;
-                };
-                buffers.entry(0);
-                if self.ways.is_none() {
-                    buffers.copy(host, guest, true);
-                }
-                packets.push((host, guest));
-            }
-        }
-        self.works(core, packets.len() as u64).await;
-        let done = match &self.ways {
-            None => packets,
-            Some((way, _)) => {
-                if !packets.is_empty() {
-                    flights.push_back(way.submit(core, packets).await);
-                }
-                completed(flights)
-            }
-        };
-        let Shared { buffers, to_guest, .. } = &mut *self.shared.borrow_mut();
-        for (host, guest) in done {
-            buffers.free(host);
-            to_guest.push_back(guest);
-        }
-        if !to_guest.is_empty() && core.waiting(self.bell) > 0 {
-            core.give(self.bell);
-        }
-    }
-
-    /// From the guest to the port.
-    async fn dequeue(&self, core: &Core, flights: &mut VecDeque<Flight>) {
-        let mut packets = Vec::new();
-        {
-            let Shared { buffers, from_guest, .. } = &mut *self.shared.borrow_mut();
-            while packets.len() < self.app.burst as usize
-                && let Some(guest) = from_guest.pop_front()
-            {
-                let host = buffers.at_hand.pop().unwrap_or(0);
-                buffers.header(host * STRIDE);
-                buffers.entry(1);
-                if self.ways.is_none() {
-                    buffers.copy(host, guest, false);
-                }
-                packets.push((host, guest));
-            }
-        }
-        self.works(core, packets.len() as u64).await;
-        let done = match &self.ways {
-            None => packets,
-            Some((_, way)) => {
-                if !packets.is_empty() {
-                    flights.push_back(way.submit(core, packets).await);
-                }
-                completed(flights)
-            }
-        };
-        let Shared { buffers, tally, .. } = &mut *self.shared.borrow_mut();
-        for (host, guest) in done {
-            buffers.guest_sent(guest);
-            if self.ways.is_some() {
-                for line in 0..buffers.lines {
-                    buffers.cache.lose(host * STRIDE + HEADROOM + line);
-                }
-                buffers.cache.touch(host * STRIDE + HEADROOM);
-            }
-            buffers.send(host);
-            tally.forwarded += 1;
-        }
-    }
-
-    async fn run(self, core: Core) {
-        let (mut inward, mut outward) = (VecDeque::new(), VecDeque::new());
-        let mut counting = false;
-        loop {
-            self.enqueue(&core, &mut inward).await;
-            self.dequeue(&core, &mut outward).await;
-            // The port has nothing, and nothing is under way: the core looks until something comes.
-            let idle = inward.is_empty() && outward.is_empty() && {
-                let Shared { to_guest, from_guest, in_guest, .. } = &*self.shared.borrow();
-                to_guest.is_empty() && from_guest.is_empty() && !in_guest
-            };
-            if idle {
-                let Some(next) = self.next() else { break };
-                core.busy(next.since(core.now())).await;
-            }
-            let tally = &mut self.shared.borrow_mut().tally;
-            if !counting && tally.forwarded >= self.app.warm_up {
-                counting = true;
-                let Tally { received, lost, forwarded, .. } = *tally;
-                *tally = Tally { received, lost, forwarded, before: forwarded, since: core.now(), ..Tally::default() };
-            }
-            if counting && tally.forwarded - tally.before >= self.app.packets {
-                tally.until = core.now();
-                break;
-            }
-        }
-        self.shared.borrow_mut().over = true;
-        core.give(self.bell);
-    }
-}
-
-/// The guest's core: forwards what it finds.
-async fn guest(core: Core, shared: Rc<RefCell<Shared>>, bell: Signal, burst: u32, packet: Ps) {
-    loop {
-        let packets: Vec<u64> = {
-            let Shared { to_guest, buffers, in_guest, .. } = &mut *shared.borrow_mut();
-            let count = to_guest.len().min(burst as usize);
-            let packets: Vec<u64> = to_guest.drain(..count).collect();
-            for packet in &packets {
-                buffers.guest_forwards(*packet);
-            }
-            *in_guest = !packets.is_empty();
-            packets
-        };
-        if !packets.is_empty() {
-            core.busy(packet * packets.len() as u64).await;
-            shared.borrow_mut().from_guest.extend(packets);
-        } else if shared.borrow().over {
-            return;
-        } else {
-            core.until(bell).await;
-        }
-    }
+    other_misses: u64,
+    /// From the first packet on.
+    overtaking: u64,
+    dropped: u64,
 }
 
 impl Vhost {
+    /// Bytes that are copied of a packet.
+    fn bytes(&self) -> u32 {
+        self.packet_bytes - CHECKSUM
+    }
+
     fn times(&self) -> Times {
         let of = |cycles: f64| Ps::from_nanos_f64(cycles * 1e3 / f64::from(self.clock_mhz.max(1)));
         let VhostCosts { round, packet, copy, line, payload_miss, header_miss, offload, guest } = self.costs;
@@ -544,61 +214,93 @@ impl Vhost {
         }
     }
 
+    /// A lane of the switch to each of the device's queues, and how it is used.
+    fn ways(&self, world: &mut World) -> (Hybrid, Vec<Way>) {
+        let (hybrid, lanes) = match self.copies {
+            Copies::Core => (Hybrid::Cpu, vec![]),
+            Copies::Device { enqueue, dequeue } => (Hybrid::Device, vec![enqueue, dequeue]),
+            Copies::Hybrid { from, enqueue, dequeue } => (Hybrid::From(from), vec![enqueue, dequeue]),
+        };
+        let way = |lane: Lane| {
+            let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+            // A lane's copies end in the cache.
+            let copy = World::descriptor(Opcode::MemoryMove, src, dst, 1).and_flags(Flags::CACHE_CONTROL_1);
+            let gate = Arc::new(Gate::new(world.queue_info(lane)));
+            Way { lane, gate, copy, under_way: Vec::new(), overtaking: 0 }
+        };
+        (hybrid, lanes.into_iter().map(way).collect())
+    }
+
     pub(super) fn start(&self, world: &mut World) -> Report {
         let app = Vhost {
             burst: self.burst.clamp(1, 1024),
-            packet_bytes: self.packet_bytes.clamp(64, 65535),
+            packet_bytes: self.packet_bytes.clamp(64, MOST_BYTES),
+            port_ring: self.port_ring.clamp(1, MOST_PORT),
+            virtqueue: self.virtqueue.clamp(1, 1 << 15).next_power_of_two(),
             ..self.clone()
         };
-        let times = app.times();
-        let ways = match app.copies {
-            Copies::Core => None,
-            Copies::Device { enqueue, dequeue } => {
-                let mut way = |lane| {
-                    let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
-                    // DPDK's driver has every copy end in the cache.
-                    let one =
-                        World::descriptor(Opcode::MemoryMove, src, dst, app.packet_bytes.saturating_sub(4).max(1))
-                            .and_flags(Flags::CACHE_CONTROL_1);
-                    Way { lane, list: world.places.add_list(Place::on(0), vec![one; app.burst as usize]), one }
-                };
-                Some((way(enqueue), way(dequeue)))
-            }
-        };
-        let shared = Rc::new(RefCell::new(Shared {
-            buffers: Buffers::new(&app),
-            to_guest: VecDeque::new(),
-            from_guest: VecDeque::new(),
-            in_guest: false,
-            over: false,
-            tally: Tally::default(),
-        }));
-        let (burst, per_packet) = (app.burst, times.guest);
-        let bytes = u64::from(app.packet_bytes.saturating_sub(4));
-        let clock = f64::from(app.clock_mhz);
+        let (times, bytes, clock) = (app.times(), u64::from(app.bytes()), f64::from(app.clock_mhz));
+        let (hybrid, ways) = app.ways(world);
+        let port = Port::new(app.packet_bytes, app.offered_mbit_s, app.port_ring, 2 * app.virtqueue + AT_HAND);
+        let guest = Guest::new(u16::try_from(app.virtqueue).unwrap_or(1 << 15), app.bytes());
+        let pool = port.pool().clone();
+        let mut number = 0;
+        let queues = guest.rings().map(|ring| {
+            // A clock that stands still: nothing that takes the simulator long makes a queue late.
+            let clock = Arc::new(ManualClock::new(Duration::ZERO));
+            let lane = ways.get(number).map(|way: &Way| {
+                let portal = Arc::clone(&way.gate) as Arc<dyn Portal>;
+                Arc::new(telpher_vhost::Lane::with_clock(portal, app.virtqueue, clock).expect("rings have entries"))
+            });
+            number += 1;
+            let options = QueueOptions { hybrid, lanes: lane.into_iter().collect(), in_flight: app.virtqueue as usize };
+            Virtqueue::new(ring, &pool, &options)
+        });
+        let lines = Lines::new(CoreCache::new(app.l2_bytes, app.l2_ways));
+        let shared = Rc::new(RefCell::new(Shared { port, guest, lines, over: false, tally: Tally::default() }));
+        let (burst, per_packet) = (app.burst as usize, times.guest);
         let bell = world.signal(0);
-        let host = Host { app, times, shared: shared.clone(), ways, bell };
+        let host = Host::new(app, times, shared.clone(), queues, ways, bell, &pool);
         world.spawn(0, |core| host.run(core));
-        world.spawn(0, |core| guest(core, shared.clone(), bell, burst, per_packet));
-        Box::new(move |_| shared.borrow().tally.measures(bytes, clock))
+        world.spawn(0, |core| guest::forward(core, shared.clone(), bell, burst, per_packet));
+        Box::new(move |_| shared.borrow().measures(bytes, clock))
     }
 }
 
 impl Tally {
+    /// Counting begins.
+    fn begin(&mut self, now: Ps) {
+        *self = Tally { since: now, ..Tally::default() };
+    }
+}
+
+impl Shared {
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     fn measures(&self, bytes: u64, clock_mhz: f64) -> Vec<Measure> {
-        let forwarded = (self.forwarded - self.before) as f64;
-        let seconds = self.until.since(self.since).as_secs_f64().max(1e-12);
-        let rate = forwarded / seconds;
-        let working = self.working.as_secs_f64().max(1e-12);
-        let of = |name: &str, value: f64, unit| Measure { name: name.to_owned(), value, unit };
+        let Tally { since, until, copying, offloading, working, .. } = self.tally;
+        let forwarded = self.tally.forwarded as f64;
+        let each = |misses: u64| misses as f64 / forwarded.max(1.0);
+        let rate = forwarded / until.since(since).as_secs_f64().max(1e-12);
+        let share = |time: Ps| time.as_secs_f64() / working.as_secs_f64().max(1e-12) * 100.0;
+        let seen = [self.guest.seen, self.port.seen];
+        let count = |of: fn(&port::Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
         vec![
-            of("forwarding rate", rate / 1e6, "Mpps"),
-            of("cycles per packet", clock_mhz * 1e6 / rate.max(1e-12), "cycles"),
-            of("core cycles in copies", self.copying.as_secs_f64() / working * 100.0, "%"),
-            of("payload lines not in the core's cache", self.payload_misses as f64 / forwarded, "per packet"),
-            of("header lines not in the core's cache", self.header_misses as f64 / forwarded, "per packet"),
-            of("bytes copied", 2.0 * bytes as f64 * rate / 1e9, "GB/s"),
+            measure("forwarding rate", rate / 1e6, "Mpps"),
+            measure("cycles per packet", clock_mhz * 1e6 / rate.max(1e-12), "cycles"),
+            measure("core cycles in copies", share(copying), "%"),
+            measure("core cycles in offloading", share(offloading), "%"),
+            measure(
+                "copies by the device",
+                self.tally.by_lane as f64 / (self.tally.begun as f64).max(1.0) * 100.0,
+                "%",
+            ),
+            measure("payload lines not in the core's cache", each(self.tally.payload_misses), "per packet"),
+            measure("other lines not in the core's cache", each(self.tally.other_misses), "per packet"),
+            measure("bytes copied", 2.0 * bytes as f64 * rate / 1e9, "GB/s"),
+            measure("batches that overtook another", self.tally.overtaking as f64, "batches"),
+            measure("packets out of order", count(|seen| seen.disordered), "packets"),
+            measure("packets not whole", count(|seen| seen.torn), "packets"),
+            measure("chains dropped", self.tally.dropped as f64, "chains"),
         ]
     }
 }
