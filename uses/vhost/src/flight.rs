@@ -3,10 +3,11 @@
 
 use crate::GuestMemory;
 use crate::board::{Board, MOST_COPIES};
-use crate::lane::{Copy, Lane, TenantId, copy_now};
+use crate::lane::{Copy, LINGER, Lane, TenantId, Wards, copy_now};
 use crate::packets::{Held, Packets, PoolMemory};
 use crate::ring::{Burst, Chain};
 use std::sync::Arc;
+use std::time::Instant;
 use telpher_mem::Local;
 
 /// Which way a packet goes.
@@ -44,6 +45,8 @@ pub(crate) struct Flights<T> {
     /// The next packet.
     next: u64,
     pool: Arc<PoolMemory>,
+    /// Takes over what is in flight when this goes.
+    wards: Arc<Wards>,
     lanes: Box<[Arc<Lane>]>,
     /// The lane that is asked first.
     favourite: usize,
@@ -62,8 +65,8 @@ impl<T> Flights<T> {
         // SAFETY: it copies only what `begin` vouches for, between guest memory and packets that are in flight here.
         let local = unsafe { Local::new() };
         let lanes: Box<[Arc<Lane>]> = lanes.into();
-        let (pool, waiting) = (Arc::clone(pool), Vec::with_capacity(packets));
-        Flights { board, slots, first: 0, next: 0, pool, lanes, favourite: 0, tenancy: None, waiting, local }
+        let (pool, wards, waiting) = (Arc::clone(pool), Arc::new(Wards::new(pool)), Vec::with_capacity(packets));
+        Flights { board, slots, first: 0, next: 0, pool, wards, lanes, favourite: 0, tenancy: None, waiting, local }
     }
 
     /// Packets in flight.
@@ -226,7 +229,7 @@ impl<T> Flights<T> {
         // What waits lies in the memory before.
         self.send();
         self.leave();
-        let tenants = self.lanes.iter().map(|lane| lane.admit(&self.board, memory, &self.pool)).collect();
+        let tenants = self.lanes.iter().map(|lane| lane.admit(&self.board, memory, &self.wards)).collect();
         self.tenancy = Some((Arc::clone(memory), tenants));
     }
 
@@ -242,13 +245,20 @@ impl<T> Drop for Flights<T> {
     fn drop(&mut self) {
         self.send();
         self.leave();
-        // Until the last has landed: a queue that stops is noticed by its channel, which then ends what it has. Packets come back to their pool.
+        // Until the last has landed, or nothing has for long: then the lanes, which keep the memory, keep the packets, too, until they
+        // have heard of them. A queue that stops is noticed by its channel, which then ends what it has.
+        let mut end = Instant::now() + LINGER;
         while self.first < self.next {
             self.lanes.iter().for_each(|lane| lane.poll_now());
-            match self.land() {
-                Some((held, _)) => self.pool.give_back(std::iter::once(held)),
-                None => std::thread::yield_now(),
+            if let Some((held, _)) = self.land() {
+                self.pool.give_back(std::iter::once(held));
+                end = Instant::now() + LINGER;
+            } else if Instant::now() < end {
+                std::thread::yield_now();
+            } else {
+                break;
             }
         }
+        self.wards.keep(self.slots.iter_mut().filter_map(Option::take).map(|(held, _)| held));
     }
 }

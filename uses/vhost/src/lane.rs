@@ -9,14 +9,43 @@
 #![allow(unsafe_code, reason = "copies between memory that is known by address only")]
 
 use crate::board::Board;
-use crate::packets::PoolMemory;
+use crate::packets::{Held, PoolMemory};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{GuestMemory, LaneError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 use telpher_abi::Descriptor;
 use telpher_mem::{Local, Space, WriteHint};
 use telpher_mover::{Channel, ChannelPolicy, Clock, Finished, Hint, OnFault, Order, SystemClock};
 use telpher_portal::Portal;
+
+/// How long whoever goes waits for copies that are out, if nothing lands. Source: as [`ChannelPolicy::linger`].
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+
+/// The pool of a virtqueue's packets, and those that were still in flight when it went: they are free again when its last tenant goes.
+#[derive(Debug)]
+pub(crate) struct Wards {
+    pool: Arc<PoolMemory>,
+    held: Mutex<Vec<Held>>,
+}
+
+impl Wards {
+    pub(crate) fn new(pool: &Arc<PoolMemory>) -> Wards {
+        Wards { pool: Arc::clone(pool), held: Mutex::default() }
+    }
+
+    /// Takes over packets that copies are still out for.
+    pub(crate) fn keep(&self, packets: impl Iterator<Item = Held>) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(packets);
+    }
+}
+
+impl Drop for Wards {
+    fn drop(&mut self) {
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.pool.give_back(held.drain(..));
+    }
+}
 
 /// What a lane has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,7 +88,7 @@ struct Tenant {
     /// Keeps the guest's side of its copies mapped.
     _memory: Arc<GuestMemory>,
     /// Keeps the packets' side.
-    _pool: Arc<PoolMemory>,
+    _wards: Arc<Wards>,
     /// Copies in flight.
     aloft: u64,
     /// Nobody comes with more.
@@ -137,7 +166,7 @@ impl Lane {
     /// Copies in flight.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.lock().tenants.iter().flatten().map(|tenant| tenant.aloft).sum()
+        self.lock().aloft()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -157,9 +186,9 @@ impl Lane {
     }
 
     /// A tenant whose copies lie in this memory and this pool, marked on this board.
-    pub(crate) fn admit(&self, board: &Arc<Board>, memory: &Arc<GuestMemory>, pool: &Arc<PoolMemory>) -> TenantId {
-        let (board, memory, pool) = (Arc::clone(board), Arc::clone(memory), Arc::clone(pool));
-        let tenant = Tenant { board, _memory: memory, _pool: pool, aloft: 0, closed: false };
+    pub(crate) fn admit(&self, board: &Arc<Board>, memory: &Arc<GuestMemory>, wards: &Arc<Wards>) -> TenantId {
+        let (board, memory, wards) = (Arc::clone(board), Arc::clone(memory), Arc::clone(wards));
+        let tenant = Tenant { board, _memory: memory, _wards: wards, aloft: 0, closed: false };
         let mut inner = self.lock();
         let free = inner.tenants.iter().position(Option::is_none);
         match free {
@@ -183,8 +212,8 @@ impl Lane {
     ///
     /// # Safety
     /// - The tenant was [admitted](Lane::admit) here and is not closed.
-    /// - Each copy has one side in the memory it was admitted with, and the other in a buffer of its pool whose
-    ///   [`Held`](crate::packets::Held) stays with the caller until the copy's packet has landed on the board: nobody else touches it.
+    /// - Each copy has one side in the memory it was admitted with, and the other in a buffer of its pool whose [`Held`] stays with the
+    ///   caller, or goes to its [`Wards`], until the copy's packet has landed on the board: nobody else touches it.
     pub(crate) unsafe fn take(&self, tenant: TenantId, copies: &[Copy], wait: bool) -> usize {
         let inner = if wait { Some(self.lock()) } else { self.try_lock() };
         let Some(mut inner) = inner else { return 0 };
@@ -226,6 +255,10 @@ impl Inner {
         usize::try_from(ticket & (self.owners.len() as u64 - 1)).unwrap_or(0)
     }
 
+    fn aloft(&self) -> u64 {
+        self.tenants.iter().flatten().map(|tenant| tenant.aloft).sum()
+    }
+
     fn poll(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
         self.channel.completed(&mut finished);
@@ -252,6 +285,18 @@ impl Inner {
         if self.tenants[id.0].as_ref().is_some_and(|tenant| tenant.closed && tenant.aloft == 0) {
             self.tenants[id.0] = None;
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let end = Instant::now() + LINGER;
+        while self.aloft() > 0 && Instant::now() < end {
+            self.poll();
+            std::thread::yield_now();
+        }
+        // A queue that never answers may still write: what its copies touch stays mapped, and nobody gets those packets.
+        self.tenants.drain(..).flatten().filter(|tenant| tenant.aloft > 0).for_each(std::mem::forget);
     }
 }
 

@@ -398,3 +398,41 @@ proptest! {
         prop_assert_eq!(pool.free(), 512);
     }
 }
+
+/// A queue of a device that holds its tongue, with four packets in flight.
+fn four_in_flight(pool: &PacketPool) -> (Adversary, Guest, Virtqueue) {
+    let adversary = adversary(2, Hybrid::Device);
+    let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
+    let mut queue = Virtqueue::new(ring, pool, &adversary.options);
+    let mut row = pool.row(4);
+    for byte in 0..4 {
+        assert!(guest.offer(&[1000]));
+        put(&mut row, &[byte; 900]);
+    }
+    assert_eq!(queue.submit_enqueue_burst(&mut row), 4);
+    (adversary, guest, queue)
+}
+
+#[test]
+fn a_virtqueue_goes_from_a_device_that_is_late_and_its_packets_come_back_then() {
+    let pool = pool();
+    let (mut adversary, guest, queue) = four_in_flight(&pool);
+    drop(queue);
+    assert_eq!(pool.free(), 508, "what the device may still read is nobody's");
+    let counts = Arc::strong_count(guest.memory.memory());
+    adversary.devices.iter().for_each(|device| device.state().manual = false);
+    adversary.options.lanes.clear();
+    assert_eq!(pool.free(), 512);
+    assert!(Arc::strong_count(guest.memory.memory()) < counts, "a lane let the memory go");
+}
+
+#[test]
+fn what_a_device_that_never_answers_may_touch_stays_for_good() {
+    let pool = pool();
+    let (mut adversary, guest, queue) = four_in_flight(&pool);
+    let base = guest.memory.memory().host(guest.memory.region().guest, 1).unwrap();
+    let memory = Arc::downgrade(guest.memory.memory());
+    drop((queue, guest));
+    adversary.options.lanes.clear();
+    assert_eq!((pool.free(), memory.upgrade().and_then(|memory| memory.host(0x10_0000, 1))), (508, Some(base)));
+}
