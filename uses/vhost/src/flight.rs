@@ -125,28 +125,30 @@ impl<T> Flights<T> {
             self.be_tenant(memory);
         }
         let copies_before = self.waiting.len();
-        for piece in chains.iter().flat_map(|chain| burst.pieces(chain)) {
-            if left == 0 {
-                break;
+        'all: for chain in chains {
+            for piece in burst.pieces(chain) {
+                if left == 0 {
+                    break 'all;
+                }
+                let skipped = skip.min(piece.len());
+                skip -= skipped;
+                let len = (piece.len() - skipped).min(left);
+                if len == 0 {
+                    continue;
+                }
+                let guest = piece.host() + u64::from(skipped);
+                let (src, dst) = if matches!(way, Way::Out { .. }) { (ours, guest) } else { (guest, ours) };
+                let copy = Copy { src, dst, len, packet };
+                if lane {
+                    self.waiting.push(copy);
+                } else {
+                    // SAFETY: `guest` lies in a piece of the burst, whose memory is mapped as long as the burst is; `ours` in the packet's buffer, whose
+                    // `Held` we have: no reference to either exists.
+                    unsafe { copy_now(&self.local, copy) };
+                }
+                ours += u64::from(len);
+                left -= len;
             }
-            let skipped = skip.min(piece.len());
-            skip -= skipped;
-            let len = (piece.len() - skipped).min(left);
-            if len == 0 {
-                continue;
-            }
-            let guest = piece.host() + u64::from(skipped);
-            let (src, dst) = if matches!(way, Way::Out { .. }) { (ours, guest) } else { (guest, ours) };
-            let copy = Copy { src, dst, len, packet };
-            if lane {
-                self.waiting.push(copy);
-            } else {
-                // SAFETY: `guest` lies in a piece of the burst, whose memory is mapped as long as the burst is; `ours` in the packet's buffer, whose
-                // `Held` we have: no reference to either exists.
-                unsafe { copy_now(&self.local, copy) };
-            }
-            ours += u64::from(len);
-            left -= len;
         }
         assert_eq!(left, 0, "the chains are as long as the packet");
         let copies = self.waiting.len() - copies_before;

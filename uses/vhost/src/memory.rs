@@ -110,6 +110,33 @@ impl Piece {
     }
 }
 
+/// One region's addresses, kept at hand: a guest's buffers lie mostly where the one before lay.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Window {
+    guest: u64,
+    len: u64,
+    host: u64,
+}
+
+impl Window {
+    /// The host address of guest memory that lies whole in it.
+    #[inline]
+    pub(crate) fn host(&self, guest: u64, len: u32) -> Option<u64> {
+        // An address below wraps to one far beyond.
+        let at = guest.wrapping_sub(self.guest);
+        (at < self.len && u64::from(len) <= self.len - at).then(|| self.host + at)
+    }
+
+    /// The same, in the window around the address if that is another.
+    #[inline]
+    pub(crate) fn host_or_look(&mut self, memory: &GuestMemory, guest: u64, len: u32) -> Option<u64> {
+        self.host(guest, len).or_else(|| {
+            *self = memory.window(guest);
+            self.host(guest, len)
+        })
+    }
+}
+
 /// A frontend's memory at one time: what a table of regions says.
 ///
 /// Guest memory is only ever touched by address: others write it at any time. Addresses are valid as long as the table lives.
@@ -204,6 +231,13 @@ impl GuestMemory {
     pub fn host(&self, guest: u64, len: u32) -> Option<u64> {
         let mapped = self.region_of(guest)?;
         mapped.region.at(mapped.region.guest, guest, len.into()).map(|at| mapped.host + at)
+    }
+
+    /// The window around a guest address; an empty one if it lies in no region.
+    #[inline(never)]
+    pub(crate) fn window(&self, guest: u64) -> Window {
+        let of = |mapped: &Mapped| Window { guest: mapped.region.guest, len: mapped.region.len, host: mapped.host };
+        self.region_of(guest).map(of).unwrap_or_default()
     }
 
     /// The pieces of guest memory that may lie across neighbouring regions, in their order; false, and perhaps some pieces given

@@ -5,6 +5,7 @@
 //! with the copies that a virtqueue has in flight, or free; what is dropped is free again.
 #![allow(unsafe_code, reason = "makes slices of buffers that devices write, too")]
 
+use crate::words::HEADER_BYTES;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_mem::{MapError, PageSize, Region, StableBufMut};
@@ -132,6 +133,11 @@ impl PoolMemory {
         assert!(bytes.len() <= held.start as usize, "{} bytes in a headroom of {}", bytes.len(), held.start);
         // Less than the headroom, just compared.
         let to = pointer(self.address(held, u32::try_from(bytes.len()).unwrap_or(0)));
+        if let Ok(header) = <[u8; HEADER_BYTES as usize]>::try_from(bytes) {
+            // Two moves, where a length that is not known is a call.
+            // SAFETY: as below; bytes need no alignment.
+            return unsafe { to.cast::<[u8; HEADER_BYTES as usize]>().write(header) };
+        }
         // SAFETY: within the buffer, whose `Held` the caller has, so that nobody else touches it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }

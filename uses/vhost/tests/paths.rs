@@ -401,7 +401,7 @@ proptest! {
 
 /// A queue of a device that holds its tongue, with four packets in flight.
 fn four_in_flight(pool: &PacketPool) -> (Adversary, Guest, Virtqueue) {
-    let adversary = adversary(2, Hybrid::Device);
+    let adversary = adversary(1, Hybrid::Device);
     let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
     let mut queue = Virtqueue::new(ring, pool, &adversary.options);
     let mut row = pool.row(4);

@@ -5,6 +5,7 @@
 
 use crate::GuestMemory;
 use std::borrow::Borrow;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
@@ -43,9 +44,37 @@ impl<T: FromBytes + IntoBytes + Copy, K: Borrow<GuestMemory>> Area<T, K> {
         base.is_aligned().then_some(Area { base, count, _kept: memory })
     }
 
+    /// Its words, at hand.
+    #[inline]
+    pub(super) fn words(&self) -> Words<'_, T> {
+        Words { base: self.base, count: self.count, _area: PhantomData }
+    }
+
     /// The word at `index`, read once.
     #[inline]
     pub(crate) fn read(&self, index: usize) -> T {
+        self.words().read(index)
+    }
+
+    /// Writes the word at `index`.
+    #[inline]
+    pub(crate) fn write(&self, index: usize, word: T) {
+        self.words().write(index, word);
+    }
+}
+
+/// An area's words, to be kept in registers: what a loop looks at again after each word, it would load again after each word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<'a, T> {
+    base: *mut T,
+    count: usize,
+    _area: PhantomData<&'a Area<T>>,
+}
+
+impl<T: FromBytes + IntoBytes + Copy> Words<'_, T> {
+    /// The word at `index`, read once.
+    #[inline]
+    pub(crate) fn read(self, index: usize) -> T {
         assert!(index < self.count, "word {index} of {}", self.count);
         // SAFETY: within the area, which lies whole in a mapping that `_kept` keeps, and aligned, as was checked when it was made; any
         // bytes are a `T`. Volatile: the guest may write it meanwhile.
@@ -54,7 +83,7 @@ impl<T: FromBytes + IntoBytes + Copy, K: Borrow<GuestMemory>> Area<T, K> {
 
     /// Writes the word at `index`.
     #[inline]
-    pub(crate) fn write(&self, index: usize, word: T) {
+    pub(crate) fn write(self, index: usize, word: T) {
         assert!(index < self.count, "word {index} of {}", self.count);
         // SAFETY: as in `read`; the bytes are guest memory, to which no reference exists.
         unsafe { self.base.add(index).write_volatile(word) }
@@ -62,7 +91,7 @@ impl<T: FromBytes + IntoBytes + Copy, K: Borrow<GuestMemory>> Area<T, K> {
 
     /// Asks the processor to fetch the word's cache line; any index will do.
     #[inline]
-    pub(crate) fn prefetch(&self, index: usize) {
+    pub(crate) fn prefetch(self, index: usize) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: SSE is part of x86-64, and the instruction accesses nothing: a hint never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(index).cast()) };
@@ -72,27 +101,41 @@ impl<T: FromBytes + IntoBytes + Copy, K: Borrow<GuestMemory>> Area<T, K> {
 /// Words that publish, or are published, whole.
 macro_rules! atomic {
     ($word:ty, $atomic:ty) => {
-        impl<K> Area<$word, K> {
+        impl Words<'_, $word> {
             #[inline]
             fn atomic(&self, index: usize) -> &$atomic {
                 assert!(index < self.count, "word {index} of {}", self.count);
-                // SAFETY: within the area and aligned; the memory is mapped as long as `self` lives, and everybody in this process
-                // accesses it by atomic or volatile operations; what the guest does is not in this program.
+                // SAFETY: within the area and aligned; the memory is mapped as long as the area lives, which is borrowed, and everybody
+                // in this process accesses it by atomic or volatile operations; what the guest does is not in this program.
                 unsafe { <$atomic>::from_ptr(self.base.add(index)) }
             }
 
             /// The word at `index`, and whatever was written before it.
             #[inline]
-            pub(crate) fn acquire(&self, index: usize) -> $word {
+            pub(crate) fn acquire(self, index: usize) -> $word {
                 // Acquire: pairs with the other side's barrier before it writes the word (VirtIO 1.2 §2.7.13.3.1, §2.8.21.2).
                 self.atomic(index).load(Ordering::Acquire)
             }
 
             /// Writes the word at `index` after everything that was written before.
             #[inline]
-            pub(crate) fn release(&self, index: usize, word: $word) {
+            pub(crate) fn release(self, index: usize, word: $word) {
                 // Release: pairs with the other side's barrier after it reads the word (VirtIO 1.2 §2.7.14, §2.8.22).
                 self.atomic(index).store(word, Ordering::Release);
+            }
+        }
+
+        impl<K: Borrow<GuestMemory>> Area<$word, K> {
+            /// As [`Words::acquire`].
+            #[inline]
+            pub(crate) fn acquire(&self, index: usize) -> $word {
+                self.words().acquire(index)
+            }
+
+            /// As [`Words::release`].
+            #[inline]
+            pub(crate) fn release(&self, index: usize, word: $word) {
+                self.words().release(index, word);
             }
         }
     };

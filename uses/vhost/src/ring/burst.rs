@@ -2,7 +2,6 @@
 
 use super::Dropped;
 use crate::{GuestMemory, Piece};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A chain that was taken from a ring.
@@ -12,8 +11,8 @@ pub struct Chain {
     pub id: u16,
     /// How many descriptors of the ring it takes up.
     pub descriptors: u16,
-    /// Its pieces in [`Burst::pieces`].
-    pub(super) pieces: Range<usize>,
+    /// Its pieces in [`Burst::pieces`]: the first, and the first that is the next chain's.
+    pub(super) pieces: [u32; 2],
     /// Bytes of all pieces.
     pub len: u32,
     /// Why it has no pieces, if it could not be followed.
@@ -51,7 +50,8 @@ impl Burst {
     /// Where a chain's buffers are, in their order; empty ones are left out.
     #[must_use]
     pub fn pieces(&self, chain: &Chain) -> &[Piece] {
-        &self.pieces[chain.pieces.clone()]
+        let [from, to] = chain.pieces;
+        &self.pieces[from as usize..to as usize]
     }
 
     /// Forgets its chains.
@@ -72,8 +72,55 @@ impl Burst {
         }
     }
 
+    /// Appends chains of one descriptor that is one piece each, as long as `next` gives any, at most `most`. Returns how many.
+    #[inline]
+    pub(super) fn extend_plain(&mut self, most: usize, mut next: impl FnMut() -> Option<(u16, Piece)>) -> usize {
+        self.chains.reserve(most);
+        self.pieces.reserve(most);
+        let mut place = self.place();
+        let mut taken = 0;
+        // No push, which looks whether there is room for each.
+        let room = self.chains.spare_capacity_mut().iter_mut().zip(self.pieces.spare_capacity_mut()).take(most);
+        for (chain, piece) in room {
+            let Some((id, found)) = next() else { break };
+            piece.write(found);
+            // Less than 2³²: so were those before, and what is reserved fits the memory.
+            let after = place.wrapping_add(1);
+            chain.write(Chain { id, descriptors: 1, pieces: [place, after], len: found.len, dropped: None });
+            place = after;
+            taken += 1;
+        }
+        // SAFETY: the first `taken` places behind the length were just written, in both.
+        unsafe {
+            self.chains.set_len(self.chains.len() + taken);
+            self.pieces.set_len(self.pieces.len() + taken);
+        }
+        taken
+    }
+
+    /// A chain whose pieces are those from `start` on; none, if it could not be followed.
+    pub(super) fn push(&mut self, id: u16, descriptors: u16, start: usize, followed: Result<u32, Dropped>) {
+        let (len, dropped) = match followed {
+            Ok(len) => (len, None),
+            Err(reason) => {
+                self.pieces.truncate(start);
+                (0, Some(reason))
+            }
+        };
+        let end = self.place();
+        // Cannot be more than `end`, which was just counted.
+        let start = u32::try_from(start).unwrap_or(end);
+        self.chains.push(Chain { id, descriptors, pieces: [start, end], len, dropped });
+    }
+
+    /// Where the next piece goes.
+    #[inline]
+    fn place(&self) -> u32 {
+        u32::try_from(self.pieces.len()).expect("fewer than 2³² pieces in a burst")
+    }
+
     pub(super) fn truncate(&mut self, keep: usize) {
-        let pieces = self.chains.get(keep).map_or(self.pieces.len(), |chain| chain.pieces.start);
+        let pieces = self.chains.get(keep).map_or(self.pieces.len(), |chain| chain.pieces[0] as usize);
         self.chains.truncate(keep);
         self.pieces.truncate(pieces);
     }

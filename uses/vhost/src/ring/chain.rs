@@ -12,8 +12,8 @@ pub enum Dropped {
     /// A descriptor names a next one that the table has not.
     #[error("a descriptor names a next one beyond its table")]
     Next,
-    /// It has more descriptors than the ring: a loop.
-    #[error("a chain goes on for longer than its ring")]
+    /// It has more descriptors than the ring, or more pieces than anybody follows: a loop, or meant to cost time.
+    #[error("a chain goes on for longer than its ring, or in more pieces than are followed")]
     Loop,
     /// A buffer to read where the device writes, or the other way round.
     #[error("a buffer is of the wrong direction")]
@@ -53,10 +53,17 @@ pub(super) struct Link {
     pub(super) flags: DescriptorFlags,
 }
 
+/// Pieces of one chain at most. A chain of as many descriptors as a large ring has, each across many small regions, would take gigabytes
+/// and seconds to follow, and the same one may be made available many times over. Source: what Linux' vhost (`UIO_MAXIOV`) and QEMU
+/// (`VIRTQUEUE_MAX_SIZE`) follow, so that drivers do not send more.
+pub(super) const MOST_PIECES: u16 = 1024;
+
 /// What a chain may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) size: u16,
+    /// Descriptors that are followed.
+    pub(super) links: u16,
     writes: bool,
     indirect: bool,
 }
@@ -64,15 +71,26 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn of(size: u16, features: Features, direction: Direction) -> Rules {
         let indirect = features.contains(Features::INDIRECT_DESC);
-        Rules { size, writes: direction == Direction::Receive, indirect }
+        Rules { size, links: size.min(MOST_PIECES), writes: direction == Direction::Receive, indirect }
+    }
+
+    /// What [`SHAPE`] says of a descriptor that is a chain by itself, of the right direction: nearly all are.
+    pub(super) fn plain(self) -> DescriptorFlags {
+        if self.writes { DescriptorFlags::WRITE } else { DescriptorFlags::empty() }
     }
 }
+
+/// The flags that say what a descriptor is.
+pub(super) const SHAPE: DescriptorFlags =
+    DescriptorFlags::NEXT.union(DescriptorFlags::WRITE).union(DescriptorFlags::INDIRECT);
 
 /// A chain's pieces as they are gathered.
 pub(super) struct Gather<'a> {
     pub(super) rules: Rules,
     pub(super) memory: &'a GuestMemory,
     pub(super) pieces: &'a mut Pieces,
+    /// Pieces of the chains before.
+    pub(super) start: usize,
     pub(super) len: u32,
 }
 
@@ -88,6 +106,9 @@ impl Gather<'_> {
             return Ok(());
         }
         self.len = self.len.checked_add(link.len).ok_or(Dropped::Length)?;
+        if self.pieces.len() - self.start >= MOST_PIECES.into() {
+            return Err(Dropped::Loop);
+        }
         if let Some(host) = self.memory.host(link.address, link.len) {
             self.pieces.push(Piece { host, guest: link.address, len: link.len });
             return Ok(());
@@ -111,7 +132,7 @@ impl Gather<'_> {
         }
         let count = link.len / DESCRIPTOR_BYTES;
         let odd = !link.len.is_multiple_of(DESCRIPTOR_BYTES);
-        if count == 0 || odd || count > self.rules.size.into() {
+        if count == 0 || odd || count > self.rules.links.into() {
             return Err(Dropped::Table);
         }
         let count = count as usize;

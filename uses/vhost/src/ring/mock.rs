@@ -7,7 +7,6 @@ use super::{Base, Direction, RingAddresses, RingSetup};
 use crate::words::{DESCRIPTOR_BYTES, DescriptorFlags, Features, SplitDescriptor};
 use crate::{GuestMemory, Region};
 use rustix::fs::MemfdFlags;
-use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -96,8 +95,9 @@ pub struct MockDriver {
     /// Guest addresses of the ring's parts.
     parts: RingAddresses,
     side: Side,
-    /// What each identifier out there has: its descriptors.
-    out: HashMap<u16, Vec<u16>>,
+    /// What each identifier out there has: its descriptors. None for those that are here.
+    out: Vec<Vec<u16>>,
+    lent: usize,
 }
 
 #[derive(Debug)]
@@ -170,7 +170,7 @@ impl MockDriver {
                 seen: 0,
             })
         };
-        MockDriver { setup, parts, side, out: HashMap::new() }
+        MockDriver { setup, parts, side, out: vec![Vec::new(); count], lent: 0 }
     }
 
     /// What the backend sets its ring up with.
@@ -192,8 +192,7 @@ impl MockDriver {
             Direction::Receive => DescriptorFlags::WRITE,
             Direction::Transmit => DescriptorFlags::empty(),
         };
-        let links: Vec<_> = buffers.iter().map(|&(address, len)| (address, len, write)).collect();
-        self.offer_links(&links)
+        self.offer_any(buffers.iter().map(|&(address, len)| (address, len, write)))
     }
 
     /// The same through an indirect table at `table`, which has room for it.
@@ -215,11 +214,16 @@ impl MockDriver {
 
     /// Makes a chain of any descriptors (guest address, bytes, flags besides those that chain them) available.
     pub fn offer_links(&mut self, links: &[(u64, u32, DescriptorFlags)]) -> Option<u16> {
-        let (id, places) = match &mut self.side {
-            Side::Split(side) => side.offer(links, self.setup.size)?,
-            Side::Packed(side) => side.offer(links, self.setup.size)?,
+        self.offer_any(links.iter().copied())
+    }
+
+    #[inline]
+    fn offer_any(&mut self, links: impl ExactSizeIterator<Item = (u64, u32, DescriptorFlags)>) -> Option<u16> {
+        let id = match &mut self.side {
+            Side::Split(side) => side.offer(links, self.setup.size, &mut self.out)?,
+            Side::Packed(side) => side.offer(links, self.setup.size, &mut self.out)?,
         };
-        self.out.insert(id, places);
+        self.lent += 1;
         Some(id)
     }
 
@@ -229,17 +233,31 @@ impl MockDriver {
     /// If the device uses what it was not lent.
     pub fn collect(&mut self) -> Vec<(u16, u32)> {
         let mut back = Vec::new();
+        self.collect_into(&mut back);
+        back
+    }
+
+    /// The same, appended.
+    ///
+    /// # Panics
+    /// As [`collect`](MockDriver::collect).
+    pub fn collect_into(&mut self, back: &mut Vec<(u16, u32)>) {
         loop {
             let used = match &mut self.side {
                 Side::Split(side) => side.used(self.setup.size),
                 Side::Packed(side) => side.used(&self.out, self.setup.size),
             };
-            let Some((id, written)) = used else { return back };
-            let places = self.out.remove(&id).unwrap_or_else(|| panic!("{id} was used, and is not lent"));
+            let Some((id, written)) = used else { return };
+            let places = &mut self.out[usize::from(id)];
+            assert!(!places.is_empty(), "{id} was used, and is not lent");
             match &mut self.side {
-                Side::Split(side) => side.free.extend(places),
-                Side::Packed(side) => side.ids.push(id),
+                Side::Split(side) => side.free.append(places),
+                Side::Packed(side) => {
+                    side.ids.push(id);
+                    places.clear();
+                }
             }
+            self.lent -= 1;
             back.push((id, written));
         }
     }
@@ -277,25 +295,33 @@ impl MockDriver {
     /// Chains out there.
     #[must_use]
     pub fn lent(&self) -> usize {
-        self.out.len()
+        self.lent
     }
 }
 
 impl SplitSide {
-    fn offer(&mut self, links: &[(u64, u32, DescriptorFlags)], size: u16) -> Option<(u16, Vec<u16>)> {
-        let places = self.free.split_off(self.free.len().checked_sub(links.len())?);
-        for (at, (&place, &(address, len, flags))) in places.iter().zip(links).enumerate() {
+    #[inline]
+    fn offer(
+        &mut self,
+        links: impl ExactSizeIterator<Item = (u64, u32, DescriptorFlags)>,
+        size: u16,
+        out: &mut [Vec<u16>],
+    ) -> Option<u16> {
+        let from = self.free.len().checked_sub(links.len())?;
+        let head = *self.free.get(from)?;
+        let places = &mut out[usize::from(head)];
+        places.extend(self.free.drain(from..));
+        for (at, (address, len, flags)) in links.enumerate() {
             let next = places.get(at + 1);
             let chained = if next.is_some() { DescriptorFlags::NEXT } else { DescriptorFlags::empty() };
             let flags = (flags | chained).bits();
             let next = next.copied().unwrap_or_default();
-            self.descriptors.write(place.into(), SplitDescriptor { address, len, flags, next });
+            self.descriptors.write(places[at].into(), SplitDescriptor { address, len, flags, next });
         }
-        let head = *places.first()?;
         self.available.write(2 + usize::from(self.index & (size - 1)), head);
         self.index = self.index.wrapping_add(1);
         self.available.release(1, self.index);
-        Some((head, places))
+        Some(head)
     }
 
     fn used(&mut self, size: u16) -> Option<(u16, u32)> {
@@ -309,15 +335,22 @@ impl SplitSide {
 }
 
 impl PackedSide {
-    fn offer(&mut self, links: &[(u64, u32, DescriptorFlags)], size: u16) -> Option<(u16, Vec<u16>)> {
-        let count = u16::try_from(links.len()).ok()?;
+    #[inline]
+    fn offer(
+        &mut self,
+        links: impl ExactSizeIterator<Item = (u64, u32, DescriptorFlags)>,
+        size: u16,
+        out: &mut [Vec<u16>],
+    ) -> Option<u16> {
+        let count = u16::try_from(links.len()).ok().filter(|&count| count > 0)?;
         self.free = self.free.checked_sub(count)?;
         let id = self.ids.pop()?;
+        out[usize::from(id)].resize(count.into(), 0);
         let first = self.next;
         let mut shown = None;
         let mut cursor = first;
-        for (at, &(address, len, flags)) in links.iter().enumerate() {
-            let chained = if at + 1 < links.len() { DescriptorFlags::NEXT } else { DescriptorFlags::empty() };
+        for (at, (address, len, flags)) in links.enumerate() {
+            let chained = if at + 1 < count.into() { DescriptorFlags::NEXT } else { DescriptorFlags::empty() };
             let turn = if cursor.wrap { DescriptorFlags::AVAIL } else { DescriptorFlags::USED };
             let word = Tail { len, id, flags: flags | chained | turn }.word();
             let place = usize::from(cursor.place) * WORDS;
@@ -331,16 +364,17 @@ impl PackedSide {
         let (place, word) = shown?;
         self.descriptors.release(place, word);
         self.next = cursor;
-        Some((id, vec![0; links.len()]))
+        Some(id)
     }
 
-    fn used(&mut self, out: &HashMap<u16, Vec<u16>>, size: u16) -> Option<(u16, u32)> {
+    fn used(&mut self, out: &[Vec<u16>], size: u16) -> Option<(u16, u32)> {
         let tail = Tail::from_word(self.descriptors.acquire(usize::from(self.used.place) * WORDS + 1));
         let bits = [DescriptorFlags::AVAIL, DescriptorFlags::USED].map(|flag| tail.flags.contains(flag));
         if bits != [self.used.wrap; 2] {
             return None;
         }
-        let count = out.get(&tail.id).map(Vec::len).unwrap_or_else(|| panic!("{} was used, and is not lent", tail.id));
+        let count = out.get(usize::from(tail.id)).map_or(0, Vec::len);
+        assert!(count > 0, "{} was used, and is not lent", tail.id);
         let count = u16::try_from(count).expect("no more than the ring has");
         self.free += count;
         self.used = self.used.on(count, size);

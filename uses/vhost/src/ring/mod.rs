@@ -183,7 +183,10 @@ impl Ring {
         } else {
             Layout::Split(SplitRing::new(memory, &setup)?)
         };
-        Ok(Ring { memory: Arc::clone(memory), setup, layout, broken: None, torn_pages: torn_pages() })
+        let mut ring = Ring { memory: Arc::clone(memory), setup, layout, broken: None, torn_pages: 0 };
+        // Memory that went away before, or in the words just read, breaks it as well.
+        ring.look_again(torn_pages());
+        Ok(ring)
     }
 
     /// The same ring, where it stands now, in the memory of another table.
@@ -198,7 +201,7 @@ impl Ring {
             (Layout::Packed(new), Layout::Packed(old)) => new.go_on_from(old),
             _ => unreachable!("the features are the same"),
         }
-        ring.broken = self.broken;
+        ring.broken = self.broken.or(ring.broken);
         Ok(ring)
     }
 

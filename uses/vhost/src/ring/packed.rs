@@ -2,13 +2,14 @@
 
 use super::area::Area;
 use super::burst::{Burst, Chain};
-use super::chain::{Dropped, Gather, Link, Rules};
+use super::chain::{Dropped, Gather, Link, Rules, SHAPE};
 use super::split::wants;
 use super::{Base, Broken, RingError, RingSetup, Used};
-use crate::GuestMemory;
+use crate::memory::Window;
 use crate::words::{
     DESCRIPTOR_BYTES, DescriptorFlags, EVENT_DESCRIPTOR, EVENT_DISABLE, EVENT_ENABLE, Features, PackedDescriptor,
 };
+use crate::{GuestMemory, Piece};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -19,6 +20,10 @@ pub(super) const WORDS: usize = 2;
 /// Words of an event suppression structure: where (`desc`), and how (`flags`).
 const EVENT_WHERE: usize = 0;
 const EVENT_HOW: usize = 1;
+
+/// The flags that say whose turn it is.
+const TURN: DescriptorFlags = DescriptorFlags::AVAIL.union(DescriptorFlags::USED);
+const SHAPE_AND_TURN: DescriptorFlags = SHAPE.union(TURN);
 
 /// A place in the ring and the wrap counter that goes with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,22 +56,29 @@ impl Cursor {
         Cursor { place: u16::try_from(place).expect("less than the ring's size"), wrap }
     }
 
-    /// So many places back.
+    /// So many places back, at most once around.
     fn back(self, by: u16, size: u16) -> Cursor {
+        // Once around and so many back; the counter turns with every time around.
         let forward = self.on(size - by, size);
-        Cursor { wrap: if forward.place > self.place { !self.wrap } else { self.wrap }, ..forward }
+        Cursor { wrap: !forward.wrap, ..forward }
     }
 
-    /// The flags of a descriptor that is available here.
+    /// The flags, of those that say whose turn it is, of a descriptor that is available here.
+    #[inline]
+    fn lent(self) -> DescriptorFlags {
+        if self.wrap { DescriptorFlags::AVAIL } else { DescriptorFlags::USED }
+    }
+
+    /// A descriptor with these flags is available here.
     #[inline]
     fn available(self, flags: DescriptorFlags) -> bool {
-        flags.contains(DescriptorFlags::AVAIL) == self.wrap && flags.contains(DescriptorFlags::USED) != self.wrap
+        flags.intersection(TURN) == self.lent()
     }
 
     /// The flags that mark a descriptor used here.
     #[inline]
     fn used(self) -> DescriptorFlags {
-        if self.wrap { DescriptorFlags::AVAIL | DescriptorFlags::USED } else { DescriptorFlags::empty() }
+        if self.wrap { TURN } else { DescriptorFlags::empty() }
     }
 }
 
@@ -166,35 +178,72 @@ impl PackedRing {
 
     #[inline]
     pub(super) fn take(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> Result<(), Broken> {
-        let size = self.rules.size;
-        for _ in 0..most {
-            let tail = self.tail(self.next.place);
-            if !self.next.available(tail.flags) {
-                break;
+        let mut taken = 0;
+        loop {
+            taken += usize::from(self.take_plain(memory, burst, most - taken));
+            // Whatever ended the run: nothing is available, or it is no plain chain, or one too many.
+            if taken == most || !self.take_any(memory, burst)? {
+                return Ok(());
             }
-            let start = burst.pieces.len();
-            let mut gather = Gather { rules: self.rules, memory, pieces: &mut burst.pieces, len: 0 };
-            let (id, descriptors, followed) = self.follow(tail, &mut gather);
-            let len = gather.len;
-            // Whose descriptor we have not put back cannot be available again.
-            let lent = self.lent.saturating_add(descriptors);
-            if lent > size {
-                burst.pieces.truncate(start);
-                return Err(Broken::Ahead { ahead: lent, size });
-            }
-            let chain = match followed {
-                Ok(()) => Chain { id, descriptors, pieces: start..burst.pieces.len(), len, dropped: None },
-                Err(reason) => {
-                    burst.pieces.truncate(start);
-                    Chain { id, descriptors, pieces: start..start, len: 0, dropped: Some(reason) }
-                }
-            };
-            burst.chains.push(chain);
-            self.lent = lent;
-            self.outstanding += 1;
-            self.next = self.next.on(descriptors, size);
+            taken += 1;
         }
-        Ok(())
+    }
+
+    /// Appends chains as long as each is one descriptor and one piece, as nearly all are. Returns how many.
+    #[inline(never)]
+    fn take_plain(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> u16 {
+        let (size, plain, descriptors) = (self.rules.size, self.rules.plain(), self.descriptors.words());
+        let mut window = Window::default();
+        // As long as no more than the ring is out.
+        let room = size.saturating_sub(self.lent).min(u16::try_from(most).unwrap_or(u16::MAX));
+        let mut cursor = self.next;
+        let mut expected = plain | cursor.lent();
+        let taken = burst.extend_plain(room.into(), || {
+            let place = usize::from(cursor.place) * WORDS;
+            let tail = Tail::from_word(descriptors.acquire(place + 1));
+            if tail.flags.intersection(SHAPE_AND_TURN) != expected || tail.len == 0 {
+                return None;
+            }
+            let guest = descriptors.read(place);
+            let host = window.host_or_look(memory, guest, tail.len)?;
+            cursor.place += 1;
+            if cursor.place == size {
+                cursor = Cursor { place: 0, wrap: !cursor.wrap };
+                expected = plain | cursor.lent();
+            }
+            Some((tail.id, Piece { host, guest, len: tail.len }))
+        });
+        // No more than `room`.
+        let taken = u16::try_from(taken).unwrap_or(0);
+        self.next = cursor;
+        self.lent += taken;
+        self.outstanding += taken;
+        taken
+    }
+
+    /// Appends the next chain, whatever it is; false if there is none.
+    #[inline(never)]
+    fn take_any(&mut self, memory: &GuestMemory, burst: &mut Burst) -> Result<bool, Broken> {
+        let size = self.rules.size;
+        let tail = self.tail(self.next.place);
+        if !self.next.available(tail.flags) {
+            return Ok(false);
+        }
+        let start = burst.pieces.len();
+        let mut gather = Gather { rules: self.rules, memory, pieces: &mut burst.pieces, start, len: 0 };
+        let (id, descriptors, followed) = self.follow(tail, &mut gather);
+        let len = gather.len;
+        // Whose descriptor we have not put back cannot be available again.
+        let lent = self.lent.saturating_add(descriptors);
+        if lent > size {
+            burst.pieces.truncate(start);
+            return Err(Broken::Ahead { ahead: lent, size });
+        }
+        burst.push(id, descriptors, start, followed.map(|()| len));
+        self.lent = lent;
+        self.outstanding += 1;
+        self.next = self.next.on(descriptors, size);
+        Ok(true)
     }
 
     /// Gathers the chain at `next`, whose first descriptor's second word was read. Says its identifier, which its last descriptor has, and
@@ -244,8 +293,9 @@ impl PackedRing {
 
     #[inline]
     pub(super) fn put(&mut self, used: &[Used]) {
+        let (words, size) = (self.descriptors.words(), self.rules.size);
+        let (mut cursor, mut descriptors) = (self.put, 0_u16);
         for used in used {
-            let cursor = self.put;
             let mut flags = cursor.used();
             if used.written > 0 {
                 flags |= DescriptorFlags::WRITE;
@@ -256,12 +306,14 @@ impl PackedRing {
                 self.first = Some((cursor, word));
                 self.shown = cursor;
             } else {
-                self.descriptors.release(usize::from(cursor.place) * WORDS + 1, word);
+                words.release(usize::from(cursor.place) * WORDS + 1, word);
             }
-            self.lent = self.lent.saturating_sub(used.descriptors);
-            self.outstanding = self.outstanding.saturating_sub(1);
-            self.put = cursor.on(used.descriptors, self.rules.size);
+            descriptors = descriptors.saturating_add(used.descriptors);
+            cursor = cursor.on(used.descriptors, size);
         }
+        self.put = cursor;
+        self.lent = self.lent.saturating_sub(descriptors);
+        self.outstanding = self.outstanding.saturating_sub(u16::try_from(used.len()).unwrap_or(u16::MAX));
     }
 
     #[inline]

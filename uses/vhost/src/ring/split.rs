@@ -1,11 +1,12 @@
 //! The split layout: a table of descriptors, a ring of heads from the driver, a ring of used heads back. Source: VirtIO 1.2 §2.7.
 
 use super::area::Area;
-use super::burst::{Burst, Chain};
-use super::chain::{Dropped, Gather, Link, Rules};
+use super::burst::Burst;
+use super::chain::{Dropped, Gather, Link, Rules, SHAPE};
 use super::{Base, Broken, RingError, RingSetup, Used};
-use crate::GuestMemory;
+use crate::memory::Window;
 use crate::words::{DescriptorFlags, Features, NO_INTERRUPT, NO_NOTIFY, SplitDescriptor, USED_ELEMENT_BYTES};
+use crate::{GuestMemory, Piece};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use zerocopy::{FromBytes, IntoBytes};
@@ -84,10 +85,10 @@ impl SplitRing {
         })
     }
 
-    /// What the same ring knew in other memory.
+    /// What the same ring knew in other memory; what the guest wrote there meanwhile does not count.
     pub(super) fn go_on_from(&mut self, old: &SplitRing) {
         (self.shown, self.put, self.logged_from, self.first) = (old.shown, old.put, old.logged_from, old.first);
-        self.seen = self.next;
+        (self.next, self.seen) = (old.next, old.next);
     }
 
     fn place(&self, index: u16) -> usize {
@@ -111,34 +112,72 @@ impl SplitRing {
             self.seen = seen;
         }
         let count = usize::from(self.seen.wrapping_sub(self.next)).min(most);
-        // The driver wrote these descriptors on another core: their lines come together, not one after the other.
-        let mut heads = [0; AHEAD];
-        for taken in 0..count {
-            if taken % AHEAD == 0 {
-                for (place, head) in heads.iter_mut().enumerate().take(count - taken) {
-                    let index = self.next.wrapping_add(u16::try_from(place).expect("less than AHEAD"));
-                    *head = self.available.read(AVAILABLE_HEADS + self.place(index));
-                    self.descriptors.prefetch((*head).into());
+        let mut left = count;
+        while left > 0 {
+            let mut heads = [0; AHEAD];
+            let mut heads = &mut heads[..left.min(AHEAD)];
+            left -= heads.len();
+            self.fetch(heads);
+            while !heads.is_empty() {
+                let plain = self.take_plain(memory, burst, heads);
+                heads = &mut heads[plain..];
+                if let Some((head, after)) = std::mem::take(&mut heads).split_first_mut() {
+                    self.take_any(*head, memory, burst)?;
+                    heads = after;
                 }
             }
-            let head = heads[taken % AHEAD];
-            if head >= size {
-                return Err(Broken::Head { head, size });
-            }
-            self.next = self.next.wrapping_add(1);
-            let start = burst.pieces.len();
-            let mut gather = Gather { rules: self.rules, memory, pieces: &mut burst.pieces, len: 0 };
-            let followed = follow(&self.descriptors, head, &mut gather);
-            let len = gather.len;
-            let chain = match followed {
-                Ok(()) => Chain { id: head, descriptors: 1, pieces: start..burst.pieces.len(), len, dropped: None },
-                Err(reason) => {
-                    burst.pieces.truncate(start);
-                    Chain { id: head, descriptors: 1, pieces: start..start, len: 0, dropped: Some(reason) }
-                }
-            };
-            burst.chains.push(chain);
         }
+        Ok(())
+    }
+
+    /// Reads the next heads. The driver wrote their descriptors on another core: these lines come together, not one after the other.
+    #[inline]
+    fn fetch(&self, heads: &mut [u16]) {
+        let (available, descriptors, mask) = (self.available.words(), self.descriptors.words(), self.rules.size - 1);
+        let mut index = self.next;
+        for head in heads {
+            *head = available.read(AVAILABLE_HEADS + usize::from(index & mask));
+            descriptors.prefetch((*head).into());
+            index = index.wrapping_add(1);
+        }
+    }
+
+    /// Appends chains as long as each is one descriptor and one piece, as nearly all are. Returns how many.
+    #[inline(never)]
+    fn take_plain(&mut self, memory: &GuestMemory, burst: &mut Burst, heads: &[u16]) -> usize {
+        let (descriptors, plain) = (self.descriptors.words(), self.rules.plain());
+        let size = self.rules.size;
+        let mut window = Window::default();
+        let mut heads = heads.iter();
+        let taken = burst.extend_plain(heads.len(), || {
+            let head = *heads.next()?;
+            if head >= size {
+                return None;
+            }
+            let link = link(descriptors.read(head.into()));
+            if link.flags.intersection(SHAPE) != plain || link.len == 0 {
+                return None;
+            }
+            let host = window.host_or_look(memory, link.address, link.len)?;
+            Some((head, Piece { host, guest: link.address, len: link.len }))
+        });
+        // No more than heads, which are a few.
+        self.next = self.next.wrapping_add(u16::try_from(taken).unwrap_or(0));
+        taken
+    }
+
+    /// Appends the chain from `head`, whatever it is.
+    #[inline(never)]
+    fn take_any(&mut self, head: u16, memory: &GuestMemory, burst: &mut Burst) -> Result<(), Broken> {
+        let size = self.rules.size;
+        if head >= size {
+            return Err(Broken::Head { head, size });
+        }
+        self.next = self.next.wrapping_add(1);
+        let start = burst.pieces.len();
+        let mut gather = Gather { rules: self.rules, memory, pieces: &mut burst.pieces, start, len: 0 };
+        let followed = follow(&self.descriptors, head, &mut gather).map(|()| gather.len);
+        burst.push(head, 1, start, followed);
         Ok(())
     }
 
@@ -152,10 +191,12 @@ impl SplitRing {
         if self.put == self.shown {
             self.logged_from = self.shown;
         }
+        let (elements, mask, mut put) = (self.elements.words(), self.rules.size - 1, self.put);
         for used in used {
-            self.elements.write(self.place(self.put), [used.id.into(), used.written]);
-            self.put = self.put.wrapping_add(1);
+            elements.write((put & mask).into(), [used.id.into(), used.written]);
+            put = put.wrapping_add(1);
         }
+        self.put = put;
     }
 
     #[inline]
@@ -217,10 +258,10 @@ fn area<T: FromBytes + IntoBytes + Copy>(memory: &Arc<GuestMemory>, user: u64, c
 }
 
 /// Gathers the chain from `head`.
-#[inline]
 fn follow(descriptors: &Area<SplitDescriptor>, head: u16, gather: &mut Gather<'_>) -> Result<(), Dropped> {
+    let descriptors = descriptors.words();
     let mut index = head;
-    for _ in 0..gather.rules.size {
+    for _ in 0..gather.rules.links {
         let descriptor = descriptors.read(index.into());
         let link = link(descriptor);
         if link.flags.contains(DescriptorFlags::INDIRECT) {

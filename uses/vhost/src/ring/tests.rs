@@ -115,6 +115,75 @@ fn what_was_taken_back_is_taken_again() {
     }
 }
 
+/// What broke: a packed ring taken whole and given back whole had the wrong wrap counter, and nothing was ever available again.
+#[test]
+fn a_whole_ring_can_be_taken_back() {
+    for features in ALL {
+        for before in 0..5 {
+            let (mut guest, mut driver, mut ring) = pair(4, features, Direction::Transmit);
+            let buffer = guest.lend(4096);
+            let mut burst = Burst::default();
+            for _ in 0..before {
+                driver.offer(&[(buffer, 1)]).unwrap();
+                assert_eq!(ring.take(&mut burst, 1), Ok(1));
+                ring.put(&[Used::of(&burst.chains()[0], 0)]);
+                assert!(ring.publish());
+                driver.collect();
+                burst.clear();
+            }
+            (0..4).for_each(|_| assert!(driver.offer(&[(buffer, 1)]).is_some()));
+            let base = ring.base();
+            for keep in 0..=4 {
+                assert_eq!(ring.take(&mut burst, 4), Ok(4));
+                ring.untake(&mut burst, 4 - keep);
+                ring.untake(&mut burst, 0);
+                assert_eq!((ring.base(), ring.available(), ring.outstanding()), (base, true, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_more_of_a_chain_is_followed_than_drivers_send() {
+    for features in ALL {
+        let (mut guest, mut driver, mut ring) = pair(2048, features, Direction::Transmit);
+        let (buffer, table) = (guest.lend(4096), guest.lend(1 << 15));
+        for (count, dropped) in [(1024, None), (1025, Some(Dropped::Loop))] {
+            driver.offer(&vec![(buffer, 1); count]).unwrap();
+            driver.offer_indirect(&guest, table, &vec![(buffer, 1); count]).unwrap();
+            let mut burst = Burst::default();
+            assert_eq!(ring.take(&mut burst, 3), Ok(2));
+            let [plain, indirect] = burst.chains() else { panic!("two chains") };
+            assert_eq!((plain.dropped, indirect.dropped), (dropped, dropped.map(|_| Dropped::Table)));
+            assert_eq!(burst.pieces(indirect).len(), if dropped.is_none() { count } else { 0 });
+            ring.put(&burst.chains().iter().map(|chain| Used::of(chain, 0)).collect::<Vec<_>>());
+            let _ = ring.publish();
+            assert_eq!(driver.collect().len(), 2);
+        }
+    }
+}
+
+#[test]
+fn a_buffer_over_many_regions_is_not_followed_for_ever() {
+    let mut guest = MockGuest::new(8 << 20);
+    let mut memory = GuestMemory::clone(guest.memory());
+    let far = 1 << 40;
+    for n in 0..500 {
+        let region = crate::Region { guest: far + n, len: 1, user: far + n, offset: n };
+        memory = memory.with(region, std::os::fd::AsFd::as_fd(guest.file())).unwrap();
+    }
+    for features in ALL {
+        let mut driver = MockDriver::new(&mut guest, 8, modern(features), Direction::Transmit);
+        let mut ring = Ring::new(&Arc::new(memory.clone()), driver.setup()).unwrap();
+        driver.offer(&[(far, 500), (far, 500)]).unwrap();
+        driver.offer(&[(far, 500); 4]).unwrap();
+        let mut burst = Burst::default();
+        assert_eq!(ring.take(&mut burst, 8), Ok(2));
+        assert_eq!(burst.pieces(&burst.chains()[0]).len(), 1000);
+        assert_eq!(burst.chains()[1].dropped, Some(Dropped::Loop));
+    }
+}
+
 #[test]
 fn a_chain_that_cannot_be_followed_goes_back_and_the_next_is_whole() {
     use DescriptorFlags as F;
@@ -245,6 +314,43 @@ fn memory_that_went_away_breaks_the_ring() {
         // The first look is what finds it.
         let _ = ring.take(&mut burst, 1);
         assert_eq!(ring.take(&mut burst, 1), Err(Broken::Torn));
+    }
+}
+
+/// What broke: a ring whose own words had gone with its file, before it was set up or while it was, looked empty for ever.
+#[test]
+fn memory_that_was_gone_before_breaks_the_ring_as_well() {
+    for features in ALL {
+        for touched in [false, true] {
+            let (guest, driver, _ring) = pair(8, features, Direction::Transmit);
+            rustix::fs::ftruncate(guest.file(), 0).unwrap();
+            if touched {
+                guest.write(driver.parts().descriptors, &[0]);
+            }
+            let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
+            let mut burst = Burst::default();
+            let _ = ring.take(&mut burst, 1);
+            assert_eq!(ring.take(&mut burst, 1), Err(Broken::Torn));
+        }
+    }
+}
+
+/// What broke: the guest's word for its used index moved the ring's own place when its memory changed.
+#[test]
+fn a_ring_in_other_memory_goes_on_where_it_was_whatever_the_guest_says() {
+    for features in ALL {
+        let (mut guest, mut driver, mut ring) = pair(8, features, Direction::Transmit);
+        let buffer = guest.lend(4096);
+        (0..6).for_each(|_| assert!(driver.offer(&[(buffer, 1)]).is_some()));
+        let mut burst = Burst::default();
+        assert_eq!(ring.take(&mut burst, 4), Ok(4));
+        ring.put(&[Used::of(&burst.chains()[0], 0), Used::of(&burst.chains()[1], 0)]);
+        let _ = ring.publish();
+        let (base, outstanding) = (ring.base(), ring.outstanding());
+        guest.write(driver.parts().device + 2, &40_000_u16.to_le_bytes());
+        let mut ring = ring.moved_to(guest.memory()).unwrap();
+        assert_eq!((ring.base(), ring.outstanding()), (base, outstanding));
+        assert_eq!(ring.take(&mut burst, 8), Ok(2));
     }
 }
 
