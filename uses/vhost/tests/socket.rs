@@ -1,0 +1,198 @@
+//! A frontend that sends garbage, half a message, or dies is a closed session, and the next is served as if nothing had been.
+#![cfg(not(loom))]
+
+mod frontend;
+
+use frontend::{MRG, addresses, event, u32s, u64s};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
+use telpher_vhost::words::Features;
+use telpher_vhost::{PacketPool, PoolOptions, Port, PortOptions, Role, Socket};
+
+/// A path that nobody else has, for as long as the test runs.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let place = std::env::temp_dir().join(format!("telpher-vhost-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&place);
+        Place(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn until(mut it: impl FnMut() -> bool) {
+    while !it() {
+        std::thread::yield_now();
+    }
+}
+
+fn port() -> (Arc<Port>, PacketPool) {
+    let pool = PacketPool::new(PoolOptions { buffers: 64, longest: 2048 }).unwrap();
+    (Port::new(&pool, PortOptions::default()), pool)
+}
+
+fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
+    [u32s(&[request, 1 | flags, u32::try_from(payload.len()).unwrap()]), payload.to_vec()].concat()
+}
+
+/// Sends bytes and files; false if nobody listens any more.
+fn send(stream: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL);
+    sent.is_ok_and(|sent| sent == bytes.len())
+}
+
+fn reply(stream: &UnixStream) -> Vec<u8> {
+    let mut bytes = [0; 12];
+    (&*stream).read_exact(&mut bytes).unwrap();
+    let mut payload = vec![0; bytes[8].into()];
+    (&*stream).read_exact(&mut payload).unwrap();
+    payload
+}
+
+/// A frontend that keeps to the rules, and one packet from its guest.
+fn one_packet(stream: &UnixStream, port: &Port, pool: &PacketPool) {
+    let mut guest = MockGuest::new(1 << 20);
+    let mut driver = MockDriver::new(&mut guest, 64, Features::from_bits_retain(MRG), Direction::Transmit);
+    let region = guest.region();
+    assert!(send(stream, &message(15, 0, &[]), &[]));
+    let offered = reply(stream);
+    assert!(send(stream, &message(16, 0, &offered), &[]));
+    assert!(send(stream, &message(2, 0, &u64s(&[MRG])), &[]));
+    let table = u64s(&[1, region.guest, region.len, region.user, region.offset]);
+    assert!(send(stream, &message(5, 8, &table), &[guest.file().as_fd()]));
+    assert_eq!(reply(stream), [0; 8]);
+    assert!(send(stream, &message(8, 0, &u32s(&[1, 64])), &[]));
+    assert!(send(stream, &message(9, 0, &addresses(1, &driver, 0, 0)), &[]));
+    assert!(send(stream, &message(12, 0, &u64s(&[1])), &[event().as_fd()]));
+    assert!(send(stream, &message(18, 8, &u32s(&[1, 1])), &[]));
+    assert_eq!(reply(stream), [0; 8]);
+    let at = guest.lend(2048);
+    guest.write(at + 12, b"hello");
+    driver.offer(&[(at, 17)]).unwrap();
+    let (mut into, mut spare) = (pool.row(0), pool.lend(4));
+    until(|| port.transmit(0, &mut into, &mut spare, 4) > 0);
+    assert_eq!(into.get(0).unwrap(), b"hello");
+}
+
+#[test]
+fn whatever_a_frontend_does_wrong_the_next_is_served() {
+    let place = Place::new("wrong");
+    let (port, pool) = port();
+    let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let many = [null.as_fd(); 64];
+    let header = |request: u32, flags: u32, size: u32| u32s(&[request, flags, size]);
+    // What is sent, and with how many files; then the connection is closed.
+    let hostile: Vec<(&str, Vec<u8>, usize)> = vec![
+        ("nothing", vec![], 0),
+        ("half a header", header(1, 1, 0)[..7].to_vec(), 0),
+        ("half a payload", message(2, 0, &u64s(&[MRG]))[..15].to_vec(), 1),
+        ("garbage", (0..999_u32).map(|byte| (byte * 7).to_le_bytes()[0]).collect(), 8),
+        ("zeros", vec![0; 4096], 0),
+        ("ones", vec![0xff; 4096], 64),
+        ("a giant payload", header(5, 1, u32::MAX), 1),
+        ("a payload one byte too long", header(5, 1, 265), 1),
+        ("another version", header(1, 2, 0), 0),
+        ("a reply nobody asked for", header(1, 5, 0), 0),
+        ("an unknown request", message(99, 0, &[]), 0),
+        ("post-copy", message(28, 0, &[]), 0),
+        ("an IOTLB message", message(22, 0, &[0; 32]), 0),
+        ("a request of no length", message(8, 0, &[]), 0),
+        ("more files than any request has", message(12, 0, &u64s(&[0])), 64),
+        ("a table without files", message(5, 0, &u64s(&[1, 0, 4096, 0, 0])), 0),
+        ("a table of a file that is none", message(5, 0, &u64s(&[1, 0, 4096, 0, 0])), 1),
+        ("a table of 9 regions", message(5, 0, &u64s(&[9; 33])), 9),
+        ("a ring too many", message(8, 0, &u32s(&[2, 64])), 0),
+        ("a base of a ring too many", message(11, 0, &u32s(&[u32::MAX, 0])), 0),
+        ("a log of a file that is none", message(6, 0, &u64s(&[4096, 0])), 1),
+        ("features that nobody offered", message(2, 0, &u64s(&[u64::MAX])), 0),
+        ("a record of all there could be", message(31, 0, &[0xff; 20]), 0),
+    ];
+    for (what, bytes, files) in hostile {
+        let stream = UnixStream::connect(&place.0).unwrap();
+        send(&stream, &bytes, &many[..files]);
+        drop(stream);
+        let next = UnixStream::connect(&place.0).unwrap();
+        one_packet(&next, &port, &pool);
+        drop(next);
+        until(|| !socket.state().connected);
+        assert!(!port.is_running(1), "{what}");
+    }
+    assert_eq!(pool.free(), 64);
+}
+
+#[test]
+fn a_frontend_that_sends_half_a_message_is_left_when_this_side_ends() {
+    let place = Place::new("half");
+    let (port, _pool) = port();
+    let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
+    let stream = UnixStream::connect(&place.0).unwrap();
+    assert!(send(&stream, &[1, 0, 0], &[]));
+    until(|| socket.state().connected);
+    drop(socket);
+    assert_eq!((&stream).read(&mut [0]).unwrap(), 0);
+    assert!(!place.0.exists());
+}
+
+#[test]
+fn whoever_does_not_read_answers_is_left() {
+    let place = Place::new("deaf");
+    let (port, pool) = port();
+    let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
+    let stream = UnixStream::connect(&place.0).unwrap();
+    // Until the answers have no room and this side has gone.
+    while send(&stream, &message(1, 0, &[]), &[]) {}
+    drop(stream);
+    until(|| !socket.state().connected);
+    assert!(socket.state().last.is_some());
+    one_packet(&UnixStream::connect(&place.0).unwrap(), &port, &pool);
+}
+
+#[test]
+fn a_client_connects_whenever_there_is_somebody() {
+    let place = Place::new("client");
+    let (port, pool) = port();
+    let socket = Socket::serve(&port, &place.0, Role::Client).unwrap();
+    for _ in 0..2 {
+        // Gone and there again, as a frontend that is restarted.
+        let listener = UnixListener::bind(&place.0).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        one_packet(&stream, &port, &pool);
+        drop((stream, listener));
+        std::fs::remove_file(&place.0).unwrap();
+        until(|| !socket.state().connected);
+    }
+    assert_eq!(socket.state().sessions, 2);
+}
+
+#[test]
+fn a_socket_that_nobody_listens_on_is_replaced_and_a_living_one_is_not() {
+    let place = Place::new("stale");
+    drop(UnixListener::bind(&place.0).unwrap());
+    assert!(place.0.exists());
+    let (port, pool) = port();
+    let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
+    let error = Socket::serve(&port, &place.0, Role::Server).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    one_packet(&UnixStream::connect(&place.0).unwrap(), &port, &pool);
+    drop(socket);
+    let long = Socket::serve(&port, "x".repeat(200), Role::Server).unwrap_err();
+    assert!(long.to_string().contains("cannot name a socket"), "{long}");
+}
