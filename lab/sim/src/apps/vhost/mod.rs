@@ -7,8 +7,9 @@
 //!   └──── send ◄────── forward ◄── dequeue: copy out of them ◄───────────────── virtqueue ◄──┘
 //! ```
 //!
-//! One core does all of it but the guest's part. With a device, a burst's copies are one batch; completed ones are handed on in the
-//! order of the ring, whatever order they completed in, and nobody waits for any.
+//! Virtqueues, packets and lanes are `telpher-vhost`'s own; here is what they stand on. One core does all of it but the guest's part.
+//! With a device, a burst's copies are one batch; completed ones are handed on in the order of the ring, whatever order they completed
+//! in, and nobody waits for any.
 
 mod guest;
 mod host;
