@@ -3,55 +3,28 @@
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
 mod common;
+mod shelf;
 
 use common::device::TestDevice;
 use common::{Chance, block_on, mover, policy};
+use shelf::{BLOCK, Source, at_once, block, held_back, pool};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use telpher_cache::{
     AccessError, Asked, Cache, Config, ConfigError, Eviction, Placement, Priority, Resident, TierConfig,
 };
-use telpher_mem::{Pool, PoolOptions};
+use telpher_mem::Pool;
 use telpher_mover::{Mover, OnFault, Policy};
 use telpher_portal::QueueMode;
-
-type Source = Arc<[u8]>;
-
-const BLOCK: usize = 4096;
-
-fn pool(blocks: usize) -> Pool {
-    Pool::new(PoolOptions::new(blocks * BLOCK)).unwrap()
-}
 
 fn source(blocks: usize) -> Source {
     Chance::new(3).bytes(blocks * BLOCK).into()
 }
 
-/// A device that does nothing until told, and a cache over it.
-fn held_back(blocks: usize, change: impl FnOnce(&mut Config)) -> (Arc<TestDevice>, Cache<Source>) {
-    let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
-    device.state().manual = true;
-    let mut config = Config::new([pool(blocks)]);
-    change(&mut config);
-    let cache = Cache::new(mover(&device, policy()), config).unwrap();
-    (device, cache)
-}
-
-/// Everything by the CPU, at once.
-fn at_once(blocks: usize, change: impl FnOnce(&mut Config)) -> Cache<Source> {
-    let mut config = Config::new([pool(blocks)]);
-    change(&mut config);
-    Cache::new(Mover::cpu(), config).unwrap()
-}
-
-fn block(number: usize) -> std::ops::Range<usize> {
-    number * BLOCK..(number + 1) * BLOCK
-}
-
 #[test]
 fn a_block_is_copied_once_whoever_asks_and_is_the_source_until_then() {
-    let (device, cache) = held_back(4, |_| {});
+    let (device, cache) = held_back(pool(4), |_| {});
     let column = source(4);
     let (first, second) = (cache.access(&column, block(1)).unwrap(), cache.access(&column, block(1)).unwrap());
     let part = cache.access(&column, BLOCK + 100..BLOCK + 200).unwrap();
@@ -76,7 +49,7 @@ fn a_block_is_copied_once_whoever_asks_and_is_the_source_until_then() {
 
 #[test]
 fn who_asked_first_may_go_away_and_others_get_the_block() {
-    let (device, cache) = held_back(4, |_| {});
+    let (device, cache) = held_back(pool(4), |_| {});
     let column = source(2);
     let waits = cache.access(&column, block(0)).unwrap();
     drop(cache.access(&column, block(0)).unwrap());
@@ -94,7 +67,7 @@ fn who_asked_first_may_go_away_and_others_get_the_block() {
 
 #[test]
 fn executors_get_the_bytes_by_await() {
-    let (device, cache) = held_back(4, |_| {});
+    let (device, cache) = held_back(pool(4), |_| {});
     let column = source(1);
     let handle = cache.access(&column, block(0)).unwrap();
     let mut arrival = (&handle).into_future();
@@ -106,7 +79,7 @@ fn executors_get_the_bytes_by_await() {
 
 #[test]
 fn weak_access_copies_nothing() {
-    let (device, cache) = held_back(4, |_| {});
+    let (device, cache) = held_back(pool(4), |_| {});
     let column = source(2);
     assert!(cache.peek(&column, block(0)).unwrap().is_none());
     assert!(device.state().taken.is_empty());
@@ -157,7 +130,7 @@ fn a_copy_that_fails_leaves_the_source_and_is_tried_anew_next_time() {
 
 #[test]
 fn a_device_that_stops_costs_no_byte() {
-    let (device, cache) = held_back(8, |_| {});
+    let (device, cache) = held_back(pool(8), |_| {});
     let column = source(8);
     let handles: Vec<_> = (0..8).map(|n| cache.access(&column, block(n)).unwrap()).collect();
     device.run(3);
@@ -259,7 +232,7 @@ fn invalidation_hits_every_entry_that_overlaps_and_no_other() {
 
 #[test]
 fn invalidated_under_way_a_copy_is_nobody_s_but_its_handles() {
-    let (device, cache) = held_back(4, |_| {});
+    let (device, cache) = held_back(pool(4), |_| {});
     let column = source(2);
     let handle = cache.access(&column, block(0)).unwrap();
     assert_eq!(cache.invalidate(&column, 0..1).unwrap(), 1);
@@ -294,7 +267,7 @@ fn flush_lets_go_of_what_nobody_uses_and_clear_of_all() {
 
 #[test]
 fn a_handle_outlives_its_cache_settled_or_not() {
-    let (device, cache) = held_back(4, |config| config.in_flight = 1);
+    let (device, cache) = held_back(pool(4), |config| config.in_flight = 1);
     let column = source(3);
     let handles: Vec<_> = (0..3).map(|n| cache.access(&column, block(n)).unwrap()).collect();
     let expected = Arc::clone(&column);
@@ -310,7 +283,7 @@ fn a_handle_outlives_its_cache_settled_or_not() {
 
 #[test]
 fn a_cache_that_goes_with_copies_under_way_leaves_nothing_behind() {
-    let (device, cache) = held_back(4, |config| config.in_flight = 2);
+    let (device, cache) = held_back(pool(4), |config| config.in_flight = 2);
     let column = source(4);
     for number in 0..4 {
         let _ = cache.prefetch(&column, block(number), Priority(0)).unwrap();
@@ -326,7 +299,7 @@ fn a_cache_that_goes_with_copies_under_way_leaves_nothing_behind() {
 
 #[test]
 fn copies_ahead_begin_by_priority_as_many_as_may_be_under_way() {
-    let (device, cache) = held_back(8, |config| config.in_flight = 2);
+    let (device, cache) = held_back(pool(8), |config| config.in_flight = 2);
     let column = source(8);
     let ahead: Vec<_> = [(0, 1), (1, 1), (2, 1), (3, 9), (4, 5)]
         .into_iter()
@@ -347,7 +320,7 @@ fn copies_ahead_begin_by_priority_as_many_as_may_be_under_way() {
 
 #[test]
 fn what_is_called_off_before_it_began_is_never_copied() {
-    let (device, cache) = held_back(8, |config| config.in_flight = 1);
+    let (device, cache) = held_back(pool(8), |config| config.in_flight = 1);
     let column = source(4);
     let [begun, waits, other] = [0, 1, 2].map(|n| cache.prefetch(&column, block(n), Priority(0)).unwrap());
     let handle = cache.access(&column, block(1)).unwrap();
@@ -425,7 +398,7 @@ fn tiers_are_chosen_as_the_policy_says() {
 
 #[test]
 fn withdrawn_bytes_are_read_by_nobody_any_more() {
-    let (device, cache) = held_back(4, |config| config.in_flight = 1);
+    let (device, cache) = held_back(pool(4), |config| config.in_flight = 1);
     let column = source(4);
     let flying = cache.access(&column, block(0)).unwrap();
     let waiting = cache.access(&column, block(1)).unwrap();

@@ -4,26 +4,20 @@
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
 mod common;
+mod shelf;
 
 use common::device::TestDevice;
 use common::{Chance, mover, policy};
+use shelf::{BLOCK, Source, at_once, block, held_back, pool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use telpher_abi::Status;
 use telpher_cache::{Cache, Config, Eviction, Priority, Resident};
-use telpher_mem::{Pool, PoolOptions, Tagged};
+use telpher_mem::Tagged;
 use telpher_mover::{Mover, OnFault, Policy};
 use telpher_portal::QueueMode;
-
-type Source = Arc<[u8]>;
-
-const BLOCK: usize = 4096;
-
-fn pool(blocks: usize) -> Pool {
-    Pool::new(PoolOptions::new(blocks * BLOCK)).unwrap()
-}
 
 /// Bytes that say where they are from.
 fn source(blocks: usize) -> Source {
@@ -37,25 +31,6 @@ fn word(at: usize) -> u64 {
 /// Whether these are the bytes from `at` on; both whole words.
 fn is_right(bytes: &[u8], at: usize) -> bool {
     bytes.chunks_exact(8).zip((at..).step_by(8)).all(|(chunk, at)| chunk == word(at).to_le_bytes())
-}
-
-fn block(number: usize) -> std::ops::Range<usize> {
-    number * BLOCK..(number + 1) * BLOCK
-}
-
-fn held_back(pool: Pool, change: impl FnOnce(&mut Config)) -> (Arc<TestDevice>, Cache<Source>) {
-    let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
-    device.state().manual = true;
-    let mut config = Config::new([pool]);
-    change(&mut config);
-    let cache = Cache::new(mover(&device, policy()), config).unwrap();
-    (device, cache)
-}
-
-fn at_once(blocks: usize, change: impl FnOnce(&mut Config)) -> Cache<Source> {
-    let mut config = Config::new([pool(blocks)]);
-    change(&mut config);
-    Cache::new(Mover::cpu(), config).unwrap()
 }
 
 /// Threads that ask for blocks of a column in all ways there are, and look at every byte they are given.

@@ -39,8 +39,27 @@ pub(crate) struct Bench {
 pub(crate) enum BenchKind {
     Ops(OpsBench),
     Pollution(PollutionBench),
-    Mover(MoverBench),
-    Cache(CacheBench),
+    /// What the mover's own machinery costs and gains.
+    ///
+    /// A contest for each question: how much threads lose that share one mover, and so on; the table names them all. The contestants
+    /// of each take turns of some milliseconds, and the numbers are medians over the turns. Every contest checks what it moved.
+    #[command(after_help = "\
+Examples:
+  telpher bench mover
+  telpher bench mover --only sharing --seconds 10 --no-html
+  telpher bench mover --format csv --no-html > mover.csv")]
+    Mover(Contests),
+    /// What the cache of hot blocks costs, and what fetching ahead does.
+    ///
+    /// A block that is there, by one thread and by several; one that is not, beyond the copy itself, also when another has to go for it; what
+    /// an entry takes of memory; a query whose columns are fetched ahead where nothing can be gained by it. Everything that is compared
+    /// takes turns of some milliseconds, and the numbers are medians over the turns. Every block is compared with its source.
+    #[command(after_help = "\
+Examples:
+  telpher bench cache
+  telpher bench cache --only hits,threads --seconds 10 --no-html
+  telpher bench cache --format csv --no-html > cache.csv")]
+    Cache(Contests),
     Run(RunBench),
     Query(QueryBench),
 }
@@ -161,39 +180,9 @@ pub(crate) struct PollutionBench {
     pub(crate) seconds: f64,
 }
 
-/// What the mover's own machinery costs and gains.
-///
-/// A contest for each question: how much threads lose that share one mover, and so on; the table names them all. The contestants
-/// of each take turns of some milliseconds, and the numbers are medians over the turns. Every contest checks what it moved.
+// A bench that is a contest for each question; what it says of itself stands at its subcommand.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  telpher bench mover
-  telpher bench mover --only sharing --seconds 10 --no-html
-  telpher bench mover --format csv --no-html > mover.csv")]
-pub(crate) struct MoverBench {
-    /// Contests to hold, by name; all without this option.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) only: Vec<String>,
-    #[command(flatten)]
-    pub(crate) output: Output,
-    /// Measuring time in all.
-    #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
-    pub(crate) seconds: f64,
-}
-
-/// What the cache of hot blocks costs, and what fetching ahead does.
-///
-/// A block that is there, by one thread and by several; one that is not, beyond the copy itself, also when another has to go for it; what
-/// an entry takes of memory; a query whose columns are fetched ahead where nothing can be gained by it. Everything that is compared
-/// takes turns of some milliseconds, and the numbers are medians over the turns. Every block is compared with its source.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  telpher bench cache
-  telpher bench cache --only hits,threads --seconds 10 --no-html
-  telpher bench cache --format csv --no-html > cache.csv")]
-pub(crate) struct CacheBench {
+pub(crate) struct Contests {
     /// Contests to hold, by name; all without this option.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,

@@ -14,8 +14,8 @@ pub(crate) mod values;
 
 pub(crate) use advise::Advise;
 pub(crate) use bench::{
-    Bench, BenchKind, CacheBench, Format, Hint, MoverBench, OpsBench, Output, Pages, PollutionBench, QueryBench, Queue,
-    RunBench, Sweep,
+    Bench, BenchKind, Contests, Format, Hint, OpsBench, Output, Pages, PollutionBench, QueryBench, Queue, RunBench,
+    Sweep,
 };
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;

@@ -26,7 +26,7 @@ pub(crate) mod sweep;
 mod turns;
 mod work;
 
-use crate::args::{Bench, BenchKind};
+use crate::args::{Bench, BenchKind, Contests};
 use crate::report;
 use crate::report::deliver::{DeliverError, deliver, writable};
 use machine::Machine;
@@ -186,20 +186,8 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             let (text, csv) = (|| report::pollution::text(&result), || report::pollution::csv(&result));
             Ok(deliver(&pollution.output, POLLUTION_HTML, &result, text, csv, || report::pollution::html(&result))?)
         }
-        Some(BenchKind::Mover(mover)) => {
-            writable(&mover.output, MOVER_HTML)?;
-            let result = mover::run(mover, machine)?;
-            let (text, csv) = (|| report::questions::text(&result), || report::questions::csv(&result));
-            let html = || report::questions::html(&result, mover::LEAD);
-            Ok(deliver(&mover.output, MOVER_HTML, &result, text, csv, html)?)
-        }
-        Some(BenchKind::Cache(cache)) => {
-            writable(&cache.output, CACHE_HTML)?;
-            let result = cache::run(cache, machine)?;
-            let (text, csv) = (|| report::questions::text(&result), || report::questions::csv(&result));
-            let html = || report::questions::html(&result, cache::LEAD);
-            Ok(deliver(&cache.output, CACHE_HTML, &result, text, csv, html)?)
-        }
+        Some(BenchKind::Mover(args)) => answer(args, MOVER_HTML, mover::LEAD, || mover::run(args, machine)),
+        Some(BenchKind::Cache(args)) => answer(args, CACHE_HTML, cache::LEAD, || cache::run(args, machine)),
         Some(BenchKind::Run(run)) if run.program => run::program::obey().map_err(BenchError::Output),
         Some(BenchKind::Run(run)) => {
             writable(&run.output, RUN_HTML)?;
@@ -214,6 +202,19 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             Ok(deliver(&query.output, QUERY_HTML, &result, text, csv, || report::query::html(&result))?)
         }
     }
+}
+
+/// Holds contests, and delivers what they say.
+fn answer(
+    args: &Contests,
+    html: &str,
+    lead: &str,
+    hold: impl FnOnce() -> Result<questions::Answers, BenchError>,
+) -> Result<(), BenchError> {
+    writable(&args.output, html)?;
+    let answers = hold()?;
+    let (text, csv) = (|| report::questions::text(&answers), || report::questions::csv(&answers));
+    Ok(deliver(&args.output, html, &answers, text, csv, || report::questions::html(&answers, lead))?)
 }
 
 const SWEEP_HTML: &str = "telpher-bench.html";

@@ -13,7 +13,7 @@ use super::BenchError;
 use super::machine::Machine;
 use super::questions::{self, Answers, Contest};
 use super::turns;
-use crate::args::CacheBench;
+use crate::args::Contests;
 
 /// Every contest, in the order in which they run.
 pub(crate) const CONTESTS: &[Contest] =
@@ -24,7 +24,7 @@ pub(crate) const LEAD: &str =
     "What the cache of hot blocks costs beyond the copies it makes, and what fetching ahead does.";
 
 /// Runs the contests asked for.
-pub(crate) fn run(args: &CacheBench, machine: Machine) -> Result<Answers, BenchError> {
+pub(crate) fn run(args: &Contests, machine: Machine) -> Result<Answers, BenchError> {
     let remarks = vec!["The CPU makes the copies unless a row says otherwise; blocks are of 4 KiB.".to_owned()];
     questions::hold("cache", CONTESTS, &args.only, args.seconds, machine, remarks)
 }

@@ -13,7 +13,7 @@ use super::machine::Machine;
 use super::questions::{self, Answers, Contest};
 use super::results::MODEL_REMARK;
 use super::{BenchError, turns};
-use crate::args::MoverBench;
+use crate::args::Contests;
 
 /// Every contest, in the order in which they run.
 pub(crate) const CONTESTS: &[Contest] = &[
@@ -31,6 +31,6 @@ pub(crate) const CONTESTS: &[Contest] = &[
 pub(crate) const LEAD: &str = "What the mover's own machinery costs and gains.";
 
 /// Runs the contests asked for.
-pub(crate) fn run(args: &MoverBench, machine: Machine) -> Result<Answers, BenchError> {
+pub(crate) fn run(args: &Contests, machine: Machine) -> Result<Answers, BenchError> {
     questions::hold("mover", CONTESTS, &args.only, args.seconds, machine, vec![MODEL_REMARK.to_owned()])
 }
