@@ -35,7 +35,7 @@ const HOUSE: &[Rule] = &[
     rule("path", "mover", &["portal", "ops", "mem", "abi"], &["device"]),
     // who rides on it: never on each other, never on hw or model
     rule("uses", "cache", &["mover", "mem", "abi"], &["device", "portal", "ops"]),
-    rule("uses", "vhost", &["mover", "mem", "abi"], &["device"]),
+    rule("uses", "vhost", &["mover", "portal", "mem", "abi"], &["device", "ops"]),
     rule("uses", "tier", &["mover", "mem", "abi"], &["device"]),
     rule("uses", "digest", &["mover", "mem", "abi"], &["device"]),
     rule("uses", "fabric", &["mover", "mem", "abi"], &["device"]),

@@ -1,0 +1,120 @@
+use super::*;
+use rustix::fs::MemfdFlags;
+use std::os::fd::{AsFd, OwnedFd};
+
+fn file(len: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, len).unwrap();
+    file
+}
+
+fn region(guest: u64, len: u64, user: u64, offset: u64) -> Region {
+    Region { guest, len, user, offset }
+}
+
+/// Guest pages 1–2, 3 (a neighbour, elsewhere in the file) and 5.
+fn three() -> (GuestMemory, OwnedFd) {
+    let file = file(0x8000);
+    let table = [
+        (region(0x3000, 0x1000, 0x7_0000, 0), file.as_fd()),
+        (region(0x1000, 0x2000, 0x9_0000, 0x4000), file.as_fd()),
+        (region(0x5000, 0x800, 0x8_0000, 0x2000), file.as_fd()),
+    ];
+    (GuestMemory::new().replaced(&table).unwrap(), file)
+}
+
+#[test]
+fn an_address_is_found_where_its_region_is_mapped() {
+    let (memory, _) = three();
+    let first = memory.host(0x1000, 1).unwrap();
+    assert_eq!(memory.host(0x1fff, 0x1001), Some(first + 0xfff));
+    assert_eq!(memory.of_user(0x9_0fff, 0x1001), Some(first + 0xfff));
+    assert_eq!(memory.guest_of_user(0x9_0fff), Some(0x1fff));
+    assert_eq!(memory.host(0x57ff, 1), memory.of_user(0x8_07ff, 1));
+    assert_eq!((memory.generation(), memory.regions()), (1, 3));
+}
+
+#[test]
+fn no_byte_outside_a_region_has_an_address() {
+    let (memory, _) = three();
+    for (guest, len) in [(0, 1), (0xfff, 1), (0xfff, 2), (0x1000, 0x2001), (0x4000, 1), (0x5800, 1), (0x57ff, 2)] {
+        assert_eq!(memory.host(guest, len), None, "{len} bytes at {guest:#x}");
+    }
+    assert_eq!(
+        (memory.host(u64::MAX, 1), memory.host(u64::MAX, u32::MAX), memory.host(0x1000, u32::MAX)),
+        (None, None, None)
+    );
+    assert_eq!((memory.of_user(0x9_0000, 0x2001), memory.of_user(0x9_0001, u64::MAX)), (None, None));
+    assert_eq!((memory.of_user(0x8_0800, 1), memory.guest_of_user(0x8_0800)), (None, None));
+    assert_eq!(GuestMemory::new().host(0, 0), None);
+}
+
+#[test]
+fn a_range_across_neighbours_comes_in_pieces() {
+    let (memory, _) = three();
+    let mut pieces = Vec::new();
+    assert!(memory.pieces(0x2f00, 0x200, |piece| pieces.push(piece)));
+    let piece = |guest, len| Piece { host: memory.host(guest, len).unwrap(), guest, len };
+    assert_eq!(pieces, [piece(0x2f00, 0x100), piece(0x3000, 0x100)]);
+    // Page 4 is nobody's.
+    assert!(!memory.pieces(0x3f00, 0x101, |_| ()));
+    assert!(!memory.pieces(0x4000, 0, |_| ()));
+    pieces.clear();
+    assert!(memory.pieces(0x1000, 0, |piece| pieces.push(piece)));
+    assert_eq!(pieces, [piece(0x1000, 0)]);
+}
+
+#[test]
+fn what_overlaps_wraps_or_is_not_in_its_file_is_refused() {
+    let (memory, file) = three();
+    let refused = |region| memory.with(region, file.as_fd()).unwrap_err().source;
+    assert!(matches!(refused(region(0x2fff, 1, 0, 0)), MemoryError::Overlaps { other } if other.guest == 0x1000));
+    assert!(matches!(refused(region(0, 0x1001, 0, 0)), MemoryError::Overlaps { .. }));
+    assert!(matches!(refused(region(u64::MAX, 2, 0, 0)), MemoryError::Wraps));
+    assert!(matches!(refused(region(0x9000, 2, u64::MAX, 0)), MemoryError::Wraps));
+    assert!(matches!(refused(region(0x9000, 2, 0, u64::MAX)), MemoryError::Wraps));
+    assert!(matches!(refused(region(0x9000, 0x8001, 0, 0)), MemoryError::Map(SharedError::Beyond { .. })));
+    assert!(matches!(refused(region(0x9000, 0, 0, 0)), MemoryError::Map(SharedError::Empty)));
+}
+
+#[test]
+fn there_are_so_many_regions_and_no_more() {
+    let file = file(0x1000);
+    let many: Vec<_> = (0..509).map(|n| (region(n << 12, 0x1000, n << 12, 0), file.as_fd())).collect();
+    let memory = GuestMemory::new().replaced(&many).unwrap();
+    assert_eq!(memory.regions(), MOST_REGIONS);
+    let one_more = memory.with(region(1 << 40, 1, 0, 0), file.as_fd()).unwrap_err();
+    assert!(matches!(one_more.source, MemoryError::Many));
+}
+
+#[test]
+fn a_region_that_goes_takes_its_addresses_and_no_others() {
+    let (memory, _) = three();
+    let next = memory.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap();
+    assert_eq!((next.host(0x1000, 1), next.host(0x3000, 1)), (None, memory.host(0x3000, 1)));
+    assert_eq!((next.generation(), next.regions()), (2, 2));
+    let unknown = next.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap_err();
+    assert!(matches!(unknown.source, MemoryError::Unknown));
+    // The old table has it as long as it lives.
+    assert!(memory.host(0x1000, 1).is_some());
+}
+
+#[test]
+fn a_file_that_shrank_is_told_of_by_the_table_that_has_it() {
+    let (memory, file) = three();
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    assert!(memory.is_whole());
+    // SAFETY-free touch: the kernels of a space go on over it.
+    let touched = memory.host(0x5000, 1).unwrap();
+    touch(touched);
+    assert!(!memory.is_whole());
+    let left = memory.without(region(0x5000, 0x800, 0x8_0000, 0)).unwrap();
+    assert!(left.is_whole());
+}
+
+#[allow(unsafe_code, reason = "reads a byte of guest memory by its address")]
+fn touch(address: u64) {
+    let pointer = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).unwrap());
+    // SAFETY: within a mapping that lives; volatile, since others write it.
+    unsafe { pointer.read_volatile() };
+}
