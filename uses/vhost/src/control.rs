@@ -4,6 +4,7 @@
 //! was told is its own again.
 
 use crate::error::{RequestError, SessionError};
+use crate::inflight::{Record, RingRecord};
 use crate::log::{DirtyLog, RingLog};
 use crate::message::{Header, Reply, parse};
 use crate::port::{Port, ring_bell};
@@ -22,6 +23,7 @@ pub struct Control {
     session: Session,
     memory: Arc<GuestMemory>,
     log: Option<Arc<DirtyLog>>,
+    record: Option<Arc<Record>>,
     /// The last request that was refused, and how many were.
     refused: (u64, Option<RequestError>),
 }
@@ -35,7 +37,14 @@ impl Control {
             return None;
         }
         let (port, session) = (Arc::clone(port), Session::new(port.options.offer));
-        Some(Control { port: Arc::clone(&port), session, memory: Arc::default(), log: None, refused: (0, None) })
+        Some(Control {
+            port: Arc::clone(&port),
+            session,
+            memory: Arc::default(),
+            log: None,
+            record: None,
+            refused: (0, None),
+        })
     }
 
     /// What the frontend has said so far.
@@ -126,9 +135,16 @@ impl Control {
             Change::Announce(address) => self.port.announce(address),
             Change::Reset => {
                 self.leave();
-                self.log = None;
+                (self.log, self.record) = (None, None);
             }
-            Change::NewRecord(_) | Change::Record(..) => {}
+            Change::NewRecord(asked) => {
+                let (place, file) = Record::make(asked, self.session.features())?;
+                return Ok(Outcome::Record(place, file));
+            }
+            Change::Record(place, file) => {
+                // For rings that start from now on; those that run have theirs.
+                self.record = Some(Arc::new(Record::open(place, &file, self.session.features())?));
+            }
         }
         Ok(Outcome::Done)
     }
@@ -169,8 +185,22 @@ impl Control {
         let mut slot = self.port.slot(ring);
         slot.enabled = self.session.is_enabled(ring);
         if let (Some(setup), None) = (wanted, &slot.virtqueue) {
-            let made = begin(&self.memory, setup).map_err(|source| RequestError::Ring { ring, source })?;
-            slot.run(Virtqueue::new(made, &self.port.pool, &self.port.queue_options(ring)));
+            let refused = |source| RequestError::Ring { ring, source };
+            let mut made = begin(&self.memory, setup).map_err(refused)?;
+            let record = match &self.record {
+                Some(record) => {
+                    let (record, resumed) = RingRecord::begin(record, ring, &made)?;
+                    if resumed.base != made.base() {
+                        made = Ring::new(&self.memory, RingSetup { base: resumed.base, ..setup }).map_err(refused)?;
+                    }
+                    made.resume(resumed.heads);
+                    Some(record)
+                }
+                None => None,
+            };
+            let mut virtqueue = Virtqueue::new(made, &self.port.pool, &self.port.queue_options(ring));
+            virtqueue.record = record;
+            slot.run(virtqueue);
         }
         let log = self.log.as_ref().zip(self.session.log(ring));
         let log = log.map(|(log, used)| RingLog { log: Arc::clone(log), used });

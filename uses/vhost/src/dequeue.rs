@@ -24,6 +24,9 @@ impl Virtqueue {
         burst.clear();
         // A ring that is broken gives none; `broken` says why.
         let _ = self.ring.take(&mut burst, most.min(self.flights.room()).min(spare.len()));
+        if let Some(record) = &mut self.record {
+            record.taken(&self.ring, &burst);
+        }
         for chain in burst.chains() {
             match self.length_of(chain) {
                 Ok(len) => {

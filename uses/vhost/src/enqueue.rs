@@ -52,6 +52,9 @@ impl Virtqueue {
             }
         }
         self.ring.untake(&mut burst, next);
+        if let Some(record) = &mut self.record {
+            record.taken(&self.ring, &burst);
+        }
         self.flights.send();
         self.burst = burst;
         before - packets.len()

@@ -1,6 +1,7 @@
 //! Why something of a backend could not be made, or was refused to a frontend.
 
 use crate::RegionError;
+use crate::inflight::RecordError;
 use crate::log::LogError;
 use crate::message::MessageError;
 use crate::ring::RingError;
@@ -34,6 +35,9 @@ pub enum RequestError {
     /// A log that cannot be.
     #[error("a frontend's dirty log was refused")]
     Log(#[from] LogError),
+    /// A record of what is in flight that cannot be.
+    #[error("a frontend's record of what is in flight was refused")]
+    Record(#[from] RecordError),
     /// A file that counts no events.
     #[error("a frontend sent something else than an eventfd to be called through")]
     Event,

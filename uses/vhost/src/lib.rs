@@ -24,6 +24,7 @@ mod drain;
 mod enqueue;
 mod error;
 mod flight;
+mod inflight;
 mod lane;
 mod log;
 mod memory;
@@ -40,6 +41,7 @@ pub mod words;
 
 pub use control::Control;
 pub use error::{LaneError, RequestError, SessionError};
+pub use inflight::RecordError;
 pub use lane::{Lane, LaneStats};
 pub use log::LogError;
 pub use memory::{GuestMemory, MOST_REGIONS, MemoryError, Piece, Region, RegionError};

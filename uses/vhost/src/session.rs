@@ -35,8 +35,7 @@ impl Offer {
     #[must_use]
     pub fn of_pairs(pairs: u16) -> Offer {
         let rings = pairs.clamp(1, MOST_RINGS / 2) * 2;
-        let protocol = ProtocolFeatures::all() - ProtocolFeatures::INFLIGHT_SHMFD;
-        Offer { features: crate::message::FEATURES, protocol, rings }
+        Offer { features: crate::message::FEATURES, protocol: ProtocolFeatures::all(), rings }
     }
 }
 

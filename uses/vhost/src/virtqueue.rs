@@ -9,6 +9,7 @@
 //! whatever order copies land in, whoever makes them, over however many lanes.
 
 use crate::flight::{Flights, Who};
+use crate::inflight::RingRecord;
 use crate::log::RingLog;
 use crate::ring::{Broken, Burst, Ring, Used};
 use crate::stats::Stats;
@@ -87,6 +88,8 @@ pub struct Virtqueue {
     pub(crate) log: Option<RingLog>,
     /// What packets in flight write, in their order, while it is logged: guest addresses and bytes.
     pub(crate) writes: VecDeque<(u64, u32)>,
+    /// Where what is in flight is recorded, if it is.
+    pub(crate) record: Option<RingRecord>,
 }
 
 impl Virtqueue {
@@ -107,6 +110,7 @@ impl Virtqueue {
             call: false,
             log: None,
             writes: VecDeque::new(),
+            record: None,
             ring,
         }
     }
@@ -176,9 +180,15 @@ impl Virtqueue {
             self.back.extend(self.owed.drain(..));
         }
         if !self.back.is_empty() {
+            if let Some(record) = &mut self.record {
+                record.goes_back(&self.back, self.ring.base());
+            }
             self.ring.put(&self.back);
-            self.back.clear();
             self.call |= self.ring.publish();
+            if let Some(record) = &mut self.record {
+                record.went_back(&self.back, self.ring.base());
+            }
+            self.back.clear();
             self.mark_ring();
         }
     }

@@ -6,6 +6,7 @@ mod frontend;
 use frontend::{ASK, Frontend, MRG, addresses, count, event, same, u32s, u64s};
 use std::sync::Arc;
 use std::time::Duration;
+use telpher_vhost::message::Reply;
 use telpher_vhost::ring::{Broken, Direction, MockDriver, MockGuest};
 use telpher_vhost::words::Features;
 use telpher_vhost::{Control, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions};
@@ -415,4 +416,41 @@ fn whoever_waits_is_woken_by_a_kick_or_by_what_is_there() {
     switch.port.wait(2, hour);
     let rows: Packets = switch.pool.row(0);
     assert!(rows.is_empty());
+}
+
+#[test]
+fn after_a_crash_a_ring_goes_on_where_its_record_says() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let asked = |len, offset| [u64s(&[len, offset]), [4_u16, 64].map(u16::to_le_bytes).concat()].concat();
+        let mut frontend = Frontend::new(&switch.port);
+        frontend.agree(features);
+        frontend.memory(&guest.memory);
+        let Ok(Some(Reply::Record { place, file })) = frontend.say(31, 0, &asked(0, 0), Vec::new()) else {
+            panic!("a record")
+        };
+        assert_eq!((place.offset, place.rings, place.size), (0, 4, 64));
+        frontend.tell(32, &asked(place.len, 0), vec![same(&file)]);
+        frontend.ring(1, &guest.transmit);
+        for _ in 0..100 {
+            guest.say(b"before");
+            assert_eq!(switch.packets(), [b"before"]);
+            guest.transmit.collect();
+        }
+        // The backend is gone without a word, and the frontend knows of no base but the first.
+        std::mem::forget(frontend);
+        guest.say(b"meanwhile");
+        let next = Switch::new();
+        let mut frontend = Frontend::new(&next.port);
+        frontend.agree(features);
+        frontend.memory(&guest.memory);
+        frontend.tell(32, &asked(place.len, 0), vec![same(&file)]);
+        frontend.ring(1, &guest.transmit);
+        assert_eq!(next.packets(), [b"meanwhile"]);
+        // A record that is none of this ring's is refused, and so is the ring.
+        frontend.stop(1);
+        rustix::io::pwrite(&file, &[9; 4096], 0).unwrap();
+        assert!(!frontend.ask(12, &u64s(&[0x101]), Vec::new()));
+        assert!(!frontend.ask(32, &asked(place.len, 8), vec![same(&file)]));
+    }
 }

@@ -311,6 +311,36 @@ impl Ring {
         }
     }
 
+    /// A split ring's first heads are these, as many as were taken and not put back by a backend before this one; a packed ring has them in itself.
+    pub(crate) fn resume(&mut self, heads: Vec<u16>) {
+        if let Layout::Split(ring) = &mut self.layout {
+            ring.resume(heads);
+        }
+    }
+
+    /// A packed ring's place from which on the last so many descriptors were taken; 0 of a split one.
+    pub(crate) fn place_before(&self, descriptors: u16) -> u16 {
+        match &self.layout {
+            Layout::Split(_) => 0,
+            Layout::Packed(ring) => ring.place_before(descriptors),
+        }
+    }
+
+    /// Writes both words of a packed ring's descriptor that is lent.
+    pub(crate) fn restore_descriptor(&self, place: u16, words: [u64; 2]) {
+        if let Layout::Packed(ring) = &self.layout {
+            ring.restore(place, words);
+        }
+    }
+
+    /// Both words of a packed ring's descriptor; zeros of a split one.
+    pub(crate) fn descriptor_words(&self, place: u16) -> [u64; 2] {
+        match &self.layout {
+            Layout::Split(_) => [0; 2],
+            Layout::Packed(ring) => ring.words(place),
+        }
+    }
+
     /// Where it goes on, for who sets it up again.
     #[must_use]
     pub fn base(&self) -> Base {

@@ -166,6 +166,22 @@ impl PackedRing {
         (self.shown, self.fresh) = (old.shown, old.fresh);
     }
 
+    /// Where so many descriptors were taken that are the last.
+    pub(super) fn place_before(&self, descriptors: u16) -> u16 {
+        self.next.back(descriptors, self.rules.size).place
+    }
+
+    /// Both words of a descriptor.
+    pub(super) fn words(&self, place: u16) -> [u64; 2] {
+        [0, 1].map(|word| self.descriptors.read(usize::from(place) * WORDS + word))
+    }
+
+    /// Writes both.
+    pub(super) fn restore(&self, place: u16, words: [u64; 2]) {
+        self.descriptors.write(usize::from(place) * WORDS, words[0]);
+        self.descriptors.release(usize::from(place) * WORDS + 1, words[1]);
+    }
+
     /// The second word of a descriptor, and what was written before it.
     #[inline]
     fn tail(&self, place: u16) -> Tail {

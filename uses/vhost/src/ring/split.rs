@@ -44,6 +44,8 @@ pub(super) struct SplitRing {
     logged_from: u16,
     /// No element was ever published: the driver is called for the first.
     first: bool,
+    /// Heads that stand for those of the available ring from an index on: what a backend before this one took and did not put back.
+    lent: (u16, Vec<u16>),
 }
 
 impl SplitRing {
@@ -82,6 +84,7 @@ impl SplitRing {
             put: shown,
             logged_from: shown,
             first: true,
+            lent: (0, Vec::new()),
         })
     }
 
@@ -89,6 +92,23 @@ impl SplitRing {
     pub(super) fn go_on_from(&mut self, old: &SplitRing) {
         (self.shown, self.put, self.logged_from, self.first) = (old.shown, old.put, old.logged_from, old.first);
         (self.next, self.seen) = (old.next, old.next);
+        self.lent.clone_from(&old.lent);
+    }
+
+    /// These heads come first, whatever the available ring says of them.
+    pub(super) fn resume(&mut self, heads: Vec<u16>) {
+        self.lent = (self.next, heads);
+    }
+
+    /// Puts those heads, of the next, that come first where the available ring has others.
+    #[cold]
+    fn put_lent(&self, heads: &mut [u16]) {
+        let (from, lent) = &self.lent;
+        let mut index = self.next;
+        for head in heads {
+            *head = lent.get(usize::from(index.wrapping_sub(*from))).copied().unwrap_or(*head);
+            index = index.wrapping_add(1);
+        }
     }
 
     fn place(&self, index: u16) -> usize {
@@ -135,10 +155,13 @@ impl SplitRing {
     fn fetch(&self, heads: &mut [u16]) {
         let (available, descriptors, mask) = (self.available.words(), self.descriptors.words(), self.rules.size - 1);
         let mut index = self.next;
-        for head in heads {
+        for head in &mut *heads {
             *head = available.read(AVAILABLE_HEADS + usize::from(index & mask));
             descriptors.prefetch((*head).into());
             index = index.wrapping_add(1);
+        }
+        if !self.lent.1.is_empty() {
+            self.put_lent(heads);
         }
     }
 
@@ -197,6 +220,18 @@ impl SplitRing {
             put = put.wrapping_add(1);
         }
         self.put = put;
+        if !self.lent.1.is_empty() {
+            self.forget_lent();
+        }
+    }
+
+    /// Once they are all back their indices mean others.
+    #[cold]
+    fn forget_lent(&mut self) {
+        // Counts on by a ring's size at most from one look to the next, so that it does not come around unseen.
+        if usize::from(self.put.wrapping_sub(self.lent.0)) >= self.lent.1.len() {
+            self.lent.1 = Vec::new();
+        }
     }
 
     #[inline]

@@ -3,7 +3,7 @@ use crate::message::FEATURES;
 use proptest::prelude::*;
 
 fn session() -> Session {
-    Session::new(Offer { protocol: ProtocolFeatures::all(), ..Offer::of_pairs(2) })
+    Session::new(Offer::of_pairs(2))
 }
 
 fn file() -> OwnedFd {
