@@ -13,6 +13,7 @@
 //! GuestMemory   a frontend's memory: one table of regions, never changed, followed by the next
 //! ring          virtqueues from the device's side, split and packed: take chains, put them back
 //! packets       buffers handed around by the burst, without counts
+//! peers         unmodified programs at the other end, typed at (feature `peers`)
 //! words         the layouts of rings and net headers, and the feature bits
 //! ```
 #![deny(unsafe_code)]
@@ -30,6 +31,8 @@ mod log;
 mod memory;
 pub mod message;
 mod packets;
+#[cfg(feature = "peers")]
+pub mod peers;
 mod port;
 pub mod ring;
 mod session;

@@ -1,44 +1,105 @@
 //! Who has the device's side, and what the two sides do with packets.
 
 use crate::room::Room;
-use crate::testpmd::{Memory, Testpmd};
-use std::ops::{Add, Sub};
+use crate::telpher::Telpher;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use telpher_vhost::peers::{self, Counts, Memory, Seat, Testpmd, VhostPort, Work};
 
 /// Who answers the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Backend {
     /// DPDK's `net_vhost`.
     Dpdk,
+    /// This crate.
+    Telpher,
 }
 
 impl Backend {
     /// What keeps it from running here.
     pub(crate) fn missing(self) -> Option<String> {
         match self {
-            Backend::Dpdk => crate::testpmd::missing(),
+            Backend::Dpdk => peers::missing(),
+            Backend::Telpher => None,
         }
     }
 
     /// A backend with a port at each of these sockets.
-    pub(crate) fn start(self, room: &Room, sockets: &[Socket]) -> Testpmd {
+    pub(crate) fn start(self, room: &Room, sockets: &[Socket]) -> Box<dyn Side> {
         match self {
-            Backend::Dpdk => Testpmd::backend(room, sockets),
+            Backend::Dpdk => {
+                let port = |socket: &Socket| VhostPort {
+                    socket: socket.path.clone(),
+                    queues: socket.queues,
+                    client: socket.client,
+                };
+                let ports: Vec<_> = sockets.iter().map(port).collect();
+                let memory = sockets.first().map_or(Memory::Small, |socket| socket.memory);
+                let seat = Seat { memory, ..room.seat("backend", 0) };
+                Box::new(Driven(Testpmd::backend(&seat, &ports).unwrap_or_else(|error| panic!("{error}"))))
+            }
+            Backend::Telpher => Box::new(Telpher::start(room, sockets)),
         }
     }
 }
 
-/// Tests that hold whoever answers: `fn name(who: Backend)`, which becomes `dpdk::name`.
+/// Tests that hold whoever answers: `fn name(who: Backend)`, which becomes `dpdk::name` and `telpher::name`.
 macro_rules! with_each_backend {
     ($(fn $name:ident($who:ident: Backend) $body:block)+) => {
         $(fn $name($who: Backend) $body)+
         mod dpdk {
             $(#[test] fn $name() { super::$name(crate::backend::Backend::Dpdk); })+
         }
+        mod telpher {
+            $(#[test] fn $name() { super::$name(crate::backend::Backend::Telpher); })+
+        }
     };
 }
 pub(crate) use with_each_backend;
+
+/// Whoever is at one end, and what it is told to do.
+pub(crate) trait Side {
+    /// Begins to do something with packets.
+    fn work(&mut self, work: Work);
+
+    /// Stops doing it; what it has received and sent by then is counted.
+    fn rest(&mut self);
+
+    /// What went through its ports since it was started.
+    fn counts(&mut self) -> Counts;
+
+    /// SIGKILL.
+    fn kill(&mut self);
+
+    /// True if it has not ended.
+    fn runs(&mut self) -> bool;
+}
+
+/// A testpmd whose failures are the test's.
+#[derive(Debug)]
+pub(crate) struct Driven(pub(crate) Testpmd);
+
+impl Side for Driven {
+    fn work(&mut self, work: Work) {
+        self.0.work(work).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn rest(&mut self) {
+        self.0.rest().unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn counts(&mut self) -> Counts {
+        self.0.counts().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn runs(&mut self) -> bool {
+        self.0.runs()
+    }
+}
 
 /// Where a backend and a guest meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,59 +117,6 @@ impl Socket {
     /// A socket at which the backend waits, with one pair of queues.
     pub(crate) fn new(room: &Room, name: &str) -> Socket {
         Socket { path: room.file(name), queues: 1, client: false, memory: Memory::Small }
-    }
-}
-
-/// What one side does with packets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
-    /// Sends packets of so many bytes, as many as the other takes.
-    Source(u32),
-    /// Takes packets.
-    Sink,
-    /// Sends some packets of so many bytes, and each again when it comes back.
-    Begin(u32),
-    /// Sends back what comes.
-    Return,
-    /// Answers ARP requests and pings.
-    Echo,
-}
-
-/// What went through a side's ports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) received: u64,
-    pub(crate) received_bytes: u64,
-    pub(crate) sent: u64,
-    pub(crate) sent_bytes: u64,
-    pub(crate) errors: u64,
-}
-
-impl Add for Counts {
-    type Output = Counts;
-
-    fn add(self, other: Counts) -> Counts {
-        Counts {
-            received: self.received + other.received,
-            received_bytes: self.received_bytes + other.received_bytes,
-            sent: self.sent + other.sent,
-            sent_bytes: self.sent_bytes + other.sent_bytes,
-            errors: self.errors + other.errors,
-        }
-    }
-}
-
-impl Sub for Counts {
-    type Output = Counts;
-
-    fn sub(self, other: Counts) -> Counts {
-        Counts {
-            received: self.received - other.received,
-            received_bytes: self.received_bytes - other.received_bytes,
-            sent: self.sent - other.sent,
-            sent_bytes: self.sent_bytes - other.sent_bytes,
-            errors: self.errors - other.errors,
-        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Linux for a guest: Debian's kernel as `ci/install.sh` downloads it, and an initial file system of a shell and a few modules.
 
-use crate::room::{Room, lacking, target};
+use crate::room::{Room, target};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+use telpher_vhost::peers::lacking;
 
 /// What a guest boots.
 #[derive(Debug)]

@@ -11,6 +11,5 @@ mod qemu;
 mod room;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
-mod terminal;
-mod testpmd;
+mod telpher;
 mod traffic;

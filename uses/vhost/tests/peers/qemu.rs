@@ -4,12 +4,12 @@
 
 use crate::backend::Socket;
 use crate::guest::Image;
-use crate::room::{Room, lacking};
-use crate::terminal::Terminal;
+use crate::room::Room;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use telpher_vhost::peers::{Terminal, lacking};
 
 /// For a guest to boot: three seconds of a core of its own. It seldom has one.
 const BOOT: Duration = Duration::from_secs(30);
@@ -67,12 +67,12 @@ impl Qemu {
             option("-incoming", format!("unix:{}", path.display()));
         }
         words.extend(["-no-reboot", "-nodefaults"].map(str::to_owned));
-        let mut serial = Terminal::start(machine.name, &words[0], &words[1..]);
+        let mut serial = Terminal::start(machine.name, &words[0], &words[1..]).expect("a terminal");
         let monitor = connect(&mut serial, &monitor);
         let mut qemu = Qemu { serial, monitor };
         qemu.prompt();
         if machine.incoming.is_none() {
-            qemu.serial.until("up: 0\n", BOOT);
+            qemu.heard("up: 0\n", BOOT);
         }
         qemu
     }
@@ -82,11 +82,16 @@ impl Qemu {
     /// # Panics
     /// If it fails.
     pub(crate) fn run(&mut self, line: &str) -> String {
-        self.serial.line(line);
-        let said = self.serial.until("done: ", SOON);
-        let status = self.serial.until("\n", SOON);
+        self.serial.line(line).expect("a guest that runs");
+        let said = self.heard("done: ", SOON);
+        let status = self.heard("\n", SOON);
         assert_eq!(status, "0", "{line}: {said}");
         said
+    }
+
+    /// What the guest says before it says this.
+    fn heard(&mut self, wanted: &str, within: Duration) -> String {
+        self.serial.until(wanted, within).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Gives the monitor a command and answers what it says.

@@ -3,11 +3,9 @@
 use rustix::fs::{FlockOperation, flock};
 use rustix::thread::sched_getaffinity;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use telpher_vhost::peers::Seat;
 
 /// Two CPUs and a folder for sockets and files.
 #[derive(Debug)]
@@ -48,6 +46,11 @@ impl Room {
         self.cpus
     }
 
+    /// A seat for a testpmd at one of the two.
+    pub(crate) fn seat<'a>(&'a self, name: &'a str, cpu: usize) -> Seat<'a> {
+        Seat::new(name, self.cpus[cpu], &self.folder)
+    }
+
     /// A word that no other test has, for names that all programs of a machine share.
     pub(crate) fn word(&self) -> &str {
         self.folder.file_name().and_then(|name| name.to_str()).expect("made above, of ASCII")
@@ -60,73 +63,6 @@ impl Drop for Room {
     }
 }
 
-/// True if PATH leads to the program.
-fn have(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())
-}
-
-/// What a program is needed for is named by its Debian package.
-pub(crate) fn lacking(programs: &[(&str, &str)]) -> Option<String> {
-    let (program, package) = programs.iter().find(|(program, _)| !have(program))?;
-    Some(format!("no {program} (Debian package {package})"))
-}
-
-/// Huge pages of 2 MiB, reserved until this is dropped, or the test is killed.
-#[derive(Debug)]
-pub(crate) struct HugePages {
-    /// Waits for its input to end, then sets the number back.
-    keeper: Child,
-    _said: BufReader<ChildStdout>,
-}
-
-/// Source: Documentation/admin-guide/mm/hugetlbpage.rst of Linux.
-const RESERVED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-
-impl HugePages {
-    /// Sees to it that so many are free. To be asked for by whoever has a [`Room`], and dropped before it.
-    ///
-    /// # Errors
-    /// Why not, if the machine has none to spare or the user may not ask.
-    pub(crate) fn reserve(count: u64) -> Result<HugePages, String> {
-        let number = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-        let numbers = number(RESERVED).zip(number(FREE));
-        let (reserved, free) = numbers.ok_or("this kernel has no huge pages of 2 MiB")?;
-        let wanted = reserved + count.saturating_sub(free);
-        // Not this process: whoever kills it would leave the machine without the memory.
-        let script = format!(
-            "trap '' INT TERM\nif echo {wanted} >{RESERVED}; then echo done; else echo refused; fi\n\
-             read -r end\necho {reserved} >{RESERVED}"
-        );
-        let mut keeper = Command::new("sh");
-        keeper
-            .args(["-c", &script])
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut keeper = keeper.spawn().map_err(|error| format!("no shell: {error}"))?;
-        let mut said = BufReader::new(keeper.stdout.take().expect("piped above"));
-        let mut line = String::new();
-        said.read_line(&mut line).map_err(|error| error.to_string())?;
-        let pages = HugePages { keeper, _said: said };
-        match number(FREE).unwrap_or(0) {
-            _ if line != "done\n" => Err("huge pages can be reserved by root only".into()),
-            free if free < count => Err(format!("the machine has {free} huge pages to spare; {count} are needed")),
-            _ => Ok(pages),
-        }
-    }
-}
-
-impl Drop for HugePages {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
-    }
-}
-
 /// Where cargo keeps what it builds, and `ci/install.sh` what the tests need.
 pub(crate) fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("cargo's folder for tests lies in its target folder")
@@ -135,6 +71,10 @@ pub(crate) fn target() -> &'static Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use telpher_vhost::peers::HugePages;
+
+    const RESERVED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
     #[test]
     fn rooms_are_taken_in_turn() {
@@ -163,15 +103,8 @@ mod tests {
                 assert!(free.trim().parse::<u64>().is_ok_and(|free| free >= 2), "{free} free");
                 drop(pages);
             }
-            Err(why) => crate::skip::skip("huge_pages_are_given_back", &why),
+            Err(why) => crate::skip::skip("huge_pages_are_given_back", &why.to_string()),
         }
         assert_eq!(now(), before);
-    }
-
-    #[test]
-    fn what_is_lacking_is_named_with_its_package() {
-        assert_eq!(lacking(&[("sh", "dash")]), None);
-        let lacks = lacking(&[("sh", "dash"), ("no-such-program", "no-such-package")]);
-        assert_eq!(lacks.as_deref(), Some("no no-such-program (Debian package no-such-package)"));
     }
 }

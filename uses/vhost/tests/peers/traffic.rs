@@ -1,10 +1,10 @@
 //! Packets between a backend and a guest whose driver is DPDK's: each arrives once, whole, whatever the two agreed on.
 
-use crate::backend::{Backend, Counts, Role, Socket, until, with_each_backend};
-use crate::room::{HugePages, Room};
+use crate::backend::{Backend, Driven, Side, Socket, until, with_each_backend};
+use crate::room::Room;
 use crate::skip::skip;
-use crate::testpmd::{LOOPING, Memory, Testpmd, Virtio};
 use std::time::Duration;
+use telpher_vhost::peers::{self, Counts, HugePages, LOOPING, Memory, Seat, Testpmd, Virtio, Work};
 
 /// Packets that prove that they flow: rings many times around.
 const ENOUGH: u64 = 100_000;
@@ -15,8 +15,8 @@ const RECONNECT: Duration = Duration::from_secs(10);
 
 /// A backend and its guest. Dropped in this order.
 struct Pair {
-    guest: Testpmd,
-    backend: Testpmd,
+    guest: Driven,
+    backend: Box<dyn Side>,
     who: Backend,
     socket: Socket,
     _pages: Option<HugePages>,
@@ -25,19 +25,24 @@ struct Pair {
 
 impl Pair {
     /// Both, connected; `None`, and said, where they cannot run.
-    fn start(test: &str, who: Backend, virtio: Virtio) -> Option<Pair> {
-        let missing = crate::testpmd::missing().or_else(|| who.missing());
+    fn start(test: &str, who: Backend, virtio: Virtio, memory: Memory) -> Option<Pair> {
+        let missing = peers::missing().or_else(|| who.missing());
         let room = Room::take();
-        let pages = missing.map_or_else(|| virtio.memory.reserve(2), Err);
+        // The guest's, and the backend's if it is one of the same kind.
+        let needed = 2 * Seat { memory, ..room.seat("guest", 1) }.pages();
+        let pages = missing.map_or_else(
+            || if needed > 0 { HugePages::reserve(needed).map(Some).map_err(|why| why.to_string()) } else { Ok(None) },
+            Err,
+        );
         let pages = pages.map_err(|why| skip(test, &why)).ok()?;
-        let Virtio { queues, memory, server, .. } = virtio;
+        let Virtio { queues, server, .. } = virtio;
         let socket = Socket { queues, memory, client: server, ..Socket::new(&room, "socket") };
-        let guest = || Testpmd::guest(&room, &virtio, &socket);
+        let guest = || guest(&room, &virtio, &socket);
         let backend = || who.start(&room, std::slice::from_ref(&socket));
         // Who waits at the socket comes first.
         let (guest, backend) = if server {
             let (mut guest, backend) = (guest(), backend());
-            guest.ready(RECONNECT);
+            guest.0.ready(RECONNECT).expect("a backend");
             (guest, backend)
         } else {
             let backend = backend();
@@ -49,10 +54,10 @@ impl Pair {
     /// Packets into the guest, out of it, and around.
     fn every_way(&mut self) {
         for len in LENGTHS {
-            one_way(&mut self.backend, &mut self.guest, len);
-            one_way(&mut self.guest, &mut self.backend, len);
+            one_way(&mut *self.backend, &mut self.guest, len);
+            one_way(&mut self.guest, &mut *self.backend, len);
         }
-        around(&mut self.backend, &mut self.guest, LENGTHS[1]);
+        around(&mut *self.backend, &mut self.guest, LENGTHS[1]);
     }
 
     /// Kills the backend and starts another at the same socket.
@@ -62,11 +67,17 @@ impl Pair {
     }
 }
 
+/// A guest at a socket.
+fn guest(room: &Room, virtio: &Virtio, socket: &Socket) -> Driven {
+    let seat = Seat { memory: socket.memory, ..room.seat("guest", 1) };
+    Driven(Testpmd::guest(&seat, virtio, &[&socket.path]).unwrap_or_else(|error| panic!("{error}")))
+}
+
 /// Sends packets from one to the other. What is sent arrives.
-fn one_way(from: &mut Testpmd, to: &mut Testpmd, len: u32) {
+fn one_way(from: &mut dyn Side, to: &mut dyn Side, len: u32) {
     let (from_before, to_before) = (from.counts(), to.counts());
-    to.work(Role::Sink);
-    from.work(Role::Source(len));
+    to.work(Work::Sink);
+    from.work(Work::Source(len));
     until("packets arrive", || to.counts() - to_before, |now| now.received >= ENOUGH);
     from.rest();
     let sent = from.counts() - from_before;
@@ -80,10 +91,10 @@ fn one_way(from: &mut Testpmd, to: &mut Testpmd, len: u32) {
 }
 
 /// Sends some packets around: none is lost, and none comes twice.
-fn around(backend: &mut Testpmd, guest: &mut Testpmd, len: u32) {
+fn around(backend: &mut dyn Side, guest: &mut dyn Side, len: u32) {
     let (backend_before, guest_before) = (backend.counts(), guest.counts());
-    guest.work(Role::Return);
-    backend.work(Role::Begin(len));
+    guest.work(Work::Return);
+    backend.work(Work::Begin(len));
     until("packets come around", || backend.counts() - backend_before, |now| now.received >= ENOUGH);
     backend.rest();
     let there = backend.counts() - backend_before;
@@ -97,7 +108,7 @@ fn around(backend: &mut Testpmd, guest: &mut Testpmd, len: u32) {
 
 /// Everything, with what the two agreed on.
 fn flows(test: &str, who: Backend, virtio: Virtio) {
-    if let Some(mut pair) = Pair::start(test, who, virtio) {
+    if let Some(mut pair) = Pair::start(test, who, virtio, Memory::Small) {
         pair.every_way();
     }
 }
@@ -139,35 +150,37 @@ with_each_backend! {
     }
 
     fn packets_flow_over_huge_pages(who: Backend) {
-        flows("packets_flow_over_huge_pages", who, Virtio { memory: Memory::Huge, ..Virtio::SPLIT });
+        let pair = Pair::start("packets_flow_over_huge_pages", who, Virtio::SPLIT, Memory::Huge);
+        let Some(mut pair) = pair else { return };
+        pair.every_way();
     }
 
     fn packets_flow_over_two_pairs_of_queues(who: Backend) {
         for virtio in [Virtio::SPLIT, Virtio::PACKED] {
             let virtio = Virtio { queues: 2, ..virtio };
-            let Some(mut pair) = Pair::start("packets_flow_over_two_pairs_of_queues", who, virtio) else { return };
-            one_way(&mut pair.backend, &mut pair.guest, LENGTHS[0]);
-            one_way(&mut pair.guest, &mut pair.backend, LENGTHS[0]);
+            let Some(mut pair) = Pair::start("packets_flow_over_two_pairs_of_queues", who, virtio, Memory::Small) else { return };
+            one_way(&mut *pair.backend, &mut pair.guest, LENGTHS[0]);
+            one_way(&mut pair.guest, &mut *pair.backend, LENGTHS[0]);
             // Both were used, and no third.
-            assert_eq!(pair.guest.queues_used(), 2);
+            assert_eq!(pair.guest.0.queues_used(), 2);
         }
     }
 
     fn another_guest_comes_after_one_was_killed(who: Backend) {
         let test = "another_guest_comes_after_one_was_killed";
-        let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
-        one_way(&mut pair.backend, &mut pair.guest, LENGTHS[1]);
+        let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT, Memory::Small) else { return };
+        one_way(&mut *pair.backend, &mut pair.guest, LENGTHS[1]);
         pair.guest.kill();
-        pair.guest = Testpmd::guest(&pair.room, &Virtio::PACKED, &pair.socket);
-        one_way(&mut pair.backend, &mut pair.guest, LENGTHS[1]);
-        one_way(&mut pair.guest, &mut pair.backend, LENGTHS[1]);
+        pair.guest = guest(&pair.room, &Virtio::PACKED, &pair.socket);
+        one_way(&mut *pair.backend, &mut pair.guest, LENGTHS[1]);
+        one_way(&mut pair.guest, &mut *pair.backend, LENGTHS[1]);
         // Killed while packets go in, with its buffers in the backend's hands.
-        pair.guest.work(Role::Sink);
-        pair.backend.work(Role::Source(LENGTHS[1]));
+        pair.guest.work(Work::Sink);
+        pair.backend.work(Work::Source(LENGTHS[1]));
         pair.guest.kill();
-        pair.guest = Testpmd::guest(&pair.room, &Virtio::SPLIT, &pair.socket);
-        some(&mut pair.backend, &mut pair.guest);
-        some(&mut pair.guest, &mut pair.backend);
+        pair.guest = guest(&pair.room, &Virtio::SPLIT, &pair.socket);
+        some(&mut *pair.backend, &mut pair.guest);
+        some(&mut pair.guest, &mut *pair.backend);
         assert!(pair.guest.runs() && pair.backend.runs());
     }
 
@@ -189,10 +202,10 @@ with_each_backend! {
 }
 
 /// Sends packets from one to the other, which may get others, too, that were on their way.
-fn some(from: &mut Testpmd, to: &mut Testpmd) {
+fn some(from: &mut dyn Side, to: &mut dyn Side) {
     let before = to.counts();
-    to.work(Role::Sink);
-    from.work(Role::Source(LENGTHS[1]));
+    to.work(Work::Sink);
+    from.work(Work::Source(LENGTHS[1]));
     let arrived = until("packets arrive", || to.counts() - before, |now| now.received >= ENOUGH);
     assert_eq!(arrived.errors, 0);
     from.rest();
@@ -201,29 +214,29 @@ fn some(from: &mut Testpmd, to: &mut Testpmd) {
 
 /// The guest waits at the socket; its backend dies with nothing on its way, so that nothing may be lost.
 fn killed_at_rest(test: &str, who: Backend, virtio: Virtio) {
-    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
-    one_way(&mut pair.backend, &mut pair.guest, LENGTHS[0]);
-    one_way(&mut pair.guest, &mut pair.backend, LENGTHS[0]);
+    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }, Memory::Small) else { return };
+    one_way(&mut *pair.backend, &mut pair.guest, LENGTHS[0]);
+    one_way(&mut pair.guest, &mut *pair.backend, LENGTHS[0]);
     pair.another_backend();
-    one_way(&mut pair.backend, &mut pair.guest, LENGTHS[0]);
-    one_way(&mut pair.guest, &mut pair.backend, LENGTHS[0]);
+    one_way(&mut *pair.backend, &mut pair.guest, LENGTHS[0]);
+    one_way(&mut pair.guest, &mut *pair.backend, LENGTHS[0]);
 }
 
 /// The same with packets on their way.
 fn killed_at_work(test: &str, who: Backend, virtio: Virtio) {
-    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
+    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }, Memory::Small) else { return };
     let before = pair.guest.counts();
-    pair.guest.work(Role::Sink);
-    pair.backend.work(Role::Source(LENGTHS[0]));
+    pair.guest.work(Work::Sink);
+    pair.backend.work(Work::Source(LENGTHS[0]));
     until("packets arrive", || pair.guest.counts() - before, |now| now.received >= ENOUGH);
     pair.another_backend();
-    some(&mut pair.backend, &mut pair.guest);
-    some(&mut pair.guest, &mut pair.backend);
+    some(&mut *pair.backend, &mut pair.guest);
+    some(&mut pair.guest, &mut *pair.backend);
     // Killed while packets come out, now.
-    pair.backend.work(Role::Sink);
-    pair.guest.work(Role::Source(LENGTHS[0]));
+    pair.backend.work(Work::Sink);
+    pair.guest.work(Work::Source(LENGTHS[0]));
     pair.another_backend();
-    some(&mut pair.guest, &mut pair.backend);
-    some(&mut pair.backend, &mut pair.guest);
+    some(&mut pair.guest, &mut *pair.backend);
+    some(&mut *pair.backend, &mut pair.guest);
     assert!(pair.guest.runs() && pair.backend.runs());
 }

@@ -6,6 +6,7 @@
 //! The program is the first of a process group, which is killed when the [`Terminal`] is dropped; and should the test itself be
 //! killed, the kernel kills the program (`setpriv --pdeathsig`).
 
+use super::PeerError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -13,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// A program that runs.
 #[derive(Debug)]
-pub(crate) struct Terminal {
+pub struct Terminal {
     name: String,
     child: Child,
     /// Our end of its terminal.
@@ -36,43 +37,59 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a program, which tests call `name`. It dies with the thread that calls this.
-    pub(crate) fn start(name: &str, program: &str, arguments: &[impl AsRef<OsStr>]) -> Terminal {
-        let (ours, theirs) = pair().unwrap_or_else(|error| panic!("no terminal for {name}: {error}"));
-        let again = || theirs.try_clone().expect("a descriptor of the terminal");
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", program]).args(arguments).process_group(0);
-        let log = memfd_create(name, MemfdFlags::CLOEXEC).map(File::from).expect("a file in memory");
-        command.stdin(again()).stdout(again()).stderr(log.try_clone().expect("a descriptor of the file"));
-        let child = command.spawn().unwrap_or_else(|error| panic!("setpriv of util-linux does not start: {error}"));
-        Terminal { name: name.to_owned(), child, ours, log, said: String::new(), answered: 0 }
+    /// Starts a program, which errors call `name`. It dies with the thread that calls this.
+    ///
+    /// # Errors
+    /// [`PeerError::Start`]
+    pub fn start(name: &str, program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Terminal, PeerError> {
+        let started = || -> io::Result<Terminal> {
+            let (ours, theirs) = pair()?;
+            let log = File::from(memfd_create(name, MemfdFlags::CLOEXEC)?);
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "KILL", program]).args(arguments).process_group(0);
+            command.stdin(theirs.try_clone()?).stdout(theirs).stderr(log.try_clone()?);
+            let child = command.spawn()?;
+            Ok(Terminal { name: name.to_owned(), child, ours, log, said: String::new(), answered: 0 })
+        };
+        started().map_err(|source| PeerError::Start { name: name.to_owned(), source })
     }
 
     /// Types a line.
-    pub(crate) fn line(&mut self, line: &str) {
+    ///
+    /// # Errors
+    /// [`PeerError::Deaf`]
+    pub fn line(&mut self, line: &str) -> Result<(), PeerError> {
         let typed = self.ours.write_all(format!("{line}\n").as_bytes());
-        typed.unwrap_or_else(|error| panic!("{} took no {line:?}: {error}", self.name));
+        typed.map_err(|source| PeerError::Deaf {
+            name: self.name.clone(),
+            line: line.to_owned(),
+            said: self.last(),
+            source,
+        })
     }
 
     /// Waits until the program has said this, and answers what it said since the last answer, without it.
     ///
-    /// # Panics
-    /// If it ends or has not said it in time. Dropped then, it shows all it has said.
-    pub(crate) fn until(&mut self, wanted: &str, within: Duration) -> String {
+    /// # Errors
+    /// [`PeerError::Silent`] if it ends or has not said it in time.
+    pub fn until(&mut self, wanted: &str, within: Duration) -> Result<String, PeerError> {
         let deadline = Instant::now() + within;
         loop {
             if let Some(at) = self.said[self.answered..].find(wanted) {
                 let answer = self.said[self.answered..self.answered + at].to_owned();
                 self.answered += at + wanted.len();
-                return answer;
+                return Ok(answer);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(self.hear(left), "{} did not say {wanted:?} within {within:?}", self.name);
+            if !self.hear(deadline.saturating_duration_since(Instant::now())) {
+                let (name, wanted, said) = (self.name.clone(), wanted.to_owned(), self.last());
+                return Err(PeerError::Silent { name, wanted, within, said });
+            }
         }
     }
 
     /// What the program has written to its standard error.
-    pub(crate) fn log(&self) -> String {
+    #[must_use]
+    pub fn log(&self) -> String {
         let (mut log, mut bytes) = (Vec::new(), [0; 4096]);
         // Read from where it lies, as the program goes on writing at the end.
         while let Ok(count @ 1..) = self.log.read_at(&mut bytes, log.len() as u64) {
@@ -82,12 +99,15 @@ impl Terminal {
     }
 
     /// True if it still runs.
-    pub(crate) fn runs(&mut self) -> bool {
+    pub fn runs(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
-    /// Kills it as SIGKILL does, without time for a farewell, and waits until it is gone.
-    pub(crate) fn kill(&mut self) -> ExitStatus {
+    /// Kills it and all it has started as SIGKILL does, without time for a farewell, and waits until it is gone.
+    ///
+    /// # Panics
+    /// Never: its child is this process's own.
+    pub fn kill(&mut self) -> ExitStatus {
         // The pid of a child that was not waited for is nobody else's. An error means that it is gone.
         let group = Pid::from_child(&self.child);
         if self.runs() {
@@ -96,23 +116,35 @@ impl Terminal {
         self.child.wait().expect("it was started by this process")
     }
 
+    /// What errors call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// All it has said.
-    pub(crate) fn said(&self) -> &str {
+    #[must_use]
+    pub fn said(&self) -> &str {
         &self.said
+    }
+
+    /// The end of what it has said, and of what it has written to its standard error: enough to see why it says no more.
+    fn last(&self) -> String {
+        const BYTES: usize = 2000;
+        let end =
+            |text: &str| String::from_utf8_lossy(&text.as_bytes()[text.len().saturating_sub(BYTES)..]).into_owned();
+        format!("{}\n{}", end(&self.said), end(&self.log()))
     }
 
     /// Listens for so long at most; false if nothing more was said.
     fn hear(&mut self, within: Duration) -> bool {
-        let within = Timespec::try_from(within).expect("seconds");
-        let readable = {
-            let mut polled = [PollFd::new(&self.ours, PollFlags::IN)];
-            loop {
-                match poll(&mut polled, Some(&within)) {
-                    Ok(count) => break count > 0,
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => panic!("poll: {error}"),
-                }
-            }
+        let within = Timespec::try_from(within).ok();
+        let mut polled = [PollFd::new(&self.ours, PollFlags::IN)];
+        let readable = match poll(&mut polled, within.as_ref()) {
+            Ok(count) => count > 0,
+            // Who waits looks again.
+            Err(rustix::io::Errno::INTR) => return true,
+            Err(_) => false,
         };
         let mut bytes = [0; 4096];
         // A terminal nobody has open any more answers with an error: its program ended.
@@ -158,41 +190,44 @@ mod tests {
 
     #[test]
     fn a_program_at_a_terminal_answers_line_by_line() {
-        let mut shell = Terminal::start("shell", "sh", &["-c", "while read -r line; do echo \"<$line>\"; done"]);
-        shell.line("one");
-        assert_eq!(shell.until("\n", SOON), "<one>");
-        shell.line("two");
-        shell.line("three");
-        assert_eq!(shell.until("three", SOON), "<two>\n<");
+        let mut shell =
+            Terminal::start("shell", "sh", &["-c", "while read -r line; do echo \"<$line>\"; done"]).unwrap();
+        shell.line("one").unwrap();
+        assert_eq!(shell.until("\n", SOON).unwrap(), "<one>");
+        shell.line("two").unwrap();
+        shell.line("three").unwrap();
+        assert_eq!(shell.until("three", SOON).unwrap(), "<two>\n<");
         assert!(shell.runs());
     }
 
     #[test]
     fn what_it_logs_is_not_in_its_answers() {
         let mut shell =
-            Terminal::start("shell", "sh", &["-c", "echo log >&2; echo answer; echo more >&2; read -r line"]);
-        assert_eq!(shell.until("\n", SOON), "answer");
-        shell.line("end");
+            Terminal::start("shell", "sh", &["-c", "echo log >&2; echo answer; echo more >&2; read -r line"]).unwrap();
+        assert_eq!(shell.until("\n", SOON).unwrap(), "answer");
+        shell.line("end").unwrap();
         let status = shell.child.wait().expect("it was started here");
         assert_eq!((shell.log().as_str(), status.success()), ("log\nmore\n", true));
     }
 
     #[test]
-    #[should_panic(expected = "sleeper did not say \"anything\" within 10ms")]
     fn one_that_says_nothing_is_not_waited_for() {
-        Terminal::start("sleeper", "sleep", &["60"]).until("anything", Duration::from_millis(10));
+        let mut sleeper = Terminal::start("sleeper", "sleep", &["60"]).unwrap();
+        let error = sleeper.until("anything", Duration::from_millis(10)).unwrap_err().to_string();
+        assert!(error.starts_with("sleeper did not say \"anything\" within 10ms"), "{error}");
     }
 
     #[test]
-    #[should_panic(expected = "brief did not say \"more\"")]
     fn one_that_has_ended_is_not_waited_for() {
-        Terminal::start("brief", "echo", &["less"]).until("more", Duration::from_secs(3600));
+        let mut brief = Terminal::start("brief", "echo", &["less"]).unwrap();
+        let error = brief.until("more", Duration::from_secs(3600)).unwrap_err().to_string();
+        assert!(error.starts_with("brief did not say \"more\"") && error.contains("less"), "{error}");
     }
 
     #[test]
     fn what_it_started_goes_with_it() {
-        let mut shell = Terminal::start("shell", "sh", &["-c", "sleep 3600 & echo $!; wait"]);
-        let pid = shell.until("\n", SOON);
+        let mut shell = Terminal::start("shell", "sh", &["-c", "sleep 3600 & echo $!; wait"]).unwrap();
+        let pid = shell.until("\n", SOON).unwrap();
         let status = format!("/proc/{pid}/status");
         assert!(std::fs::read_to_string(&status).is_ok_and(|status| status.contains("sleep") || status.contains("sh")));
         drop(shell);
@@ -207,9 +242,9 @@ mod tests {
     #[test]
     fn it_dies_with_the_thread_that_started_it() {
         let start = || {
-            let mut shell = Terminal::start("shell", "sh", &["-c", "echo here; exec sleep 3600"]);
+            let mut shell = Terminal::start("shell", "sh", &["-c", "echo here; exec sleep 3600"]).unwrap();
             // The kernel has been told by now.
-            shell.until("here", SOON);
+            shell.until("here", SOON).unwrap();
             shell
         };
         let mut shell = std::thread::spawn(start).join().expect("a shell");

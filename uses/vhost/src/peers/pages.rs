@@ -1,0 +1,66 @@
+//! Huge pages for a while.
+
+use super::PeerError;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Huge pages of 2 MiB, reserved until this is dropped, or this process ends in whatever way.
+#[derive(Debug)]
+pub struct HugePages {
+    /// Waits for its input to end, then sets the number back.
+    keeper: Child,
+    _said: BufReader<ChildStdout>,
+}
+
+/// Source: Documentation/admin-guide/mm/hugetlbpage.rst of Linux.
+const RESERVED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+
+impl HugePages {
+    /// Sees to it that so many are free. When this ends the machine has as many as before; one that reserves and one that gives back at the same
+    /// time disturb each other, so that whoever calls this has to see to it that they come in turn.
+    ///
+    /// # Errors
+    /// [`PeerError::Missing`], with the reason, if the machine has none to spare or the user may not ask; [`PeerError::Start`] if there is no shell.
+    pub fn reserve(count: u64) -> Result<HugePages, PeerError> {
+        let missing = |why: &str| PeerError::Missing(why.to_owned());
+        let number = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+        let numbers = number(RESERVED).zip(number(FREE));
+        let (reserved, free) = numbers.ok_or_else(|| missing("this kernel has no huge pages of 2 MiB"))?;
+        let wanted = reserved + count.saturating_sub(free);
+        // Not this process: whoever kills it would leave the machine without the memory.
+        let script = format!(
+            "trap '' INT TERM\nif echo {wanted} >{RESERVED}; then echo done; else echo refused; fi\n\
+             read -r end\necho {reserved} >{RESERVED}"
+        );
+        let mut keeper = Command::new("sh");
+        keeper
+            .args(["-c", &script])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let start = |source| PeerError::Start { name: "a shell".to_owned(), source };
+        let mut keeper = keeper.spawn().map_err(start)?;
+        let mut said = BufReader::new(keeper.stdout.take().expect("piped above"));
+        let mut line = String::new();
+        said.read_line(&mut line).map_err(start)?;
+        let pages = HugePages { keeper, _said: said };
+        match number(FREE).unwrap_or(0) {
+            _ if line != "done\n" => Err(missing("huge pages can be reserved by root only")),
+            free if free < count => {
+                let why = format!("the machine has {free} huge pages of 2 MiB to spare; {count} are needed");
+                Err(PeerError::Missing(why))
+            }
+            _ => Ok(pages),
+        }
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}

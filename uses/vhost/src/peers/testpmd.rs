@@ -1,0 +1,419 @@
+//! DPDK's testpmd, unmodified, typed at: as a guest whose driver is `net_virtio_user`, or as the backend, by `net_vhost`.
+//!
+//! Source of options and commands: the DPDK 22.11 guides "Testpmd Application User Guide", "Poll Mode Driver for Emulated Virtio NIC" and
+//! "Vhost Poll Mode Driver".
+
+use super::{PeerError, Terminal, lacking};
+use std::ops::{Add, Sub};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Far more than any command needs.
+const SOON: Duration = Duration::from_secs(10);
+const PROMPT: &str = "testpmd> ";
+/// Packets on their way in a loop ([`Work::Begin`]): 16 bursts of 32. Source: measured; with twice as many, whoever does not get its turn for a while
+/// loses some for good.
+pub const LOOPING: u64 = 512;
+const LOOPING_BURSTS: u64 = LOOPING / 32;
+
+/// What keeps testpmd from running here, if anything.
+#[must_use]
+pub fn missing() -> Option<String> {
+    lacking(&[("dpdk-testpmd", "dpdk"), ("setpriv", "util-linux"), ("taskset", "util-linux")])
+}
+
+/// The memory of a testpmd, which as a guest it shares with the backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// Pages of 4 KiB, which every machine has.
+    Small,
+    /// Pages of 2 MiB, which have to be free; see [`HugePages`](super::HugePages).
+    Huge,
+}
+
+impl Memory {
+    /// Without a single file for the whole memory every huge page is a region of its own, more than a backend takes.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Memory::Small => &["--no-huge", "--no-shconf"],
+            Memory::Huge => &["--in-memory", "--single-file-segments"],
+        }
+    }
+}
+
+/// Where a testpmd runs, and what it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat<'a> {
+    /// What errors call it.
+    pub name: &'a str,
+    /// The CPU that all its threads run on: one polls, the others sleep.
+    pub cpu: usize,
+    /// For what it writes while it runs; whoever made the folder removes it.
+    pub folder: &'a Path,
+    /// Its memory.
+    pub memory: Memory,
+    /// How much of it, in MiB: a buffer takes 2.4 KiB, and rings of 32 768 entries take 2 MiB.
+    pub mib: u64,
+    /// Buffers for packets. Each receive queue has as many as its ring has entries; the rest is for what is sent.
+    pub buffers: u32,
+}
+
+impl<'a> Seat<'a> {
+    /// A seat with memory of small pages for 8192 packets.
+    #[must_use]
+    pub fn new(name: &'a str, cpu: usize, folder: &'a Path) -> Seat<'a> {
+        Seat { name, cpu, folder, memory: Memory::Small, mib: 128, buffers: 8192 }
+    }
+
+    /// Huge pages of 2 MiB that have to be free for it.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        match self.memory {
+            Memory::Small => 0,
+            Memory::Huge => self.mib.div_ceil(2),
+        }
+    }
+}
+
+/// The virtio device that a testpmd is the driver of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Virtio {
+    /// A packed ring rather than a split one.
+    pub packed: bool,
+    /// `VIRTIO_NET_F_MRG_RXBUF`.
+    pub mergeable: bool,
+    /// `VIRTIO_F_IN_ORDER`.
+    pub in_order: bool,
+    /// The driver's code with vector instructions: split rings that are neither mergeable nor in order, or packed ones that are in order and not
+    /// mergeable, on a processor with AVX-512.
+    pub vectorised: bool,
+    /// Entries of each ring.
+    pub ring: u16,
+    /// Pairs of queues.
+    pub queues: u16,
+    /// The guest waits at the socket, and the backend comes.
+    pub server: bool,
+}
+
+impl Virtio {
+    /// What Linux and QEMU agree on with most backends: a split ring with mergeable buffers.
+    pub const SPLIT: Virtio = Virtio {
+        packed: false,
+        mergeable: true,
+        in_order: false,
+        vectorised: false,
+        ring: 1024,
+        queues: 1,
+        server: false,
+    };
+    /// The same with a packed ring.
+    pub const PACKED: Virtio = Virtio { packed: true, ..Virtio::SPLIT };
+
+    fn device(&self, number: usize, socket: &Path) -> String {
+        let Virtio { ring, queues, .. } = self;
+        let [packed, mergeable, in_order] = [self.packed, self.mergeable, self.in_order].map(u8::from);
+        let mut device = format!(
+            "net_virtio_user{number},path={},queues={queues},queue_size={ring},packed_vq={packed},mrg_rxbuf={mergeable},in_order={in_order}",
+            socket.display()
+        );
+        if self.vectorised {
+            device += ",vectorized=1";
+        }
+        if self.server {
+            device += ",server=1";
+        }
+        device
+    }
+
+    /// The driver's name for the code it receives with, which tells what was agreed on.
+    fn receives_by(&self) -> &'static str {
+        match (self.packed, self.vectorised, self.mergeable, self.in_order) {
+            (true, true, ..) => "packed ring vectorized Rx path",
+            (true, false, true, _) => "packed ring mergeable buffer Rx path",
+            (true, false, false, _) => "packed ring standard Rx path",
+            (false, _, _, true) => "inorder Rx path",
+            (false, true, ..) => "vectorized Rx path",
+            (false, false, true, _) => "mergeable buffer Rx path",
+            (false, false, false, _) => "standard Rx path",
+        }
+    }
+}
+
+/// A port of a testpmd that is the backend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VhostPort {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Pairs of queues it offers.
+    pub queues: u16,
+    /// It goes to the guest, and again when it is gone.
+    pub client: bool,
+}
+
+/// What a testpmd does with packets, on all its ports. Lengths are without the checksum of an Ethernet frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Sends packets of so many bytes, as many as are taken: IPv4 and UDP of two fixed addresses (`txonly`).
+    Source(u32),
+    /// The same, but numbered: the last bytes of the destination's IPv4 address count 0 to 1023, over and over (`flowgen`).
+    Numbered(u32),
+    /// Takes packets (`rxonly`).
+    Sink,
+    /// Sends [`LOOPING`] packets of so many bytes, and each again when it comes back, with its addresses changed (`mac retry`).
+    Begin(u32),
+    /// Sends back what comes, with its addresses changed (`mac retry`).
+    Return,
+    /// Answers ARP requests and pings (`icmpecho`).
+    Echo,
+}
+
+/// What went through a side's ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Packets it has received.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets it has sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// What went wrong, by packet.
+    pub errors: u64,
+}
+
+impl Counts {
+    fn with(self, other: Counts, each: impl Fn(u64, u64) -> u64) -> Counts {
+        Counts {
+            received: each(self.received, other.received),
+            received_bytes: each(self.received_bytes, other.received_bytes),
+            sent: each(self.sent, other.sent),
+            sent_bytes: each(self.sent_bytes, other.sent_bytes),
+            errors: each(self.errors, other.errors),
+        }
+    }
+}
+
+impl Add for Counts {
+    type Output = Counts;
+
+    fn add(self, other: Counts) -> Counts {
+        self.with(other, |one, other| one + other)
+    }
+}
+
+impl Sub for Counts {
+    type Output = Counts;
+
+    fn sub(self, other: Counts) -> Counts {
+        self.with(other, |one, other| one - other)
+    }
+}
+
+/// One testpmd with its ports, killed when it is dropped.
+///
+/// Every method that gives it a command has these errors: [`PeerError::Deaf`] and [`PeerError::Silent`] if it ended, or does not answer within ten
+/// seconds; [`PeerError::Answer`] if it answers otherwise than its guide says.
+#[derive(Debug)]
+pub struct Testpmd {
+    terminal: Terminal,
+    ports: usize,
+    works: bool,
+}
+
+impl Testpmd {
+    /// A guest with a device at each socket. Where the backend comes to it ([`Virtio::server`]), it is there when the backend has come:
+    /// see [`ready`](Testpmd::ready).
+    ///
+    /// # Errors
+    /// [`PeerError::Missing`], [`PeerError::Start`], and [`PeerError::Silent`] if there is no backend at a socket, or no memory; [`PeerError::Answer`] if
+    /// driver and backend did not agree on what `virtio` says.
+    pub fn guest(seat: &Seat<'_>, virtio: &Virtio, sockets: &[&Path]) -> Result<Testpmd, PeerError> {
+        // Without more the driver takes no vectors of 64 bytes, without which it has no code with vectors for packed rings.
+        let more = ["--force-max-simd-bitwidth=512", "--log-level=pmd.net.virtio.init:info"].map(str::to_owned);
+        let devices: Vec<String> =
+            sockets.iter().enumerate().map(|(number, socket)| virtio.device(number, socket)).collect();
+        let mut testpmd = Testpmd::start(seat, virtio.ring, virtio.queues, &more, &devices)?;
+        if !virtio.server {
+            testpmd.ready(SOON)?;
+            for port in 0..sockets.len() {
+                testpmd.expect_path(port, virtio)?;
+            }
+        }
+        Ok(testpmd)
+    }
+
+    /// A backend with these ports.
+    ///
+    /// # Errors
+    /// [`PeerError::Missing`], [`PeerError::Start`], and [`PeerError::Silent`] if a socket cannot be made, or there is no memory.
+    pub fn backend(seat: &Seat<'_>, ports: &[VhostPort]) -> Result<Testpmd, PeerError> {
+        let device = |(number, port): (usize, &VhostPort)| {
+            let VhostPort { socket, queues, client } = port;
+            format!("net_vhost{number},iface={},queues={queues},client={}", socket.display(), u8::from(*client))
+        };
+        let devices: Vec<String> = ports.iter().enumerate().map(device).collect();
+        let queues = ports.iter().map(|port| port.queues).max().unwrap_or(1);
+        let mut testpmd = Testpmd::start(seat, 1024, queues, &[], &devices)?;
+        testpmd.ready(SOON)?;
+        Ok(testpmd)
+    }
+
+    fn start(
+        seat: &Seat<'_>,
+        ring: u16,
+        queues: u16,
+        more: &[String],
+        devices: &[String],
+    ) -> Result<Testpmd, PeerError> {
+        missing().map_or(Ok(()), |why| Err(PeerError::Missing(why)))?;
+        let Seat { name, cpu, folder, memory, mib, buffers } = *seat;
+        let of = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        // Its files of run time go where they are removed with the rest.
+        let mut words = vec!["-c".to_owned(), cpu.to_string(), "env".to_owned()];
+        words.push(format!("RUNTIME_DIRECTORY={}", folder.display()));
+        // Thread 0 reads the commands, and sleeps; thread 1 polls. Of all devices none is a real one: it would take the machine's own network card.
+        words.extend(of(format!("dpdk-testpmd --lcores 0@{cpu},1@{cpu} -m {mib} --no-pci --no-telemetry")));
+        words.extend(of(format!("--iova-mode=va --file-prefix={name}-{}", std::process::id())));
+        words.extend(memory.options().iter().map(|&option| option.to_owned()));
+        words.extend_from_slice(more);
+        words.extend(devices.iter().map(|device| format!("--vdev={device}")));
+        words.extend(of(format!("-- -i --mask-event=all --nb-cores=1 --total-num-mbufs={buffers}")));
+        words.extend(of(format!("--rxq={queues} --txq={queues} --rxd={ring} --txd={ring}")));
+        let terminal = Terminal::start(name, "taskset", &words)?;
+        Ok(Testpmd { terminal, ports: devices.len(), works: false })
+    }
+
+    fn expect_path(&self, port: usize, virtio: &Virtio) -> Result<(), PeerError> {
+        let path = format!("virtio: using {} on port {port}", virtio.receives_by());
+        let answer = self.terminal.log();
+        if answer.contains(&path) {
+            return Ok(());
+        }
+        Err(PeerError::Answer { name: self.terminal.name().to_owned(), command: path, answer })
+    }
+
+    /// Waits until it takes commands.
+    ///
+    /// # Errors
+    /// [`PeerError::Silent`]
+    pub fn ready(&mut self, within: Duration) -> Result<(), PeerError> {
+        self.terminal.until(PROMPT, within).map(drop)
+    }
+
+    /// Gives a command, and answers what it says to that.
+    ///
+    /// # Errors
+    /// As all methods have.
+    pub fn command(&mut self, command: &str) -> Result<String, PeerError> {
+        self.terminal.line(command)?;
+        self.terminal.until(PROMPT, SOON)
+    }
+
+    /// Gives a command whose answer contains `wanted` if it was done.
+    fn expect(&mut self, command: &str, wanted: &str) -> Result<(), PeerError> {
+        let answer = self.command(command)?;
+        if answer.contains(wanted) {
+            return Ok(());
+        }
+        Err(PeerError::Answer { name: self.terminal.name().to_owned(), command: command.to_owned(), answer })
+    }
+
+    /// Begins to do something with packets, and stops what it did before.
+    ///
+    /// # Errors
+    /// As all methods have.
+    pub fn work(&mut self, work: Work) -> Result<(), PeerError> {
+        self.rest()?;
+        let (mode, len) = match work {
+            Work::Source(len) => ("txonly", Some(len)),
+            Work::Numbered(len) => ("flowgen", Some(len)),
+            Work::Sink => ("rxonly", None),
+            Work::Begin(len) => ("mac retry", Some(len)),
+            Work::Return => ("mac retry", None),
+            Work::Echo => ("icmpecho", None),
+        };
+        if let Some(len) = len {
+            self.command(&format!("set txpkts {len}"))?;
+        }
+        self.expect(&format!("set fwd {mode}"), "packet forwarding mode")?;
+        let first = if matches!(work, Work::Begin(_)) { format!(" tx_first {LOOPING_BURSTS}") } else { String::new() };
+        self.expect(&format!("start{first}"), " - ports=")?;
+        self.works = true;
+        Ok(())
+    }
+
+    /// Stops doing it; what it has received and sent by then is counted.
+    ///
+    /// # Errors
+    /// As all methods have.
+    pub fn rest(&mut self) -> Result<(), PeerError> {
+        if std::mem::take(&mut self.works) {
+            self.expect("stop", "Done.")?;
+        }
+        Ok(())
+    }
+
+    /// What went through its ports since it was started, all together.
+    ///
+    /// # Errors
+    /// As all methods have.
+    pub fn counts(&mut self) -> Result<Counts, PeerError> {
+        (0..self.ports).try_fold(Counts::default(), |sum, port| Ok(sum + self.counts_of(port)?))
+    }
+
+    /// What went through one port since it was started.
+    ///
+    /// # Errors
+    /// As all methods have.
+    pub fn counts_of(&mut self, port: usize) -> Result<Counts, PeerError> {
+        let command = format!("show port stats {port}");
+        let answer = self.command(&command)?;
+        let counts = counts_in(&answer);
+        counts.ok_or_else(|| PeerError::Answer { name: self.terminal.name().to_owned(), command, answer })
+    }
+
+    /// Over how many pairs of queues of port 0 packets went when it worked last.
+    #[must_use]
+    pub fn queues_used(&self) -> usize {
+        let last = self.terminal.said().rsplit("testpmd> stop\n").next().unwrap_or_default();
+        last.matches("------- Forward Stats for RX Port= 0/Queue=").count()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.terminal.kill();
+    }
+
+    /// True if it has not ended.
+    pub fn runs(&mut self) -> bool {
+        self.terminal.runs()
+    }
+}
+
+/// Reads the table of `show port stats`.
+fn counts_in(table: &str) -> Option<Counts> {
+    let value = |name: &str| table.split_once(name)?.1.split_whitespace().next()?.parse::<u64>().ok();
+    Some(Counts {
+        received: value("RX-packets:")?,
+        received_bytes: value("RX-bytes:")?,
+        sent: value("TX-packets:")?,
+        sent_bytes: value("TX-bytes:")?,
+        errors: value("RX-errors:")? + value("RX-nombuf:")? + value("TX-errors:")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_statistics_are_read() {
+        let table = "show port stats 0\n\n  ######## NIC statistics for port 0  ########\n  \
+                     RX-packets: 6682976    RX-missed: 0          RX-bytes:  427710464\n  RX-errors: 1\n  RX-nombuf:  20        \n  \
+                     TX-packets: 7          TX-errors: 300        TX-bytes:  448\n\n  Throughput (since last show)\n  \
+                     Rx-pps:     21719348          Rx-bps:  11120306472\n";
+        let counts = Counts { received: 6_682_976, received_bytes: 427_710_464, sent: 7, sent_bytes: 448, errors: 321 };
+        assert_eq!((counts_in(table), counts_in(&table[..60])), (Some(counts), None));
+    }
+}
