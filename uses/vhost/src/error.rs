@@ -63,3 +63,37 @@ pub enum SessionError {
     #[error("the connection to a frontend ended")]
     Socket(#[source] std::io::Error),
 }
+
+/// Why something is no packet that is outside of its pool's rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LooseError {
+    /// Zero, or a number that no packet of this pool can have.
+    #[error("no packet of this pool has the number {id:#x}")]
+    Unknown {
+        /// The number.
+        id: u32,
+    },
+    /// It came back before, and may be somebody else's by now.
+    #[error("the packet of buffer {index} was given back before, or is of another pool; each is given back once")]
+    Returned {
+        /// Which buffer.
+        index: u32,
+    },
+    /// Its bytes are not in its buffer.
+    #[error(
+        "the packet at {at:#x} with {len} bytes is not in its buffer {index}, which has room from {from:#x} to {end:#x}; or it is of another pool"
+    )]
+    Place {
+        /// Which buffer.
+        index: u32,
+        /// Where the packet begins.
+        at: u64,
+        /// Its bytes.
+        len: u32,
+        /// Where it may begin at the earliest.
+        from: u64,
+        /// Where it may end at the latest.
+        end: u64,
+    },
+}

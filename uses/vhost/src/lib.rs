@@ -43,12 +43,12 @@ mod virtqueue;
 pub mod words;
 
 pub use control::Control;
-pub use error::{LaneError, RequestError, SessionError};
+pub use error::{LaneError, LooseError, RequestError, SessionError};
 pub use inflight::RecordError;
 pub use lane::{Lane, LaneStats};
 pub use log::LogError;
 pub use memory::{GuestMemory, MOST_REGIONS, MemoryError, Piece, Region, RegionError};
-pub use packets::{HEADROOM, PacketPool, Packets, PoolOptions};
+pub use packets::{HEADROOM, Loose, MOST_LOOSE, PacketPool, Packets, PoolOptions};
 pub use port::{Port, PortOptions};
 pub use session::{Change, MOST_RINGS, Offer, Outcome, Refusal, Session, Step};
 pub use socket::{Role, Socket, SocketState};

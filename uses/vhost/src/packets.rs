@@ -5,7 +5,12 @@
 //! with the copies that a virtqueue has in flight, or free; what is dropped is free again.
 #![allow(unsafe_code, reason = "makes slices of buffers that devices write, too")]
 
+mod loose;
+
+pub use loose::{Loose, MOST_LOOSE};
+
 use crate::words::HEADER_BYTES;
+use loose::Turns;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_mem::{MapError, PageSize, Region, StableBufMut};
@@ -29,6 +34,14 @@ impl Default for PoolOptions {
     }
 }
 
+impl PoolOptions {
+    /// Bytes from one buffer to the next.
+    fn stride(self) -> u32 {
+        // A line more, so that buffers do not begin in the same sets of the caches.
+        (HEADROOM.saturating_add(self.longest)).next_multiple_of(LINE_BYTES).saturating_add(LINE_BYTES)
+    }
+}
+
 /// Memory for packets.
 #[derive(Clone, Debug)]
 pub struct PacketPool {
@@ -43,8 +56,9 @@ pub(crate) struct PoolMemory {
     stride: u32,
     options: PoolOptions,
     free: Mutex<Vec<u32>>,
-    /// Owns the bytes; never borrowed again.
-    _region: Region,
+    turns: Turns,
+    /// Owns the bytes, unless somebody else does; never borrowed again.
+    _region: Option<Region>,
 }
 
 /// One packet: which buffer, from where, how long. There is one of each buffer: who has it has the buffer's bytes, and nobody else.
@@ -71,15 +85,33 @@ impl PacketPool {
     /// # Errors
     /// The system's refusal.
     pub fn new(options: PoolOptions) -> Result<PacketPool, MapError> {
-        // A line more, so that buffers do not begin in the same sets of the caches.
-        let stride = (HEADROOM.saturating_add(options.longest)).next_multiple_of(LINE_BYTES).saturating_add(LINE_BYTES);
-        let len = usize::try_from(stride).unwrap_or(usize::MAX).saturating_mul(options.buffers as usize).max(1);
-        let mut region = Region::new(len, PageSize::Huge)?;
+        let mut region = Region::new(options.bytes(), PageSize::Huge)?;
         region.populate()?;
-        let base = region.address_mut();
+        Ok(PacketPool::at(region.address_mut(), options, Some(region)))
+    }
+
+    /// The same over memory of the caller's: [`PoolOptions::bytes`] from `start` on. A start at a multiple of 64 is the quickest.
+    ///
+    /// # Safety
+    /// So many bytes are mapped there for reading and writing, and nobody else touches them, until the pool [is whole](PacketPool::is_whole) for the
+    /// last time before it is dropped, or the process ends.
+    #[must_use]
+    pub unsafe fn over(start: *mut u8, options: PoolOptions) -> PacketPool {
+        PacketPool::at(start.expose_provenance() as u64, options, None)
+    }
+
+    fn at(base: u64, options: PoolOptions, region: Option<Region>) -> PacketPool {
         // The last is lent first, and what was given back last: it is the warmest.
         let free = Mutex::new((0..options.buffers).rev().collect());
-        Ok(PacketPool { memory: Arc::new(PoolMemory { base, stride, options, free, _region: region }) })
+        let (stride, turns) = (options.stride(), Turns::of(options.buffers));
+        PacketPool { memory: Arc::new(PoolMemory { base, stride, options, free, turns, _region: region }) }
+    }
+
+    /// True if nobody else has any of it: no row, no port, no lane, and no packet is outside of rows.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        // In this order: whoever has the memory may give buffers back as its last act.
+        Arc::strong_count(&self.memory) == 1 && self.free() == self.memory.options.buffers as usize
     }
 
     /// Up to `count` packets without bytes, as many as are free. One lock.

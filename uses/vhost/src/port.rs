@@ -9,7 +9,7 @@
 //! frontend moves nothing.
 
 use crate::log::RingLog;
-use crate::ring::{Base, Broken, Direction};
+use crate::ring::{Base, Broken, Direction, RingSetup};
 use crate::stats::Stats;
 use crate::virtqueue::{QueueOptions, Virtqueue};
 use crate::{MOST_RINGS, Offer, PacketPool, Packets};
@@ -116,6 +116,31 @@ impl Port {
         taken
     }
 
+    /// The first half of [`receive`](Port::receive): begins to copy packets to the guest. Returns how many left `packets`.
+    ///
+    /// # Panics
+    /// As for [`receive`](Port::receive).
+    pub fn submit_enqueue_burst(&self, pair: usize, packets: &mut Packets) -> usize {
+        let Some(mut slot) = self.try_slot(2 * pair) else { return 0 };
+        match &mut *slot {
+            Slot { enabled: true, virtqueue: Some(virtqueue), .. } => virtqueue.submit_enqueue_burst(packets),
+            _ => 0,
+        }
+    }
+
+    /// The second half of [`receive`](Port::receive): appends packets that the guest has got to `done`, and calls the driver if it wants to be.
+    /// Returns how many.
+    ///
+    /// # Panics
+    /// As for [`receive`](Port::receive).
+    pub fn poll_enqueue_completed(&self, pair: usize, done: &mut Packets) -> usize {
+        let Some(mut slot) = self.try_slot(2 * pair) else { return 0 };
+        let Some(virtqueue) = &mut slot.virtqueue else { return 0 };
+        let landed = virtqueue.poll_enqueue_completed(done);
+        slot.after_burst();
+        landed
+    }
+
     /// Appends packets that the guest has sent to `into`, at most `most`, copied into buffers of `spare`; see
     /// [`Virtqueue::try_dequeue_burst`]. Calls the driver if it wants to be. Returns how many. A queue that does not run, or that another thread
     /// polls, gives none; what a queue sends that is not enabled is discarded (vhost-user, "Ring states").
@@ -181,6 +206,30 @@ impl Port {
     pub fn is_running(&self, ring: usize) -> bool {
         let slot = self.slot(ring);
         slot.enabled && slot.virtqueue.is_some()
+    }
+
+    /// Whether a frontend has the port.
+    #[must_use]
+    pub fn has_frontend(&self) -> bool {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a ring was set up with when it began, its features among it; nothing if it stands still.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    #[must_use]
+    pub fn setup(&self, ring: usize) -> Option<RingSetup> {
+        self.slot(ring).virtqueue.as_ref().map(|virtqueue| *virtqueue.ring().setup())
+    }
+
+    /// A ring's packets in flight.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    #[must_use]
+    pub fn in_flight(&self, ring: usize) -> usize {
+        self.slot(ring).virtqueue.as_ref().map_or(0, Virtqueue::in_flight)
     }
 
     /// Why nothing is taken from a ring any more, if so.

@@ -1,0 +1,269 @@
+//! Packets outside of rows: plain words, for programs that have no types to keep them by.
+//!
+//! A row knows by its type that each buffer is in one place. A [`Loose`] packet is a number and an address that anybody can copy, or make up,
+//! so the pool notes for each buffer whether it is outside, and under which number: what comes back under another is refused. Each time
+//! that a buffer goes out or comes in its number changes, and odd ones are outside, so that a handle is good for one way back.
+
+use super::{Held, PacketPool, Packets, PoolMemory};
+use crate::error::LooseError;
+use crate::sync::{AtomicU8, Ordering};
+use crate::words::HEADER_BYTES;
+use crate::{HEADROOM, PoolOptions};
+use std::mem::MaybeUninit;
+
+/// A packet outside of rows. Whoever has it has its bytes, and may move its begin and end within its buffer.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loose {
+    /// Its first byte.
+    pub data: *mut u8,
+    /// How many bytes it has.
+    pub len: u32,
+    /// Which buffer, and which time that it is outside; never 0.
+    pub id: u32,
+}
+
+/// The most buffers of a pool whose packets can all be outside: an [id](Loose::id) has 24 bits for the buffer.
+pub const MOST_LOOSE: u32 = 1 << 24;
+
+/// Which times that its buffer was outside or not, in the upper bits of an id.
+const TURN_SHIFT: u32 = 24;
+
+/// A buffer's turn, and where that is kept.
+struct Turn<'a> {
+    word: &'a AtomicU8,
+    now: u8,
+}
+
+/// For each buffer of a pool, the turn that it is in: odd while it is outside.
+#[derive(Debug)]
+pub(super) struct Turns(Box<[AtomicU8]>);
+
+impl Turns {
+    pub(super) fn of(buffers: u32) -> Turns {
+        Turns((0..buffers.min(MOST_LOOSE)).map(|_| AtomicU8::new(0)).collect())
+    }
+}
+
+impl PoolOptions {
+    /// Bytes that [`PacketPool::over`] needs for this.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.stride()).unwrap_or(usize::MAX).saturating_mul(self.buffers as usize).max(1)
+    }
+}
+
+impl PacketPool {
+    /// What is wrong with a packet that [`Packets::take_in`] refuses; nothing if it does not.
+    #[must_use]
+    pub fn objection(&self, packet: &Loose) -> Option<LooseError> {
+        self.memory.recognise(packet).err()
+    }
+}
+
+impl PoolMemory {
+    /// The buffer of a packet that is outside, still marked as outside.
+    #[inline]
+    fn recognise(&self, packet: &Loose) -> Result<(Held, Turn<'_>), LooseError> {
+        let (index, turn) = (packet.id & (MOST_LOOSE - 1), packet.id >> TURN_SHIFT);
+        let (Some(word), true) = (self.turns.0.get(index as usize), turn % 2 == 1) else {
+            return Err(LooseError::Unknown { id: packet.id });
+        };
+        // Relaxed: who hands a packet from thread to thread orders that itself, and this word with it.
+        let now = word.load(Ordering::Relaxed);
+        if u32::from(now) != turn {
+            return Err(LooseError::Returned { index });
+        }
+        let (room, headroom) = (u64::from(HEADROOM) + u64::from(self.options.longest), u64::from(HEADER_BYTES));
+        let buffer = self.base + u64::from(self.stride) * u64::from(index);
+        // Before the buffer is far beyond it; no more than 33 bits are added.
+        let at = packet.data.expose_provenance() as u64;
+        let start = at.wrapping_sub(buffer).min(1 << 40);
+        if start < headroom || start + u64::from(packet.len) > room {
+            let (from, end) = (buffer + headroom, buffer + room);
+            return Err(LooseError::Place { index, at, len: packet.len, from, end });
+        }
+        // At most `room`, which is less than the stride, a `u32`.
+        let start = u32::try_from(start).unwrap_or(HEADROOM);
+        Ok((Held { index, start, len: packet.len }, Turn { word, now }))
+    }
+}
+
+impl Packets {
+    /// Moves packets from outside to the end of this row, from the first on, up to the first that is none of this pool's that are outside;
+    /// [`PacketPool::objection`] tells what is wrong with that. Returns how many.
+    ///
+    /// # Safety
+    /// No other thread moves one of these packets in at the same time. (One after the other, the second is refused.)
+    #[inline]
+    pub unsafe fn take_in(&mut self, loose: &[Loose]) -> usize {
+        for (taken, packet) in loose.iter().enumerate() {
+            let Ok((held, Turn { word, now })) = self.memory.recognise(packet) else { return taken };
+            // Nobody else writes it: the packet was outside, and we are the one who takes it in.
+            word.store(now.wrapping_add(1), Ordering::Relaxed);
+            self.held.push_back(held);
+        }
+        loose.len()
+    }
+
+    /// Moves the first packets of this row outside, as many as there are and as have room in `into`. Returns how many.
+    ///
+    /// Their buffers are nobody's until they are [taken in](Packets::take_in) again. Of a pool of more than [`MOST_LOOSE`] buffers some
+    /// have no number to be outside under; they stay, and what is behind them.
+    #[inline]
+    pub fn let_out(&mut self, into: &mut [MaybeUninit<Loose>]) -> usize {
+        let PoolMemory { turns, base, stride, .. } = &*self.memory;
+        let sure = self.held.iter().take(into.len()).take_while(|held| held.index < MOST_LOOSE).count();
+        for (held, place) in self.held.drain(..sure).zip(into) {
+            // As `PoolMemory::address`; in the order of its buffer's word, whose `Held` we have.
+            let at = base + u64::from(*stride) * u64::from(held.index) + u64::from(held.start);
+            let turn = &turns.0[held.index as usize];
+            let now = turn.load(Ordering::Relaxed).wrapping_add(1);
+            turn.store(now, Ordering::Relaxed);
+            place.write(Loose {
+                data: super::pointer(at),
+                len: held.len,
+                id: u32::from(now) << TURN_SHIFT | held.index,
+            });
+        }
+        sure
+    }
+
+    /// Moves all packets outside again under the handles that they were [taken in](Packets::take_in) with, which are good again: for those
+    /// that nobody wanted. The row has no others.
+    pub fn refuse(&mut self) {
+        for held in self.held.drain(..) {
+            if let Some(turn) = self.memory.turns.0.get(held.index as usize) {
+                turn.store(turn.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: PoolOptions = PoolOptions { buffers: 4, longest: 100 };
+
+    fn pool() -> PacketPool {
+        PacketPool::new(OPTIONS).unwrap()
+    }
+
+    fn out(row: &mut Packets) -> Vec<Loose> {
+        let mut into = [MaybeUninit::uninit(); 8];
+        let count = row.let_out(&mut into);
+        // SAFETY: so many were written.
+        into[..count].iter().map(|place| unsafe { place.assume_init() }).collect()
+    }
+
+    fn take(row: &mut Packets, loose: &[Loose]) -> usize {
+        // SAFETY: one thread.
+        unsafe { row.take_in(loose) }
+    }
+
+    #[test]
+    fn a_handle_is_good_for_one_way_back() {
+        let pool = pool();
+        let mut row = pool.lend(3);
+        row.resize(1, 7);
+        row.get_mut(1).unwrap().fill(5);
+        let loose = out(&mut row);
+        assert_eq!((loose.len(), row.len(), pool.free()), (3, 0, 1));
+        assert_eq!(loose.iter().map(|packet| packet.len).collect::<Vec<_>>(), [0, 7, 0]);
+        // Twice in one burst, then twice one after the other.
+        assert_eq!(take(&mut row, &[loose[1], loose[1]]), 1);
+        assert_eq!(row.get(0).unwrap(), [5; 7]);
+        assert_eq!(take(&mut row, &loose[1..]), 0);
+        let index = loose[1].id & 0xff_ffff;
+        assert_eq!(pool.objection(&loose[1]), Some(LooseError::Returned { index }));
+        row.truncate(0);
+        // The same buffer, outside again, is another packet.
+        let again = out(&mut pool.lend(1));
+        assert_eq!((again[0].data, again[0].id == loose[1].id), (loose[1].data, false));
+        assert_eq!((take(&mut row, &loose[1..2]), take(&mut row, &again)), (0, 1));
+    }
+
+    #[test]
+    fn a_turn_ends_and_begins_again_without_a_handle_of_no_turn() {
+        let pool = pool();
+        let mut row = pool.lend(1);
+        for _ in 0..1000 {
+            let loose = out(&mut row);
+            assert!(loose[0].id != 0 && pool.objection(&loose[0]).is_none());
+            assert_eq!(take(&mut row, &loose), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_no_packet_of_this_pool_that_is_outside_is_refused() {
+        let (pool, other) = (pool(), pool());
+        let (mut row, loose, strange) = (pool.row(4), out(&mut pool.lend(2)), out(&mut other.lend(4)));
+        let null = Loose { data: std::ptr::null_mut(), len: 0, id: 0 };
+        assert_eq!(pool.objection(&null), Some(LooseError::Unknown { id: 0 }));
+        assert_eq!(
+            pool.objection(&Loose { id: 1 << 24 | 4, ..loose[0] }),
+            Some(LooseError::Unknown { id: 1 << 24 | 4 })
+        );
+        for packet in
+            [null, Loose { id: loose[1].id, ..loose[0] }, Loose { data: null.data, ..loose[0] }, strange[0], strange[3]]
+        {
+            assert!(take(&mut row, &[packet, loose[0]]) == 0 && pool.objection(&packet).is_some(), "{packet:?}");
+        }
+        assert_eq!((take(&mut row, &loose), row.len()), (2, 2));
+    }
+
+    #[test]
+    fn a_packet_may_move_within_its_buffer_and_no_further() {
+        let pool = pool();
+        let (mut row, loose) = (pool.row(1), out(&mut pool.lend(1)));
+        let headroom = usize::try_from(HEADROOM - HEADER_BYTES).unwrap();
+        let moved = |by: isize, len: u32| Loose { data: loose[0].data.wrapping_offset(by), len, ..loose[0] };
+        let first = -isize::try_from(headroom).unwrap();
+        for wrong in [moved(first - 1, 0), moved(0, 101), moved(101, 0), moved(100, 1), moved(1, u32::MAX)] {
+            assert!(matches!(pool.objection(&wrong), Some(LooseError::Place { .. })), "{wrong:?}");
+        }
+        for right in [moved(0, 100), moved(100, 0), moved(60, 40)] {
+            assert_eq!(pool.objection(&right), None);
+        }
+        let whole = moved(first, 100 + HEADROOM - HEADER_BYTES);
+        // SAFETY: the packet is ours, and its buffer has so many bytes.
+        unsafe { whole.data.write_bytes(9, whole.len as usize) };
+        assert_eq!(take(&mut row, &[whole]), 1);
+        assert_eq!(row.get(0).unwrap(), vec![9; 100 + headroom]);
+    }
+
+    #[test]
+    fn those_that_nobody_wanted_keep_their_handles() {
+        let pool = pool();
+        let (mut row, loose) = (pool.row(4), out(&mut pool.lend(4)));
+        assert_eq!(take(&mut row, &loose), 4);
+        row.drop_first();
+        row.refuse();
+        assert_eq!((row.len(), pool.free()), (0, 1));
+        assert_eq!((take(&mut row, &loose), take(&mut row, &loose[1..])), (0, 3));
+        drop(row);
+        assert_eq!(pool.free(), 4);
+    }
+
+    #[test]
+    fn a_pool_over_memory_of_the_callers_lies_there_and_nowhere_else() {
+        let mut memory = vec![0x55_u8; OPTIONS.bytes() + 64];
+        let start = memory.as_mut_ptr().wrapping_add(3);
+        // SAFETY: so many bytes, which outlive the pool and everything of it, and are not touched until then.
+        let pool = unsafe { PacketPool::over(start, OPTIONS) };
+        assert!(pool.is_whole());
+        let mut row = pool.lend(4);
+        (0..4).for_each(|index| row.resize(index, 100));
+        row.for_each_mut(|packet| packet.fill(1));
+        assert!(!pool.is_whole());
+        let another = pool.clone();
+        drop(row);
+        assert!(pool.free() == 4 && !pool.is_whole());
+        drop(another);
+        assert!(pool.is_whole());
+        drop(pool);
+        assert_eq!(memory.iter().filter(|byte| **byte == 1).count(), 400);
+        assert!(memory[..3].iter().chain(&memory[3 + OPTIONS.bytes()..]).all(|byte| *byte == 0x55));
+    }
+}
