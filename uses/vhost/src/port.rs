@@ -11,6 +11,7 @@
 use crate::log::RingLog;
 use crate::ring::{Base, Broken, Direction, RingSetup};
 use crate::stats::Stats;
+use crate::sync::{AtomicU64, Ordering};
 use crate::virtqueue::{QueueOptions, Virtqueue};
 use crate::{MOST_RINGS, Offer, PacketPool, Packets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -41,7 +42,7 @@ impl Default for PortOptions {
 /// The virtqueues of one frontend after another.
 #[derive(Debug)]
 pub struct Port {
-    slots: Box<[Mutex<Slot>]>,
+    places: Box<[Place]>,
     pub(crate) pool: PacketPool,
     pub(crate) options: PortOptions,
     pub(crate) taken: Mutex<bool>,
@@ -50,6 +51,15 @@ pub struct Port {
 }
 
 /// One ring's place.
+#[derive(Debug)]
+struct Place {
+    slot: Mutex<Slot>,
+    /// How many of the control plane wait for the slot. Who polls leaves it to them: without this, one that polls without a pause has taken it again
+    /// before another has woken up.
+    wanted: AtomicU64,
+}
+
+/// One ring, and whom to call.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) virtqueue: Option<Virtqueue>,
@@ -80,15 +90,16 @@ impl Port {
             past: Stats::default(),
             told: false,
         };
-        let slots = (0..options.offer.rings.min(MOST_RINGS)).map(|_| Mutex::new(slot())).collect();
+        let place = |_| Place { slot: Mutex::new(slot()), wanted: AtomicU64::new(0) };
+        let places = (0..options.offer.rings.min(MOST_RINGS)).map(place).collect();
         let (taken, announced) = (Mutex::new(false), Mutex::new(None));
-        Arc::new(Port { slots, pool: pool.clone(), options, taken, announced })
+        Arc::new(Port { places, pool: pool.clone(), options, taken, announced })
     }
 
     /// Pairs of queues that a frontend can have.
     #[must_use]
     pub fn pairs(&self) -> usize {
-        self.slots.len() / 2
+        self.places.len() / 2
     }
 
     /// The pool its packets are of.
@@ -264,11 +275,21 @@ impl Port {
     }
 
     pub(crate) fn slot(&self, ring: usize) -> MutexGuard<'_, Slot> {
-        self.slots[ring].lock().unwrap_or_else(PoisonError::into_inner)
+        let place = &self.places[ring];
+        // Relaxed: it says who is next, and nothing about the slot.
+        place.wanted.fetch_add(1, Ordering::Relaxed);
+        let slot = place.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        place.wanted.fetch_sub(1, Ordering::Relaxed);
+        slot
     }
 
+    #[inline]
     fn try_slot(&self, ring: usize) -> Option<MutexGuard<'_, Slot>> {
-        match self.slots[ring].try_lock() {
+        let place = &self.places[ring];
+        if place.wanted.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        match place.slot.try_lock() {
             Ok(slot) => Some(slot),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -347,4 +368,33 @@ impl Slot {
 /// Counts an event up. What cannot be counted up was heard of already.
 pub(crate) fn ring_bell(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::PoolOptions;
+
+    #[test]
+    fn who_polls_leaves_a_ring_to_who_waits_for_it() {
+        let pool = PacketPool::new(PoolOptions { buffers: 64, longest: 2048 }).unwrap();
+        let port = Port::new(&pool, PortOptions::default());
+        for _ in 0..100 {
+            let polls = port.try_slot(0).expect("nobody else is there");
+            let waits = std::thread::spawn({
+                let port = Arc::clone(&port);
+                move || port.slot(0).told = true
+            });
+            while port.places[0].wanted.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            drop(polls);
+            // It has not got it yet, or has had it.
+            while !waits.is_finished() {
+                assert!(port.try_slot(0).is_none_or(|slot| slot.told));
+            }
+            waits.join().unwrap();
+            port.slot(0).told = false;
+        }
+    }
 }
