@@ -26,6 +26,7 @@ mod run;
 mod sim;
 mod trace;
 mod tune;
+mod vhost;
 
 use clap::Parser;
 use std::process::ExitCode;

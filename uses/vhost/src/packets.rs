@@ -217,6 +217,14 @@ impl Packets {
         self.held.is_empty()
     }
 
+    /// How many bytes they have together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let sum = |held: &[Held]| held.iter().map(|held| u64::from(held.len)).sum::<u64>();
+        let (front, back) = self.held.as_slices();
+        sum(front) + sum(back)
+    }
+
     /// The bytes of packet `index`.
     #[inline]
     #[must_use]
@@ -372,6 +380,7 @@ mod tests {
         assert!(row.is_empty() && row.get(0).is_none() && row.get_mut(0).is_none());
         let bytes: Vec<Vec<u8>> = other.iter().map(<[u8]>::to_vec).collect();
         assert_eq!(bytes, (1..=4).map(|n| vec![n; 101 - usize::from(n)]).collect::<Vec<_>>());
+        assert_eq!((row.bytes(), other.bytes()), (0, 100 + 99 + 98 + 97));
         other.for_each_mut(|packet| packet[0] = 9);
         assert!(other.iter().all(|packet| packet[0] == 9));
     }

@@ -1,0 +1,58 @@
+//! Where packets come from and go to: a guest's port.
+
+use std::sync::Arc;
+use telpher_vhost::{Drop, Packets, Port};
+
+/// One side of a switch.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// A guest, or nobody until one comes.
+    Guest(Arc<Port>),
+}
+
+impl End {
+    /// Queues that can be polled side by side.
+    pub(crate) fn queues(&self) -> usize {
+        match self {
+            End::Guest(port) => port.pairs(),
+        }
+    }
+
+    /// Appends packets that have come to `into`, at most `most`, in buffers of `spare`. Returns how many.
+    #[inline]
+    pub(crate) fn take(&self, queue: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
+        match self {
+            End::Guest(port) => port.transmit(queue, into, spare, most),
+        }
+    }
+
+    /// Begins to give packets, from the first on. Returns how many left the row; whoever called asks [`collect`](End::collect) for them later.
+    #[inline]
+    pub(crate) fn submit(&self, queue: usize, packets: &mut Packets) -> usize {
+        match self {
+            End::Guest(port) => port.submit_enqueue_burst(queue, packets),
+        }
+    }
+
+    /// Appends packets that are through to `done`. Returns how many.
+    #[inline]
+    pub(crate) fn collect(&self, queue: usize, done: &mut Packets) -> usize {
+        match self {
+            End::Guest(port) => port.poll_enqueue_completed(queue, done),
+        }
+    }
+
+    /// Packets whose way to it began and that it had no place for: of all queues.
+    pub(crate) fn refused(&self) -> u64 {
+        match self {
+            End::Guest(port) => (0..port.pairs()).map(|pair| port.stats(2 * pair).drops(Drop::Short)).sum(),
+        }
+    }
+
+    /// Whether there is anybody to take packets from this queue. Waits for a burst that another thread has begun.
+    pub(crate) fn is_there(&self, queue: usize) -> bool {
+        match self {
+            End::Guest(port) => port.is_running(2 * queue),
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! The forwarding loop: one thread over its streams, turn after turn, without waiting.
+//!
+//! A turn of a stream is the three-stage pipeline of "Accelerating DPDK Vhost" (Intel), Figure 5: what has landed since the turn before is shown
+//! to the guest; packets are taken from the other side, worked on, and their copies submitted as one batch; and while those are copied, the
+//! thread has the other streams' turns to do. The clock is read between the stages, so that it is known where the cycles go.
+
+use super::end::End;
+use super::frames::{Addresses, Source};
+use crate::ffi::ticks;
+use std::ops::{AddAssign, Sub};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+use telpher_vhost::{PacketPool, Packets};
+
+/// What is done with packets. The names are testpmd's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// From one port of a pair to the other, as they are. A port without a partner is its own.
+    Io,
+    /// The same, with addresses: to the guest that gets it, from the port it leaves through.
+    Mac,
+    /// Taken from every port, and that was it.
+    RxOnly,
+    /// Made, for every port.
+    TxOnly,
+    /// Both: what comes is taken, and packets of many flows are made.
+    FlowGen,
+}
+
+/// What becomes of packets that the other side has no room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Full {
+    /// They are dropped, and counted.
+    Drop,
+    /// They wait, and so do those behind them, as long as there is somebody on the other side.
+    Retry,
+}
+
+/// How a forwarder works.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// What it does.
+    pub(crate) mode: Mode,
+    /// Packets that are taken and submitted together.
+    pub(crate) burst: usize,
+    /// What happens when there is no room.
+    pub(crate) full: Full,
+    /// Bytes of packets that are made.
+    pub(crate) len: u32,
+    /// Destinations of packets that are made.
+    pub(crate) flows: u32,
+}
+
+impl Default for Settings {
+    /// testpmd's: io, 32 packets a burst, no retry, packets of 64 bytes.
+    fn default() -> Self {
+        Settings { mode: Mode::Io, burst: 32, full: Full::Drop, len: 64, flows: 1 }
+    }
+}
+
+/// Queues of ports: from where, to where. Ports are paired as testpmd pairs them, 0 with 1, 2 with 3; the last of an odd number is its own
+/// partner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Route {
+    /// Port and queue that packets are taken from.
+    pub(crate) from: Option<(usize, usize)>,
+    /// Port and queue that they go to.
+    pub(crate) to: Option<(usize, usize)>,
+}
+
+/// All that is to be done between ports with so many queues each.
+pub(crate) fn routes(queues: &[usize], mode: Mode) -> Vec<Route> {
+    let all = queues.iter().enumerate().flat_map(|(port, queues)| (0..*queues).map(move |queue| (port, queue)));
+    let route = |(port, queue): (usize, usize)| {
+        let here = Some((port, queue));
+        let partner = if port ^ 1 < queues.len() { port ^ 1 } else { port };
+        match mode {
+            Mode::Io | Mode::Mac => Route { from: here, to: Some((partner, queue % queues[partner])) },
+            Mode::RxOnly => Route { from: here, to: None },
+            Mode::TxOnly => Route { from: None, to: here },
+            Mode::FlowGen => Route { from: here, to: here },
+        }
+    };
+    all.map(route).collect()
+}
+
+/// What one thread has done for one port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct PortCounts {
+    /// Packets that came from it.
+    pub(crate) received: u64,
+    /// Bytes of them.
+    pub(crate) received_bytes: u64,
+    /// Packets that it was given, as far as it knows of them.
+    pub(crate) sent: u64,
+    /// Bytes of them.
+    pub(crate) sent_bytes: u64,
+    /// Packets whose way to it has begun: those that it was given, those on their way, and those that its guest had too short a buffer for.
+    pub(crate) submitted: u64,
+    /// Packets that were made for it.
+    pub(crate) made: u64,
+    /// Packets that came from it and are wanted nowhere.
+    pub(crate) sunk: u64,
+    /// Packets for it that its guest had no buffers for.
+    pub(crate) no_room: u64,
+    /// Packets for it while nobody was there.
+    pub(crate) nobody: u64,
+}
+
+/// Ticks of the time stamp counter, by stage, over all streams of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Stages {
+    /// Finding out what has landed, and showing it to guests.
+    pub(crate) collect: u64,
+    /// Taking packets from guests.
+    pub(crate) take: u64,
+    /// What the mode does to packets.
+    pub(crate) work: u64,
+    /// Beginning packets' way into guests.
+    pub(crate) submit: u64,
+    /// Turns in which nothing moved.
+    pub(crate) waiting: u64,
+    /// How many those were.
+    pub(crate) idle_turns: u64,
+    /// How many turns there were in which something did.
+    pub(crate) busy_turns: u64,
+}
+
+/// What a thread has done.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counts {
+    /// By port.
+    pub(crate) ports: Vec<PortCounts>,
+    /// Where its time went.
+    pub(crate) stages: Stages,
+}
+
+/// Moves packets between ends, one thread's share of the routes.
+#[derive(Debug)]
+pub(crate) struct Forwarder {
+    ends: Vec<End>,
+    streams: Vec<Stream>,
+    settings: Settings,
+    counts: Counts,
+}
+
+/// One route's packets.
+#[derive(Debug)]
+struct Stream {
+    route: Route,
+    work: Work,
+    /// Packets that are to be submitted.
+    row: Packets,
+    /// Buffers for the next ones.
+    spare: Packets,
+    /// Packets that are through.
+    done: Packets,
+}
+
+#[derive(Debug)]
+enum Work {
+    Nothing,
+    Address(Addresses),
+    Make(Source),
+}
+
+/// Buffers that a stream keeps beside those on their way; more go back to the pool. Source: assumed, twice what a ring has in flight by
+/// default, so that streams between queues that are used alike never go there.
+const KEPT: usize = 2048;
+/// Turns between two looks of others at what a forwarder has counted. Source: chosen, some microseconds apart.
+const PUBLISHED: u64 = 64;
+/// Turns of all streams in which nothing moved, one after another, before the processor is lent to whoever else wants it. Source: chosen, some
+/// 100 µs: nobody sends at a rate at which that would matter.
+const PATIENCE: u64 = 1024;
+
+impl Forwarder {
+    /// A forwarder over these routes between ends whose packets are all of this pool.
+    ///
+    /// # Panics
+    /// If a route names an end or a queue that is not there.
+    pub(crate) fn new(ends: &[End], routes: &[Route], pool: &PacketPool, settings: Settings) -> Forwarder {
+        let queues: Vec<usize> = ends.iter().map(End::queues).collect();
+        let stream = |route: &Route| {
+            for (end, queue) in [route.from, route.to].into_iter().flatten() {
+                assert!(queue < queues[end], "end {end} has {} queues", queues[end]);
+            }
+            let work = match (settings.mode, route.to) {
+                (Mode::Mac, Some((end, _))) => Work::Address(Addresses::of_port(end)),
+                (Mode::TxOnly | Mode::FlowGen, Some((end, _))) => {
+                    Work::Make(Source::new(end, settings.len, settings.flows))
+                }
+                _ => Work::Nothing,
+            };
+            let row = || pool.row(KEPT);
+            Stream { route: *route, work, row: row(), spare: row(), done: row() }
+        };
+        let ports = vec![PortCounts::default(); ends.len()];
+        let counts = Counts { ports, stages: Stages::default() };
+        Forwarder { ends: ends.to_vec(), streams: routes.iter().map(stream).collect(), settings, counts }
+    }
+
+    /// What it has done so far.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// One turn of each stream. Returns how many packets moved, in or out.
+    #[inline]
+    pub(crate) fn turn(&mut self) -> u64 {
+        let mut moved = 0;
+        for stream in &mut self.streams {
+            moved += stream.turn(&self.ends, &self.settings, &mut self.counts);
+        }
+        moved
+    }
+
+    /// Turn after turn until `stop`, with its counts shown in `shared`, and for a moment longer: until what is on its way has got there.
+    pub(crate) fn run(&mut self, stop: &AtomicBool, shared: &Mutex<Counts>) {
+        let (mut turns, mut idle) = (0_u64, 0_u64);
+        // Relaxed: nothing is published by it.
+        while !stop.load(Ordering::Relaxed) {
+            idle = if self.turn() == 0 { idle + 1 } else { 0 };
+            turns += 1;
+            if turns.is_multiple_of(PUBLISHED) {
+                match shared.try_lock() {
+                    Ok(mut shared) => shared.clone_from(&self.counts),
+                    Err(TryLockError::Poisoned(shared)) => shared.into_inner().clone_from(&self.counts),
+                    Err(TryLockError::WouldBlock) => {}
+                }
+            }
+            if idle > PATIENCE {
+                std::thread::yield_now();
+            }
+        }
+        self.settle(Duration::from_millis(100));
+        shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counts);
+    }
+
+    /// Collects what is on its way, until there is nothing, or nothing has come for so long.
+    pub(crate) fn settle(&mut self, patience: Duration) {
+        let mut end = Instant::now() + patience;
+        while self.counts.ports.iter().zip(&self.ends).any(|(port, end)| port.submitted > port.sent + end.refused()) {
+            let came: u64 = self.streams.iter_mut().map(|stream| stream.collect(&self.ends, &mut self.counts)).sum();
+            if came > 0 {
+                end = Instant::now() + patience;
+            } else if Instant::now() >= end {
+                break;
+            }
+        }
+    }
+
+    /// Packets that it has in its hands, and that wait there for room.
+    pub(crate) fn held(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.row.len() as u64).sum()
+    }
+}
+
+impl Stream {
+    #[inline]
+    fn turn(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
+        let begun = ticks();
+        let collected = self.collect(ends, counts);
+        let after_collect = ticks();
+        let taken = self.take(ends, settings, counts);
+        let after_take = ticks();
+        self.work(settings, counts);
+        let after_work = ticks();
+        let submitted = self.submit(ends, settings, counts);
+        let end = ticks();
+        let stages = &mut counts.stages;
+        let moved = collected + taken + submitted;
+        if moved == 0 {
+            stages.waiting += end.wrapping_sub(begun);
+            stages.idle_turns += 1;
+        } else {
+            stages.collect += after_collect.wrapping_sub(begun);
+            stages.take += after_take.wrapping_sub(after_collect);
+            stages.work += after_work.wrapping_sub(after_take);
+            stages.submit += end.wrapping_sub(after_work);
+            stages.busy_turns += 1;
+        }
+        moved
+    }
+
+    /// Stage one: what has landed is shown to the guest, and its buffers are free.
+    #[inline]
+    fn collect(&mut self, ends: &[End], counts: &mut Counts) -> u64 {
+        let Some((end, queue)) = self.route.to else { return 0 };
+        let got = ends[end].collect(queue, &mut self.done);
+        if got > 0 {
+            let port = &mut counts.ports[end];
+            port.sent += got as u64;
+            port.sent_bytes += self.done.bytes();
+            self.done.move_to(got, &mut self.spare);
+            if self.spare.len() > KEPT {
+                self.spare.truncate(KEPT / 2);
+            }
+        }
+        got as u64
+    }
+
+    /// Stage two, first half: packets from the other side. While some wait for room, none are taken.
+    #[inline]
+    fn take(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
+        let Some((end, queue)) = self.route.from else { return 0 };
+        let sink = self.route.to.is_none() || matches!(self.work, Work::Make(_));
+        if !sink && !self.row.is_empty() {
+            return 0;
+        }
+        self.spare.fetch(settings.burst);
+        let into = if sink { &mut self.done } else { &mut self.row };
+        let taken = ends[end].take(queue, into, &mut self.spare, settings.burst);
+        if taken > 0 {
+            let port = &mut counts.ports[end];
+            port.received += taken as u64;
+            port.received_bytes += into.bytes();
+            if sink {
+                port.sunk += taken as u64;
+                into.move_to(taken, &mut self.spare);
+            }
+        }
+        taken as u64
+    }
+
+    /// What the mode does to them.
+    #[inline]
+    fn work(&mut self, settings: &Settings, counts: &mut Counts) {
+        match &mut self.work {
+            Work::Nothing => {}
+            Work::Address(addresses) => addresses.write(&mut self.row),
+            Work::Make(source) => {
+                let before = self.row.len();
+                if before < settings.burst {
+                    self.spare.fetch(settings.burst);
+                    self.spare.move_to(settings.burst - before, &mut self.row);
+                    source.make(&mut self.row, before);
+                    let (end, _) = self.route.to.expect("packets are made for somebody");
+                    counts.ports[end].made += (self.row.len() - before) as u64;
+                }
+            }
+        }
+    }
+
+    /// Stage two, second half: their copies begin, as one batch.
+    #[inline]
+    fn submit(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
+        let Some((end, queue)) = self.route.to else { return 0 };
+        if self.row.is_empty() {
+            return 0;
+        }
+        let submitted = ends[end].submit(queue, &mut self.row);
+        let port = &mut counts.ports[end];
+        port.submitted += submitted as u64;
+        if !self.row.is_empty() && !matches!(self.work, Work::Make(_)) {
+            let left = self.row.len();
+            let there = ends[end].is_there(queue);
+            if !there || settings.full == Full::Drop {
+                *(if there { &mut port.no_room } else { &mut port.nobody }) += left as u64;
+                self.row.move_to(left, &mut self.spare);
+            }
+        }
+        submitted as u64
+    }
+}
+
+impl AddAssign<&Counts> for Counts {
+    fn add_assign(&mut self, other: &Counts) {
+        self.ports.resize(self.ports.len().max(other.ports.len()), PortCounts::default());
+        for (mine, more) in self.ports.iter_mut().zip(&other.ports) {
+            *mine = mine.with(more, u64::wrapping_add);
+        }
+        self.stages = self.stages.with(&other.stages, u64::wrapping_add);
+    }
+}
+
+impl Sub for &Counts {
+    type Output = Counts;
+
+    /// What came since an earlier look.
+    fn sub(self, earlier: &Counts) -> Counts {
+        let before = |index: usize| earlier.ports.get(index).copied().unwrap_or_default();
+        let ports = self.ports.iter().enumerate();
+        let ports = ports.map(|(index, port)| port.with(&before(index), u64::saturating_sub)).collect();
+        Counts { ports, stages: self.stages.with(&earlier.stages, u64::saturating_sub) }
+    }
+}
+
+impl PortCounts {
+    fn with(&self, other: &PortCounts, of: fn(u64, u64) -> u64) -> PortCounts {
+        PortCounts {
+            received: of(self.received, other.received),
+            received_bytes: of(self.received_bytes, other.received_bytes),
+            sent: of(self.sent, other.sent),
+            sent_bytes: of(self.sent_bytes, other.sent_bytes),
+            submitted: of(self.submitted, other.submitted),
+            made: of(self.made, other.made),
+            sunk: of(self.sunk, other.sunk),
+            no_room: of(self.no_room, other.no_room),
+            nobody: of(self.nobody, other.nobody),
+        }
+    }
+}
+
+impl Stages {
+    fn with(&self, other: &Stages, of: fn(u64, u64) -> u64) -> Stages {
+        Stages {
+            collect: of(self.collect, other.collect),
+            take: of(self.take, other.take),
+            work: of(self.work, other.work),
+            submit: of(self.submit, other.submit),
+            waiting: of(self.waiting, other.waiting),
+            idle_turns: of(self.idle_turns, other.idle_turns),
+            busy_turns: of(self.busy_turns, other.busy_turns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_vhost::{PoolOptions, Port, PortOptions};
+
+    fn route(from: Option<(usize, usize)>, to: Option<(usize, usize)>) -> Route {
+        Route { from, to }
+    }
+
+    #[test]
+    fn ports_are_paired_and_the_last_of_an_odd_number_is_its_own_partner() {
+        let of = |from, to| route(Some(from), Some(to));
+        assert_eq!(routes(&[1], Mode::Io), [of((0, 0), (0, 0))]);
+        assert_eq!(routes(&[1, 1, 1], Mode::Mac), [of((0, 0), (1, 0)), of((1, 0), (0, 0)), of((2, 0), (2, 0))]);
+        assert_eq!(routes(&[2, 1], Mode::Io), [of((0, 0), (1, 0)), of((0, 1), (1, 0)), of((1, 0), (0, 0))]);
+        assert_eq!(routes(&[2], Mode::RxOnly), [route(Some((0, 0)), None), route(Some((0, 1)), None)]);
+        assert_eq!(routes(&[1, 1], Mode::TxOnly), [route(None, Some((0, 0))), route(None, Some((1, 0)))]);
+        assert_eq!(routes(&[1, 1], Mode::FlowGen), [of((0, 0), (0, 0)), of((1, 0), (1, 0))]);
+    }
+
+    #[test]
+    fn packets_that_are_made_wait_for_a_guest_and_nothing_is_counted_as_lost() {
+        let pool = PacketPool::new(PoolOptions { buffers: 256, longest: 2048 }).unwrap();
+        let ends = [End::Guest(Port::new(&pool, PortOptions::default()))];
+        let settings = Settings { mode: Mode::TxOnly, ..Settings::default() };
+        let mut forwarder = Forwarder::new(&ends, &routes(&[1], Mode::TxOnly), &pool, settings);
+        assert_eq!((forwarder.turn(), forwarder.turn()), (0, 0));
+        let counts = forwarder.counts().ports[0];
+        assert_eq!(counts, PortCounts { made: 32, ..PortCounts::default() });
+        assert_eq!((forwarder.held(), forwarder.counts().stages.idle_turns), (32, 2));
+    }
+
+    #[test]
+    fn counts_of_threads_add_up_and_looks_differ() {
+        let port = |n| PortCounts { received: n, sent: 2 * n, nobody: 3 * n, ..PortCounts::default() };
+        let counts = |n| Counts { ports: vec![port(n)], stages: Stages { take: n, ..Stages::default() } };
+        let mut sum = Counts::default();
+        sum += &counts(2);
+        sum += &counts(5);
+        assert_eq!(sum, counts(7));
+        assert_eq!(&sum - &counts(3), counts(4));
+        assert_eq!(&sum - &Counts::default(), counts(7));
+    }
+}
