@@ -20,6 +20,7 @@ impl Virtqueue {
         assert_eq!(self.ring.setup().direction, Direction::Transmit, "the guest receives on this virtqueue");
         self.flights.expect_pool(into);
         self.flights.expect_pool(spare);
+        let before = into.len();
         let mut burst = std::mem::take(&mut self.burst);
         burst.clear();
         // A ring that is broken gives none; `broken` says why.
@@ -32,10 +33,16 @@ impl Virtqueue {
                 Ok(len) => {
                     let Some(mut held) = spare.take_last() else { unreachable!("no more chains than spare buffers") };
                     self.flights.resize(&mut held, len);
-                    self.owed.push_back(Used::of(chain, 0));
-                    let note = self.note(1);
                     let who = self.who(len);
                     let way = Way::In { header: self.header };
+                    if self.lands_at_once(who) {
+                        self.flights.copy(&held, way, &burst, std::slice::from_ref(chain));
+                        self.back.push(Used::of(chain, 0));
+                        into.put_in(held);
+                        continue;
+                    }
+                    self.owed.push_back(Used::of(chain, 0));
+                    let note = self.note(1);
                     self.flights.begin(held, way, &burst, std::slice::from_ref(chain), who, note);
                 }
                 Err(reason) => {
@@ -48,7 +55,6 @@ impl Virtqueue {
         self.burst = burst;
         self.flights.send();
         self.flights.poll();
-        let before = into.len();
         while into.len() - before < most
             && let Some((held, note)) = self.flights.land()
         {

@@ -14,6 +14,7 @@ impl Virtqueue {
     /// is in flight any more.
     pub(crate) fn drain(&mut self, landed: &mut Packets, bound: Duration) -> bool {
         let begun = Instant::now();
+        self.landed.move_to(usize::MAX, landed);
         loop {
             self.flights.poll();
             while let Some((held, note)) = self.flights.land() {

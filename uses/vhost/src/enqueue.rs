@@ -4,10 +4,10 @@
 
 use crate::flight::Way;
 use crate::packets::Packets;
-use crate::ring::{Burst, Direction, Used};
+use crate::ring::{Burst, Chain, Direction, Used};
 use crate::stats::Drop;
 use crate::virtqueue::Virtqueue;
-use crate::words::{Features, HEADER_BYTES, NUM_BUFFERS_OFFSET};
+use crate::words::Features;
 use std::ops::Range;
 
 /// What the guest has for a packet.
@@ -37,9 +37,9 @@ impl Virtqueue {
         let mut burst = std::mem::take(&mut self.burst);
         burst.clear();
         // A chain each is what nearly all packets need. A ring that is broken gives none; `broken` says why.
-        let _ = self.ring.take(&mut burst, before.min(self.flights.room()));
+        let _ = self.ring.take(&mut burst, before.min(self.room()));
         let mut next = 0;
-        while self.flights.room() > 0
+        while self.room() > 0
             && let Some(len) = packets.len_of(0)
         {
             match self.room_for(len, &mut burst, &mut next) {
@@ -69,6 +69,7 @@ impl Virtqueue {
         self.flights.expect_pool(done);
         self.flights.poll();
         let before = done.len();
+        self.landed.move_to(usize::MAX, done);
         while let Some((held, note)) = self.flights.land() {
             self.mark_writes(note.ranges);
             self.go_back(note.chains);
@@ -114,21 +115,32 @@ impl Virtqueue {
     fn begin_enqueue(&mut self, packets: &mut Packets, len: u32, burst: &Burst, chains: Range<usize>) {
         let Some(held) = packets.take_first() else { unreachable!("it has a length") };
         let chains = &burst.chains()[chains];
-        let mut left = len + self.header;
-        for chain in chains {
-            let written = chain.len.min(left);
-            left -= written;
-            self.owed.push_back(Used::of(chain, written));
+        let who = self.who(len);
+        let way = Way::Out { header: self.header, buffers: u16::try_from(chains.len()).unwrap_or(u16::MAX) };
+        if self.lands_at_once(who) {
+            self.flights.copy(&held, way, burst, chains);
+            if self.log.is_some() {
+                let ranges = self.expect_writes(burst, chains, len + self.header);
+                self.mark_writes(ranges);
+            }
+            self.back.extend(fill(chains, len + self.header));
+            return self.landed.put_in(held);
         }
-        let mut header = [0; HEADER_BYTES as usize];
-        let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
-        header[NUM_BUFFERS_OFFSET as usize..].copy_from_slice(&count.to_le_bytes());
+        self.owed.extend(fill(chains, len + self.header));
         let mut note = self.note(chains.len());
         if self.log.is_some() {
             note.ranges = self.expect_writes(burst, chains, len + self.header);
         }
-        let who = self.who(len);
-        let way = Way::Out { header: &header[..self.header as usize] };
         self.flights.begin(held, way, burst, chains, who, note);
     }
+}
+
+/// Chains with so many bytes written to them, from the first on.
+#[inline]
+fn fill(chains: &[Chain], mut bytes: u32) -> impl Iterator<Item = Used> {
+    chains.iter().map(move |chain| {
+        let written = chain.len.min(bytes);
+        bytes -= written;
+        Used::of(chain, written)
+    })
 }

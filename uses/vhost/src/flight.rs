@@ -1,26 +1,30 @@
 //! Packets on their way into or out of guest memory: begun in the ring's order, copied by whoever is quicker, landed in the same order.
 #![allow(unsafe_code, reason = "hands out copies of packets that it has")]
 
-use crate::GuestMemory;
 use crate::board::{Board, MOST_COPIES};
 use crate::lane::{Copy, LINGER, Lane, TenantId, Wards, copy_now};
 use crate::packets::{Held, Packets, PoolMemory};
 use crate::ring::{Burst, Chain};
+use crate::words::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
+use crate::{GuestMemory, Piece};
+use std::arch::asm;
 use std::sync::Arc;
 use std::time::Instant;
 use telpher_mem::Local;
 
-/// Which way a packet goes.
+/// Which way a packet goes. A header of so many bytes is before it in the chains, and nowhere else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way<'a> {
-    /// From a header and the packet into the chains.
+pub(crate) enum Way {
+    /// From the packet into the chains, behind the header.
     Out {
-        /// Goes before the packet; it is put into its headroom.
-        header: &'a [u8],
+        /// Bytes of the header.
+        header: u32,
+        /// What the header says: over how many chains the packet goes.
+        buffers: u16,
     },
-    /// From the chains, without so many first bytes, into the packet.
+    /// From the chains, behind the header, into the packet.
     In {
-        /// Bytes of the chains that are left out.
+        /// Bytes of the header.
         header: u32,
     },
 }
@@ -101,70 +105,103 @@ impl<T> Flights<T> {
         assert!(Arc::ptr_eq(&self.pool, packets.memory()), "packets of another pool than the virtqueue's; copy them");
     }
 
-    /// Begins a packet's way over these chains of the burst. With [`Who::Lane`] its copies go with the next [`send`](Flights::send).
+    /// Copies a packet to, or from, these chains of the burst, by this thread, now: with nothing in flight before it, it has landed.
+    ///
+    /// # Panics
+    /// If the chains (without the header) and the packet are not of one length.
+    #[inline]
+    pub(crate) fn copy(&self, held: &Held, way: Way, burst: &Burst, chains: &[Chain]) {
+        let local = self.local;
+        // SAFETY: what `pieces_of` gives lies in a piece of the burst, whose memory is mapped as long as the burst is, and in the packet's
+        // buffer, whose `Held` the caller has: no reference to either exists.
+        self.pieces_of(held, way, burst, chains, 0, |copy| unsafe { copy_now(&local, copy) });
+    }
+
+    /// Begins a packet's way over these chains of the burst, in the order of its turn. With [`Who::Lane`] its copies go with the next
+    /// [`send`](Flights::send).
     ///
     /// # Panics
     /// If there is no [`room`](Flights::room), or the chains (without the header) and the packet are not of one length.
     #[inline]
-    pub(crate) fn begin(&mut self, mut held: Held, way: Way<'_>, burst: &Burst, chains: &[Chain], who: Who, note: T) {
+    pub(crate) fn begin(&mut self, held: Held, way: Way, burst: &Burst, chains: &[Chain], who: Who, note: T) {
         assert!(self.room() > 0, "callers ask for room first");
         let Some(memory) = burst.memory() else { unreachable!("chains come with their memory") };
         let packet = self.next;
-        let (mut skip, before) = match way {
-            Way::Out { header } => {
-                self.pool.write_before(&mut held, header);
-                // A header is a few bytes, and in the headroom now.
-                (0, u32::try_from(header.len()).unwrap_or(0))
-            }
-            Way::In { header } => (header, 0),
-        };
-        let mut ours = self.pool.address(&held, before);
-        let mut left = held.len() + before;
-        let lane = who == Who::Lane && !self.lanes.is_empty();
-        if lane {
+        if who == Who::Lane && !self.lanes.is_empty() {
             self.be_tenant(memory);
-        }
-        let copies_before = self.waiting.len();
-        'all: for chain in chains {
-            for piece in burst.pieces(chain) {
-                if left == 0 {
-                    break 'all;
-                }
-                let skipped = skip.min(piece.len());
-                skip -= skipped;
-                let len = (piece.len() - skipped).min(left);
-                if len == 0 {
-                    continue;
-                }
-                let guest = piece.host() + u64::from(skipped);
-                let (src, dst) = if matches!(way, Way::Out { .. }) { (ours, guest) } else { (guest, ours) };
-                let copy = Copy { src, dst, len, packet };
-                if lane {
-                    self.waiting.push(copy);
-                } else {
-                    // SAFETY: `guest` lies in a piece of the burst, whose memory is mapped as long as the burst is; `ours` in the packet's buffer, whose
-                    // `Held` we have: no reference to either exists.
+            let mut waiting = std::mem::take(&mut self.waiting);
+            let before = waiting.len();
+            self.pieces_of(&held, way, burst, chains, packet, |copy| waiting.push(copy));
+            let copies = waiting.len() - before;
+            if copies > MOST_COPIES {
+                // More pieces than a word counts: nobody sends such a packet for anything but trouble.
+                self.board.open(packet, 0);
+                for copy in waiting.split_off(before) {
+                    // SAFETY: as in `copy`.
                     unsafe { copy_now(&self.local, copy) };
                 }
-                ours += u64::from(len);
-                left -= len;
+            } else {
+                self.board.open(packet, u16::try_from(copies).expect("just compared"));
             }
-        }
-        assert_eq!(left, 0, "the chains are as long as the packet");
-        let copies = self.waiting.len() - copies_before;
-        if copies > MOST_COPIES {
-            // More pieces than a word counts: nobody sends such a packet for anything but trouble.
-            self.board.open(packet, 0);
-            for copy in self.waiting.split_off(copies_before) {
-                // SAFETY: as above.
-                unsafe { copy_now(&self.local, copy) };
-            }
+            self.waiting = waiting;
         } else {
-            self.board.open(packet, u16::try_from(copies).expect("just compared"));
+            self.copy(&held, way, burst, chains);
+            self.board.open(packet, 0);
         }
         let slot = self.board.slot(packet);
         self.slots[slot] = Some((held, note));
         self.next += 1;
+    }
+
+    /// Writes the header, if the packet goes out, and says what is to be copied.
+    #[inline]
+    fn pieces_of(
+        &self,
+        held: &Held,
+        way: Way,
+        burst: &Burst,
+        chains: &[Chain],
+        packet: u64,
+        mut each: impl FnMut(Copy),
+    ) {
+        let mut ours = self.pool.address(held);
+        let mut left = held.len();
+        let (Way::Out { header, .. } | Way::In { header }) = way;
+        let mut skip = header;
+        let mut copy = |guest: u64, len: u32| {
+            let (src, dst) = if matches!(way, Way::Out { .. }) { (ours, guest) } else { (guest, ours) };
+            each(Copy { src, dst, len, packet });
+            ours += u64::from(len);
+        };
+        // One piece is what nearly all packets have.
+        if let [chain] = chains
+            && let [piece] = burst.pieces(chain)
+            && let Some(room) = piece.len().checked_sub(header)
+            && room >= left
+            && left > 0
+        {
+            if let Way::Out { buffers, .. } = way {
+                // SAFETY: the piece is as long as the header.
+                unsafe { write_header(piece.host(), header, buffers) };
+            }
+            return copy(piece.host() + u64::from(header), left);
+        }
+        if let Way::Out { buffers, .. } = way {
+            write_header_in_pieces(chains.iter().flat_map(|chain| burst.pieces(chain)), header, buffers);
+        }
+        for piece in chains.iter().flat_map(|chain| burst.pieces(chain)) {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            let len = (piece.len() - skipped).min(left);
+            if len > 0 {
+                copy(piece.host() + u64::from(skipped), len);
+                left -= len;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        assert_eq!(left, 0, "the chains are as long as the packet");
     }
 
     /// Hands what waits to a lane: to the favourite, or to another that no thread has just now. What no lane has room for, this thread
@@ -241,6 +278,57 @@ impl<T> Flights<T> {
             self.lanes.iter().zip(&tenants).for_each(|(lane, tenant)| lane.close(*tenant));
         }
     }
+}
+
+/// The header before a packet that goes out: zero but for the number of buffers, which a legacy header has not.
+fn header_bytes(buffers: u16) -> [u8; HEADER_BYTES as usize] {
+    let mut bytes = [0; HEADER_BYTES as usize];
+    bytes[NUM_BUFFERS_OFFSET as usize..].copy_from_slice(&buffers.to_le_bytes());
+    bytes
+}
+
+/// Writes a packet's header into guest memory, by registers: nothing reads it back here, so that no load waits for stores that are on their
+/// way to another core, as a header does that is put before the packet and copied with it.
+///
+/// # Safety
+/// `header` bytes of guest memory are mapped at `guest`.
+#[inline]
+unsafe fn write_header(guest: u64, header: u32, buffers: u16) {
+    const {
+        assert!(
+            HEADER_BYTES == 12 && NUM_BUFFERS_OFFSET == 10,
+            "the number lies in the upper half of the last four bytes"
+        )
+    };
+    let (low, high) = (0_u64, u32::from(buffers) << 16);
+    let to = pointer(guest);
+    // SAFETY: as the caller vouches; a page that is gone is replaced (see `telpher_mem::Shared`). By instructions, as in the kernels: others
+    // write guest memory at any time, and its addresses have no alignment.
+    unsafe {
+        if header == HEADER_BYTES {
+            asm!("mov qword ptr [{to}], {low}", "mov dword ptr [{to} + 8], {high:e}", to = in(reg) to, low = in(reg) low,
+                high = in(reg) high, options(nostack, preserves_flags));
+        } else {
+            asm!("mov qword ptr [{to}], {low}", "mov word ptr [{to} + 8], {high:x}", to = in(reg) to, low = in(reg) low,
+                high = in(reg) high, options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// The same over pieces that are shorter than it.
+#[cold]
+fn write_header_in_pieces<'a>(pieces: impl Iterator<Item = &'a Piece>, header: u32, buffers: u16) {
+    let places = pieces.flat_map(|piece| (0..piece.len()).map(|at| piece.host() + u64::from(at)));
+    for (place, byte) in places.zip(header_bytes(buffers)).take(header as usize) {
+        // SAFETY: a byte of a piece, which is mapped as long as its burst is; volatile, for others write it, too.
+        unsafe { pointer(place).write_volatile(byte) };
+    }
+}
+
+#[inline]
+fn pointer(address: u64) -> *mut u8 {
+    #[allow(clippy::cast_possible_truncation, reason = "an address of this process, 64 bits on x86-64")]
+    std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
 impl<T> Drop for Flights<T> {

@@ -9,7 +9,6 @@ mod loose;
 
 pub use loose::{Loose, MOST_LOOSE};
 
-use crate::words::HEADER_BYTES;
 use loose::Turns;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,32 +145,16 @@ impl PacketPool {
 }
 
 impl PoolMemory {
-    /// Address of a packet's first byte; `before` bytes lower, in its headroom, if asked.
+    /// Address of a packet's first byte.
     #[inline]
-    pub(crate) fn address(&self, held: &Held, before: u32) -> u64 {
-        debug_assert!(before <= held.start, "the headroom has {} bytes", held.start);
+    pub(crate) fn address(&self, held: &Held) -> u64 {
         // Cannot overflow: within the region.
-        self.base + u64::from(self.stride) * u64::from(held.index) + u64::from(held.start - before)
+        self.base + u64::from(self.stride) * u64::from(held.index) + u64::from(held.start)
     }
 
     /// The longest packet a buffer has room for.
     pub(crate) fn longest(&self) -> u32 {
         self.options.longest
-    }
-
-    /// Writes bytes into a packet's headroom, right before it.
-    #[inline]
-    pub(crate) fn write_before(&self, held: &mut Held, bytes: &[u8]) {
-        assert!(bytes.len() <= held.start as usize, "{} bytes in a headroom of {}", bytes.len(), held.start);
-        // Less than the headroom, just compared.
-        let to = pointer(self.address(held, u32::try_from(bytes.len()).unwrap_or(0)));
-        if let Ok(header) = <[u8; HEADER_BYTES as usize]>::try_from(bytes) {
-            // Two moves, where a length that is not known is a call.
-            // SAFETY: as below; bytes need no alignment.
-            return unsafe { to.cast::<[u8; HEADER_BYTES as usize]>().write(header) };
-        }
-        // SAFETY: within the buffer, whose `Held` the caller has, so that nobody else touches it.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
     pub(crate) fn give_back(&self, held: impl ExactSizeIterator<Item = Held>) {
@@ -232,7 +215,7 @@ impl Packets {
         let held = self.held.get(index)?;
         // SAFETY: the buffer lies in the region, which lives. Nobody writes it while the row is borrowed: there is one `Held` of it, which
         // lies in this row, and devices write only buffers whose `Held` is in flight.
-        Some(unsafe { std::slice::from_raw_parts(pointer(self.memory.address(held, 0)), held.len as usize) })
+        Some(unsafe { std::slice::from_raw_parts(pointer(self.memory.address(held)), held.len as usize) })
     }
 
     /// The same, to be changed.
@@ -241,7 +224,7 @@ impl Packets {
     pub fn get_mut(&mut self, index: usize) -> Option<&mut [u8]> {
         let held = self.held.get(index)?;
         // SAFETY: as in `get`; the row is borrowed mutably, so that this is the only slice of it.
-        Some(unsafe { std::slice::from_raw_parts_mut(pointer(self.memory.address(held, 0)), held.len as usize) })
+        Some(unsafe { std::slice::from_raw_parts_mut(pointer(self.memory.address(held)), held.len as usize) })
     }
 
     /// The bytes of each packet.

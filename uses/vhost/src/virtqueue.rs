@@ -13,7 +13,7 @@ use crate::inflight::RingRecord;
 use crate::log::RingLog;
 use crate::ring::{Broken, Burst, Ring, Used};
 use crate::stats::Stats;
-use crate::{Lane, PacketPool};
+use crate::{Lane, PacketPool, Packets};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -79,6 +79,8 @@ pub struct Virtqueue {
     pub(crate) owed: VecDeque<Used>,
     /// How many at the end of `owed` are no packet's yet.
     pub(crate) unclaimed: usize,
+    /// Packets that have landed and were not polled for: older than those in flight.
+    pub(crate) landed: Packets,
     /// What goes back now.
     pub(crate) back: Vec<Used>,
     pub(crate) stats: Stats,
@@ -105,6 +107,7 @@ impl Virtqueue {
             burst: Burst::with_capacity(size),
             owed: VecDeque::with_capacity(size),
             unclaimed: 0,
+            landed: pool.row(size),
             back: Vec::with_capacity(size),
             stats: Stats::default(),
             call: false,
@@ -130,7 +133,13 @@ impl Virtqueue {
     /// Packets in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.flights.len() + self.landed.len()
+    }
+
+    /// Packets that may begin.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.flights.room().saturating_sub(self.landed.len())
     }
 
     /// Why nothing is taken any more, if so; see [`Ring::broken`].
@@ -171,13 +180,25 @@ impl Virtqueue {
         self.back.extend(self.owed.drain(..chains));
     }
 
+    /// A packet that this thread copies lands at once, and need not wait for its turn: nothing is in flight before it. What was dropped goes
+    /// back before it.
+    #[inline]
+    pub(crate) fn lands_at_once(&mut self, who: Who) -> bool {
+        let at_once = who == Who::Cpu && self.flights.len() == 0;
+        if at_once && !self.owed.is_empty() {
+            self.unclaimed = 0;
+            self.go_back(self.owed.len());
+        }
+        at_once
+    }
+
     /// Gives the driver what goes back.
     #[inline]
     pub(crate) fn show(&mut self) {
         if self.flights.len() == 0 {
             // Nothing is in flight that those without a packet would have to wait for.
             self.unclaimed = 0;
-            self.back.extend(self.owed.drain(..));
+            self.go_back(self.owed.len());
         }
         if !self.back.is_empty() {
             if let Some(record) = &mut self.record {
