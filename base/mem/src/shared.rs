@@ -29,6 +29,15 @@ struct Row {
     torn: AtomicBool,
 }
 
+impl Row {
+    /// Pages of it are others from now on.
+    fn tell(&self) {
+        self.torn.store(true, Ordering::Release);
+        // Release: pairs with the Acquire in `torn_pages`; who sees the count sees the row.
+        TORN.fetch_add(1, Ordering::Release);
+    }
+}
+
 static ROWS: [Row; MOST_SHARED] = [const {
     Row {
         taken: AtomicBool::new(false),
@@ -171,6 +180,21 @@ impl Shared {
         // Relaxed: set on the thread that touched, or told by it.
         !ROWS[self.row].torn.load(Ordering::Relaxed)
     }
+
+    /// Takes the file away from whoever still touches the mapping, this process's threads and devices: from now on they find private pages in its
+    /// place, empty ones, and what they write reaches nobody. It is not [whole](Shared::is_whole) any more. For a file that its owner takes back
+    /// while a copy is out that nobody can call back.
+    ///
+    /// # Errors
+    /// The system's refusal: the mapping stays as it is.
+    pub fn revoke(&self) -> Result<(), MapError> {
+        ROWS[self.row].tell();
+        if replace(self.base.as_ptr().expose_provenance(), self.mapped) {
+            Ok(())
+        } else {
+            Err(last("take away a mapping of", self.mapped as u64, "raise vm.max_map_count"))
+        }
+    }
 }
 
 impl Drop for Shared {
@@ -232,20 +256,24 @@ pub(crate) fn mend(address: usize) -> bool {
     // Cannot overflow, and is more than nothing: `first` is the beginning of a page of the mapping, which is of whole ones.
     let rest = row.start.load(Ordering::Relaxed) + row.len.load(Ordering::Relaxed) - first;
     // Before the page is there: a thread that finds it there finds this, too.
-    row.torn.store(true, Ordering::Release);
-    // Release: pairs with the Acquire in `torn_pages`; who sees the count sees the row.
-    TORN.fetch_add(1, Ordering::Release);
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: pages of a mapping that this module owns and that somebody touches right now, so that it is not being let go; no Rust
-    // reference into it exists. errno is kept, since a handler must not change it.
+    row.tell();
+    // SAFETY: the thread's own, and always there. It is kept, since a handler must not change it.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        let mapped =
-            libc::mmap(ptr::without_provenance_mut(first), rest, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        // A mapping that somebody touches right now, so that it is not being let go.
+        let replaced = replace(first, rest);
         *errno = before;
-        mapped != libc::MAP_FAILED
+        replaced
     }
+}
+
+/// Puts empty private pages in the place of so many bytes of a mapping that lives, from the beginning of a page on. False if the system refuses.
+fn replace(first: usize, len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: pages of a mapping that this module owns; no Rust reference into it exists.
+    unsafe { libc::mmap(ptr::without_provenance_mut(first), len, protection, flags, -1, 0) != libc::MAP_FAILED }
 }
 
 #[cfg(test)]
@@ -305,6 +333,20 @@ mod tests {
         file.set_len(4 * 4096).unwrap();
         let again = Shared::map(file.as_fd(), 3 * 4096, 4096).unwrap();
         assert_eq!((read(&again, 5), again.is_whole()), (0, true));
+    }
+
+    #[test]
+    fn what_is_written_after_the_file_was_taken_away_reaches_nobody() {
+        let file = Mapping::memory_file(3 * 4096).unwrap();
+        let (one, other) = (Shared::map(file.as_fd(), 5000, 4096), Shared::map(file.as_fd(), 0, 3 * 4096));
+        let (one, other) = (one.unwrap(), other.unwrap());
+        (0..3 * 4096).for_each(|at| write(&other, at, 7));
+        one.revoke().unwrap();
+        assert_eq!((read(&one, 0), read(&one, 4095), one.is_whole(), other.is_whole()), (0, 0, false, true));
+        (0..one.len()).for_each(|at| write(&one, at, 9));
+        assert!((0..3 * 4096).all(|at| read(&other, at) == 7));
+        one.revoke().unwrap();
+        assert_eq!(read(&one, 0), 0);
     }
 
     /// What broke: each page replaced by itself was a mapping more, and a process has 65 530 of them (vm.max_map_count).

@@ -60,6 +60,13 @@ impl Board {
         marked.is_ok()
     }
 
+    /// Copies of a packet in flight that are out.
+    pub(crate) fn out(&self, packet: u64) -> usize {
+        // Relaxed: a count, by which nothing is read. No more than `MOST_COPIES`.
+        usize::try_from(self.words[self.slot(packet)].load(Ordering::Relaxed) & MOST_COPIES as u64)
+            .unwrap_or(MOST_COPIES)
+    }
+
     /// All copies of the packet have landed.
     #[inline]
     pub(crate) fn has_landed(&self, packet: u64) -> bool {

@@ -1,7 +1,8 @@
 //! The control plane of one connection: what its frontend asks for is done to the port.
 //!
 //! A ring that runs is changed only with its slot locked, after its copies have landed. So no byte is written to memory that a frontend
-//! was told is its own again.
+//! was told is its own again. If copies do not land, the session ends, and its memory is taken from whoever still writes there before
+//! the frontend hears of it.
 
 use crate::error::{RequestError, SessionError};
 use crate::inflight::{Record, RingRecord};
@@ -15,6 +16,7 @@ use crate::{GuestMemory, RegionError};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 /// One frontend's hold on a port, from its connection to its end; then its rings stop.
 #[derive(Debug)]
@@ -26,6 +28,10 @@ pub struct Control {
     record: Option<Arc<Record>>,
     /// The last request that was refused, and how many were.
     refused: (u64, Option<RequestError>),
+    /// How long this request waits for copies.
+    until: Instant,
+    /// Rings that stopped before copies into the guest had landed, and the memory that those are to.
+    late: Vec<(usize, Arc<GuestMemory>)>,
 }
 
 impl Control {
@@ -44,6 +50,8 @@ impl Control {
             log: None,
             record: None,
             refused: (0, None),
+            until: Instant::now(),
+            late: Vec::new(),
         })
     }
 
@@ -77,6 +85,24 @@ impl Control {
     /// # Errors
     /// [`SessionError`]: the session is at its end.
     pub fn hear(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        files: Vec<OwnedFd>,
+    ) -> Result<Option<Reply>, SessionError> {
+        self.until = Instant::now() + self.port.options.patience;
+        let heard = self.hear_all(header, payload, files);
+        match self.late.first() {
+            Some(&(ring, _)) => {
+                self.until = Instant::now() + self.port.options.patience;
+                self.leave();
+                Err(SessionError::Late { ring, source: self.take_away().err() })
+            }
+            None => heard,
+        }
+    }
+
+    fn hear_all(
         &mut self,
         header: &Header,
         payload: &[u8],
@@ -154,7 +180,7 @@ impl Control {
         let next = Arc::new(next?);
         for ring in 0..self.session.rings() {
             let mut slot = self.port.slot(ring);
-            let landed = slot.drain(self.port.options.patience);
+            let landed = slot.drain(self.until);
             let moved = slot.virtqueue.as_mut().is_none_or(|virtqueue| landed && virtqueue.move_to(&next).is_ok());
             drop(slot);
             if !moved {
@@ -183,7 +209,11 @@ impl Control {
         }
         let wanted = self.session.ring(ring).filter(|_| wanted.is_some());
         let mut slot = self.port.slot(ring);
-        slot.enabled = self.session.is_enabled(ring);
+        let enabled = self.session.is_enabled(ring);
+        if std::mem::replace(&mut slot.enabled, enabled) && !enabled {
+            // What the guest is to see, it sees before; what has not landed by then goes on landing.
+            slot.drain(self.until);
+        }
         if let (Some(setup), None) = (wanted, &slot.virtqueue) {
             let refused = |source| RequestError::Ring { ring, source };
             let mut made = begin(&self.memory, setup).map_err(refused)?;
@@ -206,7 +236,7 @@ impl Control {
         let log = log.map(|(log, used)| RingLog { log: Arc::clone(log), used });
         // What is in flight was not noted, or is to be marked yet.
         if slot.needs_log(log.as_ref()) {
-            if !slot.drain(self.port.options.patience) {
+            if !slot.drain(self.until) {
                 return Err(RequestError::Busy { ring });
             }
             slot.set_log(log);
@@ -216,24 +246,33 @@ impl Control {
 
     /// The ring stands still, and its copies have landed, or nobody waits for them any more.
     fn stop(&mut self, ring: usize) {
-        if let Some(base) = self.port.slot(ring).stop(self.port.options.patience) {
-            self.session.stopped_at(ring, base);
+        if let Some(stopped) = self.port.slot(ring).stop(self.until) {
+            self.session.stopped_at(ring, stopped.base);
+            self.late.extend(stopped.late.map(|memory| (ring, memory)));
         }
     }
 
     /// All rings stop, and nobody is called any more.
     fn leave(&mut self) {
         for ring in 0..self.session.rings() {
+            self.stop(ring);
             let mut slot = self.port.slot(ring);
-            slot.stop(self.port.options.patience);
             (slot.enabled, slot.kick, slot.call, slot.error) = (false, None, None, None);
         }
+    }
+
+    /// Whoever is late writes to no memory of the guest's any more.
+    fn take_away(&mut self) -> Result<(), RegionError> {
+        self.late.drain(..).map(|(_, memory)| memory.revoke()).fold(Ok(()), Result::and)
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
+        self.until = Instant::now() + self.port.options.patience;
         self.leave();
+        // Nobody is there to be told of a refusal.
+        let _ = self.take_away();
         *self.port.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 }

@@ -55,6 +55,9 @@ impl Virtqueue {
         self.burst = burst;
         self.flights.send();
         self.flights.poll();
+        if self.flights.may_wait_in_vain() {
+            self.flights.redo(false);
+        }
         while into.len() - before < most
             && let Some((held, note)) = self.flights.land()
         {

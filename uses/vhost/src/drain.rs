@@ -3,17 +3,17 @@
 use crate::GuestMemory;
 use crate::log::RingLog;
 use crate::packets::Packets;
-use crate::ring::{Burst, Chain, RingError, RingSetup};
+use crate::ring::{Burst, Chain, Direction, RingError, RingSetup};
 use crate::virtqueue::Virtqueue;
 use crate::words::{Features, USED_ELEMENT_BYTES};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 impl Virtqueue {
-    /// Lets all copies land, shows the driver what went back, and appends the packets to `landed`, for as long as `bound` at most. True if nothing
-    /// is in flight any more.
-    pub(crate) fn drain(&mut self, landed: &mut Packets, bound: Duration) -> bool {
-        let begun = Instant::now();
+    /// Lets all copies land, shows the driver what went back, and appends the packets to `landed`, `until` then at most. What the guest sent and has
+    /// not landed by then is redone. True if nothing is in flight any more.
+    pub(crate) fn drain(&mut self, landed: &mut Packets, until: Instant) -> bool {
+        let mut late = false;
         self.landed.move_to(usize::MAX, landed);
         loop {
             self.flights.poll();
@@ -26,10 +26,15 @@ impl Virtqueue {
             if self.flights.len() == 0 {
                 return true;
             }
-            if begun.elapsed() >= bound {
+            if late {
                 return false;
             }
-            std::thread::yield_now();
+            late = Instant::now() >= until;
+            if !late {
+                std::thread::yield_now();
+            } else if self.ring.setup().direction == Direction::Transmit {
+                self.flights.redo(true);
+            }
         }
     }
 

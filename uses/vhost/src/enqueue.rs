@@ -4,7 +4,7 @@
 
 use crate::flight::Way;
 use crate::packets::Packets;
-use crate::ring::{Burst, Chain, Direction, Used};
+use crate::ring::{Broken, Burst, Chain, Direction, Used};
 use crate::stats::Drop;
 use crate::virtqueue::Virtqueue;
 use crate::words::Features;
@@ -76,6 +76,10 @@ impl Virtqueue {
             done.put_in(held);
         }
         self.show();
+        if self.flights.may_wait_in_vain() && self.flights.waits_in_vain() {
+            // What the CPU put there now, the queue could write over when the guest has its buffers back.
+            self.ring.break_off(Broken::Silent);
+        }
         done.len() - before
     }
 

@@ -59,6 +59,17 @@ pub enum SessionError {
     /// It asked for what cannot be, and not for an answer.
     #[error("a frontend goes on as if a request were done that was refused")]
     Request(#[from] RequestError),
+    /// Copies that do not land: what their DMA queue may still write is not the guest's memory any more. The frontend may come again.
+    #[error(
+        "copies into the guest through ring {ring} had not landed when it was to stop; is its DMA queue at work? The session ends with the memory that they are to"
+    )]
+    Late {
+        /// Which.
+        ring: usize,
+        /// Why the memory could not be taken away, if so.
+        #[source]
+        source: Option<RegionError>,
+    },
     /// The connection is at its end.
     #[error("the connection to a frontend ended")]
     Socket(#[source] std::io::Error),

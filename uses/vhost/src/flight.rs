@@ -255,6 +255,54 @@ impl<T> Flights<T> {
         landed
     }
 
+    /// A lane is silent, and the oldest packet may wait for it.
+    #[inline]
+    pub(crate) fn may_wait_in_vain(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.is_silent()) && self.first < self.next && !self.board.has_landed(self.first)
+    }
+
+    /// The oldest packet waits for a lane that is silent.
+    #[cold]
+    pub(crate) fn waits_in_vain(&self) -> bool {
+        self.out(false).iter().any(|copy| copy.packet == self.first) && !self.board.has_landed(self.first)
+    }
+
+    /// What is out at silent lanes, or at all.
+    fn out(&self, all: bool) -> Vec<Copy> {
+        let Some((_, tenants)) = &self.tenancy else { return Vec::new() };
+        let lanes = self.lanes.iter().zip(tenants).filter(|(lane, _)| all || lane.is_silent());
+        lanes.flat_map(|(lane, tenant)| lane.out(*tenant)).collect()
+    }
+
+    /// Redoes what silent lanes, or `all`, have of packets that come [in](Way::In): this thread copies them into other buffers, as many as the
+    /// pool has. A queue that answers late writes into buffers that are nobody's any more, and reads what it likes.
+    #[cold]
+    pub(crate) fn redo(&mut self, all: bool) {
+        let out = self.out(all);
+        for packet in self.first..self.next {
+            let copies = || out.iter().filter(|copy| copy.packet == packet);
+            // Those of which another lane has a part wait for that first.
+            if copies().next().is_none() || copies().count() != self.board.out(packet) {
+                continue;
+            }
+            let Some(mut held) = self.pool.lend_one() else { return };
+            let slot = self.board.slot(packet);
+            let Some((late, _)) = &mut self.slots[slot] else { unreachable!("a packet in flight has its slot") };
+            held.resize(&self.pool, late.len());
+            let (from, to) = (self.pool.address(late), self.pool.address(&held));
+            let landed = Copy { src: from, dst: to, len: late.len(), packet };
+            for copy in std::iter::once(landed).chain(copies().map(|copy| Copy { dst: copy.dst - from + to, ..*copy }))
+            {
+                // SAFETY: the packets' `Held`s are ours, and of one length; the guest's side is kept by the tenancy. Nobody but the late queue touches
+                // them.
+                unsafe { copy_now(&self.local, copy) };
+            }
+            self.wards.keep(std::iter::once(std::mem::replace(late, held)));
+            // Marks that come late find no copy out.
+            self.board.open(packet, 0);
+        }
+    }
+
     /// Is a tenant of every lane with this memory.
     #[inline]
     fn be_tenant(&mut self, memory: &Arc<GuestMemory>) {

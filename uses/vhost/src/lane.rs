@@ -10,17 +10,26 @@
 
 use crate::board::Board;
 use crate::packets::{Held, PoolMemory};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{GuestMemory, LaneError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use telpher_abi::Descriptor;
 use telpher_mem::{Local, Space, WriteHint};
-use telpher_mover::{Channel, ChannelPolicy, Clock, Finished, Hint, OnFault, Order, SystemClock};
+use telpher_mover::{Channel, ChannelPolicy, Clock, Finished, Hint, Moment, OnFault, Order, SystemClock};
 use telpher_portal::Portal;
 
 /// How long whoever goes waits for copies that are out, if nothing lands. Source: as [`ChannelPolicy::linger`].
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
+
+/// How long a queue that has copies may finish none before its channel gives it up, if its portal can make sure that it does no more
+/// ([`ChannelPolicy::limit`]); and after as long again the lane does without being sure.
+/// Source: assumed: a thousand times what a device needs for all it can have in flight, and what guests sit out.
+pub(crate) const SILENCE: Duration = Duration::from_secs(2);
+/// What passes between two looks counts as so much silence at most: a process that stands still hears nothing.
+const MOST_GAP: Duration = Duration::from_millis(250);
+/// Looks in vain between two looks at the clock. Source: as the mover's, a read of the clock is 1 % of so many pauses.
+const LOOKS: u32 = 64;
 
 /// The pool of a virtqueue's packets, and those that were still in flight when it went: they are free again when its last tenant goes.
 #[derive(Debug)]
@@ -58,6 +67,8 @@ pub struct LaneStats {
     pub redone: u64,
     /// Times somebody found the lane taken by another thread.
     pub contended: u64,
+    /// Its queue said that it worked, had copies, and finished none for four seconds: it gets no more.
+    pub silent: bool,
 }
 
 /// One DMA queue and its copies in flight.
@@ -65,6 +76,8 @@ pub struct LaneStats {
 pub struct Lane {
     inner: Mutex<Inner>,
     contended: AtomicU64,
+    /// See [`LaneStats::silent`].
+    silent: AtomicBool,
     name: Box<str>,
 }
 
@@ -100,12 +113,43 @@ type Nothing = Vec<u8>;
 #[derive(Debug)]
 struct Inner {
     channel: Channel<Nothing, Nothing>,
-    /// Of each ticket in flight, by its number; a channel has no two whose numbers are a capacity apart.
+    /// Of each ticket in flight, by its number; a channel has no two whose numbers are a capacity apart. No bytes where none is in flight.
     owners: Box<[(TenantId, Copy)]>,
     finished: Vec<Finished<Nothing, Nothing>>,
     tenants: Vec<Option<Tenant>>,
     local: Local,
     stats: LaneStats,
+    vigil: Vigil,
+}
+
+/// How long nothing has come from a queue that has something.
+#[derive(Debug)]
+struct Vigil {
+    clock: Arc<dyn Clock>,
+    /// Looks in vain.
+    looks: u32,
+    /// When the clock was looked at last.
+    last: Option<Moment>,
+    silence: Duration,
+}
+
+impl Vigil {
+    /// Something came, or nothing is out.
+    fn begin_again(&mut self) {
+        (self.looks, self.last, self.silence) = (0, None, Duration::ZERO);
+    }
+
+    /// One more look in vain; true if it was for too long.
+    fn look(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        if !self.looks.is_multiple_of(LOOKS) {
+            return false;
+        }
+        let now = self.clock.now();
+        let gap = self.last.replace(now).map_or(0, |last| now.nanos.saturating_sub(last.nanos));
+        self.silence += Duration::from_nanos(gap).min(MOST_GAP);
+        self.silence >= 2 * SILENCE
+    }
 }
 
 impl Lane {
@@ -130,10 +174,11 @@ impl Lane {
             on_fault: OnFault::FinishOnCpu,
             order: Order::Arrival,
             deadline: None,
+            limit: SILENCE,
             ..ChannelPolicy::default()
         };
         let name = portal.info().name.to_string().into();
-        let channel = Channel::with_clock(portal, room, policy, clock).map_err(LaneError)?;
+        let channel = Channel::with_clock(portal, room, policy, Arc::clone(&clock)).map_err(LaneError)?;
         let nobody = (TenantId(0), Copy { src: 0, dst: 0, len: 0, packet: 0 });
         let places = room.next_power_of_two() as usize;
         // SAFETY: it copies only what tenants vouch for (see `finish`), between memory to which no Rust reference exists: packets in
@@ -146,8 +191,10 @@ impl Lane {
             tenants: Vec::new(),
             local,
             stats: LaneStats::default(),
+            vigil: Vigil { clock, looks: 0, last: None, silence: Duration::ZERO },
         };
-        Ok(Lane { inner: Mutex::new(inner), contended: AtomicU64::new(0), name })
+        let (contended, silent) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Lane { inner: Mutex::new(inner), contended, silent, name })
     }
 
     /// Its queue's name.
@@ -160,7 +207,20 @@ impl Lane {
     #[must_use]
     pub fn stats(&self) -> LaneStats {
         // Relaxed: a count, by which nothing is published.
-        LaneStats { contended: self.contended.load(Ordering::Relaxed), ..self.lock().stats }
+        LaneStats { contended: self.contended.load(Ordering::Relaxed), silent: self.is_silent(), ..self.lock().stats }
+    }
+
+    /// See [`LaneStats::silent`].
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        // Relaxed: what it says is looked at again under the lock.
+        self.silent.load(Ordering::Relaxed)
+    }
+
+    /// The tenant's copies that are out.
+    pub(crate) fn out(&self, tenant: TenantId) -> Vec<Copy> {
+        let owners = &self.lock().owners;
+        owners.iter().filter(|(id, copy)| *id == tenant && copy.len > 0).map(|(_, copy)| *copy).collect()
     }
 
     /// Copies in flight.
@@ -217,6 +277,9 @@ impl Lane {
     pub(crate) unsafe fn take(&self, tenant: TenantId, copies: &[Copy], wait: bool) -> usize {
         let inner = if wait { Some(self.lock()) } else { self.try_lock() };
         let Some(mut inner) = inner else { return 0 };
+        if self.is_silent() {
+            return 0;
+        }
         let inner = &mut *inner;
         let mut taken = 0;
         for copy in copies {
@@ -239,13 +302,22 @@ impl Lane {
     /// Marks what has landed, of all tenants; nothing if another thread is at it, which marks ours, too. Lends the queue a thread, if it has none.
     pub(crate) fn poll(&self) {
         if let Some(mut inner) = self.try_lock() {
-            inner.poll();
+            self.listen(&mut inner);
         }
     }
 
     /// The same, after the thread that is at it.
     pub(crate) fn poll_now(&self) {
-        self.lock().poll();
+        self.listen(&mut self.lock());
+    }
+
+    fn listen(&self, inner: &mut Inner) {
+        if inner.poll() || inner.channel.pending() == 0 {
+            inner.vigil.begin_again();
+        } else if inner.vigil.look() {
+            // Relaxed: see `is_silent`.
+            self.silent.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -259,11 +331,14 @@ impl Inner {
         self.tenants.iter().flatten().map(|tenant| tenant.aloft).sum()
     }
 
-    fn poll(&mut self) {
+    /// True if something has landed.
+    fn poll(&mut self) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
-        self.channel.completed(&mut finished);
+        let heard = self.channel.completed(&mut finished) > 0;
         for done in finished.drain(..) {
-            let (id, copy) = self.owners[self.place(done.ticket.number())];
+            let place = self.place(done.ticket.number());
+            let (id, copy) = self.owners[place];
+            self.owners[place].1.len = 0;
             if done.result.is_ok() {
                 self.stats.copies += 1;
                 self.stats.bytes += u64::from(copy.len);
@@ -279,6 +354,7 @@ impl Inner {
             self.let_go(id);
         }
         self.finished = finished;
+        heard
     }
 
     fn let_go(&mut self, id: TenantId) {
@@ -303,7 +379,7 @@ impl Drop for Inner {
 /// Copies by this thread. A page that is gone is replaced under it (see [`Shared`](telpher_mem::Shared)), so that it always ends.
 ///
 /// # Safety
-/// Both sides are mapped, and no reference to either exists; nobody but a guest touches them meanwhile.
+/// Both sides are mapped, and no reference to either exists; nobody but a guest, or a queue that is late, touches them meanwhile.
 #[inline]
 pub(crate) unsafe fn copy_now(local: &Local, copy: Copy) {
     // A fault cannot be: both sides are mapped for reading and writing. If it were, the bytes would be what the guest had there before.

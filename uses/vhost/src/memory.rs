@@ -279,6 +279,20 @@ impl GuestMemory {
         self.regions.iter().all(|mapped| mapped.shared.is_whole())
     }
 
+    /// Takes the guest's files away from whoever still touches this memory, a device that is late above all: what is written there from now on
+    /// reaches nobody. Neighbours in time that share regions with this table lose them, too.
+    ///
+    /// # Errors
+    /// The system's refusal, for the first region that it kept.
+    pub fn revoke(&self) -> Result<(), RegionError> {
+        // All that can be, whatever becomes of one.
+        let tried = self.regions.iter().map(|mapped| {
+            let refused = |error: telpher_mem::MapError| MemoryError::Map(error.into());
+            mapped.shared.revoke().map_err(|error| RegionError { region: mapped.region, source: refused(error) })
+        });
+        tried.fold(Ok(()), Result::and)
+    }
+
     /// The region with this byte.
     #[inline]
     fn region_of(&self, guest: u64) -> Option<&Mapped> {

@@ -157,6 +157,11 @@ impl PoolMemory {
         self.options.longest
     }
 
+    /// A packet without bytes, if one is free.
+    pub(crate) fn lend_one(&self) -> Option<Held> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().map(Held::empty)
+    }
+
     pub(crate) fn give_back(&self, held: impl ExactSizeIterator<Item = Held>) {
         if held.len() > 0 {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,14 +10,14 @@
 
 use crate::log::RingLog;
 use crate::ring::{Base, Broken, Direction, RingSetup};
-use crate::stats::Stats;
+use crate::stats::{Drop, Stats};
 use crate::sync::{AtomicU64, Ordering};
 use crate::virtqueue::{QueueOptions, Virtqueue};
-use crate::{MOST_RINGS, Offer, PacketPool, Packets};
+use crate::{GuestMemory, MOST_RINGS, Offer, PacketPool, Packets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a port works.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub struct PortOptions {
     pub offer: Offer,
     /// How its virtqueues work, by ring; the last is for those that follow.
     pub rings: Vec<QueueOptions>,
-    /// How long copies in flight are waited for when a ring stops or memory changes. A ring whose copies have not landed by then goes on without
-    /// them, and is given their buffers again.
+    /// How long a request of the frontend's waits for copies in flight, if rings stop or memory changes. If copies into the guest have not landed by
+    /// then the session ends: the guest's memory is taken away from the DMA queue, which may still write, and the frontend comes again.
     pub patience: Duration,
 }
 
@@ -302,6 +302,14 @@ impl Port {
     }
 }
 
+/// A ring that stands still.
+pub(crate) struct Stopped {
+    /// Where it goes on: with what had not landed, if anything.
+    pub(crate) base: Base,
+    /// The memory that its copies may still be written to.
+    pub(crate) late: Option<Arc<GuestMemory>>,
+}
+
 impl Slot {
     /// The ring runs from now on.
     pub(crate) fn run(&mut self, virtqueue: Virtqueue) {
@@ -309,30 +317,34 @@ impl Slot {
         self.told = false;
     }
 
-    /// Lets copies in flight land, for as long as `patience` at most; true if all have, or nothing runs. What the guest received goes back to the
-    /// pool, what it sent is kept for who polls next.
-    pub(crate) fn drain(&mut self, patience: Duration) -> bool {
+    /// Lets copies in flight land, `until` then at most; true if all have, or nothing runs. What the guest received goes back to the pool, what it sent
+    /// is kept for who polls next.
+    pub(crate) fn drain(&mut self, until: Instant) -> bool {
         let Some(virtqueue) = &mut self.virtqueue else { return true };
         let landed = match virtqueue.ring().setup().direction {
-            Direction::Transmit => virtqueue.drain(&mut self.kept, patience),
-            Direction::Receive => virtqueue.drain(&mut self.kept.like(), patience),
+            Direction::Transmit => virtqueue.drain(&mut self.kept, until),
+            Direction::Receive => virtqueue.drain(&mut self.kept.like(), until),
         };
         self.after_burst();
         landed
     }
 
-    /// The ring stands still. Where it goes on, if it ran: with what had not landed, if anything.
-    pub(crate) fn stop(&mut self, patience: Duration) -> Option<Base> {
-        let landed = self.drain(patience);
-        let virtqueue = self.virtqueue.take()?;
-        let Base { available, used } = virtqueue.ring().base();
+    /// The ring stands still, if it ran, `until` then at the latest.
+    pub(crate) fn stop(&mut self, until: Instant) -> Option<Stopped> {
+        let landed = self.drain(until);
+        let mut virtqueue = self.virtqueue.take()?;
+        virtqueue.stats.drop_some(Drop::Silent, virtqueue.in_flight() as u64);
         self.past = self.past + *virtqueue.stats();
+        let base = virtqueue.ring().base();
         if landed {
-            return Some(Base { available, used });
+            return Some(Stopped { base, late: None });
         }
+        // Of packets out of the guest only our own buffers are written.
+        let writes = virtqueue.ring().setup().direction == Direction::Receive;
+        let late = writes.then(|| Arc::clone(virtqueue.ring().memory()));
         // It ends when its lanes have done with it, which keep its memory until then; nobody waits for that.
         std::thread::spawn(move || drop(virtqueue));
-        Some(Base { available: used, used })
+        Some(Stopped { base: Base { available: base.used, ..base }, late })
     }
 
     /// Whether it is logged otherwise than it shall be.

@@ -14,13 +14,15 @@ pub enum Drop {
     Long,
     /// The guest, which does not merge buffers, made one available that the packet does not fit in.
     Short,
+    /// It was in flight when its ring stopped, and its DMA queue did not answer.
+    Silent,
 }
 
 impl Drop {
     /// All reasons, in their order.
-    pub const ALL: [Drop; 10] = {
+    pub const ALL: [Drop; 11] = {
         let chains = Dropped::ALL;
-        let mut all = [Drop::Runt; 10];
+        let mut all = [Drop::Runt; 11];
         let mut at = 0;
         while at < chains.len() {
             all[at] = Drop::Chain(chains[at]);
@@ -28,6 +30,7 @@ impl Drop {
         }
         all[8] = Drop::Long;
         all[9] = Drop::Short;
+        all[10] = Drop::Silent;
         all
     };
 
@@ -37,6 +40,7 @@ impl Drop {
             Drop::Runt => 7,
             Drop::Long => 8,
             Drop::Short => 9,
+            Drop::Silent => 10,
         }
     }
 }
@@ -48,6 +52,7 @@ impl fmt::Display for Drop {
             Drop::Runt => f.write_str("a chain is shorter than the header"),
             Drop::Long => f.write_str("a packet is longer than the pool's buffers"),
             Drop::Short => f.write_str("a packet does not fit the guest's buffer"),
+            Drop::Silent => f.write_str("a packet's DMA queue did not answer"),
         }
     }
 }
@@ -65,7 +70,7 @@ pub struct Stats {
     pub bytes_by_lane: u64,
     /// Times the driver was called.
     pub calls: u64,
-    drops: [u64; 10],
+    drops: [u64; 11],
 }
 
 impl Stats {
@@ -82,7 +87,11 @@ impl Stats {
     }
 
     pub(crate) fn drop_one(&mut self, reason: Drop) {
-        self.drops[reason.index()] += 1;
+        self.drop_some(reason, 1);
+    }
+
+    pub(crate) fn drop_some(&mut self, reason: Drop, count: u64) {
+        self.drops[reason.index()] += count;
     }
 }
 
@@ -116,6 +125,6 @@ mod tests {
         for (count, reason) in Drop::ALL.into_iter().enumerate() {
             assert_eq!(stats.drops(reason), count as u64 + 1, "{reason}");
         }
-        assert_eq!(stats.all_drops(), 55);
+        assert_eq!(stats.all_drops(), 66);
     }
 }

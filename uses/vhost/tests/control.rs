@@ -3,94 +3,12 @@
 
 mod frontend;
 
-use frontend::{ASK, Frontend, MRG, addresses, count, event, same, u32s, u64s};
-use std::sync::Arc;
+use frontend::{ASK, Frontend, Guest, MRG, Switch, addresses, count, event, same, u32s, u64s};
 use std::time::Duration;
 use telpher_vhost::message::Reply;
-use telpher_vhost::ring::{Broken, Direction, MockDriver, MockGuest};
+use telpher_vhost::ring::{Broken, MockGuest};
 use telpher_vhost::words::Features;
-use telpher_vhost::{Control, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions};
-
-const HEADER: usize = 12;
-
-/// A port with two pairs of queues, and rows to poll it with.
-struct Switch {
-    port: Arc<Port>,
-    pool: PacketPool,
-}
-
-impl Switch {
-    fn new() -> Switch {
-        let pool = PacketPool::new(PoolOptions { buffers: 256, longest: 2048 }).unwrap();
-        let options = PortOptions { offer: Offer::of_pairs(2), ..PortOptions::default() };
-        Switch { port: Port::new(&pool, options), pool }
-    }
-
-    /// Gives the guest packets; how many it takes.
-    fn send(&self, packets: &[&[u8]]) -> usize {
-        let mut row = self.pool.lend(packets.len());
-        for (index, packet) in packets.iter().enumerate() {
-            row.resize(index, u32::try_from(packet.len()).unwrap());
-            row.get_mut(index).unwrap().copy_from_slice(packet);
-        }
-        self.port.receive(0, &mut row, &mut self.pool.row(0))
-    }
-
-    fn packets(&self) -> Vec<Vec<u8>> {
-        let (mut into, mut spare) = (self.pool.row(0), self.pool.lend(32));
-        self.port.transmit(0, &mut into, &mut spare, 32);
-        into.iter().map(<[u8]>::to_vec).collect()
-    }
-}
-
-/// A guest with a ring each way.
-struct Guest {
-    memory: MockGuest,
-    receive: MockDriver,
-    transmit: MockDriver,
-}
-
-impl Guest {
-    fn new(features: u64) -> Guest {
-        let mut memory = MockGuest::new(4 << 20);
-        let features = Features::from_bits_retain(features);
-        let receive = MockDriver::new(&mut memory, 64, features, Direction::Receive);
-        let transmit = MockDriver::new(&mut memory, 64, features, Direction::Transmit);
-        Guest { memory, receive, transmit }
-    }
-
-    /// A frontend that has set all up.
-    fn connect(&self, port: &Arc<Port>) -> Frontend {
-        let features = (self.receive.setup().features).bits();
-        let mut frontend = Frontend::new(port);
-        frontend.agree(features);
-        frontend.memory(&self.memory);
-        frontend.ring(0, &self.receive);
-        frontend.ring(1, &self.transmit);
-        frontend
-    }
-
-    /// Makes a packet available; its buffer.
-    fn say(&mut self, packet: &[u8]) -> u64 {
-        let at = self.memory.lend(2048);
-        self.memory.write(at + HEADER as u64, packet);
-        let len = u32::try_from(HEADER + packet.len()).unwrap();
-        self.transmit.offer(&[(at, len)]).unwrap();
-        at
-    }
-
-    fn listen(&mut self) -> u64 {
-        let at = self.memory.lend(2048);
-        self.receive.offer(&[(at, 2048)]).unwrap();
-        at
-    }
-
-    fn heard(&mut self, at: u64) -> Vec<u8> {
-        let back = self.receive.collect();
-        assert_eq!(back.len(), 1);
-        self.memory.read(at + HEADER as u64, back[0].1 as usize - HEADER)
-    }
-}
+use telpher_vhost::{Control, Packets};
 
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
 

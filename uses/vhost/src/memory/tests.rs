@@ -112,6 +112,19 @@ fn a_file_that_shrank_is_told_of_by_the_table_that_has_it() {
     assert!(left.is_whole());
 }
 
+#[test]
+fn what_is_taken_away_is_so_for_all_tables_that_share_it() {
+    let (memory, file) = three();
+    rustix::io::pwrite(&file, &[7; 0x8000], 0).unwrap();
+    let next = memory.without(region(0x5000, 0x800, 0x8_0000, 0)).unwrap();
+    next.revoke().unwrap();
+    assert!(!memory.is_whole() && !next.is_whole());
+    // The region that stayed in the first table only is still the file's.
+    let left = memory.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap();
+    let left = left.without(region(0x3000, 0x1000, 0x7_0000, 0)).unwrap();
+    assert!(left.is_whole());
+}
+
 #[allow(unsafe_code, reason = "reads a byte of guest memory by its address")]
 fn touch(address: u64) {
     let pointer = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).unwrap());

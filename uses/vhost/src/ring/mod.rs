@@ -128,6 +128,9 @@ pub enum Broken {
         /// Descriptors.
         size: u16,
     },
+    /// The DMA queue that has its copies answers no more.
+    #[error("copies of a burst have not landed for seconds: their DMA queue says that it works and finishes nothing")]
+    Silent,
     /// Guest memory went away under the backend.
     #[error("a file of the guest's memory became shorter than it was announced")]
     Torn,
@@ -348,6 +351,11 @@ impl Ring {
             Layout::Split(ring) => ring.base(),
             Layout::Packed(ring) => ring.base(),
         }
+    }
+
+    /// Nothing is taken any more.
+    pub(crate) fn break_off(&mut self, reason: Broken) {
+        self.broken.get_or_insert(reason);
     }
 
     /// Why nothing is taken any more.

@@ -5,9 +5,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use telpher_vhost::message::{Header, Reply};
-use telpher_vhost::ring::{Base, MockDriver, MockGuest};
+use telpher_vhost::ring::{Base, Direction, MockDriver, MockGuest};
 use telpher_vhost::words::Features;
-use telpher_vhost::{Control, Port, SessionError};
+use telpher_vhost::{Control, Offer, PacketPool, PoolOptions, Port, PortOptions, SessionError};
 
 pub(crate) const MRG: u64 = Features::MRG_RXBUF.union(Features::PROTOCOL_FEATURES).union(Features::VERSION_1).bits();
 /// `need_reply`.
@@ -116,6 +116,90 @@ impl Frontend {
 pub(crate) fn addresses(ring: u32, driver: &MockDriver, flags: u32, log: u64) -> Vec<u8> {
     let at = driver.setup().addresses;
     [u32s(&[ring, flags]), u64s(&[at.descriptors, at.device, at.driver, log])].concat()
+}
+
+pub(crate) const HEADER: usize = 12;
+
+/// A port with two pairs of queues, and rows to poll it with.
+pub(crate) struct Switch {
+    pub(crate) port: Arc<Port>,
+    pub(crate) pool: PacketPool,
+}
+
+impl Switch {
+    pub(crate) fn new() -> Switch {
+        Switch::with(PortOptions { offer: Offer::of_pairs(2), ..PortOptions::default() })
+    }
+
+    pub(crate) fn with(options: PortOptions) -> Switch {
+        let pool = PacketPool::new(PoolOptions { buffers: 256, longest: 2048 }).unwrap();
+        Switch { port: Port::new(&pool, options), pool }
+    }
+
+    /// Gives the guest packets; how many it takes.
+    pub(crate) fn send(&self, packets: &[&[u8]]) -> usize {
+        let mut row = self.pool.lend(packets.len());
+        for (index, packet) in packets.iter().enumerate() {
+            row.resize(index, u32::try_from(packet.len()).unwrap());
+            row.get_mut(index).unwrap().copy_from_slice(packet);
+        }
+        self.port.receive(0, &mut row, &mut self.pool.row(0))
+    }
+
+    pub(crate) fn packets(&self) -> Vec<Vec<u8>> {
+        let (mut into, mut spare) = (self.pool.row(0), self.pool.lend(32));
+        self.port.transmit(0, &mut into, &mut spare, 32);
+        into.iter().map(<[u8]>::to_vec).collect()
+    }
+}
+
+/// A guest with a ring each way.
+pub(crate) struct Guest {
+    pub(crate) memory: MockGuest,
+    pub(crate) receive: MockDriver,
+    pub(crate) transmit: MockDriver,
+}
+
+impl Guest {
+    pub(crate) fn new(features: u64) -> Guest {
+        let mut memory = MockGuest::new(4 << 20);
+        let features = Features::from_bits_retain(features);
+        let receive = MockDriver::new(&mut memory, 64, features, Direction::Receive);
+        let transmit = MockDriver::new(&mut memory, 64, features, Direction::Transmit);
+        Guest { memory, receive, transmit }
+    }
+
+    /// A frontend that has set all up.
+    pub(crate) fn connect(&self, port: &Arc<Port>) -> Frontend {
+        let features = (self.receive.setup().features).bits();
+        let mut frontend = Frontend::new(port);
+        frontend.agree(features);
+        frontend.memory(&self.memory);
+        frontend.ring(0, &self.receive);
+        frontend.ring(1, &self.transmit);
+        frontend
+    }
+
+    /// Makes a packet available; its buffer.
+    pub(crate) fn say(&mut self, packet: &[u8]) -> u64 {
+        let at = self.memory.lend(2048);
+        self.memory.write(at + HEADER as u64, packet);
+        let len = u32::try_from(HEADER + packet.len()).unwrap();
+        self.transmit.offer(&[(at, len)]).unwrap();
+        at
+    }
+
+    pub(crate) fn listen(&mut self) -> u64 {
+        let at = self.memory.lend(2048);
+        self.receive.offer(&[(at, 2048)]).unwrap();
+        at
+    }
+
+    pub(crate) fn heard(&mut self, at: u64) -> Vec<u8> {
+        let back = self.receive.collect();
+        assert_eq!(back.len(), 1);
+        self.memory.read(at + HEADER as u64, back[0].1 as usize - HEADER)
+    }
 }
 
 /// How often an event was counted up since it was asked last.

@@ -1,0 +1,394 @@
+//! A DMA queue that is late, or never answers: whatever the frontend asks for is done within a bound, nothing is written to memory that was
+//! taken away, and nobody waits for ever.
+#![cfg(not(loom))]
+#![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
+
+#[path = "../../../path/mover/tests/common/mod.rs"]
+mod common;
+mod frontend;
+
+use common::device::TestDevice;
+use frontend::{Frontend, Guest, HEADER, MRG, Switch, same, u32s, u64s};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_mover::ManualClock;
+use telpher_portal::{Portal, QueueMode};
+use telpher_vhost::message::Reply;
+use telpher_vhost::ring::{Broken, MockGuest};
+use telpher_vhost::words::Features;
+use telpher_vhost::{Drop, Hybrid, Lane, Offer, PortOptions, QueueOptions, SessionError};
+
+const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
+/// No request takes so long, on any machine: the bound is 20 ms, and twice that when it is not kept.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// A switch all of whose copies ride a queue that does nothing until it is told to.
+struct Held {
+    device: Arc<TestDevice>,
+    lane: Arc<Lane>,
+    clock: Arc<ManualClock>,
+    switch: Switch,
+}
+
+fn held(patience: Duration) -> Held {
+    let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
+    device.state().manual = true;
+    let clock = Arc::new(ManualClock::new(Duration::ZERO));
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let lane = Arc::new(Lane::with_clock(portal, 64, Arc::clone(&clock) as _).unwrap());
+    let queue = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
+    let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], patience });
+    Held { device, lane, clock, switch }
+}
+
+/// Guest memory that comes and goes beside the first.
+const FAR: u64 = 1 << 40;
+
+fn far() -> Vec<u8> {
+    u64s(&[0, FAR, 1 << 20, 1 << 50, 0])
+}
+
+/// What frontends do to rings that run; `GET_VRING_BASE` of both rings, `RESET_DEVICE`, memory that goes, and its end.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Deed {
+    Disable,
+    Stop,
+    RemoveMemory,
+    NewTable,
+    NoMemory,
+    Reset,
+    Disconnect,
+}
+
+const DEEDS: [Deed; 7] =
+    [Deed::Disable, Deed::Stop, Deed::RemoveMemory, Deed::NewTable, Deed::NoMemory, Deed::Reset, Deed::Disconnect];
+
+/// Does it to ring 0, or to all. The frontend, if the session goes on.
+fn does(deed: Deed, mut frontend: Frontend, guest: &Guest, more: &MockGuest) -> Result<Option<Frontend>, SessionError> {
+    let region = guest.memory.region();
+    let table = u64s(&[1, region.guest, region.len, region.user, region.offset]);
+    match deed {
+        Deed::Disable => frontend.say(18, 0, &u32s(&[0, 0]), Vec::new()),
+        Deed::Stop => frontend.say(11, 0, &u32s(&[0, 0]), Vec::new()),
+        Deed::RemoveMemory => frontend.say(38, 0, &far(), vec![same(more.file())]),
+        Deed::NewTable => frontend.say(5, 0, &table, vec![same(guest.memory.file())]),
+        Deed::NoMemory => frontend.say(5, 0, &u64s(&[0]), Vec::new()),
+        Deed::Reset => frontend.say(34, 0, &[], Vec::new()),
+        Deed::Disconnect => return Ok(None),
+    }
+    .map(|_| Some(frontend))
+}
+
+/// A guest with two regions and a buffer in each, and packets on their way into both.
+fn on_their_way(held: &Held, features: u64) -> (Guest, MockGuest, Frontend, [u64; 2]) {
+    let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
+    let mut frontend = guest.connect(&held.switch.port);
+    frontend.tell(37, &far(), vec![same(more.file())]);
+    let near = guest.listen();
+    guest.receive.offer(&[(FAR + 4096, 2048)]).unwrap();
+    assert_eq!(held.switch.send(&[&[1; 1000], &[2; 1000]]), 2);
+    assert_eq!(held.lane.in_flight(), 2);
+    (guest, more, frontend, [near, FAR + 4096])
+}
+
+fn all(guest: &MockGuest) -> Vec<u8> {
+    let region = guest.region();
+    guest.read(region.guest, region.len as usize)
+}
+
+#[test]
+fn what_is_late_lands_before_a_request_is_done() {
+    for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
+        // Nobody gives up in this test.
+        let held = held(Duration::from_secs(600));
+        let (mut guest, more, frontend, [near, far]) = on_their_way(&held, features);
+        let asked = AtomicBool::new(false);
+        let after = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !asked.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                // Most times the request waits by now; if it does not, the packets were just early.
+                (0..100).for_each(|_| std::thread::yield_now());
+                held.device.state().manual = false;
+                held.device.run(usize::MAX);
+            });
+            asked.store(true, Ordering::Release);
+            let session = does(deed, frontend, &guest, &more).unwrap();
+            (session, all(&guest.memory), all(&more))
+        });
+        let (session, after) = (after.0, (after.1, after.2));
+        // Both are there, and what the guest sees when it is answered is all there will be.
+        let back = guest.receive.collect();
+        assert_eq!(back.iter().map(|(_, len)| *len).collect::<Vec<_>>(), [1012; 2], "{deed:?}");
+        assert_eq!(guest.memory.read(near + HEADER as u64, 1000), [1; 1000]);
+        assert_eq!(more.read(more.region().guest + far - FAR + HEADER as u64, 1000), [2; 1000]);
+        assert!(after == (all(&guest.memory), all(&more)));
+        drop(session);
+        assert_eq!(held.switch.port.stats(0).drops(Drop::Silent), 0);
+        assert_eq!(held.switch.pool.free(), 256, "{deed:?}: every buffer comes back");
+    }
+}
+
+#[test]
+fn what_never_lands_is_written_to_nobody_and_the_session_ends_within_its_bound() {
+    for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
+        if deed == Deed::Disable {
+            continue;
+        }
+        let held = held(Duration::from_millis(20));
+        let (mut guest, more, frontend, _) = on_their_way(&held, features);
+        let begun = Instant::now();
+        let done = does(deed, frontend, &guest, &more);
+        assert!(begun.elapsed() < BOUND, "{deed:?}");
+        match done {
+            Err(SessionError::Late { ring: 0, source: None }) => assert_ne!(deed, Deed::Disconnect),
+            Ok(None) => assert_eq!(deed, Deed::Disconnect),
+            other => panic!("{deed:?}: {:?}", other.map(|_| ())),
+        }
+        // Now that the memory is the guest's alone, the queue answers.
+        let before = (all(&guest.memory), all(&more));
+        assert_eq!(held.lane.in_flight(), 2);
+        held.device.run(usize::MAX);
+        assert!((all(&guest.memory), all(&more)) == before, "{deed:?}: it wrote to memory that was taken away");
+        assert_eq!((guest.receive.collect().len(), held.switch.port.stats(0).drops(Drop::Silent)), (0, 2));
+        assert!(!held.switch.port.is_running(0) && !held.switch.port.is_running(1));
+        // The next frontend gets the same buffers, and the packets that were on their way are lost, not doubled.
+        held.device.state().manual = false;
+        let mut frontend = guest.connect(&held.switch.port);
+        frontend.tell(37, &far(), vec![same(more.file())]);
+        assert_eq!(held.switch.send(&[b"again", b"and again"]), 2, "{deed:?}");
+        while guest.receive.lent() > 0 {
+            held.switch.send(&[]);
+            guest.receive.collect();
+        }
+        drop(frontend);
+        assert_eq!((guest.receive.lent(), held.switch.port.stats(0).packets), (0, 4));
+    }
+}
+
+#[test]
+fn a_ring_that_is_disabled_is_drained_within_its_bound_and_goes_on_landing() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_millis(20));
+        let (mut guest, more, frontend, _) = on_their_way(&held, features);
+        let begun = Instant::now();
+        let frontend = does(Deed::Disable, frontend, &guest, &more).unwrap();
+        assert!(begun.elapsed() < BOUND);
+        assert_eq!(guest.receive.collect().len(), 0);
+        held.device.run(usize::MAX);
+        assert_eq!(held.switch.send(&[b"not now"]), 0);
+        assert_eq!((guest.receive.collect().len(), held.lane.in_flight()), (2, 0));
+        drop(frontend);
+    }
+}
+
+/// The queue has packets of the guest, and the frontend wants its memory: the CPU copies them into other buffers.
+#[test]
+fn what_the_guest_sent_is_redone_when_its_queue_is_late() {
+    for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
+        let held = held(Duration::from_millis(20));
+        let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
+        let mut frontend = guest.connect(&held.switch.port);
+        frontend.tell(37, &far(), vec![same(more.file())]);
+        let at: Vec<u64> = (1..=3).map(|byte| guest.say(&[byte; 1500])).collect();
+        assert!(held.switch.packets().is_empty());
+        assert_eq!(held.lane.in_flight(), 3);
+        let begun = Instant::now();
+        let frontend = does(if deed == Deed::Disable { Deed::Stop } else { deed }, frontend, &guest, &more).unwrap();
+        assert!(begun.elapsed() < BOUND, "{deed:?}");
+        // `does` stops ring 0; this is the other.
+        let frontend = frontend.map(|mut frontend| {
+            if deed == Deed::Stop {
+                let Ok(Some(Reply::State { base, .. })) = frontend.say(11, 0, &u32s(&[1, 0]), Vec::new()) else {
+                    panic!("a base")
+                };
+                assert_eq!(base & 0x7fff, 3);
+            }
+            frontend
+        });
+        if deed == Deed::Disable {
+            // Nothing was done to the ring, so nothing is given up.
+            assert_eq!(guest.transmit.collect().len(), 0);
+            held.device.run(usize::MAX);
+        }
+        let packets = held.switch.packets();
+        // The guest has its buffers back, writes something else there, and the queue reads that, too late.
+        assert_eq!((guest.transmit.collect().len(), guest.transmit.lent()), (3, 0), "{deed:?}");
+        at.iter().for_each(|at| guest.memory.write(*at, &[9; 1512]));
+        held.device.run(usize::MAX);
+        assert_eq!(packets, [1, 2, 3].map(|byte| vec![byte; 1500]), "{deed:?}");
+        assert_eq!(held.switch.port.stats(1).all_drops(), 0);
+        drop(frontend);
+    }
+}
+
+/// Packets of 1000 bytes, with their number in front and their last byte behind.
+fn numbered(number: u32) -> Vec<u8> {
+    let mut packet = vec![number.to_le_bytes()[0]; 1000];
+    packet[..4].copy_from_slice(&number.to_le_bytes());
+    packet
+}
+
+/// Sets it when it goes.
+struct End<'a>(&'a AtomicBool);
+
+impl std::ops::Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn storms_of_memory_tables_lose_no_packet() {
+    for features in LAYOUTS {
+        let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();
+        let lane = Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
+        let queue = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
+        let patience = Duration::from_secs(600);
+        let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], patience });
+        let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
+        let mut frontend = guest.connect(&switch.port);
+        let mut free: Vec<u64> = (0..48).map(|_| guest.memory.lend(1012)).collect();
+        let mut lent = HashMap::new();
+        let stop = AtomicBool::new(false);
+        let (mut storms, mut received) = (0, 0);
+        let mut hear = |guest: &mut Guest, free: &mut Vec<u64>, lent: &mut HashMap<u16, u64>| {
+            for (id, len) in guest.receive.collect() {
+                let at = lent.remove(&id).unwrap();
+                assert_eq!((len, guest.memory.read(at + HEADER as u64, 1000)), (1012, numbered(received)));
+                received += 1;
+                free.push(at);
+            }
+            received
+        };
+        let sent = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let mut next = 0;
+                while !stop.load(Ordering::Acquire) {
+                    let packets: Vec<Vec<u8>> = (next..next + 8).map(numbered).collect();
+                    let packets: Vec<&[u8]> = packets.iter().map(Vec::as_slice).collect();
+                    next += u32::try_from(switch.send(&packets)).unwrap();
+                }
+                next
+            });
+            // Also when this thread fails.
+            let ended = End(&stop);
+            while storms < 300 || hear(&mut guest, &mut free, &mut lent) < 500 {
+                while let Some(at) = free.pop() {
+                    lent.insert(guest.receive.offer(&[(at, 1012)]).unwrap(), at);
+                }
+                match storms % 3 {
+                    0 => frontend.memory(&guest.memory),
+                    1 => frontend.tell(37, &far(), vec![same(more.file())]),
+                    _ => frontend.tell(38, &far(), Vec::new()),
+                }
+                storms += 1;
+            }
+            drop(ended);
+            sender.join().unwrap()
+        });
+        // And in the end all that left the switch is there.
+        while hear(&mut guest, &mut free, &mut lent) < sent {
+            switch.send(&[]);
+        }
+        assert!(lane.stats().copies > 0);
+        assert_eq!(switch.port.stats(0).all_drops(), 0);
+    }
+}
+
+/// Looks until the queue was silent for too long, as far as the lane can tell.
+fn grow_tired(held: &Held, mut look: impl FnMut()) {
+    for _ in 0..64 * 20 {
+        held.clock.advance(Duration::from_millis(5));
+        look();
+    }
+}
+
+#[test]
+fn a_queue_that_works_and_never_answers_breaks_the_ring_that_waits_for_it() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_millis(20));
+        let (mut guest, _more, _frontend, _) = on_their_way(&held, features);
+        grow_tired(&held, || assert_eq!(held.switch.send(&[]), 0));
+        assert_eq!((held.switch.port.broken(0), held.lane.stats().silent), (Some(Broken::Silent), true));
+        guest.listen();
+        assert_eq!(held.switch.send(&[b"nobody takes it"]), 0);
+        assert_eq!(guest.receive.collect().len(), 0);
+        // The other ring of the port runs on, by the CPU.
+        guest.say(b"alive");
+        assert_eq!(held.switch.packets(), [b"alive"]);
+        assert_eq!(held.lane.in_flight(), 2);
+    }
+}
+
+#[test]
+fn a_queue_that_answers_now_and_then_is_waited_for() {
+    let held = held(Duration::from_millis(20));
+    let (mut guest, _more, _frontend, _) = on_their_way(&held, MRG);
+    for _ in 0..20 {
+        guest.listen();
+        assert_eq!(held.switch.send(&[b"one more"]), 1);
+        // Three seconds, and then one of them.
+        for _ in 0..64 * 10 {
+            held.clock.advance(Duration::from_millis(5));
+            held.switch.send(&[]);
+        }
+        held.device.run(1);
+    }
+    held.device.run(usize::MAX);
+    held.switch.send(&[]);
+    assert_eq!((held.switch.port.broken(0), held.lane.stats().silent), (None, false));
+    assert_eq!(guest.receive.collect().len(), 22);
+}
+
+#[test]
+fn a_queue_that_can_be_given_up_is_and_the_cpu_redoes_what_it_had() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_millis(20));
+        held.device.state().retirable = true;
+        let (mut guest, _more, _frontend, [near, _]) = on_their_way(&held, features);
+        grow_tired(&held, || assert_eq!(held.switch.send(&[]), 0));
+        assert_eq!((held.switch.port.broken(0), held.lane.stats().silent, held.lane.stats().redone), (None, false, 2));
+        assert_eq!(guest.receive.collect().len(), 2);
+        assert_eq!(guest.memory.read(near + HEADER as u64, 1000), [1; 1000]);
+    }
+}
+
+#[test]
+fn packets_of_the_guest_do_not_wait_for_a_queue_that_never_answers() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_millis(20));
+        let mut guest = Guest::new(features);
+        let _frontend = guest.connect(&held.switch.port);
+        let at: Vec<u64> = (1..=3).map(|byte| guest.say(&[byte; 700])).collect();
+        // All that the pool has is lent to somebody: nothing can be redone yet.
+        let most = held.switch.pool.lend(256);
+        let mut packets = Vec::new();
+        let mut spare = held.switch.pool.row(0);
+        drop(most);
+        spare.fetch(256);
+        let mut into = held.switch.pool.row(0);
+        grow_tired(&held, || assert_eq!(held.switch.port.transmit(0, &mut into, &mut spare, 32), 0));
+        assert!(held.lane.stats().silent);
+        // Then there are some, and all come in order, those that came later by the CPU.
+        drop(spare);
+        guest.say(&[4; 700]);
+        for _ in 0..3 {
+            packets.extend(held.switch.packets());
+        }
+        assert_eq!(packets, [1, 2, 3, 4].map(|byte| vec![byte; 700]));
+        assert_eq!((guest.transmit.collect().len(), held.switch.port.broken(1)), (4, None));
+        at.iter().for_each(|at| guest.memory.write(*at, &[9; 712]));
+        // What the queue may still write into is nobody's.
+        assert_eq!(held.switch.pool.free(), 253);
+        let lent = held.switch.pool.lend(253);
+        held.device.run(usize::MAX);
+        guest.say(&[5; 700]);
+        drop(lent);
+        assert_eq!(held.switch.packets(), [[5; 700]]);
+    }
+}
