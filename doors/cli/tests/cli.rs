@@ -51,6 +51,7 @@ fn help_and_version_end_well_and_carry_examples() {
         &["bench", "run", "--help"],
         &["bench", "query", "--help"],
         &["bench", "cache", "--help"],
+        &["bench", "vhost", "--help"],
     ] {
         let text = success(args);
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
@@ -65,7 +66,7 @@ fn help_and_version_end_well_and_carry_examples() {
 
 #[test]
 fn what_is_not_understood_is_answered_with_what_is() {
-    let cases: [(&[&str], &str); 21] = [
+    let cases: [(&[&str], &str); 24] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "there are move, fill"),
@@ -80,6 +81,9 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "--threads", "2", "--wq-size", "100"], "128 entries"),
         (&["bench", "mover", "--only", "shraing"], "is not a contest; there are"),
         (&["bench", "cache", "--only", "hit"], "is not a contest; there are hits, threads"),
+        (&["bench", "vhost", "--only", "copied"], "copies or pipeline or threads"),
+        (&["bench", "vhost", "--ring", "spilt"], "split or packed"),
+        (&["bench", "vhost", "--size", "9k"], "packets have from 64 to 2048 bytes"),
         (&["bench", "--seconds", "no"], "seconds from 0.05"),
         (&["list", "--format", "csv"], "text or json"),
         (&["bnech"], "`telpher` has advise, bench"),
@@ -238,6 +242,25 @@ fn queries_are_timed_alone_where_there_is_no_duckdb() {
     assert!(success(&small).contains("There is no DuckDB to compare with (/nowhere/python3 does not start"));
     let csv = success(&[&small[..], &["--format", "csv"]].concat());
     assert!(csv.starts_with("what,measured,unit,at_most,at_least,reached\n\"the thesis' query"), "{csv}");
+}
+
+#[test]
+fn packets_are_forwarded_between_a_switch_and_a_guest_of_our_own_where_there_is_no_peer() {
+    let small =
+        ["bench", "vhost", "--own-guest", "--quick", "--size", "64,1518", "--only", "copies,rings,flat,latency"];
+    let html = room().join("vhost.html");
+    let args = [&small[..], &["--format", "json", "--html", html.to_str().expect("text")]].concat();
+    let result: Value = serde_json::from_str(&success(&args)).expect("valid JSON");
+    let list = |name: &str| result[name].as_array().unwrap_or_else(|| panic!("{name}")).clone();
+    let names: Vec<String> = list("contests").iter().map(|contest| contest["name"].to_string()).collect();
+    // On cores that others are at no point may count, and latency has no row then.
+    assert!(names.starts_with(&["\"rings\"".to_owned(), "\"flat\"".to_owned()]), "{names:?}");
+    assert_eq!(list("costs").len(), 2 * 2 * 2);
+    let kept = result["points"]["kept"].as_u64().expect("a number");
+    let seen: u64 = list("rates").iter().map(|rate| rate["points"].as_u64().expect("a number")).sum();
+    assert!(seen <= kept && list("ratios").is_empty(), "{result}");
+    let page = std::fs::read_to_string(html).expect("the report");
+    assert!(page.contains("ticks a packet") && page.contains("What a packet costs"), "no chart of costs");
 }
 
 #[test]

@@ -62,6 +62,7 @@ Examples:
     Cache(Contests),
     Run(RunBench),
     Query(QueryBench),
+    Vhost(VhostBench),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -245,6 +246,98 @@ pub(crate) struct QueryBench {
     /// Measuring time in all.
     #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
     pub(crate) seconds: f64,
+}
+
+/// Packets into virtual machines and out of them, beside DPDK's.
+///
+/// The forwarding loop of `telpher vhost` on one core, and DPDK's testpmd as a guest on another, unmodified; the same guest's packets
+/// are forwarded by DPDK's net_vhost, the two in turns. Rates are the guest's. Then: the asynchronous pipeline beside our own CPU copies, with
+/// an engine executed by the forwarding thread and with one of its own beside DPDK's asynchronous path; what a ring costs; what a packet
+/// costs the forwarding core when a device copies; how long packets stay in the pipeline.
+///
+/// How far the two cores are from each other is found out before and after every point, since virtual machines' cores wander: only
+/// points of one distance are compared, and those during which it changed, or a forwarding thread had less than 96 % of its core, are dropped
+/// and counted.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The peer is testpmd of Debian's packages dpdk and dpdk-dev (apt install dpdk dpdk-dev); it wants root and huge pages, which are reserved
+while the bench runs. Without it the guest is one of our own, whose rates stand alone.
+
+Traffic is named as seen from the backend: b2f into the guest, f2b out of it, loop around with 512 packets.
+
+Examples:
+  telpher bench vhost --quick
+  telpher bench vhost --only copies --ring packed --traffic loop --rounds 11
+  telpher bench vhost --only rings,flat,latency --format json --no-html")]
+pub(crate) struct VhostBench {
+    /// Parts to measure: copies, pipeline, threads, rings, flat, latency; all without this option.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    pub(crate) only: Vec<VhostPart>,
+    /// Lengths of packets [default: 64,128,256,512,1024,1280,1518].
+    #[arg(long, value_name = "SIZES")]
+    pub(crate) size: Option<Sizes>,
+    /// Rings and drivers: split and packed are those with mergeable buffers; the others use rings in order, or vector instructions.
+    #[arg(long, value_name = "RINGS", value_delimiter = ',', default_value = "split,packed")]
+    pub(crate) ring: Vec<VhostRing>,
+    /// Which way packets go.
+    #[arg(long, value_name = "WAYS", value_delimiter = ',', default_value = "b2f,f2b,loop")]
+    pub(crate) traffic: Vec<VhostTraffic>,
+    /// Packets of so many bytes or more ride the device in the hybrid pipeline [default: what `telpher vhost` does].
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) threshold: Option<u32>,
+    /// Times that every point is measured [default: 5].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: Option<u32>,
+    /// Less of everything, in less than a minute: three lengths, one round, short windows.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Our own guest, also where there is testpmd.
+    #[arg(long)]
+    pub(crate) own_guest: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum VhostPart {
+    /// CPU copies against DPDK's net_vhost.
+    Copies,
+    /// The hybrid pipeline with an inline engine against our CPU copies.
+    Pipeline,
+    /// An engine with a thread of its own against DPDK's asynchronous path with its software DMA.
+    Threads,
+    /// What a chain costs on its way through a ring.
+    Rings,
+    /// What a packet costs the forwarding core while a device copies.
+    Flat,
+    /// How much longer a packet takes through the pipeline.
+    Latency,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum VhostRing {
+    /// A split ring, mergeable buffers.
+    Split,
+    /// A packed ring, mergeable buffers.
+    Packed,
+    /// A split ring used in order.
+    SplitInorder,
+    /// A packed ring used in order, buffers not merged.
+    PackedInorder,
+    /// A split ring, vector instructions.
+    SplitVec,
+    /// A packed ring used in order, vector instructions.
+    PackedVec,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum VhostTraffic {
+    /// Backend to frontend.
+    B2f,
+    /// Frontend to backend.
+    F2b,
+    /// Around.
+    Loop,
 }
 
 #[derive(Clone, Debug, Args)]

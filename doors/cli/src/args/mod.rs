@@ -15,7 +15,7 @@ pub(crate) mod values;
 pub(crate) use advise::Advise;
 pub(crate) use bench::{
     Bench, BenchKind, Contests, Format, Hint, OpsBench, Output, Pages, PollutionBench, QueryBench, Queue, RunBench,
-    Sweep,
+    Sweep, VhostBench, VhostPart, VhostRing, VhostTraffic,
 };
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;

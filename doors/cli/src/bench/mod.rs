@@ -24,6 +24,7 @@ pub(crate) mod row;
 pub(crate) mod run;
 pub(crate) mod sweep;
 mod turns;
+pub(crate) mod vhost;
 mod work;
 
 use crate::args::{Bench, BenchKind, Contests};
@@ -153,6 +154,9 @@ pub(crate) enum BenchError {
     /// A query did not run.
     #[error(transparent)]
     Query(#[from] telpher_cache::query::RunError),
+    /// A program at the other end of a socket.
+    #[error(transparent)]
+    Peer(#[from] telpher_vhost::peers::PeerError),
     /// What was asked for does not exist here.
     #[error("{0}")]
     NotHere(String),
@@ -201,6 +205,12 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             let (text, csv) = (|| report::query::text(&result), || report::query::csv(&result));
             Ok(deliver(&query.output, QUERY_HTML, &result, text, csv, || report::query::html(&result))?)
         }
+        Some(BenchKind::Vhost(vhost)) => {
+            writable(&vhost.output, VHOST_HTML)?;
+            let result = vhost::run(vhost, machine)?;
+            let (text, csv) = (|| report::vhost::text(&result), || report::vhost::csv(&result));
+            Ok(deliver(&vhost.output, VHOST_HTML, &result, text, csv, || report::vhost::html(&result))?)
+        }
     }
 }
 
@@ -224,3 +234,4 @@ const MOVER_HTML: &str = "telpher-bench-mover.html";
 const CACHE_HTML: &str = "telpher-bench-cache.html";
 const RUN_HTML: &str = "telpher-bench-run.html";
 const QUERY_HTML: &str = "telpher-bench-query.html";
+const VHOST_HTML: &str = "telpher-bench-vhost.html";

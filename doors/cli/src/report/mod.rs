@@ -19,6 +19,7 @@ pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod units;
 pub(crate) mod validation;
+pub(crate) mod vhost;
 
 use crate::bench::machine::Machine;
 

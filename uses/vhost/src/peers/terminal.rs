@@ -98,6 +98,12 @@ impl Terminal {
         String::from_utf8_lossy(&log).into_owned()
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// True if it still runs.
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|status| status.is_none())

@@ -385,6 +385,12 @@ impl Testpmd {
         self.terminal.kill();
     }
 
+    /// Its process, whose thread that polls is called `lcore-worker-1`.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.terminal.pid()
+    }
+
     /// True if it has not ended.
     pub fn runs(&mut self) -> bool {
         self.terminal.runs()

@@ -1,0 +1,108 @@
+//! DPDK's asynchronous vhost beside us: a small backend on its public interface, compiled here when the bench runs.
+//!
+//! DPDK ships no program that can be one: its `net_vhost` has no asynchronous copies, and its example needs a network card.
+
+use super::super::BenchError;
+use super::point::Thread;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use telpher_vhost::peers::{Terminal, Work, lacking};
+
+const SOURCE: &str = include_str!("peer/dpdk_async.c");
+/// For a program to start, or to answer.
+const SOON: Duration = Duration::from_secs(10);
+
+/// What keeps it from being compiled here, if anything.
+pub(super) fn missing() -> Option<String> {
+    let tools = lacking(&[("cc", "gcc"), ("pkg-config", "pkg-config"), ("setpriv", "util-linux")]);
+    tools.or_else(|| {
+        let found = Command::new("pkg-config").args(["--exists", "libdpdk"]).status();
+        (!found.is_ok_and(|status| status.success()))
+            .then(|| "no DPDK to compile with (Debian package libdpdk-dev)".into())
+    })
+}
+
+/// The backend, running.
+pub(crate) struct Asynchronous {
+    terminal: Terminal,
+    pid: u32,
+}
+
+impl Asynchronous {
+    /// Compiles it and starts it at a socket, its own thread on one core and its DMA's on another.
+    pub(super) fn start(folder: &Path, socket: &Path, core: usize, dma: usize) -> Result<Asynchronous, BenchError> {
+        let program = compile(folder)?;
+        let lcores = format!("0@{core},1@{dma}");
+        let words = [
+            format!("RUNTIME_DIRECTORY={}", folder.display()),
+            program,
+            "--lcores".into(),
+            lcores,
+            "--in-memory".into(),
+            "--no-pci".into(),
+            "--no-telemetry".into(),
+            "--iova-mode=va".into(),
+            "-m".into(),
+            "128".into(),
+            format!("--file-prefix=async-{}", std::process::id()),
+            "--vdev=dma_skeleton0,lcore=1".into(),
+            "--".into(),
+            socket.display().to_string(),
+        ];
+        let mut terminal = Terminal::start("dpdk-async", "env", &words)?;
+        terminal.until("ready\n", SOON)?;
+        let pid = terminal.pid();
+        Ok(Asynchronous { terminal, pid })
+    }
+
+    /// Begins to do something.
+    pub(super) fn work(&mut self, work: Work) -> Result<(), BenchError> {
+        match work {
+            Work::Source(len) => self.say(&format!("source {len}")),
+            Work::Return => self.say("return"),
+            _ => self.say("sink"),
+        }
+    }
+
+    /// Stops.
+    pub(super) fn rest(&mut self) -> Result<(), BenchError> {
+        self.say("rest")
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), BenchError> {
+        self.terminal.line(line)?;
+        self.terminal.until("done\n", SOON)?;
+        Ok(())
+    }
+
+    /// The thread that forwards.
+    pub(super) fn threads(&self) -> Vec<Thread> {
+        vec![Thread::main_of(self.pid)]
+    }
+}
+
+fn compile(folder: &Path) -> Result<String, BenchError> {
+    let failed = |what: &str, said: String| BenchError::NotHere(format!("{what} failed: {said}"));
+    let program = |what: &str| {
+        let what = what.to_owned();
+        move |source| BenchError::Program { what, source }
+    };
+    let flags = Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]).output();
+    let flags = flags.map_err(program("pkg-config"))?;
+    let (source, compiled) = (folder.join("dpdk_async.c"), folder.join("dpdk_async"));
+    std::fs::write(&source, SOURCE).map_err(program("writing the asynchronous peer's source"))?;
+    let mut cc = Command::new("cc");
+    cc.args(["-O3", "-march=native", "-DALLOW_EXPERIMENTAL_API"]).arg("-o").arg(&compiled).arg(&source);
+    cc.args(String::from_utf8_lossy(&flags.stdout).split_whitespace());
+    // The software DMA is a driver of its own, that only who names it loads.
+    cc.args(["-Wl,--no-as-needed", "-lrte_dma_skeleton"]);
+    let output = cc.output().map_err(program("cc"))?;
+    if !output.status.success() {
+        return Err(failed(
+            "compiling DPDK's asynchronous backend",
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ));
+    }
+    Ok(compiled.display().to_string())
+}

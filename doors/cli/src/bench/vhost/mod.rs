@@ -1,0 +1,471 @@
+//! `telpher bench vhost`: packets into virtual machines and out of them, beside DPDK's.
+//!
+//! ```text
+//! Scene: one guest (testpmd, or our own), backends whose sockets it has ── Point: probe · one backend works · probe ──► kept or dropped
+//!   └─► rates ── medians, ratios of one distance ──► verdicts
+//! rings, flat, latency: our own guest, stepped here
+//! ```
+
+mod asynchronous;
+mod flat;
+mod guest;
+mod latency;
+mod ours;
+mod point;
+mod rates;
+mod rings;
+mod scene;
+
+use super::BenchError;
+use super::machine::Machine;
+use super::progress::Budget;
+use super::questions::{Answer, Answers};
+use super::row::Row;
+use crate::args::{VhostBench, VhostPart, VhostRing, VhostTraffic};
+pub(crate) use flat::Cost;
+use ours::Way;
+use point::{Cores, round};
+pub(crate) use point::{Distance, Drops};
+use rates::{Cell, Demand, verdicts};
+pub(crate) use rates::{Rate, Ratio};
+use scene::{Scene, Who};
+use serde::Serialize;
+use std::time::Duration;
+use telpher_vhost::{Hybrid, PacketPool, PoolOptions, peers};
+
+/// Everything `telpher bench vhost` found.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct VhostResult {
+    /// Verdicts, part by part.
+    #[serde(flatten)]
+    pub(crate) answers: Answers,
+    /// Points that count, and those that do not.
+    pub(crate) points: Drops,
+    /// Medians of every contestant.
+    pub(crate) rates: Vec<Rate>,
+    /// Ratios of those that are compared.
+    pub(crate) ratios: Vec<Ratio>,
+    /// What a packet costs the forwarding core.
+    pub(crate) costs: Vec<Cost>,
+}
+
+/// Our backend, copies made by the forwarding thread.
+pub(crate) const CPU: &str = "telpher";
+/// The peer.
+pub(crate) const NET_VHOST: &str = "net_vhost";
+/// Our pipeline with an engine that the forwarding thread executes.
+pub(crate) const PIPELINE: &str = "pipeline";
+const AT: [Threads; 2] = [
+    Threads {
+        hybrid: "engine beside the guest, hybrid",
+        device: "engine beside the guest",
+        dpdk: "DPDK asynchronous, DMA beside the guest",
+    },
+    Threads {
+        hybrid: "engine beside the switch, hybrid",
+        device: "engine beside the switch",
+        dpdk: "DPDK asynchronous, DMA beside the switch",
+    },
+];
+
+/// Names of those whose engine has a thread, where it has it.
+struct Threads {
+    hybrid: &'static str,
+    device: &'static str,
+    dpdk: &'static str,
+}
+
+/// Lengths. Source: those of the white paper's Figure 10, and 128.
+const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+/// Those of `--quick`.
+const QUICK: [u32; 3] = [64, 512, 1518];
+/// Rates must reach the peer's in the median over lengths, and nearly so at each. Source: promise of the data path.
+const COPIES: Demand = Demand { median: Some(1.0), least: 0.9 };
+/// Source: promise of the pipeline.
+const HYBRID: Demand = Demand { median: None, least: 0.95 };
+/// Source: promise of the pipeline.
+const THREADS: Demand = Demand { median: None, least: 2.0 };
+
+/// How much is measured.
+struct Plan {
+    parts: Vec<VhostPart>,
+    sizes: Vec<u32>,
+    rings: Vec<VhostRing>,
+    traffic: Vec<VhostTraffic>,
+    threshold: u32,
+    rounds: u32,
+    /// Of one point.
+    slice: Duration,
+    /// Of a part that measures without points.
+    part: Duration,
+    cores: Cores,
+    own_guest: bool,
+}
+
+impl Plan {
+    fn of(args: &VhostBench, machine: &Machine) -> Plan {
+        use VhostPart::{Copies, Flat, Latency, Pipeline, Rings, Threads};
+        let every = [Copies, Pipeline, Threads, Rings, Flat, Latency];
+        let parts = every.into_iter().filter(|part| args.only.is_empty() || args.only.contains(part)).collect();
+        let default = if args.quick { &QUICK[..] } else { &SIZES[..] };
+        let asked = args.size.as_ref().map(|sizes| sizes.0.iter().map(|&size| u32::try_from(size).unwrap_or(u32::MAX)));
+        let (slice, part) = if args.quick { (80, 1000) } else { (200, 4000) };
+        Plan {
+            parts,
+            sizes: asked.map_or_else(|| default.to_vec(), Iterator::collect),
+            rings: unique(&args.ring),
+            traffic: unique(&args.traffic),
+            threshold: args.threshold.unwrap_or(THRESHOLD),
+            rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 5 }),
+            slice: Duration::from_millis(slice),
+            part: Duration::from_millis(part),
+            cores: Cores { backend: machine.core(0), guest: machine.core(1) },
+            own_guest: args.own_guest || peers::missing().is_some(),
+        }
+    }
+
+    fn has(&self, part: VhostPart) -> bool {
+        self.parts.contains(&part)
+    }
+
+    fn cells(&self) -> impl Iterator<Item = (VhostTraffic, u32)> + '_ {
+        self.traffic.iter().flat_map(|&traffic| self.sizes.iter().map(move |&size| (traffic, size)))
+    }
+}
+
+/// Packets from so many bytes on ride the device. Source: "Accelerating DPDK Vhost" (Intel), §4: the CPU is the quicker for packets
+/// below.
+const THRESHOLD: u32 = 256;
+/// The longest packet of the bench. Source: a buffer of DPDK's.
+const LONGEST: u32 = 2048;
+
+fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(value) {
+            seen.push(*value);
+        }
+    }
+    seen
+}
+
+/// Runs the bench.
+pub(crate) fn run(args: &VhostBench, machine: Machine) -> Result<VhostResult, BenchError> {
+    let plan = Plan::of(args, &machine);
+    if let Some(size) = plan.sizes.iter().find(|&&size| !(64..=LONGEST).contains(&size)) {
+        return Err(BenchError::NotHere(format!("--size: packets have from 64 to {LONGEST} bytes, not {size}")));
+    }
+    let pool = PacketPool::new(PoolOptions { longest: LONGEST, ..PoolOptions::default() })?;
+    let mut found = Found::new(&plan, args);
+    let mut budget = Budget::new(Duration::from_secs(1), plan.parts.len() as f64);
+    let (copies, pipeline) = (plan.has(VhostPart::Copies), plan.has(VhostPart::Pipeline));
+    if copies || pipeline {
+        budget.step("copies", f64::from(u8::from(copies) + u8::from(pipeline)));
+        found.copies(&plan, &pool)?;
+    }
+    if plan.has(VhostPart::Threads) {
+        budget.step("threads", 1.0);
+        found.threads(&plan, &pool)?;
+    }
+    if plan.has(VhostPart::Rings) {
+        budget.step("rings", 1.0);
+        let rows = rings::measure(plan.part / 2);
+        found.answer("rings", "What does a chain cost on its way through a ring?", rows);
+    }
+    if plan.has(VhostPart::Flat) {
+        budget.step("flat", 1.0);
+        found.flat(&plan, &pool)?;
+    }
+    if plan.has(VhostPart::Latency) {
+        budget.step("latency", 1.0);
+        found.latency(&plan, &pool)?;
+    }
+    budget.finish();
+    Ok(found.result(machine))
+}
+
+/// What was found so far.
+struct Found {
+    remarks: Vec<String>,
+    contests: Vec<Answer>,
+    points: Drops,
+    rates: Vec<Rate>,
+    ratios: Vec<Ratio>,
+    costs: Vec<Cost>,
+}
+
+impl Found {
+    fn new(plan: &Plan, args: &VhostBench) -> Found {
+        let Cores { backend, guest } = plan.cores;
+        let mut remarks = vec![format!(
+            "The backend's forwarding thread is on core {backend}, the guest on core {guest}; rates are in million packets a second, as the \
+             guest counts them, and medians over rounds."
+        )];
+        if let (Some(missing), false) = (peers::missing(), args.own_guest) {
+            remarks.push(format!(
+                "There is {missing} here, so that the guest is one of our own and no peer stands beside it; `apt install dpdk dpdk-dev` gets both."
+            ));
+        } else if args.own_guest {
+            remarks.push("The guest is one of our own: its driver only gives and takes buffers.".into());
+        }
+        if backend == guest {
+            remarks.push("This process has one core: backend and guest take turns on it.".into());
+        }
+        remarks.push(
+            "Engines are software here: a device's rates are the speed of a model on this CPU, not of DSA hardware."
+                .into(),
+        );
+        let (contests, rates, ratios, costs) = Default::default();
+        Found { remarks, contests, points: Drops::default(), rates, ratios, costs }
+    }
+
+    fn answer(&mut self, name: &'static str, question: &'static str, rows: Vec<Row>) {
+        // Without a peer there is nothing to hold rates against, which stand in their own table.
+        if !rows.is_empty() {
+            self.contests.push(Answer { name, question, rows });
+        }
+    }
+
+    /// CPU copies beside the peer's, and the pipeline beside CPU copies, in one scene for each ring.
+    fn copies(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
+        let mut who = vec![(CPU, Who::Ours(Way::Cpu))];
+        if plan.has(VhostPart::Copies) && !plan.own_guest {
+            who.push((NET_VHOST, Who::NetVhost));
+        }
+        if plan.has(VhostPart::Pipeline) {
+            who.push((PIPELINE, Who::Ours(Way::Inline(Hybrid::From(plan.threshold)))));
+        }
+        let compared = [(CPU, NET_VHOST), (PIPELINE, CPU)];
+        self.contest(plan, pool, &who, &compared)?;
+        if plan.has(VhostPart::Copies) {
+            let rows = verdicts(&self.ratios, CPU, NET_VHOST, COPIES);
+            self.answer("copies", "How fast are CPU copies beside DPDK's net_vhost?", rows);
+        }
+        if plan.has(VhostPart::Pipeline) {
+            let rows = verdicts(&self.ratios, PIPELINE, CPU, HYBRID);
+            self.answer(
+                "pipeline",
+                "What does the hybrid pipeline, with an inline engine, keep of the rate of CPU copies?",
+                rows,
+            );
+        }
+        Ok(())
+    }
+
+    /// Engines with threads, beside the guest and beside the switch.
+    fn threads(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
+        const QUESTION: &str = "How fast is an engine with a thread, on the guest's core or the switch's, beside DPDK's asynchronous path with its software DMA?";
+        if plan.cores.backend == plan.cores.guest {
+            self.remarks.push("Not measured: threads needs two cores.".into());
+            return Ok(());
+        }
+        let missing = if plan.own_guest { Some("there is no testpmd".into()) } else { asynchronous::missing() };
+        if let Some(why) = &missing {
+            self.remarks.push(format!("DPDK's asynchronous path does not stand beside ours: {why}."));
+        }
+        for (names, core) in AT.iter().zip([plan.cores.guest, plan.cores.backend]) {
+            let mut who = vec![
+                (names.hybrid, Who::Ours(Way::Thread(Hybrid::From(plan.threshold), core))),
+                (names.device, Who::Ours(Way::Thread(Hybrid::Device, core))),
+            ];
+            if missing.is_none() {
+                who.push((names.dpdk, Who::DpdkAsync(core)));
+            }
+            self.contest(plan, pool, &who, &[(names.hybrid, names.dpdk), (names.device, names.dpdk)])?;
+        }
+        let both = AT.iter().flat_map(|names| [(names.hybrid, names.dpdk), (names.device, names.dpdk)]);
+        let rows = both.flat_map(|(of, by)| verdicts(&self.ratios, of, by, THREADS)).collect();
+        self.answer("threads", QUESTION, rows);
+        Ok(())
+    }
+
+    /// Contestants in rounds, in every cell of the grid, ring by ring.
+    fn contest(
+        &mut self,
+        plan: &Plan,
+        pool: &PacketPool,
+        who: &[(&'static str, Who)],
+        compared: &[(&'static str, &'static str)],
+    ) -> Result<(), BenchError> {
+        let names: Vec<&'static str> = who.iter().map(|who| who.0).collect();
+        let contestants: Vec<Who> = who.iter().map(|who| who.1).collect();
+        for &ring in &plan.rings {
+            let mut scene = Scene::start(&contestants, ring, plan.own_guest, plan.cores, pool)?;
+            let mut cells: Vec<Cell> = plan
+                .cells()
+                .map(|(traffic, size)| Cell { ring: name_of(ring), traffic: way_of(traffic), size, rounds: Vec::new() })
+                .collect();
+            for number in 0..plan.rounds {
+                for ((traffic, size), cell) in plan.cells().zip(&mut cells) {
+                    let first = number as usize % names.len();
+                    let values = round(
+                        names.len(),
+                        first,
+                        &mut self.points,
+                        || plan.cores.distance(),
+                        |who| scene.rate(who, traffic, size, plan.slice),
+                    )?;
+                    cell.rounds.push(values);
+                }
+            }
+            for cell in &cells {
+                self.rates.extend(cell.rates(&names));
+                for (of, by) in compared {
+                    let [of, by] = [of, by].map(|name| names.iter().position(|other| other == name));
+                    if let (Some(of), Some(by)) = (of, by) {
+                        self.ratios.extend(cell.ratios(&names, of, by));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flat(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
+        const QUESTION: &str = "What does a packet cost the forwarding core, around, when a device makes all copies?";
+        let mut rows = Vec::new();
+        for (name, packed) in self.layouts(plan) {
+            let costs = flat::measure(name, packed, &plan.sizes, plan.rounds, plan.part / 14, plan.cores, pool)?;
+            rows.extend(flat::rows(&costs));
+            self.costs.extend(costs);
+        }
+        self.answer("flat", QUESTION, rows);
+        Ok(())
+    }
+
+    fn latency(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
+        let mut rows = Vec::new();
+        for (name, packed) in self.layouts(plan) {
+            let (rounds, slice) = (plan.rounds, plan.slice);
+            let (ring, threshold, cores) = (name, plan.threshold, plan.cores);
+            let about = latency::About { ring, packed, threshold, rounds, slice, cores };
+            rows.extend(latency::measure(&about, pool, &mut self.points)?);
+        }
+        self.answer("latency", "How much longer does a packet take through the pipeline, at half of its load?", rows);
+        Ok(())
+    }
+
+    /// Layouts of rings that our own guest has, of those asked for.
+    fn layouts(&self, plan: &Plan) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+        let asked = [("split", false), ("packed", true)].map(|layout| {
+            let packed = |ring: &VhostRing| scene::virtio(*ring).packed == layout.1;
+            plan.rings.iter().any(packed).then_some(layout)
+        });
+        asked.into_iter().flatten()
+    }
+
+    fn result(self, machine: Machine) -> VhostResult {
+        let Found { mut remarks, contests, points, rates, ratios, costs } = self;
+        let Drops { kept, moved, unknown, absent, stolen } = points;
+        if kept + points.all() > 0 {
+            remarks.push(format!(
+                "Points: {kept} count; {} do not: {moved} because the cores' distance changed, {unknown} because it was not to be found, {absent} \
+                 because a thread did not have its core, {stolen} because the hypervisor took one.",
+                points.all()
+            ));
+        }
+        VhostResult { answers: Answers { kind: "vhost", machine, remarks, contests }, points, rates, ratios, costs }
+    }
+}
+
+fn name_of(ring: VhostRing) -> &'static str {
+    match ring {
+        VhostRing::Split => "split",
+        VhostRing::Packed => "packed",
+        VhostRing::SplitInorder => "split-inorder",
+        VhostRing::PackedInorder => "packed-inorder",
+        VhostRing::SplitVec => "split-vec",
+        VhostRing::PackedVec => "packed-vec",
+    }
+}
+
+fn way_of(traffic: VhostTraffic) -> &'static str {
+    match traffic {
+        VhostTraffic::B2f => "b2f",
+        VhostTraffic::F2b => "f2b",
+        VhostTraffic::Loop => "loop",
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use clap::Parser;
+    use rates::tests::ratio;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: VhostBench,
+    }
+
+    fn plan(words: &[&str]) -> Plan {
+        let words = std::iter::once("bench").chain(words.iter().copied());
+        let args = Words::try_parse_from(words).map_err(|error| error.to_string()).unwrap().args;
+        Plan::of(&args, &Machine::read())
+    }
+
+    /// A result with a rate and a ratio at each distance, costs, and verdicts of which one is short.
+    pub(crate) fn sample() -> VhostResult {
+        let ratios: Vec<Ratio> = [(64, Distance::Far, 1.2), (1518, Distance::Far, 0.8), (64, Distance::Near, 1.0)]
+            .map(|(size, distance, value)| ratio(size, distance, value))
+            .into_iter()
+            .map(|ratio| Ratio { of: CPU, by: NET_VHOST, ..ratio })
+            .collect();
+        let rate =
+            |who, mpps: f64| move |ratio: &Ratio| Rate { place: ratio.place, who, mpps, range: [mpps; 2], points: 5 };
+        let rates = ratios.iter().map(rate(CPU, 6.0)).chain(ratios.iter().map(rate(NET_VHOST, 5.0))).collect();
+        let costs = [(64, false), (1518, false), (64, true), (1518, true)].map(|(size, by_device)| Cost {
+            ring: "split",
+            size,
+            by_device,
+            ticks: if by_device { 400.0 } else { f64::from(size) },
+            ns: 100.0,
+            share: f64::from(u8::from(by_device)),
+            intervals: 10,
+            interrupted: 1,
+        });
+        let contests = vec![
+            Answer { name: "copies", question: "How fast?", rows: verdicts(&ratios, CPU, NET_VHOST, COPIES) },
+            Answer { name: "flat", question: "What?", rows: flat::rows(&costs) },
+        ];
+        let answers = Answers { kind: "vhost", machine: Machine::read(), remarks: vec!["Mind this.".into()], contests };
+        VhostResult { answers, points: Drops { kept: 6, ..Drops::default() }, rates, ratios, costs: costs.into() }
+    }
+
+    #[test]
+    fn everything_is_measured_unless_less_is_asked_for() {
+        let all = plan(&[]);
+        assert_eq!((all.parts.len(), all.sizes.as_slice(), all.rounds), (6, &SIZES[..], 5));
+        assert_eq!(all.cells().count(), 21);
+        let quick = plan(&["--quick", "--traffic", "loop,loop"]);
+        assert_eq!((quick.cells().count(), quick.rounds), (3, 1));
+        let some = plan(&["--only", "rings,flat", "--size", "1518,64", "--ring", "packed-vec", "--rounds", "7"]);
+        assert!(some.has(VhostPart::Rings) && !some.has(VhostPart::Copies));
+        assert_eq!((some.sizes.as_slice(), some.rounds), (&[64, 1518][..], 7));
+        assert_eq!(some.rings, [VhostRing::PackedVec]);
+    }
+
+    #[test]
+    fn packets_have_lengths_of_ethernet() {
+        let words = |size| Words::try_parse_from(["bench", "--size", size]).map_err(drop).unwrap().args;
+        for size in ["63", "4k"] {
+            let error = run(&words(size), Machine::read()).unwrap_err().to_string();
+            assert!(error.starts_with("--size: packets have from 64 to 2048 bytes"), "{error}");
+        }
+    }
+
+    #[test]
+    fn our_own_guest_is_enough_for_rates_and_for_all_that_needs_no_peer() {
+        let words = ["bench", "--own-guest", "--quick", "--size", "64,1518", "--only", "copies,pipeline,rings"];
+        let args = Words::try_parse_from(words).map_err(|error| error.to_string()).unwrap().args;
+        let result = run(&args, Machine::read()).unwrap();
+        // Cores that others are at drop points; those that count have packets.
+        assert!(result.rates.iter().all(|rate| rate.mpps > 0.0 && rate.who != NET_VHOST), "{:?}", result.rates);
+        let points: usize = result.rates.iter().map(|rate| rate.points).sum();
+        assert_eq!(points, result.points.kept as usize);
+        assert_eq!(result.points.kept + result.points.all(), 2 * 3 * 2 * 2);
+        assert!(result.ratios.iter().all(|ratio| (ratio.of, ratio.by) == (PIPELINE, CPU)));
+        assert_eq!(result.answers.contests.last().map(|answer| answer.name), Some("rings"));
+    }
+}

@@ -1,0 +1,184 @@
+/* DPDK's asynchronous vhost as it ships: a backend at one socket whose copies its software DMA makes, told what to do on standard input.
+ *
+ *   dpdk_async EAL-OPTIONS -- SOCKET         with --vdev dma_skeleton0[,lcore=N] among the options
+ *
+ *   sink           takes what the guest sends
+ *   source LEN     sends packets of LEN bytes into the guest, as many as it has buffers for
+ *   return         sends back what comes, its addresses swapped
+ *   rest           stops
+ *
+ * Each is answered with "done". Written for `telpher bench vhost`, after the "Vhost Library" chapter of DPDK's programmer's guide. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <rte_dmadev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ether.h>
+#include <rte_mbuf.h>
+#include <rte_vhost.h>
+#include <rte_vhost_async.h>
+
+#define BURST 32
+#define DESCRIPTORS 1024
+#define BUFFERS 32768
+/* Turns between two looks at standard input. */
+#define LOOK 4096
+
+/* Of the rings of the one pair of queues: the guest receives on the first and transmits on the second. */
+enum { INTO_GUEST = 0, OUT_OF_GUEST = 1 };
+enum work { REST, SINK, SOURCE, RETURN };
+
+static int16_t dma;
+static volatile int guest = -1;
+static struct rte_mempool *pool;
+
+static void fail(const char *what, int error)
+{
+	printf("cannot %s: %s\n", what, strerror(error < 0 ? -error : error));
+	exit(1);
+}
+
+static int new_device(int vid)
+{
+	if (rte_vhost_async_channel_register(vid, INTO_GUEST) < 0 || rte_vhost_async_channel_register(vid, OUT_OF_GUEST) < 0)
+		return -1;
+	rte_vhost_enable_guest_notification(vid, OUT_OF_GUEST, 0);
+	guest = vid;
+	return 0;
+}
+
+static void destroy_device(int vid)
+{
+	guest = -1;
+	rte_vhost_async_channel_unregister(vid, INTO_GUEST);
+	rte_vhost_async_channel_unregister(vid, OUT_OF_GUEST);
+}
+
+static const struct rte_vhost_device_ops operations = { .new_device = new_device, .destroy_device = destroy_device };
+
+static void start_dma(void)
+{
+	struct rte_dma_conf device = { .nb_vchans = 1 };
+	struct rte_dma_vchan_conf channel = { .direction = RTE_DMA_DIR_MEM_TO_MEM, .nb_desc = DESCRIPTORS };
+	int error;
+
+	dma = rte_dma_next_dev(0);
+	if (dma < 0)
+		fail("find the software DMA; is there a --vdev dma_skeleton0", ENODEV);
+	if ((error = rte_dma_configure(dma, &device)) || (error = rte_dma_vchan_setup(dma, 0, &channel)) ||
+	    (error = rte_dma_start(dma)) || (error = rte_vhost_async_dma_configure(dma, 0)))
+		fail("start the software DMA", error);
+}
+
+/* Packets that the guest has got are free. */
+static void collect(int vid)
+{
+	struct rte_mbuf *done[BURST];
+	uint16_t count = rte_vhost_poll_enqueue_completed(vid, INTO_GUEST, done, BURST, dma, 0);
+
+	rte_pktmbuf_free_bulk(done, count);
+}
+
+/* Begins to give packets to the guest; with `patience` again and again, or the rest is free. */
+static void give(int vid, struct rte_mbuf **packets, uint16_t count, int patience)
+{
+	uint16_t given = 0;
+	int tries = 0;
+
+	do {
+		given += rte_vhost_submit_enqueue_burst(vid, INTO_GUEST, packets + given, count - given, dma, 0);
+		collect(vid);
+	} while (given < count && patience && tries++ < 64);
+	rte_pktmbuf_free_bulk(packets + given, count - given);
+}
+
+static void swap_addresses(struct rte_mbuf *packet)
+{
+	struct rte_ether_hdr *header = rte_pktmbuf_mtod(packet, struct rte_ether_hdr *);
+	struct rte_ether_addr address = header->dst_addr;
+
+	header->dst_addr = header->src_addr;
+	header->src_addr = address;
+}
+
+static void turn(int vid, enum work work, uint16_t len)
+{
+	struct rte_mbuf *packets[BURST];
+	uint16_t count, index;
+	int in_flight;
+
+	if (work == SOURCE) {
+		if (rte_pktmbuf_alloc_bulk(pool, packets, BURST))
+			return collect(vid);
+		for (index = 0; index < BURST; index++) {
+			packets[index]->data_len = packets[index]->pkt_len = len;
+			memset(rte_pktmbuf_mtod(packets[index], char *), 0, sizeof(struct rte_ether_hdr));
+		}
+		return give(vid, packets, BURST, 0);
+	}
+	count = rte_vhost_async_try_dequeue_burst(vid, OUT_OF_GUEST, pool, packets, BURST, &in_flight, dma, 0);
+	if (work == SINK)
+		return rte_pktmbuf_free_bulk(packets, count);
+	for (index = 0; index < count; index++)
+		swap_addresses(packets[index]);
+	if (count)
+		give(vid, packets, count, 1);
+	else
+		collect(vid);
+}
+
+/* What the next line says, if there is one; without `wait` only if it is there. */
+static void listen_to(enum work *work, uint16_t *len, int wait)
+{
+	static char line[64];
+	struct pollfd input = { .fd = 0, .events = POLLIN };
+
+	if (poll(&input, 1, wait ? -1 : 0) <= 0)
+		return;
+	if (!fgets(line, sizeof(line), stdin))
+		exit(0);
+	if (!strncmp(line, "sink", 4))
+		*work = SINK;
+	else if (sscanf(line, "source %hu", len) == 1)
+		*work = SOURCE;
+	else if (!strncmp(line, "return", 6))
+		*work = RETURN;
+	else
+		*work = REST;
+	printf("done\n");
+	fflush(stdout);
+}
+
+int main(int count, char **words)
+{
+	enum work work = REST;
+	uint16_t len = 0;
+	uint64_t turns = 0;
+	int used = rte_eal_init(count, words), error;
+
+	if (used < 0 || used + 1 >= count)
+		fail("start: options of EAL, then --, then a socket", EINVAL);
+	setvbuf(stdin, NULL, _IONBF, 0);
+	pool = rte_pktmbuf_pool_create("packets", BUFFERS, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, rte_socket_id());
+	if (!pool)
+		fail("make a pool of packets", rte_errno);
+	start_dma();
+	if ((error = rte_vhost_driver_register(words[used + 1], RTE_VHOST_USER_ASYNC_COPY)) ||
+	    (error = rte_vhost_driver_callback_register(words[used + 1], &operations)) ||
+	    (error = rte_vhost_driver_start(words[used + 1])))
+		fail("serve the socket", error);
+	printf("ready\n");
+	fflush(stdout);
+	for (;;) {
+		if (work == REST || turns++ % LOOK == 0)
+			listen_to(&work, &len, work == REST);
+		if (guest >= 0 && work != REST)
+			turn(guest, work, len);
+	}
+}
