@@ -175,8 +175,8 @@ impl Port {
         into.len() - before
     }
 
-    /// Waits until the guest has kicked for more to take from a ring, at most for `timeout`; at once if there is more already, or the ring does not run
-    /// or has no kicks. For threads that have nothing else to do.
+    /// Waits until the guest has kicked for more to take from a ring, at most for `timeout`; not at all if there is more already, copies are in flight,
+    /// or the ring does not run or has no kicks. For threads that have nothing else to do.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -187,7 +187,7 @@ impl Port {
             match (&mut slot.virtqueue, &kick) {
                 (Some(virtqueue), Some(_)) => {
                     virtqueue.want_kicks(true);
-                    if virtqueue.ring().available() {
+                    if virtqueue.ring().available() || virtqueue.in_flight() > 0 {
                         virtqueue.want_kicks(false);
                         return;
                     }

@@ -64,7 +64,8 @@ pub(super) struct Rules {
     pub(super) size: u16,
     /// Descriptors that are followed.
     pub(super) links: u16,
-    writes: bool,
+    /// The device writes to buffers, and does not read them.
+    pub(super) writes: bool,
     indirect: bool,
 }
 

@@ -279,10 +279,12 @@ impl PackedRing {
                     // A chain in the ring and a table exclude each other (VirtIO 1.2 §2.8.19).
                     Err(Dropped::Indirect)
                 } else {
+                    // In a table only WRITE counts, and all its descriptors do (VirtIO 1.2 §2.8.7). And that only where it is written: DPDK's driver (22.11)
+                    // leaves the flag in descriptors of buffers to be read, which a device should not read, but may (§2.7.5.1).
+                    let mut counts = DescriptorFlags::INDIRECT;
+                    counts.set(DescriptorFlags::WRITE, gather.rules.writes);
                     gather.table(link, |descriptor: PackedDescriptor, index, count| {
-                        // In a table only WRITE counts, and all its descriptors do (VirtIO 1.2 §2.8.7).
-                        let flags = DescriptorFlags::from_bits_retain(descriptor.flags)
-                            & (DescriptorFlags::WRITE | DescriptorFlags::INDIRECT);
+                        let flags = DescriptorFlags::from_bits_retain(descriptor.flags) & counts;
                         let link = Link { address: descriptor.address, len: descriptor.len, flags };
                         (link, (index + 1 < count).then_some(index + 1))
                     })

@@ -222,6 +222,25 @@ fn a_chain_that_cannot_be_followed_goes_back_and_the_next_is_whole() {
     }
 }
 
+/// A table of a packed ring whose descriptors are said to be for writing: DPDK's driver has such, for packets it sends whose buffers have no room for
+/// the header. They were dropped, and it sent nothing any more.
+#[test]
+fn a_table_of_a_packed_ring_is_read_though_its_flags_say_write() {
+    for (direction, flags) in
+        [(Direction::Transmit, DescriptorFlags::WRITE), (Direction::Receive, DescriptorFlags::empty())]
+    {
+        let (mut guest, mut driver, mut ring) = pair(8, Features::RING_PACKED | Features::INDIRECT_DESC, direction);
+        let (buffer, table) = (guest.lend(4096), guest.lend(4096));
+        driver.offer_indirect(&guest, table, &[(buffer, 12), (buffer, 60)]).unwrap();
+        (0..2).for_each(|index| guest.write(table + 16 * index + 14, &flags.bits().to_le_bytes()));
+        let mut burst = Burst::default();
+        assert_eq!(ring.take(&mut burst, 8), Ok(1));
+        // What is not said to be for writing is never written to.
+        let expected = if direction == Direction::Transmit { (None, 72) } else { (Some(Dropped::Direction), 0) };
+        assert_eq!((burst.chains()[0].dropped, burst.chains()[0].len), expected);
+    }
+}
+
 #[test]
 fn lengths_that_wrap_are_seen() {
     for features in ALL {
