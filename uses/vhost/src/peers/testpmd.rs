@@ -165,6 +165,8 @@ pub enum Work {
     Return,
     /// Answers ARP requests and pings (`icmpecho`).
     Echo,
+    /// Hands what comes at one port to the next, as it is (`io`).
+    Hand,
 }
 
 /// What went through a side's ports.
@@ -327,11 +329,13 @@ impl Testpmd {
         self.rest()?;
         let (mode, len) = match work {
             Work::Source(len) => ("txonly", Some(len)),
-            Work::Numbered(len) => ("flowgen", Some(len)),
+            // It takes off four bytes, for a checksum that is not there.
+            Work::Numbered(len) => ("flowgen", Some(len + 4)),
             Work::Sink => ("rxonly", None),
             Work::Begin(len) => ("mac retry", Some(len)),
             Work::Return => ("mac retry", None),
             Work::Echo => ("icmpecho", None),
+            Work::Hand => ("io", None),
         };
         if let Some(len) = len {
             self.command(&format!("set txpkts {len}"))?;

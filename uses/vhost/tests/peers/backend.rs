@@ -4,7 +4,7 @@ use crate::room::Room;
 use crate::telpher::Telpher;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use telpher_vhost::peers::{self, Counts, Memory, Seat, Testpmd, VhostPort, Work};
+use telpher_vhost::peers::{self, Counts, Memory, Seat, Testpmd, VhostPort, Work, lacking};
 
 /// Who answers the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,7 +12,34 @@ pub(crate) enum Backend {
     /// DPDK's `net_vhost`.
     Dpdk,
     /// This crate.
-    Telpher,
+    Telpher(Copies),
+}
+
+/// Who copies this crate's packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Copies {
+    /// The thread that polls.
+    Cpu,
+    /// A modelled device, all of them.
+    Device,
+    /// Either, by length.
+    Hybrid,
+}
+
+impl Copies {
+    pub(crate) const ALL: [Copies; 3] = [Copies::Cpu, Copies::Device, Copies::Hybrid];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Copies::Cpu => "cpu",
+            Copies::Device => "device",
+            Copies::Hybrid => "hybrid",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Copies {
+        Copies::ALL.into_iter().find(|copies| copies.name() == name).unwrap_or_else(|| panic!("nobody is {name:?}"))
+    }
 }
 
 impl Backend {
@@ -20,13 +47,14 @@ impl Backend {
     pub(crate) fn missing(self) -> Option<String> {
         match self {
             Backend::Dpdk => peers::missing(),
-            Backend::Telpher => None,
+            Backend::Telpher(_) => lacking(&[("setpriv", "util-linux"), ("taskset", "util-linux")]),
         }
     }
 
     /// A backend with a port at each of these sockets.
     pub(crate) fn start(self, room: &Room, sockets: &[Socket]) -> Box<dyn Side> {
         match self {
+            Backend::Telpher(copies) => Box::new(Telpher::start(copies, room, sockets)),
             Backend::Dpdk => {
                 let port = |socket: &Socket| VhostPort {
                     socket: socket.path.clone(),
@@ -36,26 +64,43 @@ impl Backend {
                 let ports: Vec<_> = sockets.iter().map(port).collect();
                 let memory = sockets.first().map_or(Memory::Small, |socket| socket.memory);
                 let seat = Seat { memory, ..room.seat("backend", 0) };
-                Box::new(Driven(Testpmd::backend(&seat, &ports).unwrap_or_else(|error| panic!("{error}"))))
+                let backend = Testpmd::backend(&seat, &ports);
+                Box::new(Driven(backend.unwrap_or_else(|error| panic!("{error}"))))
             }
-            Backend::Telpher => Box::new(Telpher::start(room, sockets)),
         }
     }
 }
 
-/// Tests that hold whoever answers: `fn name(who: Backend)`, which becomes `dpdk::name` and `telpher::name`.
+/// Tests that hold whoever answers: `fn name(who: Backend)`, which becomes `cpu::name`, `device::name` and so on.
+///
+/// Those with DPDK's backend are of the long run: what they show does not change with this crate.
 macro_rules! with_each_backend {
     ($(fn $name:ident($who:ident: Backend) $body:block)+) => {
-        $(fn $name($who: Backend) $body)+
+        crate::backend::with_each_of_ours! { $(fn $name($who: Backend) $body)+ }
         mod dpdk {
-            $(#[test] fn $name() { super::$name(crate::backend::Backend::Dpdk); })+
-        }
-        mod telpher {
-            $(#[test] fn $name() { super::$name(crate::backend::Backend::Telpher); })+
+            $(
+                #[test]
+                #[ignore = "for ./soak: it tests the tests"]
+                fn $name() { super::$name(crate::backend::Backend::Dpdk); }
+            )+
         }
     };
 }
 pub(crate) use with_each_backend;
+
+/// Tests that hold whoever of this crate copies.
+macro_rules! with_each_of_ours {
+    ($(fn $name:ident($who:ident: Backend) $body:block)+) => {
+        $(fn $name($who: Backend) $body)+
+        mod cpu {
+            $(#[test] fn $name() { super::$name(crate::backend::Backend::Telpher(crate::backend::Copies::Cpu)); })+
+        }
+        mod device {
+            $(#[test] fn $name() { super::$name(crate::backend::Backend::Telpher(crate::backend::Copies::Device)); })+
+        }
+    };
+}
+pub(crate) use with_each_of_ours;
 
 /// Whoever is at one end, and what it is told to do.
 pub(crate) trait Side {
@@ -67,6 +112,11 @@ pub(crate) trait Side {
 
     /// What went through its ports since it was started.
     fn counts(&mut self) -> Counts;
+
+    /// How many packets came back to it that one in its place had sent around before it.
+    fn earlier(&mut self) -> u64 {
+        0
+    }
 
     /// SIGKILL.
     fn kill(&mut self);

@@ -5,11 +5,16 @@
 //! killed with all it has started, and the test fails. Tests take the machine's two cores in turn. `ci/peers.sh` runs them.
 
 mod backend;
+mod frames;
 mod guest;
+mod killed;
 mod linux;
+mod pair;
 mod qemu;
+mod replaced;
 mod room;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
+mod switch;
 mod telpher;
 mod traffic;

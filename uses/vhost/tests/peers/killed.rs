@@ -1,0 +1,69 @@
+//! A backend or a guest that is killed over and over: packets flow again, none of those that were on their way comes twice or changed, and those that
+//! were lost are counted.
+
+use crate::backend::{Backend, Side, until, with_each_of_ours};
+use crate::pair::{ENOUGH, LENGTHS, Pair};
+use std::time::Instant;
+use telpher_vhost::peers::{LOOPING, Virtio, Work};
+
+/// Times that a side is killed.
+const KILLS: u64 = 5;
+
+with_each_of_ours! {
+    fn backends_killed_over_and_over_lose_no_more_than_they_had(who: Backend) {
+        backends_killed("backends_killed_over_and_over_lose_no_more_than_they_had", who, Virtio::SPLIT);
+    }
+
+    fn backends_killed_over_and_over_lose_no_more_than_they_had_with_packed_rings(who: Backend) {
+        let test = "backends_killed_over_and_over_lose_no_more_than_they_had_with_packed_rings";
+        backends_killed(test, who, Virtio::PACKED);
+    }
+
+    fn guests_killed_over_and_over_leave_nothing_behind(who: Backend) {
+        let test = "guests_killed_over_and_over_leave_nothing_behind";
+        let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
+        for kill in 0..=KILLS {
+            let before = pair.backend.counts();
+            pair.guest.work(Work::Return);
+            pair.backend.work(Work::Begin(LENGTHS[2]));
+            until("packets come around", || pair.backend.counts() - before, |now| now.received >= ENOUGH / 2);
+            pair.another_guest(if kill % 2 == 0 { Virtio::PACKED } else { Virtio::SPLIT });
+        }
+        let errors = pair.backend.counts().errors;
+        // What one guest had is not another's.
+        assert_eq!((errors, pair.backend.earlier()), (0, 0));
+        assert!(pair.backend.runs());
+    }
+}
+
+/// Numbered packets go around while the backend is killed, again and again. Those that come back to the next are whole, in order, and none that the
+/// one before has already seen; the rest was lost with it.
+fn backends_killed(test: &str, who: Backend, virtio: Virtio) {
+    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
+    pair.guest.work(Work::Return);
+    pair.backend.work(Work::Begin(LENGTHS[2]));
+    let mut lost = 0;
+    for _ in 0..KILLS {
+        until("packets come around", || pair.backend.counts(), |now| now.received >= ENOUGH / 2);
+        assert_eq!(pair.backend.counts().errors, 0);
+        let killed = Instant::now();
+        pair.another_backend();
+        let started = killed.elapsed();
+        pair.backend.work(Work::Begin(LENGTHS[2]));
+        until("packets come around again", || pair.backend.counts(), |now| now.received > LOOPING);
+        let came = pair.backend.earlier();
+        assert!(came <= LOOPING, "{came} packets of {LOOPING} came again");
+        lost += LOOPING - came;
+        println!(
+            "another backend after {started:?}, packets after {:?}; {} were lost",
+            killed.elapsed(),
+            LOOPING - came
+        );
+    }
+    until("packets come around", || pair.backend.counts(), |now| now.received >= ENOUGH / 2);
+    assert_eq!(pair.backend.counts().errors, 0);
+    pair.backend.rest();
+    // Of all that went around in the last life none was lost.
+    println!("{KILLS} kills: {lost} packets were lost of {}", KILLS * LOOPING);
+    assert!(pair.guest.runs() && pair.backend.runs());
+}

@@ -1,0 +1,148 @@
+//! A backend and a guest whose driver is DPDK's, and the ways that packets take between them.
+
+use crate::backend::{Backend, Driven, Side, Socket, until};
+use crate::room::Room;
+use crate::skip::skip;
+use std::time::Duration;
+use telpher_vhost::peers::{self, Counts, HugePages, LOOPING, Memory, Seat, Testpmd, Virtio, Work};
+
+/// Packets that prove that they flow: rings many times around.
+pub(crate) const ENOUGH: u64 = 100_000;
+/// The shortest and the longest packets of an Ethernet without jumbo frames, without their checksum, and one that a threshold may divide.
+pub(crate) const LENGTHS: [u32; 3] = [60, 512, 1514];
+/// For a backend to come back: DPDK's looks for its guest once a second.
+const RECONNECT: Duration = Duration::from_secs(10);
+
+/// A backend and its guest. Dropped in this order.
+pub(crate) struct Pair {
+    pub(crate) guest: Driven,
+    pub(crate) backend: Box<dyn Side>,
+    who: Backend,
+    virtio: Virtio,
+    socket: Socket,
+    _pages: Option<HugePages>,
+    room: Room,
+}
+
+impl Pair {
+    /// Both, connected; `None`, and said, where they cannot run.
+    pub(crate) fn start(test: &str, who: Backend, virtio: Virtio) -> Option<Pair> {
+        Pair::with_memory(test, who, virtio, Memory::Small)
+    }
+
+    /// The same with a guest, and perhaps a backend, in this memory.
+    pub(crate) fn with_memory(test: &str, who: Backend, virtio: Virtio, memory: Memory) -> Option<Pair> {
+        let room = Room::take();
+        let missing = peers::missing().or_else(|| who.missing());
+        let needed = 2 * Seat { memory, ..room.seat("guest", 1) }.pages();
+        let pages = match missing {
+            None if needed > 0 => HugePages::reserve(needed).map(Some).map_err(|why| why.to_string()),
+            None => Ok(None),
+            Some(why) => Err(why),
+        };
+        let pages = pages.map_err(|why| skip(test, &why)).ok()?;
+        let Virtio { queues, server, .. } = virtio;
+        let socket = Socket { queues, memory, client: server, ..Socket::new(&room, "socket") };
+        let guest = || guest(&room, &virtio, &socket);
+        let backend = || who.start(&room, std::slice::from_ref(&socket));
+        // Who waits at the socket comes first.
+        let (guest, backend) = if server {
+            let (mut guest, backend) = (guest(), backend());
+            guest.0.ready(RECONNECT).expect("a backend");
+            (guest, backend)
+        } else {
+            let backend = backend();
+            (guest(), backend)
+        };
+        Some(Pair { guest, backend, who, virtio, socket, _pages: pages, room })
+    }
+
+    /// Packets into the guest, out of it, and around.
+    pub(crate) fn every_way(&mut self) {
+        for len in LENGTHS {
+            self.send(len);
+            self.take(len);
+        }
+        self.around(LENGTHS[2]);
+    }
+
+    /// Sends packets to the guest. What is sent arrives.
+    pub(crate) fn send(&mut self, len: u32) {
+        one_way(&mut *self.backend, Work::Source(len), &mut self.guest, len);
+    }
+
+    /// Has the guest send packets. What is sent arrives.
+    pub(crate) fn take(&mut self, len: u32) {
+        one_way(&mut self.guest, Work::Numbered(len), &mut *self.backend, len);
+    }
+
+    /// Sends some packets around: none is lost or changed, and none comes twice or before its turn.
+    pub(crate) fn around(&mut self, len: u32) {
+        let Pair { guest, backend, .. } = self;
+        let (backend_before, guest_before) = (backend.counts(), guest.counts());
+        guest.work(Work::Return);
+        backend.work(Work::Begin(len));
+        until("packets come around", || backend.counts() - backend_before, |now| now.received >= ENOUGH);
+        backend.rest();
+        let there = backend.counts() - backend_before;
+        let looping = LOOPING * u64::from(self.virtio.queues);
+        assert_eq!((there.sent, there.errors), (there.received + looping, 0));
+        let here = until("all packets arrive", || guest.counts() - guest_before, |now| now.received == there.sent);
+        guest.rest();
+        let here = Counts { sent: (guest.counts() - guest_before).sent, ..here };
+        assert_eq!((here.sent, here.errors, here.received_bytes), (here.received, 0, there.sent_bytes));
+    }
+
+    /// Sends packets to the guest, which may get others, too, that were on their way.
+    pub(crate) fn some_sent(&mut self, len: u32) {
+        some(&mut *self.backend, Work::Source(len), &mut self.guest);
+    }
+
+    /// The same out of it.
+    pub(crate) fn some_taken(&mut self, len: u32) {
+        some(&mut self.guest, Work::Numbered(len), &mut *self.backend);
+    }
+
+    /// Kills the backend and starts another at the same socket.
+    pub(crate) fn another_backend(&mut self) {
+        self.backend.kill();
+        self.backend = self.who.start(&self.room, std::slice::from_ref(&self.socket));
+    }
+
+    /// Kills the guest and starts another, with this device, at the same socket.
+    pub(crate) fn another_guest(&mut self, virtio: Virtio) {
+        self.guest.kill();
+        self.guest = guest(&self.room, &virtio, &self.socket);
+    }
+}
+
+fn guest(room: &Room, virtio: &Virtio, socket: &Socket) -> Driven {
+    let seat = Seat { memory: socket.memory, ..room.seat("guest", 1) };
+    Driven(Testpmd::guest(&seat, virtio, &[&socket.path]).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn one_way(from: &mut dyn Side, work: Work, to: &mut dyn Side, len: u32) {
+    let (from_before, to_before) = (from.counts(), to.counts());
+    to.work(Work::Sink);
+    from.work(work);
+    until("packets arrive", || to.counts() - to_before, |now| now.received >= ENOUGH);
+    from.rest();
+    let sent = from.counts() - from_before;
+    let arrived = until("all packets arrive", || to.counts() - to_before, |now| now.received == sent.sent);
+    to.rest();
+    let bytes = sent.sent * u64::from(len);
+    assert_eq!(sent, Counts { sent: sent.sent, sent_bytes: bytes, ..Counts::default() });
+    assert_eq!(arrived, Counts { received: sent.sent, received_bytes: bytes, ..Counts::default() });
+    // No packet is on its way any more that would be taken for another's.
+    assert_eq!((from.counts() - from_before, to.counts() - to_before), (sent, arrived));
+}
+
+fn some(from: &mut dyn Side, work: Work, to: &mut dyn Side) {
+    let before = to.counts();
+    to.work(Work::Sink);
+    from.work(work);
+    let arrived = until("packets arrive", || to.counts() - before, |now| now.received >= ENOUGH);
+    assert_eq!(arrived.errors, 0);
+    from.rest();
+    to.rest();
+}

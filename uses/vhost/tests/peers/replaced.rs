@@ -1,0 +1,68 @@
+//! A backend or a guest that is killed, and another in its place: packets flow again.
+
+use crate::backend::{Backend, Side, until, with_each_backend};
+use crate::pair::{ENOUGH, LENGTHS, Pair};
+use telpher_vhost::peers::{Virtio, Work};
+
+with_each_backend! {
+    fn another_guest_comes_after_one_was_killed(who: Backend) {
+        let test = "another_guest_comes_after_one_was_killed";
+        let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
+        pair.send(LENGTHS[1]);
+        pair.another_guest(Virtio::PACKED);
+        pair.send(LENGTHS[1]);
+        pair.take(LENGTHS[1]);
+        // Killed while packets go in, with its buffers in the backend's hands.
+        pair.guest.work(Work::Sink);
+        pair.backend.work(Work::Source(LENGTHS[1]));
+        pair.another_guest(Virtio::SPLIT);
+        pair.some_sent(LENGTHS[1]);
+        pair.some_taken(LENGTHS[1]);
+        assert!(pair.guest.runs() && pair.backend.runs());
+    }
+
+    fn a_backend_killed_at_rest_is_followed_by_another(who: Backend) {
+        killed_at_rest("a_backend_killed_at_rest_is_followed_by_another", who, Virtio::SPLIT);
+    }
+
+    fn a_backend_killed_at_rest_is_followed_by_another_with_packed_rings(who: Backend) {
+        killed_at_rest("a_backend_killed_at_rest_is_followed_by_another_with_packed_rings", who, Virtio::PACKED);
+    }
+
+    fn a_backend_killed_at_work_is_followed_by_another(who: Backend) {
+        killed_at_work("a_backend_killed_at_work_is_followed_by_another", who, Virtio::SPLIT);
+    }
+
+    fn a_backend_killed_at_work_is_followed_by_another_with_packed_rings(who: Backend) {
+        killed_at_work("a_backend_killed_at_work_is_followed_by_another_with_packed_rings", who, Virtio::PACKED);
+    }
+}
+
+/// The guest waits at the socket; its backend dies with nothing on its way, so that nothing may be lost.
+fn killed_at_rest(test: &str, who: Backend, virtio: Virtio) {
+    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
+    pair.send(LENGTHS[0]);
+    pair.take(LENGTHS[0]);
+    pair.another_backend();
+    pair.send(LENGTHS[0]);
+    pair.take(LENGTHS[0]);
+}
+
+/// The same with packets on their way.
+fn killed_at_work(test: &str, who: Backend, virtio: Virtio) {
+    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
+    let before = pair.guest.counts();
+    pair.guest.work(Work::Sink);
+    pair.backend.work(Work::Source(LENGTHS[0]));
+    until("packets arrive", || pair.guest.counts() - before, |now| now.received >= ENOUGH);
+    pair.another_backend();
+    pair.some_sent(LENGTHS[0]);
+    pair.some_taken(LENGTHS[0]);
+    // Killed while packets come out, now.
+    pair.backend.work(Work::Sink);
+    pair.guest.work(Work::Numbered(LENGTHS[0]));
+    pair.another_backend();
+    pair.some_taken(LENGTHS[0]);
+    pair.some_sent(LENGTHS[0]);
+    assert!(pair.guest.runs() && pair.backend.runs());
+}
