@@ -3,34 +3,15 @@
 
 mod frontend;
 
+use frontend::wire::{Place, message, send};
 use frontend::{MRG, addresses, event, u32s, u64s};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use std::io::{IoSlice, Read};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::sync::Arc;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
 use telpher_vhost::words::Features;
 use telpher_vhost::{PacketPool, PoolOptions, Port, PortOptions, Role, Socket};
-
-/// A path that nobody else has, for as long as the test runs.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Place {
-        let place = std::env::temp_dir().join(format!("telpher-vhost-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_file(&place);
-        Place(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 fn until(mut it: impl FnMut() -> bool) {
     while !it() {
@@ -41,21 +22,6 @@ fn until(mut it: impl FnMut() -> bool) {
 fn port() -> (Arc<Port>, PacketPool) {
     let pool = PacketPool::new(PoolOptions { buffers: 64, longest: 2048 }).unwrap();
     (Port::new(&pool, PortOptions::default()), pool)
-}
-
-fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
-    [u32s(&[request, 1 | flags, u32::try_from(payload.len()).unwrap()]), payload.to_vec()].concat()
-}
-
-/// Sends bytes and files; false if nobody listens any more.
-fn send(stream: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> bool {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !files.is_empty() {
-        assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
-    }
-    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL);
-    sent.is_ok_and(|sent| sent == bytes.len())
 }
 
 fn reply(stream: &UnixStream) -> Vec<u8> {

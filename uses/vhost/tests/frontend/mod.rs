@@ -1,6 +1,8 @@
 //! A frontend of our own: says what it is told to, right or wrong, by words that are written out here once more.
 #![allow(dead_code, reason = "each test needs some of it")]
 
+pub(crate) mod wire;
+
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
