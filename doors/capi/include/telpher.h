@@ -3,12 +3,13 @@
  * telpher.h: move and transform memory without the CPU.
  *
  * Copies, fills, comparisons, checksums, deltas and integrity fields, done by a Data Streaming Accelerator, by a model of one,
- * or by the CPU, whichever is there and worth it. Four ways in, each usable alone:
+ * or by the CPU, whichever is there and worth it. Five ways in, each usable alone:
  *
  *   telpher_copy, telpher_run, ...     do it and wait
  *   telpher_start, telpher_batch_*     a job: go on meanwhile, look or wait later; many threads, many queues
  *   telpher_channel_*                  poll mode: one thread, one queue, tickets; nothing blocks, nothing allocates
  *   telpher_cache_*                    blocks copied to faster memory ahead of time, and lent to many threads
+ *   telpher_vhost_*                    a virtual machine's network card, whose packets a switch in this process polls
  *
  *     telpher_device *device;
  *     telpher_mover *mover;
@@ -49,6 +50,7 @@
  *   a channel's operation                      telpher_channel_completed returned its completion;
  *   anything that ended with -ETIMEDOUT        telpher_mover_outstanding (telpher_channel_quarantined) returned 0 after that:
  *                                              the device gave no answer, and may still write until it does;
+ *   a packet                                   see "virtual machines" below: a port has it until it gives it back;
  *   a block of a cache                         see "caches" below: a cache reads on its own account, until it is told to stop.
  *
  * The telpher_op structure itself, its telpher_result, and texts are read or written only during the call. Members of a batch, and
@@ -101,6 +103,14 @@ typedef struct telpher_cache telpher_cache;
 typedef struct telpher_entry telpher_entry;
 /* A block that was asked for ahead of time. */
 typedef struct telpher_prefetch telpher_prefetch;
+/* Memory for packets. */
+typedef struct telpher_vhost_pool telpher_vhost_pool;
+/* One queue of a device, shared by virtqueues. */
+typedef struct telpher_vhost_lane telpher_vhost_lane;
+/* The virtqueues of one frontend after another. */
+typedef struct telpher_vhost_port telpher_vhost_port;
+/* What a port's frontends talk through. */
+typedef struct telpher_vhost_socket telpher_vhost_socket;
 
 
 /* ------------------------------------------------------------------------------------------------ what is asked */
@@ -340,6 +350,100 @@ typedef struct telpher_stats {
 } telpher_stats;
 
 
+/* ------------------------------------------------------------------------------------------------ virtual machines, in numbers */
+
+/* A packet outside of the library: 16 bytes of plain data, copied and kept in any number. data and len are the caller's to move:
+ * the packet may lie anywhere in its buffer, which has 128 bytes before the place where packets begin, and from there on as many
+ * as the pool's longest. id is not to be changed, and never 0. */
+typedef struct telpher_packet {
+    void *data;   /* the first byte */
+    uint32_t len; /* bytes */
+    uint32_t id;  /* which buffer, and which time that it is outside */
+} telpher_packet;
+
+/* How one virtqueue works. Begin with zeros: the thread that polls copies everything. */
+typedef struct telpher_vhost_queue {
+    telpher_vhost_lane *const *lanes; /* the lanes that its copies ride, the first that is free first; NULL for none */
+    uint32_t lane_count;
+    uint32_t device_from;             /* packets of so many bytes or more ride a lane, if there is one: 0 all, UINT32_MAX none */
+    uint32_t in_flight;               /* packets in flight at most; 0 is 1024 */
+    uint32_t reserved;
+    uint64_t reserved2[3];
+} telpher_vhost_queue;
+
+/* Who listens and who connects. */
+typedef enum telpher_vhost_role {
+    TELPHER_VHOST_SERVER = 0, /* this side listens, the frontend connects */
+    TELPHER_VHOST_CLIENT = 1  /* the frontend listens; this side connects, and again every 100 ms when it loses it */
+} telpher_vhost_role;
+
+/* Why nothing is taken from a virtqueue until its frontend sets it up anew. */
+typedef enum telpher_vhost_why {
+    TELPHER_VHOST_WHOLE = 0,   /* it is not so */
+    TELPHER_VHOST_AHEAD = 1,   /* the driver made more available than the ring has */
+    TELPHER_VHOST_HEAD = 2,    /* the driver made a chain available that begins at no descriptor */
+    TELPHER_VHOST_TORN = 3,    /* a file of the guest's memory became shorter than it was announced */
+    TELPHER_VHOST_BROKEN = 255 /* one that this version of the header has no number for; telpher_vhost_broken tells it */
+} telpher_vhost_why;
+
+/* Why a packet, or a chain of the guest's without one, was dropped. */
+typedef enum telpher_vhost_drop {
+    TELPHER_VHOST_DROP_NEXT = 0,      /* a descriptor names a next one beyond its table */
+    TELPHER_VHOST_DROP_LOOP = 1,      /* a chain is longer than its ring, or in more pieces than are followed */
+    TELPHER_VHOST_DROP_DIRECTION = 2, /* a buffer to read where the device writes, or the other way round */
+    TELPHER_VHOST_DROP_ADDRESS = 3,   /* a buffer is not in the guest's memory */
+    TELPHER_VHOST_DROP_LENGTH = 4,    /* a chain has more bytes than 32 bits count */
+    TELPHER_VHOST_DROP_INDIRECT = 5,  /* an indirect table stands where none may */
+    TELPHER_VHOST_DROP_TABLE = 6,     /* an indirect table has a length or a place that it cannot have */
+    TELPHER_VHOST_DROP_RUNT = 7,      /* a chain is shorter than the net header */
+    TELPHER_VHOST_DROP_LONG = 8,      /* a packet is longer than the pool's buffers */
+    TELPHER_VHOST_DROP_SHORT = 9,     /* a packet does not fit the buffer of a guest that merges none */
+    TELPHER_VHOST_DROP_SILENT = 10    /* it was in flight when its virtqueue stopped, and its DMA queue did not answer */
+} telpher_vhost_drop;
+
+/* How a virtqueue stands. */
+typedef struct telpher_vhost_state {
+    uint32_t frontend;  /* 1 if a frontend has the port */
+    uint32_t running;   /* 1 if the virtqueue runs and is enabled */
+    uint32_t broken;    /* enum telpher_vhost_why */
+    uint32_t size;      /* descriptors; 0 if it stands still */
+    uint64_t features;  /* bit n: feature n of VirtIO 1.2 section 5.1.3 and chapter 6, as agreed on; 0 if it stands still */
+    uint64_t in_flight; /* packets */
+    uint64_t reserved[4];
+} telpher_vhost_state;
+
+/* What a virtqueue has done, over all frontends of its port. */
+typedef struct telpher_vhost_stats {
+    uint64_t packets;       /* packets that got through */
+    uint64_t bytes;         /* bytes of them, without net headers */
+    uint64_t by_lane;       /* of the packets, those whose copies were handed to a lane */
+    uint64_t bytes_by_lane; /* bytes of those */
+    uint64_t calls;         /* times the driver was called */
+    uint64_t drops[16];     /* by reason: index is enum telpher_vhost_drop */
+    uint64_t reserved[3];
+} telpher_vhost_stats;
+
+/* What a lane has done. */
+typedef struct telpher_vhost_lane_stats {
+    uint64_t copies;    /* copies that the queue did; a packet is one for each piece of memory that it lies in */
+    uint64_t bytes;     /* bytes of them */
+    uint64_t redone;    /* copies that the queue took and left undone, and that the CPU redid */
+    uint64_t contended; /* times a thread found another one at the lane */
+    uint64_t in_flight; /* copies */
+    uint64_t silent;    /* 1 if the queue has copies and finished none for four seconds: it gets no more */
+    uint64_t reserved[2];
+} telpher_vhost_lane_stats;
+
+/* What has become of a socket so far. */
+typedef struct telpher_vhost_socket_state {
+    uint32_t connected; /* 1 if a frontend is connected */
+    uint32_t reserved;
+    uint64_t sessions;  /* sessions that began */
+    uint64_t refused;   /* requests that were refused, in all of them */
+    uint64_t reserved2[4];
+} telpher_vhost_socket_state;
+
+
 /* ------------------------------------------------------------------------------------------------ about the library */
 
 /* "0.1.0". Any thread, any time. Never NULL. */
@@ -349,7 +453,7 @@ TELPHER_API const char *telpher_version(void);
 TELPHER_API uint32_t telpher_version_number(void);
 
 /* 1 if the library has a feature, 0 if not or if it does not know the name, also NULL. Any thread, any time.
- * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options" "cache". */
+ * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options" "cache" "vhost". */
 TELPHER_API int telpher_has(const char *feature);
 
 /* Why the last call of this thread that failed did so, as a sentence; "" if none has. Never NULL.
@@ -647,6 +751,149 @@ TELPHER_API int telpher_prefetch_cancel(telpher_prefetch *prefetch);
 
 /* Ends the handle; NULL is allowed. What was asked for goes on. */
 TELPHER_API void telpher_prefetch_free(telpher_prefetch *prefetch);
+
+
+/* ------------------------------------------------------------------------------------------------ virtual machines
+ *
+ * The other end of a virtual machine's network card: a vhost-user backend in this process, whose copies between packets and the
+ * guest's memory ride queues of a device, or are the CPU's, or both by size, in the ring's order whoever makes them.
+ *
+ *     telpher_vhost_pool *pool;
+ *     telpher_vhost_port *port;
+ *     telpher_vhost_socket *socket;
+ *     telpher_packet burst[32];
+ *     telpher_vhost_pool_new(&pool, 32768, 2048, NULL, 0);
+ *     telpher_vhost_port_new(&port, pool, NULL, 0, NULL);
+ *     telpher_vhost_socket_new(&socket, port, "/run/vm0.sock", TELPHER_VHOST_SERVER);
+ *     for (;;) {
+ *         telpher_vhost_poll_enqueue_completed(port, 0, NULL, 0);
+ *         int n = telpher_vhost_try_dequeue_burst(port, 0, burst, 32);             (look at burst[0 .. n], and send it back)
+ *         int taken = telpher_vhost_submit_enqueue_burst(port, 0, burst, n);
+ *         telpher_vhost_free_burst(pool, burst + taken, n - taken);
+ *     }
+ *
+ * Any thread, any time, but for the functions that end a handle. The three functions of the data path never wait and allocate
+ * nothing: one that finds another thread at the same direction of the same pair answers 0. Pairs are counted from 0; virtqueues,
+ * too, as VirtIO counts them: 2 * pair is what the guest receives on, 2 * pair + 1 what it transmits on.
+ *
+ * Who has a packet. At each time one of these, and only that one touches its bytes:
+ *
+ *   the pool     it is free;
+ *   the caller   from the call that writes it to an array (alloc, try_dequeue, poll) to the call that takes it from one (free,
+ *                submit); of a submitted burst, those that were not taken stay the caller's, with the same id;
+ *   the port     from telpher_vhost_submit_enqueue_burst to telpher_vhost_poll_enqueue_completed.
+ *
+ * A packet is taken under the id that it was last given out with, once; two threads do not give away the same packet at the same
+ * time. What is no packet of the pool that the caller has (zeros, given before, of another pool, bytes outside of its buffer) is
+ * refused: a burst stops before it, the packets in front of it are taken as usual, and if it is the first the answer is -EINVAL,
+ * with nothing taken. An id kept for 128 rounds of its buffer is taken for a good one.
+ *
+ * The guest is not trusted: whatever it writes to its rings, no byte outside of its memory is touched, and other ports go on.
+ * What it sends may change in its memory at any time, but not in a packet. A port without a frontend moves nothing; frontends
+ * come and go. */
+
+/* How many bytes of memory a pool of so many buffers takes; 0 if there can be no such pool. Sets no error. */
+TELPHER_API size_t telpher_vhost_pool_size(uint32_t buffers, uint32_t longest);
+
+/* A pool of buffers, from 1 to 2^24, for packets of longest bytes, from 1 to 2^20. memory NULL with size 0: memory of its own,
+ * on huge pages if the system has them, all of it there at once; else size bytes of the caller's, at least
+ * telpher_vhost_pool_size, best at a multiple of 64: mapped, and nobody else's, until telpher_vhost_pool_free has returned 0.
+ * Out: a handle, to be ended with telpher_vhost_pool_free. -EINVAL: no such pool. -ENOMEM and the like: what the system said. */
+TELPHER_API int telpher_vhost_pool_new(telpher_vhost_pool **pool, uint32_t buffers, uint32_t longest, void *memory, size_t size);
+
+/* Ends the handle; NULL is allowed. -EBUSY: the caller has packets of it, or a port that was not freed, a socket of one, or a
+ * lane's copies that have not landed have some. The handle then stays and can be freed later. */
+TELPHER_API int telpher_vhost_pool_free(telpher_vhost_pool *pool);
+
+/* How many buffers are free at the moment. A port keeps some for what comes next: as many for each pair as it was last asked
+ * for. */
+TELPHER_API int telpher_vhost_pool_available(const telpher_vhost_pool *pool);
+
+/* Writes free packets to packets, at most wanted, without bytes (len 0) but with all of the room; returns how many. */
+TELPHER_API int telpher_vhost_alloc_burst(const telpher_vhost_pool *pool, telpher_packet *packets, uint32_t wanted);
+
+/* Takes packets back to the pool, from the first of given on; returns how many: all, unless one is refused (see above). */
+TELPHER_API int telpher_vhost_free_burst(const telpher_vhost_pool *pool, const telpher_packet *packets, uint32_t given);
+
+/* A lane to one queue of a device, with room for so many copies in flight, from 1 to 2^23. Several ports and virtqueues may
+ * share it.
+ * Out: a handle, to be ended with telpher_vhost_lane_free. -EINVAL: the room, or no such queue. -EBUSY: as for
+ * telpher_mover_new. */
+TELPHER_API int telpher_vhost_lane_new(telpher_vhost_lane **lane, const telpher_device *device, uint32_t queue, uint32_t room);
+
+/* Writes what the lane has done to *stats. */
+TELPHER_API int telpher_vhost_lane_stats_of(const telpher_vhost_lane *lane, telpher_vhost_lane_stats *stats);
+
+/* Ends the handle; NULL is allowed. Ports made with it go on. */
+TELPHER_API void telpher_vhost_lane_free(telpher_vhost_lane *lane);
+
+/* A port whose packets are of a pool. queues says how each virtqueue works, by its number; the last is for those that follow,
+ * and none (queue_count 0) for copies by the CPU. options may be NULL: one pair, and all features; see telpher_options_help. The
+ * structures are read during the call only.
+ * Out: a handle, to be ended with telpher_vhost_port_free. -EINVAL: an option, or a reserved field that is not zero. */
+TELPHER_API int telpher_vhost_port_new(telpher_vhost_port **port, const telpher_vhost_pool *pool,
+                                       const telpher_vhost_queue *queues, uint32_t queue_count, const char *options);
+
+/* Ends the handle; NULL is allowed. A socket of it goes on serving its frontend, whom nobody polls; end that first. Packets in
+ * flight are waited for, a second at most if nothing lands, and go back to the pool. */
+TELPHER_API void telpher_vhost_port_free(telpher_vhost_port *port);
+
+/* Begins to copy packets to the guest, from the first of given on, as many as the guest has buffers and as may be in flight, at
+ * most 1024 a call; returns how many were taken. They come back by telpher_vhost_poll_enqueue_completed, in this order, but for
+ * those that are dropped and counted (TELPHER_VHOST_DROP_SHORT), which go to the pool. -EINVAL: no such pair, or the first is
+ * refused (see above). */
+TELPHER_API int telpher_vhost_submit_enqueue_burst(const telpher_vhost_port *port, uint32_t pair, const telpher_packet *packets,
+                                                   uint32_t given);
+
+/* Looks which copies have landed, shows the guest its packets and calls it if it wants to be; nobody else does. Writes packets
+ * that the guest has got to packets, at most max, and returns how many; others come with the next call. packets NULL: they go to
+ * the pool instead, all of them, and max is not looked at. -EINVAL: no such pair. */
+TELPHER_API int telpher_vhost_poll_enqueue_completed(const telpher_vhost_port *port, uint32_t pair, telpher_packet *packets,
+                                                     uint32_t max);
+
+/* Begins to copy packets that the guest has sent, and writes those that have landed to packets, in the guest's order, at most
+ * max and at most 1024; returns how many. Those that the CPU copies land at once. Buffers are of the pool: when that has none,
+ * the guest waits. -EINVAL: no such pair. */
+TELPHER_API int telpher_vhost_try_dequeue_burst(const telpher_vhost_port *port, uint32_t pair, telpher_packet *packets,
+                                                uint32_t max);
+
+/* Waits until the driver kicks a virtqueue for more, at most timeout_ns nanoseconds, -1 without limit; returns 0 at once if
+ * there is more already, or the virtqueue stands still or has no kicks. For threads with nothing else to do. -EINVAL: no such
+ * virtqueue, or a timeout below -1. */
+TELPHER_API int telpher_vhost_wait(const telpher_vhost_port *port, uint32_t queue, int64_t timeout_ns);
+
+/* Writes how a virtqueue stands to *state. -EINVAL: no such virtqueue. */
+TELPHER_API int telpher_vhost_state_of(const telpher_vhost_port *port, uint32_t queue, telpher_vhost_state *state);
+
+/* Writes why nothing is taken from a virtqueue, "" if it is not so; as telpher_result_text. -EINVAL: no such virtqueue. */
+TELPHER_API int telpher_vhost_broken(const telpher_vhost_port *port, uint32_t queue, char *buffer, size_t size);
+
+/* Writes what a virtqueue has done to *stats. -EINVAL: no such virtqueue. */
+TELPHER_API int telpher_vhost_stats_of(const telpher_vhost_port *port, uint32_t queue, telpher_vhost_stats *stats);
+
+/* A reason of enum telpher_vhost_drop as a sentence; NULL for a number that is none. Valid for ever; sets no error. */
+TELPHER_API const char *telpher_vhost_drop_text(uint32_t reason);
+
+/* 1, and the 6 bytes of a guest's address in address, if a guest moved here that cannot announce itself: whoever polls the port
+ * announces it to the network, once. 0 if there is none. */
+TELPHER_API int telpher_vhost_announcement(const telpher_vhost_port *port, uint8_t *address);
+
+/* A socket at path for a port's frontends, one after another, served by a thread of its own. A file that nobody listens on any more
+ * is replaced. role is enum telpher_vhost_role.
+ * Out: a handle, to be ended with telpher_vhost_socket_free. -EINVAL: the role, or a path that is too long. -EADDRINUSE: somebody
+ * listens there. Any other: what the system said. */
+TELPHER_API int telpher_vhost_socket_new(telpher_vhost_socket **socket, const telpher_vhost_port *port, const char *path,
+                                         uint32_t role);
+
+/* Writes what has become of the socket so far to *state. */
+TELPHER_API int telpher_vhost_socket_state_of(const telpher_vhost_socket *socket, telpher_vhost_socket_state *state);
+
+/* Writes why the last session ended, or the last request was refused, "" if neither was; as telpher_result_text. */
+TELPHER_API int telpher_vhost_socket_last(const telpher_vhost_socket *socket, char *buffer, size_t size);
+
+/* Ends the session, if there is one, the thread, and the handle; NULL is allowed. Copies in flight are waited for, at most the
+ * port's option patience (500 ms). A socket that listened takes its file away. */
+TELPHER_API void telpher_vhost_socket_free(telpher_vhost_socket *socket);
 
 
 /* ------------------------------------------------------------------------------------------------ operations to hand */

@@ -22,14 +22,15 @@
 // under way; a queue that does not answer is given up at their option limit (30 s). So declare buffers before the job, batch,
 // channel or cache that uses them: then they outlive it, also when an exception passes by or a coroutine is destroyed half-way.
 //
-// Threads. As in telpher.h: device, mover, cache, entry and prefetched any thread, any time; job, batch, channel and loop one
-// thread at a time.
+// Threads. As in telpher.h: device, mover, cache, entry, prefetched and those of vhost any thread, any time; job, batch, channel,
+// loop and vhost::burst one thread at a time.
 #ifndef TELPHER_HPP
 #define TELPHER_HPP
 
 #include <telpher.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <coroutine>
 #include <cstddef>
@@ -46,6 +47,7 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace telpher {
 
@@ -79,9 +81,26 @@ struct closer {
     void operator()(telpher_cache *cache) const noexcept { (void)telpher_cache_free(cache); }
     void operator()(telpher_entry *entry) const noexcept { telpher_entry_free(entry); }
     void operator()(telpher_prefetch *prefetch) const noexcept { telpher_prefetch_free(prefetch); }
+    // As a mover of which something was abandoned.
+    void operator()(telpher_vhost_pool *pool) const noexcept { (void)telpher_vhost_pool_free(pool); }
+    void operator()(telpher_vhost_lane *lane) const noexcept { telpher_vhost_lane_free(lane); }
+    void operator()(telpher_vhost_port *port) const noexcept { telpher_vhost_port_free(port); }
+    void operator()(telpher_vhost_socket *socket) const noexcept { telpher_vhost_socket_free(socket); }
 };
 
 template <class T> using handle = std::unique_ptr<T, closer>;
+
+// A text that a C function writes as snprintf does, also when it grows between two calls.
+template <class Write> std::string text(Write write) {
+    std::string whole;
+    for (;;) {
+        const auto size = static_cast<std::size_t>(check(write(whole.data(), whole.empty() ? 0 : whole.size() + 1)));
+        const bool fits = size <= whole.size();
+        whole.resize(size);
+        if (fits)
+            return whole;
+    }
+}
 
 inline void same(std::size_t a, std::size_t b) {
     if (a != b)
@@ -174,9 +193,7 @@ inline telpher_op with(telpher_op op, std::uint32_t flags) {
 
 // A result as a sentence.
 inline std::string text(const telpher_result &result) {
-    std::string text(static_cast<std::size_t>(detail::check(telpher_result_text(&result, nullptr, 0))), '\0');
-    detail::check(telpher_result_text(&result, text.data(), text.size() + 1));
-    return text;
+    return detail::text([&](char *buffer, std::size_t size) { return telpher_result_text(&result, buffer, size); });
 }
 
 // The result, or the exception that its failure means.
@@ -344,9 +361,7 @@ class mover {
 
     // A setting as it is.
     std::string option(const std::string &key) const {
-        std::string value(static_cast<std::size_t>(detail::check(telpher_mover_option(get(), key.c_str(), nullptr, 0))), '\0');
-        detail::check(telpher_mover_option(get(), key.c_str(), value.data(), value.size() + 1));
-        return value;
+        return detail::text([&](char *buffer, std::size_t size) { return telpher_mover_option(get(), key.c_str(), buffer, size); });
     }
 
     // Abandoned operations whose ranges a device may still use.
@@ -652,6 +667,255 @@ class cache {
     // After the functions, so that it goes before them.
     detail::handle<telpher_cache> handle_;
 };
+
+// ---------------------------------------------------------------------------------------------------- virtual machines
+
+// A vhost-user backend: see "virtual machines" in telpher.h. Everything but a burst any thread, any time.
+namespace vhost {
+
+// A packet's bytes, while the caller has it.
+inline writable bytes_of(const telpher_packet &packet) {
+    return {static_cast<std::byte *>(packet.data), packet.len};
+}
+
+// A reason for a drop, an index of telpher_vhost_stats::drops, as a sentence; nullptr for what is none.
+inline const char *drop_text(std::uint32_t reason) {
+    return telpher_vhost_drop_text(reason);
+}
+
+// Memory for packets. Declared before everything that has some: one that is not whole when it ends stays, with its memory.
+class pool {
+  public:
+    // So many buffers for packets of so many bytes, in memory of its own.
+    pool(std::uint32_t buffers, std::uint32_t longest) : pool(buffers, longest, writable()) {}
+    // The same in memory of the caller's, which outlives it: at least size_of.
+    pool(std::uint32_t buffers, std::uint32_t longest, writable memory) {
+        telpher_vhost_pool *raw;
+        detail::check(telpher_vhost_pool_new(&raw, buffers, longest, memory.data(), memory.size()));
+        handle_.reset(raw);
+    }
+
+    // Bytes of memory that a pool takes; 0 if there can be no such pool.
+    static std::size_t size_of(std::uint32_t buffers, std::uint32_t longest) { return telpher_vhost_pool_size(buffers, longest); }
+
+    // How many buffers are free.
+    std::uint32_t available() const { return static_cast<std::uint32_t>(detail::check(telpher_vhost_pool_available(get()))); }
+
+    // Ends it now. Throws if somebody has packets of it; it stays then.
+    void close() {
+        detail::check(telpher_vhost_pool_free(get()));
+        (void)handle_.release();
+    }
+
+    telpher_vhost_pool *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_vhost_pool> handle_;
+};
+
+// Packets that the caller has, up to so many; those left at its end go back to the pool. Moves, does not copy. One thread at a
+// time. Nothing is allocated after its construction.
+class burst {
+  public:
+    burst(const pool &pool, std::uint32_t room)
+        : pool_(pool.get()), packets_(std::make_unique_for_overwrite<telpher_packet[]>(room)), room_(room) {}
+    burst(burst &&other) noexcept
+        : pool_(other.pool_), packets_(std::move(other.packets_)), room_(std::exchange(other.room_, 0)),
+          size_(std::exchange(other.size_, 0)) {}
+    burst &operator=(burst &&other) noexcept {
+        if (this != &other) {
+            clear();
+            pool_ = other.pool_;
+            packets_ = std::move(other.packets_);
+            room_ = std::exchange(other.room_, 0);
+            size_ = std::exchange(other.size_, 0);
+        }
+        return *this;
+    }
+    ~burst() { clear(); }
+
+    // How many there are, and can be.
+    std::uint32_t size() const noexcept { return size_; }
+    std::uint32_t room() const noexcept { return room_; }
+    bool empty() const noexcept { return size_ == 0; }
+
+    telpher_packet *begin() noexcept { return packets_.get(); }
+    telpher_packet *end() noexcept { return packets_.get() + size_; }
+    const telpher_packet *begin() const noexcept { return packets_.get(); }
+    const telpher_packet *end() const noexcept { return packets_.get() + size_; }
+    telpher_packet &operator[](std::uint32_t index) noexcept { return packets_[index]; }
+    const telpher_packet &operator[](std::uint32_t index) const noexcept { return packets_[index]; }
+
+    // Lends packets without bytes, at most so many and as many as are free and have room; how many.
+    std::uint32_t alloc(std::uint32_t most = UINT32_MAX) {
+        const std::uint32_t wanted = std::min(most, room_ - size_);
+        return add(telpher_vhost_alloc_burst(pool_, packets_.get() + size_, wanted));
+    }
+
+    // Gives all back to the pool. What was given away by hand is passed over.
+    void clear() noexcept {
+        for (std::uint32_t from = 0; from < size_;) {
+            const int freed = telpher_vhost_free_burst(pool_, packets_.get() + from, size_ - from);
+            from += freed > 0 ? static_cast<std::uint32_t>(freed) : 1;
+        }
+        size_ = 0;
+    }
+
+  private:
+    friend class port;
+    std::uint32_t add(int more) {
+        const auto count = static_cast<std::uint32_t>(detail::check(more));
+        size_ += count;
+        return count;
+    }
+    telpher_vhost_pool *pool_;
+    std::unique_ptr<telpher_packet[]> packets_;
+    std::uint32_t room_, size_ = 0;
+};
+
+// One queue of a device, with room for so many copies in flight, shared by any number of virtqueues.
+class lane {
+  public:
+    lane(const device &device, std::uint32_t queue, std::uint32_t room) {
+        telpher_vhost_lane *raw;
+        detail::check(telpher_vhost_lane_new(&raw, device.get(), queue, room));
+        handle_.reset(raw);
+    }
+
+    // What it has done.
+    telpher_vhost_lane_stats stats() const {
+        telpher_vhost_lane_stats stats;
+        detail::check(telpher_vhost_lane_stats_of(get(), &stats));
+        return stats;
+    }
+
+    telpher_vhost_lane *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_vhost_lane> handle_;
+};
+
+// How one virtqueue works. Without lanes the thread that polls copies everything.
+struct queue {
+    // The lanes its copies ride; a port goes on with them when they have ended.
+    std::vector<const lane *> lanes{};
+    // Packets of so many bytes or more ride a lane.
+    std::uint32_t device_from = 0;
+    // Packets in flight at most; 0 is 1024.
+    std::uint32_t in_flight = 0;
+};
+
+// The virtqueues of one frontend after another.
+class port {
+  public:
+    // queues: how each virtqueue works, by its number; the last is for those that follow.
+    explicit port(const pool &pool, std::span<const queue> queues = {}, const std::string &options = "") {
+        std::vector<std::vector<telpher_vhost_lane *>> lanes;
+        std::vector<telpher_vhost_queue> raw_queues;
+        for (const queue &each : queues) {
+            auto &own = lanes.emplace_back();
+            for (const lane *one : each.lanes)
+                own.push_back(one != nullptr ? one->get() : nullptr);
+            telpher_vhost_queue raw{};
+            raw.lanes = own.data();
+            raw.lane_count = static_cast<std::uint32_t>(own.size());
+            raw.device_from = each.device_from;
+            raw.in_flight = each.in_flight;
+            raw_queues.push_back(raw);
+        }
+        telpher_vhost_port *raw;
+        const auto count = static_cast<std::uint32_t>(raw_queues.size());
+        detail::check(telpher_vhost_port_new(&raw, pool.get(), raw_queues.data(), count, options.c_str()));
+        handle_.reset(raw);
+    }
+    // All virtqueues alike.
+    port(const pool &pool, const queue &queue, const std::string &options = "") : port(pool, std::span(&queue, 1), options) {}
+
+    // Begins to copy packets to the guest; those that were taken leave the burst, from its first on. How many.
+    std::uint32_t submit_enqueue_burst(burst &packets, std::uint32_t pair = 0) const {
+        const int answer = telpher_vhost_submit_enqueue_burst(get(), pair, packets.begin(), packets.size_);
+        const auto taken = static_cast<std::uint32_t>(detail::check(answer));
+        std::copy(packets.begin() + taken, packets.end(), packets.begin());
+        packets.size_ -= taken;
+        return taken;
+    }
+
+    // Shows the guest what has landed, and appends the packets that it has got to a burst, as many as have room. How many.
+    std::uint32_t poll_enqueue_completed(burst &done, std::uint32_t pair = 0) const {
+        return done.add(telpher_vhost_poll_enqueue_completed(get(), pair, done.end(), done.room_ - done.size_));
+    }
+    // The same; the packets go back to the pool.
+    std::uint32_t poll_enqueue_completed(std::uint32_t pair = 0) const {
+        return static_cast<std::uint32_t>(detail::check(telpher_vhost_poll_enqueue_completed(get(), pair, nullptr, 0)));
+    }
+
+    // Appends packets that the guest has sent to a burst, as many as have room. How many.
+    std::uint32_t try_dequeue_burst(burst &packets, std::uint32_t pair = 0) const {
+        const std::uint32_t room = packets.room_ - packets.size_;
+        return packets.add(telpher_vhost_try_dequeue_burst(get(), pair, packets.end(), room));
+    }
+
+    // Waits until the driver kicks a virtqueue, at most so long.
+    void wait(std::uint32_t queue, std::chrono::nanoseconds at_most) const {
+        detail::check(telpher_vhost_wait(get(), queue, at_most.count()));
+    }
+
+    // How a virtqueue stands, what it has done, and why nothing is taken from it any more ("" if it is not so).
+    telpher_vhost_state state(std::uint32_t queue) const {
+        telpher_vhost_state state;
+        detail::check(telpher_vhost_state_of(get(), queue, &state));
+        return state;
+    }
+    telpher_vhost_stats stats(std::uint32_t queue) const {
+        telpher_vhost_stats stats;
+        detail::check(telpher_vhost_stats_of(get(), queue, &stats));
+        return stats;
+    }
+    std::string broken(std::uint32_t queue) const {
+        return detail::text([&](char *buffer, std::size_t size) { return telpher_vhost_broken(get(), queue, buffer, size); });
+    }
+
+    // The address of a guest that moved here and is to be announced, once.
+    std::optional<std::array<std::uint8_t, 6>> announcement() const {
+        std::array<std::uint8_t, 6> address;
+        return detail::check(telpher_vhost_announcement(get(), address.data())) == 1 ? std::optional(address) : std::nullopt;
+    }
+
+    telpher_vhost_port *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_vhost_port> handle_;
+};
+
+// Who listens and who connects.
+enum class role : std::uint32_t { server = TELPHER_VHOST_SERVER, client = TELPHER_VHOST_CLIENT };
+
+// What a port's frontends talk through, served by a thread of its own. Declared after its port, so that it ends before.
+class socket {
+  public:
+    socket(const port &port, const std::string &path, role role = role::server) {
+        telpher_vhost_socket *raw;
+        detail::check(telpher_vhost_socket_new(&raw, port.get(), path.c_str(), static_cast<std::uint32_t>(role)));
+        handle_.reset(raw);
+    }
+
+    // What has become of it, and why the last session ended or the last request was refused ("" if neither was).
+    telpher_vhost_socket_state state() const {
+        telpher_vhost_socket_state state;
+        detail::check(telpher_vhost_socket_state_of(get(), &state));
+        return state;
+    }
+    std::string last() const {
+        return detail::text([&](char *buffer, std::size_t size) { return telpher_vhost_socket_last(get(), buffer, size); });
+    }
+
+    telpher_vhost_socket *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_vhost_socket> handle_;
+};
+
+} // namespace vhost
 
 // ---------------------------------------------------------------------------------------------------- coroutines
 

@@ -6,7 +6,7 @@ use crate::words::QueueInfo;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_device::{DeviceName, Opened, Skipped, open};
 use telpher_mover::{Channel, ChannelPolicy, Mover, Policy, StableBuf, StableBufMut};
-use telpher_portal::QueueMode;
+use telpher_portal::{Portal, QueueMode};
 
 /// The queues behind a device's name.
 ///
@@ -70,7 +70,7 @@ impl Device {
             return Err(Failure::Told(
                 libc::EBUSY,
                 format!(
-                    "{} is a dedicated queue and another mover or channel of this device has it; free that one and its \
+                    "{} is a dedicated queue and another mover, channel or lane of this device has it; free that one and its \
                      jobs first, or divide the queues with the option queues=LIST",
                     portal.info().name
                 ),
@@ -103,9 +103,14 @@ impl Device {
         capacity: u32,
         policy: ChannelPolicy,
     ) -> Result<Channel<S, D>, Failure> {
+        Ok(Channel::new(self.claim(queue)?, capacity, policy)?)
+    }
+
+    /// One queue, which is its owner's for as long as that has it.
+    pub(crate) fn claim(&self, queue: u64) -> Result<Arc<dyn Portal>, Failure> {
         let _one = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = self.index(queue)?;
         self.free(queue)?;
-        Ok(Channel::new(Arc::clone(&self.opened.portals[queue]), capacity, policy)?)
+        Ok(Arc::clone(&self.opened.portals[queue]))
     }
 }

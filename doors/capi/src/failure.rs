@@ -9,6 +9,7 @@ use telpher_cache::{AccessError, ConfigError};
 use telpher_device::OpenError;
 use telpher_mem::MapError;
 use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
+use telpher_vhost::{LaneError, LooseError};
 
 /// Why an argument is none.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -57,6 +58,12 @@ pub(crate) enum Refusal {
     NodeUnknown,
     #[error("a priority is from 0 to 255, and {0} was given")]
     Priority(u32),
+    #[error("a pool has from 1 to 2^24 buffers of 1 to 2^20 bytes; {buffers} of {longest} were asked for")]
+    Pool { buffers: u32, longest: u32 },
+    #[error("the pool's memory has {size} bytes, and the pool needs {need}; see telpher_vhost_pool_size")]
+    PoolMemory { size: usize, need: usize },
+    #[error("there is no role {0}; see enum telpher_vhost_role")]
+    Role(u32),
     #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
     Timeout(i64),
 }
@@ -118,6 +125,34 @@ impl From<ConfigError> for Failure {
 impl From<AccessError> for Failure {
     fn from(error: AccessError) -> Self {
         Failure::Told(libc::EINVAL, chain(&error))
+    }
+}
+
+impl From<LooseError> for Failure {
+    fn from(error: LooseError) -> Self {
+        Failure::Told(libc::EINVAL, chain(&error))
+    }
+}
+
+impl From<LaneError> for Failure {
+    fn from(error: LaneError) -> Self {
+        Failure::Told(libc::EINVAL, chain(&error))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        // An error that was given a sentence has a kind only.
+        let errno = machine_said(&error).unwrap_or(match error.kind() {
+            ErrorKind::AddrInUse => libc::EADDRINUSE,
+            ErrorKind::AlreadyExists => libc::EEXIST,
+            ErrorKind::NotFound => libc::ENOENT,
+            ErrorKind::PermissionDenied => libc::EACCES,
+            ErrorKind::InvalidInput => libc::EINVAL,
+            _ => libc::EIO,
+        });
+        Failure::Told(errno, chain(&error))
     }
 }
 

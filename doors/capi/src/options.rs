@@ -7,9 +7,12 @@
 use crate::failure::{Failure, Refusal};
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 use telpher_cache::{Eviction, Placement};
 use telpher_device::{OpenOptions, Runner};
 use telpher_mover::{ChannelPolicy, Opcode, Order, Policy, Tuning};
+use telpher_vhost::words::Features;
+use telpher_vhost::{MOST_RINGS, Offer, PortOptions};
 
 /// Everything that can be set.
 #[derive(Debug, Default)]
@@ -22,6 +25,7 @@ pub(crate) struct Options {
     /// What a mover begins with, if there is a tuning file.
     pub(crate) tuning: Option<Tuning>,
     pub(crate) cache: CacheOptions,
+    pub(crate) port: PortOptions,
 }
 
 /// What can be set of a cache.
@@ -40,6 +44,7 @@ pub(crate) enum Of {
     Mover,
     Channel,
     Cache,
+    Port,
 }
 
 /// One key that the mover's settings do not have.
@@ -109,10 +114,7 @@ const KEYS: &[Key] = &[
         takes: "a time such as 10ms",
         about: "how long after its submission an operation is given up",
         set: |o, v| {
-            // Read by a setting that takes a time as well.
-            let mut time = Policy::default();
-            time.set("linger", v).ok()?;
-            o.channel.deadline = Some(time.linger);
+            o.channel.deadline = Some(time(v)?);
             Some(())
         },
     },
@@ -153,6 +155,39 @@ const KEYS: &[Key] = &[
         about: "how many copies may be under way at a time; others wait for their turn, the most urgent first",
         set: |o, v| {
             o.cache.in_flight = Some(v.parse().ok().filter(|most| *most > 0)?);
+            Some(())
+        },
+    },
+    Key {
+        name: "pairs",
+        of: Of::Port,
+        takes: "a number from 1 to 128",
+        about: "pairs of queues that a frontend can have",
+        set: |o, v| {
+            let pairs = v.parse().ok().filter(|pairs| (1..=MOST_RINGS / 2).contains(pairs))?;
+            o.port.offer.rings = Offer::of_pairs(pairs).rings;
+            Some(())
+        },
+    },
+    Key {
+        name: "without",
+        of: Of::Port,
+        takes: "a list of VirtIO features such as ring_packed,event_idx",
+        about: "what frontends are not offered",
+        set: |o, v| {
+            for name in v.split(',') {
+                o.port.offer.features -= Features::from_name(&name.to_ascii_uppercase())?;
+            }
+            Some(())
+        },
+    },
+    Key {
+        name: "patience",
+        of: Of::Port,
+        takes: "a time such as 500ms",
+        about: "how long a frontend's request waits for copies in flight, if virtqueues stop or memory changes",
+        set: |o, v| {
+            o.port.patience = time(v)?;
             Some(())
         },
     },
@@ -207,7 +242,7 @@ impl Options {
 }
 
 impl Of {
-    const ALL: [Of; 4] = [Of::Device, Of::Mover, Of::Channel, Of::Cache];
+    const ALL: [Of; 5] = [Of::Device, Of::Mover, Of::Channel, Of::Cache, Of::Port];
 
     fn name(self) -> &'static str {
         match self {
@@ -215,6 +250,7 @@ impl Of {
             Of::Mover => "mover",
             Of::Channel => "channel",
             Of::Cache => "cache",
+            Of::Port => "port",
         }
     }
 }
@@ -225,7 +261,7 @@ type Line = (&'static str, &'static str, &'static str);
 /// The mover's settings that something has.
 fn settings(of: Of) -> impl Iterator<Item = Line> {
     let has = move |name: &str| match of {
-        Of::Device | Of::Cache => false,
+        Of::Device | Of::Cache | Of::Port => false,
         Of::Mover => true,
         Of::Channel => SHARED_WITH_CHANNELS.contains(&name),
     };
@@ -253,6 +289,13 @@ pub(crate) fn help() -> String {
 
 fn word<T: Copy>(value: &str, words: &[(&str, T)]) -> Option<T> {
     words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning)
+}
+
+/// A time, read by a setting that takes one.
+fn time(value: &str) -> Option<Duration> {
+    let mut time = Policy::default();
+    time.set("linger", value).ok()?;
+    Some(time.linger)
 }
 
 /// A size, as the mover's settings have them, from 1 byte on.
@@ -356,6 +399,11 @@ mod tests {
             (Of::Cache, "placement=interleaved:copy=4k", "takes near"),
             (Of::Cache, "eviction=lru", "takes least-recently-used"),
             (Of::Cache, "in-flight=0", "takes a number from 1 on"),
+            (Of::Port, "in-flight=1", "a port has pairs, without, patience"),
+            (Of::Port, "pairs=0", "takes a number from 1 to 128"),
+            (Of::Port, "pairs=129", "takes a number from 1 to 128"),
+            (Of::Port, "without=mq,colour", "takes a list of VirtIO features"),
+            (Of::Port, "patience=5", "takes a time"),
         ] {
             let error = parse(of, text).unwrap_err();
             assert!(error.contains(said) && error.contains(text), "{text}: {error}");
@@ -375,6 +423,15 @@ mod tests {
         let CacheOptions { placement, eviction, .. } = parse(Of::Cache, "").unwrap().cache;
         assert!(matches!(placement, Placement::Near) && matches!(eviction, Eviction::LeastRecentlyUsed));
         assert!(matches!(parse(Of::Cache, "placement=near").unwrap().cache.placement, Placement::Near));
+    }
+
+    #[test]
+    fn words_set_what_a_port_offers() {
+        let port = parse(Of::Port, "pairs=128 without=ring_packed,event_idx patience=20ms").unwrap().port;
+        assert_eq!((port.offer.rings, port.patience), (256, Duration::from_millis(20)));
+        let offered = PortOptions::default().offer.features;
+        assert_eq!(offered - port.offer.features, Features::RING_PACKED | Features::EVENT_IDX);
+        assert_eq!(parse(Of::Port, "").unwrap().port.offer.rings, 2);
     }
 
     #[test]

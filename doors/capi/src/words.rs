@@ -255,6 +255,9 @@ macro_rules! numbers {
     };
 }
 
+mod vhost;
+pub use vhost::*;
+
 numbers! {
     /// Operations. The low byte is the device's own code (SPEC Table 8-2).
     opcode:

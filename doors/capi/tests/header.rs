@@ -10,6 +10,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 use telpher_capi::{CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Tags, Tier};
+use telpher_capi::{Packet, VhostLaneStats, VhostQueue, VhostSocketState, VhostState, VhostStats};
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -51,6 +52,16 @@ fn rust_type(c: &str) -> String {
         "telpher_tier" => "Tier",
         "telpher_cache_policy" => "CachePolicy",
         "telpher_stats" => "CacheStats",
+        "telpher_packet" => "Packet",
+        "telpher_vhost_pool" => "VhostPool",
+        "telpher_vhost_lane" => "VhostLane",
+        "telpher_vhost_port" => "VhostPort",
+        "telpher_vhost_socket" => "VhostSocket",
+        "telpher_vhost_queue" => "VhostQueue",
+        "telpher_vhost_state" => "VhostState",
+        "telpher_vhost_stats" => "VhostStats",
+        "telpher_vhost_lane_stats" => "VhostLaneStats",
+        "telpher_vhost_socket_state" => "VhostSocketState",
         other => panic!("no Rust name for the C type {other}"),
     };
     match stars {
@@ -94,7 +105,7 @@ fn c_functions(header: &str) -> BTreeMap<String, Signature> {
 
 fn rust_functions() -> BTreeMap<String, Signature> {
     let mut found = BTreeMap::new();
-    for file in ["about", "batch", "cache", "channel", "device", "job", "mover"] {
+    for file in ["about", "batch", "cache", "channel", "device", "job", "mover", "vhost"] {
         let source = read(&format!("src/exports/{file}.rs"));
         for function in source.split("#[unsafe(no_mangle)]").skip(1) {
             let (front, _) = function.split_once('{').expect("a body");
@@ -118,7 +129,7 @@ fn rust_functions() -> BTreeMap<String, Signature> {
 fn every_function_is_declared_as_it_is_defined() {
     let header = c_functions(&read("include/telpher.h"));
     let rust = rust_functions();
-    assert!(rust.len() > 60, "the source was read");
+    assert!(rust.len() > 85, "the source was read");
     assert_eq!(header, rust);
 }
 
@@ -154,8 +165,8 @@ fn numbers(text: &str) -> BTreeMap<String, u32> {
 #[test]
 fn every_number_is_the_same() {
     let header = numbers(&read("include/telpher.h"));
-    assert!(header.len() > 45, "the header was read");
-    assert_eq!(header, numbers(&read("src/words.rs")));
+    assert!(header.len() > 65, "the header was read");
+    assert_eq!(header, numbers(&[read("src/words.rs"), read("src/words/vhost.rs")].concat()));
 }
 
 /// A line of C for the size of a structure and one for the place of each field.
@@ -198,6 +209,25 @@ fn every_field_lies_where_the_header_has_it() {
         c, CacheStats, "telpher_stats": hits, misses, weak_misses, prefetches, cancelled, copies, bytes_copied,
         fallbacks, evictions, invalidations, entries, in_flight, waiting, bytes, reserved
     );
+    layout!(c, Packet, "telpher_packet": data, len, id);
+    layout!(
+        c, VhostQueue, "telpher_vhost_queue": lanes, lane_count, device_from, in_flight, reserved, reserved2
+    );
+    layout!(c, VhostState, "telpher_vhost_state": frontend, running, broken, size, features, in_flight, reserved);
+    layout!(
+        c, VhostStats, "telpher_vhost_stats": packets, bytes, by_lane, bytes_by_lane, calls, drops, reserved
+    );
+    layout!(
+        c, VhostLaneStats, "telpher_vhost_lane_stats": copies, bytes, redone, contended, in_flight, silent, reserved
+    );
+    layout!(
+        c, VhostSocketState, "telpher_vhost_socket_state": connected, reserved, sessions, refused, reserved2
+    );
+    assert_eq!(
+        [size_of::<Packet>(), size_of::<VhostQueue>(), size_of::<VhostState>(), size_of::<VhostStats>()],
+        [16, 48, 64, 192]
+    );
+    assert_eq!([size_of::<VhostLaneStats>(), size_of::<VhostSocketState>()], [64, 56]);
     assert_eq!(
         [size_of::<Tier>(), size_of::<CachePolicy>(), size_of::<Resident>(), size_of::<CacheStats>()],
         [72, 64, 40, 144]

@@ -5,9 +5,13 @@
 #[path = "../../../ci/skip.rs"]
 mod skip;
 
+mod guest;
+
+use guest::Guest;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use telpher_vhost::words::Features;
 
 /// Where devices for the programs come from.
 const DEVICES: [&str; 2] = ["model:spr", "model:full"];
@@ -173,6 +177,72 @@ fn a_cache_keeps_what_the_header_says_of_owners_and_threads() {
 #[test]
 fn cpp_caches_resources_policies_and_coroutines_do_what_they_say() {
     passes("cpp cache", "tests/programs/cache.cpp");
+}
+
+#[test]
+fn packets_and_ports_are_whose_the_header_says() {
+    passes("vhost", "tests/programs/vhost.c");
+}
+
+#[test]
+fn cpp_bursts_give_back_what_is_left_in_them() {
+    passes("cpp vhost", "tests/programs/vhost.cpp");
+}
+
+/// The switch of the examples between two guests, on a device: what one sends the other receives.
+fn switches(language: &str) {
+    let name = format!("vhost_switch_{language}");
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip(&name, why),
+    };
+    let program = compile(stage, &format!("examples/vhost_switch.{language}"), &name, &[], None);
+    for device in ["cpu", DEVICES[0]] {
+        let paths = ["a", "b"].map(|port| stage.join(format!("{name}-{port}.sock")));
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(&program).args(&paths).arg(device).env("LD_LIBRARY_PATH", stage.join("lib"));
+        let mut running = command.stdout(Stdio::piped()).spawn().expect("timeout runs");
+        let mut runs = || assert!(running.try_wait().is_ok_and(|ended| ended.is_none()), "{name} {device} has ended");
+        while !paths.iter().all(|path| path.exists()) {
+            runs();
+        }
+        let mut guests = paths.each_ref().map(|path| Guest::connect(path, Features::empty()));
+        // By device and by CPU; what one guest sends the other gets, with the addresses exchanged.
+        let packet =
+            |n: u32| [[1; 6], [2; 6]].concat().into_iter().chain((0..48 + n * 20).map(|_| 7)).collect::<Vec<u8>>();
+        for (from, to) in [(0, 1), (1, 0)] {
+            (0..50).for_each(|n| assert!(guests[from].send(&packet(n))));
+            let mut came = Vec::new();
+            while came.len() < 50 {
+                runs();
+                came.extend(guests[to].received());
+            }
+            for (n, came) in (0..).zip(came) {
+                let sent = packet(n);
+                assert!(came[..12] == [[2; 6], [1; 6]].concat() && came[12..] == sent[12..], "{device}: packet {n}");
+            }
+        }
+        drop(guests);
+        // To timeout(1), which hands it on.
+        let pid = rustix::process::Pid::from_child(&running);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        let said = ok(&name, running.wait_with_output().expect("it ends"));
+        let by_device = if device == "cpu" { 0 } else { 2 * 27 };
+        let expected = (0..2).map(|port| {
+            format!("port {port}: 50 packets from the guest, 50 to it, 0 lost, {by_device} by the device\n")
+        });
+        assert_eq!(said, expected.collect::<String>(), "{device}");
+    }
+}
+
+#[test]
+fn the_switch_in_c_forwards_between_two_guests() {
+    switches("c");
+}
+
+#[test]
+fn the_switch_in_cpp_forwards_between_two_guests() {
+    switches("cpp");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
 /// What [`telpher_has`] knows.
-const FEATURES: [&str; 8] = ["cpu", "model", "hw", "batch", "channel", "raw", "options", "cache"];
+const FEATURES: [&str; 9] = ["cpu", "model", "hw", "batch", "channel", "raw", "options", "cache", "vhost"];
 
 /// `"0.1.0"`.
 #[unsafe(no_mangle)]

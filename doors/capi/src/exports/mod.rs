@@ -13,6 +13,7 @@ mod channel;
 mod device;
 mod job;
 mod mover;
+mod vhost;
 
 pub use about::*;
 pub use batch::*;
@@ -21,11 +22,13 @@ pub use channel::*;
 pub use device::*;
 pub use job::*;
 pub use mover::*;
+pub use vhost::*;
 
 pub use crate::cache::{Cache, Entry, Prefetch};
 pub use crate::channel::Channel;
 pub use crate::device::Device;
 pub use crate::job::Job;
+pub use crate::vhost::{VhostLane, VhostPool, VhostPort, VhostSocket};
 
 use crate::failure::{Failure, Refusal};
 use std::ffi::{CStr, c_char, c_int};
@@ -41,6 +44,10 @@ const _: () = {
     any_thread::<Cache>();
     any_thread::<Entry>();
     any_thread::<Prefetch>();
+    any_thread::<VhostPool>();
+    any_thread::<VhostLane>();
+    any_thread::<VhostPort>();
+    any_thread::<VhostSocket>();
     one_thread_at_a_time::<Job>();
     one_thread_at_a_time::<Batch>();
     one_thread_at_a_time::<Channel>();

@@ -7,9 +7,9 @@
 use super::{Held, PacketPool, Packets, PoolMemory};
 use crate::error::LooseError;
 use crate::sync::{AtomicU8, Ordering};
-use crate::words::HEADER_BYTES;
 use crate::{HEADROOM, PoolOptions};
 use std::mem::MaybeUninit;
+use std::sync::PoisonError;
 
 /// A packet outside of rows. Whoever has it has its bytes, and may move its begin and end within its buffer.
 #[repr(C)]
@@ -54,6 +54,33 @@ impl PoolOptions {
 }
 
 impl PacketPool {
+    /// Lends packets without bytes to outside, as many as are free and as have room in `into`. Returns how many. One lock.
+    #[inline]
+    pub fn lend_out(&self, into: &mut [MaybeUninit<Loose>]) -> usize {
+        let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let sure = free.iter().rev().take(into.len()).take_while(|index| **index < MOST_LOOSE).count();
+        let from = free.len() - sure;
+        for (index, place) in free.drain(from..).rev().zip(into) {
+            place.write(self.memory.let_out(&Held::empty(index)));
+        }
+        sure
+    }
+
+    /// Takes packets from outside that are to be free again, from the first on, up to the first that is none of this pool's that are outside;
+    /// [`objection`](PacketPool::objection) tells what is wrong with that. Returns how many. One lock.
+    ///
+    /// # Safety
+    /// As for [`Packets::take_in`].
+    #[inline]
+    pub unsafe fn free_from(&self, loose: &[Loose]) -> usize {
+        let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
+        for (taken, packet) in loose.iter().enumerate() {
+            let Some(held) = self.memory.take_in(packet) else { return taken };
+            free.push(held.index);
+        }
+        loose.len()
+    }
+
     /// What is wrong with a packet that [`Packets::take_in`] refuses; nothing if it does not.
     #[must_use]
     pub fn objection(&self, packet: &Loose) -> Option<LooseError> {
@@ -62,6 +89,26 @@ impl PacketPool {
 }
 
 impl PoolMemory {
+    /// The packet is outside from now on.
+    #[inline]
+    fn let_out(&self, held: &Held) -> Loose {
+        // Relaxed, and no exchange: who has the `Held` has this word, and whoever hands packets from thread to thread orders both.
+        let turn = &self.turns.0[held.index as usize];
+        let now = turn.load(Ordering::Relaxed).wrapping_add(1);
+        turn.store(now, Ordering::Relaxed);
+        let data = super::pointer(self.address(held));
+        Loose { data, len: held.len, id: u32::from(now) << TURN_SHIFT | held.index }
+    }
+
+    /// The packet is outside no more, if it was.
+    #[inline]
+    fn take_in(&self, packet: &Loose) -> Option<Held> {
+        let (held, Turn { word, now }) = self.recognise(packet).ok()?;
+        // Nobody else writes it: the packet was outside, and our caller is the one who takes it in.
+        word.store(now.wrapping_add(1), Ordering::Relaxed);
+        Some(held)
+    }
+
     /// The buffer of a packet that is outside, still marked as outside.
     #[inline]
     fn recognise(&self, packet: &Loose) -> Result<(Held, Turn<'_>), LooseError> {
@@ -69,19 +116,17 @@ impl PoolMemory {
         let (Some(word), true) = (self.turns.0.get(index as usize), turn % 2 == 1) else {
             return Err(LooseError::Unknown { id: packet.id });
         };
-        // Relaxed: who hands a packet from thread to thread orders that itself, and this word with it.
         let now = word.load(Ordering::Relaxed);
         if u32::from(now) != turn {
             return Err(LooseError::Returned { index });
         }
-        let (room, headroom) = (u64::from(HEADROOM) + u64::from(self.options.longest), u64::from(HEADER_BYTES));
+        let room = u64::from(HEADROOM) + u64::from(self.options.longest);
         let buffer = self.base + u64::from(self.stride) * u64::from(index);
         // Before the buffer is far beyond it; no more than 33 bits are added.
         let at = packet.data.expose_provenance() as u64;
         let start = at.wrapping_sub(buffer).min(1 << 40);
-        if start < headroom || start + u64::from(packet.len) > room {
-            let (from, end) = (buffer + headroom, buffer + room);
-            return Err(LooseError::Place { index, at, len: packet.len, from, end });
+        if start + u64::from(packet.len) > room {
+            return Err(LooseError::Place { index, at, len: packet.len, from: buffer, end: buffer + room });
         }
         // At most `room`, which is less than the stride, a `u32`.
         let start = u32::try_from(start).unwrap_or(HEADROOM);
@@ -98,9 +143,7 @@ impl Packets {
     #[inline]
     pub unsafe fn take_in(&mut self, loose: &[Loose]) -> usize {
         for (taken, packet) in loose.iter().enumerate() {
-            let Ok((held, Turn { word, now })) = self.memory.recognise(packet) else { return taken };
-            // Nobody else writes it: the packet was outside, and we are the one who takes it in.
-            word.store(now.wrapping_add(1), Ordering::Relaxed);
+            let Some(held) = self.memory.take_in(packet) else { return taken };
             self.held.push_back(held);
         }
         loose.len()
@@ -112,19 +155,9 @@ impl Packets {
     /// have no number to be outside under; they stay, and what is behind them.
     #[inline]
     pub fn let_out(&mut self, into: &mut [MaybeUninit<Loose>]) -> usize {
-        let PoolMemory { turns, base, stride, .. } = &*self.memory;
         let sure = self.held.iter().take(into.len()).take_while(|held| held.index < MOST_LOOSE).count();
         for (held, place) in self.held.drain(..sure).zip(into) {
-            // As `PoolMemory::address`; in the order of its buffer's word, whose `Held` we have.
-            let at = base + u64::from(*stride) * u64::from(held.index) + u64::from(held.start);
-            let turn = &turns.0[held.index as usize];
-            let now = turn.load(Ordering::Relaxed).wrapping_add(1);
-            turn.store(now, Ordering::Relaxed);
-            place.write(Loose {
-                data: super::pointer(at),
-                len: held.len,
-                id: u32::from(now) << TURN_SHIFT | held.index,
-            });
+            place.write(self.memory.let_out(&held));
         }
         sure
     }
@@ -185,6 +218,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lent_to_outside_at_once_comes_back_at_once() {
+        let pool = pool();
+        let mut into = [MaybeUninit::uninit(); 3];
+        assert_eq!((pool.lend_out(&mut into), pool.free()), (3, 1));
+        // SAFETY: three were written.
+        let loose = into.map(|place| unsafe { place.assume_init() });
+        assert!(loose.iter().all(|packet| packet.len == 0 && pool.objection(packet).is_none()));
+        assert_eq!((pool.lend_out(&mut into), pool.lend_out(&mut into), pool.free()), (1, 0, 0));
+        // SAFETY: one thread.
+        let free_from = |loose: &[Loose]| unsafe { pool.free_from(loose) };
+        assert_eq!((free_from(&[loose[0], loose[0], loose[1]]), pool.free()), (1, 1));
+        assert_eq!((free_from(&loose), free_from(&loose[1..]), pool.free()), (0, 2, 3));
+    }
+
+    #[test]
     fn a_turn_ends_and_begins_again_without_a_handle_of_no_turn() {
         let pool = pool();
         let mut row = pool.lend(1);
@@ -217,20 +265,19 @@ mod tests {
     fn a_packet_may_move_within_its_buffer_and_no_further() {
         let pool = pool();
         let (mut row, loose) = (pool.row(1), out(&mut pool.lend(1)));
-        let headroom = usize::try_from(HEADROOM - HEADER_BYTES).unwrap();
         let moved = |by: isize, len: u32| Loose { data: loose[0].data.wrapping_offset(by), len, ..loose[0] };
-        let first = -isize::try_from(headroom).unwrap();
+        let first = -isize::try_from(HEADROOM).unwrap();
         for wrong in [moved(first - 1, 0), moved(0, 101), moved(101, 0), moved(100, 1), moved(1, u32::MAX)] {
             assert!(matches!(pool.objection(&wrong), Some(LooseError::Place { .. })), "{wrong:?}");
         }
         for right in [moved(0, 100), moved(100, 0), moved(60, 40)] {
             assert_eq!(pool.objection(&right), None);
         }
-        let whole = moved(first, 100 + HEADROOM - HEADER_BYTES);
+        let whole = moved(first, 100 + HEADROOM);
         // SAFETY: the packet is ours, and its buffer has so many bytes.
         unsafe { whole.data.write_bytes(9, whole.len as usize) };
         assert_eq!(take(&mut row, &[whole]), 1);
-        assert_eq!(row.get(0).unwrap(), vec![9; 100 + headroom]);
+        assert_eq!(row.get(0).unwrap(), [9; 100 + HEADROOM as usize]);
     }
 
     #[test]
