@@ -213,7 +213,7 @@ pub(crate) struct Elsewhere {
 
 /// Draw the published figures anew.
 ///
-/// Every figure of the ASPLOS paper that concerns the device (2 to 15), of the thesis (3.4 to 3.8), the white paper's Figure 10, the
+/// Every figure of the ASPLOS paper that concerns the device (2 to 15), of the thesis (3.4 to 3.8), the white paper's Figures 3 and 10, the
 /// break-even of page migration, and LightDSA's raw series: simulated, with what was published beside it. Writes a folder with a CSV
 /// and a JSON file for each figure and one HTML page with all charts; prints which figures there are and where simulated and published
 /// numbers differ.
