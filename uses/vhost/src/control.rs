@@ -6,12 +6,13 @@
 
 use crate::error::{RequestError, SessionError};
 use crate::inflight::{Record, RingRecord};
-use crate::log::{DirtyLog, RingLog};
+use crate::log::{DirtyLog, LogError, RingLog};
 use crate::message::{Header, Reply, parse};
 use crate::port::{Port, ring_bell};
 use crate::ring::{Base, Ring, RingError, RingSetup};
 use crate::session::{Change, Outcome, Session};
 use crate::virtqueue::Virtqueue;
+use crate::words::Features;
 use crate::{GuestMemory, RegionError};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -137,9 +138,13 @@ impl Control {
             Change::Log { len, offset, file } => {
                 self.log = Some(Arc::new(DirtyLog::new(len, offset, &file, self.memory.end())?));
                 self.refresh_all()?;
+                return Ok(Outcome::Logs(len, offset));
             }
             Change::Ring(ring) => self.refresh(ring)?,
-            Change::Rings => self.refresh_all()?,
+            Change::Rings => {
+                self.log_covers(&self.memory)?;
+                self.refresh_all()?;
+            }
             Change::Kick(ring, file) => {
                 self.port.slot(ring).kick = event(file)?.map(Arc::new);
                 self.refresh(ring)?;
@@ -178,6 +183,7 @@ impl Control {
     /// All rings go on in the next table of memory; those that do not lie in it wait for one that has them.
     fn move_to(&mut self, next: Result<GuestMemory, RegionError>) -> Result<(), RequestError> {
         let next = Arc::new(next?);
+        self.log_covers(&next)?;
         for ring in 0..self.session.rings() {
             let mut slot = self.port.slot(ring);
             let landed = slot.drain(self.until);
@@ -193,6 +199,15 @@ impl Control {
             let _ = self.refresh(ring);
         }
         Ok(())
+    }
+
+    /// What is marked in the log, if anything is, has a bit there; or a migrated guest would miss what was written to memory that came later
+    /// (CVE-2026-86563). A frontend that adds memory announces a longer log before.
+    fn log_covers(&self, memory: &GuestMemory) -> Result<(), LogError> {
+        match &self.log {
+            Some(log) if self.session.features().contains(Features::LOG_ALL) => log.covers(memory.end()),
+            _ => Ok(()),
+        }
     }
 
     fn refresh_all(&mut self) -> Result<(), RequestError> {

@@ -47,7 +47,7 @@ pub(crate) struct DirtyLog {
     bits: Area<u8>,
     /// Pages it has bits for.
     pages: u64,
-    /// Marks beyond its end: the frontend has added memory since, and no longer log.
+    /// Marks beyond its end: addresses that the frontend made up, since its memory lies below.
     missed: AtomicU64,
 }
 
@@ -55,14 +55,17 @@ impl DirtyLog {
     /// `len` bytes of the file from `offset` on, for a guest whose memory ends at `end`.
     pub(crate) fn new(len: u64, offset: u64, file: &OwnedFd, end: u64) -> Result<DirtyLog, LogError> {
         let count = usize::try_from(len).ok().filter(|_| len <= MOST_BYTES).ok_or(LogError::Long { len })?;
-        if len.saturating_mul(8 * PAGE) < end {
-            return Err(LogError::Short { len, end });
-        }
         // The file's bytes are mapped, checked and guarded as a guest's are; what is here the address is the byte's place.
         let region = Region { guest: 0, len, user: 0, offset };
         let file = GuestMemory::new().with(region, file.as_fd()).map_err(LogError::Map)?;
         let Some(bits) = Area::of_user(Arc::new(file), 0, count) else { unreachable!("bytes are aligned") };
-        Ok(DirtyLog { bits, pages: len * 8, missed: AtomicU64::new(0) })
+        let log = DirtyLog { bits, pages: len * 8, missed: AtomicU64::new(0) };
+        log.covers(end).map(|()| log)
+    }
+
+    /// It has a bit for each page of a guest whose memory ends at `end`.
+    pub(crate) fn covers(&self, end: u64) -> Result<(), LogError> {
+        if self.pages >= end.div_ceil(PAGE) { Ok(()) } else { Err(LogError::Short { len: self.pages / 8, end }) }
     }
 
     /// Marks the pages of `len` bytes from a guest address on. They are written already.

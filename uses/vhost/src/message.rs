@@ -405,6 +405,14 @@ pub fn parse(header: &Header, payload: &[u8], files: Vec<OwnedFd>) -> Result<Req
 pub enum Reply {
     /// A number: what was asked for, or 0 for "done" and anything else for "refused".
     Number(u64),
+    /// The dirty log, as it was announced. The document leaves open what is answered to `SET_LOG_BASE`: QEMU reads an answer of any length,
+    /// and rust-vmm's frontend (Cloud Hypervisor's) waits for this one.
+    Log {
+        /// Bytes.
+        len: u64,
+        /// Where they begin.
+        offset: u64,
+    },
     /// Where a ring went on to.
     State {
         /// Which.
@@ -427,6 +435,7 @@ impl Reply {
     pub fn message(self, to: &Header) -> (Vec<u8>, Option<OwnedFd>) {
         let (payload, file) = match self {
             Reply::Number(number) => (number.as_bytes().to_vec(), None),
+            Reply::Log { len, offset } => ([len, offset].as_bytes().to_vec(), None),
             Reply::State { ring, base } => (StateWords { ring, number: base }.as_bytes().to_vec(), None),
             Reply::Record { place: RecordPlace { len, offset, rings, size }, file } => {
                 let mut words = RecordWords { len, offset, rings, size }.as_bytes().to_vec();

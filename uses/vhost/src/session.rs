@@ -114,6 +114,8 @@ pub enum Outcome {
     Stopped(usize, Base),
     /// The record that was made.
     Record(RecordPlace, OwnedFd),
+    /// Marks go to so many bytes, from an offset on.
+    Logs(u64, u64),
 }
 
 /// A request's change, and the number it is answered with, if it asked for one.
@@ -286,8 +288,7 @@ impl Session {
             Request::SetMemory(regions) => done(Change::Memory(regions)),
             Request::SetLog(len, offset, file) => {
                 self.expect(ProtocolFeatures::LOG_SHMFD)?;
-                // The one request whose answer is not asked for and comes all the same.
-                Ok(Step { change: Change::Log { len, offset, file }, answer: Some(0) })
+                done(Change::Log { len, offset, file })
             }
             Request::SetRingSize(ring, size) => {
                 let ring = self.stopped_ring(ring)?;
@@ -394,6 +395,8 @@ impl Session {
                 Some(Reply::State { ring: number, base: u32::from(base.available) | u32::from(upper) << 16 })
             }
             Outcome::Record(place, file) => Some(Reply::Record { place, file }),
+            // The one request that is answered without being asked to (rust-vmm/vhost #217).
+            Outcome::Logs(len, offset) => Some(Reply::Log { len, offset }),
         }
     }
 

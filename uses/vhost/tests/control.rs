@@ -3,7 +3,7 @@
 
 mod frontend;
 
-use frontend::{ASK, Frontend, Guest, MRG, Switch, addresses, count, event, same, u32s, u64s};
+use frontend::{ASK, Frontend, Guest, MRG, Switch, addresses, count, dirty, event, same, u32s, u64s};
 use std::time::Duration;
 use telpher_vhost::message::Reply;
 use telpher_vhost::ring::{Broken, MockGuest};
@@ -262,15 +262,6 @@ fn a_guest_that_has_moved_is_announced_once() {
     assert_eq!(switch.port.take_announcement(), None);
 }
 
-/// Pages that a log of the guest says were written.
-fn dirty(log: &std::os::fd::OwnedFd, pages: u64) -> Vec<u64> {
-    let mut bytes = vec![0; usize::try_from(pages / 8).unwrap()];
-    rustix::io::pread(log, &mut bytes, 0).unwrap();
-    // Cleared as a migration does, for the next look.
-    rustix::io::pwrite(log, &vec![0; bytes.len()], 0).unwrap();
-    (0..pages).filter(|page| bytes[usize::try_from(page / 8).unwrap()] >> (page % 8) & 1 == 1).collect()
-}
-
 #[test]
 fn what_is_written_while_it_is_logged_is_marked_buffers_and_rings() {
     for features in LAYOUTS {
@@ -312,6 +303,51 @@ fn what_is_written_while_it_is_logged_is_marked_buffers_and_rings() {
         frontend.tell(2, &u64s(&[features]), Vec::new());
         guest.listen();
         assert_eq!((switch.send(&[b"not logged"]), dirty(&log, pages)), (1, vec![]));
+    }
+}
+
+/// CVE-2026-86563: the log was compared with the memory of the moment it was announced, not with what came later.
+#[test]
+fn memory_that_the_log_has_no_bits_for_does_not_come_while_it_is_logged() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let mut frontend = guest.connect(&switch.port);
+        let more = MockGuest::new(1 << 20);
+        let end = guest.memory.region().guest + guest.memory.region().len;
+        let (pages, more_pages) = ((end / 4096).next_multiple_of(8), (1 << 20) / 4096);
+        // Right behind the last page of the log.
+        let behind = |file| (u64s(&[0, pages * 4096, 1 << 20, 1 << 50, 0]), vec![same(file)]);
+        let table = |file: &std::os::fd::OwnedFd| {
+            let region = guest.memory.region();
+            let both = [2, region.guest, region.len, region.user, region.offset, pages * 4096, 1 << 20, 1 << 50, 0];
+            (u64s(&both), vec![same(guest.memory.file()), same(file)])
+        };
+        let log = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&log, (pages + more_pages) / 8).unwrap();
+        let announce = |frontend: &mut Frontend, pages: u64| {
+            let answer = frontend.say(6, 0, &u64s(&[pages / 8, 0]), vec![same(&log)]);
+            assert!(matches!(answer, Ok(Some(Reply::Log { .. }))), "{answer:?}");
+        };
+        let logging = |on| u64s(&[features | if on { Features::LOG_ALL.bits() } else { 0 }]);
+        announce(&mut frontend, pages);
+        frontend.tell(2, &logging(true), Vec::new());
+        for (request, (words, files)) in [(37, behind(more.file())), (5, table(more.file()))] {
+            assert!(!frontend.ask(request, &words, files));
+            assert_eq!(frontend.control.memory().regions(), 1);
+        }
+        // While nothing is logged it may come; and then nothing may be logged.
+        frontend.tell(2, &logging(false), Vec::new());
+        let (words, files) = behind(more.file());
+        frontend.tell(37, &words, files);
+        assert!(!frontend.ask(2, &logging(true), Vec::new()));
+        frontend.tell(2, &logging(false), Vec::new());
+        // With a longer log all is marked, what came later as well.
+        announce(&mut frontend, pages + more_pages);
+        frontend.tell(2, &logging(true), Vec::new());
+        guest.receive.offer(&[(pages * 4096 + 5 * 4096, 2048)]).unwrap();
+        assert_eq!(switch.send(&[b"logged"]), 1);
+        assert_eq!(dirty(&log, pages + more_pages), [pages + 5]);
+        assert_eq!((frontend.control.unmarked(), guest.receive.collect().len()), (0, 1));
     }
 }
 

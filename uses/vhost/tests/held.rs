@@ -8,8 +8,9 @@ mod common;
 mod frontend;
 
 use common::device::TestDevice;
-use frontend::{Frontend, Guest, HEADER, MRG, Switch, same, u32s, u64s};
+use frontend::{Frontend, Guest, HEADER, MRG, Switch, dirty, same, u32s, u64s};
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -223,6 +224,80 @@ fn what_the_guest_sent_is_redone_when_its_queue_is_late() {
         assert_eq!(packets, [1, 2, 3].map(|byte| vec![byte; 1500]), "{deed:?}");
         assert_eq!(held.switch.port.stats(1).all_drops(), 0);
         drop(frontend);
+    }
+}
+
+/// A log for a guest, which its frontend has announced.
+fn log_of(frontend: &mut Frontend, guest: &Guest, features: u64) -> (OwnedFd, u64) {
+    let region = guest.memory.region();
+    let pages = ((region.guest + region.len) / 4096).next_multiple_of(8);
+    let log = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&log, pages / 8).unwrap();
+    frontend.say(6, 0, &u64s(&[pages / 8, 0]), vec![same(&log)]).unwrap();
+    frontend.tell(2, &u64s(&[features | Features::LOG_ALL.bits()]), Vec::new());
+    (log, pages)
+}
+
+/// Source: vhost-user, "Migration". A mark that is made before the bytes are there is cleared, and the page sent, without them.
+#[test]
+fn a_page_is_marked_when_its_bytes_have_landed_and_not_before() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_secs(600));
+        let mut guest = Guest::new(features);
+        let mut frontend = guest.connect(&held.switch.port);
+        let (log, pages) = log_of(&mut frontend, &guest, features);
+        let at = [guest.listen(), guest.listen()];
+        // Not as one batch.
+        assert_eq!([&[1; 1000], &[2; 1000]].map(|packet| held.switch.send(&[packet])), [1, 1]);
+        // The second lands first, and is shown, and marked, after the first.
+        let first = held.device.take_front();
+        held.device.run(usize::MAX);
+        held.switch.send(&[]);
+        assert_eq!((dirty(&log, pages), guest.receive.collect().len()), (vec![], 0));
+        held.device.put_back(first);
+        held.device.run(usize::MAX);
+        assert!(dirty(&log, pages).is_empty());
+        held.switch.send(&[]);
+        let mut expected = at.map(|at| at / 4096).to_vec();
+        expected.sort_unstable();
+        expected.dedup();
+        assert_eq!((dirty(&log, pages), guest.receive.collect().len()), (expected, 2));
+    }
+}
+
+/// Whoever sees a buffer used finds its page marked: looked at from another thread, for as long as it takes to see a few thousand.
+#[test]
+fn a_page_is_marked_before_its_buffer_is_seen_used() {
+    for (features, hybrid) in LAYOUTS.into_iter().flat_map(|it| [Hybrid::Cpu, Hybrid::Device].map(|way| (it, way))) {
+        let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Inline)).unwrap();
+        let lane = Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
+        let queue = QueueOptions { hybrid, lanes: vec![lane], in_flight: 64 };
+        let options = PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], ..PortOptions::default() };
+        let (switch, mut guest) = (Switch::with(options), Guest::new(features));
+        let mut frontend = guest.connect(&switch.port);
+        let (log, pages) = log_of(&mut frontend, &guest, features);
+        // A page each.
+        let buffers: Vec<u64> = (0..16).map(|_| guest.memory.lend(4096)).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    switch.send(&[b"one", b"two"]);
+                }
+            });
+            let _end = End(&stop);
+            for round in 0..3000 {
+                let at = buffers[round % buffers.len()];
+                guest.receive.offer(&[(at, 2048)]).unwrap();
+                while guest.receive.collect().is_empty() {
+                    std::hint::spin_loop();
+                }
+                let mut byte = [0];
+                rustix::io::pread(&log, &mut byte, at / 4096 / 8).unwrap();
+                assert_eq!(byte[0] >> (at / 4096 % 8) & 1, 1, "round {round}: used, and not marked");
+                dirty(&log, pages);
+            }
+        });
     }
 }
 

@@ -204,6 +204,15 @@ impl Guest {
     }
 }
 
+/// Pages that a log of the guest says were written.
+pub(crate) fn dirty(log: &OwnedFd, pages: u64) -> Vec<u64> {
+    let mut bytes = vec![0; usize::try_from(pages / 8).unwrap()];
+    rustix::io::pread(log, &mut bytes, 0).unwrap();
+    // Cleared as a migration does, for the next look.
+    rustix::io::pwrite(log, &vec![0; bytes.len()], 0).unwrap();
+    (0..pages).filter(|page| bytes[usize::try_from(page / 8).unwrap()] >> (page % 8) & 1 == 1).collect()
+}
+
 /// How often an event was counted up since it was asked last.
 pub(crate) fn count(event: &OwnedFd) -> u64 {
     let mut count = [0; 8];
