@@ -4,11 +4,17 @@
 
 use crate::flight::Way;
 use crate::packets::Packets;
-use crate::ring::{Broken, Burst, Chain, Direction, Used};
+use crate::ring::{Broken, Burst, Chain, Direction, Used, prefetch_to_write};
 use crate::stats::Drop;
 use crate::virtqueue::Virtqueue;
 use crate::words::Features;
 use std::ops::Range;
+
+/// Bytes of a cache line. Source: every x86-64 processor with CLFLUSH reports 64 in CPUID leaf 1.
+const LINE_BYTES: u32 = 64;
+/// Lines of each buffer that are asked for before the first is written. Source: measured beside testpmd: two, four and eight differ by less
+/// than two runs do.
+const EXPECTED_LINES: u32 = 4;
 
 /// What the guest has for a packet.
 enum Room {
@@ -38,6 +44,7 @@ impl Virtqueue {
         burst.clear();
         // A chain each is what nearly all packets need. A ring that is broken gives none; `broken` says why.
         let _ = self.ring.take(&mut burst, before.min(self.room()));
+        self.expect_to_write(packets, &burst);
         let mut next = 0;
         while self.room() > 0
             && let Some(len) = packets.len_of(0)
@@ -81,6 +88,18 @@ impl Virtqueue {
             self.ring.break_off(Broken::Silent);
         }
         done.len() - before
+    }
+
+    /// Asks for the first lines of the burst's buffers, which the guest's core has: stores wait for their lines one after another, in their
+    /// order, and these come together. For those behind them the stores' own order is quick enough.
+    #[inline]
+    fn expect_to_write(&self, packets: &Packets, burst: &Burst) {
+        for (packet, piece) in burst.all_pieces().iter().enumerate() {
+            let bytes = packets.len_of(packet).unwrap_or(0) + self.header;
+            for line in 0..bytes.div_ceil(LINE_BYTES).min(EXPECTED_LINES) {
+                prefetch_to_write(piece.host() + u64::from(line * LINE_BYTES));
+            }
+        }
     }
 
     /// Chains for a packet of `len` bytes from `next` on, which is moved behind those that are used up.

@@ -311,8 +311,9 @@ pub(crate) struct Stopped {
 }
 
 impl Slot {
-    /// The ring runs from now on.
-    pub(crate) fn run(&mut self, virtqueue: Virtqueue) {
+    /// The ring runs from now on, and is polled: its driver need not kick before somebody [waits](Port::wait).
+    pub(crate) fn run(&mut self, mut virtqueue: Virtqueue) {
+        virtqueue.want_kicks(false);
         self.virtqueue = Some(virtqueue);
         self.told = false;
     }

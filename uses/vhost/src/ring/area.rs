@@ -4,6 +4,7 @@
 //! was read once is not read again: the checks and the use see the same value.
 
 use crate::GuestMemory;
+use std::arch::asm;
 use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -96,6 +97,13 @@ impl<T: FromBytes + IntoBytes + Copy> Words<'_, T> {
         // SAFETY: SSE is part of x86-64, and the instruction accesses nothing: a hint never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(index).cast()) };
     }
+}
+
+/// Asks the processor for the cache line of an address, to be written.
+#[inline]
+pub(crate) fn prefetch_to_write(address: u64) {
+    // SAFETY: the instruction accesses nothing: a hint never faults, and processors that do not know it do nothing.
+    unsafe { asm!("prefetchw byte ptr [{}]", in(reg) address, options(nostack, preserves_flags)) };
 }
 
 /// Words that publish, or are published, whole.

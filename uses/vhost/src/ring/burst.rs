@@ -54,6 +54,12 @@ impl Burst {
         &self.pieces[from as usize..to as usize]
     }
 
+    /// All pieces, of all chains.
+    #[inline]
+    pub(crate) fn all_pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
     /// Forgets its chains.
     pub fn clear(&mut self) {
         self.chains.clear();

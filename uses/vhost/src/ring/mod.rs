@@ -21,7 +21,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use area::Area;
+pub(crate) use area::{Area, prefetch_to_write};
 pub use burst::{Burst, Chain};
 pub use chain::Dropped;
 #[cfg(any(test, feature = "test-util"))]
