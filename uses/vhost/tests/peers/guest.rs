@@ -26,7 +26,8 @@ const MODULES: [&str; 8] = [
 ];
 
 /// What the guest's shell has besides itself.
-const APPLETS: [&str; 9] = ["mount", "stty", "insmod", "ip", "ping", "cat", "grep", "sleep", "poweroff"];
+const APPLETS: [&str; 13] =
+    ["mount", "stty", "insmod", "ip", "ping", "cat", "grep", "sleep", "poweroff", "dd", "httpd", "wget", "md5sum"];
 
 /// The guest's first program: loads the drivers, brings the interface up, then runs what is typed, line by line.
 const INIT: &str = "#!/bin/sh
@@ -36,7 +37,6 @@ mount -t devtmpfs none /dev
 stty -echo
 for module in $MODULES; do insmod /$module.ko; done
 ip link set lo up
-ip address add 10.0.0.2/24 dev eth0
 ip link set eth0 up
 echo up: $?
 while read -r line; do

@@ -26,6 +26,8 @@ pub(crate) fn missing() -> Option<String> {
 pub(crate) struct Machine<'a> {
     /// What its files begin with.
     pub(crate) name: &'a str,
+    /// The last byte of its addresses.
+    pub(crate) address: u8,
     pub(crate) socket: &'a Socket,
     /// Its network card offers packed rings.
     pub(crate) packed: bool,
@@ -38,10 +40,11 @@ pub(crate) struct Machine<'a> {
 pub(crate) struct Qemu {
     serial: Terminal,
     monitor: UnixStream,
+    address: u8,
 }
 
 impl Qemu {
-    /// Starts a machine. Without KVM, so that it runs anywhere.
+    /// Starts a machine, whose guest is of use when it is [`up`](Qemu::up). Without KVM, so that it runs anywhere.
     pub(crate) fn start(room: &Room, image: &Image, machine: &Machine<'_>) -> Qemu {
         let [kernel, files] = image.write(room);
         let monitor = room.file(&format!("{}.monitor", machine.name));
@@ -59,7 +62,8 @@ impl Qemu {
         option("-chardev", format!("socket,id=vhost,path={}{listens}", machine.socket.path.display()));
         option("-netdev", "vhost-user,id=net,chardev=vhost,queues=1".into());
         // Without message-signalled interrupts, with which this emulation ends itself when the guest's driver starts.
-        option("-device", format!("virtio-net-pci,netdev=net,mac=52:54:00:00:00:02,vectors=0{device}"));
+        let address = machine.address;
+        option("-device", format!("virtio-net-pci,netdev=net,mac=52:54:00:00:00:{address:02x},vectors=0{device}"));
         option("-monitor", format!("unix:{},server=on,wait=off", monitor.display()));
         option("-serial", "stdio".into());
         option("-display", "none".into());
@@ -69,12 +73,37 @@ impl Qemu {
         words.extend(["-no-reboot", "-nodefaults"].map(str::to_owned));
         let mut serial = Terminal::start(machine.name, &words[0], &words[1..]).expect("a terminal");
         let monitor = connect(&mut serial, &monitor);
-        let mut qemu = Qemu { serial, monitor };
+        let mut qemu = Qemu { serial, monitor, address };
         qemu.prompt();
-        if machine.incoming.is_none() {
-            qemu.heard("up: 0\n", BOOT);
-        }
         qemu
+    }
+
+    /// Waits until the guest has booted and its network is up.
+    pub(crate) fn up(&mut self) {
+        self.heard("up: 0\n", BOOT);
+        self.give_address();
+    }
+
+    /// An address for the guest's network card.
+    pub(crate) fn give_address(&mut self) {
+        self.run(&format!("ip address add 10.0.0.{}/24 dev eth0 && ip link set eth0 up", self.address));
+    }
+
+    /// Packets whose checksums the guest found wrong. Source: Linux, Documentation/networking/snmp_counter.rst.
+    pub(crate) fn damaged(&mut self) -> u64 {
+        let said = self.run("grep -E '^(Icmp|Tcp):' /proc/net/snmp");
+        let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split(' ').collect()).collect();
+        let of = |names: &[&str], values: &[&str]| {
+            let at = names.iter().position(|&name| name == "InCsumErrors");
+            at.and_then(|at| values.get(at)?.parse::<u64>().ok()).unwrap_or_else(|| panic!("no InCsumErrors in {said}"))
+        };
+        let [icmp, icmp_values, tcp, tcp_values] = &lines[..] else { panic!("four lines, not {said}") };
+        of(icmp, icmp_values) + of(tcp, tcp_values)
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.serial.kill();
     }
 
     /// Runs a line of the guest's shell and answers what it says.
