@@ -3,11 +3,17 @@
 
 use crate::backend::{Backend, Side, until, with_each_of_ours};
 use crate::pair::{ENOUGH, LENGTHS, Pair};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use telpher_vhost::peers::{LOOPING, Virtio, Work};
 
-/// Times that a side is killed.
+/// Times that a side is killed at least; see [`more`].
 const KILLS: u64 = 5;
+
+/// Whether there is one kill more after so many: in a long run (`./soak`) as long as it says.
+fn more(kills: u64, began: Instant) -> bool {
+    let seconds = std::env::var("TELPHER_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
+    kills < KILLS || began.elapsed() < Duration::from_secs(seconds)
+}
 
 with_each_of_ours! {
     fn backends_killed_over_and_over_lose_no_more_than_they_had(who: Backend) {
@@ -22,12 +28,17 @@ with_each_of_ours! {
     fn guests_killed_over_and_over_leave_nothing_behind(who: Backend) {
         let test = "guests_killed_over_and_over_leave_nothing_behind";
         let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
-        for kill in 0..=KILLS {
+        let (began, mut kills) = (Instant::now(), 0);
+        loop {
             let before = pair.backend.counts();
             pair.guest.work(Work::Return);
             pair.backend.work(Work::Begin(LENGTHS[2]));
             until("packets come around", || pair.backend.counts() - before, |now| now.received >= ENOUGH / 2);
-            pair.another_guest(if kill % 2 == 0 { Virtio::PACKED } else { Virtio::SPLIT });
+            if !more(kills, began) {
+                break;
+            }
+            pair.another_guest(if kills % 2 == 0 { Virtio::PACKED } else { Virtio::SPLIT });
+            kills += 1;
         }
         let errors = pair.backend.counts().errors;
         // What one guest had is not another's.
@@ -42,8 +53,8 @@ fn backends_killed(test: &str, who: Backend, virtio: Virtio) {
     let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
     pair.guest.work(Work::Return);
     pair.backend.work(Work::Begin(LENGTHS[2]));
-    let mut lost = 0;
-    for _ in 0..KILLS {
+    let (began, mut kills, mut lost) = (Instant::now(), 0, 0);
+    while more(kills, began) {
         until("packets come around", || pair.backend.counts(), |now| now.received >= ENOUGH / 2);
         assert_eq!(pair.backend.counts().errors, 0);
         let killed = Instant::now();
@@ -53,7 +64,7 @@ fn backends_killed(test: &str, who: Backend, virtio: Virtio) {
         until("packets come around again", || pair.backend.counts(), |now| now.received > LOOPING);
         let came = pair.backend.earlier();
         assert!(came <= LOOPING, "{came} packets of {LOOPING} came again");
-        lost += LOOPING - came;
+        (kills, lost) = (kills + 1, lost + LOOPING - came);
         println!(
             "another backend after {started:?}, packets after {:?}; {} were lost",
             killed.elapsed(),
@@ -64,6 +75,6 @@ fn backends_killed(test: &str, who: Backend, virtio: Virtio) {
     assert_eq!(pair.backend.counts().errors, 0);
     pair.backend.rest();
     // Of all that went around in the last life none was lost.
-    println!("{KILLS} kills: {lost} packets were lost of {}", KILLS * LOOPING);
+    println!("{kills} kills: {lost} packets were lost of {}", kills * LOOPING);
     assert!(pair.guest.runs() && pair.backend.runs());
 }
