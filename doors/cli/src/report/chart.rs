@@ -137,10 +137,27 @@ pub(super) fn whole(value: f64) -> i32 {
     value.round() as i32
 }
 
-/// The size that a tick of the horizontal axis stands for.
+/// The size that a tick of the horizontal axis stands for: in bytes if one of them is no quarter of a larger unit, as packets' lengths are not.
 fn name_of(sizes: &[u64], tick: f64) -> String {
-    sizes.iter().find(|s| (log2(**s) - tick).abs() < 1e-9).map_or(String::new(), |s| units::size(*s))
+    let name = if sizes.iter().all(|&s| s < 1024 || s % 256 == 0) { units::size } else { |s| format!("{s} B") };
+    sizes.iter().find(|s| (log2(**s) - tick).abs() < 1e-9).map_or(String::new(), |s| name(*s))
 }
+
+/// Ticks of the horizontal axis, from the largest, which a reader looks for: every size while there is room, and none on top of another.
+fn ticks_of(sizes: &[u64]) -> Vec<f64> {
+    let every = sizes.len().div_ceil(7);
+    let span = sizes.last().map_or(0.0, |s| log2(*s)) - sizes.first().map_or(0.0, |s| log2(*s)) + 2.0 * MARGIN;
+    let mut ticks: Vec<f64> = Vec::new();
+    for tick in sizes.iter().rev().step_by(every).map(|&s| log2(s)) {
+        if ticks.last().is_none_or(|last| last - tick > span / 9.0) {
+            ticks.push(tick);
+        }
+    }
+    ticks
+}
+
+/// What the horizontal axis has before its first size and after its last, in powers of two.
+const MARGIN: f64 = 0.8;
 
 /// Axes, grid and labels; `inner` draws the data. Drawing into a string cannot fail, so results are not looked at.
 fn draw(
@@ -159,10 +176,7 @@ fn draw(
             Scale::Log => log_axis(values),
             Scale::Linear => linear_axis(values),
         };
-        // Every size has its tick while there is room; thinned out from the largest, which a reader looks for.
-        let every = sizes.len().div_ceil(7);
-        let ticks = sizes.iter().rev().step_by(every).map(|&s| log2(s)).collect();
-        let x_axis = Axis { range: log2(first) - 0.8..log2(last) + 0.8, ticks };
+        let x_axis = Axis { range: log2(first) - MARGIN..log2(last) + MARGIN, ticks: ticks_of(sizes) };
         let built = ChartBuilder::on(&root)
             .margin(8)
             .x_label_area_size(50)
@@ -238,6 +252,16 @@ mod tests {
         for label in ["64 B", "4 KiB", "64 MiB", "transfer size", "throughput, GB/s"] {
             assert!(svg.contains(label), "{label} is missing in {svg}");
         }
+    }
+
+    #[test]
+    fn lengths_of_packets_are_in_bytes_and_none_stands_on_another() {
+        let sizes = [64, 128, 256, 512, 1024, 1280, 1518];
+        let names: Vec<String> = ticks_of(&sizes).into_iter().map(|tick| name_of(&sizes, tick)).collect();
+        assert_eq!(names, ["1518 B", "512 B", "256 B", "128 B", "64 B"]);
+        let powers = [64, 256, 1024, 4096, 16 << 10, 64 << 10, 256 << 10];
+        assert_eq!(ticks_of(&powers).len(), powers.len());
+        assert_eq!(name_of(&powers, 12.0), "4 KiB");
     }
 
     #[test]

@@ -4,16 +4,20 @@ use super::chart::{self, Scale, Series};
 use super::html::{Figure, Page};
 use super::table::{Align, Table};
 use super::{questions, units};
-use crate::bench::vhost::{CPU, Cost, Distance, NET_VHOST, PIPELINE, Rate, VhostResult};
+use crate::bench::vhost::{COPIES, CPU, Cost, DEVICE, Distance, HYBRID, PIPELINE, Place, Rate, Ratio, VhostResult};
 use std::fmt::Write as _;
 
-/// Rates that stand in one table: ring, way, distance.
-type Group = (&'static str, &'static str, Distance);
+/// Rates that stand in one table: part, ring, way, distance.
+type Group = (&'static str, &'static str, &'static str, Distance);
+
+fn group_of(place: Place) -> Group {
+    (place.part, place.ring, place.traffic, place.distance)
+}
 
 fn groups(result: &VhostResult) -> Vec<Group> {
     let mut groups = Vec::new();
-    for Rate { place, .. } in &result.rates {
-        let group = (place.ring, place.traffic, place.distance);
+    for rate in &result.rates {
+        let group = group_of(rate.place);
         if !groups.contains(&group) {
             groups.push(group);
         }
@@ -30,8 +34,9 @@ fn way(traffic: &str) -> &'static str {
     }
 }
 
-fn name_of((ring, traffic, distance): Group) -> String {
-    format!("{ring}, {}, {}", way(traffic), distance.name())
+fn name_of((part, ring, traffic, distance): Group) -> String {
+    let name = format!("{ring}, {}, {}", way(traffic), distance.name());
+    if part == COPIES { name } else { format!("{part}: {name}") }
 }
 
 /// The columns of a group: who has rates there, and who is compared with whom.
@@ -43,8 +48,7 @@ struct Columns<'a> {
 }
 
 fn columns(result: &VhostResult, group: Group) -> Columns<'_> {
-    let rates: Vec<&Rate> =
-        result.rates.iter().filter(|Rate { place, .. }| (place.ring, place.traffic, place.distance) == group).collect();
+    let rates: Vec<&Rate> = result.rates.iter().filter(|rate| group_of(rate.place) == group).collect();
     let (mut who, mut sizes, mut compared) = (Vec::new(), Vec::new(), Vec::new());
     for rate in &rates {
         if !who.contains(&rate.who) {
@@ -56,9 +60,8 @@ fn columns(result: &VhostResult, group: Group) -> Columns<'_> {
     }
     sizes.sort_unstable();
     for ratio in &result.ratios {
-        let place = ratio.place;
         let pair = (ratio.of, ratio.by);
-        if (place.ring, place.traffic, place.distance) == group && !compared.contains(&pair) {
+        if group_of(ratio.place) == group && !compared.contains(&pair) {
             compared.push(pair);
         }
     }
@@ -72,12 +75,8 @@ fn line(result: &VhostResult, group: Group, columns: &Columns<'_>, size: u32) ->
         rate.map_or("–".into(), |rate| format!("{:.2} ({})", rate.mpps, rate.points))
     };
     let ratio = |&(of, by): &(&'static str, &'static str)| {
-        let found = result.ratios.iter().find(|ratio| {
-            let place = ratio.place;
-            (place.ring, place.traffic, place.distance) == group
-                && place.size == size
-                && (ratio.of, ratio.by) == (of, by)
-        });
+        let is_it = |ratio: &&Ratio| group_of(ratio.place) == group && (ratio.of, ratio.by) == (of, by);
+        let found = result.ratios.iter().find(|ratio| is_it(ratio) && ratio.place.size == size);
         found.map_or("–".into(), |ratio| format!("{:.2}", ratio.ratio))
     };
     let first = std::iter::once(format!("{size} B"));
@@ -130,11 +129,12 @@ fn cost_cells(cost: &Cost) -> Vec<String> {
 
 /// One line a rate, then one a ratio, then one a cost, then the verdicts.
 pub(crate) fn csv(result: &VhostResult) -> String {
-    let mut out = String::from("kind,ring,traffic,distance,size_bytes,who,by,value,unit,points\n");
+    let mut out = String::from("kind,part,ring,traffic,distance,size_bytes,who,by,value,unit,points\n");
     for Rate { place: p, who, mpps, points, .. } in &result.rates {
         let _ = writeln!(
             out,
-            "rate,{},{},{},{},\"{who}\",,{mpps:.4},Mpps,{points}",
+            "rate,{},{},{},{},{},\"{who}\",,{mpps:.4},Mpps,{points}",
+            p.part,
             p.ring,
             p.traffic,
             p.distance.name(),
@@ -145,7 +145,8 @@ pub(crate) fn csv(result: &VhostResult) -> String {
         let p = ratio.place;
         let _ = writeln!(
             out,
-            "ratio,{},{},{},{},\"{}\",\"{}\",{:.4},times,{}",
+            "ratio,{},{},{},{},{},\"{}\",\"{}\",{:.4},times,{}",
+            p.part,
             p.ring,
             p.traffic,
             p.distance.name(),
@@ -159,24 +160,24 @@ pub(crate) fn csv(result: &VhostResult) -> String {
     for cost in &result.costs {
         let by = if cost.by_device { "device" } else { "core" };
         let _ =
-            writeln!(out, "cost,{},loop,,{},{by},,{:.2},ticks,{}", cost.ring, cost.size, cost.ticks, cost.intervals);
+            writeln!(out, "cost,,{},loop,,{},{by},,{:.2},ticks,{}", cost.ring, cost.size, cost.ticks, cost.intervals);
     }
     for answer in &result.answers.contests {
         for row in &answer.rows {
             let reached = if row.reached() { "reached" } else { "short" };
-            let _ = writeln!(out, "{},,,,,\"{}\",{reached},{:.4},{},", answer.name, row.what, row.measured, row.unit);
+            let _ = writeln!(out, "{},,,,,,\"{}\",{reached},{:.4},{},", answer.name, row.what, row.measured, row.unit);
         }
     }
     out
 }
 
-/// Colours: ours, the peer's, the pipeline's, then the others in turn.
-fn style(who: &str, place: usize) -> usize {
+/// Colours: our CPU's, our device's, both together, the peer's.
+fn style(who: &str) -> usize {
     match who {
         CPU => 3,
-        NET_VHOST => 1,
-        PIPELINE => 4,
-        _ => [5, 6, 1][place % 3],
+        PIPELINE | HYBRID => 4,
+        DEVICE => 5,
+        _ => 1,
     }
 }
 
@@ -230,8 +231,7 @@ pub(crate) fn html(result: &VhostResult) -> String {
 
 fn rates_figure(result: &VhostResult, group: Group) -> Figure<'static> {
     let columns = columns(result, group);
-    let styles: Vec<(usize, &'static str)> =
-        columns.who.iter().enumerate().map(|(place, who)| (style(who, place), *who)).collect();
+    let styles: Vec<(usize, &'static str)> = columns.who.iter().map(|who| (style(who), *who)).collect();
     let series = styles.iter().map(|&(style, who)| {
         let mut points: Vec<(u64, f64)> = columns
             .rates
@@ -288,9 +288,10 @@ mod tests {
         let rows: usize = result.answers.contests.iter().map(|answer| answer.rows.len()).sum();
         let csv = csv(&result);
         assert_eq!(csv.lines().count(), 1 + result.rates.len() + result.ratios.len() + result.costs.len() + rows);
-        for told in
-            ["rate,split,loop,far,64,\"telpher\",,6.0000,Mpps,5", "cost,split,loop,,1518,device,,400.00,ticks,10"]
-        {
+        for told in [
+            "rate,copies,split,loop,far,64,\"telpher\",,6.0000,Mpps,5",
+            "cost,,split,loop,,1518,device,,400.00,ticks,10",
+        ] {
             assert!(csv.contains(told), "{told} is missing in\n{csv}");
         }
     }

@@ -109,11 +109,13 @@ impl Virtio {
     /// The same with a packed ring.
     pub const PACKED: Virtio = Virtio { packed: true, ..Virtio::SPLIT };
 
-    fn device(&self, number: usize, socket: &Path) -> String {
+    /// What DPDK's `net_virtio_user` is told to be this device at a socket.
+    #[must_use]
+    pub fn arguments(&self, socket: &Path) -> String {
         let Virtio { ring, queues, .. } = self;
         let [packed, mergeable, in_order] = [self.packed, self.mergeable, self.in_order].map(u8::from);
         let mut device = format!(
-            "net_virtio_user{number},path={},queues={queues},queue_size={ring},packed_vq={packed},mrg_rxbuf={mergeable},in_order={in_order}",
+            "path={},queues={queues},queue_size={ring},packed_vq={packed},mrg_rxbuf={mergeable},in_order={in_order}",
             socket.display()
         );
         if self.vectorised {
@@ -233,8 +235,11 @@ impl Testpmd {
     pub fn guest(seat: &Seat<'_>, virtio: &Virtio, sockets: &[&Path]) -> Result<Testpmd, PeerError> {
         // Without more the driver takes no vectors of 64 bytes, without which it has no code with vectors for packed rings.
         let more = ["--force-max-simd-bitwidth=512", "--log-level=pmd.net.virtio.init:info"].map(str::to_owned);
-        let devices: Vec<String> =
-            sockets.iter().enumerate().map(|(number, socket)| virtio.device(number, socket)).collect();
+        let devices: Vec<String> = sockets
+            .iter()
+            .enumerate()
+            .map(|(number, socket)| format!("net_virtio_user{number},{}", virtio.arguments(socket)))
+            .collect();
         let mut testpmd = Testpmd::start(seat, virtio.ring, virtio.queues, &more, &devices)?;
         if !virtio.server {
             testpmd.ready(SOON)?;

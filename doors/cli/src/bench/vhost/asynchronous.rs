@@ -4,6 +4,7 @@
 
 use super::super::BenchError;
 use super::point::Thread;
+use super::scene::MIB;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -30,26 +31,36 @@ pub(crate) struct Asynchronous {
 }
 
 impl Asynchronous {
-    /// Compiles it and starts it at a socket, its own thread on one core and its DMA's on another.
-    pub(super) fn start(folder: &Path, socket: &Path, core: usize, dma: usize) -> Result<Asynchronous, BenchError> {
+    /// Compiles it and starts it at a socket, its own thread on one core and its DMA's on another; with a guest in it if there are arguments for
+    /// its device.
+    pub(super) fn start(
+        folder: &Path,
+        socket: &Path,
+        guest: Option<&str>,
+        core: usize,
+        dma: usize,
+    ) -> Result<Asynchronous, BenchError> {
         let program = compile(folder)?;
         let lcores = format!("0@{core},1@{dma}");
-        let words = [
+        let mib = if guest.is_some() { 2 * MIB } else { MIB };
+        let mut words = vec![
             format!("RUNTIME_DIRECTORY={}", folder.display()),
             program,
             "--lcores".into(),
             lcores,
             "--in-memory".into(),
+            "--single-file-segments".into(),
             "--no-pci".into(),
             "--no-telemetry".into(),
             "--iova-mode=va".into(),
             "-m".into(),
-            "128".into(),
+            mib.to_string(),
             format!("--file-prefix=async-{}", std::process::id()),
             "--vdev=dma_skeleton0,lcore=1".into(),
             "--".into(),
             socket.display().to_string(),
         ];
+        words.extend(guest.map(str::to_owned));
         let mut terminal = Terminal::start("dpdk-async", "env", &words)?;
         terminal.until("ready\n", SOON)?;
         let pid = terminal.pid();
@@ -60,9 +71,29 @@ impl Asynchronous {
     pub(super) fn work(&mut self, work: Work) -> Result<(), BenchError> {
         match work {
             Work::Source(len) => self.say(&format!("source {len}")),
-            Work::Return => self.say("return"),
-            _ => self.say("sink"),
+            // Without a guest in it the length is nobody's.
+            Work::Return => self.say("return 64"),
+            _ => self.say("sink 64"),
         }
+    }
+
+    /// With a guest in it: into the guest (`Source`), out of it (`Numbered`), around (`Begin`); or takes out what there is.
+    pub(super) fn go(&mut self, work: Work) -> Result<(), BenchError> {
+        match work {
+            Work::Source(len) => self.say(&format!("source {len}")),
+            Work::Numbered(len) => self.say(&format!("sink {len}")),
+            Work::Begin(len) => self.say(&format!("return {len}")),
+            _ => self.say("drain"),
+        }
+    }
+
+    /// Packets that went the guest's way so far, and a time in nanoseconds.
+    pub(super) fn count(&mut self) -> Result<(f64, f64), BenchError> {
+        self.terminal.line("count")?;
+        let said = self.terminal.until("done\n", SOON)?;
+        let mut numbers = said.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let both = numbers.next().zip(numbers.next());
+        both.ok_or_else(|| BenchError::NotHere(format!("DPDK's asynchronous backend counts so: {said}")))
     }
 
     /// Stops.

@@ -2,10 +2,10 @@
 //!
 //! Our own guest sends packets with the time stamp counter in them, evenly, at half the rate that the pipeline can do, and reads the counter
 //! again when they have come around. The same packets at the same rate go through the switch with CPU copies, in turns; the difference of
-//! the two is what the pipeline adds.
+//! the two is what the pipeline adds. Of each round there is one difference, so that a moment in which a core was away is one round's.
 
 use super::super::BenchError;
-use super::super::measure::{Clock, Latencies};
+use super::super::measure::{Clock, Latencies, median};
 use super::super::row::{Goal, Row};
 use super::guest::{Guest, LOOPING, now};
 use super::ours::{Ours, Way, Working};
@@ -42,68 +42,71 @@ pub(super) struct About {
 pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Result<Vec<Row>, BenchError> {
     let About { ring, packed, threshold, rounds, slice: time, cores } = *about;
     let clock = Clock::calibrate();
-    let ways = [
-        ("CPU copies", Way::Cpu),
-        ("hybrid pipeline", Way::Inline(Hybrid::From(threshold))),
-        ("all copies by the inline engine", Way::Inline(Hybrid::Device)),
+    let mut cpu = side(Way::Cpu, packed, pool)?;
+    let pipelines = [
+        ("hybrid pipeline, inline engine", Way::Inline(Hybrid::From(threshold))),
+        ("inline engine, all copies", Way::Inline(Hybrid::Device)),
     ];
-    let mut sides = Vec::new();
-    for (_, way) in ways {
-        let ours = Ours::new(way, pool)?;
-        let guest = Guest::connect(&ours.port, packed)?;
-        sides.push((ours, Some(guest)));
-    }
     let mut rows = Vec::new();
-    for size in SIZES {
-        // The slowest of them sets the pace for all.
-        let mut most = f64::INFINITY;
-        for side in &mut sides {
-            let seen = pass(side, size, 0.0, time / 4, cores)?;
-            most = most.min(seen.packets as f64 / (time / 4).as_secs_f64());
-        }
-        // Ticks from one packet to the next: those of a second, by the packets of a second.
-        let gap = 1e18 / clock.ns(1_000_000_000) / (LOAD * most);
-        let mut all: Vec<[Latencies; 3]> = Vec::new();
-        all.resize_with(sides.len(), || [(); 3].map(|()| Latencies::new(1)));
-        for number in 0..rounds {
-            let mut heard: Vec<Option<Latencies>> = sides.iter().map(|_| None).collect();
-            let kept = round(
-                sides.len(),
-                number as usize % sides.len(),
-                drops,
-                || cores.distance(),
-                |who| {
-                    let passed = pass(&mut sides[who], size, gap, time, cores)?;
-                    heard[who] = Some(passed.latencies);
+    for (name, way) in pipelines {
+        let mut pipeline = side(way, packed, pool)?;
+        for size in SIZES {
+            let most = pass(&mut pipeline, size, 0.0, time, cores)?.packets as f64 / time.as_secs_f64();
+            // Ticks from one packet to the next: those of a second, by the packets of a second.
+            let gap = 1e18 / clock.ns(1_000_000_000) / (LOAD * most);
+            let mut seen: Vec<(Distance, [f64; 4])> = Vec::new();
+            for number in 0..rounds {
+                let mut heard = [[0.0; 2]; 2];
+                let first = number as usize % 2;
+                let measure = |who: usize| {
+                    let passed = pass(if who == 0 { &mut cpu } else { &mut pipeline }, size, gap, time, cores)?;
+                    heard[who] = [0.5, 0.99].map(|quantile| passed.latencies.quantile(&clock, quantile) / 1e3);
                     Ok::<_, BenchError>(Seen { value: 0.0, counts: passed.counts })
-                },
-            )?;
-            for ((kept, heard), all) in kept.iter().zip(heard).zip(&mut all) {
-                if let (Some((distance, _)), Some(heard)) = (kept, heard) {
-                    all[*distance as usize].merge(&heard);
+                };
+                if let [Some((one, _)), Some((other, _))] = round(2, first, drops, || cores.distance(), measure)?[..]
+                    && one == other
+                {
+                    let [without, with] = heard;
+                    seen.push((one, [without[0], with[0], without[1], with[1]]));
                 }
             }
-        }
-        for distance in [Distance::Near, Distance::Far, Distance::Same] {
-            let us = |who: usize, quantile| all[who][distance as usize].quantile(&clock, quantile) / 1e3;
-            let has = |who: usize| all[who][distance as usize].count() > 0;
-            for who in (1..sides.len()).filter(|&who| has(0) && has(who)) {
-                let what = format!("{ring} ring, {size} B, {}, {}: added at p99", ways[who].0, distance.name());
-                let how = format!(
-                    "p50 {:.2} µs against {:.2}, p99 {:.2} against {:.2} with CPU copies, around; {:.2} Mpps, half of what the slowest \
-                     does; {} packets",
-                    us(who, 0.5),
-                    us(0, 0.5),
-                    us(who, 0.99),
-                    us(0, 0.99),
-                    LOAD * most / 1e6,
-                    all[who][distance as usize].count()
-                );
-                rows.push(Row::new(what, us(who, 0.99) - us(0, 0.99), "µs", Some(Goal::AtMost(ADDED_US)), how));
-            }
+            let what = format!("{ring} ring, {size} B, {name}");
+            rows.extend(rows_of(&what, &seen, LOAD * most / 1e6));
         }
     }
     Ok(rows)
+}
+
+/// A row for each distance that was seen: medians over the rounds at it.
+fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for distance in [Distance::Near, Distance::Far, Distance::Same] {
+        let here: Vec<&[f64; 4]> = seen.iter().filter(|seen| seen.0 == distance).map(|seen| &seen.1).collect();
+        if here.is_empty() {
+            continue;
+        }
+        let of = |value: fn(&[f64; 4]) -> f64| median(&mut here.iter().map(|seen| value(seen)).collect::<Vec<_>>());
+        let added = of(|[.., without, with]| with - without);
+        let how = format!(
+            "around: p50 {:.2} µs against {:.2} with CPU copies, p99 {:.2} against {:.2}, at {mpps:.2} Mpps, half of what it does; medians \
+             of {} rounds",
+            of(|seen| seen[1]),
+            of(|seen| seen[0]),
+            of(|seen| seen[3]),
+            of(|seen| seen[2]),
+            here.len()
+        );
+        let what = format!("{what}, {}: added at p99", distance.name());
+        rows.push(Row::new(what, added, "µs", Some(Goal::AtMost(ADDED_US)), how));
+    }
+    rows
+}
+
+/// A port whose copies are made so, and its guest.
+fn side(way: Way, packed: bool, pool: &PacketPool) -> Result<(Ours, Option<Guest>), BenchError> {
+    let ours = Ours::new(way, pool)?;
+    let guest = Guest::connect(&ours.port, packed)?;
+    Ok((ours, Some(guest)))
 }
 
 /// What one guest saw.
@@ -163,4 +166,25 @@ fn pass(
     let (driver, latencies, packets) = back.recv().expect("it gives back what it had");
     *guest = Some(driver);
     Ok(Passed { packets, latencies, counts })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_the_median_difference_of_one_distance_and_holds_at_its_edge() {
+        let seen = [
+            (Distance::Far, [1.0, 2.0, 5.0, 25.0]),
+            (Distance::Far, [1.0, 2.0, 5.0, 500.0]),
+            (Distance::Far, [1.0, 2.0, 9.0, 9.0]),
+            (Distance::Near, [1.0, 2.0, 5.0, 25.1]),
+        ];
+        let rows = rows_of("a", &seen, 1.0);
+        let found: Vec<_> = rows.iter().map(|row| (row.what.as_ref(), row.reached())).collect();
+        assert_eq!(found, [("a, near: added at p99", false), ("a, far: added at p99", true)]);
+        assert_eq!(rows[1].measured, 20.0);
+        assert!(rows[1].how.contains("p99 25.00 against 5.00") && rows[1].how.ends_with("medians of 3 rounds"));
+        assert!(rows_of("a", &[], 1.0).is_empty());
+    }
 }

@@ -6,6 +6,7 @@
 //! rings, flat, latency: our own guest, stepped here
 //! ```
 
+mod alone;
 mod asynchronous;
 mod flat;
 mod guest;
@@ -22,12 +23,13 @@ use super::progress::Budget;
 use super::questions::{Answer, Answers};
 use super::row::Row;
 use crate::args::{VhostBench, VhostPart, VhostRing, VhostTraffic};
+use alone::Alone;
 pub(crate) use flat::Cost;
 use ours::Way;
-use point::{Cores, round};
+use point::{Cores, Seen, round};
 pub(crate) use point::{Distance, Drops};
 use rates::{Cell, Demand, verdicts};
-pub(crate) use rates::{Rate, Ratio};
+pub(crate) use rates::{Place, Rate, Ratio};
 use scene::{Scene, Who};
 use serde::Serialize;
 use std::time::Duration;
@@ -55,36 +57,29 @@ pub(crate) const CPU: &str = "telpher";
 pub(crate) const NET_VHOST: &str = "net_vhost";
 /// Our pipeline with an engine that the forwarding thread executes.
 pub(crate) const PIPELINE: &str = "pipeline";
-const AT: [Threads; 2] = [
-    Threads {
-        hybrid: "engine beside the guest, hybrid",
-        device: "engine beside the guest",
-        dpdk: "DPDK asynchronous, DMA beside the guest",
-    },
-    Threads {
-        hybrid: "engine beside the switch, hybrid",
-        device: "engine beside the switch",
-        dpdk: "DPDK asynchronous, DMA beside the switch",
-    },
-];
-
-/// Names of those whose engine has a thread, where it has it.
-struct Threads {
-    hybrid: &'static str,
-    device: &'static str,
-    dpdk: &'static str,
-}
+/// Our pipeline with an engine that has a thread: packets above the threshold by it.
+pub(crate) const HYBRID: &str = "hybrid";
+/// The same, all packets by the engine.
+pub(crate) const DEVICE: &str = "all by the engine";
+/// DPDK's asynchronous path with its software DMA.
+pub(crate) const DPDK: &str = "DPDK asynchronous";
+/// The part in which CPU copies, the peer's and the inline pipeline are compared.
+pub(crate) const COPIES: &str = "copies";
+/// Where an engine's thread is: on a core of its own, or on that of another thread, which stays whole.
+const PLACES: [&str; 3] = ["engine alone", "engine beside the guest", "engine beside the switch"];
+/// Who is compared there.
+const THREADED: [[&str; 2]; 2] = [[HYBRID, DPDK], [DEVICE, DPDK]];
 
 /// Lengths. Source: those of the white paper's Figure 10, and 128.
 const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 /// Those of `--quick`.
 const QUICK: [u32; 3] = [64, 512, 1518];
 /// Rates must reach the peer's in the median over lengths, and nearly so at each. Source: promise of the data path.
-const COPIES: Demand = Demand { median: Some(1.0), least: 0.9 };
+const OF_COPIES: Demand = Demand { median: Some(1.0), least: 0.9 };
 /// Source: promise of the pipeline.
-const HYBRID: Demand = Demand { median: None, least: 0.95 };
+const OF_PIPELINE: Demand = Demand { median: None, least: 0.95 };
 /// Source: promise of the pipeline.
-const THREADS: Demand = Demand { median: None, least: 2.0 };
+const OF_THREADS: Demand = Demand { median: None, least: 2.0 };
 
 /// How much is measured.
 struct Plan {
@@ -184,6 +179,14 @@ pub(crate) fn run(args: &VhostBench, machine: Machine) -> Result<VhostResult, Be
     Ok(found.result(machine))
 }
 
+/// One ring's contestants.
+struct Grid<'a> {
+    part: &'static str,
+    ring: VhostRing,
+    names: &'a [&'static str],
+    compared: &'a [[&'static str; 2]],
+}
+
 /// What was found so far.
 struct Found {
     remarks: Vec<String>,
@@ -235,14 +238,13 @@ impl Found {
         if plan.has(VhostPart::Pipeline) {
             who.push((PIPELINE, Who::Ours(Way::Inline(Hybrid::From(plan.threshold)))));
         }
-        let compared = [(CPU, NET_VHOST), (PIPELINE, CPU)];
-        self.contest(plan, pool, &who, &compared)?;
+        self.contest(COPIES, plan, pool, &who, &[[CPU, NET_VHOST], [PIPELINE, CPU]])?;
         if plan.has(VhostPart::Copies) {
-            let rows = verdicts(&self.ratios, CPU, NET_VHOST, COPIES);
+            let rows = verdicts(&self.ratios, COPIES, [CPU, NET_VHOST], OF_COPIES);
             self.answer("copies", "How fast are CPU copies beside DPDK's net_vhost?", rows);
         }
         if plan.has(VhostPart::Pipeline) {
-            let rows = verdicts(&self.ratios, PIPELINE, CPU, HYBRID);
+            let rows = verdicts(&self.ratios, COPIES, [PIPELINE, CPU], OF_PIPELINE);
             self.answer(
                 "pipeline",
                 "What does the hybrid pipeline, with an inline engine, keep of the rate of CPU copies?",
@@ -254,7 +256,8 @@ impl Found {
 
     /// Engines with threads, beside the guest and beside the switch.
     fn threads(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
-        const QUESTION: &str = "How fast is an engine with a thread, on the guest's core or the switch's, beside DPDK's asynchronous path with its software DMA?";
+        const QUESTION: &str = "How fast is an engine with a thread, with a core of its own or on the guest's or the switch's, beside DPDK's asynchronous path with its \
+             software DMA?";
         if plan.cores.backend == plan.cores.guest {
             self.remarks.push("Not measured: threads needs two cores.".into());
             return Ok(());
@@ -263,58 +266,82 @@ impl Found {
         if let Some(why) = &missing {
             self.remarks.push(format!("DPDK's asynchronous path does not stand beside ours: {why}."));
         }
-        for (names, core) in AT.iter().zip([plan.cores.guest, plan.cores.backend]) {
-            let mut who = vec![
-                (names.hybrid, Who::Ours(Way::Thread(Hybrid::From(plan.threshold), core))),
-                (names.device, Who::Ours(Way::Thread(Hybrid::Device, core))),
-            ];
-            if missing.is_none() {
-                who.push((names.dpdk, Who::DpdkAsync(core)));
-            }
-            self.contest(plan, pool, &who, &[(names.hybrid, names.dpdk), (names.device, names.dpdk)])?;
+        let [alone, others @ ..] = PLACES;
+        self.alone(alone, plan, pool, missing.is_none())?;
+        for (part, core) in others.into_iter().zip([plan.cores.guest, plan.cores.backend]) {
+            let hybrid = Who::Ours(Way::Thread(Hybrid::From(plan.threshold), core));
+            let mut who = vec![(HYBRID, hybrid), (DEVICE, Who::Ours(Way::Thread(Hybrid::Device, core)))];
+            who.extend(missing.is_none().then_some((DPDK, Who::DpdkAsync(core))));
+            self.contest(part, plan, pool, &who, &THREADED)?;
         }
-        let both = AT.iter().flat_map(|names| [(names.hybrid, names.dpdk), (names.device, names.dpdk)]);
-        let rows = both.flat_map(|(of, by)| verdicts(&self.ratios, of, by, THREADS)).collect();
+        let all = PLACES.into_iter().flat_map(|part| THREADED.map(|pair| (part, pair)));
+        let rows = all.flat_map(|(part, pair)| verdicts(&self.ratios, part, pair, OF_THREADS)).collect();
         self.answer("threads", QUESTION, rows);
         Ok(())
     }
 
-    /// Contestants in rounds, in every cell of the grid, ring by ring.
+    /// Contestants in rounds, ring by ring, with one guest for all of them.
     fn contest(
         &mut self,
+        part: &'static str,
         plan: &Plan,
         pool: &PacketPool,
         who: &[(&'static str, Who)],
-        compared: &[(&'static str, &'static str)],
+        compared: &[[&'static str; 2]],
     ) -> Result<(), BenchError> {
         let names: Vec<&'static str> = who.iter().map(|who| who.0).collect();
         let contestants: Vec<Who> = who.iter().map(|who| who.1).collect();
         for &ring in &plan.rings {
             let mut scene = Scene::start(&contestants, ring, plan.own_guest, plan.cores, pool)?;
-            let mut cells: Vec<Cell> = plan
-                .cells()
-                .map(|(traffic, size)| Cell { ring: name_of(ring), traffic: way_of(traffic), size, rounds: Vec::new() })
-                .collect();
-            for number in 0..plan.rounds {
-                for ((traffic, size), cell) in plan.cells().zip(&mut cells) {
-                    let first = number as usize % names.len();
-                    let values = round(
-                        names.len(),
-                        first,
-                        &mut self.points,
-                        || plan.cores.distance(),
-                        |who| scene.rate(who, traffic, size, plan.slice),
-                    )?;
-                    cell.rounds.push(values);
-                }
+            let about = Grid { part, ring, names: &names, compared };
+            self.grid(plan, &about, |who, traffic, size| scene.rate(who, traffic, size, plan.slice))?;
+        }
+        Ok(())
+    }
+
+    /// Engines that have a core to themselves.
+    fn alone(&mut self, part: &'static str, plan: &Plan, pool: &PacketPool, peer: bool) -> Result<(), BenchError> {
+        let mut names = vec![HYBRID, DEVICE];
+        names.extend(peer.then_some(DPDK));
+        for &ring in &plan.rings {
+            let mut sides = Vec::new();
+            for hybrid in [Hybrid::From(plan.threshold), Hybrid::Device] {
+                sides.push(Alone::ours(Way::Thread(hybrid, plan.cores.guest), ring, pool)?);
             }
-            for cell in &cells {
-                self.rates.extend(cell.rates(&names));
-                for (of, by) in compared {
-                    let [of, by] = [of, by].map(|name| names.iter().position(|other| other == name));
-                    if let (Some(of), Some(by)) = (of, by) {
-                        self.ratios.extend(cell.ratios(&names, of, by));
-                    }
+            if peer {
+                sides.push(Alone::dpdk(ring, plan.cores)?);
+            }
+            let about = Grid { part, ring, names: &names, compared: &THREADED };
+            let (slice, cores) = (plan.slice, plan.cores);
+            self.grid(plan, &about, |who, traffic, size| sides[who].rate(traffic, size, slice, cores))?;
+        }
+        Ok(())
+    }
+
+    /// Rounds over every cell of one ring's grid, then medians and ratios.
+    fn grid(
+        &mut self,
+        plan: &Plan,
+        about: &Grid<'_>,
+        mut rate: impl FnMut(usize, VhostTraffic, u32) -> Result<Seen, BenchError>,
+    ) -> Result<(), BenchError> {
+        let Grid { part, ring, names, compared } = *about;
+        let ring = name_of(ring);
+        let cell = |(traffic, size)| Cell { part, ring, traffic: way_of(traffic), size, rounds: Vec::new() };
+        let mut cells: Vec<Cell> = plan.cells().map(cell).collect();
+        for number in 0..plan.rounds {
+            for ((traffic, size), cell) in plan.cells().zip(&mut cells) {
+                let first = number as usize % names.len();
+                let probe = || plan.cores.distance();
+                let measure = |who| rate(who, traffic, size);
+                cell.rounds.push(round(names.len(), first, &mut self.points, probe, measure)?);
+            }
+        }
+        for cell in &cells {
+            self.rates.extend(cell.rates(names));
+            for pair in compared {
+                if let [Some(of), Some(by)] = pair.map(|name| names.iter().position(|other| *other == name)) {
+                    self.ratios.extend(cell.ratios(names, of, by));
                 }
             }
         }
@@ -426,7 +453,11 @@ pub(crate) mod tests {
             interrupted: 1,
         });
         let contests = vec![
-            Answer { name: "copies", question: "How fast?", rows: verdicts(&ratios, CPU, NET_VHOST, COPIES) },
+            Answer {
+                name: "copies",
+                question: "How fast?",
+                rows: verdicts(&ratios, COPIES, [CPU, NET_VHOST], OF_COPIES),
+            },
             Answer { name: "flat", question: "What?", rows: flat::rows(&costs) },
         ];
         let answers = Answers { kind: "vhost", machine: Machine::read(), remarks: vec!["Mind this.".into()], contests };

@@ -2,12 +2,15 @@
 
 use super::super::measure::median;
 use super::super::row::{Goal, Row};
+use super::COPIES;
 use super::point::Distance;
 use serde::Serialize;
 
 /// Where and how a rate was seen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub(crate) struct Place {
+    /// Who is compared there: [`super::COPIES`], or where an engine's thread is.
+    pub(crate) part: &'static str,
     /// The ring, as `--ring` names it.
     pub(crate) ring: &'static str,
     /// The way, as `--traffic` names it.
@@ -53,6 +56,7 @@ pub(crate) struct Ratio {
 /// Rates of contestants, round by round, in one cell of the grid.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
+    pub(super) part: &'static str,
     pub(super) ring: &'static str,
     pub(super) traffic: &'static str,
     pub(super) size: u32,
@@ -64,7 +68,7 @@ const DISTANCES: [Distance; 3] = [Distance::Near, Distance::Far, Distance::Same]
 
 impl Cell {
     fn place(&self, distance: Distance) -> Place {
-        Place { ring: self.ring, traffic: self.traffic, size: self.size, distance }
+        Place { part: self.part, ring: self.ring, traffic: self.traffic, size: self.size, distance }
     }
 
     /// Medians of those who have points.
@@ -104,8 +108,9 @@ pub(super) struct Demand {
 }
 
 /// Verdicts of one contest, by ring, way and distance.
-pub(super) fn verdicts(ratios: &[Ratio], of: &'static str, by: &'static str, demand: Demand) -> Vec<Row> {
-    let mine: Vec<&Ratio> = ratios.iter().filter(|ratio| ratio.of == of && ratio.by == by).collect();
+pub(super) fn verdicts(ratios: &[Ratio], part: &'static str, [of, by]: [&'static str; 2], demand: Demand) -> Vec<Row> {
+    let is_mine = |ratio: &&Ratio| (ratio.place.part, ratio.of, ratio.by) == (part, of, by);
+    let mine: Vec<&Ratio> = ratios.iter().filter(is_mine).collect();
     let group = |ratio: &Ratio| (ratio.place.ring, ratio.place.traffic, ratio.place.distance);
     let mut groups: Vec<_> = Vec::new();
     for ratio in &mine {
@@ -119,7 +124,10 @@ pub(super) fn verdicts(ratios: &[Ratio], of: &'static str, by: &'static str, dem
         let mut values: Vec<f64> = here.iter().map(|ratio| ratio.ratio).collect();
         let least = here.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio)).expect("a group has a ratio");
         let rounds: usize = here.iter().map(|ratio| ratio.rounds).sum();
-        let name = format!("{ring} {traffic}, {}: {of} by {by}", distance.name());
+        let name = match part {
+            COPIES => format!("{ring} {traffic}, {}: {of} by {by}", distance.name()),
+            _ => format!("{part}, {ring} {traffic}, {}: {of} by {by}", distance.name()),
+        };
         let over = format!("{} lengths, {rounds} rounds of all", here.len());
         if let Some(goal) = demand.median {
             let what = format!("{name}, median over lengths");
@@ -146,7 +154,7 @@ pub(crate) mod tests {
             vec![Some((Near, 8.0)), Some((Far, 1.0))],
             vec![Some((Far, 6.0)), Some((Far, 4.0))],
         ];
-        Cell { ring: "split", traffic: "loop", size: 64, rounds }
+        Cell { part: COPIES, ring: "split", traffic: "loop", size: 64, rounds }
     }
 
     #[test]
@@ -162,7 +170,7 @@ pub(crate) mod tests {
 
     /// A ratio of "a" by "b" there.
     pub(crate) fn ratio(size: u32, distance: Distance, ratio: f64) -> Ratio {
-        let place = Place { ring: "split", traffic: "loop", size, distance };
+        let place = Place { part: COPIES, ring: "split", traffic: "loop", size, distance };
         Ratio { place, of: "a", by: "b", ratio, rounds: 5 }
     }
 
@@ -170,10 +178,11 @@ pub(crate) mod tests {
     fn a_verdict_holds_at_its_edge_and_each_distance_has_its_own() {
         let demand = Demand { median: Some(1.0), least: 0.9 };
         let ratios = [ratio(64, Far, 0.9), ratio(512, Far, 1.0), ratio(1518, Far, 1.3), ratio(64, Near, 0.89)];
-        let rows = verdicts(&ratios, "a", "b", demand);
+        let rows = verdicts(&ratios, COPIES, ["a", "b"], demand);
         let seen: Vec<_> = rows.iter().map(|row| (row.measured, row.reached())).collect();
         assert_eq!(seen, [(1.0, true), (0.9, true), (0.89, false), (0.89, false)]);
         assert!(rows[1].what.starts_with("split loop, far: a by b, lowest") && rows[1].how.starts_with("at 64 B"));
-        assert!(verdicts(&ratios, "b", "a", demand).is_empty());
+        assert!(verdicts(&ratios, COPIES, ["b", "a"], demand).is_empty());
+        assert!(verdicts(&ratios, "engine alone", ["a", "b"], demand).is_empty());
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Scene {
     // Dropped in this order: who uses a socket or the huge pages before who has them.
     frontend: Frontend,
     backends: Vec<Backend>,
+    /// The core of an engine's thread, whose other thread cannot have all of it.
+    shared: Vec<Option<usize>>,
     _pages: Option<HugePages>,
     _folder: Folder,
 }
@@ -53,7 +55,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 const DRAIN: Duration = Duration::from_millis(5);
 /// Buffers of each testpmd, and its memory. Source: those with which the peer's published rates were taken, in the least memory that has them.
 const BUFFERS: u32 = 32_768;
-const MIB: u64 = 128;
+pub(super) const MIB: u64 = 128;
 
 impl Scene {
     /// Starts them. What there is to say about a peer that is missing is an error; callers look first.
@@ -83,7 +85,7 @@ impl Scene {
                     Backend::Testpmd(Testpmd::backend(&seat("net-vhost", cores.backend, &folder.0), &[port])?)
                 }
                 Who::DpdkAsync(dma) => {
-                    Backend::Asynchronous(Asynchronous::start(&folder.0, socket, cores.backend, *dma)?)
+                    Backend::Asynchronous(Asynchronous::start(&folder.0, socket, None, cores.backend, *dma)?)
                 }
             });
         }
@@ -97,7 +99,11 @@ impl Scene {
             let sockets: Vec<&Path> = sockets.iter().map(PathBuf::as_path).collect();
             Frontend::Testpmd(Testpmd::guest(&seat("guest", cores.guest, &folder.0), &virtio(ring), &sockets)?)
         };
-        Ok(Scene { cores, frontend, backends, _pages: pages, _folder: folder })
+        let shared = who.iter().map(|who| match who {
+            Who::Ours(Way::Thread(_, core)) | Who::DpdkAsync(core) => Some(*core),
+            _ => None,
+        });
+        Ok(Scene { cores, frontend, backends, shared: shared.collect(), _pages: pages, _folder: folder })
     }
 
     /// The rate of one backend, in million packets a second as the guest counts them, over about `time`.
@@ -111,7 +117,7 @@ impl Scene {
         match &mut self.frontend {
             Frontend::Own(guests) => {
                 let Backend::Ours(ours) = &self.backends[backend] else { unreachable!("checked when it started") };
-                own_rate(ours, &mut guests[backend], self.cores, (traffic, len), time)
+                own_rate(ours, &mut guests[backend], (self.cores, self.shared[backend]), (traffic, len), time)
             }
             Frontend::Testpmd(guest) => {
                 guest.command(&format!("set portlist {backend}"))?;
@@ -129,8 +135,8 @@ impl Scene {
                 let working = side.work(its, self.cores)?;
                 guest.work(theirs)?;
                 std::thread::sleep(SETTLE);
-                let mut threads = side.threads(working.as_ref());
-                threads.extend(Thread::of(guest.pid(), "lcore-worker"));
+                let guests = Thread::of(guest.pid(), "lcore-worker");
+                let threads = watched(side.threads(working.as_ref()), guests, self.cores, self.shared[backend]);
                 let show = format!("show port stats {backend}");
                 guest.command(&show)?;
                 let watch = Watch::begin(&threads, self.cores);
@@ -181,11 +187,17 @@ impl Backend {
     }
 }
 
+/// The threads that must have their cores: not one that shares it with an engine.
+fn watched(switch: Vec<Thread>, guest: Vec<Thread>, cores: Cores, shared: Option<usize>) -> Vec<Thread> {
+    let of = |threads: Vec<Thread>, core| if shared == Some(core) { Vec::new() } else { threads };
+    [of(switch, cores.backend), of(guest, cores.guest)].concat()
+}
+
 /// A rate with our own guest on a thread of its own.
 fn own_rate(
     ours: &Ours,
     guest: &mut Option<Guest>,
-    cores: Cores,
+    (cores, shared_core): (Cores, Option<usize>),
     (traffic, len): (VhostTraffic, u32),
     time: Duration,
 ) -> Result<Seen, BenchError> {
@@ -210,7 +222,8 @@ fn own_rate(
         let _ = give.send(driver);
     })?;
     std::thread::sleep(SETTLE);
-    let threads: Vec<Thread> = [&working, &driving].into_iter().filter_map(|one| one.watched.clone()).collect();
+    let [switch, guests] = [&working, &driving].map(|one| one.watched.clone().into_iter().collect());
+    let threads = watched(switch, guests, cores, shared_core);
     let watch = Watch::begin(&threads, cores);
     let (begun, before) = (Instant::now(), packets.load(Ordering::Relaxed));
     std::thread::sleep(time);
@@ -245,10 +258,19 @@ pub(super) fn virtio(ring: VhostRing) -> Virtio {
 }
 
 /// A folder for sockets, gone with what is in it.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Result<Folder, BenchError> {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where a file of this name goes.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(super) fn new() -> Result<Folder, BenchError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: a number that nobody else has. In the temporary folder, whose name is short: a socket's has at most 107 bytes.
         let name = format!("telpher-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));

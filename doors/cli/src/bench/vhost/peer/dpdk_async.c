@@ -1,13 +1,16 @@
 /* DPDK's asynchronous vhost as it ships: a backend at one socket whose copies its software DMA makes, told what to do on standard input.
  *
- *   dpdk_async EAL-OPTIONS -- SOCKET         with --vdev dma_skeleton0[,lcore=N] among the options
+ *   dpdk_async EAL-OPTIONS -- SOCKET [DEVICE]    with --vdev dma_skeleton0[,lcore=N] among the options
  *
- *   sink           takes what the guest sends
+ *   sink LEN       takes what the guest sends
  *   source LEN     sends packets of LEN bytes into the guest, as many as it has buffers for
- *   return         sends back what comes, its addresses swapped
+ *   return LEN     sends back what comes, its addresses swapped
+ *   drain          both sides take what there is
  *   rest           stops
+ *   count          says how many packets went the guest's way, and a time in nanoseconds
  *
- * Each is answered with "done". Written for `telpher bench vhost`, after the "Vhost Library" chapter of DPDK's programmer's guide. */
+ * Each is answered, at its end, with "done". With the options of a net_virtio_user device besides, the guest is in this program, on
+ * the same thread, and does the other half of what it is told: sends packets of LEN bytes, takes them, or returns the 512 it began with. Written for `telpher bench vhost`, after the "Vhost Library" chapter of DPDK's programmer's guide. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +21,10 @@
 #include <unistd.h>
 #include <rte_dmadev.h>
 #include <rte_eal.h>
+#include <rte_cycles.h>
+#include <rte_dev.h>
 #include <rte_errno.h>
+#include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <rte_mbuf.h>
 #include <rte_vhost.h>
@@ -27,16 +33,23 @@
 #define BURST 32
 #define DESCRIPTORS 1024
 #define BUFFERS 32768
+#define LOOPING 512
 /* Turns between two looks at standard input. */
 #define LOOK 4096
 
 /* Of the rings of the one pair of queues: the guest receives on the first and transmits on the second. */
 enum { INTO_GUEST = 0, OUT_OF_GUEST = 1 };
-enum work { REST, SINK, SOURCE, RETURN };
+enum work { REST, SINK, SOURCE, RETURN, DRAIN };
 
 static int16_t dma;
 static volatile int guest = -1;
 static struct rte_mempool *pool;
+/* The guest's port, if it is in here, its packets, and how many went its way. */
+static int inside = -1;
+static struct rte_mempool *guest_pool;
+static struct rte_mbuf *kept[BURST];
+static uint16_t keeps;
+static uint64_t packets_seen;
 
 static void fail(const char *what, int error)
 {
@@ -107,6 +120,19 @@ static void swap_addresses(struct rte_mbuf *packet)
 	header->src_addr = address;
 }
 
+static uint16_t make(struct rte_mempool *from, struct rte_mbuf **packets, uint16_t len)
+{
+	uint16_t index;
+
+	if (rte_pktmbuf_alloc_bulk(from, packets, BURST))
+		return 0;
+	for (index = 0; index < BURST; index++) {
+		packets[index]->data_len = packets[index]->pkt_len = len;
+		memset(rte_pktmbuf_mtod(packets[index], char *), 0, sizeof(struct rte_ether_hdr));
+	}
+	return BURST;
+}
+
 static void turn(int vid, enum work work, uint16_t len)
 {
 	struct rte_mbuf *packets[BURST];
@@ -114,23 +140,86 @@ static void turn(int vid, enum work work, uint16_t len)
 	int in_flight;
 
 	if (work == SOURCE) {
-		if (rte_pktmbuf_alloc_bulk(pool, packets, BURST))
-			return collect(vid);
-		for (index = 0; index < BURST; index++) {
-			packets[index]->data_len = packets[index]->pkt_len = len;
-			memset(rte_pktmbuf_mtod(packets[index], char *), 0, sizeof(struct rte_ether_hdr));
-		}
-		return give(vid, packets, BURST, 0);
+		count = make(pool, packets, len);
+		return count ? give(vid, packets, count, 0) : collect(vid);
 	}
 	count = rte_vhost_async_try_dequeue_burst(vid, OUT_OF_GUEST, pool, packets, BURST, &in_flight, dma, 0);
 	if (work == SINK)
 		return rte_pktmbuf_free_bulk(packets, count);
+	if (work == DRAIN) {
+		rte_pktmbuf_free_bulk(packets, count);
+		return collect(vid);
+	}
 	for (index = 0; index < count; index++)
 		swap_addresses(packets[index]);
 	if (count)
 		give(vid, packets, count, 1);
 	else
 		collect(vid);
+}
+
+/* The guest's half of the work. */
+static void guest_turn(enum work work, uint16_t len)
+{
+	struct rte_mbuf *packets[BURST];
+	uint16_t count, sent, index;
+
+	if (work == SINK) {
+		count = make(guest_pool, packets, len);
+		sent = rte_eth_tx_burst(inside, 0, packets, count);
+		packets_seen += sent;
+		return rte_pktmbuf_free_bulk(packets + sent, count - sent);
+	}
+	if (work == DRAIN) {
+		rte_pktmbuf_free_bulk(kept, keeps);
+		keeps = 0;
+	}
+	if (work == SOURCE || work == DRAIN) {
+		count = rte_eth_rx_burst(inside, 0, packets, BURST);
+		packets_seen += count;
+		return rte_pktmbuf_free_bulk(packets, count);
+	}
+	if (!keeps) {
+		keeps = rte_eth_rx_burst(inside, 0, kept, BURST);
+		packets_seen += keeps;
+		for (index = 0; index < keeps; index++)
+			swap_addresses(kept[index]);
+	}
+	sent = rte_eth_tx_burst(inside, 0, kept, keeps);
+	memmove(kept, kept + sent, (keeps - sent) * sizeof(kept[0]));
+	keeps -= sent;
+}
+
+/* The guest begins what goes around. */
+static void guest_begins(uint16_t len)
+{
+	struct rte_mbuf *packets[BURST];
+	uint16_t count, sent, all;
+
+	for (all = 0; all < LOOPING; all += BURST) {
+		count = make(guest_pool, packets, len);
+		sent = rte_eth_tx_burst(inside, 0, packets, count);
+		rte_pktmbuf_free_bulk(packets + sent, count - sent);
+	}
+}
+
+static void start_guest(const char *options)
+{
+	struct rte_eth_conf port = { 0 };
+	uint16_t number;
+	int error = rte_eal_hotplug_add("vdev", "net_virtio_user0", options);
+
+	if (error || (error = rte_eth_dev_get_port_by_name("net_virtio_user0", &number)))
+		fail("give the guest its device", error);
+	guest_pool = rte_pktmbuf_pool_create("guest", BUFFERS, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, rte_socket_id());
+	if (!guest_pool)
+		fail("make the guest's pool of packets", rte_errno);
+	if ((error = rte_eth_dev_configure(number, 1, 1, &port)) ||
+	    (error = rte_eth_rx_queue_setup(number, 0, DESCRIPTORS, rte_socket_id(), NULL, guest_pool)) ||
+	    (error = rte_eth_tx_queue_setup(number, 0, DESCRIPTORS, rte_socket_id(), NULL)) ||
+	    (error = rte_eth_dev_start(number)))
+		fail("start the guest's device", error);
+	inside = number;
 }
 
 /* What the next line says, if there is one; without `wait` only if it is there. */
@@ -143,14 +232,21 @@ static void listen_to(enum work *work, uint16_t *len, int wait)
 		return;
 	if (!fgets(line, sizeof(line), stdin))
 		exit(0);
-	if (!strncmp(line, "sink", 4))
+	if (sscanf(line, "sink %hu", len) == 1) {
 		*work = SINK;
-	else if (sscanf(line, "source %hu", len) == 1)
+	} else if (sscanf(line, "source %hu", len) == 1) {
 		*work = SOURCE;
-	else if (!strncmp(line, "return", 6))
+	} else if (sscanf(line, "return %hu", len) == 1) {
 		*work = RETURN;
-	else
+		if (inside >= 0)
+			guest_begins(*len);
+	} else if (!strncmp(line, "drain", 5)) {
+		*work = DRAIN;
+	} else if (!strncmp(line, "count", 5)) {
+		printf("%lu %.0f ", packets_seen, 1e9 * rte_rdtsc() / rte_get_tsc_hz());
+	} else {
 		*work = REST;
+	}
 	printf("done\n");
 	fflush(stdout);
 }
@@ -173,12 +269,17 @@ int main(int count, char **words)
 	    (error = rte_vhost_driver_callback_register(words[used + 1], &operations)) ||
 	    (error = rte_vhost_driver_start(words[used + 1])))
 		fail("serve the socket", error);
+	if (used + 2 < count)
+		start_guest(words[used + 2]);
 	printf("ready\n");
 	fflush(stdout);
 	for (;;) {
 		if (work == REST || turns++ % LOOK == 0)
 			listen_to(&work, &len, work == REST);
-		if (guest >= 0 && work != REST)
-			turn(guest, work, len);
+		if (guest < 0 || work == REST)
+			continue;
+		turn(guest, work, len);
+		if (inside >= 0)
+			guest_turn(work, len);
 	}
 }
