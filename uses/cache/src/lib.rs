@@ -43,8 +43,3 @@ pub use source::{Readable, Source};
 pub use stats::Stats;
 pub use versioned::{Lent, Reading, Versioned, Writing};
 pub use write_back::{FetchError, Find, Synced, WriteBack};
-
-/// The README's example runs as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct ReadmeDoctests;

@@ -54,8 +54,3 @@ pub use session::{Change, MOST_RINGS, Offer, Outcome, Refusal, Session, Step};
 pub use socket::{Role, Socket, SocketState};
 pub use stats::{Drop, Stats};
 pub use virtqueue::{Hybrid, QueueOptions, Virtqueue};
-
-/// The README's example runs as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct ReadmeDoctests;
