@@ -1,0 +1,7 @@
+//! Any messages and files to a backend's control plane, between any bursts; see `control.rs` above for the grammar.
+#![no_main]
+
+#[path = "../control.rs"]
+mod control;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| control::play(input));
