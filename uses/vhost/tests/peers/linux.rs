@@ -93,7 +93,7 @@ fn stop_pinging(guest: &mut Qemu) -> u64 {
         number.unwrap_or_else(|| panic!("no {word:?} in {said}"))
     };
     let (sent, answered) = (number(" packets transmitted"), number(" packets received"));
-    assert!(sent > 10 && answered <= sent && !said.contains("duplicates"), "{said}");
+    assert!(sent > 0 && answered <= sent && !said.contains("duplicates"), "{said}");
     (sent - answered).saturating_sub(1)
 }
 
