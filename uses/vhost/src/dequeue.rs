@@ -28,6 +28,7 @@ impl Virtqueue {
         if let Some(record) = &mut self.record {
             record.taken(&self.ring, &burst);
         }
+        let trial = self.begin_trial();
         for chain in burst.chains() {
             match self.length_of(chain) {
                 Ok(len) => {
@@ -54,7 +55,8 @@ impl Virtqueue {
         }
         self.burst = burst;
         self.flights.send();
-        self.flights.poll();
+        self.end_trial(trial);
+        self.look();
         if self.flights.may_wait_in_vain() {
             self.flights.redo(false);
         }

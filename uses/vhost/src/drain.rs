@@ -16,7 +16,7 @@ impl Virtqueue {
         let mut late = false;
         self.landed.move_to(usize::MAX, landed);
         loop {
-            self.flights.poll();
+            self.look();
             while let Some((held, note)) = self.flights.land() {
                 self.mark_writes(note.ranges);
                 self.go_back(note.chains);

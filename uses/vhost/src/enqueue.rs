@@ -44,6 +44,7 @@ impl Virtqueue {
         burst.clear();
         // A chain each is what nearly all packets need. A ring that is broken gives none; `broken` says why.
         let _ = self.ring.take(&mut burst, before.min(self.room()));
+        let trial = self.begin_trial();
         self.expect_to_write(packets, &burst);
         let mut next = 0;
         while self.room() > 0
@@ -63,6 +64,7 @@ impl Virtqueue {
             record.taken(&self.ring, &burst);
         }
         self.flights.send();
+        self.end_trial(trial);
         self.burst = burst;
         before - packets.len()
     }
@@ -74,7 +76,7 @@ impl Virtqueue {
     /// If `done` is of another pool.
     pub fn poll_enqueue_completed(&mut self, done: &mut Packets) -> usize {
         self.flights.expect_pool(done);
-        self.flights.poll();
+        self.look();
         let before = done.len();
         self.landed.move_to(usize::MAX, done);
         while let Some((held, note)) = self.flights.land() {

@@ -79,13 +79,19 @@ impl<T> Flights<T> {
         usize::try_from(self.next - self.first).unwrap_or(usize::MAX)
     }
 
+    /// The number of the next packet that begins.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The number of the first packet whose copies have not all landed.
+    pub(crate) fn landed(&self) -> u64 {
+        (self.first..self.next).find(|&packet| !self.board.has_landed(packet)).unwrap_or(self.next)
+    }
+
     /// Packets that may begin.
     pub(crate) fn room(&self) -> usize {
         self.slots.len() - self.len()
-    }
-
-    pub(crate) fn lanes(&self) -> &[Arc<Lane>] {
-        &self.lanes
     }
 
     /// The longest packet there can be.

@@ -27,6 +27,7 @@ mod error;
 mod flight;
 mod inflight;
 mod lane;
+mod learn;
 mod log;
 mod memory;
 pub mod message;

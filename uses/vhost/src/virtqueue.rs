@@ -10,12 +10,14 @@
 
 use crate::flight::{Flights, Who};
 use crate::inflight::RingRecord;
+use crate::learn::Learned;
 use crate::log::RingLog;
 use crate::ring::{Broken, Burst, Ring, Used};
 use crate::stats::Stats;
 use crate::{Lane, PacketPool, Packets};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Which packets' copies are handed to a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -26,18 +28,9 @@ pub enum Hybrid {
     From(u32),
     /// All.
     Device,
-}
-
-impl Hybrid {
-    /// Who copies a packet of so many bytes.
-    #[inline]
-    fn who(self, len: u32) -> Who {
-        match self {
-            Hybrid::Cpu => Who::Cpu,
-            Hybrid::From(bytes) if len < bytes => Who::Cpu,
-            Hybrid::From(_) | Hybrid::Device => Who::Lane,
-        }
-    }
+    /// Those for which it costs the polling thread less than to copy them itself, as it finds out while they flow: by bursts that go one way
+    /// whole, now and then, ever more seldom as long as they tell the same. With an engine that the thread lends its time to that is none.
+    Learned,
 }
 
 /// How a virtqueue works.
@@ -71,7 +64,10 @@ pub(crate) struct Note {
 pub struct Virtqueue {
     pub(crate) ring: Ring,
     pub(crate) flights: Flights<Note>,
-    pub(crate) hybrid: Hybrid,
+    /// Packets of so many bytes or more ride a lane, unless that is learned.
+    from: u32,
+    /// What is known, if it is.
+    learned: Option<Box<Learned>>,
     /// Bytes of the header before each packet.
     pub(crate) header: u32,
     pub(crate) burst: Burst,
@@ -100,9 +96,18 @@ impl Virtqueue {
     pub fn new(ring: Ring, pool: &PacketPool, options: &QueueOptions) -> Virtqueue {
         let header = ring.setup().features.header_bytes();
         let size = usize::from(ring.setup().size);
+        let from = match options.hybrid {
+            _ if options.lanes.is_empty() => u32::MAX,
+            Hybrid::Cpu | Hybrid::Learned => u32::MAX,
+            Hybrid::From(bytes) => bytes,
+            Hybrid::Device => 0,
+        };
+        let learns = options.hybrid == Hybrid::Learned && !options.lanes.is_empty();
+        let learned = learns.then(|| Box::new(Learned::new(pool.options().longest)));
         Virtqueue {
             flights: Flights::new(options.in_flight.max(1), pool.memory(), &options.lanes),
-            hybrid: options.hybrid,
+            from,
+            learned,
             header,
             burst: Burst::with_capacity(size),
             owed: VecDeque::with_capacity(size),
@@ -158,7 +163,12 @@ impl Virtqueue {
     /// Who copies a packet of so many bytes; counts it.
     #[inline]
     pub(crate) fn who(&mut self, len: u32) -> Who {
-        let who = if self.flights.lanes().is_empty() { Who::Cpu } else { self.hybrid.who(len) };
+        let who = match &self.learned {
+            Some(learned) => learned.who(len),
+            // No packet is so long.
+            None if len >= self.from => Who::Lane,
+            None => Who::Cpu,
+        };
         self.stats.packets += 1;
         self.stats.bytes += u64::from(len);
         if who == Who::Lane {
@@ -166,6 +176,34 @@ impl Virtqueue {
             self.stats.bytes_by_lane += u64::from(len);
         }
         who
+    }
+
+    /// A burst's packets begin: since when that is, and what had been counted by then, if it is timed.
+    #[inline]
+    pub(crate) fn begin_trial(&mut self) -> Option<(Instant, Stats)> {
+        self.learned.as_mut()?.begin().then(|| (Instant::now(), self.stats))
+    }
+
+    /// They were submitted.
+    #[inline]
+    pub(crate) fn end_trial(&mut self, trial: Option<(Instant, Stats)>) {
+        if let (Some((begun, before)), Some(learned)) = (trial, &mut self.learned) {
+            let (packets, bytes) = (self.stats.packets - before.packets, self.stats.bytes - before.bytes);
+            learned.submitted(packets, bytes, begun.elapsed(), self.flights.next());
+        }
+    }
+
+    /// Looks which copies have landed.
+    #[inline]
+    pub(crate) fn look(&mut self) {
+        match &mut self.learned {
+            Some(learned) if learned.is_out() => {
+                let begun = Instant::now();
+                self.flights.poll();
+                learned.looked(begun.elapsed(), self.flights.landed());
+            }
+            _ => self.flights.poll(),
+        }
     }
 
     /// The note of a packet that begins now, whose chains were just appended to `owed`.

@@ -133,7 +133,7 @@ fn ways() -> Vec<(&'static str, QueueOptions)> {
             .filter_map(|name| Some(Arc::new(Lane::new(device.portal(name).ok()?, 64).unwrap())))
             .collect();
         assert!(!lanes.is_empty());
-        for hybrid in [Hybrid::Device, Hybrid::From(256)] {
+        for hybrid in [Hybrid::Device, Hybrid::From(256), Hybrid::Learned] {
             ways.push((name, QueueOptions { hybrid, lanes: lanes.clone(), in_flight: 64 }));
         }
     }
