@@ -26,14 +26,10 @@ pub struct Loose {
 /// The most buffers of a pool whose packets can all be outside: an [id](Loose::id) has 24 bits for the buffer.
 pub const MOST_LOOSE: u32 = 1 << 24;
 
+/// The buffer in an id.
+const INDEX: u32 = MOST_LOOSE - 1;
 /// Which times that its buffer was outside or not, in the upper bits of an id.
 const TURN_SHIFT: u32 = 24;
-
-/// A buffer's turn, and where that is kept.
-struct Turn<'a> {
-    word: &'a AtomicU8,
-    now: u8,
-}
 
 /// For each buffer of a pool, the turn that it is in: odd while it is outside.
 #[derive(Debug)]
@@ -58,11 +54,13 @@ impl PacketPool {
     #[inline]
     pub fn lend_out(&self, into: &mut [MaybeUninit<Loose>]) -> usize {
         let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let sure = free.iter().rev().take(into.len()).take_while(|index| **index < MOST_LOOSE).count();
+        let from = free.len() - into.len().min(free.len());
+        let sure = self.memory.nameable(free[from..].iter().rev().copied());
         let from = free.len() - sure;
-        for (index, place) in free.drain(from..).rev().zip(into) {
-            place.write(self.memory.let_out(&Held::empty(index)));
+        for (index, place) in free[from..].iter().rev().zip(into) {
+            place.write(self.memory.let_out(&Held::empty(*index)));
         }
+        free.truncate(from);
         sure
     }
 
@@ -74,17 +72,27 @@ impl PacketPool {
     #[inline]
     pub unsafe fn free_from(&self, loose: &[Loose]) -> usize {
         let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
-        for (taken, packet) in loose.iter().enumerate() {
-            let Some(held) = self.memory.take_in(packet) else { return taken };
-            free.push(held.index);
-        }
-        loose.len()
+        let taken = self.memory.take_in(loose);
+        free.extend(loose[..taken].iter().map(|packet| packet.id & INDEX));
+        taken
     }
 
     /// What is wrong with a packet that [`Packets::take_in`] refuses; nothing if it does not.
     #[must_use]
     pub fn objection(&self, packet: &Loose) -> Option<LooseError> {
-        self.memory.recognise(packet).err()
+        let PoolMemory { turns, options, stride, base, .. } = &*self.memory;
+        let (id, index, turn) = (packet.id, packet.id & INDEX, packet.id >> TURN_SHIFT);
+        let (Some(word), true) = (turns.0.get(index as usize), turn % 2 == 1) else {
+            return Some(LooseError::Unknown { id });
+        };
+        if u32::from(word.load(Ordering::Relaxed)) != turn {
+            return Some(LooseError::Returned { index });
+        }
+        let from = base + u64::from(*stride) * u64::from(index);
+        let end = from + u64::from(HEADROOM) + u64::from(options.longest);
+        let at = packet.data.expose_provenance() as u64;
+        let misplaced = self.memory.recognise(packet).is_none();
+        misplaced.then_some(LooseError::Place { index, at, len: packet.len, from, end })
     }
 }
 
@@ -100,37 +108,41 @@ impl PoolMemory {
         Loose { data, len: held.len, id: u32::from(now) << TURN_SHIFT | held.index }
     }
 
-    /// The packet is outside no more, if it was.
+    /// The packets are outside no more, from the first on, up to the first that was not. How many.
     #[inline]
-    fn take_in(&self, packet: &Loose) -> Option<Held> {
-        let (held, Turn { word, now }) = self.recognise(packet).ok()?;
-        // Nobody else writes it: the packet was outside, and our caller is the one who takes it in.
-        word.store(now.wrapping_add(1), Ordering::Relaxed);
-        Some(held)
+    fn take_in(&self, loose: &[Loose]) -> usize {
+        for (taken, packet) in loose.iter().enumerate() {
+            let Some((word, now)) = self.recognise(packet) else { return taken };
+            // Nobody else writes it: the packet was outside, and our caller is the one who takes it in.
+            word.store(now.wrapping_add(1), Ordering::Relaxed);
+        }
+        loose.len()
     }
 
-    /// The buffer of a packet that is outside, still marked as outside.
+    /// The turn of a packet that is outside, and where that is kept.
     #[inline]
-    fn recognise(&self, packet: &Loose) -> Result<(Held, Turn<'_>), LooseError> {
-        let (index, turn) = (packet.id & (MOST_LOOSE - 1), packet.id >> TURN_SHIFT);
-        let (Some(word), true) = (self.turns.0.get(index as usize), turn % 2 == 1) else {
-            return Err(LooseError::Unknown { id: packet.id });
-        };
+    fn recognise(&self, packet: &Loose) -> Option<(&AtomicU8, u8)> {
+        let word = self.turns.0.get((packet.id & INDEX) as usize)?;
         let now = word.load(Ordering::Relaxed);
-        if u32::from(now) != turn {
-            return Err(LooseError::Returned { index });
-        }
-        let room = u64::from(HEADROOM) + u64::from(self.options.longest);
-        let buffer = self.base + u64::from(self.stride) * u64::from(index);
-        // Before the buffer is far beyond it; no more than 33 bits are added.
-        let at = packet.data.expose_provenance() as u64;
-        let start = at.wrapping_sub(buffer).min(1 << 40);
-        if start + u64::from(packet.len) > room {
-            return Err(LooseError::Place { index, at, len: packet.len, from: buffer, end: buffer + room });
-        }
-        // At most `room`, which is less than the stride, a `u32`.
-        let start = u32::try_from(start).unwrap_or(HEADROOM);
-        Ok((Held { index, start, len: packet.len }, Turn { word, now }))
+        // A packet before its buffer is far behind it; no more than 33 bits are added.
+        let start = self.start_of(packet).min(1 << 40);
+        let fits = start + u64::from(packet.len) <= u64::from(HEADROOM) + u64::from(self.options.longest);
+        (now % 2 == 1 && u32::from(now) == packet.id >> TURN_SHIFT && fits).then_some((word, now))
+    }
+
+    /// Where a packet begins in its buffer, modulo 2⁶⁴.
+    #[inline]
+    fn start_of(&self, packet: &Loose) -> u64 {
+        let buffer = self.base + u64::from(self.stride) * u64::from(packet.id & INDEX);
+        (packet.data.expose_provenance() as u64).wrapping_sub(buffer)
+    }
+
+    /// How many of these buffers have a number to be outside under, before the first that has none.
+    #[inline]
+    fn nameable(&self, mut buffers: impl ExactSizeIterator<Item = u32>) -> usize {
+        let count = buffers.len();
+        let all = self.options.buffers <= MOST_LOOSE;
+        if all { count } else { buffers.position(|index| index >= MOST_LOOSE).unwrap_or(count) }
     }
 }
 
@@ -142,11 +154,14 @@ impl Packets {
     /// No other thread moves one of these packets in at the same time. (One after the other, the second is refused.)
     #[inline]
     pub unsafe fn take_in(&mut self, loose: &[Loose]) -> usize {
-        for (taken, packet) in loose.iter().enumerate() {
-            let Some(held) = self.memory.take_in(packet) else { return taken };
-            self.held.push_back(held);
-        }
-        loose.len()
+        let memory = &*self.memory;
+        let taken = memory.take_in(loose);
+        self.held.extend(loose[..taken].iter().map(|packet| {
+            // Recognised: within its buffer, whose size is a `u32`.
+            let start = u32::try_from(memory.start_of(packet)).unwrap_or(HEADROOM);
+            Held { index: packet.id & INDEX, start, len: packet.len }
+        }));
+        taken
     }
 
     /// Moves the first packets of this row outside, as many as there are and as have room in `into`. Returns how many.
@@ -155,10 +170,12 @@ impl Packets {
     /// have no number to be outside under; they stay, and what is behind them.
     #[inline]
     pub fn let_out(&mut self, into: &mut [MaybeUninit<Loose>]) -> usize {
-        let sure = self.held.iter().take(into.len()).take_while(|held| held.index < MOST_LOOSE).count();
-        for (held, place) in self.held.drain(..sure).zip(into) {
-            place.write(self.memory.let_out(&held));
+        let sure = self.memory.nameable(self.held.iter().take(into.len()).map(|held| held.index));
+        let (first, second) = self.held.as_slices();
+        for (held, place) in first.iter().chain(second).zip(&mut into[..sure]) {
+            place.write(self.memory.let_out(held));
         }
+        self.held.drain(..sure);
         sure
     }
 
@@ -208,9 +225,11 @@ mod tests {
         assert_eq!(take(&mut row, &[loose[1], loose[1]]), 1);
         assert_eq!(row.get(0).unwrap(), [5; 7]);
         assert_eq!(take(&mut row, &loose[1..]), 0);
-        let index = loose[1].id & 0xff_ffff;
+        let index = loose[1].id & INDEX;
         assert_eq!(pool.objection(&loose[1]), Some(LooseError::Returned { index }));
         row.truncate(0);
+        // The turn that it is in while it is free is nobody's.
+        assert_eq!(take(&mut row, &[Loose { id: loose[1].id + (1 << TURN_SHIFT), ..loose[1] }]), 0);
         // The same buffer, outside again, is another packet.
         let again = out(&mut pool.lend(1));
         assert_eq!((again[0].data, again[0].id == loose[1].id), (loose[1].data, false));
