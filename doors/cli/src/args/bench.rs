@@ -282,7 +282,7 @@ pub(crate) struct VhostBench {
     /// Which way packets go.
     #[arg(long, value_name = "WAYS", value_delimiter = ',', default_value = "b2f,f2b,loop")]
     pub(crate) traffic: Vec<VhostTraffic>,
-    /// Packets of so many bytes or more ride the device in the hybrid pipeline [default: what `telpher vhost` does].
+    /// Packets of so many bytes or more ride the device in the hybrid pipeline [default: it finds out].
     #[arg(long, value_name = "BYTES")]
     pub(crate) threshold: Option<u32>,
     /// Times that every point is measured [default: 5].

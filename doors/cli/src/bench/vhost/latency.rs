@@ -30,8 +30,8 @@ pub(super) struct About {
     /// The ring's name.
     pub(super) ring: &'static str,
     pub(super) packed: bool,
-    /// From so many bytes on the hybrid pipeline's packets ride the device.
-    pub(super) threshold: u32,
+    /// Which of the hybrid pipeline's packets ride the device.
+    pub(super) hybrid: Hybrid,
     pub(super) rounds: u32,
     /// Of one pass.
     pub(super) slice: Duration,
@@ -40,11 +40,11 @@ pub(super) struct About {
 
 /// A row for what each pipeline adds, of each length.
 pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Result<Vec<Row>, BenchError> {
-    let About { ring, packed, threshold, rounds, slice: time, cores } = *about;
+    let About { ring, packed, hybrid, rounds, slice: time, cores } = *about;
     let clock = Clock::calibrate();
     let mut cpu = side(Way::Cpu, packed, pool)?;
     let pipelines = [
-        ("hybrid pipeline, inline engine", Way::Inline(Hybrid::From(threshold))),
+        ("hybrid pipeline, inline engine", Way::Inline(hybrid)),
         ("inline engine, all copies", Way::Inline(Hybrid::Device)),
     ];
     let mut rows = Vec::new();

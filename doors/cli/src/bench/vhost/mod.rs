@@ -57,7 +57,7 @@ pub(crate) const CPU: &str = "telpher";
 pub(crate) const NET_VHOST: &str = "net_vhost";
 /// Our pipeline with an engine that the forwarding thread executes.
 pub(crate) const PIPELINE: &str = "pipeline";
-/// Our pipeline with an engine that has a thread: packets above the threshold by it.
+/// Our pipeline with an engine that has a thread: packets by whoever is the quicker.
 pub(crate) const HYBRID: &str = "hybrid";
 /// The same, all packets by the engine.
 pub(crate) const DEVICE: &str = "all by the engine";
@@ -87,7 +87,7 @@ struct Plan {
     sizes: Vec<u32>,
     rings: Vec<VhostRing>,
     traffic: Vec<VhostTraffic>,
-    threshold: u32,
+    hybrid: Hybrid,
     rounds: u32,
     /// Of one point.
     slice: Duration,
@@ -110,7 +110,7 @@ impl Plan {
             sizes: asked.map_or_else(|| default.to_vec(), Iterator::collect),
             rings: unique(&args.ring),
             traffic: unique(&args.traffic),
-            threshold: args.threshold.unwrap_or(THRESHOLD),
+            hybrid: args.threshold.map_or(Hybrid::Learned, Hybrid::From),
             rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 5 }),
             slice: Duration::from_millis(slice),
             part: Duration::from_millis(part),
@@ -128,9 +128,6 @@ impl Plan {
     }
 }
 
-/// Packets from so many bytes on ride the device. Source: "Accelerating DPDK Vhost" (Intel), §4: the CPU is the quicker for packets
-/// below.
-const THRESHOLD: u32 = 256;
 /// The longest packet of the bench. Source: a buffer of DPDK's.
 const LONGEST: u32 = 2048;
 
@@ -236,7 +233,7 @@ impl Found {
             who.push((NET_VHOST, Who::NetVhost));
         }
         if plan.has(VhostPart::Pipeline) {
-            who.push((PIPELINE, Who::Ours(Way::Inline(Hybrid::From(plan.threshold)))));
+            who.push((PIPELINE, Who::Ours(Way::Inline(plan.hybrid))));
         }
         self.contest(COPIES, plan, pool, &who, &[[CPU, NET_VHOST], [PIPELINE, CPU]])?;
         if plan.has(VhostPart::Copies) {
@@ -269,7 +266,7 @@ impl Found {
         let [alone, others @ ..] = PLACES;
         self.alone(alone, plan, pool, missing.is_none())?;
         for (part, core) in others.into_iter().zip([plan.cores.guest, plan.cores.backend]) {
-            let hybrid = Who::Ours(Way::Thread(Hybrid::From(plan.threshold), core));
+            let hybrid = Who::Ours(Way::Thread(plan.hybrid, core));
             let mut who = vec![(HYBRID, hybrid), (DEVICE, Who::Ours(Way::Thread(Hybrid::Device, core)))];
             who.extend(missing.is_none().then_some((DPDK, Who::DpdkAsync(core))));
             self.contest(part, plan, pool, &who, &THREADED)?;
@@ -305,7 +302,7 @@ impl Found {
         names.extend(peer.then_some(DPDK));
         for &ring in &plan.rings {
             let mut sides = Vec::new();
-            for hybrid in [Hybrid::From(plan.threshold), Hybrid::Device] {
+            for hybrid in [plan.hybrid, Hybrid::Device] {
                 sides.push(Alone::ours(Way::Thread(hybrid, plan.cores.guest), ring, pool)?);
             }
             if peer {
@@ -364,8 +361,8 @@ impl Found {
         let mut rows = Vec::new();
         for (name, packed) in self.layouts(plan) {
             let (rounds, slice) = (plan.rounds, plan.slice);
-            let (ring, threshold, cores) = (name, plan.threshold, plan.cores);
-            let about = latency::About { ring, packed, threshold, rounds, slice, cores };
+            let (ring, hybrid, cores) = (name, plan.hybrid, plan.cores);
+            let about = latency::About { ring, packed, hybrid, rounds, slice, cores };
             rows.extend(latency::measure(&about, pool, &mut self.points)?);
         }
         self.answer("latency", "How much longer does a packet take through the pipeline, at half of its load?", rows);
@@ -468,13 +465,24 @@ pub(crate) mod tests {
     fn everything_is_measured_unless_less_is_asked_for() {
         let all = plan(&[]);
         assert_eq!((all.parts.len(), all.sizes.as_slice(), all.rounds), (6, &SIZES[..], 5));
-        assert_eq!(all.cells().count(), 21);
+        assert_eq!((all.cells().count(), all.hybrid), (21, Hybrid::Learned));
         let quick = plan(&["--quick", "--traffic", "loop,loop"]);
         assert_eq!((quick.cells().count(), quick.rounds), (3, 1));
-        let some = plan(&["--only", "rings,flat", "--size", "1518,64", "--ring", "packed-vec", "--rounds", "7"]);
+        let some = plan(&[
+            "--only",
+            "rings,flat",
+            "--size",
+            "1518,64",
+            "--ring",
+            "packed-vec",
+            "--rounds",
+            "7",
+            "--threshold",
+            "300",
+        ]);
         assert!(some.has(VhostPart::Rings) && !some.has(VhostPart::Copies));
         assert_eq!((some.sizes.as_slice(), some.rounds), (&[64, 1518][..], 7));
-        assert_eq!(some.rings, [VhostRing::PackedVec]);
+        assert_eq!((some.rings.as_slice(), some.hybrid), (&[VhostRing::PackedVec][..], Hybrid::From(300)));
     }
 
     #[test]
