@@ -49,11 +49,9 @@ impl Cursor {
     /// So many places on, at most once around.
     #[inline]
     pub(super) fn on(self, by: u16, size: u16) -> Cursor {
-        // Cannot overflow: both are at most 2¹⁵.
-        let place = u32::from(self.place) + u32::from(by);
-        let size = u32::from(size);
-        let (place, wrap) = if place >= size { (place - size, !self.wrap) } else { (place, self.wrap) };
-        Cursor { place: u16::try_from(place).expect("less than the ring's size"), wrap }
+        // Cannot overflow: the place is less than 2¹⁵, and the step at most that.
+        let place = self.place.wrapping_add(by);
+        if place >= size { Cursor { place: place - size, wrap: !self.wrap } } else { Cursor { place, ..self } }
     }
 
     /// So many places back, at most once around.
