@@ -141,7 +141,8 @@ fn a_client_connects_whenever_there_is_somebody() {
         let listener = UnixListener::bind(&place.0).unwrap();
         let (stream, _) = listener.accept().unwrap();
         one_packet(&stream, &port, &pool);
-        drop((stream, listener));
+        // The listener first, or the client finds it once more.
+        drop((listener, stream));
         std::fs::remove_file(&place.0).unwrap();
         until(|| !socket.state().connected);
     }
