@@ -10,7 +10,7 @@ use telpher_mover::ChannelError;
 
 /// Why a lane could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a lane to a DMA queue")]
+#[error("a DMA queue cannot be given a lane")]
 pub struct LaneError(#[source] pub ChannelError);
 
 /// Why a frontend's request was not done. The session goes on if the frontend asked to be told, and ends if not: it would go on as if it were.

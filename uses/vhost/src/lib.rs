@@ -12,7 +12,7 @@
 //! Lane          one DMA queue, shared by virtqueues
 //! GuestMemory   a frontend's memory: one table of regions, never changed, followed by the next
 //! ring          virtqueues from the device's side, split and packed: take chains, put them back
-//! packets       buffers handed around by the burst, without counts
+//! packets       buffers handed around by the burst, without counts; or outside of rows as plain words, for programs in other languages
 //! peers         unmodified programs at the other end, typed at (feature `peers`)
 //! words         the layouts of rings and net headers, and the feature bits
 //! ```

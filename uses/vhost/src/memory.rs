@@ -207,7 +207,7 @@ impl GuestMemory {
     /// The next table, without one region; `REM_MEM_REG`. Its file and offset are not compared: the message does not have to name them.
     ///
     /// # Errors
-    /// [`MemoryError::Unknown`]; this table stays as it is.
+    /// [`RegionError`], of [`MemoryError::Unknown`]; this table stays as it is.
     pub fn without(&self, region: Region) -> Result<GuestMemory, RegionError> {
         let words = |region: &Region| (region.guest, region.len, region.user);
         let kept: Box<[Mapped]> =
@@ -218,7 +218,7 @@ impl GuestMemory {
         Ok(GuestMemory { generation: self.generation + 1, regions: kept })
     }
 
-    /// Where its last region ends.
+    /// The guest address behind its last region's last byte; 0 without regions.
     #[must_use]
     pub fn end(&self) -> u64 {
         // Cannot overflow: checked when it was made.

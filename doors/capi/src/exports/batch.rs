@@ -1,6 +1,6 @@
 //! Lists of operations that are submitted together.
 
-use super::{answer, change, count, hand_out, look};
+use super::{answer, change, count, end, hand_out, look};
 use crate::exports::Mover;
 use crate::failure::{Failure, Refusal};
 use crate::job::Job;
@@ -84,11 +84,6 @@ pub unsafe extern "C" fn telpher_batch_submit(batch: *mut Batch, job: *mut *mut 
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_batch_free(batch: *mut Batch) {
-    if !batch.is_null() {
-        answer(|| {
-            // SAFETY: came from `telpher_batch_new` and is used no more (our caller's promise).
-            drop(unsafe { Box::from_raw(batch) });
-            Ok(0)
-        });
-    }
+    // SAFETY: our caller's promise.
+    unsafe { end(batch) }
 }

@@ -1,6 +1,6 @@
 //! Caches: blocks of the caller's memory, copied to faster memory ahead of time.
 
-use super::{answer, change, count, hand_out, look, timeout};
+use super::{answer, change, count, end, hand_out, look, timeout};
 use crate::cache::{Cache, Entry, Prefetch};
 use crate::exports::Mover;
 use crate::failure::{Failure, Refusal};
@@ -350,13 +350,8 @@ pub unsafe extern "C" fn telpher_entry_share(entry: *const Entry, other: *mut *m
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_free(entry: *mut Entry) {
-    if !entry.is_null() {
-        answer(|| {
-            // SAFETY: came from a function that makes such handles and is used no more (our caller's promise).
-            drop(unsafe { Box::from_raw(entry) });
-            Ok(0)
-        });
-    }
+    // SAFETY: our caller's promise.
+    unsafe { end(entry) }
 }
 
 /// 1 if the copy is there, 0 if not; takes one step.
@@ -391,11 +386,6 @@ pub unsafe extern "C" fn telpher_prefetch_cancel(prefetch: *mut Prefetch) -> c_i
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_prefetch_free(prefetch: *mut Prefetch) {
-    if !prefetch.is_null() {
-        answer(|| {
-            // SAFETY: as for `telpher_prefetch_cancel`.
-            drop(unsafe { Box::from_raw(prefetch) });
-            Ok(0)
-        });
-    }
+    // SAFETY: our caller's promise.
+    unsafe { end(prefetch) }
 }

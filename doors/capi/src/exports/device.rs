@@ -1,6 +1,6 @@
 //! Devices: from a name to queues.
 
-use super::{answer, copy_text, count, hand_out, look, text};
+use super::{answer, copy_text, count, end, hand_out, look, text};
 use crate::device::Device;
 use crate::failure::Refusal;
 use crate::options::{Of, Options};
@@ -34,13 +34,8 @@ pub unsafe extern "C" fn telpher_device_open(
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_device_close(device: *mut Device) {
-    if !device.is_null() {
-        answer(|| {
-            // SAFETY: came from `telpher_device_open` and is used no more (our caller's promise).
-            drop(unsafe { Box::from_raw(device) });
-            Ok(0)
-        });
-    }
+    // SAFETY: our caller's promise.
+    unsafe { end(device) }
 }
 
 /// How many queues it has.

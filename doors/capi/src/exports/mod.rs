@@ -127,6 +127,21 @@ unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Failure
     Ok(0)
 }
 
+/// Ends a handle, if it is one.
+///
+/// # Safety
+///
+/// NULL, or came from [`hand_out`] and is used no more.
+unsafe fn end<T>(handle: *mut T) {
+    if !handle.is_null() {
+        answer(|| {
+            // SAFETY: our caller's promise: a box that nobody else has.
+            drop(unsafe { Box::from_raw(handle) });
+            Ok(0)
+        });
+    }
+}
+
 /// Writes a text with its zero byte to a buffer, cut to its size, and gives the length it has whole, as `snprintf` does.
 ///
 /// # Safety

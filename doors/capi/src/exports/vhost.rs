@@ -1,6 +1,6 @@
 //! Backends for virtual machines: packets in and out of guests, copied by a device's queues or by the CPU.
 
-use super::{answer, change, copy_text, count, hand_out, look, text, timeout};
+use super::{answer, change, copy_text, count, end, hand_out, look, text, timeout};
 use crate::device::Device;
 use crate::failure::{Failure, Refusal};
 use crate::options::{Of, Options};
@@ -202,13 +202,8 @@ pub unsafe extern "C" fn telpher_vhost_lane_stats_of(lane: *const VhostLane, sta
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_lane_free(lane: *mut VhostLane) {
-    if !lane.is_null() {
-        answer(|| {
-            // SAFETY: came from `telpher_vhost_lane_new` and is used no more (our caller's promise).
-            drop(unsafe { Box::from_raw(lane) });
-            Ok(0)
-        });
-    }
+    // SAFETY: our caller's promise.
+    unsafe { end(lane) }
 }
 
 /// A port whose packets are of a pool, with what its virtqueues do.
@@ -284,13 +279,8 @@ unsafe fn queue_of(queue: &VhostQueue) -> Result<QueueOptions, Failure> {
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_port_free(port: *mut VhostPort) {
-    if !port.is_null() {
-        answer(|| {
-            // SAFETY: came from `telpher_vhost_port_new` and is used no more (our caller's promise).
-            drop(unsafe { Box::from_raw(port) });
-            Ok(0)
-        });
-    }
+    // SAFETY: our caller's promise.
+    unsafe { end(port) }
 }
 
 /// Begins to copy packets to the guest; how many were taken.
@@ -495,11 +485,6 @@ pub unsafe extern "C" fn telpher_vhost_socket_last(
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_socket_free(socket: *mut VhostSocket) {
-    if !socket.is_null() {
-        answer(|| {
-            // SAFETY: came from `telpher_vhost_socket_new` and is used no more (our caller's promise).
-            drop(unsafe { Box::from_raw(socket) });
-            Ok(0)
-        });
-    }
+    // SAFETY: our caller's promise.
+    unsafe { end(socket) }
 }
