@@ -2,12 +2,17 @@
 //!
 //! glibc's memory functions are called as the symbols they are, so that what is measured is the library and not what the
 //! compiler makes of a slice copy. ISA-L is opened at run time, because it may not be installed.
-#![allow(unsafe_code, reason = "calls libc and ISA-L, pins threads, stores into a portal")]
+#![allow(
+    unsafe_code,
+    reason = "calls libc and ISA-L, pins threads, takes signals, makes interfaces, stores into a portal"
+)]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -127,6 +132,54 @@ pub(crate) fn allocated_bytes() -> usize {
     // SAFETY: mallinfo2 has no preconditions.
     let info = unsafe { libc::mallinfo2() };
     info.uordblks + info.hblkhd
+}
+
+/// A file descriptor that is readable when somebody wants this program to end, by Ctrl-C or SIGTERM: from now on they do nothing else to this
+/// thread and those it starts.
+pub(crate) fn endings() -> io::Result<OwnedFd> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` makes the set a value before it is read; the descriptor is new and owned by nobody else.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+        let descriptor = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let descriptor = OwnedFd::from_raw_fd(descriptor);
+        match libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) {
+            0 => Ok(descriptor),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Waits until a descriptor is readable, or for so long; true if it is.
+pub(crate) fn readable(descriptor: &OwnedFd, timeout: Duration) -> bool {
+    let mut waited = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let timeout = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: one structure, which lives.
+    unsafe { libc::poll(&raw mut waited, 1, timeout) > 0 }
+}
+
+/// The TAP interface of this name, at most 15 bytes, to be read and written a frame at a time without waiting; made if there is none.
+pub(crate) fn tap(name: &str) -> io::Result<File> {
+    let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+    // SAFETY: all zeros are a valid request: an empty name and no flags.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // One byte stays zero, the name's end.
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    let flags = libc::c_short::try_from(libc::IFF_TAP | libc::IFF_NO_PI).expect("both are below 2 to the 15th");
+    request.ifr_ifru.ifru_flags = flags;
+    // SAFETY: TUNSETIFF reads and writes one `ifreq`, which lives; the descriptor is open.
+    match unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } {
+        0 => Ok(file),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The processor's time stamp counter.

@@ -9,6 +9,7 @@
 //!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
 //!      ──► sim, advise ──► telpher-sim, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
+//!      ──► vhost ──► telpher-vhost
 //! ```
 //!
 //! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed.
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         args::Command::Qdp(args) => qdp::run(&args).map_err(Into::into),
         args::Command::Sim(args) => sim::run(&args).map_err(Into::into),
         args::Command::Tune(args) => tune::run(&args).map_err(Into::into),
+        args::Command::Vhost(args) => vhost::run(&args).map_err(Into::into),
         args::Command::Trace(args) => trace::run(&args).map_err(Into::into),
         args::Command::Run(args) => {
             return run::run(&args).unwrap_or_else(|error| {

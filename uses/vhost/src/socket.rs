@@ -7,8 +7,9 @@
 
 use crate::control::Control;
 use crate::error::SessionError;
-use crate::message::{HEADER_BYTES, Header, MOST_FILES, Reply};
+use crate::message::{HEADER_BYTES, Header, MOST_FILES, ProtocolFeatures, Reply};
 use crate::port::Port;
+use crate::words::Features;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -51,6 +52,10 @@ pub struct SocketState {
     pub refused: u64,
     /// Why the last session ended, or the last request was refused.
     pub last: Option<String>,
+    /// What the frontend, or the last one, has agreed on.
+    pub features: Features,
+    /// What of the protocol.
+    pub protocol: ProtocolFeatures,
 }
 
 /// A port's socket, served by a thread of its own until this is dropped.
@@ -149,13 +154,19 @@ impl Server {
         self.tell(|state| {
             state.connected = true;
             state.sessions += 1;
+            (state.features, state.protocol) = Default::default();
         });
-        let mut refused = 0;
+        let (mut refused, mut known) = (0, Default::default());
         let end = loop {
             match self.exchange(stream, &mut control) {
                 Ok(true) => {}
                 Ok(false) => break None,
                 Err(error) => break Some(error),
+            }
+            let agreed = (control.session().features(), control.session().protocol());
+            if agreed != known {
+                known = agreed;
+                self.tell(|state| (state.features, state.protocol) = agreed);
             }
             let (count, last) = control.refused();
             if count > refused {

@@ -11,6 +11,7 @@ mod sim;
 mod trace;
 mod tune;
 pub(crate) mod values;
+mod vhost;
 
 pub(crate) use advise::Advise;
 pub(crate) use bench::{
@@ -24,6 +25,7 @@ pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
 pub(crate) use tune::Tune;
+pub(crate) use vhost::{Forward, MapArg, Threshold, Vhost};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -45,6 +47,7 @@ Examples:
   telpher list --format json            what devices there are, in accel-config's JSON shape
   telpher doctor                        why a real device does not come up, or is slow, and what to do
   telpher sim run --size 64..1m         what DSA hardware would give, in simulated time
+  telpher vhost --socket /tmp/vm.sock   a software switch for virtual machines whose copies ride a device
   telpher qdp                           a query whose columns are fetched ahead into fast memory
   telpher run --hardware spr-1 -- ./my-program      any DSA program, unmodified, on the model"
 )]
@@ -64,6 +67,7 @@ pub(crate) enum Command {
     Sim(Sim),
     Trace(Box<Trace>),
     Tune(Box<Tune>),
+    Vhost(Box<Vhost>),
 }
 
 /// Show devices, groups, queues, engines and what they can do.

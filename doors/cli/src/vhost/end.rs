@@ -1,5 +1,6 @@
-//! Where packets come from and go to: a guest's port.
+//! Where packets come from and go to: a guest's port, or an interface of this system.
 
+use super::tap::Tap;
 use std::sync::Arc;
 use telpher_vhost::{Drop, Packets, Port};
 
@@ -8,6 +9,8 @@ use telpher_vhost::{Drop, Packets, Port};
 pub(crate) enum End {
     /// A guest, or nobody until one comes.
     Guest(Arc<Port>),
+    /// This system.
+    Tap(Arc<Tap>),
 }
 
 impl End {
@@ -15,6 +18,7 @@ impl End {
     pub(crate) fn queues(&self) -> usize {
         match self {
             End::Guest(port) => port.pairs(),
+            End::Tap(_) => 1,
         }
     }
 
@@ -23,6 +27,7 @@ impl End {
     pub(crate) fn take(&self, queue: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
         match self {
             End::Guest(port) => port.transmit(queue, into, spare, most),
+            End::Tap(tap) => tap.take(into, spare, most),
         }
     }
 
@@ -31,6 +36,7 @@ impl End {
     pub(crate) fn submit(&self, queue: usize, packets: &mut Packets) -> usize {
         match self {
             End::Guest(port) => port.submit_enqueue_burst(queue, packets),
+            End::Tap(tap) => tap.submit(packets),
         }
     }
 
@@ -39,6 +45,7 @@ impl End {
     pub(crate) fn collect(&self, queue: usize, done: &mut Packets) -> usize {
         match self {
             End::Guest(port) => port.poll_enqueue_completed(queue, done),
+            End::Tap(tap) => tap.collect(done),
         }
     }
 
@@ -46,6 +53,7 @@ impl End {
     pub(crate) fn refused(&self) -> u64 {
         match self {
             End::Guest(port) => (0..port.pairs()).map(|pair| port.stats(2 * pair).drops(Drop::Short)).sum(),
+            End::Tap(tap) => tap.refused(),
         }
     }
 
@@ -53,6 +61,7 @@ impl End {
     pub(crate) fn is_there(&self, queue: usize) -> bool {
         match self {
             End::Guest(port) => port.is_running(2 * queue),
+            End::Tap(tap) => tap.is_up(),
         }
     }
 }

@@ -4,12 +4,13 @@
 //! to the guest; packets are taken from the other side, worked on, and their copies submitted as one batch; and while those are copied, the
 //! thread has the other streams' turns to do. The clock is read between the stages, so that it is known where the cycles go.
 
+use super::capture::{Capture, Pen};
 use super::end::End;
 use super::frames::{Addresses, Source};
 use crate::ffi::ticks;
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use telpher_vhost::{PacketPool, Packets};
 
@@ -52,12 +53,14 @@ pub(crate) struct Settings {
     pub(crate) len: u32,
     /// Destinations of packets that are made.
     pub(crate) flows: u32,
+    /// Read the clock between stages; some 5 reads a turn.
+    pub(crate) clocks: bool,
 }
 
 impl Default for Settings {
     /// testpmd's: io, 32 packets a burst, no retry, packets of 64 bytes.
     fn default() -> Self {
-        Settings { mode: Mode::Io, burst: 32, full: Full::Drop, len: 64, flows: 1 }
+        Settings { mode: Mode::Io, burst: 32, full: Full::Drop, len: 64, flows: 1, clocks: true }
     }
 }
 
@@ -108,6 +111,8 @@ pub(crate) struct PortCounts {
     pub(crate) no_room: u64,
     /// Packets for it while nobody was there.
     pub(crate) nobody: u64,
+    /// Packets for it that were still in the switch's hands when it ended.
+    pub(crate) held: u64,
 }
 
 /// Ticks of the time stamp counter, by stage, over all streams of a thread.
@@ -158,6 +163,10 @@ struct Stream {
     spare: Packets,
     /// Packets that are through.
     done: Packets,
+    /// Who writes down what comes.
+    coming: Option<Pen>,
+    /// Who writes down what goes.
+    going: Option<Pen>,
 }
 
 #[derive(Debug)]
@@ -195,14 +204,24 @@ impl Forwarder {
                 _ => Work::Nothing,
             };
             let row = || pool.row(KEPT);
-            Stream { route: *route, work, row: row(), spare: row(), done: row() }
+            Stream { route: *route, work, row: row(), spare: row(), done: row(), coming: None, going: None }
         };
         let ports = vec![PortCounts::default(); ends.len()];
         let counts = Counts { ports, stages: Stages::default() };
         Forwarder { ends: ends.to_vec(), streams: routes.iter().map(stream).collect(), settings, counts }
     }
 
+    /// The same, with these ports captured.
+    pub(crate) fn captured(mut self, captures: &[Option<Arc<Capture>>]) -> Forwarder {
+        let pen = |side: Option<(usize, usize)>| side.and_then(|(end, _)| Some(captures.get(end)?.as_ref()?.pen()));
+        for stream in &mut self.streams {
+            (stream.coming, stream.going) = (pen(stream.route.from), pen(stream.route.to));
+        }
+        self
+    }
+
     /// What it has done so far.
+    #[allow(dead_code, reason = "the bench reads it between turns")]
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -232,10 +251,17 @@ impl Forwarder {
                 }
             }
             if idle > PATIENCE {
+                self.streams.iter_mut().for_each(Stream::flush);
                 std::thread::yield_now();
             }
         }
         self.settle(Duration::from_millis(100));
+        for stream in &mut self.streams {
+            if let Some((end, _)) = stream.route.to {
+                self.counts.ports[end].held += stream.row.len() as u64;
+            }
+            stream.flush();
+        }
         shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counts);
     }
 
@@ -251,16 +277,12 @@ impl Forwarder {
             }
         }
     }
-
-    /// Packets that it has in its hands, and that wait there for room.
-    pub(crate) fn held(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.row.len() as u64).sum()
-    }
 }
 
 impl Stream {
     #[inline]
     fn turn(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
+        let ticks = || if settings.clocks { ticks() } else { 0 };
         let begun = ticks();
         let collected = self.collect(ends, counts);
         let after_collect = ticks();
@@ -294,6 +316,9 @@ impl Stream {
             let port = &mut counts.ports[end];
             port.sent += got as u64;
             port.sent_bytes += self.done.bytes();
+            if let Some(pen) = &mut self.going {
+                pen.write(&self.done, 0);
+            }
             self.done.move_to(got, &mut self.spare);
             if self.spare.len() > KEPT {
                 self.spare.truncate(KEPT / 2);
@@ -317,12 +342,20 @@ impl Stream {
             let port = &mut counts.ports[end];
             port.received += taken as u64;
             port.received_bytes += into.bytes();
+            if let Some(pen) = &mut self.coming {
+                pen.write(into, 0);
+            }
             if sink {
                 port.sunk += taken as u64;
                 into.move_to(taken, &mut self.spare);
             }
         }
         taken as u64
+    }
+
+    /// Sends what was written down on its way.
+    fn flush(&mut self) {
+        [&mut self.coming, &mut self.going].into_iter().flatten().for_each(Pen::flush);
     }
 
     /// What the mode does to them.
@@ -400,6 +433,7 @@ impl PortCounts {
             sunk: of(self.sunk, other.sunk),
             no_room: of(self.no_room, other.no_room),
             nobody: of(self.nobody, other.nobody),
+            held: of(self.held, other.held),
         }
     }
 }
@@ -447,7 +481,7 @@ mod tests {
         assert_eq!((forwarder.turn(), forwarder.turn()), (0, 0));
         let counts = forwarder.counts().ports[0];
         assert_eq!(counts, PortCounts { made: 32, ..PortCounts::default() });
-        assert_eq!((forwarder.held(), forwarder.counts().stages.idle_turns), (32, 2));
+        assert_eq!(forwarder.counts().stages.idle_turns, 2);
     }
 
     #[test]

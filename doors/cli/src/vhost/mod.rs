@@ -1,12 +1,380 @@
 //! `telpher vhost`: a small software switch between virtual machines, whose copies ride a device.
 //!
 //! ```text
+//! options ──► lanes: device queues ──► ends: sockets and interfaces ──► threads, each a Forwarder
 //! Forwarder: one thread over its streams, turn after turn
 //!   end ── collect ◄── copies that have landed are shown to the guest
 //!   end ── take ──► work (mode) ──► submit ──► end
+//!     └─ pens ──► capture: a file a port
+//! every second: look ──► live: lines on standard error          at the end: look ──► summary on standard output
 //! ```
-#![allow(dead_code, reason = "the command itself comes next")]
 
+mod capture;
 pub(crate) mod end;
+mod features;
 pub(crate) mod forward;
 pub(crate) mod frames;
+mod lanes;
+mod live;
+mod look;
+mod summary;
+mod tap;
+
+use crate::args::{Forward, Vhost};
+use crate::ffi;
+use crate::report::deliver::{DeliverError, print};
+use capture::Capture;
+use end::End;
+use forward::{Counts, Forwarder, Full, Mode, Route, Settings};
+use lanes::Lanes;
+use live::Live;
+use look::{Look, PortLook};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use summary::Summary;
+use tap::Tap;
+use telpher_vhost::words::Features;
+use telpher_vhost::{Offer, PacketPool, PoolOptions, Port, PortOptions, Role, Socket};
+
+/// Why there is no switch.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum VhostError {
+    /// Nothing to switch between.
+    #[error("a switch needs a port; give --socket PATH for a guest, or --tap NAME for this system")]
+    NoPorts,
+    /// A socket cannot be.
+    #[error("{source}; give another path with --socket, or end who has it")]
+    Socket {
+        /// What was attempted and what the system said.
+        source: io::Error,
+    },
+    /// Not a name for an interface.
+    #[error("--tap '{0}': an interface's name has 1 to 15 letters, digits, dots or dashes")]
+    TapName(String),
+    /// An interface cannot be.
+    #[error("cannot have the TAP interface {name}: {source}; {remedy}")]
+    Tap {
+        /// Its name.
+        name: String,
+        /// What helps.
+        remedy: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot capture into {}: {source}; name another file with --capture", path.display())]
+    Capture {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A port that is not there.
+    #[error("--{option} names port {port}; there are ports 0 to {last}, sockets first, in the order given")]
+    NoPort {
+        /// Which option.
+        option: &'static str,
+        /// What it names.
+        port: usize,
+        /// The last there is.
+        last: usize,
+    },
+    /// A device queue that is not there.
+    #[error("--map names {lane}; {device} has {known}")]
+    NoLane {
+        /// What was named.
+        lane: String,
+        /// The device.
+        device: String,
+        /// What it has.
+        known: String,
+    },
+    /// A threshold without a device.
+    #[error("--threshold says what a device copies, and there is none; name one with --device, such as model:spr")]
+    NoDevice,
+    /// A processor that is not to be had.
+    #[error("cannot run on processor {cpu}: this process may use {allowed}; name one of them with --cpus")]
+    Cpu {
+        /// Which.
+        cpu: usize,
+        /// Those it may.
+        allowed: String,
+    },
+    /// More threads than there is work.
+    #[error(
+        "--cpus names {threads} processors, and there are {routes} queues to forward between; give at most as many"
+    )]
+    Threads {
+        /// Named.
+        threads: usize,
+        /// What there is to do.
+        routes: usize,
+    },
+    /// Packets that fit no buffer.
+    #[error("--size {size} exceeds the longest packet of {longest} bytes; give --longest {size}")]
+    Size {
+        /// Asked for.
+        size: u32,
+        /// What there is.
+        longest: u32,
+    },
+    /// No memory for packets.
+    #[error("no memory for {buffers} packet buffers; give fewer with --buffers")]
+    Pool {
+        /// Asked for.
+        buffers: u32,
+        /// What the system said.
+        source: telpher_mem::MapError,
+    },
+    /// No such device.
+    #[error(transparent)]
+    Name(#[from] telpher_device::NameError),
+    /// It cannot be used.
+    #[error(transparent)]
+    Open(#[from] telpher_device::OpenError),
+    /// No lane over its queue.
+    #[error(transparent)]
+    Lane(#[from] telpher_vhost::LaneError),
+    /// The system refuses a thread or a descriptor.
+    #[error("cannot start the switch")]
+    Start(#[source] io::Error),
+    /// No frontend came.
+    #[error(
+        "no frontend agreed on anything within {seconds} s; start one at {path}, or leave out --socket to see what is offered"
+    )]
+    NoFrontend {
+        /// How long.
+        seconds: f64,
+        /// Where.
+        path: String,
+    },
+    /// The summary did not arrive.
+    #[error(transparent)]
+    Deliver(#[from] DeliverError),
+}
+
+/// How often there is news.
+const NEWS: Duration = Duration::from_secs(1);
+
+/// A port, what serves it, and what it is called.
+#[derive(Debug)]
+struct Seat {
+    end: End,
+    socket: Option<Socket>,
+    name: String,
+}
+
+/// Switches until it is told to end.
+pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
+    let pairs = args.socket.iter().map(|socket| socket.queues).max().unwrap_or(1);
+    if args.show_features && args.socket.is_empty() {
+        return Ok(print(features::Shown::new(&Offer::of_pairs(pairs), None).text(args.format))?);
+    }
+    check(args)?;
+    let endings = ffi::endings().map_err(VhostError::Start)?;
+    let lanes = Lanes::open(args, |remark| eprintln!("telpher: {remark}"))?;
+    // Interfaces know a frame that is too long by one byte more.
+    let options = PoolOptions { buffers: args.buffers, longest: args.longest + 1 };
+    let pool = PacketPool::new(options).map_err(|source| VhostError::Pool { buffers: args.buffers, source })?;
+    let seats = seats(args, &lanes, &pool)?;
+    if args.show_features {
+        return show_agreed(args, &seats[0], &endings);
+    }
+    let captures = captures(args, seats.len())?;
+    let ends: Vec<End> = seats.iter().map(|seat| seat.end.clone()).collect();
+    let queues: Vec<usize> = ends.iter().map(End::queues).collect();
+    let settings = settings(args);
+    let routes = forward::routes(&queues, settings.mode);
+    let shares = shares(&routes, args.cpus.len().max(1));
+    if let Some(threads) = Some(args.cpus.len()).filter(|threads| *threads > shares.len()) {
+        return Err(VhostError::Threads { threads, routes: shares.len() });
+    }
+    let stop = AtomicBool::new(false);
+    let boards: Vec<Mutex<Counts>> = shares.iter().map(|_| Mutex::default()).collect();
+    let look = || look(&seats, &boards, &captures);
+    let begun = look();
+    let mut live = Live::new(!args.quiet);
+    live.begin(&seats.iter().map(|seat| seat.name.as_str()).collect::<Vec<_>>(), settings.mode, &lanes.rule());
+    thread::scope(|scope| {
+        for (index, share) in shares.iter().enumerate() {
+            let forwarder = Forwarder::new(&ends, share, &pool, settings).captured(&captures);
+            let (board, stop, cpu) = (&boards[index], &stop, args.cpus.get(index).copied());
+            let work = move || {
+                let mut forwarder = forwarder;
+                if let Some(cpu) = cpu {
+                    // It may: that was found out before.
+                    let _ = ffi::pin(&[cpu]);
+                }
+                forwarder.run(stop, board);
+            };
+            let thread = thread::Builder::new().name(format!("forward-{index}"));
+            if let Err(error) = thread.spawn_scoped(scope, work) {
+                stop.store(true, Ordering::Relaxed);
+                return Err(VhostError::Start(error));
+            }
+        }
+        let end = args.seconds.map(|seconds| begun.at + Duration::from_secs_f64(seconds));
+        let mut last = begun.clone();
+        loop {
+            let next = last.at + NEWS;
+            let until = end.map_or(next, |end| end.min(next));
+            let asked = ffi::readable(&endings, until.saturating_duration_since(Instant::now()));
+            if asked || end.is_some_and(|end| Instant::now() >= end) {
+                break;
+            }
+            if Instant::now() >= next {
+                let now = look();
+                live.news(&begun, &last, &now);
+                last = now;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        Ok(())
+    })?;
+    let mut failed = Ok(());
+    for capture in captures.iter().flatten() {
+        failed = failed.and(capture.end());
+    }
+    let summary = Summary::new(args, settings, &lanes, &begun, &look());
+    print(summary.text(args.format))?;
+    failed
+}
+
+/// What can be refused before anything is made.
+fn check(args: &Vhost) -> Result<(), VhostError> {
+    let ports = args.socket.len() + args.tap.len();
+    let Some(last) = ports.checked_sub(1) else { return Err(VhostError::NoPorts) };
+    let captured = args.capture.iter().map(|capture| ("capture", capture.port));
+    let mapped = args.map.iter().filter_map(|map| Some(("map", map.port?)));
+    if let Some((option, port)) = captured.chain(mapped).find(|(_, port)| *port > last) {
+        return Err(VhostError::NoPort { option, port, last });
+    }
+    if matches!(args.forward, Forward::Txonly | Forward::Flowgen) && args.size > args.longest {
+        return Err(VhostError::Size { size: args.size, longest: args.longest });
+    }
+    let allowed = ffi::allowed_cpus().map_err(VhostError::Start)?;
+    if let Some(&cpu) = args.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        let allowed = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        return Err(VhostError::Cpu { cpu, allowed });
+    }
+    Ok(())
+}
+
+fn settings(args: &Vhost) -> Settings {
+    let mode = match args.forward {
+        Forward::Io => Mode::Io,
+        Forward::Mac => Mode::Mac,
+        Forward::Rxonly => Mode::RxOnly,
+        Forward::Txonly => Mode::TxOnly,
+        Forward::Flowgen => Mode::FlowGen,
+    };
+    let flows = if mode == Mode::FlowGen { args.flows } else { 1 };
+    let full = if args.retry { Full::Retry } else { Full::Drop };
+    Settings { mode, burst: args.burst.into(), full, len: args.size, flows, clocks: true }
+}
+
+/// Makes the ports and begins to serve them: sockets, then interfaces.
+fn seats(args: &Vhost, lanes: &Lanes, pool: &PacketPool) -> Result<Vec<Seat>, VhostError> {
+    let (mut seats, mut rings) = (Vec::new(), 0);
+    for (index, socket) in args.socket.iter().enumerate() {
+        let pairs = usize::from(socket.queues);
+        let options = PortOptions {
+            offer: Offer::of_pairs(socket.queues),
+            rings: lanes.rings(index, pairs, rings),
+            ..PortOptions::default()
+        };
+        rings += 2 * pairs;
+        let port = Port::new(pool, options);
+        let role = if socket.client { Role::Client } else { Role::Server };
+        let served = Socket::serve(&port, &socket.path, role).map_err(|source| VhostError::Socket { source })?;
+        seats.push(Seat { end: End::Guest(port), socket: Some(served), name: socket.path.display().to_string() });
+    }
+    for name in &args.tap {
+        let tap = Tap::open(name, pool, args.longest)?;
+        let name = format!("tap {}", tap.name());
+        seats.push(Seat { end: End::Tap(Arc::new(tap)), socket: None, name });
+    }
+    Ok(seats)
+}
+
+/// A capture a port, for those that are to have one.
+fn captures(args: &Vhost, ports: usize) -> Result<Vec<Option<Arc<Capture>>>, VhostError> {
+    let mut captures: Vec<Option<Arc<Capture>>> = vec![None; ports];
+    for capture in &args.capture {
+        captures[capture.port] = Some(Capture::begin(&capture.file, args.snap)?);
+    }
+    Ok(captures)
+}
+
+/// The routes of each thread: those that lead to the same queue stay together.
+fn shares(routes: &[Route], threads: usize) -> Vec<Vec<Route>> {
+    let mut targets: Vec<Vec<Route>> = Vec::new();
+    for route in routes {
+        match targets.iter_mut().find(|routes| route.to.is_some() && routes[0].to == route.to) {
+            Some(routes) => routes.push(*route),
+            None => targets.push(vec![*route]),
+        }
+    }
+    let mut shares = vec![Vec::new(); threads.min(targets.len())];
+    for (index, routes) in targets.into_iter().enumerate() {
+        let share = index % shares.len();
+        shares[share].extend(routes);
+    }
+    shares
+}
+
+/// What there is to see now.
+fn look(seats: &[Seat], boards: &[Mutex<Counts>], captures: &[Option<Arc<Capture>>]) -> Look {
+    let mut counts = Counts::default();
+    for board in boards {
+        counts += &*board.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    }
+    counts.ports.resize(seats.len(), forward::PortCounts::default());
+    let port = |(index, seat): (usize, &Seat)| {
+        let capture = captures.get(index).and_then(Option::as_ref);
+        PortLook::new(&seat.name, &seat.end, seat.socket.as_ref().map(Socket::state), capture)
+    };
+    let ports = seats.iter().enumerate().map(port).collect();
+    Look { at: Instant::now(), ticks: ffi::ticks(), counts, ports }
+}
+
+/// Waits for a frontend whose driver is there, and shows what it has agreed on.
+fn show_agreed(args: &Vhost, seat: &Seat, endings: &std::os::fd::OwnedFd) -> Result<(), VhostError> {
+    let (End::Guest(port), Some(socket)) = (&seat.end, &seat.socket) else {
+        unreachable!("the first port is a socket")
+    };
+    eprintln!("Waiting for a frontend at {}; Ctrl-C ends.", seat.name);
+    let (begun, moment) = (Instant::now(), Duration::from_millis(10));
+    loop {
+        let state = socket.state();
+        if state.features != Features::empty() && (0..2 * port.pairs()).any(|ring| port.is_running(ring)) {
+            let shown =
+                features::Shown::new(&Offer::of_pairs(args.socket[0].queues), Some((state.features, state.protocol)));
+            return Ok(print(shown.text(args.format))?);
+        }
+        let waited = begun.elapsed().as_secs_f64();
+        if ffi::readable(endings, moment) || args.seconds.is_some_and(|seconds| waited >= seconds) {
+            return Err(VhostError::NoFrontend { seconds: waited.round(), path: seat.name.clone() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_that_lead_to_the_same_place_have_one_thread() {
+        let io = forward::routes(&[2, 1], Mode::Io);
+        assert_eq!(shares(&io, 2), [vec![io[0], io[1]], vec![io[2]]]);
+        assert_eq!(shares(&io, 1).concat().len(), 3);
+        assert_eq!(shares(&io, 9).len(), 2);
+        let rx = forward::routes(&[2, 1], Mode::RxOnly);
+        assert_eq!(shares(&rx, 2), [vec![rx[0], rx[2]], vec![rx[1]]]);
+    }
+}

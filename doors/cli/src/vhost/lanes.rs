@@ -1,0 +1,104 @@
+//! Who copies: a device's queues as lanes, and which virtqueue rides which.
+
+use super::VhostError;
+use crate::args::{MapArg, Runner, Threshold, Vhost};
+use crate::ffi;
+use std::sync::Arc;
+use telpher_device::{DeviceName, OpenOptions, Opened};
+use telpher_vhost::{Hybrid, Lane, QueueOptions};
+
+/// From so many bytes on a device copies, if nothing else is said. Source: "Accelerating DPDK Vhost" (Intel), Table 8: 512 is the first size
+/// at which the device is ahead of the CPU (4.64 against 4.08 Mpps; at 256 bytes 4.65 against 6.44).
+const THRESHOLD: u32 = 512;
+
+/// The device's queues, and how they are shared out.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    lanes: Vec<Arc<Lane>>,
+    map: Vec<MapArg>,
+    hybrid: Hybrid,
+    in_flight: usize,
+}
+
+impl Lanes {
+    /// Opens the device. Its own threads, if it has any, run where forwarding threads do not. What is left out is told.
+    pub(crate) fn open(args: &Vhost, tell: impl Fn(&str)) -> Result<Lanes, VhostError> {
+        let name: DeviceName = args.device.parse()?;
+        let runner = match args.runner {
+            Runner::Inline => telpher_device::Runner::Inline,
+            Runner::Threaded => telpher_device::Runner::Threaded,
+        };
+        let before = ffi::allowed_cpus().unwrap_or_default();
+        let others: Vec<usize> = before.iter().copied().filter(|cpu| !args.cpus.contains(cpu)).collect();
+        if !args.cpus.is_empty() && !others.is_empty() {
+            // Threads inherit where they may run from who starts them.
+            let _ = ffi::pin(&others);
+        }
+        let opened = telpher_device::open(&name, OpenOptions { runner });
+        if !before.is_empty() {
+            let _ = ffi::pin(&before);
+        }
+        let Opened { portals, skipped } = opened?;
+        skipped.iter().for_each(|skipped| tell(&format!("{} is left out: {}", skipped.queue, skipped.why)));
+        let lanes = portals.into_iter().map(|portal| Ok(Arc::new(Lane::new(portal, args.in_flight)?)));
+        let lanes = lanes.collect::<Result<Vec<_>, VhostError>>()?;
+        match name {
+            DeviceName::All if lanes.is_empty() => {
+                tell("there is no hardware queue that this user may use: the CPU copies everything");
+            }
+            DeviceName::Cpu if matches!(args.threshold, Some(Threshold::From(_) | Threshold::All)) => {
+                return Err(VhostError::NoDevice);
+            }
+            _ => {}
+        }
+        let known = || lanes.iter().map(|lane| lane.name()).collect::<Vec<_>>().join(", ");
+        for lane in args.map.iter().flat_map(|map| &map.lanes) {
+            if !lanes.iter().any(|known| known.name() == lane) {
+                let known = if lanes.is_empty() { "no queues".into() } else { known() };
+                return Err(VhostError::NoLane { lane: lane.clone(), device: args.device.clone(), known });
+            }
+        }
+        let hybrid = match args.threshold {
+            _ if lanes.is_empty() => Hybrid::Cpu,
+            None => Hybrid::From(THRESHOLD),
+            Some(Threshold::From(bytes)) => Hybrid::From(bytes),
+            Some(Threshold::All) => Hybrid::Device,
+            Some(Threshold::Off) => Hybrid::Cpu,
+        };
+        Ok(Lanes { lanes, map: args.map.clone(), hybrid, in_flight: args.in_flight as usize })
+    }
+
+    /// All lanes.
+    pub(crate) fn all(&self) -> &[Arc<Lane>] {
+        &self.lanes
+    }
+
+    /// Who copies which packets, in words.
+    pub(crate) fn rule(&self) -> String {
+        match self.hybrid {
+            Hybrid::Cpu => "the CPU copies all packets".into(),
+            Hybrid::Device => "the device copies all packets".into(),
+            Hybrid::From(bytes) => format!("the device copies packets from {bytes} bytes on"),
+        }
+    }
+
+    /// How the rings of port `port` work, which has so many pairs; `first` rings of other ports came before.
+    pub(crate) fn rings(&self, port: usize, pairs: usize, first: usize) -> Vec<QueueOptions> {
+        let ring = |ring: usize| {
+            // Even rings are those that a guest receives on: what the switch sends (VirtIO 1.2 §5.1.2).
+            let (queue, rx) = (ring / 2, !ring.is_multiple_of(2));
+            let named = self.map.iter().rev().find(|map| {
+                map.rx == rx && map.port.is_none_or(|of| of == port) && map.queue.is_none_or(|of| of == queue)
+            });
+            let lanes = match named {
+                Some(map) => {
+                    self.lanes.iter().filter(|lane| map.lanes.iter().any(|name| name == lane.name())).cloned().collect()
+                }
+                None if self.lanes.is_empty() => Vec::new(),
+                None => vec![Arc::clone(&self.lanes[(first + ring) % self.lanes.len()])],
+            };
+            QueueOptions { hybrid: self.hybrid, lanes, in_flight: self.in_flight }
+        };
+        (0..2 * pairs).map(ring).collect()
+    }
+}

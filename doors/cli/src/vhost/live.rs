@@ -1,0 +1,148 @@
+//! What a running switch tells every second: on a terminal in place, else line after line.
+
+use super::forward::{Mode, Stages};
+use super::look::Look;
+use crate::report::units::three;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+/// Bits that a frame has on the wire beside its own: preamble 8, frame check sequence 4, gap 12. Source: IEEE 802.3 §3, §4.4.2.
+const WIRE_BYTES: f64 = 24.0;
+
+/// The teller.
+#[derive(Debug)]
+pub(crate) struct Live {
+    speaks: bool,
+    terminal: bool,
+    /// Lines of the news before, which the next replaces on a terminal.
+    before: usize,
+}
+
+impl Live {
+    pub(crate) fn new(speaks: bool) -> Live {
+        Live { speaks, terminal: io::stderr().is_terminal(), before: 0 }
+    }
+
+    /// What is about to begin.
+    pub(crate) fn begin(&mut self, ports: &[&str], mode: Mode, rule: &str) {
+        let mut text = String::new();
+        for (index, port) in ports.iter().enumerate() {
+            let _ = writeln!(text, "port {index}: {port}");
+        }
+        let _ = writeln!(text, "{}; {rule}; Ctrl-C ends", mode.words());
+        self.say(&text);
+    }
+
+    /// What came since the last look.
+    pub(crate) fn news(&mut self, begun: &Look, last: &Look, now: &Look) {
+        let mut events = String::new();
+        for (index, (then, now)) in last.ports.iter().zip(&now.ports).enumerate() {
+            match (then.agreed(), now.agreed()) {
+                (None, Some(agreed)) => drop(writeln!(events, "port {index}: a guest is there ({agreed})")),
+                (Some(_), None) => drop(writeln!(events, "port {index}: its guest has gone")),
+                _ => {}
+            }
+            let told = |look: &super::PortLook| look.socket.as_ref().map_or(0, |state| state.refused);
+            if told(now) > told(then)
+                && let Some(why) = now.socket.as_ref().and_then(|state| state.last.as_ref())
+            {
+                let _ = writeln!(events, "port {index}: a request of its frontend was refused: {why}");
+            }
+        }
+        let mut text = String::new();
+        let seconds = (now.at - begun.at).as_secs_f64();
+        let rates = rates(last, now);
+        for (index, port) in now.ports.iter().enumerate() {
+            let rate = &rates[index];
+            let state = if port.up { "up" } else { "--" };
+            let _ = write!(text, "{seconds:>6.0} s  port {index} {state}  rx {}  tx {}", rate[0], rate[1]);
+            let dropped: u64 = now.drops(index).iter().map(|(_, count)| count).sum();
+            let before: u64 = last.drops(index).iter().map(|(_, count)| count).sum();
+            if dropped > before {
+                let was = last.drops(index);
+                let of = |reason: &str| was.iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count);
+                let news = now.drops(index).into_iter().map(|(reason, count)| (count - of(&reason), reason));
+                let news: Vec<String> =
+                    news.filter(|(count, _)| *count > 0).map(|(count, reason)| format!("{count} {reason}")).collect();
+                let _ = write!(text, "  dropped {}", news.join(", "));
+            }
+            if let Some((_, _, left_out)) = port.capture
+                && left_out > 0
+            {
+                let _ = write!(text, "  capture left out {left_out}");
+            }
+            text.push('\n');
+        }
+        let since = &now.counts - &last.counts;
+        let packets: u64 = since.ports.iter().map(|port| port.received.max(port.sent)).max().unwrap_or(0);
+        let _ = writeln!(text, "{:>8}  {}", "", cycles(&since.stages, packets));
+        self.replace(&events, &text);
+    }
+
+    fn say(&mut self, text: &str) {
+        if self.speaks {
+            // Whoever closed it does not want to know.
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+        }
+    }
+
+    fn replace(&mut self, events: &str, text: &str) {
+        let up = if self.terminal && self.before > 0 { format!("\x1b[{}A\x1b[J", self.before) } else { String::new() };
+        self.before = text.lines().count();
+        self.say(&format!("{up}{events}{text}"));
+    }
+}
+
+/// By port: what came and what went, a second.
+fn rates(last: &Look, now: &Look) -> Vec<[String; 2]> {
+    let seconds = (now.at - last.at).as_secs_f64();
+    let since = &now.counts - &last.counts;
+    let rate = |packets, bytes| {
+        let rate = Rate::of(packets, bytes, seconds);
+        format!("{:>5} Mpps {:>5} Gb/s", three(rate.mpps), three(rate.gbps))
+    };
+    let ports = since.ports.iter();
+    ports.map(|port| [rate(port.received, port.received_bytes), rate(port.sent, port.sent_bytes)]).collect()
+}
+
+/// Packets and bits, a second.
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
+pub(crate) struct Rate {
+    /// Millions of packets.
+    pub(crate) mpps: f64,
+    /// 10^9 bits of the frames themselves, without frame check sequence.
+    pub(crate) gbps: f64,
+    /// 10^9 bits that they would take on an Ethernet wire.
+    pub(crate) wire_gbps: f64,
+}
+
+impl Rate {
+    pub(crate) fn of(packets: u64, bytes: u64, seconds: f64) -> Rate {
+        let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
+        let wire = bytes as f64 + WIRE_BYTES * packets as f64;
+        Rate {
+            mpps: per_second(packets as f64 / 1e6),
+            gbps: per_second(bytes as f64 * 8.0 / 1e9),
+            wire_gbps: per_second(wire * 8.0 / 1e9),
+        }
+    }
+}
+
+/// Where the cycles went, a packet.
+fn cycles(stages: &Stages, packets: u64) -> String {
+    let all = stages.collect + stages.take + stages.work + stages.submit + stages.waiting;
+    let share = |part: u64| if all > 0 { 100.0 * part as f64 / all as f64 } else { 0.0 };
+    if packets == 0 {
+        return format!("waiting {:.0} %", share(stages.waiting));
+    }
+    let per = |part: u64| format!("{:.0}", part as f64 / packets as f64);
+    format!(
+        "cycles a packet: take {}, {}work {}, submit {}, collect {}; waiting {:.0} % of the time",
+        per(stages.take),
+        "",
+        per(stages.work),
+        per(stages.submit),
+        per(stages.collect),
+        share(stages.waiting)
+    )
+}

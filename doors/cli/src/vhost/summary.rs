@@ -1,0 +1,236 @@
+//! What a switch has done, at its end: a table for people, or JSON.
+
+use super::forward::{Full, Mode, Settings};
+use super::lanes::Lanes;
+use super::live::Rate;
+use super::look::Look;
+use crate::args::{ListFormat, Vhost};
+use crate::report::table::{Align, Table};
+use crate::report::units::three;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The whole.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    forward: Mode,
+    full: Full,
+    burst: usize,
+    device: String,
+    /// Who copies which packets.
+    rule: String,
+    threads: usize,
+    seconds: f64,
+    ports: Vec<PortSummary>,
+    stages: StageSummary,
+    lanes: Vec<LaneSummary>,
+}
+
+/// One port. What came and was made is what was sent, sunk, dropped, held and on its way, over all ports.
+#[derive(Debug, Serialize)]
+struct PortSummary {
+    name: String,
+    received: Traffic,
+    sent: Traffic,
+    /// Packets that were made for it.
+    made: u64,
+    /// Packets that came from it and were wanted nowhere.
+    sunk: u64,
+    /// Packets for it, and chains of its guest, by reason.
+    dropped: BTreeMap<String, u64>,
+    /// Packets for it that waited for room at the end.
+    held: u64,
+    /// Packets on their way to it when its guest went, or at the end: nobody knows whether they came.
+    unsettled: u64,
+    /// Packets whose copies were a device's, in both directions.
+    by_device: Traffic,
+    /// Times its driver was woken.
+    calls: u64,
+    /// Frontends that came.
+    sessions: u64,
+    /// Their requests that were refused.
+    refused_requests: u64,
+    /// Why the last was, or why the last session ended.
+    last_remark: Option<String>,
+    capture: Option<CaptureSummary>,
+}
+
+#[derive(Debug, Serialize)]
+struct Traffic {
+    packets: u64,
+    bytes: u64,
+    #[serde(flatten)]
+    rate: Rate,
+}
+
+#[derive(Debug, Serialize)]
+struct CaptureSummary {
+    file: String,
+    packets: u64,
+    left_out: u64,
+}
+
+/// Where the threads' time went, in cycles of the time stamp counter.
+#[derive(Debug, Serialize)]
+struct StageSummary {
+    collect: u64,
+    take: u64,
+    work: u64,
+    submit: u64,
+    waiting: u64,
+    idle_turns: u64,
+    busy_turns: u64,
+    /// Cycles a nanosecond.
+    ticks_per_ns: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct LaneSummary {
+    name: String,
+    copies: u64,
+    bytes: u64,
+    /// Copies that the CPU did again, since the device left them undone.
+    redone: u64,
+    /// Times a thread found another at it.
+    contended: u64,
+}
+
+impl Summary {
+    pub(crate) fn new(args: &Vhost, settings: Settings, lanes: &Lanes, begun: &Look, end: &Look) -> Summary {
+        let seconds = (end.at - begun.at).as_secs_f64();
+        let traffic = |packets, bytes| Traffic { packets, bytes, rate: Rate::of(packets, bytes, seconds) };
+        let port = |(index, port): (usize, &super::PortLook)| {
+            let counts = &end.counts.ports[index];
+            let rings = port.rings.unwrap_or_default();
+            let socket = port.socket.clone().unwrap_or_default();
+            let capture = port.capture.clone();
+            PortSummary {
+                name: port.name.clone(),
+                received: traffic(counts.received, counts.received_bytes),
+                sent: traffic(counts.sent, counts.sent_bytes),
+                made: counts.made,
+                sunk: counts.sunk,
+                dropped: end.drops(index).into_iter().collect(),
+                held: counts.held,
+                unsettled: counts.submitted.saturating_sub(counts.sent + port.refused),
+                by_device: traffic(rings.by_lane, rings.bytes_by_lane),
+                calls: rings.calls,
+                sessions: socket.sessions,
+                refused_requests: socket.refused,
+                last_remark: socket.last,
+                capture: capture.map(|(file, packets, left_out)| CaptureSummary { file, packets, left_out }),
+            }
+        };
+        let of = &end.counts.stages;
+        let nanos = (end.at - begun.at).as_nanos() as f64;
+        let ticks_per_ns = if nanos > 0.0 { end.ticks.wrapping_sub(begun.ticks) as f64 / nanos } else { 0.0 };
+        let lane = |lane: &std::sync::Arc<telpher_vhost::Lane>| {
+            let stats = lane.stats();
+            LaneSummary {
+                name: lane.name().to_owned(),
+                copies: stats.copies,
+                bytes: stats.bytes,
+                redone: stats.redone,
+                contended: stats.contended,
+            }
+        };
+        Summary {
+            forward: settings.mode,
+            full: settings.full,
+            burst: settings.burst,
+            device: args.device.clone(),
+            rule: lanes.rule(),
+            threads: args.cpus.len().max(1),
+            seconds,
+            ports: end.ports.iter().enumerate().map(port).collect(),
+            stages: StageSummary {
+                collect: of.collect,
+                take: of.take,
+                work: of.work,
+                submit: of.submit,
+                waiting: of.waiting,
+                idle_turns: of.idle_turns,
+                busy_turns: of.busy_turns,
+                ticks_per_ns,
+            },
+            lanes: lanes.all().iter().map(lane).collect(),
+        }
+    }
+
+    /// For people, or as JSON.
+    pub(crate) fn text(&self, format: ListFormat) -> String {
+        match format {
+            ListFormat::Json => serde_json::to_string_pretty(self).expect("plain data with string keys"),
+            ListFormat::Text => self.table(),
+        }
+    }
+
+    fn table(&self) -> String {
+        let columns = [
+            ("port", Align::Left),
+            ("received", Align::Right),
+            ("Mpps", Align::Right),
+            ("Gb/s", Align::Right),
+            ("sent", Align::Right),
+            ("Mpps", Align::Right),
+            ("Gb/s", Align::Right),
+            ("by device", Align::Right),
+            ("dropped", Align::Right),
+        ];
+        let mut table = Table::new(&columns);
+        for (index, port) in self.ports.iter().enumerate() {
+            let (received, sent) = (&port.received, &port.sent);
+            let dropped: u64 = port.dropped.values().sum();
+            table.row([
+                format!("{index}  {}", port.name),
+                received.packets.to_string(),
+                three(received.rate.mpps),
+                three(received.rate.gbps),
+                sent.packets.to_string(),
+                three(sent.rate.mpps),
+                three(sent.rate.gbps),
+                port.by_device.packets.to_string(),
+                dropped.to_string(),
+            ]);
+        }
+        let mut text = format!("{} for {} s; {}\n\n{table}", self.forward.words(), three(self.seconds), self.rule);
+        for (index, port) in self.ports.iter().enumerate() {
+            for (reason, count) in &port.dropped {
+                let _ = writeln!(text, "port {index} dropped {count}: {reason}");
+            }
+            if port.unsettled > 0 {
+                let _ =
+                    writeln!(text, "port {index}: {} packets were on their way when their guest went", port.unsettled);
+            }
+            if let Some(remark) = &port.last_remark {
+                let _ = writeln!(text, "port {index}: {remark}");
+            }
+            if let Some(capture) = &port.capture {
+                let CaptureSummary { file, packets, left_out } = capture;
+                let _ = writeln!(text, "port {index}: {packets} packets in {file}, {left_out} left out");
+            }
+        }
+        for lane in &self.lanes {
+            let LaneSummary { name, copies, bytes, redone, contended } = lane;
+            let _ = writeln!(
+                text,
+                "{name}: {copies} copies, {bytes} bytes, {redone} redone by the CPU, {contended} times contended"
+            );
+        }
+        text
+    }
+}
+
+impl Mode {
+    /// What it does, for people.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Mode::Io => "io forwarding",
+            Mode::Mac => "mac forwarding",
+            Mode::RxOnly => "receiving only",
+            Mode::TxOnly => "sending only",
+            Mode::FlowGen => "flow generation",
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A port that is an interface of this system: frames that its network stack sends come from it, and go to it.
+//!
+//! Source: the kernel's Documentation/networking/tuntap.rst. One queue, whole frames without any header, read and written without waiting.
+
+use super::VhostError;
+use crate::ffi;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use telpher_vhost::{PacketPool, Packets};
+
+/// The longest name of an interface. Source: `IFNAMSIZ` of linux/if.h, less its end.
+const LONGEST_NAME: usize = 15;
+
+/// A TAP interface.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    file: File,
+    name: String,
+    /// Bytes of the longest frame; buffers have one more, by which longer ones are known.
+    longest: u32,
+    /// Frames that are written, until they are asked for.
+    written: Mutex<Packets>,
+    /// The interface was down when it was written to last.
+    down: AtomicBool,
+    /// Frames that it did not take: too short to be any.
+    refused: AtomicU64,
+    /// Frames from it that are too long.
+    long: AtomicU64,
+}
+
+impl Tap {
+    /// Opens the interface of this name, or makes it; it goes when this is dropped, unless somebody made it to stay. Frames are of `longest`
+    /// bytes at most, and the pool's buffers of one more.
+    pub(crate) fn open(name: &str, pool: &PacketPool, longest: u32) -> Result<Tap, VhostError> {
+        let odd = |c: char| c.is_whitespace() || c.is_control() || ['/', ':', '%'].contains(&c);
+        if name.is_empty() || name.len() > LONGEST_NAME || name.contains(odd) || [".", ".."].contains(&name) {
+            return Err(VhostError::TapName(name.to_owned()));
+        }
+        let file = ffi::tap(name);
+        let file = file.map_err(|source| VhostError::Tap { name: name.into(), remedy: remedy(&source), source })?;
+        let (written, down) = (Mutex::new(pool.row(0)), AtomicBool::new(false));
+        let (refused, long) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Tap { file, name: name.to_owned(), longest, written, down, refused, long })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Frames that this system sends.
+    pub(crate) fn take(&self, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
+        let mut taken = 0;
+        for _ in 0..most {
+            if spare.is_empty() {
+                break;
+            }
+            spare.resize(0, self.longest + 1);
+            let Some(room) = spare.get_mut(0) else { break };
+            let Ok(read @ 1..) = (&self.file).read(room) else { break };
+            match u32::try_from(read) {
+                Ok(len) if len <= self.longest => {
+                    spare.resize(0, len);
+                    spare.move_to(1, into);
+                    taken += 1;
+                }
+                // Relaxed, as all counts here: nothing is published by it.
+                _ => drop(self.long.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+        taken
+    }
+
+    /// Frames that this system gets, from the first on. Those that it has no room for stay in the row, and all while the interface is down.
+    pub(crate) fn submit(&self, packets: &mut Packets) -> usize {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = packets.len();
+        while let Some(packet) = packets.get(0) {
+            match (&self.file).write(packet) {
+                Ok(_) => {
+                    self.down.store(false, Ordering::Relaxed);
+                    packets.move_to(1, &mut written);
+                }
+                // Shorter than an Ethernet header.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    let kept = written.len();
+                    packets.move_to(1, &mut written);
+                    written.truncate(kept);
+                }
+                Err(error) => {
+                    self.down.store(error.kind() != io::ErrorKind::WouldBlock, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        before - packets.len()
+    }
+
+    /// Frames that it has got since this was asked last.
+    pub(crate) fn collect(&self, done: &mut Packets) -> usize {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = written.len();
+        written.move_to(count, done);
+        count
+    }
+
+    /// Whether it was up when it was written to last.
+    pub(crate) fn is_up(&self) -> bool {
+        !self.down.load(Ordering::Relaxed)
+    }
+
+    /// Frames that it did not take, as too short.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Frames from it that were too long.
+    pub(crate) fn long(&self) -> u64 {
+        self.long.load(Ordering::Relaxed)
+    }
+}
+
+/// What helps when the system refuses an interface.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "make it as root first and give it away (ip tuntap add NAME mode tap user YOU), or run this as root"
+        }
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => "load the kernel's module first (modprobe tun)",
+        Some(libc::EBUSY) => "another program has it; end that, or give another name",
+        Some(libc::EINVAL) => "an interface of that name is no TAP interface; give another name",
+        _ => "give another name, or do without",
+    }
+}
