@@ -57,7 +57,7 @@ fn help_and_version_end_well_and_carry_examples() {
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
     }
     assert!(success(&["list", "--help"]).contains("accel-config"));
-    for command in ["doctor", "qdp", "run", "trace", "tune"] {
+    for command in ["doctor", "qdp", "run", "trace", "tune", "vhost"] {
         let text = success(&[command, "--help"]);
         assert!(text.contains("Examples:") && text.contains(&format!("telpher {command}")), "{text}");
     }

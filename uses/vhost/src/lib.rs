@@ -53,5 +53,5 @@ pub use packets::{HEADROOM, Loose, MOST_LOOSE, PacketPool, Packets, PoolOptions}
 pub use port::{Port, PortOptions};
 pub use session::{Change, MOST_RINGS, Offer, Outcome, Refusal, Session, Step};
 pub use socket::{Role, Socket, SocketState};
-pub use stats::{Drop, Stats};
+pub use stats::{Clocked, Drop, Stats};
 pub use virtqueue::{Hybrid, QueueOptions, Virtqueue};

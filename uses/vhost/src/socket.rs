@@ -283,7 +283,7 @@ fn listen_at(path: &Path) -> io::Result<OwnedFd> {
         }
         bound => bound,
     }
-    .map_err(|error| at(path, "listen", error.into()))?;
+    .map_err(|error| at(path, "listen on", error.into()))?;
     listen(&listener, BACKLOG)?;
     Ok(listener)
 }

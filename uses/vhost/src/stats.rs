@@ -70,7 +70,30 @@ pub struct Stats {
     pub bytes_by_lane: u64,
     /// Times the driver was called.
     pub calls: u64,
+    /// What copies cost the thread that polls.
+    pub clocked: Clocked,
     drops: [u64; 11],
+}
+
+/// What copies cost the thread that polls, in ticks of its time stamp counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Clocked {
+    /// Packets copied by the CPU whose copies were clocked: one of some dozens.
+    pub packets: u64,
+    /// What they took, with two looks at the counter for each.
+    pub ticks: u64,
+    /// What it took to hand copies to lanes and to find those that have landed; with a modelled device that is executed inline, the copies
+    /// themselves.
+    pub lane_ticks: u64,
+}
+
+impl std::ops::Add for Clocked {
+    type Output = Clocked;
+
+    fn add(self, other: Clocked) -> Clocked {
+        let (packets, ticks) = (self.packets + other.packets, self.ticks + other.ticks);
+        Clocked { packets, ticks, lane_ticks: self.lane_ticks + other.lane_ticks }
+    }
 }
 
 impl Stats {
@@ -107,6 +130,7 @@ impl std::ops::Add for Stats {
             by_lane: self.by_lane + other.by_lane,
             bytes_by_lane: self.bytes_by_lane + other.bytes_by_lane,
             calls: self.calls + other.calls,
+            clocked: self.clocked + other.clocked,
             drops,
         }
     }

@@ -233,6 +233,7 @@ impl Virtqueue {
     /// Gives the driver what goes back.
     #[inline]
     pub(crate) fn show(&mut self) {
+        self.stats.clocked = self.flights.clocked();
         if self.flights.len() == 0 {
             // Nothing is in flight that those without a packet would have to wait for.
             self.unclaimed = 0;

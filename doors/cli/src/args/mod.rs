@@ -25,7 +25,7 @@ pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
 pub(crate) use tune::Tune;
-pub(crate) use vhost::{Forward, MapArg, Threshold, Vhost};
+pub(crate) use vhost::{Forward, MapArg, SummaryFormat, Threshold, Vhost};
 
 use clap::{Args, Parser, Subcommand};
 

@@ -1,6 +1,5 @@
 //! Options of `telpher vhost`.
 
-use super::ListFormat;
 use super::run::Runner;
 use super::values::{ValueError, parse_seconds};
 use clap::{Args, ValueEnum};
@@ -13,21 +12,21 @@ use std::str::FromStr;
 /// testpmd's virtio-user, connects to, and each --tap is an interface of this system. Ports work in pairs, the first with the second, the third
 /// with the fourth; one without a partner sends back to where packets come from.
 ///
-/// Packets below --threshold are copied into and out of the guests' memory by the CPU, the others by a device, and they stay in order all the same.
-/// Prints packets and bits per second, drops by reason and cycles by stage every second to standard error, and a summary at the end, after
+/// Packets are copied into and out of the guests' memory by the CPU or by a device, whichever is the cheaper for their size, and stay in order all
+/// the same. Prints packets and bits per second, drops by reason and cycles by stage every second to standard error, and a summary at the end, after
 /// --seconds or Ctrl-C. Guests may come, go and come again; nothing a guest does ends the switch or touches another one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Directions are the switch's, as testpmd has them: rx is what comes from a port's guest, tx is what goes to it.
 
 Examples:
-  telpher vhost --socket /tmp/vm.sock                       one port; what its guest sends comes back
+  telpher vhost --socket /tmp/vm.sock                    what its guest sends comes back
   telpher vhost --socket a.sock --socket b.sock --forward mac
-  telpher vhost --socket vm.sock --tap vm0                  a guest and this system (sudo; then: ip addr add 10.0.0.1/24 dev vm0)
-  telpher vhost --socket a.sock --device model:spr --threshold 512 --map txq0@wq0.0,rxq0@wq0.1
-  telpher vhost --socket a.sock,client --forward txonly --size 1518 --seconds 10 --format json
+  telpher vhost --socket vm.sock --tap vm0               a guest and this system (root)
+  telpher vhost --socket a.sock --device model:spr --map txq0@wq0.0,rxq0@wq0.1
+  telpher vhost --socket a.sock,client --forward txonly --size 1518 --seconds 10
   telpher vhost --socket a.sock --socket b.sock --capture 0:port0.pcap --snap 96
-  telpher vhost --show-features                             what guests are offered; with --socket, what one agreed on
+  telpher vhost --show-features                          what guests are offered
 
 A guest to try it with, once huge pages are reserved (echo 256 > /proc/sys/vm/nr_hugepages):
   dpdk-testpmd --in-memory --single-file-segments -m 256 --no-pci \\
@@ -48,7 +47,7 @@ pub(crate) struct Vhost {
     /// Keep packets that a guest has no buffers for until it has, instead of dropping them.
     #[arg(long)]
     pub(crate) retry: bool,
-    /// Who copies from the threshold on: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every
+    /// Who copies beside the CPU: cpu (nobody), model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every
     /// hardware queue that this user may use).
     #[arg(long, value_name = "DEV", default_value = "cpu")]
     pub(crate) device: String,
@@ -59,8 +58,9 @@ pub(crate) struct Vhost {
     /// a port. What is not named rides the device's queues in turn.
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub(crate) map: Vec<MapArg>,
-    /// Bytes from which a packet is copied by the device; all: every packet; off: none [default: 512 with a device].
-    #[arg(long, value_name = "BYTES|all|off")]
+    /// Which packets the device copies: learned (those for which it costs the forwarding thread less than to copy them itself, as it finds out
+    /// meanwhile), all, off (none), or those of so many bytes and more [default: learned].
+    #[arg(long, value_name = "learned|all|off|BYTES")]
     pub(crate) threshold: Option<Threshold>,
     /// Packets that are taken and submitted together.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512))]
@@ -99,8 +99,17 @@ pub(crate) struct Vhost {
     #[arg(long)]
     pub(crate) quiet: bool,
     /// The summary on standard output: text for people, or JSON.
-    #[arg(long, value_enum, default_value_t = ListFormat::Text)]
-    pub(crate) format: ListFormat,
+    #[arg(long, value_enum, default_value_t = SummaryFormat::Text)]
+    pub(crate) format: SummaryFormat,
+}
+
+/// How the summary is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum SummaryFormat {
+    /// A table.
+    Text,
+    /// JSON.
+    Json,
 }
 
 /// What is done with packets.
@@ -198,6 +207,7 @@ impl FromStr for MapArg {
 /// Who copies which packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Threshold {
+    Learned,
     From(u32),
     All,
     Off,
@@ -208,10 +218,11 @@ impl FromStr for Threshold {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         match (text, text.parse()) {
+            ("learned", _) => Ok(Threshold::Learned),
             ("all", _) => Ok(Threshold::All),
             ("off", _) => Ok(Threshold::Off),
             (_, Ok(bytes)) => Ok(Threshold::From(bytes)),
-            _ => Err(ValueError(format!("'{text}' is no threshold; it is a number of bytes, all or off"))),
+            _ => Err(ValueError(format!("'{text}' is no threshold; it is learned, all, off, or a number of bytes"))),
         }
     }
 }
@@ -267,6 +278,7 @@ mod tests {
     fn thresholds_and_captures_are_told_what_they_are() {
         assert_eq!("512".parse(), Ok(Threshold::From(512)));
         assert_eq!(("all".parse(), "off".parse()), (Ok(Threshold::All), Ok(Threshold::Off)));
+        assert_eq!("learned".parse(), Ok(Threshold::Learned));
         assert!("some".parse::<Threshold>().is_err());
         assert_eq!("2:a:b".parse(), Ok(CaptureArg { port: 2, file: "a:b".into() }));
         assert!("a.pcap".parse::<CaptureArg>().is_err() && "0:".parse::<CaptureArg>().is_err());

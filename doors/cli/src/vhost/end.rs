@@ -2,7 +2,7 @@
 
 use super::tap::Tap;
 use std::sync::Arc;
-use telpher_vhost::{Drop, Packets, Port};
+use telpher_vhost::{Drop, Packets, Port, Stats};
 
 /// One side of a switch.
 #[derive(Clone, Debug)]
@@ -49,10 +49,13 @@ impl End {
         }
     }
 
-    /// Packets whose way to it began and that it had no place for: of all queues.
+    /// Packets whose way to it began and that did not get there, as is known: of all queues.
     pub(crate) fn refused(&self) -> u64 {
         match self {
-            End::Guest(port) => (0..port.pairs()).map(|pair| port.stats(2 * pair).drops(Drop::Short)).sum(),
+            End::Guest(port) => {
+                let of = |stats: Stats| stats.drops(Drop::Short) + stats.drops(Drop::Silent);
+                (0..port.pairs()).map(|pair| of(port.stats(2 * pair))).sum()
+            }
             End::Tap(tap) => tap.refused(),
         }
     }

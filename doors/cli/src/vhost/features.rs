@@ -1,6 +1,6 @@
 //! `--show-features`: what guests are offered, what one agreed on, and what each bit means.
 
-use crate::args::ListFormat;
+use crate::args::SummaryFormat;
 use serde::Serialize;
 use std::fmt::Write;
 use telpher_vhost::Offer;
@@ -85,10 +85,10 @@ impl Shown {
     }
 
     /// For people, or as JSON.
-    pub(crate) fn text(&self, format: ListFormat) -> String {
+    pub(crate) fn text(&self, format: SummaryFormat) -> String {
         match format {
-            ListFormat::Json => serde_json::to_string_pretty(self).expect("plain data"),
-            ListFormat::Text => {
+            SummaryFormat::Json => serde_json::to_string_pretty(self).expect("plain data"),
+            SummaryFormat::Text => {
                 let mut text = String::new();
                 for (title, bits) in [("Device features", &self.device), ("Protocol features", &self.protocol)] {
                     let asked = bits.iter().any(|bit| bit.agreed.is_some());
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn what_was_agreed_on_stands_beside_what_was_offered() {
         let agreed = (Features::VERSION_1 | Features::RING_PACKED, ProtocolFeatures::MQ);
-        let text = Shown::new(&Offer::of_pairs(1), Some(agreed)).text(ListFormat::Text);
+        let text = Shown::new(&Offer::of_pairs(1), Some(agreed)).text(SummaryFormat::Text);
         assert!(text.contains("  34  yes  yes  VIRTIO_F_RING_PACKED"), "{text}");
         assert!(text.contains("  15  yes  -    VIRTIO_NET_F_MRG_RXBUF"), "{text}");
         assert!(text.contains("   0  yes  yes  MQ"), "{text}");
-        assert!(!Shown::new(&Offer::of_pairs(1), None).text(ListFormat::Text).contains("agreed"));
+        assert!(!Shown::new(&Offer::of_pairs(1), None).text(SummaryFormat::Text).contains("agreed"));
     }
 }

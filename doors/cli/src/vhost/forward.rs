@@ -221,7 +221,7 @@ impl Forwarder {
     }
 
     /// What it has done so far.
-    #[allow(dead_code, reason = "the bench reads it between turns")]
+    #[cfg(test)]
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }

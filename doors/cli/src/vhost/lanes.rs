@@ -7,10 +7,6 @@ use std::sync::Arc;
 use telpher_device::{DeviceName, OpenOptions, Opened};
 use telpher_vhost::{Hybrid, Lane, QueueOptions};
 
-/// From so many bytes on a device copies, if nothing else is said. Source: "Accelerating DPDK Vhost" (Intel), Table 8: 512 is the first size
-/// at which the device is ahead of the CPU (4.64 against 4.08 Mpps; at 256 bytes 4.65 against 6.44).
-const THRESHOLD: u32 = 512;
-
 /// The device's queues, and how they are shared out.
 #[derive(Debug)]
 pub(crate) struct Lanes {
@@ -46,7 +42,9 @@ impl Lanes {
             DeviceName::All if lanes.is_empty() => {
                 tell("there is no hardware queue that this user may use: the CPU copies everything");
             }
-            DeviceName::Cpu if matches!(args.threshold, Some(Threshold::From(_) | Threshold::All)) => {
+            DeviceName::Cpu
+                if matches!(args.threshold, Some(Threshold::From(_) | Threshold::All | Threshold::Learned)) =>
+            {
                 return Err(VhostError::NoDevice);
             }
             _ => {}
@@ -60,7 +58,7 @@ impl Lanes {
         }
         let hybrid = match args.threshold {
             _ if lanes.is_empty() => Hybrid::Cpu,
-            None => Hybrid::From(THRESHOLD),
+            None | Some(Threshold::Learned) => Hybrid::Learned,
             Some(Threshold::From(bytes)) => Hybrid::From(bytes),
             Some(Threshold::All) => Hybrid::Device,
             Some(Threshold::Off) => Hybrid::Cpu,
@@ -77,6 +75,7 @@ impl Lanes {
     pub(crate) fn rule(&self) -> String {
         match self.hybrid {
             Hybrid::Cpu => "the CPU copies all packets".into(),
+            Hybrid::Learned => "the device copies packets where that is found to be cheaper".into(),
             Hybrid::Device => "the device copies all packets".into(),
             Hybrid::From(bytes) => format!("the device copies packets from {bytes} bytes on"),
         }

@@ -1,7 +1,7 @@
 //! What a running switch tells every second: on a terminal in place, else line after line.
 
-use super::forward::{Mode, Stages};
-use super::look::Look;
+use super::forward::Mode;
+use super::look::{Cycles, Look};
 use crate::report::units::three;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -75,7 +75,7 @@ impl Live {
         }
         let since = &now.counts - &last.counts;
         let packets: u64 = since.ports.iter().map(|port| port.received.max(port.sent)).max().unwrap_or(0);
-        let _ = writeln!(text, "{:>8}  {}", "", cycles(&since.stages, packets));
+        let _ = writeln!(text, "{:>8}  {}", "", words(&now.cycles(last), packets));
         self.replace(&events, &text);
     }
 
@@ -129,20 +129,11 @@ impl Rate {
 }
 
 /// Where the cycles went, a packet.
-fn cycles(stages: &Stages, packets: u64) -> String {
-    let all = stages.collect + stages.take + stages.work + stages.submit + stages.waiting;
-    let share = |part: u64| if all > 0 { 100.0 * part as f64 / all as f64 } else { 0.0 };
-    if packets == 0 {
-        return format!("waiting {:.0} %", share(stages.waiting));
-    }
-    let per = |part: u64| format!("{:.0}", part as f64 / packets as f64);
-    format!(
-        "cycles a packet: take {}, {}work {}, submit {}, collect {}; waiting {:.0} % of the time",
-        per(stages.take),
-        "",
-        per(stages.work),
-        per(stages.submit),
-        per(stages.collect),
-        share(stages.waiting)
-    )
+fn words(cycles: &Cycles, packets: u64) -> String {
+    let waiting = if cycles.all() > 0 { 100.0 * cycles.waiting as f64 / cycles.all() as f64 } else { 0.0 };
+    let Some(per) = std::num::NonZero::new(packets) else { return format!("waiting {waiting:.0} % of the time") };
+    let parts =
+        [("ring work", cycles.ring_work), ("copies", cycles.copies), ("device", cycles.device), ("mode", cycles.mode)];
+    let parts: Vec<String> = parts.iter().map(|(name, part)| format!("{name} {}", *part / per)).collect();
+    format!("cycles a packet: {}; waiting {waiting:.0} % of the time", parts.join(", "))
 }

@@ -3,6 +3,7 @@
 use super::capture::Capture;
 use super::end::End;
 use super::forward::Counts;
+use crate::ffi::ticks;
 use std::sync::Arc;
 use std::time::Instant;
 use telpher_vhost::words::Features;
@@ -77,7 +78,63 @@ impl PortLook {
     }
 }
 
+/// Where the cycles of a time went, all threads together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub(crate) struct Cycles {
+    /// Finding buffers and giving them back: what is left of take, submit and collect.
+    pub(crate) ring_work: u64,
+    /// Copies by the CPU, from those that were clocked.
+    pub(crate) copies: u64,
+    /// Handing copies to devices and finding those that have landed; of an inline model, the copies.
+    pub(crate) device: u64,
+    /// What the mode does.
+    pub(crate) mode: u64,
+    /// Turns in which nothing moved.
+    pub(crate) waiting: u64,
+}
+
+impl Cycles {
+    pub(crate) fn all(&self) -> u64 {
+        self.ring_work + self.copies + self.device + self.mode + self.waiting
+    }
+}
+
+/// What two looks at the counter take, one after the other.
+fn two_looks() -> u64 {
+    let look = || {
+        let begun = ticks();
+        ticks().wrapping_sub(begun)
+    };
+    (0..64).map(|_| look()).min().unwrap_or(0)
+}
+
 impl Look {
+    /// Where the cycles since an earlier look went.
+    pub(crate) fn cycles(&self, earlier: &Look) -> Cycles {
+        let stages = (&self.counts - &earlier.counts).stages;
+        // Packets copied by the CPU, those of them that were clocked, and what they and devices took.
+        let of = |look: &Look| {
+            let rings = look.ports.iter().filter_map(|port| port.rings);
+            rings.fold([0; 4], |[cpu, packets, ticks, lanes], stats| {
+                let clocked = stats.clocked;
+                let cpu = cpu + stats.packets.saturating_sub(stats.by_lane);
+                [cpu, packets + clocked.packets, ticks + clocked.ticks, lanes + clocked.lane_ticks]
+            })
+        };
+        let (now, then) = (of(self), of(earlier));
+        let [cpu, packets, ticks, device] = std::array::from_fn(|index| now[index].saturating_sub(then[index]));
+        let clocked = ticks.saturating_sub(packets * two_looks());
+        let copies = clocked.checked_mul(cpu).and_then(|all| all.checked_div(packets)).unwrap_or(0);
+        let all = stages.take + stages.submit + stages.collect;
+        Cycles {
+            ring_work: all.saturating_sub(copies + device),
+            copies: copies.min(all),
+            device: device.min(all),
+            mode: stages.work,
+            waiting: stages.waiting,
+        }
+    }
+
     /// Packets for and of a port that were dropped, by reason; those that never happened are left out.
     pub(crate) fn drops(&self, port: usize) -> Vec<(String, u64)> {
         let counts = &self.counts.ports[port];
@@ -87,5 +144,40 @@ impl Look {
         ];
         let all = ours.into_iter().chain(self.ports[port].drops.iter().cloned());
         all.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vhost::forward::Stages;
+    use telpher_vhost::Clocked;
+
+    #[test]
+    fn clocked_copies_stand_for_all() {
+        let look = |stats: Stats, stages: Stages| {
+            let port = PortLook {
+                name: "a".into(),
+                drops: Vec::new(),
+                rings: Some(stats),
+                socket: None,
+                capture: None,
+                up: true,
+                refused: 0,
+            };
+            let counts = Counts { ports: Vec::new(), stages };
+            Look { at: Instant::now(), ticks: 0, counts, ports: vec![port] }
+        };
+        let before = look(Stats::default(), Stages::default());
+        let clocked = Clocked { packets: 10, ticks: 10 * (1000 + two_looks()), lane_ticks: 500 };
+        let mut stats = Stats::default();
+        (stats.packets, stats.by_lane, stats.clocked) = (700, 100, clocked);
+        let stages = Stages { take: 500_000, submit: 400_000, collect: 1500, work: 7, waiting: 8, ..Stages::default() };
+        let cycles = look(stats, stages).cycles(&before);
+        // Two looks take what they take, each time a little otherwise.
+        assert!(cycles.copies.abs_diff(600_000) <= 60_000, "{cycles:?}");
+        assert_eq!(cycles.ring_work + cycles.copies, 901_000);
+        assert_eq!((cycles.device, cycles.mode, cycles.waiting), (500, 7, 8));
+        assert_eq!(look(stats, Stages::default()).cycles(&before).all(), 0);
     }
 }

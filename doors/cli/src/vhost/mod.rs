@@ -48,8 +48,10 @@ pub(crate) enum VhostError {
     #[error("a switch needs a port; give --socket PATH for a guest, or --tap NAME for this system")]
     NoPorts,
     /// A socket cannot be.
-    #[error("{source}; give another path with --socket, or end who has it")]
+    #[error("no port at {}; give another path with --socket, or end who has it", path.display())]
     Socket {
+        /// Where.
+        path: PathBuf,
         /// What was attempted and what the system said.
         source: io::Error,
     },
@@ -57,7 +59,7 @@ pub(crate) enum VhostError {
     #[error("--tap '{0}': an interface's name has 1 to 15 letters, digits, dots or dashes")]
     TapName(String),
     /// An interface cannot be.
-    #[error("cannot have the TAP interface {name}: {source}; {remedy}")]
+    #[error("no TAP interface {name}; {remedy}")]
     Tap {
         /// Its name.
         name: String,
@@ -67,7 +69,7 @@ pub(crate) enum VhostError {
         source: io::Error,
     },
     /// A file cannot be written.
-    #[error("cannot capture into {}: {source}; name another file with --capture", path.display())]
+    #[error("cannot capture into {}; name another file with --capture", path.display())]
     Capture {
         /// Which.
         path: PathBuf,
@@ -291,7 +293,8 @@ fn seats(args: &Vhost, lanes: &Lanes, pool: &PacketPool) -> Result<Vec<Seat>, Vh
         rings += 2 * pairs;
         let port = Port::new(pool, options);
         let role = if socket.client { Role::Client } else { Role::Server };
-        let served = Socket::serve(&port, &socket.path, role).map_err(|source| VhostError::Socket { source })?;
+        let served = Socket::serve(&port, &socket.path, role)
+            .map_err(|source| VhostError::Socket { path: socket.path.clone(), source })?;
         seats.push(Seat { end: End::Guest(port), socket: Some(served), name: socket.path.display().to_string() });
     }
     for name in &args.tap {

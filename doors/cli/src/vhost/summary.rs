@@ -3,8 +3,8 @@
 use super::forward::{Full, Mode, Settings};
 use super::lanes::Lanes;
 use super::live::Rate;
-use super::look::Look;
-use crate::args::{ListFormat, Vhost};
+use super::look::{Cycles, Look};
+use crate::args::{SummaryFormat, Vhost};
 use crate::report::table::{Align, Table};
 use crate::report::units::three;
 use serde::Serialize;
@@ -74,11 +74,13 @@ struct CaptureSummary {
 /// Where the threads' time went, in cycles of the time stamp counter.
 #[derive(Debug, Serialize)]
 struct StageSummary {
+    /// The same by what it is.
+    #[serde(flatten)]
+    cycles: Cycles,
     collect: u64,
     take: u64,
     work: u64,
     submit: u64,
-    waiting: u64,
     idle_turns: u64,
     busy_turns: u64,
     /// Cycles a nanosecond.
@@ -145,11 +147,11 @@ impl Summary {
             seconds,
             ports: end.ports.iter().enumerate().map(port).collect(),
             stages: StageSummary {
+                cycles: end.cycles(begun),
                 collect: of.collect,
                 take: of.take,
                 work: of.work,
                 submit: of.submit,
-                waiting: of.waiting,
                 idle_turns: of.idle_turns,
                 busy_turns: of.busy_turns,
                 ticks_per_ns,
@@ -159,10 +161,10 @@ impl Summary {
     }
 
     /// For people, or as JSON.
-    pub(crate) fn text(&self, format: ListFormat) -> String {
+    pub(crate) fn text(&self, format: SummaryFormat) -> String {
         match format {
-            ListFormat::Json => serde_json::to_string_pretty(self).expect("plain data with string keys"),
-            ListFormat::Text => self.table(),
+            SummaryFormat::Json => serde_json::to_string_pretty(self).expect("plain data with string keys"),
+            SummaryFormat::Text => self.table(),
         }
     }
 
@@ -195,6 +197,14 @@ impl Summary {
             ]);
         }
         let mut text = format!("{} for {} s; {}\n\n{table}", self.forward.words(), three(self.seconds), self.rule);
+        let StageSummary { cycles, ticks_per_ns, .. } = &self.stages;
+        let packets = self.ports.iter().map(|port| port.received.packets.max(port.sent.packets)).max().unwrap_or(0);
+        if packets > 0 {
+            let of = |part: u64| three(part as f64 / packets as f64 / ticks_per_ns);
+            let (ring, copies, device, mode) =
+                (of(cycles.ring_work), of(cycles.copies), of(cycles.device), of(cycles.mode));
+            let _ = writeln!(text, "ns a packet: ring work {ring}, copies {copies}, device {device}, mode {mode}");
+        }
         for (index, port) in self.ports.iter().enumerate() {
             for (reason, count) in &port.dropped {
                 let _ = writeln!(text, "port {index} dropped {count}: {reason}");

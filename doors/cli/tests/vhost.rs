@@ -1,0 +1,560 @@
+//! `telpher vhost` as a program: guests at its sockets, packets counted and summed at both ends, and what it says of them.
+
+#[path = "../../../uses/vhost/tests/frontend/mod.rs"]
+mod frontend;
+
+use frontend::wire::Wire;
+use frontend::{HEADER, MRG};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
+use telpher_vhost::words::Features;
+
+const PACKED: u64 = MRG | Features::RING_PACKED.bits();
+/// Descriptors of a guest's rings.
+const SIZE: u16 = 128;
+const BUFFER: u64 = 2048;
+/// Whatever is waited for happens within this time also on a machine that has much else to do.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A folder for one test's sockets and files.
+struct Room(PathBuf);
+
+impl Room {
+    fn new(name: &str) -> Room {
+        let room = std::env::temp_dir().join(format!("telpher-cli-vhost-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&room).expect("a folder");
+        Room(room)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn word(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program, running; killed when it is dropped.
+struct Switch {
+    child: Option<Child>,
+}
+
+impl Switch {
+    fn start(args: &[&str]) -> Switch {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+        command.arg("vhost").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Switch { child: Some(command.spawn().expect("the binary starts")) }
+    }
+
+    /// What it said, once it has ended by itself.
+    fn wait(mut self) -> Output {
+        self.child.take().expect("it was not ended yet").wait_with_output().expect("it ends")
+    }
+
+    /// As Ctrl-C does, and what it said.
+    fn end(mut self) -> Output {
+        let child = self.child.take().expect("it was not ended yet");
+        let id = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+        child.wait_with_output().expect("it ends")
+    }
+
+    /// The same, of one that was asked for JSON.
+    fn summary(self) -> Value {
+        let output = self.end();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        serde_json::from_slice(&output.stdout).expect("JSON on standard output")
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A connection to the switch, as soon as it is there.
+fn dial(path: &Path) -> Wire {
+    let begun = Instant::now();
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => return Wire(stream),
+            Err(error) => assert!(begun.elapsed() < SOON, "{}: {error}", path.display()),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A guest with one pair of queues.
+struct Guest {
+    _wire: Wire,
+    memory: MockGuest,
+    receive: MockDriver,
+    transmit: MockDriver,
+    /// Addresses of the buffers that are out, by ring and identifier.
+    out: [HashMap<u16, u64>; 2],
+    /// Buffers to send from.
+    free: Vec<u64>,
+}
+
+impl Guest {
+    fn connect(path: impl AsRef<Path>, features: u64) -> Guest {
+        let wire = dial(path.as_ref());
+        wire.agree(features).expect("an agreement");
+        Guest::set_up(wire, features)
+    }
+
+    /// The rest of what is said once features are agreed on.
+    fn set_up(wire: Wire, features: u64) -> Guest {
+        let mut memory = MockGuest::new(4 << 20);
+        let agreed = Features::from_bits_retain(features);
+        let mut receive = MockDriver::new(&mut memory, SIZE, agreed, Direction::Receive);
+        let transmit = MockDriver::new(&mut memory, SIZE, agreed, Direction::Transmit);
+        let mut out = [HashMap::new(), HashMap::new()];
+        for _ in 0..SIZE {
+            let at = memory.lend(BUFFER);
+            out[0].insert(offer(&mut receive, at, BUFFER), at);
+        }
+        let free = (0..SIZE).map(|_| memory.lend(BUFFER)).collect();
+        wire.memory(&memory).expect("memory");
+        wire.ring(0, &receive).expect("a ring");
+        wire.ring(1, &transmit).expect("a ring");
+        Guest { _wire: wire, memory, receive, transmit, out, free }
+    }
+
+    /// Sends a packet, if there is a buffer for it.
+    fn send(&mut self, packet: &[u8]) -> bool {
+        self.take_back();
+        let Some(at) = self.free.pop() else { return false };
+        self.memory.write(at, &[0; HEADER]);
+        self.memory.write(at + HEADER as u64, packet);
+        let id = offer(&mut self.transmit, at, (HEADER + packet.len()) as u64);
+        self.out[1].insert(id, at);
+        true
+    }
+
+    /// Buffers that the switch has taken packets from; how many are still out.
+    fn take_back(&mut self) -> usize {
+        for (id, _) in self.transmit.collect() {
+            self.free.push(self.out[1].remove(&id).expect("it is out"));
+        }
+        self.out[1].len()
+    }
+
+    /// The packets that have come.
+    fn receive(&mut self) -> Vec<Vec<u8>> {
+        // Identifiers are free as soon as they are collected: all are read before one is used again.
+        let back = self.receive.collect().into_iter();
+        let back: Vec<(u64, u32)> = back.map(|(id, len)| (self.out[0].remove(&id).expect("it is out"), len)).collect();
+        let read = |(at, len): &(u64, u32)| self.memory.read(*at, *len as usize).split_off(HEADER);
+        let packets = back.iter().map(read).collect();
+        for (at, _) in back {
+            self.out[0].insert(offer(&mut self.receive, at, BUFFER), at);
+        }
+        packets
+    }
+
+    /// The same until there are so many in all.
+    fn receive_some(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let (mut packets, begun) = (Vec::new(), Instant::now());
+        while packets.len() < count {
+            packets.extend(self.receive());
+            assert!(begun.elapsed() < SOON, "{} of {count} packets came", packets.len());
+            std::thread::yield_now();
+        }
+        packets
+    }
+
+    /// Sends packets `numbers`, and waits until the switch has taken them all.
+    fn send_all(&mut self, numbers: std::ops::Range<u64>) {
+        let begun = Instant::now();
+        for number in numbers {
+            while !self.send(&packet(number)) {
+                assert!(begun.elapsed() < SOON, "packet {number} is not taken");
+            }
+        }
+        while self.take_back() > 0 {
+            assert!(begun.elapsed() < SOON, "{} packets are not taken", self.out[1].len());
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn offer(driver: &mut MockDriver, at: u64, len: u64) -> u16 {
+    driver.offer(&[(at, u32::try_from(len).expect("a buffer's length"))]).expect("the ring has room")
+}
+
+/// Packet `number`: addresses, its number, bytes that follow from it, and their sum; between 64 and 1518 bytes.
+fn packet(number: u64) -> Vec<u8> {
+    let len = 64 + usize::try_from(number * 97 % 1455).expect("small");
+    let mut bytes = vec![0xff; 12];
+    bytes.extend([0x88, 0xb5]);
+    bytes.extend(number.to_le_bytes());
+    bytes.extend((0..len - 30).map(|at| (number.wrapping_mul(31).wrapping_add(at as u64)).to_le_bytes()[0]));
+    bytes.extend(sum(&bytes[12..]).to_le_bytes());
+    bytes
+}
+
+/// Of bytes and their places.
+fn sum(bytes: &[u8]) -> u64 {
+    let (mut one, mut two) = (0_u32, 0_u32);
+    for byte in bytes {
+        one = one.wrapping_add(u32::from(*byte) + 1);
+        two = two.wrapping_add(one);
+    }
+    u64::from(two) << 32 | u64::from(one)
+}
+
+/// Whether it is packet `number`, but for its addresses.
+fn is_packet(bytes: &[u8], number: u64) -> bool {
+    let (body, told) = bytes.split_at(bytes.len() - 8);
+    bytes[12..] == packet(number)[12..] && told == sum(&body[12..]).to_le_bytes()
+}
+
+/// Sends so many packets from one to the other and back at once, each in its order.
+fn exchange(a: &mut Guest, b: &mut Guest, count: u64) -> [Vec<Vec<u8>>; 2] {
+    let (mut sent, mut got) = ([0; 2], [Vec::new(), Vec::new()]);
+    let begun = Instant::now();
+    while got.iter().any(|got| (got.len() as u64) < count) {
+        for (side, guest) in [&mut *a, &mut *b].into_iter().enumerate() {
+            // No more on their way than the other has buffers for: none is dropped.
+            let window = got[1 - side].len() as u64 + u64::from(SIZE) / 2;
+            while sent[side] < count.min(window) && guest.send(&packet(sent[side])) {
+                sent[side] += 1;
+            }
+            got[side].extend(guest.receive());
+        }
+        assert!(begun.elapsed() < SOON, "{sent:?} sent, {:?} came", got.each_ref().map(Vec::len));
+        std::thread::yield_now();
+    }
+    while a.take_back() + b.take_back() > 0 {
+        assert!(begun.elapsed() < SOON, "what came is not given back");
+    }
+    got
+}
+
+fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {value}"))
+}
+
+/// What came and was made is what was sent, sunk, dropped, held and is on its way.
+fn assert_adds_up(summary: &Value) {
+    let ports = summary["ports"].as_array().expect("ports");
+    let all = |path: &str| ports.iter().map(|port| number(port, path)).sum::<u64>();
+    let dropped = |port: &Value| {
+        let reasons = port["dropped"].as_object().expect("reasons");
+        reasons.values().map(|count| count.as_u64().expect("a count")).sum::<u64>()
+    };
+    let came = all("/received/packets") + all("/made");
+    let went = all("/sent/packets") + all("/sunk") + all("/held") + all("/unsettled");
+    assert_eq!(came, went + ports.iter().map(dropped).sum::<u64>(), "{summary:#}");
+}
+
+#[test]
+fn two_ports_forward_numbered_packets_in_order_and_the_summary_adds_up() {
+    const COUNT: u64 = 1000;
+    let room = Room::new("two");
+    let all: u64 = (0..COUNT).map(|number| packet(number).len() as u64).sum();
+    let large = (0..COUNT).filter(|number| packet(*number).len() >= 512).count() as u64;
+    let ways: [(&[&str], u64); 4] = [
+        (&[], 0),
+        (&["--device", "model:spr", "--threshold", "all", "--map", "txq@wq0.0+wq0.1,1:rxq0@wq0.2"], 2 * COUNT),
+        (&["--device", "model:spr", "--runner", "threaded", "--threshold", "512"], 2 * large),
+        (&["--device", "model:spr", "--threshold", "off", "--cpus", "0"], 0),
+    ];
+    for (features, (more, by_device)) in [MRG, PACKED].into_iter().flat_map(|features| ways.map(|way| (features, way)))
+    {
+        let (a, b) = (room.word("a"), room.word("b"));
+        let args = ["--socket", &a, "--socket", &b, "--forward", "mac", "--format", "json", "--quiet"];
+        let switch = Switch::start(&[&args, more].concat());
+        let mut guests = [&a, &b].map(|path| Guest::connect(path, features));
+        let [one, two] = &mut guests;
+        let got = exchange(one, two, COUNT);
+        for (side, packets) in got.iter().enumerate() {
+            let port = u8::try_from(side).expect("0 or 1");
+            for (number, bytes) in packets.iter().enumerate() {
+                assert!(is_packet(bytes, number as u64), "packet {number} of side {side}");
+                assert_eq!(bytes[..12], [2, 0, 0, 0, 0, port, 2, 0, 0, 1, 0, port]);
+            }
+        }
+        let summary = switch.summary();
+        assert_adds_up(&summary);
+        for port in summary["ports"].as_array().expect("ports") {
+            for way in ["/received", "/sent"] {
+                assert_eq!(number(port, &format!("{way}/packets")), COUNT, "{port:#}");
+                assert_eq!(number(port, &format!("{way}/bytes")), all);
+            }
+            assert_eq!((number(port, "/by_device/packets"), number(port, "/unsettled")), (by_device, 0), "{port:#}");
+            assert_eq!(port["dropped"].as_object().expect("reasons").len(), 0);
+            assert_eq!((number(port, "/sessions"), number(port, "/refused_requests")), (1, 0));
+        }
+        let copies: u64 = summary["lanes"].as_array().expect("lanes").iter().map(|lane| number(lane, "/copies")).sum();
+        assert!(copies >= 2 * by_device, "a copy for each packet at least: {copies}");
+        let stages = &summary["stages"];
+        for stage in ["/collect", "/take", "/work", "/submit", "/waiting", "/busy_turns", "/idle_turns"] {
+            assert!(number(stages, stage) > 0, "{stages:#}");
+        }
+        drop(guests);
+    }
+}
+
+/// The packets of a capture, and how long each was.
+fn captured(path: &Path) -> Vec<(Vec<u8>, usize)> {
+    let bytes = std::fs::read(path).expect("the capture");
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    // Nanoseconds, version 2.4, Ethernet: draft-ietf-opsawg-pcap.
+    assert_eq!((word(0), word(4), word(20)), (0xa1b2_3c4d, 0x0004_0002, 1));
+    let (mut packets, mut at) = (Vec::new(), 24);
+    while at < bytes.len() {
+        assert!(word(at) > 1_600_000_000 && word(at + 4) < 1_000_000_000, "a moment of our time");
+        let (kept, len) = (word(at + 8) as usize, word(at + 12) as usize);
+        assert_eq!(kept, len.min(word(16) as usize));
+        packets.push((bytes[at + 16..at + 16 + kept].to_vec(), len));
+        at += 16 + kept;
+    }
+    assert_eq!(at, bytes.len(), "whole packets only");
+    packets
+}
+
+#[test]
+fn a_capture_has_what_went_through_its_port() {
+    const COUNT: u64 = 300;
+    let room = Room::new("capture");
+    let (a, b) = (room.word("a"), room.word("b"));
+    let (whole, short) = (room.path("whole.pcap"), room.path("short.pcap"));
+    let captures = [format!("0:{}", whole.display()), format!("1:{}", short.display())];
+    let args = ["--socket", &a, "--socket", &b, "--capture", &captures[0], "--format", "json", "--quiet"];
+    let switch = Switch::start(&args);
+    let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
+    exchange(&mut one, &mut two, COUNT);
+    let summary = switch.summary();
+    assert_eq!(number(&summary, "/ports/0/capture/packets"), 2 * COUNT);
+    assert_eq!(number(&summary, "/ports/0/capture/left_out"), 0);
+    assert_eq!(summary["ports"][1]["capture"], Value::Null);
+    // Both directions go through the port: packet n comes twice, as it was sent.
+    let mut seen: HashMap<u64, u32> = HashMap::new();
+    for (bytes, len) in captured(&whole) {
+        let number = u64::from_le_bytes(bytes[14..22].try_into().expect("eight bytes"));
+        assert!(bytes.len() == len && bytes == packet(number), "packet {number}");
+        *seen.entry(number).or_default() += 1;
+    }
+    assert_eq!((seen.len() as u64, seen.values().sum::<u32>()), (COUNT, 600));
+    assert!(seen.values().all(|count| *count == 2));
+    drop((one, two));
+    // The same with a bound on each packet.
+    let args = ["--socket", &a, "--socket", &b, "--capture", &captures[1], "--snap", "30", "--quiet"];
+    let switch = Switch::start(&args);
+    let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
+    exchange(&mut one, &mut two, 5);
+    let said = String::from_utf8(switch.end().stdout).expect("text");
+    assert!(said.contains("10 packets in") && said.contains("0 left out"), "{said}");
+    let packets = captured(&short);
+    assert_eq!(packets.len(), 10);
+    assert!(packets.iter().all(|(bytes, len)| bytes.len() == 30 && (64..=1518).contains(len)));
+}
+
+#[test]
+fn packets_for_a_guest_that_died_are_counted_and_the_next_guest_is_served() {
+    let room = Room::new("dies");
+    let (a, b) = (room.word("a"), room.word("b"));
+    let switch = Switch::start(&["--socket", &a, "--socket", &b, "--format", "json"]);
+    let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
+    exchange(&mut one, &mut two, 50);
+    drop(two);
+    // Who is answered is the only one there: the session before has ended, and this one has no rings yet.
+    let wire = dial(b.as_ref());
+    wire.agree(PACKED).expect("an agreement");
+    one.send_all(50..80);
+    let mut two = Guest::set_up(wire, PACKED);
+    let got = exchange(&mut one, &mut two, 50);
+    for packets in &got {
+        assert!(packets.iter().enumerate().all(|(number, bytes)| is_packet(bytes, number as u64)));
+    }
+    let output = switch.end();
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_adds_up(&summary);
+    assert_eq!((number(&summary, "/ports/0/sessions"), number(&summary, "/ports/1/sessions")), (1, 2));
+    assert_eq!(number(&summary, "/ports/1/dropped/nobody at the receiver"), 30, "{summary:#}");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(said.starts_with(&format!("port 0: {a}\nport 1: {b}\nio forwarding; ")), "{said}");
+}
+
+#[test]
+fn packets_are_made_and_taken_without_another_port() {
+    let room = Room::new("alone");
+    let path = room.word("a");
+    // Made: numbered, and as many as the guest takes.
+    let args = ["--socket", &path, "--forward", "txonly", "--size", "200", "--format", "json", "--quiet"];
+    let switch = Switch::start(&args);
+    let mut guest = Guest::connect(&path, PACKED);
+    for (number, packet) in guest.receive_some(500).iter().enumerate() {
+        assert_eq!((packet.len(), &packet[42..50]), (200, &(number as u64).to_le_bytes()[..]));
+    }
+    let summary = switch.summary();
+    assert_adds_up(&summary);
+    assert!(number(&summary, "/ports/0/sent/packets") >= 500 && number(&summary, "/ports/0/made") >= 500);
+    drop(guest);
+    // Many destinations, and what comes is taken.
+    let switch =
+        Switch::start(&["--socket", &path, "--forward", "flowgen", "--flows", "3", "--format", "json", "--quiet"]);
+    let mut guest = Guest::connect(&path, MRG);
+    let destinations: Vec<Vec<u8>> = guest.receive_some(6).iter().map(|packet| packet[30..34].to_vec()).collect();
+    assert_eq!(destinations[..3], destinations[3..6]);
+    assert_eq!(destinations.iter().collect::<std::collections::HashSet<_>>().len(), 3);
+    guest.send_all(0..200);
+    let summary = switch.summary();
+    assert_adds_up(&summary);
+    assert_eq!(number(&summary, "/ports/0/sunk"), 200);
+    drop(guest);
+    // Taken, and nothing else.
+    let switch = Switch::start(&["--socket", &path, "--forward", "rxonly", "--format", "json", "--quiet"]);
+    let mut guest = Guest::connect(&path, MRG);
+    guest.send_all(0..200);
+    assert_eq!(guest.receive().len(), 0);
+    let summary = switch.summary();
+    assert_adds_up(&summary);
+    assert_eq!((number(&summary, "/ports/0/sunk"), number(&summary, "/ports/0/sent/packets")), (200, 0));
+}
+
+#[test]
+fn a_switch_goes_to_guests_that_wait_for_it() {
+    let room = Room::new("client");
+    let path = room.path("guest");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let port = format!("{},client", path.display());
+    let switch = Switch::start(&["--socket", &port, "--format", "json", "--quiet"]);
+    let mut last = None;
+    for _ in 0..2 {
+        // The one before goes, and the switch comes again.
+        drop(last.take());
+        let wire = Wire(listener.accept().expect("it comes").0);
+        wire.agree(MRG).expect("an agreement");
+        let mut guest = Guest::set_up(wire, MRG);
+        guest.send_all(0..40);
+        // The only port: what is sent comes back.
+        let packets = guest.receive_some(40);
+        assert!(packets.iter().enumerate().all(|(number, bytes)| *bytes == packet(number as u64)));
+        last = Some(guest);
+    }
+    assert_eq!(number(&switch.summary(), "/ports/0/sessions"), 2);
+    drop(last);
+}
+
+#[test]
+fn features_are_shown_with_a_guest_and_without() {
+    let telpher = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_telpher")).arg("vhost").args(args).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let offered = telpher(&["--show-features"]);
+    for words in ["Device features (offered)", "34  yes  VIRTIO_F_RING_PACKED", "Protocol features", "REPLY_ACK"] {
+        assert!(offered.contains(words), "{words}: {offered}");
+    }
+    let bits: Value = serde_json::from_str(&telpher(&["--show-features", "--format", "json"])).expect("JSON");
+    assert_eq!(bits["device"][0]["name"], "VIRTIO_NET_F_CSUM");
+    let room = Room::new("features");
+    let path = room.word("a");
+    let switch = Switch::start(&["--socket", &path, "--show-features"]);
+    let _guest = Guest::connect(&path, PACKED);
+    let output = switch.wait();
+    assert!(output.status.success());
+    let agreed = String::from_utf8(output.stdout).expect("text");
+    assert!(agreed.contains("34  yes  yes  VIRTIO_F_RING_PACKED"), "{agreed}");
+    assert!(agreed.contains("35  yes  -    VIRTIO_F_IN_ORDER"), "{agreed}");
+}
+
+#[test]
+fn an_interface_of_this_system_is_a_port() {
+    let ip = |words: &str| Command::new("ip").args(words.split(' ')).output();
+    let root = rustix::process::geteuid().is_root();
+    if !root || !Path::new("/dev/net/tun").exists() || ip("-V").is_err() {
+        eprintln!("skipped: a TAP interface needs root, /dev/net/tun and the program ip");
+        return;
+    }
+    let room = Room::new("tap");
+    let path = room.word("a");
+    let switch = Switch::start(&["--socket", &path, "--tap", "tlphr%", "--quiet"]);
+    let output = switch.wait();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("an interface's name has 1 to 15"), "{said}");
+    let name = format!("tlphr{}", std::process::id());
+    let switch = Switch::start(&["--socket", &path, "--tap", &name, "--format", "json", "--quiet"]);
+    let mut guest = Guest::connect(&path, MRG);
+    for words in [format!("addr add 198.18.77.1/30 dev {name}"), format!("link set {name} up")] {
+        // Interfaces come after sockets.
+        let begun = Instant::now();
+        while let done = ip(&words).expect("ip runs")
+            && !done.status.success()
+        {
+            assert!(begun.elapsed() < SOON, "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+        }
+    }
+    // Who has 198.18.77.1? Tell 198.18.77.2 (RFC 826).
+    let mut request = vec![0xff; 6];
+    request.extend([2, 0, 0, 0, 0, 7, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 7, 198, 18, 77, 2]);
+    request.extend([0, 0, 0, 0, 0, 0, 198, 18, 77, 1]);
+    request.resize(60, 0);
+    let is_answer =
+        |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2] && frame[28..32] == [198, 18, 77, 1];
+    let begun = Instant::now();
+    let answer = loop {
+        guest.send(&request);
+        if let Some(answer) = guest.receive().into_iter().find(is_answer) {
+            break answer;
+        }
+        assert!(begun.elapsed() < SOON, "nobody answers at {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!((&answer[..6], &answer[38..42]), (&[2, 0, 0, 0, 0, 7][..], &[198, 18, 77, 2][..]));
+    let summary = switch.summary();
+    assert_eq!(summary["ports"][1]["name"], format!("tap {name}"));
+    assert!(number(&summary, "/ports/1/received/packets") >= 1 && number(&summary, "/ports/1/sent/packets") >= 1);
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_sentence_that_says_what_to_do() {
+    let room = Room::new("refused");
+    let path = room.word("a");
+    let long = room.word(&"x".repeat(120));
+    let cases: [(&[&str], &str); 15] = [
+        (&[], "give --socket PATH for a guest, or --tap NAME"),
+        (&["--socket", ",client"], "has no path; a port is PATH"),
+        (&["--socket", "a,queues=0"], "queues=1 to queues=128"),
+        (&["--socket", "no/such/folder/a"], "give another path with --socket"),
+        (&["--socket", &long], "cannot name a socket at"),
+        (&["--socket", &path, "--forward", "route"], "io or mac or rxonly"),
+        (&["--socket", &path, "--device", "gpu"], "accepted: cpu, model:spr"),
+        (&["--socket", &path, "--device", "model:spr", "--map", "txq0@wq7.7"], "model:spr has wq0.0, wq0.1"),
+        (&["--socket", &path, "--map", "txq0"], "such as txq0@wq0.1"),
+        (&["--socket", &path, "--threshold", "512"], "name one with --device"),
+        (&["--socket", &path, "--cpus", "9999"], "name one of them with --cpus"),
+        (&["--socket", &path, "--capture", "1:a.pcap"], "there are ports 0 to 0"),
+        (&["--socket", &path, "--capture", "0:no/such/folder/a.pcap"], "name another file with --capture"),
+        (&["--socket", &path, "--forward", "txonly", "--size", "4000"], "give --longest 4000"),
+        (&["--tap", "a/b"], "an interface's name has 1 to 15"),
+    ];
+    for (args, words) in cases {
+        let output = Command::new(env!("CARGO_BIN_EXE_telpher")).arg("vhost").args(args).output().expect("it runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{args:?} said more than a sentence: {said}");
+        assert!(said.starts_with("telpher: ") && said.contains(words), "{args:?}: {said}");
+    }
+}
