@@ -21,7 +21,7 @@ impl Virtqueue {
         self.flights.expect_pool(into);
         self.flights.expect_pool(spare);
         let before = into.len();
-        let mut burst = std::mem::take(&mut self.burst);
+        let mut burst = self.burst.take().unwrap_or_default();
         burst.clear();
         // A ring that is broken gives none; `broken` says why.
         let _ = self.ring.take(&mut burst, most.min(self.flights.room()).min(spare.len()));
@@ -53,7 +53,7 @@ impl Virtqueue {
                 }
             }
         }
-        self.burst = burst;
+        self.burst = Some(burst);
         self.flights.send();
         self.end_trial(trial);
         self.look();

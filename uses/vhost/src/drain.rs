@@ -45,7 +45,7 @@ impl Virtqueue {
     pub(crate) fn move_to(&mut self, memory: &Arc<GuestMemory>) -> Result<(), RingError> {
         debug_assert_eq!(self.flights.len(), 0, "callers drain first");
         self.ring = self.ring.moved_to(memory)?;
-        self.burst = Burst::with_capacity(self.ring.setup().size.into());
+        self.burst = Some(Box::new(Burst::with_capacity(self.ring.setup().size.into())));
         self.flights.leave();
         Ok(())
     }

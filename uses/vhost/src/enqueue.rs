@@ -40,7 +40,7 @@ impl Virtqueue {
         assert_eq!(self.ring.setup().direction, Direction::Receive, "the guest transmits on this virtqueue");
         self.flights.expect_pool(packets);
         let before = packets.len();
-        let mut burst = std::mem::take(&mut self.burst);
+        let mut burst = self.burst.take().unwrap_or_default();
         burst.clear();
         // A chain each is what nearly all packets need. A ring that is broken gives none; `broken` says why.
         let _ = self.ring.take(&mut burst, before.min(self.room()));
@@ -65,7 +65,7 @@ impl Virtqueue {
         }
         self.flights.send();
         self.end_trial(trial);
-        self.burst = burst;
+        self.burst = Some(burst);
         before - packets.len()
     }
 

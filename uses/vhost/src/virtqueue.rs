@@ -70,7 +70,8 @@ pub struct Virtqueue {
     learned: Option<Box<Learned>>,
     /// Bytes of the header before each packet.
     pub(crate) header: u32,
-    pub(crate) burst: Burst,
+    /// What was taken last; in a box, which is moved out of here and back without its words being touched, as they were just written.
+    pub(crate) burst: Option<Box<Burst>>,
     /// Chains that go back, in the ring's order: those of packets in flight, then those that were dropped since.
     pub(crate) owed: VecDeque<Used>,
     /// How many at the end of `owed` are no packet's yet.
@@ -109,7 +110,7 @@ impl Virtqueue {
             from,
             learned,
             header,
-            burst: Burst::with_capacity(size),
+            burst: Some(Box::new(Burst::with_capacity(size))),
             owed: VecDeque::with_capacity(size),
             unclaimed: 0,
             landed: pool.row(size),
