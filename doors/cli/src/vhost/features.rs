@@ -134,6 +134,6 @@ mod tests {
         assert!(text.contains("  34  yes  yes  VIRTIO_F_RING_PACKED"), "{text}");
         assert!(text.contains("  15  yes  -    VIRTIO_NET_F_MRG_RXBUF"), "{text}");
         assert!(text.contains("   0  yes  yes  MQ"), "{text}");
-        assert!(!Shown::new(&Offer::of_pairs(1), None).text(SummaryFormat::Text).contains("agreed"));
+        assert!(!Shown::new(&Offer::of_pairs(1), None).text(SummaryFormat::Text).contains("(offered, agreed on)"));
     }
 }
