@@ -384,6 +384,11 @@ impl<T> Flights<T> {
         }
     }
 
+    /// Packets were redone, so that copies may be out though none is in flight.
+    pub(crate) fn has_redone(&self) -> bool {
+        self.wards.has_any()
+    }
+
     /// Is a tenant of every lane with this memory.
     #[inline]
     fn be_tenant(&mut self, memory: &Arc<GuestMemory>) {
@@ -466,8 +471,9 @@ impl<T> Drop for Flights<T> {
         self.leave();
         // Until the last has landed, or nothing has for long: then the lanes, which keep the memory, keep the packets, too, until they
         // have heard of them. A queue that stops is noticed by its channel, which then ends what it has.
+        // Packets that were redone wait there for their first copies already.
         let mut end = Instant::now() + LINGER;
-        while self.first < self.next {
+        while self.first < self.next || Arc::strong_count(&self.wards) > 1 {
             self.lanes.iter().for_each(|lane| lane.poll_now());
             if let Some((held, _)) = self.land() {
                 self.pool.give_back(std::iter::once(held));

@@ -47,6 +47,11 @@ impl Wards {
     pub(crate) fn keep(&self, packets: impl Iterator<Item = Held>) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(packets);
     }
+
+    /// True if it took over any.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.held.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
 }
 
 impl Drop for Wards {

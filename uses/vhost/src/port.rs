@@ -337,15 +337,17 @@ impl Slot {
         virtqueue.stats.drop_some(Drop::Silent, virtqueue.in_flight() as u64);
         self.past = self.past + *virtqueue.stats();
         let base = virtqueue.ring().base();
-        if landed {
-            return Some(Stopped { base, late: None });
-        }
         // Of packets out of the guest only our own buffers are written.
-        let writes = virtqueue.ring().setup().direction == Direction::Receive;
+        let writes = !landed && virtqueue.ring().setup().direction == Direction::Receive;
         let late = writes.then(|| Arc::clone(virtqueue.ring().memory()));
-        // It ends when its lanes have done with it, which keep its memory until then; nobody waits for that.
-        std::thread::spawn(move || drop(virtqueue));
-        Some(Stopped { base: Base { available: base.used, ..base }, late })
+        if !landed || virtqueue.flights.has_redone() {
+            // They end when their lanes have done with them, which keep the guest's memory until then; nobody waits for that.
+            let mut flights = virtqueue.flights;
+            flights.leave();
+            std::thread::spawn(move || drop(flights));
+        }
+        let available = if landed { base.available } else { base.used };
+        Some(Stopped { base: Base { available, ..base }, late })
     }
 
     /// Whether it is logged otherwise than it shall be.
