@@ -232,7 +232,8 @@ impl Scene {
                 }
             }
             _ => match input.byte() {
-                0..=3 => {
+                // Once: a file that is cut again, further on, grows, by zeros.
+                0..=3 if !self.torn => {
                     // From now on the guest has memory of its own, of which we see nothing.
                     self.torn = true;
                     rustix::fs::ftruncate(&self.file, u64::from(input.below(0x6000))).expect("files may shrink");
