@@ -3,37 +3,11 @@
 
 #[path = "../../../fuzz/cache.rs"]
 mod cache;
-
-use std::time::{Duration, Instant};
-
-/// Deterministic chance: splitmix64, Steele et al. 2014.
-fn input(seed: u64) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    };
-    // A few calls, or as many as an input may have.
-    let words = 1 + next() % if next() % 4 == 0 { 250 } else { 40 };
-    (0..words).flat_map(|_| next().to_le_bytes()).collect()
-}
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 
 #[test]
 fn whatever_is_called_every_byte_is_the_source_s_and_nothing_is_left_behind() {
-    let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse().expect("whole seconds"));
-    let end = Instant::now() + Duration::from_secs(seconds);
-    // A short run repeats itself; a longer one goes on where the short one ended.
-    for seed in 0.. {
-        let input = input(seed);
-        if let Err(panic) = std::panic::catch_unwind(|| cache::play(&input)) {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-        if Instant::now() > end {
-            eprintln!("{} inputs", seed + 1);
-            return;
-        }
-    }
+    // A few calls, or as many as an input may have.
+    inputs::play_all([40, 250], cache::play);
 }

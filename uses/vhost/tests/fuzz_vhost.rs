@@ -2,39 +2,13 @@
 //! `TELPHER_SOAK_SECONDS` says.
 #![cfg(not(loom))]
 
+#[path = "../../../fuzz/inputs.rs"]
+mod inputs;
 #[path = "../../../fuzz/vhost.rs"]
 mod vhost;
 
-use std::time::{Duration, Instant};
-
-/// Deterministic chance: splitmix64, Steele et al. 2014.
-fn input(seed: u64) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    };
-    // A few steps, or as many as an input may have.
-    let words = 1 + next() % if next() % 4 == 0 { 400 } else { 60 };
-    (0..words).flat_map(|_| next().to_le_bytes()).collect()
-}
-
 #[test]
 fn whatever_a_guest_writes_the_backend_lives_and_writes_only_to_the_guest() {
-    let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse().expect("whole seconds"));
-    let end = Instant::now() + Duration::from_secs(seconds);
-    // A short run repeats itself; a longer one goes on where the short one ended.
-    for seed in 0.. {
-        let input = input(seed);
-        if let Err(panic) = std::panic::catch_unwind(|| vhost::play(&input)) {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-        if Instant::now() > end {
-            eprintln!("{} inputs", seed + 1);
-            return;
-        }
-    }
+    // A few steps, or as many as an input may have.
+    inputs::play_all([60, 400], vhost::play);
 }
