@@ -1,0 +1,142 @@
+//! `telpher vhost` between unmodified guests: what one sends the other gets, and the summary adds up.
+
+#[path = "../../../uses/vhost/tests/peers/room.rs"]
+#[allow(dead_code, reason = "of the rooms of telpher-vhost's tests, which come in turn with these")]
+mod room;
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
+use room::Room;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use telpher_vhost::peers::{self, Counts, Testpmd, Virtio, Work};
+
+/// Packets that prove that they flow: rings many times around.
+const ENOUGH: u64 = 50_000;
+/// What testpmd numbers its packets up to.
+const FLOWS: u32 = 1024;
+/// Lengths: one that the polling thread copies, and one that the device does.
+const LENGTHS: [u32; 2] = [128, 1514];
+
+/// The program, which ends with its test.
+struct Switch(Child);
+
+impl Switch {
+    fn start(room: &Room, sockets: [&Path; 2], capture: &Path) -> Switch {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "taskset", "-c", &room.cpus()[0].to_string()]);
+        command.args([env!("CARGO_BIN_EXE_telpher"), "vhost", "--retry", "--quiet", "--format", "json"]);
+        command.args(["--device", "model:spr", "--threshold", "512", "--snap", "64"]);
+        for socket in sockets {
+            command.arg("--socket").arg(socket);
+        }
+        command.arg("--capture").arg(format!("1:{}", capture.display()));
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("setpriv of util-linux");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !sockets.iter().all(|socket| socket.exists()) {
+            let runs = child.try_wait().is_ok_and(|status| status.is_none());
+            assert!(runs && Instant::now() < deadline, "no sockets");
+            std::thread::yield_now();
+        }
+        Switch(child)
+    }
+
+    /// Its summary, as after Ctrl-C.
+    fn end(mut self) -> Value {
+        kill_process(Pid::from_child(&self.0), Signal::INT).expect("it runs");
+        let said = self.0.stdout.take().expect("piped above");
+        let summary = serde_json::from_reader(said).expect("a summary in JSON");
+        assert!(self.0.wait().expect("it was started here").success());
+        summary
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Has one guest send the other packets with numbers; answers how many it has sent.
+fn send(from: &mut Testpmd, to: &mut Testpmd, len: u32) -> Counts {
+    let before = [from.counts().expect("counts"), to.counts().expect("counts")];
+    to.work(Work::Sink).expect("a sink");
+    from.work(Work::Numbered(len)).expect("a source");
+    let arrived = |to: &mut Testpmd| to.counts().expect("counts") - before[1];
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let wait = |to: &mut Testpmd, wanted: u64| {
+        while arrived(to).received < wanted {
+            assert!(Instant::now() < deadline, "{:?} of {wanted}", arrived(to));
+        }
+    };
+    wait(to, ENOUGH);
+    from.rest().expect("a rest");
+    let sent = from.counts().expect("counts") - before[0];
+    wait(to, sent.sent);
+    to.rest().expect("a rest");
+    let got = arrived(to);
+    assert_eq!((got.received, got.received_bytes, got.errors), (sent.sent, sent.sent * u64::from(len), 0));
+    sent
+}
+
+#[test]
+fn telpher_vhost_forwards_between_guests_and_its_summary_adds_up() {
+    let test = "telpher_vhost_forwards_between_guests_and_its_summary_adds_up";
+    let room = Room::take();
+    if let Some(why) = peers::missing() {
+        return skip::skip(test, &why);
+    }
+    let [first, second, capture] = ["first", "second", "capture"].map(|name| room.file(name));
+    let switch = Switch::start(&room, [&first, &second], &capture);
+    let guest = |name: &'static str, virtio: &Virtio, socket: &Path| {
+        Testpmd::guest(&room.seat(name, 1), virtio, &[socket]).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let mut one = guest("one", &Virtio::SPLIT, &first);
+    let mut other = guest("other", &Virtio::PACKED, &second);
+    let there = send(&mut one, &mut other, LENGTHS[0]);
+    let back = send(&mut other, &mut one, LENGTHS[1]);
+    let summary = switch.end();
+
+    let port = |index: usize| &summary["ports"][index];
+    let of = |index: usize, what: &str| [&port(index)[what]["packets"], &port(index)[what]["bytes"]].map(Value::as_u64);
+    let expected = |counts: Counts| [Some(counts.sent), Some(counts.sent_bytes)];
+    assert_eq!([of(0, "received"), of(1, "sent")], [expected(there); 2], "{summary:#}");
+    assert_eq!([of(1, "received"), of(0, "sent")], [expected(back); 2], "{summary:#}");
+    for index in 0..2 {
+        let dropped = port(index)["dropped"].as_object().expect("reasons");
+        assert!(dropped.values().all(|count| count == 0), "{summary:#}");
+        assert_eq!((&port(index)["held"], &port(index)["unsettled"]), (&0.into(), &0.into()), "{summary:#}");
+        // The device has copied the long ones, out of one guest and into the other.
+        assert_eq!(of(index, "by_device"), expected(back), "{summary:#}");
+    }
+    let left_out = port(1)["capture"]["left_out"].as_u64().expect("a number");
+    let frames = frames_in(&std::fs::read(&capture).expect("the capture"));
+    assert_eq!(frames.len() as u64 + left_out, there.sent + back.sent);
+    let mut jumps = 0;
+    for (len, sent) in LENGTHS.into_iter().zip([there.sent, back.sent]) {
+        let numbers: Vec<u32> = frames.iter().filter(|frame| frame.0 == len).map(|frame| frame.1).collect();
+        assert!(numbers.len() as u64 <= sent);
+        jumps += numbers.windows(2).filter(|pair| pair[1] != (pair[0] + 1) % FLOWS).count();
+    }
+    // In their order, with gaps only where some were left out.
+    assert!(left_out > 0 || jumps == 0, "{jumps} packets came out of turn");
+}
+
+/// Lengths and numbers of the packets in a capture. Source: IETF draft-ietf-opsawg-pcap §4, §5; the number is the end of the destination's address.
+fn frames_in(bytes: &[u8]) -> Vec<(u32, u32)> {
+    let mut frames = Vec::new();
+    let mut rest = &bytes[24..];
+    while !rest.is_empty() {
+        let (header, after) = rest.split_at(16);
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let (frame, after) = after.split_at(word(8) as usize);
+        frames.push((word(12), u32::from(u16::from_be_bytes([frame[32], frame[33]])) % FLOWS));
+        rest = after;
+    }
+    frames
+}
