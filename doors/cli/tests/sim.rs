@@ -407,7 +407,7 @@ fn what_was_published_can_be_done_on_any_machine_or_is_told_not_to_be_possible()
     let out = room().join("elsewhere").display().to_string();
     for name in names {
         // One that every machine can do, one that asks for CXL, a thesis' HBM, a switch.
-        let only = ["--only", "asplos-5,asplos-6,thesis-3.6,whitepaper", "--out", &out, "--format", "json"];
+        let only = ["--only", "asplos-5,asplos-6,thesis-3.6,vhost", "--out", &out, "--format", "json"];
         let figures = json(&[&["sim", "figures", "--no-html", "--profile", name][..], &only].concat());
         for figure in figures.as_array().expect("figures") {
             let (panels, cannot) = (figure["panels"].as_array().expect("panels").len(), figure["cannot"].as_str());
