@@ -6,6 +6,8 @@
 mod model;
 
 use model::Model;
+use std::num::NonZero;
+use std::thread;
 use telpher_conformance::{Filter, Suite};
 use telpher_device::{Preset, Runner};
 use telpher_model::{Mutant, all_mutants, with_mutant};
@@ -23,6 +25,20 @@ fn sections(mutant: &Mutant) -> &'static [&'static str] {
 
 #[test]
 fn every_legality_check_is_noticed_when_it_is_missing() {
+    let mutants = all_mutants();
+    // A mutant is a thread's own, and so are the devices it is of: they share out the mutants between them.
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let unnoticed: Vec<Mutant> = thread::scope(|scope| {
+        let share = |nth: usize| mutants.iter().copied().skip(nth).step_by(threads).collect();
+        let hunters: Vec<_> = (0..threads).map(share).map(|share| scope.spawn(|| unnoticed(share))).collect();
+        hunters.into_iter().flat_map(|hunter| hunter.join().expect("a share ends")).collect()
+    });
+    println!("{} mutants, {} noticed", mutants.len(), mutants.len() - unnoticed.len());
+    assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
+}
+
+/// Those whose absence no case notices.
+fn unnoticed(mutants: Vec<Mutant>) -> Vec<Mutant> {
     // What one preset lacks another has: each mutant must be noticed on one of them.
     let subjects = [Preset::Full, Preset::Spr].map(|preset| Model::new(preset, Runner::Inline));
     let suites = subjects.each_ref().map(|subject| Suite::of(subject));
@@ -35,18 +51,13 @@ fn every_legality_check_is_noticed_when_it_is_missing() {
             failed.iter().fold(Filter::all(), |filter, failure| filter.without(&failure.case))
         })
         .collect();
-    let mutants = all_mutants();
-    let unnoticed: Vec<&Mutant> = mutants
-        .iter()
-        .filter(|mutant| {
-            !sections(mutant).iter().any(|section| {
-                suites.iter().zip(&subjects).zip(&plain).any(|((suite, subject), plain)| {
-                    let filter = plain.clone().containing(section).until_first_failure();
-                    with_mutant(**mutant, || !suite.run(subject, &filter).failed.is_empty())
-                })
+    let noticed = |mutant: &Mutant| {
+        sections(mutant).iter().any(|section| {
+            suites.iter().zip(&subjects).zip(&plain).any(|((suite, subject), plain)| {
+                let filter = plain.clone().containing(section).until_first_failure();
+                with_mutant(*mutant, || !suite.run(subject, &filter).failed.is_empty())
             })
         })
-        .collect();
-    println!("{} mutants, {} noticed", mutants.len(), mutants.len() - unnoticed.len());
-    assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
+    };
+    mutants.into_iter().filter(|mutant| !noticed(mutant)).collect()
 }
