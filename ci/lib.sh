@@ -20,6 +20,6 @@ skip() {
 loom_packages() {
     local test
     for test in */*/tests/loom_*.rs; do
-        [ -e "$test" ] && sed -n 's/^name = "\(.*\)"$/-p \1/p;/^name/q' "${test%/tests/*}/Cargo.toml"
+        [ -e "$test" ] && sed -n '/^name/{s/^name = "\(.*\)"$/-p \1/p;q}' "${test%/tests/*}/Cargo.toml"
     done | sort -u
 }
