@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// How far a line travels between two CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Distance {
-    /// No farther than threads of one core share: there and back in up to [`Distance::NEAR`].
+    /// No farther than threads of one core share: there and back in up to [`Distance::NEAR_WITHIN`].
     Near,
     /// Between cores.
     Far,

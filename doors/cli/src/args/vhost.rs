@@ -54,8 +54,8 @@ pub(crate) struct Vhost {
     /// Who executes on a modelled device: the thread that forwards, or threads beside it.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
-    /// Which device queues a virtqueue's copies ride: [PORT:]rxqN@QUEUE or txqN, of several queues with + between; rxq and txq alone are all of
-    /// a port. What is not named rides the device's queues in turn.
+    /// Which device queues a virtqueue's copies ride: rxqN@QUEUE or txqN@QUEUE, of several queues with + between; rxq and txq alone are all of
+    /// a port, and PORT: in front says of which port. What is not named rides the device's queues in turn.
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub(crate) map: Vec<MapArg>,
     /// Which packets the device copies: learned (those for which it costs the forwarding thread less than to copy them itself, as it finds out
