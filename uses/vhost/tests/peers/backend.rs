@@ -73,14 +73,13 @@ impl Backend {
 
 /// Tests that hold whoever answers: `fn name(who: Backend)`, which becomes `cpu::name`, `device::name` and so on.
 ///
-/// Those with DPDK's backend are of the long run: what they show does not change with this crate.
+/// Those with DPDK's backend are of the long run (`ci/peers.sh` leaves `dpdk::` out): what they show does not change with this crate.
 macro_rules! with_each_backend {
     ($(fn $name:ident($who:ident: Backend) $body:block)+) => {
         crate::backend::with_each_of_ours! { $(fn $name($who: Backend) $body)+ }
         mod dpdk {
             $(
                 #[test]
-                #[ignore = "for ./soak: it tests the tests"]
                 fn $name() { super::$name(crate::backend::Backend::Dpdk); }
             )+
         }

@@ -36,6 +36,7 @@ use plan::{Action, Layout, Plan};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
 };
+use rustix::process::{Pid, getpid};
 use scaffold::{Failure, Luggage, Word};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -143,6 +144,8 @@ pub struct Entrance {
     plan: Arc<Plan>,
     socket: OwnedFd,
     luggage: Option<Luggage>,
+    /// Who made it, and will fork.
+    host: Pid,
     /// Only to see whether it can be done.
     trial: bool,
 }
@@ -175,7 +178,7 @@ impl Entrance {
         let result = if self.trial {
             scaffold::try_out(&self.plan)
         } else {
-            scaffold::enter(&self.plan, self.luggage.as_ref(), self.socket.as_fd())
+            scaffold::enter(&self.plan, self.luggage.as_ref(), self.host, self.socket.as_fd())
         };
         match result {
             Ok(()) if self.trial => scaffold::tell_success(self.socket.as_fd()).and(Err(Errno::CANCELED)),
@@ -227,7 +230,7 @@ impl Running {
 fn pair(plan: Plan, trial: bool) -> Result<(Entrance, OwnedFd), Reason> {
     let (host, socket) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| Reason::Serve(errno.into()))?;
-    Ok((Entrance { plan: Arc::new(plan), socket, luggage: None, trial }, host))
+    Ok((Entrance { plan: Arc::new(plan), socket, luggage: None, host: getpid(), trial }, host))
 }
 
 /// Takes the file system from the child, serves it, and says how the child fared.

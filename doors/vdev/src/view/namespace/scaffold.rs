@@ -19,6 +19,7 @@ use rustix::mount::{
     move_mount, open_tree, unmount,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use std::ffi::{CStr, CString};
 use std::fmt::Write;
 use std::io::IoSlice;
@@ -143,9 +144,15 @@ pub(super) struct Luggage {
     pub(super) name: CString,
 }
 
-/// Makes the view, telling the host on `socket`.
-pub(super) fn enter(plan: &Plan, luggage: Option<&Luggage>, socket: BorrowedFd<'_>) -> Result<(), Failure> {
+/// Makes the view, telling `host`, which forked this process, on `socket`.
+pub(super) fn enter(plan: &Plan, luggage: Option<&Luggage>, host: Pid, socket: BorrowedFd<'_>) -> Result<(), Failure> {
     let fuse = mount_tree(plan)?;
+    // The host's end of the socket is open in this process, too, until it executes something. A host that is killed before it takes the
+    // descriptor out of the socket would leave it there, and this process to wait for ever for answers from files that it keeps alive itself.
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(at(Step::Tell))?;
+    if getppid() != Some(host) {
+        return Err(at(Step::Tell)(Errno::SRCH));
+    }
     tell(socket, Word { kind: Word::MOUNTED, action: 0, errno: 0 }, Some(fuse.as_fd())).map_err(at(Step::Tell))?;
     // The host's is the only one that stays: when it goes, the file system goes.
     drop(fuse);
@@ -165,6 +172,7 @@ pub(super) fn enter(plan: &Plan, luggage: Option<&Luggage>, socket: BorrowedFd<'
     if let Some(directory) = &plan.working {
         rustix::process::chdir(&**directory).map_err(at(Step::Leave))?;
     }
+    set_parent_process_death_signal(None).map_err(at(Step::Tell))?;
     tell_success(socket).map_err(at(Step::Tell))
 }
 
