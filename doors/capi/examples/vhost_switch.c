@@ -8,6 +8,7 @@
  *     qemu-system-x86_64 ... -chardev socket,id=c0,path=/tmp/a.sock -netdev vhost-user,id=n0,chardev=c0 -device virtio-net-pci,netdev=n0
  *
  * Ends with SIGINT or SIGTERM, and tells what it has done. */
+#define _POSIX_C_SOURCE 200809L /* sigaction; signal() would forget its handler after the first signal in strict C */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -75,8 +76,9 @@ int main(int argc, char **argv) {
         check(telpher_vhost_port_new(&ports[i], pool, &queue, 1, "pairs=1"));
         check(telpher_vhost_socket_new(&sockets[i], ports[i], argv[1 + i], TELPHER_VHOST_SERVER));
     }
-    signal(SIGINT, end);
-    signal(SIGTERM, end);
+    const struct sigaction on_end = {.sa_handler = end};
+    sigaction(SIGINT, &on_end, NULL);
+    sigaction(SIGTERM, &on_end, NULL);
 
     uint64_t lost[PORTS] = {0, 0};
     while (!ended) {
