@@ -8,7 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telpher_vdev::hardware::Hardware;
@@ -430,6 +431,51 @@ fn at_the_end_of_a_run_all_files_are_released() {
     host.release_all();
     assert_eq!(heard.retries.lock().unwrap().len(), openings.len());
     assert_eq!(guest.show(&of_queue(0, "clients")).unwrap(), "0\n");
+}
+
+/// Hears of a released file, and does not answer until it may.
+#[derive(Debug)]
+struct Slow {
+    begins: Mutex<Sender<()>>,
+    may_end: Mutex<Receiver<()>>,
+    ended: AtomicBool,
+}
+
+impl Listener for Slow {
+    fn opened(&self, _: &FileInfo) {}
+    fn entry(&self, _: &FileInfo, _: &TraceEntry) {}
+    fn released(&self, _: &FileInfo, _: &Statistics) {
+        self.begins.lock().unwrap().send(()).unwrap();
+        // An error: the test has failed.
+        let _ = self.may_end.lock().unwrap().recv();
+        self.ended.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn the_end_of_a_run_waits_for_files_that_others_are_releasing() {
+    let (begins, begun) = channel();
+    let (end, may_end) = channel();
+    let slow = Slow { begins: Mutex::new(begins), may_end: Mutex::new(may_end), ended: AtomicBool::new(false) };
+    let listener = Arc::new(slow);
+    let kernel = Kernel::new(&Hardware::from_name("spr-1").unwrap(), Abi::V6_6, true).unwrap();
+    let host = Host::new(kernel, Behaviour::default(), listener.clone(), "test-telpher-leaving").unwrap();
+    let caller = Caller { process: std::process::id(), space: 0 };
+    let open = host.open(SHARED, caller).unwrap().open;
+    let (host, listener) = (&host, &listener);
+    std::thread::scope(move |scope| {
+        scope.spawn(move || host.release(open));
+        begun.recv().unwrap();
+        let (tell, told) = channel();
+        scope.spawn(move || {
+            host.release_all();
+            tell.send(listener.ended.load(Ordering::SeqCst)).unwrap();
+        });
+        // It waits for as long as one looks; if it did not, that would show in a moment.
+        assert_eq!(told.recv_timeout(Duration::from_millis(200)), Err(RecvTimeoutError::Timeout));
+        end.send(()).unwrap();
+        assert_eq!(told.recv(), Ok(true), "all was heard");
+    });
 }
 
 /// Everything below a directory of the host's tree, found in the shadow and found nowhere else.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Threads: the server's answers guests and sees files closed, one takes traces out of the leases if any are written; the file
-//! system has its own. Locks are taken in the order kernel, files, and neither is held while descriptors are executed.
+//! system has its own. Locks are taken in the order leaving, kernel, files, and none is held while descriptors are executed.
 
 mod execute;
 mod files;
@@ -32,7 +32,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_model::Response;
 use telpher_vdev_wire::lease::{Statistics, TraceEntry};
@@ -102,6 +102,8 @@ pub struct Host {
     listener: Arc<dyn Listener>,
     kernel: Mutex<Kernel>,
     files: Mutex<Files>,
+    /// Shared by those who release a file until all of it is told; alone has it who wants to have heard everything.
+    leaving: RwLock<()>,
     watchers: Mutex<Vec<Box<dyn Watcher>>>,
     alarms: Mutex<Vec<Alarm>>,
     /// The host's ends of the preloaded view's files: what has hung up was closed for the last time.
@@ -143,6 +145,7 @@ impl Host {
             listener,
             kernel: Mutex::new(kernel),
             files: Mutex::default(),
+            leaving: RwLock::default(),
             watchers: Mutex::default(),
             alarms: Mutex::default(),
             ends: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -345,6 +348,7 @@ impl Host {
 
     /// The last reference to an open file is gone. A number that is no open file's is passed over.
     pub fn release(&self, open: u64) {
+        let _leaving = self.leaving.read().unwrap_or_else(PoisonError::into_inner);
         let file = self.change(|kernel| {
             let file = lock(&self.files).open.remove(&open)?;
             if let Some(end) = &file.end {
@@ -361,11 +365,13 @@ impl Host {
         }
     }
 
-    /// Releases all files, at the end of the run.
+    /// Releases all files, at the end of the run. When this returns, the listener has heard all there is: also of files that other
+    /// threads are releasing, such as the file system's, which hears of a close when the process may be gone already.
     pub fn release_all(&self) {
         for file in self.open_files() {
             self.release(file.info.open);
         }
+        drop(self.leaving.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Releases the preloaded view's files that were closed for the last time until now.
