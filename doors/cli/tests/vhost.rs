@@ -533,12 +533,17 @@ fn what_cannot_be_is_refused_in_a_sentence_that_says_what_to_do() {
     let room = Room::new("refused");
     let path = room.word("a");
     let long = room.word(&"x".repeat(120));
-    let cases: [(&[&str], &str); 15] = [
+    let [file, living] = ["file", "living"].map(|name| room.word(name));
+    std::fs::write(&file, "somebody's").expect("a file");
+    let _listener = UnixListener::bind(&living).expect("a socket");
+    let cases: [(&[&str], &str); 17] = [
         (&[], "give --socket PATH for a guest, or --tap NAME"),
         (&["--socket", ",client"], "has no path; a port is PATH"),
         (&["--socket", "a,queues=0"], "queues=1 to queues=128"),
         (&["--socket", "no/such/folder/a"], "give another path with --socket"),
         (&["--socket", &long], "cannot name a socket at"),
+        (&["--socket", &file], "no socket, and it is left as it is; remove it, or give another path"),
+        (&["--socket", &living], "another process listens there; end it, or give another path"),
         (&["--socket", &path, "--forward", "route"], "io or mac or rxonly"),
         (&["--socket", &path, "--device", "gpu"], "accepted: cpu, model:spr"),
         (&["--socket", &path, "--device", "model:spr", "--map", "txq0@wq7.7"], "model:spr has wq0.0, wq0.1"),
@@ -557,4 +562,25 @@ fn what_cannot_be_is_refused_in_a_sentence_that_says_what_to_do() {
         assert_eq!(said.trim_end().lines().count(), 1, "{args:?} said more than a sentence: {said}");
         assert!(said.starts_with("telpher: ") && said.contains(words), "{args:?}: {said}");
     }
+    assert_eq!(std::fs::read(&file).expect("it is there"), b"somebody's");
+    assert!(Path::new(&living).exists());
+}
+
+#[test]
+fn a_socket_whose_switch_was_killed_is_replaced() {
+    let room = Room::new("stale");
+    let path = room.word("a");
+    let mut killed = Switch::start(&["--socket", &path, "--quiet"]);
+    dial(path.as_ref()).agree(MRG).expect("an agreement");
+    let child = killed.child.as_mut().expect("it runs");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert!(Path::new(&path).exists());
+    let switch = Switch::start(&["--socket", &path, "--format", "json", "--quiet"]);
+    let mut guest = Guest::connect(&path, MRG);
+    guest.send_all(0..20);
+    assert_eq!(guest.receive_some(20).len(), 20);
+    drop(guest);
+    assert_eq!(number(&switch.summary(), "/ports/0/sessions"), 1);
+    assert!(!Path::new(&path).exists());
 }

@@ -133,7 +133,11 @@ impl Control {
                 let regions: Vec<_> = regions.iter().map(|(region, file)| (*region, file.as_fd())).collect();
                 self.move_to(self.memory.replaced(&regions))?;
             }
+            // A frontend may say both again: QEMU before 8.1 does so for each pair of its queues, where one message is for all of them. What is there stays
+            // there, and what is not there is gone.
+            Change::AddRegion(region, file) if self.memory.has(region, file.as_fd()) => {}
             Change::AddRegion(region, file) => self.move_to(self.memory.with(region, file.as_fd()))?,
+            Change::RemoveRegion(region) if !self.memory.meets(region) => {}
             Change::RemoveRegion(region) => self.move_to(self.memory.without(region))?,
             Change::Log { len, offset, file } => {
                 self.log = Some(Arc::new(DirtyLog::new(len, offset, &file, self.memory.end())?));

@@ -71,9 +71,24 @@ pub enum MemoryError {
 #[derive(Clone, Debug)]
 struct Mapped {
     region: Region,
+    /// Which file its bytes are of.
+    file: Option<FileId>,
     /// Address of its first byte here.
     host: u64,
     shared: Arc<Shared>,
+}
+
+/// Which file a descriptor is of; nothing if the system does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(file: BorrowedFd<'_>) -> Option<FileId> {
+        rustix::fs::fstat(file).ok().map(|stat| FileId { device: stat.st_dev, inode: stat.st_ino })
+    }
 }
 
 /// Guest memory that lies in one region. Only a [`GuestMemory`] makes them; the bytes are there as long as it is.
@@ -191,17 +206,34 @@ impl GuestMemory {
         if ends.contains(&None) {
             return Err(refused(MemoryError::Wraps));
         }
-        let end = region.guest + region.len;
-        let meets = |other: &&Mapped| other.region.guest < end && region.guest < other.region.guest + other.region.len;
-        if let Some(other) = self.regions.iter().find(meets) {
+        if let Some(other) = self.meeting(region) {
             return Err(refused(MemoryError::Overlaps { other: other.region }));
         }
         let shared = Shared::map(file, region.offset, region.len).map_err(|error| refused(error.into()))?;
-        let mapped = Mapped { region, host: shared.address(), shared: Arc::new(shared) };
+        let mapped = Mapped { region, file: FileId::of(file), host: shared.address(), shared: Arc::new(shared) };
         let place = self.regions.partition_point(|other| other.region.guest < region.guest);
         let (before, after) = self.regions.split_at(place);
         let regions = before.iter().cloned().chain([mapped]).chain(after.iter().cloned()).collect();
         Ok(GuestMemory { generation: self.generation + 1, regions })
+    }
+
+    /// Whether it has this very region already: the same words, of the same file.
+    #[must_use]
+    pub fn has(&self, region: Region, file: BorrowedFd<'_>) -> bool {
+        let mapped = self.regions.iter().find(|mapped| mapped.region == region);
+        mapped.and_then(|mapped| mapped.file).is_some_and(|known| FileId::of(file) == Some(known))
+    }
+
+    /// Whether a region has guest addresses that this table has, too.
+    #[must_use]
+    pub fn meets(&self, region: Region) -> bool {
+        self.meeting(region).is_some()
+    }
+
+    /// The first region that has guest addresses of another.
+    fn meeting(&self, region: Region) -> Option<&Mapped> {
+        let ends = |region: Region| region.guest.saturating_add(region.len);
+        self.regions.iter().find(|other| other.region.guest < ends(region) && region.guest < ends(other.region))
     }
 
     /// The next table, without one region; `REM_MEM_REG`. Its file and offset are not compared: the message does not have to name them.

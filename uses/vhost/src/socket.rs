@@ -11,6 +11,7 @@ use crate::message::{HEADER_BYTES, Header, MOST_FILES, ProtocolFeatures, Reply};
 use crate::port::Port;
 use crate::words::Features;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{FileType, lstat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -62,7 +63,8 @@ pub struct SocketState {
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
-    role: Role,
+    /// The file at the path, if it is this side's.
+    file: Option<FileId>,
     stop: Arc<OwnedFd>,
     state: Arc<Mutex<SocketState>>,
     thread: Option<JoinHandle<()>>,
@@ -72,12 +74,13 @@ impl Socket {
     /// Serves the port through the socket at `path`. A socket file that nobody listens on any more is replaced.
     ///
     /// # Errors
-    /// The system's, with what was attempted: the path is somebody else's, too long, or not to be written.
+    /// With what was attempted: [`AddrInUse`](io::ErrorKind::AddrInUse) if somebody listens there, [`AlreadyExists`](io::ErrorKind::AlreadyExists) if
+    /// a file is there that is no socket, neither of which is touched; else the system's: the path is too long, or not to be written.
     pub fn serve(port: &Arc<Port>, path: impl Into<PathBuf>, role: Role) -> io::Result<Socket> {
         let path = path.into();
-        let listener = match role {
-            Role::Server => Some(listen_at(&path)?),
-            Role::Client => None,
+        let (listener, file) = match role {
+            Role::Server => listen_at(&path).map(|(listener, file)| (Some(listener), Some(file)))?,
+            Role::Client => (None, None),
         };
         let address = address_of(&path)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -87,7 +90,7 @@ impl Socket {
             Some(listener) => server.listen(&listener),
             None => server.connect(&address),
         })?;
-        Ok(Socket { path, role, stop, state, thread: Some(thread) })
+        Ok(Socket { path, file, stop, state, thread: Some(thread) })
     }
 
     /// Where it is.
@@ -104,13 +107,13 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// Ends the session, if there is one, and the thread.
+    /// Ends the session, if there is one, and the thread. The socket's file goes, unless another has taken its place.
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        if self.role == Role::Server {
+        if self.file.is_some_and(|file| FileId::of(&self.path) == Ok(file)) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -272,20 +275,54 @@ fn send(stream: &OwnedFd, reply: Reply, to: &Header) -> Result<(), SessionError>
     }
 }
 
-/// A socket that listens at `path`, also where one was that nobody listens on any more.
-fn listen_at(path: &Path) -> io::Result<OwnedFd> {
+/// A socket that listens at `path`, also where one was that nobody listens on any more; and which file that is.
+fn listen_at(path: &Path) -> io::Result<(OwnedFd, FileId)> {
     let address = address_of(path)?;
     let listener = stream()?;
+    let refused = |error| at(path, "listen on", error);
     match bind(&listener, &address) {
-        Err(Errno::ADDRINUSE) if connect(stream()?, &address) == Err(Errno::CONNREFUSED) => {
-            std::fs::remove_file(path)?;
+        Err(Errno::ADDRINUSE) => {
+            make_way(path, &address).map_err(refused)?;
             bind(&listener, &address)
         }
         bound => bound,
     }
-    .map_err(|error| at(path, "listen on", error.into()))?;
+    .map_err(|error| refused(error.into()))?;
     listen(&listener, BACKLOG)?;
-    Ok(listener)
+    let id = FileId::of(path).map_err(|error| refused(error.into()))?;
+    Ok((listener, id))
+}
+
+/// Removes the socket at `path` if nobody listens on it any more. Anything else is somebody's.
+fn make_way(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+    let there = lstat(path)?;
+    if FileType::from_raw_mode(there.st_mode) != FileType::Socket {
+        // Whoever connects to such a file is refused as well, unix(7), so that it has to be asked what it is.
+        let why = "there is a file that is no socket, and it is left as it is; remove it, or give another path";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+    }
+    match connect(stream()?, address) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
+        // Somebody who listens, whether there is room for one more or not.
+        Ok(()) | Err(Errno::AGAIN) => {
+            let why = "another process listens there; end it, or give another path";
+            Err(io::Error::new(io::ErrorKind::AddrInUse, why))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Which file a path leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(path: &Path) -> rustix::io::Result<FileId> {
+        lstat(path).map(|stat| FileId { device: stat.st_dev, inode: stat.st_ino })
+    }
 }
 
 fn stream() -> rustix::io::Result<OwnedFd> {

@@ -158,8 +158,59 @@ fn a_socket_that_nobody_listens_on_is_replaced_and_a_living_one_is_not() {
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let error = Socket::serve(&port, &place.0, Role::Server).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(error.to_string().ends_with("another process listens there; end it, or give another path"), "{error}");
     one_packet(&UnixStream::connect(&place.0).unwrap(), &port, &pool);
     drop(socket);
     let long = Socket::serve(&port, "x".repeat(200), Role::Server).unwrap_err();
     assert!(long.to_string().contains("cannot name a socket"), "{long}");
+}
+
+/// One that listens and has no room for another who waits is no dead one.
+#[test]
+fn a_living_socket_with_a_full_backlog_is_left_alone() {
+    let place = Place::new("full");
+    let listener = UnixListener::bind(&place.0).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _first = UnixStream::connect(&place.0).unwrap();
+    let error = Socket::serve(&port().0, &place.0, Role::Server).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse, "{error}");
+    assert!(place.0.exists());
+    drop(listener);
+}
+
+/// What broke: who connects to an ordinary file is refused as if a socket had nobody behind it, and the file was taken for one and removed.
+#[test]
+fn a_file_that_is_no_socket_is_left_as_it_is() {
+    let place = Place::new("file");
+    let (port, _pool) = port();
+    let refused = || {
+        let error = Socket::serve(&port, &place.0, Role::Server).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+        let words = "there is a file that is no socket, and it is left as it is; remove it, or give another path";
+        assert!(error.to_string().ends_with(words), "{error}");
+    };
+    std::fs::write(&place.0, "somebody's").unwrap();
+    refused();
+    assert_eq!(std::fs::read(&place.0).unwrap(), b"somebody's");
+    std::fs::remove_file(&place.0).unwrap();
+    std::fs::create_dir(&place.0).unwrap();
+    refused();
+    std::fs::remove_dir(&place.0).unwrap();
+    // Not what a link leads to either.
+    let behind = Place::new("behind");
+    drop(UnixListener::bind(&behind.0).unwrap());
+    std::os::unix::fs::symlink(&behind.0, &place.0).unwrap();
+    refused();
+    assert!(behind.0.exists() && place.0.is_symlink());
+}
+
+#[test]
+fn a_file_that_took_the_sockets_place_stays() {
+    let place = Place::new("taken");
+    let (port, _pool) = port();
+    let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
+    std::fs::remove_file(&place.0).unwrap();
+    std::fs::write(&place.0, "somebody's").unwrap();
+    drop(socket);
+    assert_eq!(std::fs::read(&place.0).unwrap(), b"somebody's");
 }

@@ -48,7 +48,7 @@ pub(crate) enum VhostError {
     #[error("a switch needs a port; give --socket PATH for a guest, or --tap NAME for this system")]
     NoPorts,
     /// A socket cannot be.
-    #[error("no port at {}; give another path with --socket, or end who has it", path.display())]
+    #[error("no port at {}{}", path.display(), advice(source))]
     Socket {
         /// Where.
         path: PathBuf,
@@ -158,6 +158,14 @@ pub(crate) enum VhostError {
     /// The summary did not arrive.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
+}
+
+/// What helps where a socket cannot be, if its error does not say so itself.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse | io::ErrorKind::AlreadyExists => "",
+        _ => "; give another path with --socket",
+    }
 }
 
 /// How often there is news.

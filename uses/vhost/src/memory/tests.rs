@@ -100,6 +100,33 @@ fn a_region_that_goes_takes_its_addresses_and_no_others() {
 }
 
 #[test]
+fn a_region_is_known_by_its_words_and_its_file() {
+    let (memory, same) = three();
+    let (other, known) = (file(0x8000), region(0x1000, 0x2000, 0x9_0000, 0x4000));
+    assert!(memory.has(known, same.as_fd()) && memory.has(known, same.try_clone().unwrap().as_fd()));
+    assert!(!memory.has(known, other.as_fd()));
+    for unknown in [
+        region(0x2000, 0x2000, 0x9_0000, 0x4000),
+        region(0x1000, 0x1000, 0x9_0000, 0x4000),
+        region(0x1000, 0x2000, 0xa_0000, 0x4000),
+        region(0x1000, 0x2000, 0x9_0000, 0x3000),
+    ] {
+        assert!(!memory.has(unknown, same.as_fd()) && memory.meets(unknown));
+    }
+    for (guest, len, meets) in [
+        (0, 0x1000, false),
+        (0, 0x1001, true),
+        (0x3fff, 1, true),
+        (0x4000, 0x1000, false),
+        (0x57ff, u64::MAX, true),
+        (0x5800, u64::MAX, false),
+    ] {
+        assert_eq!(memory.meets(region(guest, len, 0, 0)), meets, "{len:#x} bytes at {guest:#x}");
+    }
+    assert!(!GuestMemory::new().has(Region::default(), same.as_fd()));
+}
+
+#[test]
 fn a_file_that_shrank_is_told_of_by_the_table_that_has_it() {
     let (memory, file) = three();
     rustix::fs::ftruncate(&file, 0).unwrap();
