@@ -103,7 +103,7 @@ fn dial(path: &Path) -> Wire {
 
 /// A guest with one pair of queues.
 struct Guest {
-    _wire: Wire,
+    wire: Wire,
     memory: MockGuest,
     receive: MockDriver,
     transmit: MockDriver,
@@ -135,7 +135,12 @@ impl Guest {
         wire.memory(&memory).expect("memory");
         wire.ring(0, &receive).expect("a ring");
         wire.ring(1, &transmit).expect("a ring");
-        Guest { _wire: wire, memory, receive, transmit, out, free }
+        Guest { wire, memory, receive, transmit, out, free }
+    }
+
+    /// As a frontend does for a guest that has moved here (`SEND_RARP`).
+    fn moves(&self, address: [u8; 6]) {
+        self.wire.tell(19, &[&address[..], &[0; 2]].concat(), &[]).expect("it is heard");
     }
 
     /// Sends a packet, if there is a buffer for it.
@@ -395,6 +400,55 @@ fn packets_for_a_guest_that_died_are_counted_and_the_next_guest_is_served() {
     assert!(said.starts_with(&format!("port 0: {a}\nport 1: {b}\nio forwarding; ")), "{said}");
 }
 
+/// The frame by which the network learns where a guest is: vhost-user, `SEND_RARP`; RFC 903.
+fn announcement(address: [u8; 6]) -> Vec<u8> {
+    let mut frame = [&[0xff; 6], &address[..], &[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]].concat();
+    frame.extend([&address[..], &[0; 4], &address, &[0; 4]].concat());
+    frame.resize(60, 0);
+    frame
+}
+
+#[test]
+fn a_guest_that_has_moved_is_announced_on_the_other_side_by_its_own_address() {
+    const MOVED: [u8; 6] = [0x52, 0x54, 0, 0xab, 0xcd, 0xef];
+    let room = Room::new("moved");
+    let (a, b) = (room.word("a"), room.word("b"));
+    for forward in ["io", "mac"] {
+        let args = ["--socket", &a, "--socket", &b, "--forward", forward, "--retry", "--format", "json", "--quiet"];
+        let switch = Switch::start(&args);
+        let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
+        one.moves(MOVED);
+        assert_eq!(two.receive_some(1), [announcement(MOVED)]);
+        // With the other side full it waits, and is sent as it is all the same. More are taken than there is room for: some wait already.
+        let (begun, count) = (Instant::now(), u64::from(SIZE) + 64);
+        for number in 0..count {
+            while !one.send(&packet(number)) {
+                assert!(begun.elapsed() < SOON, "packet {number} is not taken");
+            }
+        }
+        while one.take_back() >= 64 {
+            assert!(begun.elapsed() < SOON, "{} packets are not taken", one.out[1].len());
+        }
+        one.moves(MOVED);
+        let (mut seen, mut got) = (0, Vec::new());
+        while seen < 1 || (got.len() as u64) < count {
+            let (news, packets): (Vec<_>, Vec<_>) =
+                two.receive().into_iter().partition(|frame| frame[12..14] == [0x80, 0x35]);
+            seen += news.len();
+            assert!(news.iter().all(|frame| *frame == announcement(MOVED)), "{news:?}");
+            got.extend(packets);
+            assert!(begun.elapsed() < SOON, "{seen} announcements and {} packets came", got.len());
+        }
+        assert!(got.iter().enumerate().all(|(number, bytes)| is_packet(bytes, number as u64)));
+        assert!(seen == 1 && one.receive().is_empty(), "it is told to the others, once");
+        let summary = switch.summary();
+        assert_adds_up(&summary);
+        assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/1/announced")), (2, 0));
+        assert_eq!((number(&summary, "/ports/0/made"), number(&summary, "/ports/1/made")), (0, 2));
+        drop((one, two));
+    }
+}
+
 #[test]
 fn packets_are_made_and_taken_without_another_port() {
     let room = Room::new("alone");
@@ -480,14 +534,27 @@ fn features_are_shown_with_a_guest_and_without() {
     assert!(agreed.contains("35  yes  -    VIRTIO_F_IN_ORDER"), "{agreed}");
 }
 
-#[test]
-fn an_interface_of_this_system_is_a_port() {
+/// Runs `ip` with these words until it succeeds, for interfaces come after sockets; nothing, and said, where there can be none.
+fn tap_tools(test: &str) -> Option<impl Fn(&str)> {
     let ip = |words: &str| Command::new("ip").args(words.split(' ')).output();
     let root = rustix::process::geteuid().is_root();
     if !root || !Path::new("/dev/net/tun").exists() || ip("-V").is_err() {
-        eprintln!("skipped: a TAP interface needs root, /dev/net/tun and the program ip");
-        return;
+        eprintln!("{test} skipped: a TAP interface needs root, /dev/net/tun and the program ip");
+        return None;
     }
+    Some(move |words: &str| {
+        let begun = Instant::now();
+        while let done = ip(words).expect("ip runs")
+            && !done.status.success()
+        {
+            assert!(begun.elapsed() < SOON, "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+        }
+    })
+}
+
+#[test]
+fn an_interface_of_this_system_is_a_port() {
+    let Some(ip) = tap_tools("an_interface_of_this_system_is_a_port") else { return };
     let room = Room::new("tap");
     let path = room.word("a");
     let switch = Switch::start(&["--socket", &path, "--tap", "tlphr%", "--quiet"]);
@@ -497,15 +564,8 @@ fn an_interface_of_this_system_is_a_port() {
     let name = format!("tlphr{}", std::process::id());
     let switch = Switch::start(&["--socket", &path, "--tap", &name, "--format", "json", "--quiet"]);
     let mut guest = Guest::connect(&path, MRG);
-    for words in [format!("addr add 198.18.77.1/30 dev {name}"), format!("link set {name} up")] {
-        // Interfaces come after sockets.
-        let begun = Instant::now();
-        while let done = ip(&words).expect("ip runs")
-            && !done.status.success()
-        {
-            assert!(begun.elapsed() < SOON, "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
-        }
-    }
+    ip(&format!("addr add 198.18.77.1/30 dev {name}"));
+    ip(&format!("link set {name} up"));
     // Who has 198.18.77.1? Tell 198.18.77.2 (RFC 826).
     let mut request = vec![0xff; 6];
     request.extend([2, 0, 0, 0, 0, 7, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 7, 198, 18, 77, 2]);
@@ -526,6 +586,97 @@ fn an_interface_of_this_system_is_a_port() {
     let summary = switch.summary();
     assert_eq!(summary["ports"][1]["name"], format!("tap {name}"));
     assert!(number(&summary, "/ports/1/received/packets") >= 1 && number(&summary, "/ports/1/sent/packets") >= 1);
+}
+
+#[test]
+fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
+    let Some(ip) = tap_tools("an_interface_has_a_queue_for_each_pair_that_its_guest_uses") else { return };
+    const MOVED: [u8; 6] = [0x52, 0x54, 0, 0xab, 0xcd, 0xef];
+    let room = Room::new("queues");
+    let (path, name) = (room.word("a"), format!("tlphq{}", std::process::id()));
+    let (socket, capture) = (format!("{path},queues=2"), format!("1:{}", room.word("tap.pcap")));
+    let args = ["--socket", &socket, "--tap", &name, "--capture", &capture, "--format", "json", "--quiet"];
+    let switch = Switch::start(&[&args[..], &["--cpus", "0"]].concat());
+    let mut guest = Guest::connect(&path, MRG);
+    ip(&format!("link set {name} up"));
+    let queues = || std::fs::read_dir(format!("/sys/class/net/{name}/queues")).map_or(0, Iterator::count) / 2;
+    let wait = |wanted: usize| {
+        let begun = Instant::now();
+        while queues() != wanted {
+            assert!(begun.elapsed() < SOON, "{} queues, not {wanted}", queues());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    // The second pair does not run yet: no flow goes there.
+    wait(1);
+    let agreed = Features::from_bits_retain(MRG);
+    let mut second = MockDriver::new(&mut guest.memory, SIZE, agreed, Direction::Transmit);
+    let receive = MockDriver::new(&mut guest.memory, SIZE, agreed, Direction::Receive);
+    guest.wire.ring(2, &receive).expect("a ring");
+    guest.wire.ring(3, &second).expect("a ring");
+    wait(2);
+    guest.moves(MOVED);
+    // Through either pair; the system sends frames of its own, to nobody in particular.
+    for number in 0..20 {
+        let at = guest.memory.lend(BUFFER);
+        let bytes = packet(number);
+        guest.memory.write(at, &[0; HEADER]);
+        guest.memory.write(at + HEADER as u64, &bytes);
+        offer(&mut second, at, (HEADER + bytes.len()) as u64);
+    }
+    guest.send_all(20..40);
+    let begun = Instant::now();
+    let mut back = 0;
+    while back < 20 {
+        back += second.collect().len();
+        assert!(begun.elapsed() < SOON, "{back} of 20 packets of the second pair are taken");
+    }
+    // Disabled: no flow goes there any more.
+    guest.wire.tell(18, &[2_u32.to_le_bytes(), 0_u32.to_le_bytes()].concat(), &[]).expect("it is heard");
+    wait(1);
+    let summary = switch.summary();
+    assert!(number(&summary, "/ports/1/sent/packets") >= 41, "{summary:#}");
+    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/1/made")), (1, 1));
+    let frames: Vec<_> = captured(&room.path("tap.pcap")).into_iter().map(|(frame, _)| frame).collect();
+    assert_eq!(frames.iter().filter(|frame| **frame == announcement(MOVED)).count(), 1);
+    for number in 0..40 {
+        assert_eq!(frames.iter().filter(|frame| **frame == packet(number)).count(), 1, "packet {number}");
+    }
+}
+
+/// An interface that stays until this is dropped.
+struct Made<'a, F: Fn(&str)>(&'a str, &'a F);
+
+impl<F: Fn(&str)> Drop for Made<'_, F> {
+    fn drop(&mut self) {
+        if Path::new("/sys/class/net").join(self.0).exists() {
+            self.1(&format!("link del {}", self.0));
+        }
+    }
+}
+
+#[test]
+fn an_interface_that_somebody_made_is_used_as_it_was_made() {
+    let Some(ip) = tap_tools("an_interface_that_somebody_made_is_used_as_it_was_made") else { return };
+    let room = Room::new("made");
+    let path = room.word("a");
+    let name = format!("tlphm{}", std::process::id());
+    let several = format!("{path},queues=2");
+    let begin = |socket: &str| Switch::start(&["--socket", socket, "--tap", &name, "--format", "json", "--quiet"]);
+    for (kind, works) in [("", [true, false]), (" multi_queue", [true, true])] {
+        let _made = Made(&name, &ip);
+        ip(&format!("tuntap add {name} mode tap{kind}"));
+        for (socket, works) in [&path, &several].into_iter().zip(works) {
+            let switch = begin(socket);
+            if works {
+                drop(Guest::connect(&path, MRG));
+                assert_eq!(switch.summary()["ports"][1]["name"], format!("tap {name}"));
+            } else {
+                let said = String::from_utf8(switch.wait().stderr).expect("text");
+                assert!(said.contains("make it anew (ip tuntap add NAME mode tap multi_queue)"), "{said}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -46,9 +46,12 @@ pub struct Port {
     pub(crate) pool: PacketPool,
     pub(crate) options: PortOptions,
     pub(crate) taken: Mutex<bool>,
-    /// An address that is to be announced to the network, since its guest has moved here.
-    announced: Mutex<Option<[u8; 6]>>,
+    /// The address of a guest that has moved here and is to be announced, with [`MOVED`] above its six bytes; 0 if there is none.
+    announced: AtomicU64,
 }
+
+/// There is an address below.
+const MOVED: u64 = 1 << 48;
 
 /// One ring's place.
 #[derive(Debug)]
@@ -92,7 +95,7 @@ impl Port {
         };
         let place = |_| Place { slot: Mutex::new(slot()), wanted: AtomicU64::new(0) };
         let places = (0..options.offer.rings.min(MOST_RINGS)).map(place).collect();
-        let (taken, announced) = (Mutex::new(false), Mutex::new(None));
+        let (taken, announced) = (Mutex::new(false), AtomicU64::new(0));
         Arc::new(Port { places, pool: pool.clone(), options, taken, announced })
     }
 
@@ -263,15 +266,24 @@ impl Port {
         slot.past + now
     }
 
-    /// The address of a guest that has moved here and has nobody announce it, once: whoever has this port announces it to the others
-    /// (vhost-user, `SEND_RARP`).
+    /// The address of a guest that has moved here and cannot announce itself, once, whoever asks: that one announces it to the others with a frame in its
+    /// name (vhost-user, `SEND_RARP`). For who polls: one load as long as there is none.
+    #[inline]
     #[must_use]
     pub fn take_announcement(&self) -> Option<[u8; 6]> {
-        self.announced.lock().unwrap_or_else(PoisonError::into_inner).take()
+        // Relaxed, as below: the word is all there is to it.
+        if self.announced.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let word = self.announced.swap(0, Ordering::Relaxed);
+        let [address @ .., _, _] = word.to_le_bytes();
+        (word != 0).then_some(address)
     }
 
+    /// The one before, if nobody has asked for it, was of the same frontend, which has one guest.
     pub(crate) fn announce(&self, address: [u8; 6]) {
-        *self.announced.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+        let [a, b, c, d, e, f] = address;
+        self.announced.store(MOVED | u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), Ordering::Relaxed);
     }
 
     pub(crate) fn slot(&self, ring: usize) -> MutexGuard<'_, Slot> {

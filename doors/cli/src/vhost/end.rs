@@ -18,7 +18,7 @@ impl End {
     pub(crate) fn queues(&self) -> usize {
         match self {
             End::Guest(port) => port.pairs(),
-            End::Tap(_) => 1,
+            End::Tap(tap) => tap.queues(),
         }
     }
 
@@ -27,7 +27,7 @@ impl End {
     pub(crate) fn take(&self, queue: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
         match self {
             End::Guest(port) => port.transmit(queue, into, spare, most),
-            End::Tap(tap) => tap.take(into, spare, most),
+            End::Tap(tap) => tap.take(queue, into, spare, most),
         }
     }
 
@@ -36,7 +36,7 @@ impl End {
     pub(crate) fn submit(&self, queue: usize, packets: &mut Packets) -> usize {
         match self {
             End::Guest(port) => port.submit_enqueue_burst(queue, packets),
-            End::Tap(tap) => tap.submit(packets),
+            End::Tap(tap) => tap.submit(queue, packets),
         }
     }
 
@@ -45,7 +45,16 @@ impl End {
     pub(crate) fn collect(&self, queue: usize, done: &mut Packets) -> usize {
         match self {
             End::Guest(port) => port.poll_enqueue_completed(queue, done),
-            End::Tap(tap) => tap.collect(done),
+            End::Tap(tap) => tap.collect(queue, done),
+        }
+    }
+
+    /// The address of a guest that has moved here and is to be announced on the other side, once.
+    #[inline]
+    pub(crate) fn take_announcement(&self) -> Option<[u8; 6]> {
+        match self {
+            End::Guest(port) => port.take_announcement(),
+            End::Tap(_) => None,
         }
     }
 

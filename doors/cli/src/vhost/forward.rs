@@ -6,7 +6,7 @@
 
 use super::capture::{Capture, Pen};
 use super::end::End;
-use super::frames::{Addresses, Source};
+use super::frames::{ANNOUNCEMENT, Addresses, Source, announcement};
 use crate::ffi::ticks;
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,12 +74,17 @@ pub(crate) struct Route {
     pub(crate) to: Option<(usize, usize)>,
 }
 
+/// The port that one of so many is paired with.
+pub(crate) fn partner(port: usize, ports: usize) -> usize {
+    if port ^ 1 < ports { port ^ 1 } else { port }
+}
+
 /// All that is to be done between ports with so many queues each.
 pub(crate) fn routes(queues: &[usize], mode: Mode) -> Vec<Route> {
     let all = queues.iter().enumerate().flat_map(|(port, queues)| (0..*queues).map(move |queue| (port, queue)));
     let route = |(port, queue): (usize, usize)| {
         let here = Some((port, queue));
-        let partner = if port ^ 1 < queues.len() { port ^ 1 } else { port };
+        let partner = partner(port, queues.len());
         match mode {
             Mode::Io | Mode::Mac => Route { from: here, to: Some((partner, queue % queues[partner])) },
             Mode::RxOnly => Route { from: here, to: None },
@@ -113,6 +118,8 @@ pub(crate) struct PortCounts {
     pub(crate) nobody: u64,
     /// Packets for it that were still in the switch's hands when it ended.
     pub(crate) held: u64,
+    /// Times that its guest had moved here and was announced on the other side; those frames count as made there.
+    pub(crate) announced: u64,
 }
 
 /// Ticks of the time stamp counter, by stage, over all streams of a thread.
@@ -157,6 +164,8 @@ pub(crate) struct Forwarder {
 struct Stream {
     route: Route,
     work: Work,
+    /// An announcement that is to be submitted before anything else. Nothing is done to it: its address is what it has to say.
+    news: Packets,
     /// Packets that are to be submitted.
     row: Packets,
     /// Buffers for the next ones.
@@ -204,7 +213,8 @@ impl Forwarder {
                 _ => Work::Nothing,
             };
             let row = || pool.row(KEPT);
-            Stream { route: *route, work, row: row(), spare: row(), done: row(), coming: None, going: None }
+            let (news, row, spare, done) = (pool.row(1), row(), row(), row());
+            Stream { route: *route, work, news, row, spare, done, coming: None, going: None }
         };
         let ports = vec![PortCounts::default(); ends.len()];
         let counts = Counts { ports, stages: Stages::default() };
@@ -258,7 +268,7 @@ impl Forwarder {
         self.settle(Duration::from_millis(100));
         for stream in &mut self.streams {
             if let Some((end, _)) = stream.route.to {
-                self.counts.ports[end].held += stream.row.len() as u64;
+                self.counts.ports[end].held += (stream.news.len() + stream.row.len()) as u64;
             }
             stream.flush();
         }
@@ -287,6 +297,7 @@ impl Stream {
         let collected = self.collect(ends, counts);
         let after_collect = ticks();
         let taken = self.take(ends, settings, counts);
+        self.announce(ends, counts);
         let after_take = ticks();
         self.work(settings, counts);
         let after_work = ticks();
@@ -353,6 +364,27 @@ impl Stream {
         taken as u64
     }
 
+    /// A guest that has moved to this side is announced on the other.
+    #[inline]
+    fn announce(&mut self, ends: &[End], counts: &mut Counts) {
+        let (Some((from, _)), Some((to, _))) = (self.route.from, self.route.to) else { return };
+        // To itself it need not be. One before that still waits is of the same guest, or of one that it took the place of.
+        if from == to || !self.news.is_empty() {
+            return;
+        }
+        let Some(address) = ends[from].take_announcement() else { return };
+        (counts.ports[from].announced, counts.ports[to].made) =
+            (counts.ports[from].announced + 1, counts.ports[to].made + 1);
+        self.spare.fetch(1);
+        self.spare.move_to(1, &mut self.news);
+        self.news.resize(0, ANNOUNCEMENT);
+        match self.news.get_mut(0) {
+            Some(frame) => frame.copy_from_slice(&announcement(address)),
+            // All buffers are out.
+            None => counts.ports[to].no_room += 1,
+        }
+    }
+
     /// Sends what was written down on its way.
     fn flush(&mut self) {
         [&mut self.coming, &mut self.going].into_iter().flatten().for_each(Pen::flush);
@@ -381,21 +413,29 @@ impl Stream {
     #[inline]
     fn submit(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
         let Some((end, queue)) = self.route.to else { return 0 };
-        if self.row.is_empty() {
-            return 0;
-        }
-        let submitted = ends[end].submit(queue, &mut self.row);
         let port = &mut counts.ports[end];
-        port.submitted += submitted as u64;
-        if !self.row.is_empty() && !matches!(self.work, Work::Make(_)) {
-            let left = self.row.len();
-            let there = ends[end].is_there(queue);
-            if !there || settings.full == Full::Drop {
-                *(if there { &mut port.no_room } else { &mut port.nobody }) += left as u64;
-                self.row.move_to(left, &mut self.spare);
+        let mut all = 0;
+        for row in [&mut self.news, &mut self.row] {
+            if row.is_empty() {
+                continue;
+            }
+            let submitted = ends[end].submit(queue, row);
+            port.submitted += submitted as u64;
+            all += submitted as u64;
+            if !row.is_empty() && !matches!(self.work, Work::Make(_)) {
+                let left = row.len();
+                let there = ends[end].is_there(queue);
+                if !there || settings.full == Full::Drop {
+                    *(if there { &mut port.no_room } else { &mut port.nobody }) += left as u64;
+                    row.move_to(left, &mut self.spare);
+                }
+            }
+            if !row.is_empty() {
+                // What is behind does not overtake.
+                break;
             }
         }
-        submitted as u64
+        all
     }
 }
 
@@ -434,6 +474,7 @@ impl PortCounts {
             no_room: of(self.no_room, other.no_room),
             nobody: of(self.nobody, other.nobody),
             held: of(self.held, other.held),
+            announced: of(self.announced, other.announced),
         }
     }
 }

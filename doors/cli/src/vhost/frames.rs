@@ -1,7 +1,7 @@
 //! What a switch does to packets, and those it makes itself: Ethernet frames with UDP over IPv4.
 //!
 //! Sources: IEEE 802.3 §3 (frames), RFC 791 (IPv4), RFC 768 (UDP), RFC 1071 (the checksum), RFC 2544 appendix C.2.2 (addresses for
-//! benches).
+//! benches), RFC 903 (RARP).
 
 use telpher_vhost::Packets;
 
@@ -46,6 +46,24 @@ impl Addresses {
             }
         });
     }
+}
+
+/// Bytes of an announcement. Source: IEEE 802.3 §4.4.2, the shortest frame, without its frame check sequence.
+pub(crate) const ANNOUNCEMENT: u32 = 60;
+
+/// The frame by which a network learns where a guest is that has moved: to everybody, from the guest, asking what nobody answers.
+/// Source: vhost-user, `SEND_RARP`, "fake RARP"; RFC 903.
+pub(crate) fn announcement(guest: [u8; 6]) -> [u8; ANNOUNCEMENT as usize] {
+    let mut frame = [0; ANNOUNCEMENT as usize];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&guest);
+    frame[12..14].copy_from_slice(&0x8035_u16.to_be_bytes());
+    // Ethernet (1) and IPv4, addresses of 6 and 4 bytes; a reverse request (3).
+    frame[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 3]);
+    // Who asks, and about whom: the same; the IPv4 addresses stay zero.
+    frame[22..28].copy_from_slice(&guest);
+    frame[32..38].copy_from_slice(&guest);
+    frame
 }
 
 /// Makes packets of one length, numbered from 0 in the first eight bytes of their payload, least significant first.
@@ -147,6 +165,16 @@ mod tests {
             }
             assert_eq!(destinations.len(), flows as usize);
         }
+    }
+
+    /// Source: the table of fields in RFC 903, and RFC 826 for their lengths.
+    #[test]
+    fn an_announcement_is_a_reverse_request_of_the_guest_to_everybody() {
+        let mut frame = vec![0xff; 6];
+        frame.extend([0x52, 0x54, 0, 1, 2, 3, 0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+        frame.extend([0x52, 0x54, 0, 1, 2, 3, 0, 0, 0, 0, 0x52, 0x54, 0, 1, 2, 3, 0, 0, 0, 0]);
+        frame.resize(60, 0);
+        assert_eq!(announcement([0x52, 0x54, 0, 1, 2, 3]).to_vec(), frame);
     }
 
     #[test]

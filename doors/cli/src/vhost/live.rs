@@ -36,15 +36,19 @@ impl Live {
     /// What came since the last look.
     pub(crate) fn news(&mut self, begun: &Look, last: &Look, now: &Look) {
         let mut events = String::new();
-        for (index, (then, now)) in last.ports.iter().zip(&now.ports).enumerate() {
-            match (then.agreed(), now.agreed()) {
+        for (index, (then, port)) in last.ports.iter().zip(&now.ports).enumerate() {
+            match (then.agreed(), port.agreed()) {
                 (None, Some(agreed)) => drop(writeln!(events, "port {index}: a guest is there ({agreed})")),
                 (Some(_), None) => drop(writeln!(events, "port {index}: its guest has gone")),
                 _ => {}
             }
+            let announced = |look: &Look| look.counts.ports.get(index).map_or(0, |port| port.announced);
+            if announced(now) > announced(last) {
+                let _ = writeln!(events, "port {index}: its guest has moved here and is announced");
+            }
             let told = |look: &super::PortLook| look.socket.as_ref().map_or(0, |state| state.refused);
-            if told(now) > told(then)
-                && let Some(why) = now.socket.as_ref().and_then(|state| state.last.as_ref())
+            if told(port) > told(then)
+                && let Some(why) = port.socket.as_ref().and_then(|state| state.last.as_ref())
             {
                 let _ = writeln!(events, "port {index}: a request of its frontend was refused: {why}");
             }

@@ -170,6 +170,8 @@ fn advice(source: &io::Error) -> &'static str {
 
 /// How often there is news.
 const NEWS: Duration = Duration::from_secs(1);
+/// How often interfaces follow what their guests have become. Source: chosen; a driver that begins to use a queue takes as long.
+const FOLLOWED: Duration = Duration::from_millis(100);
 
 /// A port, what serves it, and what it is called.
 #[derive(Debug)]
@@ -232,7 +234,8 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
         let mut last = begun.clone();
         loop {
             let next = last.at + NEWS;
-            let until = end.map_or(next, |end| end.min(next));
+            follow(&seats);
+            let until = end.map_or(next, |end| end.min(next)).min(Instant::now() + FOLLOWED);
             let asked = ffi::readable(&endings, until.saturating_duration_since(Instant::now()));
             if asked || end.is_some_and(|end| Instant::now() >= end) {
                 break;
@@ -305,12 +308,28 @@ fn seats(args: &Vhost, lanes: &Lanes, pool: &PacketPool) -> Result<Vec<Seat>, Vh
             .map_err(|source| VhostError::Socket { path: socket.path.clone(), source })?;
         seats.push(Seat { end: End::Guest(port), socket: Some(served), name: socket.path.display().to_string() });
     }
-    for name in &args.tap {
-        let tap = Tap::open(name, pool, args.longest)?;
+    let queues = tap_queues(&args.socket.iter().map(|socket| socket.queues.into()).collect::<Vec<_>>(), args.tap.len());
+    for (name, queues) in args.tap.iter().zip(queues) {
+        let tap = Tap::open(name, queues, pool, args.longest)?;
         let name = format!("tap {}", tap.name());
         seats.push(Seat { end: End::Tap(Arc::new(tap)), socket: None, name });
     }
     Ok(seats)
+}
+
+/// How many queues each of so many interfaces has, which come after sockets with these: as many as its partner, and one among themselves.
+fn tap_queues(sockets: &[usize], taps: usize) -> Vec<usize> {
+    let partner = |port: usize| sockets.get(forward::partner(port, sockets.len() + taps)).copied();
+    (sockets.len()..sockets.len() + taps).map(|port| partner(port).unwrap_or(1)).collect()
+}
+
+/// Has interfaces use the queues that their partners' guests use.
+fn follow(seats: &[Seat]) {
+    for (index, seat) in seats.iter().enumerate() {
+        if let (End::Tap(tap), End::Guest(port)) = (&seat.end, &seats[forward::partner(index, seats.len())].end) {
+            tap.follow(|queue| port.is_running(2 * queue));
+        }
+    }
 }
 
 /// A capture a port, for those that are to have one.
@@ -378,6 +397,15 @@ fn show_agreed(args: &Vhost, seat: &Seat, endings: &std::os::fd::OwnedFd) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_has_as_many_queues_as_its_partner() {
+        assert_eq!(tap_queues(&[4], 1), [4]);
+        assert_eq!(tap_queues(&[4, 2], 2), [1, 1]);
+        assert_eq!(tap_queues(&[1, 2, 3], 3), [3, 1, 1]);
+        assert_eq!(tap_queues(&[], 2), [1, 1]);
+        assert_eq!(tap_queues(&[2], 0), Vec::<usize>::new());
+    }
 
     #[test]
     fn queues_that_lead_to_the_same_place_have_one_thread() {

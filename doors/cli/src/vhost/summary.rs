@@ -45,6 +45,8 @@ struct PortSummary {
     unsettled: u64,
     /// Packets whose copies were a device's, in both directions.
     by_device: Traffic,
+    /// Times that its guest had moved here and was announced on the other side.
+    announced: u64,
     /// Times its driver was woken.
     calls: u64,
     /// Frontends that came.
@@ -117,6 +119,7 @@ impl Summary {
                 held: counts.held,
                 unsettled: counts.submitted.saturating_sub(counts.sent + port.refused),
                 by_device: traffic(rings.by_lane, rings.bytes_by_lane),
+                announced: counts.announced,
                 calls: rings.calls,
                 sessions: socket.sessions,
                 refused_requests: socket.refused,

@@ -1,6 +1,10 @@
 //! A port that is an interface of this system: frames that its network stack sends come from it, and go to it.
 //!
-//! Source: the kernel's Documentation/networking/tuntap.rst. One queue, whole frames without any header, read and written without waiting.
+//! It has as many queues as its partner has pairs, each a descriptor of its own, so that threads share none. Which of them a frame of the system's
+//! comes through is the kernel's choice: that of the flow it belongs to, so that flows keep their order. It chooses among those whose guest's queue
+//! runs, and the first: see [`Tap::follow`].
+//!
+//! Source: the kernel's Documentation/networking/tuntap.rst. Whole frames without any header, read and written without waiting.
 
 use super::VhostError;
 use crate::ffi;
@@ -16,12 +20,10 @@ const LONGEST_NAME: usize = 15;
 /// A TAP interface.
 #[derive(Debug)]
 pub(crate) struct Tap {
-    file: File,
+    queues: Box<[Queue]>,
     name: String,
     /// Bytes of the longest frame; buffers have one more, by which longer ones are known.
     longest: u32,
-    /// Frames that are written, until they are asked for.
-    written: Mutex<Packets>,
     /// The interface was down when it was written to last.
     down: AtomicBool,
     /// Frames that it did not take: too short to be any.
@@ -30,27 +32,59 @@ pub(crate) struct Tap {
     long: AtomicU64,
 }
 
+/// One of its queues.
+#[derive(Debug)]
+struct Queue {
+    file: File,
+    /// The kernel sends frames through it.
+    used: AtomicBool,
+    /// Frames that are written, until they are asked for.
+    written: Mutex<Packets>,
+}
+
 impl Tap {
-    /// Opens the interface of this name, or makes it; it goes when this is dropped, unless somebody made it to stay. Frames are of `longest`
-    /// bytes at most, and the pool's buffers of one more.
-    pub(crate) fn open(name: &str, pool: &PacketPool, longest: u32) -> Result<Tap, VhostError> {
+    /// Opens the interface of this name with so many queues, or makes it; it goes when this is dropped, unless somebody made it to stay. Frames are
+    /// of `longest` bytes at most, and the pool's buffers of one more.
+    pub(crate) fn open(name: &str, queues: usize, pool: &PacketPool, longest: u32) -> Result<Tap, VhostError> {
         let odd = |c: char| c.is_whitespace() || c.is_control() || ['/', ':', '%'].contains(&c);
         if name.is_empty() || name.len() > LONGEST_NAME || name.contains(odd) || [".", ".."].contains(&name) {
             return Err(VhostError::TapName(name.to_owned()));
         }
-        let file = ffi::tap(name);
-        let file = file.map_err(|source| VhostError::Tap { name: name.into(), remedy: remedy(&source), source })?;
-        let (written, down) = (Mutex::new(pool.row(0)), AtomicBool::new(false));
+        let refused = |source| VhostError::Tap { name: name.into(), remedy: remedy(&source, queues), source };
+        let queue = |_| {
+            let (file, used) = (open(name, queues)?, AtomicBool::new(true));
+            Ok(Queue { file, used, written: Mutex::new(pool.row(0)) })
+        };
+        let queues = (0..queues).map(queue).collect::<io::Result<_>>().map_err(refused)?;
         let (refused, long) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Tap { file, name: name.to_owned(), longest, written, down, refused, long })
+        let tap = Tap { queues, name: name.to_owned(), longest, down: AtomicBool::new(false), refused, long };
+        tap.follow(|_| false);
+        Ok(tap)
+    }
+
+    /// Has the kernel send through those queues for whose frames there is somebody, and the first; or frames of other flows would find nobody. For the
+    /// one thread that looks after all ports.
+    pub(crate) fn follow(&self, is_there: impl Fn(usize) -> bool) {
+        for (index, queue) in self.queues.iter().enumerate().skip(1) {
+            let used = is_there(index);
+            // Relaxed: only the one thread looks. Refused, it is tried again.
+            if queue.used.load(Ordering::Relaxed) != used && ffi::use_tap_queue(&queue.file, used).is_ok() {
+                queue.used.store(used, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Frames that this system sends.
-    pub(crate) fn take(&self, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
+    /// Queues that can be polled side by side.
+    pub(crate) fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Frames that this system sends through a queue.
+    pub(crate) fn take(&self, queue: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
         let mut taken = 0;
         for _ in 0..most {
             if spare.is_empty() {
@@ -58,7 +92,7 @@ impl Tap {
             }
             spare.resize(0, self.longest + 1);
             let Some(room) = spare.get_mut(0) else { break };
-            let Ok(read @ 1..) = (&self.file).read(room) else { break };
+            let Ok(read @ 1..) = (&self.queues[queue].file).read(room) else { break };
             match u32::try_from(read) {
                 Ok(len) if len <= self.longest => {
                     spare.resize(0, len);
@@ -73,11 +107,12 @@ impl Tap {
     }
 
     /// Frames that this system gets, from the first on. Those that it has no room for stay in the row, and all while the interface is down.
-    pub(crate) fn submit(&self, packets: &mut Packets) -> usize {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn submit(&self, queue: usize, packets: &mut Packets) -> usize {
+        let Queue { file, written, .. } = &self.queues[queue];
+        let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
         let before = packets.len();
         while let Some(packet) = packets.get(0) {
-            match (&self.file).write(packet) {
+            match { file }.write(packet) {
                 Ok(_) => {
                     self.down.store(false, Ordering::Relaxed);
                     packets.move_to(1, &mut written);
@@ -98,9 +133,9 @@ impl Tap {
         before - packets.len()
     }
 
-    /// Frames that it has got since this was asked last.
-    pub(crate) fn collect(&self, done: &mut Packets) -> usize {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Frames that it has got through a queue since this was asked last.
+    pub(crate) fn collect(&self, queue: usize, done: &mut Packets) -> usize {
+        let mut written = self.queues[queue].written.lock().unwrap_or_else(PoisonError::into_inner);
         let count = written.len();
         written.move_to(count, done);
         count
@@ -122,13 +157,27 @@ impl Tap {
     }
 }
 
-/// What helps when the system refuses an interface.
-fn remedy(error: &io::Error) -> &'static str {
+/// One of so many queues of an interface.
+fn open(name: &str, queues: usize) -> io::Result<File> {
+    match ffi::tap(name, queues > 1) {
+        // Somebody made it for several, and may have only one of them used.
+        Err(error) if queues == 1 && error.raw_os_error() == Some(libc::EINVAL) => ffi::tap(name, true).or(Err(error)),
+        opened => opened,
+    }
+}
+
+/// What helps when the system refuses an interface with so many queues.
+fn remedy(error: &io::Error, queues: usize) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
             "make it as root first and give it away (ip tuntap add NAME mode tap user YOU), or run this as root"
         }
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => "load the kernel's module first (modprobe tun)",
+        Some(libc::EINVAL) if queues > 1 => {
+            "an interface of that name is no TAP interface, or one of a single queue, and its guest has several; make it anew (ip tuntap add NAME mode \
+             tap multi_queue), give another name, or give its partner queues=1"
+        }
+        Some(libc::E2BIG) => "it has as many queues as the kernel allows already; give its partner fewer (queues=N)",
         Some(libc::EBUSY) => "another program has it; end that, or give another name",
         Some(libc::EINVAL) => "an interface of that name is no TAP interface; give another name",
         _ => "give another name, or do without",
