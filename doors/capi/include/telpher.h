@@ -383,6 +383,7 @@ typedef enum telpher_vhost_why {
     TELPHER_VHOST_AHEAD = 1,   /* the driver made more available than the ring has */
     TELPHER_VHOST_HEAD = 2,    /* the driver made a chain available that begins at no descriptor */
     TELPHER_VHOST_TORN = 3,    /* a file of the guest's memory became shorter than it was announced */
+    TELPHER_VHOST_SILENT = 4,  /* the DMA queue that has its copies says that it works and has finished nothing for seconds */
     TELPHER_VHOST_BROKEN = 255 /* one that this version of the header has no number for; telpher_vhost_broken tells it */
 } telpher_vhost_why;
 

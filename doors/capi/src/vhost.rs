@@ -228,6 +228,7 @@ fn number_of(broken: Broken) -> u32 {
         Broken::Ahead { .. } => vhost_broken::TELPHER_VHOST_AHEAD,
         Broken::Head { .. } => vhost_broken::TELPHER_VHOST_HEAD,
         Broken::Torn => vhost_broken::TELPHER_VHOST_TORN,
+        Broken::Silent => vhost_broken::TELPHER_VHOST_SILENT,
         _ => vhost_broken::TELPHER_VHOST_BROKEN,
     }
 }
@@ -246,6 +247,20 @@ mod tests {
     use super::*;
     use crate::words::vhost_drop;
     use telpher_vhost::ring::Dropped as Chain;
+
+    #[test]
+    fn whatever_breaks_a_virtqueue_has_its_number() {
+        use vhost_broken::*;
+        let numbers = [
+            (Broken::Ahead { ahead: 9, size: 8 }, TELPHER_VHOST_AHEAD),
+            (Broken::Head { head: 9, size: 8 }, TELPHER_VHOST_HEAD),
+            (Broken::Torn, TELPHER_VHOST_TORN),
+            (Broken::Silent, TELPHER_VHOST_SILENT),
+        ];
+        for (broken, number) in numbers {
+            assert_eq!(number_of(broken), number, "{broken}");
+        }
+    }
 
     #[test]
     fn every_reason_has_the_number_that_the_header_gives_it() {

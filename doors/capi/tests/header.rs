@@ -169,6 +169,87 @@ fn every_number_is_the_same() {
     assert_eq!(header, numbers(&[read("src/words.rs"), read("src/words/vhost.rs")].concat()));
 }
 
+/// The variants of an enum in a source file, as rustfmt writes them.
+fn variants(path: &str, name: &str) -> Vec<String> {
+    let source = read(path);
+    let (_, rest) = source.split_once(&format!(" enum {name} {{\n")).unwrap_or_else(|| panic!("{name} in {path}"));
+    let (body, _) = rest.split_once("\n}").expect("an enum ends");
+    let words =
+        body.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with(char::is_uppercase));
+    words.map(|line| line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()).collect()
+}
+
+/// Each variant that reaches C, by the constant that C has for it; one that has none has nothing. Which function gives which number is tested where that
+/// function is.
+#[rustfmt::skip]
+const SEEN: [(&str, &str, &[(&str, Option<&str>)]); 9] = [
+    ("../../uses/vhost/src/ring/mod.rs", "Broken", &[
+        ("Ahead", Some("TELPHER_VHOST_AHEAD")), ("Head", Some("TELPHER_VHOST_HEAD")), ("Torn", Some("TELPHER_VHOST_TORN")),
+        ("Silent", Some("TELPHER_VHOST_SILENT")),
+    ]),
+    ("../../uses/vhost/src/ring/chain.rs", "Dropped", &[
+        ("Next", Some("TELPHER_VHOST_DROP_NEXT")), ("Loop", Some("TELPHER_VHOST_DROP_LOOP")),
+        ("Direction", Some("TELPHER_VHOST_DROP_DIRECTION")), ("Address", Some("TELPHER_VHOST_DROP_ADDRESS")),
+        ("Length", Some("TELPHER_VHOST_DROP_LENGTH")), ("Indirect", Some("TELPHER_VHOST_DROP_INDIRECT")),
+        ("Table", Some("TELPHER_VHOST_DROP_TABLE")),
+    ]),
+    ("../../uses/vhost/src/stats.rs", "Drop", &[
+        // Each of the chain's own.
+        ("Chain", None),
+        ("Runt", Some("TELPHER_VHOST_DROP_RUNT")), ("Long", Some("TELPHER_VHOST_DROP_LONG")),
+        ("Short", Some("TELPHER_VHOST_DROP_SHORT")), ("Silent", Some("TELPHER_VHOST_DROP_SILENT")),
+    ]),
+    ("../../uses/vhost/src/socket.rs", "Role", &[
+        ("Server", Some("TELPHER_VHOST_SERVER")), ("Client", Some("TELPHER_VHOST_CLIENT")),
+    ]),
+    ("../../path/mover/src/outcome.rs", "Outcome", &[
+        ("Done", Some("TELPHER_DONE")), ("Equal", Some("TELPHER_EQUAL")), ("Different", Some("TELPHER_DIFFERENT")),
+        ("Crc", Some("TELPHER_CRC_VALUE")),
+        // Each of the delta's own.
+        ("Delta", None),
+        ("Dif", Some("TELPHER_DIF_DONE")), ("DifMismatch", Some("TELPHER_DIF_MISMATCH")),
+    ]),
+    ("../../path/mover/src/outcome.rs", "Delta", &[
+        ("Identical", Some("TELPHER_DELTA_IDENTICAL")), ("Complete", Some("TELPHER_DELTA_COMPLETE")),
+        ("Overflow", Some("TELPHER_DELTA_OVERFLOW")),
+    ]),
+    ("../../path/mover/src/outcome.rs", "Via", &[
+        ("Cpu", Some("TELPHER_VIA_CPU")), ("Device", Some("TELPHER_VIA_DEVICE")), ("Both", Some("TELPHER_VIA_BOTH")),
+    ]),
+    ("../../path/mover/src/error.rs", "JobError", &[
+        ("Lengths", Some("TELPHER_ERROR_LENGTHS")), ("Unit", Some("TELPHER_ERROR_UNIT")),
+        ("TooLong", Some("TELPHER_ERROR_TOO_LONG")), ("BadDelta", Some("TELPHER_ERROR_BAD_DELTA")),
+        ("Fault", Some("TELPHER_ERROR_FAULT")), ("QueueFull", Some("TELPHER_ERROR_QUEUE_FULL")),
+        ("Refused", Some("TELPHER_ERROR_REFUSED")), ("Unsupported", Some("TELPHER_ERROR_UNSUPPORTED")),
+        ("Nonsense", Some("TELPHER_ERROR_NONSENSE")), ("Stopped", Some("TELPHER_ERROR_STOPPED")),
+        ("Abandoned", Some("TELPHER_ERROR_ABANDONED")), ("Deadline", Some("TELPHER_ERROR_DEADLINE")),
+    ]),
+    ("src/raw/request.rs", "Request", &[
+        ("Nop", Some("TELPHER_NOP")), ("Drain", Some("TELPHER_DRAIN")), ("Copy", Some("TELPHER_COPY")),
+        ("CopyWithin", Some("TELPHER_MOVE")), ("Fill", Some("TELPHER_FILL")), ("Fill16", Some("TELPHER_FILL16")),
+        ("Compare", Some("TELPHER_COMPARE")), ("ComparePattern", Some("TELPHER_COMPARE_PATTERN")),
+        ("CreateDelta", Some("TELPHER_CREATE_DELTA")), ("ApplyDelta", Some("TELPHER_APPLY_DELTA")),
+        ("Dualcast", Some("TELPHER_DUALCAST")), ("Crc", Some("TELPHER_CRC")), ("CopyCrc", Some("TELPHER_COPY_CRC")),
+        ("DifCheck", Some("TELPHER_DIF_CHECK")), ("DifInsert", Some("TELPHER_DIF_INSERT")),
+        ("DifStrip", Some("TELPHER_DIF_STRIP")), ("DifUpdate", Some("TELPHER_DIF_UPDATE")),
+        ("Flush", Some("TELPHER_FLUSH")),
+    ]),
+];
+
+#[test]
+fn every_variant_that_c_sees_has_its_constant() {
+    let header = numbers(&read("include/telpher.h"));
+    for (path, name, seen) in SEEN {
+        let names: Vec<&str> = seen.iter().map(|(variant, _)| *variant).collect();
+        let mut found = variants(path, name);
+        found.sort_unstable_by_key(|variant| names.iter().position(|name| name == variant).unwrap_or(names.len()));
+        assert_eq!(found, names, "the variants of {name} in {path}, and those that have a constant in telpher.h");
+        for constant in seen.iter().filter_map(|(_, constant)| *constant) {
+            assert!(header.contains_key(constant), "{constant} for {name} is not in telpher.h");
+        }
+    }
+}
+
 /// A line of C for the size of a structure and one for the place of each field.
 macro_rules! layout {
     ($out:ident, $rust:ty, $c:literal: $($field:ident),*) => {

@@ -118,6 +118,8 @@ numbers! {
     TELPHER_VHOST_HEAD = 2;
     /// Guest memory went away.
     TELPHER_VHOST_TORN = 3;
+    /// Its DMA queue answers no more.
+    TELPHER_VHOST_SILENT = 4;
     /// For a reason that has no number yet.
     TELPHER_VHOST_BROKEN = 255;
 }

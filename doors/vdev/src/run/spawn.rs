@@ -16,6 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use telpher_vdev_wire::settings::{EMULATED, INSTRUCTIONS, RUN, Settings, View};
 
 /// The loader's list of what to load first.
@@ -34,8 +35,31 @@ pub(super) fn guest_image() -> Result<OwnedFd, Errno> {
     while !rest.is_empty() {
         rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
     }
-    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    seal(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
+}
+
+/// How long a file may be busy that is to be sealed. Source: assumed. The kernel waits 150 ms itself for whoever has hold of its pages (mm/memfd.c,
+/// memfd_wait_for_pins), which on a loaded machine may be its own lists of pages just written; a mapping on its way out takes less.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Seals a file, once nobody has hold of it any more who could write it.
+///
+/// # Errors
+/// EBUSY if somebody still has after [`BUSY`]; the system's others at once.
+fn seal(file: &OwnedFd, seals: SealFlags) -> Result<(), Errno> {
+    once_free(|| fcntl_add_seals(file, seals), BUSY)
+}
+
+/// Tries until it is not EBUSY that comes of it, for so long at most.
+fn once_free(mut attempt: impl FnMut() -> Result<(), Errno>, within: Duration) -> Result<(), Errno> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(Errno::BUSY) if begun.elapsed() < within => std::thread::sleep(Duration::from_millis(1)),
+            done => return done,
+        }
+    }
 }
 
 /// Lets this process have as many descriptors as it may: each open queue takes two. Returns the limit the program shall have.
@@ -125,6 +149,8 @@ fn refused(source: io::Error, program: &Program) -> RunError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
+    use telpher_mem::Shared;
 
     #[test]
     fn ours_comes_first_and_what_was_there_stays() {
@@ -140,5 +166,37 @@ mod tests {
         let image = guest_image().unwrap();
         assert_eq!(rustix::fs::fstat(&image).unwrap().st_size.cast_unsigned(), image::GUEST.len() as u64);
         assert_eq!(rustix::io::pwrite(&image, b"x", 0), Err(Errno::PERM));
+    }
+
+    /// What broke: sealing was refused on a loaded machine, and with it the run.
+    #[test]
+    fn a_file_that_is_busy_for_a_while_is_sealed_after_that() {
+        let mut answers = [Err(Errno::BUSY), Err(Errno::BUSY), Ok(())].into_iter();
+        assert_eq!(once_free(|| answers.next().expect("it is asked until it is done"), BUSY), Ok(()));
+        assert_eq!(answers.len(), 0);
+        // Another error is one at once, and busy for ever is one in the end.
+        let mut answers = [Err(Errno::PERM), Ok(())].into_iter();
+        assert_eq!(once_free(|| answers.next().expect("it is asked once"), BUSY), Err(Errno::PERM));
+        let begun = Instant::now();
+        assert_eq!(once_free(|| Err(Errno::BUSY), Duration::from_millis(20)), Err(Errno::BUSY));
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn a_file_that_another_can_write_is_sealed_when_he_cannot_any_more() {
+        let file = memfd_create("busy", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        let mut mapped = Some(Shared::map(file.as_fd(), 0, 4096).unwrap());
+        let mut refused = 0;
+        let attempt = || {
+            let done = fcntl_add_seals(&file, SealFlags::WRITE);
+            refused += usize::from(done == Err(Errno::BUSY));
+            if refused == 3 {
+                mapped = None;
+            }
+            done
+        };
+        assert_eq!(once_free(attempt, BUSY), Ok(()));
+        assert_eq!((refused, rustix::io::pwrite(&file, b"x", 0)), (3, Err(Errno::PERM)));
     }
 }

@@ -9,7 +9,7 @@
 use super::PeerError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use std::ffi::OsStr;
@@ -20,6 +20,10 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
+
+/// How long a program that was killed has to end. Source: assumed; the kernel takes its memory apart, a GiB of huge pages in some 100 ms, and a
+/// machine with much else to do takes many times as long.
+const ENDS: Duration = Duration::from_secs(30);
 
 /// A program that runs.
 #[derive(Debug)]
@@ -71,7 +75,7 @@ impl Terminal {
     /// Waits until the program has said this, and answers what it said since the last answer, without it.
     ///
     /// # Errors
-    /// [`PeerError::Silent`] if it ends or has not said it in time.
+    /// [`PeerError::Silent`] if it ends or has not said it in time, whatever else it says.
     pub fn until(&mut self, wanted: &str, within: Duration) -> Result<String, PeerError> {
         let deadline = Instant::now() + within;
         loop {
@@ -80,7 +84,8 @@ impl Terminal {
                 self.answered += at + wanted.len();
                 return Ok(answer);
             }
-            if !self.hear(deadline.saturating_duration_since(Instant::now())) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.hear(left) {
                 let (name, wanted, said) = (self.name.clone(), wanted.to_owned(), self.last());
                 return Err(PeerError::Silent { name, wanted, within, said });
             }
@@ -109,17 +114,36 @@ impl Terminal {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
-    /// Kills it and all it has started as SIGKILL does, without time for a farewell, and waits until it is gone.
-    ///
-    /// # Panics
-    /// Never: its child is this process's own.
-    pub fn kill(&mut self) -> ExitStatus {
+    /// Kills it and all it has started as SIGKILL does, without time for a farewell, and waits until it is gone. `None` if it is not within half a
+    /// minute: it sleeps in the kernel, where no signal reaches it (state D of ps(1)).
+    pub fn kill(&mut self) -> Option<ExitStatus> {
         // The pid of a child that was not waited for is nobody else's. An error means that it is gone.
         let group = Pid::from_child(&self.child);
         if self.runs() {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        self.child.wait().expect("it was started by this process")
+        self.ended(ENDS)
+    }
+
+    /// How it ended, if it does so within this time.
+    fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + within;
+        // Readable when it has ended, pidfd_open(2).
+        let ends = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok();
+        loop {
+            let status = self.child.try_wait().ok().flatten();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if status.is_some() || left.is_zero() {
+                return status;
+            }
+            match &ends {
+                Some(ends) => {
+                    let _ = poll(&mut [PollFd::new(ends, PollFlags::IN)], Timespec::try_from(left).ok().as_ref());
+                }
+                // No descriptors left: now and then.
+                None => std::thread::sleep(left.min(Duration::from_millis(1))),
+            }
+        }
     }
 
     /// What errors call it.
@@ -167,13 +191,21 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        self.kill();
+        let gone = self.kill().is_some();
+        if !gone {
+            eprintln!("--- {} was killed and has not ended within {ENDS:?}; it is left where it is", self.name);
+        }
         if std::thread::panicking() {
-            while self.hear(Duration::ZERO) {}
+            // What there is; one that is not gone may say more for ever.
+            let most = self.said.len() + LAST_WORDS;
+            while self.said.len() < most && self.hear(Duration::ZERO) {}
             eprintln!("--- {} said:\n{}\n--- and to its standard error:\n{}\n---", self.name, self.said, self.log());
         }
     }
 }
+
+/// Bytes of what a program said last that are heard when it is gone. Source: what a terminal holds, 64 KiB (N_TTY and its flip buffers), and some.
+const LAST_WORDS: usize = 1 << 20;
 
 /// Both ends of a new terminal, which changes and echoes nothing.
 fn pair() -> rustix::io::Result<(File, OwnedFd)> {
@@ -212,7 +244,7 @@ mod tests {
             Terminal::start("shell", "sh", &["-c", "echo log >&2; echo answer; echo more >&2; read -r line"]).unwrap();
         assert_eq!(shell.until("\n", SOON).unwrap(), "answer");
         shell.line("end").unwrap();
-        let status = shell.child.wait().expect("it was started here");
+        let status = shell.ended(SOON).expect("it ends");
         assert_eq!((shell.log().as_str(), status.success()), ("log\nmore\n", true));
     }
 
@@ -228,6 +260,37 @@ mod tests {
         let mut brief = Terminal::start("brief", "echo", &["less"]).unwrap();
         let error = brief.until("more", Duration::from_secs(3600)).unwrap_err().to_string();
         assert!(error.starts_with("brief did not say \"more\"") && error.contains("less"), "{error}");
+    }
+
+    /// One in state D ends as little as one that nobody has killed.
+    #[test]
+    fn one_that_does_not_end_is_not_waited_for() {
+        let mut sleeper = Terminal::start("sleeper", "sleep", &["3600"]).unwrap();
+        let began = Instant::now();
+        assert_eq!(sleeper.ended(Duration::from_millis(20)), None);
+        assert!(began.elapsed() >= Duration::from_millis(20) && sleeper.runs());
+        assert_eq!(sleeper.kill().and_then(|status| std::os::unix::process::ExitStatusExt::signal(&status)), Some(9));
+        // As often as it is asked.
+        assert!(sleeper.kill().is_some() && !sleeper.runs());
+    }
+
+    #[test]
+    fn one_that_says_something_else_for_ever_is_not_listened_to_for_ever() {
+        let mut chatter = Terminal::start("chatter", "yes", &[] as &[&str]).unwrap();
+        let began = Instant::now();
+        assert!(chatter.until("no", Duration::from_millis(20)).is_err());
+        assert!(began.elapsed() < SOON);
+        assert!(chatter.said().starts_with("y\ny\n") || began.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn waiting_takes_no_turns() {
+        let mut sleeper = Terminal::start("sleeper", "sleep", &["3600"]).unwrap();
+        let used = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap();
+        let before = used();
+        assert!(sleeper.until("anything", Duration::from_millis(300)).is_err());
+        assert_eq!(sleeper.ended(Duration::from_millis(300)), None);
+        assert!(used() - before < Duration::from_millis(100), "{:?} of 600 ms", used() - before);
     }
 
     #[test]
@@ -259,6 +322,7 @@ mod tests {
             assert!(Instant::now() < deadline, "it still runs");
             std::thread::yield_now();
         }
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&shell.kill()), Some(9));
+        let status = shell.kill().expect("it has ended");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     }
 }
