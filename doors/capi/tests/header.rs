@@ -179,10 +179,13 @@ fn variants(path: &str, name: &str) -> Vec<String> {
     words.map(|line| line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()).collect()
 }
 
+/// A source file, an enum in it, and each of its variants with its constant.
+type Seen = (&'static str, &'static str, &'static [(&'static str, Option<&'static str>)]);
+
 /// Each variant that reaches C, by the constant that C has for it; one that has none has nothing. Which function gives which number is tested where that
 /// function is.
 #[rustfmt::skip]
-const SEEN: [(&str, &str, &[(&str, Option<&str>)]); 9] = [
+const SEEN: [Seen; 9] = [
     ("../../uses/vhost/src/ring/mod.rs", "Broken", &[
         ("Ahead", Some("TELPHER_VHOST_AHEAD")), ("Head", Some("TELPHER_VHOST_HEAD")), ("Torn", Some("TELPHER_VHOST_TORN")),
         ("Silent", Some("TELPHER_VHOST_SILENT")),
