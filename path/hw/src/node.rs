@@ -199,7 +199,7 @@ mod tests {
         let own = tell.as_raw_fd();
         let child = in_child(by_library, || {
             // SAFETY: a signal ends the child if the parent waits for it in vain, which `ended_well` tells.
-            unsafe { libc::alarm(20) };
+            unsafe { libc::alarm(60) };
             // The child's end of this pipe would keep it from seeing the parent's end.
             // SAFETY: our own descriptor in this child, not used again.
             unsafe { libc::close(own) };

@@ -44,7 +44,7 @@ fn fork<T>(child: impl FnOnce() -> bool, parent: impl FnOnce() -> T) -> (bool, T
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: the default action of SIGALRM ends the process.
-        unsafe { libc::alarm(20) };
+        unsafe { libc::alarm(60) };
         let good = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
         // SAFETY: ends the child without running what belongs to the parent.
         unsafe { libc::_exit(i32::from(!good)) };
@@ -211,12 +211,18 @@ fn a_child_that_forks_does_not_wait_for_its_parents_device() {
     let device = manual();
     let mover = mover(&device, policy());
     let job = mover.copy(vec![1; 5000], vec![0; 5000]);
-    let forks = || (0..20).all(|_| fork(|| true, || ()).0);
     let (child, ()) = fork(
         || {
-            let before = used();
+            let mut shortest = Duration::MAX;
+            for _ in 0..20 {
+                let before = used();
+                if !fork(|| true, || ()).0 {
+                    return false;
+                }
+                shortest = shortest.min(used() - before);
+            }
             // Five milliseconds each if it did wait, all of them with a processor.
-            forks() && used() - before < Duration::from_millis(50)
+            shortest < Duration::from_millis(4)
         },
         || assert_eq!(device.run(1), 1),
     );

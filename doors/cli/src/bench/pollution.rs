@@ -192,19 +192,23 @@ impl Copier {
         Ok(Copier { device, core, size, arena: Arena::new(bytes)?, lane, work })
     }
 
-    /// Copies until told to stop; bytes per second.
-    fn until(&mut self, stop: &AtomicBool, copies: Copies) -> Result<f64, BenchError> {
+    /// Copies until told to stop, at least once; bytes per second. Says when it begins.
+    fn until(&mut self, begun: &AtomicBool, stop: &AtomicBool, copies: Copies) -> Result<f64, BenchError> {
         let _ = ffi::pin(&[self.core]);
         ffi::wake_exactly();
-        // Relaxed: a flag that nothing else depends on.
+        // Relaxed: flags that nothing else depends on.
+        begun.store(true, Ordering::Relaxed);
         let going = || !stop.load(Ordering::Relaxed);
         let mut places = self.arena.places(self.size, self.size, Temperature::Cold);
         let (start, mut count) = (Instant::now(), 0u64);
         let mut on_cpu = |copy: fn(&[u8], &mut [u8])| {
-            while going() {
+            loop {
                 let (src, dst) = self.arena.next(&mut places);
                 copy(src, dst);
                 count += 1;
+                if !going() {
+                    return;
+                }
             }
         };
         match copies {
@@ -212,20 +216,21 @@ impl Copier {
             Copies::Memcpy => on_cpu(|src, dst| ffi::memcpy(dst, src)),
             Copies::NonTemporal => on_cpu(|src, dst| ffi::copy_past_caches(dst, src)),
             Copies::Device => {
-                while going() {
+                loop {
                     count += self.lane.throughput(Opcode::MemoryMove, &mut self.work, Duration::from_millis(10))?.ops;
+                    if !going() {
+                        break;
+                    }
                 }
                 self.work.check(copies.name())?;
                 return Ok(count as f64 * self.size as f64 / start.elapsed().as_secs_f64());
             }
         }
         let rate = count as f64 * self.size as f64 / start.elapsed().as_secs_f64();
-        if count > 0 {
-            let (src, dst) = self.arena.last(&places);
-            if let Some(offset) = first_difference(src, dst) {
-                let (op, route, size, offset) = ("move".into(), copies.name().into(), self.size as u64, offset as u64);
-                return Err(BenchError::Mismatch { op, route, size, offset });
-            }
+        let (src, dst) = self.arena.last(&places);
+        if let Some(offset) = first_difference(src, dst) {
+            let (op, route, size, offset) = ("move".into(), copies.name().into(), self.size as u64, offset as u64);
+            return Err(BenchError::Mismatch { op, route, size, offset });
         }
         Ok(rate)
     }
@@ -239,15 +244,19 @@ fn beside(
     copies: Copies,
     time: Duration,
 ) -> Result<(f64, f64), BenchError> {
-    let stop = AtomicBool::new(false);
+    let (begun, stop) = (&AtomicBool::new(false), &AtomicBool::new(false));
     thread::scope(|scope| {
-        let copying = scope.spawn(|| copier.until(&stop, copies));
+        let copying = scope.spawn(|| copier.until(begun, stop, copies));
         let running: Vec<_> = chases
             .iter_mut()
             .zip(runners)
             .map(|(chase, core)| {
                 scope.spawn(move || {
                     let _ = ffi::pin(&[*core]);
+                    // On a busy machine the copies may come later than all of this is over.
+                    while !begun.load(Ordering::Relaxed) {
+                        thread::yield_now();
+                    }
                     // A third to reach the state that this kind of copies leads to, the rest to measure.
                     chase.run(time / 3);
                     chase.run(time - time / 3)

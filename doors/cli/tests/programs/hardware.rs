@@ -19,6 +19,9 @@ const CASE: &str = "TELPHER_TEST_HARDWARE_CASE";
 pub(crate) const SHARED: &str = "wq0.0";
 pub(crate) const DEDICATED: &str = "wq0.1";
 
+/// How long anything may take that has a bound; far more than it needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 const CASES: &[(&str, fn())] = &[
     ("mapped", mapped),
     ("written", written),
@@ -228,7 +231,7 @@ fn nop(portal: &dyn Portal) -> bool {
     }
     let began = Instant::now();
     while record.status().is_none() {
-        assert!(began.elapsed() < Duration::from_secs(10), "no record within 10 s");
+        assert!(began.elapsed() < PATIENCE, "no record");
         portal.watch(&record, Watch::Pause, Duration::ZERO);
     }
     record.read().expect("a record").status() == Status::Success
@@ -332,7 +335,7 @@ fn waits() {
         // Nothing comes: it is left at the latest when the time is over, and a system may say earlier.
         let (record, began) = (RecordCell::new(), Instant::now());
         portal.watch(&record, how, Duration::from_millis(1));
-        assert!(began.elapsed() < Duration::from_secs(10), "{how:?}");
+        assert!(began.elapsed() < PATIENCE, "{how:?}");
         for _ in 0..100 {
             let record = RecordCell::new();
             // SAFETY: a No-op names nothing but its record, which outlives the loop below.
@@ -341,7 +344,7 @@ fn waits() {
             let began = Instant::now();
             while record.status().is_none() {
                 portal.watch(&record, how, long);
-                assert!(began.elapsed() < Duration::from_secs(10), "{how:?}");
+                assert!(began.elapsed() < PATIENCE, "{how:?}");
             }
         }
         // A written record is never waited for.
@@ -350,7 +353,7 @@ fn waits() {
         for _ in 0..20 {
             portal.watch(&record, Watch::Monitor, Duration::from_secs(1));
         }
-        assert!(began.elapsed() < Duration::from_secs(10), "{how:?}");
+        assert!(began.elapsed() < PATIENCE, "{how:?}");
     }
 }
 
@@ -429,8 +432,9 @@ fn halted() {
         let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
         assert_eq!(portal.offer(&nop), Offer::Taken);
         let began = Instant::now();
-        while record.status().is_none() && began.elapsed() < Duration::from_millis(200) {
-            std::hint::spin_loop();
+        // Asked before the record is looked at: what ended before the halt has its record by then.
+        while portal.health() == Health::Working && record.status().is_none() {
+            assert!(began.elapsed() < PATIENCE, "neither a record nor a halt");
         }
         record.status().is_none()
     });

@@ -141,7 +141,7 @@ pub(crate) struct Run {
 }
 
 /// How long a program may take; far more than any needs, and far less than for ever.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 impl Run {
     /// In a view, on one unconfigured device.
@@ -311,11 +311,11 @@ fn contents(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits until something holds; fails the test when it does not within ten seconds.
+/// Waits until something holds; fails the test when it does not within a minute.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        assert!(begin.elapsed() < Duration::from_secs(60), "not within 60 s: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -45,7 +45,7 @@ in_both_views! {
         let child = Run::new(view).command(&["/bin/sh", "-c", &script]).spawn().expect("telpher starts");
         eventually("the program is ready", || folder.join("ready").exists());
         kill_process(Pid::from_child(&child), Signal::TERM).expect("telpher can be signalled");
-        let status = wait(child, Duration::from_secs(10)).expect("the program hears of SIGTERM");
+        let status = wait(child, Duration::from_secs(60)).expect("the program hears of SIGTERM");
         assert_eq!(status.code(), Some(3));
     }
 
@@ -65,7 +65,7 @@ in_both_views! {
         for round in 0..8 {
             let run = Run::on_two_queues(view).variable("XDG_RUNTIME_DIR", &folder);
             // The worker's pipe ends when it and all like it have.
-            let mut command = run.command(&[worker.as_os_str(), "30".as_ref()]);
+            let mut command = run.command(&[worker.as_os_str(), "300".as_ref()]);
             let (reader, writer) = std::io::pipe().expect("a pipe");
             command.stdout(writer).stderr(std::process::Stdio::null());
             let child = command.spawn().expect("telpher starts");
@@ -73,7 +73,7 @@ in_both_views! {
             // From before the device is there to the midst of work.
             std::thread::sleep(Duration::from_millis(chance(&mut state) % (20 + 40 * round)));
             kill_process(Pid::from_child(&child), Signal::KILL).expect("telpher can be killed");
-            wait(child, Duration::from_secs(10)).expect("killed");
+            wait(child, Duration::from_secs(60)).expect("killed");
             let (sender, ended) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 let mut reader = reader;
@@ -81,7 +81,7 @@ in_both_views! {
                 // The test may have failed meanwhile.
                 let _ = sender.send(());
             });
-            ended.recv_timeout(Duration::from_secs(15)).expect("the worker ends without its host");
+            ended.recv_timeout(Duration::from_secs(60)).expect("the worker ends without its host");
             eventually("nothing is left of a killed run", || is_empty(&folder));
         }
     }

@@ -90,7 +90,12 @@ in_both_views! {
     fn a_trace_tells_of_processes_that_were_killed(view: View) {
         let Some(program) = client("flood") else { return };
         let trace = room(&format!("trace-killed-{}", view.name())).join("trace");
-        let script = format!("{} dedicated & p=$!; sleep 0.3; kill -9 $p; wait $p || true", program.display());
+        // Killed once a good part of its trace has been written.
+        let script = format!(
+            "{} dedicated & p=$!; until [ $(wc -l < {}) -gt 200 ]; do sleep 0.05; done; kill -9 $p; wait $p || true",
+            program.display(),
+            trace.display()
+        );
         let run = Run::on_two_queues(view).with("--trace").with(&trace).with("--trace-format").with("json");
         run.program(&["/bin/bash", "-c", &script]).expect_success();
         assert!(stories(&trace).len() > 100);

@@ -180,7 +180,7 @@ impl Stand {
             if status != 0 {
                 return status;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "record {n} is not written");
+            assert!(begun.elapsed() < Duration::from_secs(60), "record {n} is not written");
             std::thread::yield_now();
         }
     }

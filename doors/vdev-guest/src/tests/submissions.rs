@@ -22,7 +22,7 @@ fn nop(record: &RecordCell) -> Descriptor {
 }
 
 fn await_status(record: &RecordCell) -> Status {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         if let Some(record) = record.read() {
             return record.status();

@@ -59,7 +59,7 @@ mod tests {
         let mut child = command.args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
         let name = || std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
         let wait_for = |wanted: &str| {
-            (0..4000).any(|_| {
+            (0..60_000).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 name().trim() == wanted
             })

@@ -36,7 +36,7 @@ impl Guest {
     pub(crate) fn connect(&self) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let patience = Some(Duration::from_secs(20));
+        let patience = Some(Duration::from_secs(60));
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, patience).unwrap();
         rustix::net::connect(&socket, &SocketAddrUnix::new(&self.socket).unwrap()).unwrap();
         socket

@@ -54,7 +54,7 @@ static void alive_at_last(const struct queue *q)
 {
 	static record __attribute__((aligned(32))) r;
 	desc d = asking(DSA_OPCODE_NOOP, &r);
-	for (double until = now() + 10; r.status == 0; usleep(1000)) {
+	for (double until = now() + 30; r.status == 0; usleep(1000)) {
 		EXPECT(now() < until, "the queue is dead");
 		submit(q, &d);
 	}

@@ -35,7 +35,7 @@ static void *work(void *arg)
 			one_site(queues[0].portal + slot, &d);
 		else
 			while (another_site(queues[1].portal + slot, &d))
-				__builtin_ia32_pause();
+				sched_yield();
 		EXPECT(wait_for(&r) == DSA_COMP_SUCCESS, "thread %d: %#x", (int)number, r.status);
 		EXPECT(memcmp(from, to, sizeof to) == 0, "thread %d: bytes of round %d", (int)number, i);
 	}

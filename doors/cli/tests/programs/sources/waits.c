@@ -95,7 +95,7 @@ static void a_record_ends_the_loop(const struct queue *q, int rex)
 	for (int i = 0; i < 100; i++) {
 		desc d = moving(to, from, sizeof to, &r);
 		submit(q, &d);
-		double until = now() + 10;
+		double until = now() + 30;
 		while (r.status == 0) {
 			EXPECT(now() < until, "no record");
 			uint64_t slice = __rdtsc() + 100000;
