@@ -15,6 +15,9 @@
 //! Lineage           tells a forked child from its parent
 //! Distance          how far two CPUs are from each other, as a cache line travels
 //! Nodes             which NUMA node a thread or a page is on
+//! Userfault         page faults that a thread of this process answers, and pages that change their place
+//! Scan              which pages are there, by the page tables
+//! Tract             owned pages that are known by address only
 //! hook              the same faults, answered by a signal handler that is not ours
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
@@ -37,10 +40,13 @@ mod pool;
 mod presence;
 mod region;
 mod remote;
+mod scan;
 mod shared;
 mod space;
 mod stable;
 mod strict;
+mod tract;
+mod userfault;
 
 pub use distance::{Distance, line_round_trip};
 pub use lineage::{Lineage, on_fork};
@@ -55,7 +61,10 @@ pub use pool::{Piece, Pool, PoolOptions, Supply};
 pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
+pub use scan::{PageRun, Scan};
 pub use shared::{MOST_SHARED, Shared, SharedError, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;
+pub use tract::Tract;
+pub use userfault::{Progress, Userfault, UserfaultError, UserfaultEvent, UserfaultFeatures};

@@ -141,6 +141,23 @@ impl Mapping {
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
     }
 
+    /// Asks for small pages only, whatever the system prefers.
+    pub(crate) fn advise_small(&self) {
+        // SAFETY: our own mapping; the advice changes no byte. A system without huge pages refuses it, and has small ones only.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_NOHUGEPAGE) };
+    }
+
+    /// Keeps it out of the memory of forked children.
+    pub(crate) fn keep_from_children(&self) -> Result<(), MapError> {
+        // SAFETY: our own mapping; no byte changes in this process.
+        let failed = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_DONTFORK) };
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(MapError::last("keep from children", self.len, "raise `vm.max_map_count`"))
+        }
+    }
+
     /// Asks the kernel to give a forked child empty pages in its place; false if it cannot.
     pub(crate) fn wipe_on_fork(&self) -> bool {
         // SAFETY: our own private anonymous mapping; no byte changes in this process.

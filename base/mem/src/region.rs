@@ -120,7 +120,7 @@ impl Region {
 }
 
 /// `len` rounded up to a positive multiple of `page`.
-fn whole(len: usize, page: usize) -> Result<usize, MapError> {
+pub(crate) fn whole(len: usize, page: usize) -> Result<usize, MapError> {
     len.max(1).checked_next_multiple_of(page).ok_or_else(|| MapError {
         attempt: "map",
         len: len as u64,

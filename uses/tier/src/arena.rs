@@ -1,0 +1,104 @@
+//! Memory of a heap, for a program to use.
+#![allow(unsafe_code, reason = "makes slices of an owned mapping")]
+
+use crate::error::TierError;
+use crate::heap::Inner;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+use telpher_mem::{MapError, PageSize, Tract};
+
+/// Owned, zeroed memory of a [`Heap`](crate::Heap); a slice of bytes, whose pages change their tier and nothing else.
+///
+/// ```no_run
+/// use telpher_mem::PageSize;
+/// use telpher_tier::{Heap, HeapOptions, TierId, TierOptions};
+///
+/// let tier = |name: &str, node| TierOptions { name: name.into(), node: Some(node), bytes: 1 << 30 };
+/// let heap = Heap::new(HeapOptions::new(vec![tier("hbm", 1), tier("ddr", 0)]))?;
+/// let mut arena = heap.arena(64 << 20, PageSize::Small)?;
+/// arena.fill(7);
+/// let hot = arena.addresses().start..arena.addresses().start + (1 << 20);
+/// let moved = heap.migrate(hot, TierId(0))?;
+/// assert_eq!(moved.pages + moved.left.all(), 256);
+/// assert!(arena.iter().all(|&byte| byte == 7));
+/// # Ok::<(), telpher_tier::TierError>(())
+/// ```
+#[derive(Debug)]
+pub struct Arena {
+    heap: Arc<Inner>,
+    tract: ManuallyDrop<Tract>,
+}
+
+impl Arena {
+    pub(crate) fn new(heap: &Arc<Inner>, len: usize, pages: PageSize) -> Result<Arena, TierError> {
+        let tract = Tract::new(len, pages)?;
+        if let Some(node) = heap.home_node() {
+            tract.bind(node)?;
+        }
+        if pages == PageSize::Huge {
+            // An empty page that is put there at a touch is a small one.
+            tract.populate(tract.range())?;
+        }
+        heap.adopt(tract.range())?;
+        Ok(Arena { heap: Arc::clone(heap), tract: ManuallyDrop::new(tract) })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn addresses(&self) -> Range<u64> {
+        self.tract.range()
+    }
+
+    /// Gives the whole pages of a range of offsets back: they read as zero, and are on no tier until they are touched.
+    ///
+    /// # Errors
+    /// The system's refusal, for example when the pages are locked in memory.
+    ///
+    /// # Panics
+    /// If the range does not lie in the arena.
+    pub fn discard(&mut self, range: Range<usize>) -> Result<(), MapError> {
+        assert!(
+            range.start <= range.end && range.end <= self.len(),
+            "{range:?} lies in an arena of {} bytes",
+            self.len()
+        );
+        let start = range.start.next_multiple_of(4096) as u64;
+        let end = (range.end - range.end % 4096) as u64;
+        let first = self.tract.start();
+        if start < end { self.tract.discard(first + start..first + end) } else { Ok(()) }
+    }
+}
+
+impl Deref for Arena {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let range = self.tract.range();
+        let start: *const u8 = std::ptr::with_exposed_provenance(usize::try_from(range.start).expect("an address"));
+        let len = usize::try_from(range.end - range.start).expect("a length");
+        // SAFETY: mapped while this lives, initialised (zero), and written through `&mut self` only: an exchange moves pages, and changes no byte
+        // of them; whoever touches one that is out waits until it is back.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+}
+
+impl DerefMut for Arena {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let range = self.tract.range();
+        let start: *mut u8 = std::ptr::with_exposed_provenance_mut(usize::try_from(range.start).expect("an address"));
+        let len = usize::try_from(range.end - range.start).expect("a length");
+        // SAFETY: as in `deref`, and exclusive because `self` is.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if self.heap.is_ours().is_ok() {
+            self.heap.release(&self.tract.range());
+        }
+        // SAFETY: nothing uses the tract after this; a forked child has a mapping of its own there.
+        unsafe { ManuallyDrop::drop(&mut self.tract) };
+    }
+}

@@ -1,0 +1,67 @@
+//! What a heap is made of.
+
+use std::time::Duration;
+use telpher_mover::Mover;
+
+/// Bytes of a small page.
+pub(crate) const PAGE: u64 = telpher_mem::PAGE_BYTES;
+
+/// The most tiers of a heap.
+pub const MOST_TIERS: usize = 8;
+
+/// Which of a heap's tiers: its place in [`HeapOptions::tiers`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct TierId(pub u8);
+
+impl TierId {
+    pub(crate) fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
+/// One kind of memory.
+#[derive(Clone, Debug)]
+pub struct TierOptions {
+    /// What people call it.
+    pub name: String,
+    /// The NUMA node its pages are on; none for wherever the system has some, as on a machine with one node.
+    pub node: Option<u32>,
+    /// The most memory the heap takes of it: its pages there, and free ones that are kept for pages to come. The home tier, where pages are
+    /// when they are touched first, has no bound of the heap's.
+    pub bytes: u64,
+}
+
+/// What a heap is made of.
+#[derive(Clone, Debug)]
+pub struct HeapOptions {
+    /// The fastest first; at most [`MOST_TIERS`].
+    pub tiers: Vec<TierOptions>,
+    /// The tier whose memory pages have when they are touched first.
+    pub home: TierId,
+    /// Who copies.
+    pub mover: Mover,
+    /// The most pages of 4 KiB that are on their way at once, which is how long the first of them has to wait; huge pages go one at a time if
+    /// there are more pages in one than this. Source: the kernel's own most, NR_MAX_BATCHED_MIGRATION (Linux, mm/migrate.c).
+    pub batch: usize,
+    /// Free memory of the home tier that is kept for pages that come back.
+    pub spare_bytes: u64,
+    /// How long a page that the kernel does not let back to its place is tried again before it is given up. Source: chosen; it has not been
+    /// seen to take longer than an event takes to be read.
+    pub patience: Duration,
+}
+
+impl HeapOptions {
+    /// These tiers, the fastest first, with the last as home; copies by the CPU.
+    #[must_use]
+    pub fn new(tiers: Vec<TierOptions>) -> HeapOptions {
+        let home = TierId(u8::try_from(tiers.len().saturating_sub(1)).unwrap_or(u8::MAX));
+        HeapOptions {
+            tiers,
+            home,
+            mover: Mover::cpu(),
+            batch: 512,
+            spare_bytes: 64 << 20,
+            patience: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Memory on several tiers, and pages that change theirs while the program goes on.
+
+use crate::arena::Arena;
+use crate::book::{Aloft, Book, Lists, MOST_SPANS, Stage, Why};
+use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
+use crate::error::TierError;
+use crate::exchange::Exchange;
+use crate::gate::{NoFork, hold_forks};
+use crate::keeper::Keeper;
+use crate::slots::{HUGE, Place, Slots};
+use crate::stats::{Moved, Stats};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use telpher_mem::{Lineage, PageSize, Scan, Userfault, UserfaultError, UserfaultFeatures};
+
+/// Pages of 4 KiB in a huge one.
+const IN_HUGE: usize = 512;
+/// The largest batch. Source: chosen, 256 MiB: the first page would wait for some 20 ms.
+const MOST_BATCH: usize = 65_536;
+
+/// What is told of besides faults.
+pub(crate) const EVENTS: UserfaultFeatures = UserfaultFeatures::EVENT_REMAP
+    .and(UserfaultFeatures::EVENT_REMOVE)
+    .and(UserfaultFeatures::EVENT_UNMAP)
+    .and(UserfaultFeatures::MOVE);
+
+/// Memory on several tiers.
+///
+/// Cheap to clone; every clone is the same heap, which is there until the last [`Arena`] is gone, too.
+#[derive(Clone, Debug)]
+pub struct Heap {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    options: HeapOptions,
+    pub(crate) exchange: Arc<Exchange>,
+    /// The pools, and with them the turn: one exchange at a time.
+    pools: Mutex<Pools>,
+    /// The kernel tells of forks.
+    hears_forks: bool,
+    lineage: Lineage,
+    keeper: Option<Keeper>,
+}
+
+/// The pools of each tier, by the size of their pages.
+#[derive(Debug)]
+struct Pools {
+    tiers: Vec<[Slots; 2]>,
+    /// What a look found: pages that may be moved, with the tier they are on, and whether each is a part of a huge page.
+    found: Vec<(u64, TierId, bool)>,
+}
+
+fn of(pages: PageSize) -> usize {
+    usize::from(pages == PageSize::Huge)
+}
+
+impl Heap {
+    /// A heap without memory; see [`Heap::arena`].
+    ///
+    /// # Errors
+    /// [`TierError`]: the options make no sense, or the system refuses what moving pages wants.
+    pub fn new(options: HeapOptions) -> Result<Heap, TierError> {
+        let (tiers, batch) = (options.tiers.len(), options.batch);
+        if !(2..=MOST_TIERS).contains(&tiers) || options.home.index() >= tiers || !(1..=MOST_BATCH).contains(&batch) {
+            return Err(TierError::Options { tiers, home: options.home.0, batch });
+        }
+        let scan = Scan::open().map_err(TierError::Scan)?;
+        let (userfault, hears_forks) = match Userfault::open(EVENTS.and(UserfaultFeatures::EVENT_FORK)) {
+            Ok(userfault) => (userfault, true),
+            Err(UserfaultError::Forbidden(_)) => (Userfault::open(EVENTS)?, false),
+            Err(error) => return Err(error.into()),
+        };
+        if !hears_forks {
+            hold_forks();
+        }
+        let flight = batch.max(IN_HUGE);
+        let home = options.home;
+        let mut pools = Vec::new();
+        for (tier, of_tier) in options.tiers.iter().enumerate() {
+            let bytes = if tier == home.index() { options.spare_bytes } else { of_tier.bytes };
+            let places = |unit: u64| usize::try_from(bytes.div_ceil(unit)).unwrap_or(usize::MAX);
+            // One more flight than there may be free pages: where what is taken out is put.
+            let small = Slots::new(places(PAGE).saturating_add(flight), PageSize::Small, of_tier.node)?;
+            let huge = Slots::new(places(HUGE).saturating_add(flight / IN_HUGE), PageSize::Huge, of_tier.node)?;
+            pools.push([small, huge]);
+        }
+        let book = Book::new(home, flight);
+        let exchange = Arc::new(Exchange::new(userfault, scan, book, home, options.patience));
+        for slots in pools.iter().flatten() {
+            exchange.register(slots.range()).map_err(TierError::Register)?;
+        }
+        let keeper = Keeper::start(&exchange).map_err(TierError::Keeper)?;
+        let pools = Mutex::new(Pools { tiers: pools, found: Vec::with_capacity(flight) });
+        let lineage = Lineage::current();
+        Ok(Heap { inner: Arc::new(Inner { options, exchange, pools, hears_forks, lineage, keeper: Some(keeper) }) })
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn options(&self) -> &HeapOptions {
+        &self.inner.options
+    }
+
+    /// Zeroed memory of this heap, rounded up to 2 MiB, on the home tier: small pages as they are touched, huge ones at once, as far as the system
+    /// has any.
+    ///
+    /// # Errors
+    /// [`TierError`]: the system refuses it, or there are too many pieces of memory.
+    pub fn arena(&self, len: usize, pages: PageSize) -> Result<Arena, TierError> {
+        Arena::new(&self.inner, len, pages)
+    }
+
+    /// Moves the pages of a range to a tier, as many as can be, and tells what became of each that is there. Bytes and addresses stay what they
+    /// are; whoever touches a page on its way waits.
+    ///
+    /// # Errors
+    /// [`TierError`]: no such tier, or this is a forked child.
+    pub fn migrate(&self, range: Range<u64>, to: TierId) -> Result<Moved, TierError> {
+        self.inner.migrate(range, to)
+    }
+
+    /// Pages of 4 KiB in a range that are on each tier; those that nobody has touched are on none.
+    ///
+    /// # Errors
+    /// [`TierError`]: the page tables cannot be asked.
+    pub fn residency(&self, range: Range<u64>) -> Result<Vec<u64>, TierError> {
+        self.inner.residency(range)
+    }
+
+    /// What it has done. **Staleness**: each number is right for some moment during the call.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.inner.exchange.book().stats
+    }
+
+    /// Free pages of 4 KiB that the heap keeps of each tier.
+    #[must_use]
+    pub fn free(&self) -> Vec<u64> {
+        let pools = self.inner.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.tiers.iter().map(|sizes| sizes.iter().map(Slots::full_pages).sum()).collect()
+    }
+}
+
+impl Inner {
+    /// This process made it.
+    pub(crate) fn is_ours(&self) -> Result<(), TierError> {
+        if self.lineage.is_current() { Ok(()) } else { Err(TierError::Forked) }
+    }
+
+    pub(crate) fn home_node(&self) -> Option<u32> {
+        self.options.tiers[self.options.home.index()].node
+    }
+
+    /// Takes a range over.
+    pub(crate) fn adopt(&self, range: Range<u64>) -> Result<(), TierError> {
+        self.is_ours()?;
+        // What is allocated, and what is let go, is so without the lock.
+        let mut states = Book::states(self.options.home, &range);
+        let mut larger = Lists::with_room(0);
+        loop {
+            let mut book = self.exchange.book();
+            if book.has_room() || book.grow(&mut larger) {
+                if !book.adopt(range.clone(), &mut states) {
+                    return Err(TierError::TooManySpans { most: MOST_SPANS });
+                }
+                let registered = self.exchange.register(range.clone());
+                if registered.is_err() {
+                    book.unmapped(&range);
+                }
+                drop(book);
+                return registered.map_err(TierError::Register);
+            }
+            let lists = book.lists();
+            drop(book);
+            larger = Lists::with_room(lists.max(16) * 2);
+        }
+    }
+
+    /// Lets a range go, whose owner unmaps it.
+    pub(crate) fn release(&self, range: &Range<u64>) {
+        // In its turn: nothing of it is out.
+        let _turn = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        // The range is mapped and registered; there is nothing to refuse.
+        let _ = self.exchange.userfault.unregister(range.clone());
+        self.exchange.book().unmapped(range);
+    }
+
+    fn residency(&self, range: Range<u64>) -> Result<Vec<u64>, TierError> {
+        self.is_ours()?;
+        let mut on = vec![0; self.options.tiers.len()];
+        let mut runs = Vec::new();
+        self.exchange
+            .scan
+            .present(whole_pages(&range), |run| runs.push(run.start..run.end))
+            .map_err(TierError::Scan)?;
+        for run in runs {
+            let book = self.exchange.book();
+            for page in run.step_by(4096) {
+                if let Some(tier) = book.tier_of(page) {
+                    on[tier.index()] += 1;
+                }
+            }
+        }
+        Ok(on)
+    }
+
+    fn migrate(&self, range: Range<u64>, to: TierId) -> Result<Moved, TierError> {
+        self.is_ours()?;
+        let tiers = self.options.tiers.len();
+        if to.index() >= tiers {
+            return Err(TierError::NoSuchTier { tier: to.0, tiers });
+        }
+        let (mut moved, mut at) = (Moved::default(), whole_pages(&range));
+        while at.start < at.end {
+            // Others have their turn between batches.
+            let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+            at.start = pools.look(self, at.clone(), to, &mut moved).map_err(TierError::Scan)?;
+            if !pools.found.is_empty() {
+                moved.add(self.move_found(&mut pools, to));
+            }
+        }
+        self.exchange.book().stats.moved.add(moved);
+        Ok(moved)
+    }
+
+    /// One exchange of what a look has found.
+    fn move_found(&self, pools: &mut Pools, to: TierId) -> Moved {
+        let mut moved = Moved::default();
+        let mut plan = Vec::with_capacity(pools.found.len());
+        let found = std::mem::take(&mut pools.found);
+        for neighbours in found.chunk_by(|a, b| a.0 + PAGE == b.0 && (a.1, a.2) == (b.1, b.2)) {
+            let planned = pools.plan(self, neighbours, to, &mut plan);
+            moved.left.no_room += (neighbours.len() - planned) as u64;
+        }
+        pools.found = found;
+        let _no_fork = (!self.hears_forks).then(NoFork::new);
+        {
+            let mut book = self.exchange.book();
+            book.to = to;
+            // As many as it has room for: see `Pools::look`.
+            book.flight.extend_from_slice(&plan);
+            // What was discarded or has moved since the look stays as it is.
+            for at in 0..book.flight.len() {
+                let Aloft { live, tier, .. } = book.flight[at];
+                if book.tier_of(live) != Some(tier) {
+                    book.dropped(at);
+                }
+            }
+            book.stats.exchanges += 1;
+        }
+        let back = Back { inner: self };
+        self.exchange.take_out();
+        self.exchange.copy(&self.options.mover);
+        drop(back);
+        plan.clear();
+        {
+            let mut book = self.exchange.book();
+            plan.extend_from_slice(&book.flight);
+            book.flight.clear();
+        }
+        pools.settle(&plan, &mut moved);
+        let spare = self.options.spare_bytes;
+        let home = &mut pools.tiers[self.options.home.index()];
+        home[0].shed(spare / PAGE);
+        home[1].shed(spare / HUGE);
+        moved
+    }
+}
+
+/// Brings back what is out, whatever happens in between.
+struct Back<'a> {
+    inner: &'a Inner,
+}
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        self.inner.exchange.bring_back();
+    }
+}
+
+/// The pages that begin and end in a range.
+fn whole_pages(range: &Range<u64>) -> Range<u64> {
+    let end = range.end - range.end % PAGE;
+    range.start.next_multiple_of(PAGE).min(end)..end
+}
+
+impl Pools {
+    /// Finds pages that may be moved, as many as go at once. Returns up to where it has looked.
+    fn look(&mut self, inner: &Inner, range: Range<u64>, to: TierId, moved: &mut Moved) -> std::io::Result<u64> {
+        self.found.clear();
+        // A look at no more than may be found, so that nothing is found that does not go with this flight.
+        let huge = range.start.next_multiple_of(HUGE);
+        let flight = inner.options.batch.max(IN_HUGE) as u64 * PAGE;
+        let end = if huge == range.start { range.start + flight } else { huge.min(range.start + flight) };
+        let end = end.min(range.end);
+        let mut runs = Vec::new();
+        inner.exchange.scan.present(range.start..end, |run| runs.push(run))?;
+        let book = inner.exchange.book();
+        let (mut already, mut gone) = (0, 0);
+        for run in &runs {
+            for page in (run.start..run.end).step_by(4096) {
+                match book.tier_of(page) {
+                    Some(tier) if tier == to => already += 1,
+                    // A part of a huge page goes alone: the kernel splits it.
+                    Some(tier) => {
+                        let first = page - page % HUGE;
+                        let whole = run.is_huge() && run.start <= first && first + HUGE <= run.end;
+                        // The list has room for a flight.
+                        self.found.push((page, tier, whole));
+                    }
+                    None => gone += 1,
+                }
+            }
+        }
+        drop(book);
+        moved.left.already += already;
+        moved.left.gone += gone;
+        Ok(end)
+    }
+
+    /// Lends places for neighbours of one kind; returns how many of them go.
+    fn plan(&mut self, inner: &Inner, found: &[(u64, TierId, bool)], to: TierId, plan: &mut Vec<Aloft>) -> usize {
+        let (first, tier, huge) = found[0];
+        let size = of(if huge { PageSize::Huge } else { PageSize::Small });
+        let in_unit = if huge { IN_HUGE } else { 1 };
+        // Huge pages are found whole, or not as such.
+        let mut left = found.len() / in_unit;
+        let mut done = 0;
+        while left > 0 {
+            let Some(from) = self.tiers[tier.index()][size].lend(Place::Empty, left) else { break };
+            let units =
+                |range: &Range<u64>| usize::try_from((range.end - range.start) / PAGE).expect("places") / in_unit;
+            let mut lent = 0;
+            while lent < units(&from) {
+                let Some(free) = self.lend_free(inner, to, size, units(&from) - lent) else { break };
+                for at in 0..units(&free) * in_unit {
+                    let bytes = at as u64 * PAGE;
+                    let from = from.start + (lent * in_unit) as u64 * PAGE + bytes;
+                    let live = first + (done * in_unit) as u64 * PAGE + bytes;
+                    let to = free.start + bytes;
+                    plan.push(Aloft { live, from, to, source: from, stage: Stage::Planned, tier });
+                }
+                lent += units(&free);
+                done += units(&free);
+            }
+            left -= lent;
+            let unit = in_unit as u64 * PAGE;
+            let unused = from.start + lent as u64 * unit..from.end;
+            let short = !unused.is_empty();
+            for address in unused.step_by(in_unit * 4096) {
+                self.tiers[tier.index()][size].give_back(address, Place::Empty);
+            }
+            if short {
+                break;
+            }
+        }
+        done * in_unit
+    }
+
+    /// Free pages of a tier, of those it has or of the system's, within the tier's bound.
+    fn lend_free(&mut self, inner: &Inner, to: TierId, size: usize, most: usize) -> Option<Range<u64>> {
+        if self.tiers[to.index()][size].full() == 0 {
+            let in_unit = if size == 1 { IN_HUGE as u64 } else { 1 };
+            let bound = if to == inner.options.home { u64::MAX } else { inner.options.tiers[to.index()].bytes / PAGE };
+            let taken =
+                inner.exchange.book().live(to) + self.tiers[to.index()].iter().map(Slots::full_pages).sum::<u64>();
+            let most = (most as u64).min(bound.saturating_sub(taken + self.lent(to)) / in_unit);
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            if most > 0 {
+                self.tiers[to.index()][size].fill(most, &inner.exchange);
+            }
+        }
+        self.tiers[to.index()][size].lend(Place::Full, most)
+    }
+
+    /// Free pages of a tier that are lent to the flight that is being planned.
+    fn lent(&self, to: TierId) -> u64 {
+        self.tiers[to.index()].iter().map(Slots::lent_full).sum()
+    }
+
+    /// Gives the places of a flight back, and counts.
+    fn settle(&mut self, flight: &[Aloft], moved: &mut Moved) {
+        for aloft in flight {
+            let huge = self.slots_of(aloft.from).is_some_and(|(_, size)| size == 1);
+            match aloft.stage {
+                Stage::Back if aloft.source == aloft.to => {
+                    moved.pages += 1;
+                    moved.huge += u64::from(huge);
+                }
+                Stage::Back | Stage::Returned => moved.left.failed += 1,
+                Stage::Left(Why::Pinned) | Stage::Busy => moved.left.pinned += 1,
+                Stage::Left(Why::Unsupported) => moved.left.unsupported += 1,
+                Stage::Left(Why::Gone) | Stage::Dropped { .. } => moved.left.gone += 1,
+                Stage::Planned | Stage::Out => unreachable!("everything has been brought back"),
+            }
+        }
+        self.tiers.iter_mut().flatten().for_each(Slots::settled);
+        for side in [|aloft: &Aloft| aloft.from, |aloft: &Aloft| aloft.to] {
+            let has_page = |aloft: &Aloft| {
+                let is_from = side(aloft) == aloft.from;
+                match aloft.stage {
+                    Stage::Back => side(aloft) != aloft.source,
+                    Stage::Returned | Stage::Dropped { out: true } => true,
+                    _ => !is_from,
+                }
+            };
+            let mut rest = flight;
+            while let Some(first) = rest.first() {
+                let (tier, size) = self.slots_of(side(first)).expect("a place of a pool");
+                let count = if size == 1 { IN_HUGE } else { 1 };
+                let (unit, behind) = rest.split_at(count);
+                let full = unit.iter().filter(|aloft| has_page(aloft)).count();
+                let what = match full {
+                    0 => Place::Empty,
+                    full if full == count => Place::Full,
+                    _ => Place::Broken,
+                };
+                self.tiers[tier][size].give_back(side(first), what);
+                rest = behind;
+            }
+        }
+    }
+
+    /// Which tier's places, of which size, an address is in.
+    fn slots_of(&self, address: u64) -> Option<(usize, usize)> {
+        self.tiers.iter().enumerate().find_map(|(tier, sizes)| {
+            sizes.iter().position(|slots| slots.range().contains(&address)).map(|size| (tier, size))
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.lineage.is_current() {
+            return;
+        }
+        // A forked child has neither the thread nor the pools; what is at their addresses by now is somebody else's.
+        if let Some(keeper) = self.keeper.take() {
+            keeper.forget();
+        }
+        let pools = self.pools.get_mut().unwrap_or_else(PoisonError::into_inner);
+        pools.tiers.drain(..).flatten().for_each(std::mem::forget);
+    }
+}
+
+impl Moved {
+    /// Nothing of it is left out: pages that moved and pages that stayed.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.pages + self.left.all()
+    }
+}

@@ -1,0 +1,31 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! Heap       memory on several tiers: arenas, and migrate
+//! Arena      memory of a heap, a slice of bytes
+//! exchange   takes pages out to a pool, copies them, brings them back
+//! book       whose each page is, on which tier, and which are on their way
+//! keeper     the thread that answers page faults and hears of forks, mremap, discards
+//! slots      a tier's pool: places, with a free page or without
+//! gate       forks that the kernel does not tell of
+//! ```
+#![deny(unsafe_code)]
+
+mod arena;
+mod book;
+mod config;
+mod error;
+mod exchange;
+mod gate;
+mod heap;
+mod keeper;
+mod slots;
+mod stats;
+
+pub use arena::Arena;
+pub use config::{HeapOptions, MOST_TIERS, TierId, TierOptions};
+pub use error::TierError;
+pub use heap::Heap;
+pub use stats::{Left, Moved, Stats};

@@ -1,0 +1,277 @@
+//! A pool of one tier: places for pages of one size, some with a page that is free, some without.
+
+use crate::config::PAGE;
+use crate::exchange::Exchange;
+use std::ops::Range;
+use telpher_mem::{MapError, PageSize, Tract};
+
+/// Bytes of a huge page. Source: x86-64 page tables, level 2.
+pub(crate) const HUGE: u64 = 2 << 20;
+
+/// Bytes that the system is asked for at once. Source: chosen, four huge pages.
+const SPRING_BYTES: usize = 4 * (2 << 20);
+
+/// What is in a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Nothing: a page can be put there.
+    Empty,
+    /// A free page.
+    Full,
+    /// An exchange has it.
+    Lent,
+    /// Parts of a huge page were moved out of it: the page tables below it stay, so that no huge page can be put there as one.
+    Broken,
+}
+
+/// The places of one size.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    tract: Tract,
+    /// Where pages come from: the kernel fills it by itself, which it does not do for memory whose faults are answered here.
+    spring: Tract,
+    pages: PageSize,
+    places: Vec<Place>,
+    /// Free pages, and those of them that are lent.
+    full: u64,
+    lent_full: u64,
+    /// Where the next search begins.
+    cursor: usize,
+    /// No run of empty places, or of full ones, was longer when last searched in vain.
+    longest: [usize; 2],
+}
+
+impl Slots {
+    /// So many places, all empty.
+    pub(crate) fn new(places: usize, pages: PageSize, node: Option<u32>) -> Result<Slots, MapError> {
+        let tract = Tract::new(places.saturating_mul(Self::bytes_of(pages)), pages)?;
+        let spring = Tract::new(SPRING_BYTES, pages)?;
+        for tract in [&tract, &spring] {
+            if let Some(node) = node {
+                tract.bind(node)?;
+            }
+            tract.keep_from_children()?;
+        }
+        let places = vec![Place::Empty; places];
+        Ok(Slots { tract, spring, pages, places, full: 0, lent_full: 0, cursor: 0, longest: [usize::MAX; 2] })
+    }
+
+    fn bytes_of(pages: PageSize) -> usize {
+        match pages {
+            PageSize::Small => 4096,
+            PageSize::Huge => 2 << 20,
+        }
+    }
+
+    /// Bytes of a place.
+    pub(crate) fn unit(&self) -> u64 {
+        Self::bytes_of(self.pages) as u64
+    }
+
+    /// Its addresses.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.tract.range()
+    }
+
+    /// Free pages of this size.
+    pub(crate) fn full(&self) -> u64 {
+        self.full
+    }
+
+    /// Pages of 4 KiB in those.
+    pub(crate) fn full_pages(&self) -> u64 {
+        self.full * self.unit() / PAGE
+    }
+
+    /// Pages of 4 KiB that were free, and are lent.
+    pub(crate) fn lent_full(&self) -> u64 {
+        self.lent_full * self.unit() / PAGE
+    }
+
+    /// Everything that was lent has come back.
+    pub(crate) fn settled(&mut self) {
+        self.lent_full = 0;
+    }
+
+    fn address(&self, place: usize) -> u64 {
+        self.tract.start() + place as u64 * self.unit()
+    }
+
+    fn place(&self, address: u64) -> usize {
+        usize::try_from((address - self.tract.start()) / self.unit()).expect("in the tract")
+    }
+
+    /// Neighbouring places with this in them, at most so many, which are lent from now on: the longest run there is, or the first long enough.
+    pub(crate) fn lend(&mut self, what: Place, most: usize) -> Option<Range<u64>> {
+        let kind = usize::from(what == Place::Full);
+        let enough = most.min(self.longest[kind]);
+        let (mut best, mut at) = (0..0, self.cursor);
+        // Once around; a run ends where the places do.
+        let mut seen = 0;
+        while seen < self.places.len() && best.len() < enough {
+            at %= self.places.len();
+            let rest = &self.places[at..self.places.len().min(at + most)];
+            let run = rest.iter().take_while(|&&place| place == what).count();
+            if run > best.len() {
+                best = at..at + run;
+            }
+            let step = run.max(1);
+            (at, seen) = (at + step, seen + step);
+        }
+        if best.len() < enough {
+            self.longest[kind] = best.len();
+        }
+        if best.is_empty() {
+            return None;
+        }
+        self.cursor = best.end % self.places.len();
+        self.places[best.clone()].fill(Place::Lent);
+        if what == Place::Full {
+            self.full -= best.len() as u64;
+            self.lent_full += best.len() as u64;
+        }
+        Some(self.address(best.start)..self.address(best.end))
+    }
+
+    /// A place that was lent comes back.
+    pub(crate) fn give_back(&mut self, address: u64, what: Place) {
+        let place = self.place(address);
+        debug_assert_eq!(self.places[place], Place::Lent);
+        self.places[place] = what;
+        match what {
+            Place::Full => {
+                self.full += 1;
+                self.longest[1] = usize::MAX;
+            }
+            Place::Empty => self.longest[0] = usize::MAX,
+            Place::Lent => {}
+            // What is left of it goes back to the system; a refusal leaves it there, unused.
+            Place::Broken => drop(self.tract.discard(address..address + self.unit())),
+        }
+    }
+
+    /// Puts free pages of the system into empty places, at most so many. Returns how many; fewer if there is no room, no memory on its node,
+    /// or no huge page.
+    pub(crate) fn fill(&mut self, most: usize, exchange: &Exchange) -> u64 {
+        let unit = usize::try_from(self.unit()).expect("a unit is a `usize`");
+        let mut filled = 0;
+        while filled < most as u64 {
+            let rest = most - usize::try_from(filled).expect("no more than most");
+            let Some(run) = self.lend(Place::Empty, rest.min(SPRING_BYTES / unit)) else { return filled };
+            let fresh = self.spring.start()..self.spring.start() + (run.end - run.start);
+            // A refusal leaves some of them, or none.
+            let _ = self.spring.populate(fresh.clone());
+            let mut came = 0;
+            for (place, from) in run.step_by(unit).zip(fresh.step_by(unit)) {
+                let whole = self.is_whole(from, exchange) && exchange.put_fresh(place, from, self.unit());
+                came += u64::from(whole);
+                self.give_back(place, if whole { Place::Full } else { Place::Empty });
+            }
+            filled += came;
+            if came == 0 || filled < most as u64 && came * self.unit() < SPRING_BYTES as u64 {
+                // What is there and did not go is the system's.
+                let _ = self.spring.discard(self.spring.range());
+                return filled;
+            }
+        }
+        filled
+    }
+
+    /// One page of its size is there.
+    fn is_whole(&self, address: u64, exchange: &Exchange) -> bool {
+        let (mut there, huge) = (0, self.pages == PageSize::Huge);
+        let looked = exchange.scan.present(address..address + self.unit(), |run| {
+            there += if huge && !run.is_huge() { 0 } else { run.pages() };
+        });
+        looked.is_ok() && there * PAGE == self.unit()
+    }
+
+    /// Gives free pages back to the system until there are no more than so many.
+    pub(crate) fn shed(&mut self, keep: u64) {
+        /// Places at once. Source: chosen.
+        const RUN: u64 = 512;
+        while self.full > keep {
+            let most = usize::try_from((self.full - keep).min(RUN)).expect("a run");
+            let Some(run) = self.lend(Place::Full, most) else { return };
+            let what = if self.tract.discard(run.clone()).is_ok() { Place::Empty } else { Place::Full };
+            let unit = usize::try_from(self.unit()).expect("a unit is a `usize`");
+            self.lent_full -= run.end.saturating_sub(run.start) / self.unit();
+            run.step_by(unit).for_each(|address| self.give_back(address, what));
+            if what == Place::Full {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::Book;
+    use crate::config::TierId;
+    use crate::heap::EVENTS;
+    use crate::keeper::Keeper;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use telpher_mem::{Scan, Userfault};
+
+    /// Places, and what fills them; none where the kernel has not what it takes.
+    fn slots(places: usize, pages: PageSize) -> Option<(Slots, Arc<Exchange>, Keeper)> {
+        let (scan, userfault) = (Scan::open().ok()?, Userfault::open(EVENTS).ok()?);
+        let exchange = Exchange::new(userfault, scan, Book::new(TierId(1), 1), TierId(1), Duration::from_secs(1));
+        let exchange = Arc::new(exchange);
+        let slots = Slots::new(places, pages, None).unwrap();
+        exchange.register(slots.range()).unwrap();
+        let keeper = Keeper::start(&exchange).unwrap();
+        Some((slots, exchange, keeper))
+    }
+
+    fn count(slots: &Slots, what: Place) -> usize {
+        slots.places.iter().filter(|&&place| place == what).count()
+    }
+
+    #[test]
+    fn free_pages_come_from_the_system_and_go_back() {
+        let Some((mut slots, exchange, _keeper)) = slots(100, PageSize::Small) else { return };
+        assert_eq!(slots.lend(Place::Full, 1), None);
+        assert_eq!((slots.fill(30, &exchange), slots.fill(80, &exchange), slots.fill(1, &exchange)), (30, 70, 0));
+        assert_eq!((slots.full(), slots.full_pages(), count(&slots, Place::Full)), (100, 100, 100));
+        slots.shed(40);
+        assert_eq!((slots.full(), count(&slots, Place::Empty)), (40, 60));
+        let mut there = 0;
+        exchange.scan.present(slots.range(), |run| there += run.pages()).unwrap();
+        assert_eq!(there, 40, "what was given back is not there");
+    }
+
+    #[test]
+    fn runs_are_as_long_as_there_are_any() {
+        let Some((mut slots, exchange, _keeper)) = slots(64, PageSize::Small) else { return };
+        slots.fill(64, &exchange);
+        let all = slots.lend(Place::Full, 64).unwrap();
+        // Every fourth stays away: the rest are runs of three, and one at the end.
+        for (place, address) in all.clone().step_by(4096).enumerate() {
+            if place % 4 != 3 || place == 63 {
+                slots.give_back(address, Place::Full);
+            }
+        }
+        let lens: Vec<u64> =
+            std::iter::from_fn(|| slots.lend(Place::Full, 8)).map(|run| (run.end - run.start) / 4096).collect();
+        assert_eq!(lens.iter().sum::<u64>(), 49);
+        assert!(lens.windows(2).all(|pair| pair[0] >= pair[1]) && lens[0] == 4 && lens[1] == 3, "{lens:?}");
+        assert_eq!(slots.lend(Place::Empty, 1), None);
+        slots.give_back(all.start, Place::Empty);
+        assert_eq!(slots.lend(Place::Empty, 9), Some(all.start..all.start + 4096));
+    }
+
+    #[test]
+    fn a_huge_place_that_was_taken_apart_is_not_used_again() {
+        let Some((mut slots, exchange, _keeper)) = slots(2, PageSize::Huge) else { return };
+        if slots.fill(2, &exchange) < 2 {
+            return;
+        }
+        let run = slots.lend(Place::Full, 1).unwrap();
+        slots.give_back(run.start, Place::Broken);
+        assert!(slots.lend(Place::Full, 2).is_some_and(|run| run.end - run.start == HUGE));
+        assert_eq!((slots.fill(1, &exchange), slots.lend(Place::Empty, 1)), (0, None));
+    }
+}

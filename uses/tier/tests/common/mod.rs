@@ -1,0 +1,34 @@
+//! What the tests of heaps share.
+#![allow(dead_code, reason = "each test takes its part")]
+
+#[path = "../../../../ci/skip.rs"]
+mod skip;
+
+use telpher_mem::{Scan, Userfault, UserfaultFeatures};
+use telpher_tier::{Heap, HeapOptions, TierId, TierOptions};
+
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const FAST: TierId = TierId(0);
+pub(crate) const HOME: TierId = TierId(1);
+
+/// A heap with so many bytes of fast memory; none where the kernel has not what it takes.
+pub(crate) fn heap(test: &str, fast_bytes: u64) -> Option<Heap> {
+    heap_with(test, fast_bytes, |_| ())
+}
+
+pub(crate) fn heap_with(test: &str, fast_bytes: u64, change: impl FnOnce(&mut HeapOptions)) -> Option<Heap> {
+    if Scan::open().is_err() || Userfault::open(UserfaultFeatures::MOVE).is_err() {
+        skip::skip(test, "the kernel has no userfaultfd that moves pages, or not for this user (Linux 6.8)");
+        return None;
+    }
+    let tier = |name: &str, bytes| TierOptions { name: name.to_string(), node: None, bytes };
+    let mut options = HeapOptions::new(vec![tier("fast", fast_bytes), tier("slow", 0)]);
+    change(&mut options);
+    Some(Heap::new(options).unwrap())
+}
+
+/// How long a soak goes on.
+pub(crate) fn soak() -> std::time::Duration {
+    let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse().expect("whole seconds"));
+    std::time::Duration::from_secs(seconds)
+}

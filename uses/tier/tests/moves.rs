@@ -1,0 +1,254 @@
+//! Pages go to another tier and back, and nobody can tell by their bytes.
+#![allow(unsafe_code, reason = "locks and protects pages of an arena, as programs do")]
+
+mod common;
+
+use common::{FAST, HOME, PAGE, heap, heap_with};
+use telpher_device::{OpenOptions, open};
+use telpher_mem::PageSize;
+use telpher_mover::{Mover, Policy};
+use telpher_tier::{Arena, Heap, HeapOptions, TierError, TierId};
+
+/// Every page with its number in it, from an offset on.
+fn number(arena: &mut Arena, pages: usize) {
+    for (page, bytes) in arena.chunks_exact_mut(4096).take(pages).enumerate() {
+        bytes.fill(u8::try_from(page % 251).unwrap());
+        bytes[..8].copy_from_slice(&page.to_le_bytes());
+    }
+}
+
+fn check(arena: &Arena, pages: usize) {
+    for (page, bytes) in arena.chunks_exact(4096).take(pages).enumerate() {
+        assert_eq!(bytes[..8], page.to_le_bytes(), "page {page}");
+        assert!(bytes[8..].iter().all(|&byte| usize::from(byte) == page % 251), "page {page}");
+    }
+}
+
+fn part(arena: &Arena, pages: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let start = arena.addresses().start;
+    start + pages.start * PAGE..start + pages.end * PAGE
+}
+
+fn there_and_back(heap: &Heap, pages: PageSize) {
+    let mut arena = heap.arena(8 << 20, pages).unwrap();
+    number(&mut arena, 1500);
+    let all = arena.addresses();
+    assert_eq!(heap.residency(all.clone()).unwrap(), [0, if pages == PageSize::Small { 1500 } else { 2048 }]);
+    for _ in 0..3 {
+        let moved = heap.migrate(part(&arena, 100..1400), FAST).unwrap();
+        assert_eq!((moved.pages, moved.left.all()), (1300, 0), "{moved:?}");
+        assert_eq!(heap.residency(part(&arena, 0..1500)).unwrap(), [1300, 200]);
+        check(&arena, 1500);
+        let again = heap.migrate(part(&arena, 100..1400), FAST).unwrap();
+        assert_eq!((again.pages, again.left.already, again.left.all()), (0, 1300, 1300));
+        let back = heap.migrate(all.clone(), HOME).unwrap();
+        assert_eq!(back.pages, 1300, "{back:?}");
+        check(&arena, 1500);
+    }
+    assert_eq!(heap.stats().lost, 0);
+}
+
+#[test]
+fn pages_go_to_another_tier_and_back() {
+    let Some(heap) = heap("pages_go_to_another_tier_and_back", 64 << 20) else { return };
+    there_and_back(&heap, PageSize::Small);
+}
+
+#[test]
+fn a_device_copies_them() {
+    let Some(heap) = heap_with("a_device_copies_them", 64 << 20, |options| {
+        let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
+        options.mover = Mover::new(opened.portals, Policy::default());
+    }) else {
+        return;
+    };
+    there_and_back(&heap, PageSize::Small);
+}
+
+#[test]
+fn a_device_that_halts_leaves_the_copies_to_the_cpu() {
+    let Some(heap) = heap_with("a_device_that_halts_leaves_the_copies_to_the_cpu", 64 << 20, |options| {
+        let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
+        options.mover = Mover::new(opened.portals.iter().cloned(), Policy::default());
+        // The device goes, and its queues say so.
+        drop(opened);
+    }) else {
+        return;
+    };
+    there_and_back(&heap, PageSize::Small);
+}
+
+#[test]
+fn huge_pages_move_whole_and_parts_of_them_alone() {
+    let Some(heap) = heap("huge_pages_move_whole_and_parts_of_them_alone", 64 << 20) else { return };
+    let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
+    number(&mut arena, 2048);
+    let moved = heap.migrate(part(&arena, 0..1024), FAST).unwrap();
+    assert_eq!(moved.pages, 1024, "{moved:?}");
+    let switched_off = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
+        .is_ok_and(|text| text.contains("[never]"));
+    assert!(moved.huge == 1024 || switched_off, "{moved:?}");
+    check(&arena, 2048);
+    let some = heap.migrate(part(&arena, 1030..1040), FAST).unwrap();
+    assert_eq!(some.pages, 10, "{some:?}");
+    assert_eq!(heap.residency(arena.addresses()).unwrap(), [1034, 1014]);
+    check(&arena, 2048);
+    let back = heap.migrate(arena.addresses(), HOME).unwrap();
+    assert_eq!(back.pages, 1034, "{back:?}");
+    check(&arena, 2048);
+    assert_eq!(heap.stats().lost, 0);
+}
+
+#[test]
+fn a_tier_takes_as_much_as_it_has() {
+    let Some(heap) = heap("a_tier_takes_as_much_as_it_has", 100 * PAGE) else { return };
+    let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
+    number(&mut arena, 1000);
+    let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+    assert_eq!((moved.pages, moved.left.no_room), (100, 900), "{moved:?}");
+    check(&arena, 1000);
+    // What is discarded there makes room.
+    arena.discard(0..50 * 4096).unwrap();
+    assert_eq!(heap.residency(arena.addresses()).unwrap(), [50, 900]);
+    let more = heap.migrate(part(&arena, 500..1000), FAST).unwrap();
+    assert_eq!((more.pages, more.left.no_room), (50, 450), "{more:?}");
+    assert!(arena[..50 * 4096].iter().all(|&byte| byte == 0), "discarded");
+    // And so does what comes back.
+    assert_eq!(heap.migrate(part(&arena, 500..1000), HOME).unwrap().pages, 50);
+    assert_eq!(heap.migrate(part(&arena, 500..1000), FAST).unwrap().pages, 50);
+    // And an arena that goes.
+    drop(arena);
+    let mut other = heap.arena(1 << 20, PageSize::Small).unwrap();
+    number(&mut other, 100);
+    assert_eq!(heap.migrate(other.addresses(), FAST).unwrap().pages, 100);
+    check(&other, 100);
+}
+
+#[test]
+fn home_keeps_no_more_free_pages_than_it_may() {
+    let Some(heap) = heap_with("home_keeps_no_more_free_pages_than_it_may", 64 << 20, |options| {
+        options.spare_bytes = 64 * PAGE;
+    }) else {
+        return;
+    };
+    let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
+    number(&mut arena, 1000);
+    assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 1000);
+    assert_eq!(heap.free()[1], 64);
+    assert_eq!(heap.migrate(arena.addresses(), HOME).unwrap().pages, 1000);
+    check(&arena, 1000);
+}
+
+#[test]
+fn pages_that_nobody_has_touched_are_on_no_tier() {
+    let Some(heap) = heap("pages_that_nobody_has_touched_are_on_no_tier", 1 << 20) else { return };
+    let arena = heap.arena(4 << 20, PageSize::Small).unwrap();
+    assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().all(), 0);
+    assert!(arena.iter().all(|&byte| byte == 0));
+    assert_eq!(heap.residency(arena.addresses()).unwrap(), [0, 0], "zeros that all share are nobody's page");
+    assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().all(), 0);
+    assert!(heap.stats().fills >= 1024);
+}
+
+#[test]
+fn what_the_kernel_does_not_move_stays_and_is_counted() {
+    let Some(heap) = heap("what_the_kernel_does_not_move_stays_and_is_counted", 4 << 20) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    number(&mut arena, 512);
+    let start = arena.as_mut_ptr();
+    // SAFETY: pages of the arena, which nobody touches meanwhile; they stay mapped.
+    unsafe {
+        assert_eq!(libc::mlock(start.cast(), 8 * 4096), 0);
+        assert_eq!(libc::mprotect(start.add(16 * 4096).cast(), 4 * 4096, libc::PROT_READ), 0);
+    }
+    let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+    assert_eq!((moved.pages, moved.left.unsupported, moved.left.all()), (500, 12, 12), "{moved:?}");
+    check(&arena, 512);
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(libc::munlock(start.cast(), 8 * 4096), 0);
+        assert_eq!(libc::mprotect(start.add(16 * 4096).cast(), 4 * 4096, libc::PROT_READ | libc::PROT_WRITE), 0);
+    }
+    assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 12);
+    check(&arena, 512);
+}
+
+#[test]
+fn pages_shared_with_a_child_are_parted_and_move() {
+    let Some(heap) = heap("pages_shared_with_a_child_are_parted_and_move", 4 << 20) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    number(&mut arena, 512);
+    let mut pipe = [0; 2];
+    // SAFETY: the child makes system calls, looks at its memory and exits.
+    let child = unsafe {
+        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+        libc::fork()
+    };
+    if child == 0 {
+        // SAFETY: as above; a byte of its own.
+        unsafe {
+            let mut byte = 0_u8;
+            libc::close(pipe[1]);
+            libc::read(pipe[0], (&raw mut byte).cast(), 1);
+            let same = arena.chunks_exact(4096).enumerate().all(|(page, bytes)| bytes[..8] == page.to_le_bytes());
+            libc::_exit(i32::from(!same));
+        }
+    }
+    let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+    assert_eq!((moved.pages, moved.left.all()), (512, 0), "{moved:?}");
+    arena.fill(1);
+    let mut status = 0;
+    // SAFETY: descriptors of this test's, a child of its own.
+    unsafe {
+        libc::close(pipe[1]);
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        libc::close(pipe[0]);
+    }
+    assert_eq!(status, 0, "the child has what its parent had");
+    assert_eq!(heap.stats().forks, 1);
+}
+
+#[test]
+fn a_child_makes_a_heap_of_its_own() {
+    let Some(heap) = heap("a_child_makes_a_heap_of_its_own", 4 << 20) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    arena[0] = 7;
+    // SAFETY: the child looks at its memory and exits; what is refused there is refused without a thread.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = matches!(heap.migrate(arena.addresses(), FAST), Err(TierError::Forked));
+        let (same, zero) = (arena[0] == 7, arena[(2 << 20) - 1] == 0);
+        drop(arena);
+        drop(heap);
+        // SAFETY: ends the child without anything of the parent's being run.
+        unsafe { libc::_exit(i32::from(!(refused && same && zero))) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child, a place of our own for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 1);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let Some(heap) = heap("options_that_make_no_sense_are_refused", 1 << 20) else { return };
+    let arena = heap.arena(1, PageSize::Small).unwrap();
+    assert!(matches!(heap.migrate(arena.addresses(), TierId(2)), Err(TierError::NoSuchTier { tier: 2, tiers: 2 })));
+    let tiers = heap.options().tiers.clone();
+    for (tiers, home, batch) in [(tiers[..1].to_vec(), 0, 512), (tiers.clone(), 2, 512), (tiers, 0, 0)] {
+        let options = HeapOptions { home: TierId(home), batch, ..HeapOptions::new(tiers) };
+        assert!(matches!(Heap::new(options), Err(TierError::Options { .. })));
+    }
+}
+
+#[test]
+fn a_range_of_odd_addresses_is_of_the_pages_that_lie_in_it_whole() {
+    let Some(heap) = heap("a_range_of_odd_addresses_is_of_the_pages_that_lie_in_it_whole", 1 << 20) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    number(&mut arena, 512);
+    let start = arena.addresses().start;
+    assert_eq!(heap.migrate(start + 1..start + 4 * PAGE - 1, FAST).unwrap().pages, 2);
+    assert_eq!(heap.migrate(start + 10..start + 20, FAST).unwrap().all(), 0);
+    assert_eq!(heap.migrate(0..PAGE, FAST).unwrap().all(), 0, "nobody's");
+}
