@@ -31,6 +31,7 @@ impl Descriptor {
 
     /// The reading of 64 bytes.
     #[must_use]
+    #[inline]
     pub fn from_bytes(bytes: &[u8; 64]) -> Self {
         let mut words = [0; 8];
         for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -167,6 +168,7 @@ impl Descriptor {
 
     /// `count` descriptors at `list` (64-byte aligned).
     #[must_use]
+    #[inline]
     pub const fn batch(list: u64, count: u32) -> Self {
         Self::three(Opcode::Batch, list, 0, count)
     }

@@ -13,6 +13,7 @@ const _: () = assert!(size_of::<CompletionRecord>() == 32 && align_of::<Completi
 impl CompletionRecord {
     /// A record with only its status byte set.
     #[must_use]
+    #[inline]
     pub const fn new(status: StatusByte) -> Self {
         CompletionRecord([status.0 as u64, 0, 0, 0])
     }

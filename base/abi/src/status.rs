@@ -173,6 +173,7 @@ pub struct StatusByte(/** The byte on the wire. */ pub u8);
 impl StatusByte {
     /// The byte of a code without a direction.
     #[must_use]
+    #[inline]
     pub const fn new(status: Status) -> Self {
         StatusByte(status.code())
     }

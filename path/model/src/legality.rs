@@ -279,6 +279,12 @@ impl Device {
     /// Why this device refuses a descriptor, if it does.
     #[inline]
     pub(crate) fn check(&self, d: &Descriptor, origin: Origin) -> Result<(), Refusal> {
+        self.check_as(d.opcode(), d, origin)
+    }
+
+    /// The same of a descriptor that is known to have this opcode: what others would be asked is left out where it is compiled in.
+    #[inline(always)]
+    pub(crate) fn check_as(&self, opcode: Opcode, d: &Descriptor, origin: Origin) -> Result<(), Refusal> {
         let flags = d.flags();
         let rules = &self.wqs[origin.wq].rules.0;
         let record = flags.contains(Flags::COMPLETION_RECORD_ADDRESS_VALID);
@@ -294,7 +300,6 @@ impl Device {
         if fails(Check::Privilege, shared && origin.submitter.privileged && !self.pci().privileged) {
             return Err(Status::PrivilegeBad.into());
         }
-        let opcode = d.opcode();
         let row = row(opcode).ok_or(Status::BadOpcode)?;
         let in_batch = origin.batch_index.is_some();
         if fails(Check::Operation, !self.accepts_operation(origin.wq, opcode))
@@ -333,7 +338,7 @@ impl Device {
         self.wqcfg[wq][4 + usize::from(code >> 6)].get() >> (code & 63) & 1 == 1
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_flags(&self, d: &Descriptor, row: &Row, origin: Origin) -> Result<(), Refusal> {
         let flags = d.flags();
         let bits = flags.bits();
@@ -385,7 +390,7 @@ impl Device {
         if bad == 0 { Ok(()) } else { Err(Refusal { status: Status::InvalidFlags, flags: bad }) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_reserved(&self, d: &Descriptor, row: &Row) -> Result<(), Refusal> {
         let flags = d.flags();
         let reserved = mutation::reserved(row.opcode, &row.reserved);
@@ -418,7 +423,7 @@ impl Device {
     }
 
     /// Sizes, counts, other values, alignments, overlaps: in this order.
-    #[inline]
+    #[inline(always)]
     fn check_fields(&self, d: &Descriptor, opcode: Opcode, max_transfer: u64, max_batch: u64) -> Result<(), Refusal> {
         let size = u64::from(d.size());
         match opcode {

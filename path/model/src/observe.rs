@@ -68,6 +68,12 @@ pub enum Verdict {
 
 /// Hears of descriptors, in the thread that steps the engine. The defaults do what a device without an observer does.
 pub trait Observer: Send + Sync + Debug {
+    /// False if nobody looks: descriptors may then take short ways past all that is below.
+    #[inline]
+    fn is_watching(&self) -> bool {
+        true
+    }
+
     /// A descriptor was taken from its queue or its batch's list.
     #[inline]
     fn dispatched(&self, job: &Job<'_>) -> Verdict {
@@ -117,4 +123,9 @@ pub trait Observer: Send + Sync + Debug {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 
-impl Observer for Unobserved {}
+impl Observer for Unobserved {
+    #[inline]
+    fn is_watching(&self) -> bool {
+        false
+    }
+}

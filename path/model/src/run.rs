@@ -49,6 +49,9 @@ pub fn run<O: Observer + ?Sized>(
         Step::Ended => {}
         Step::Execute => {
             let space = spaces.space(engine.submitter().pasid);
+            if !observer.is_watching() && engine.go_plain(device, space) {
+                return Progress::Worked;
+            }
             let (blocks, requests) = (engine.blocks_on_fault(), engine.has_page_requests(device));
             let outcome = observer
                 .execute(&engine.job(), space, &mut |space| execute(engine.action(), space, blocks, requests, scratch));
@@ -59,21 +62,19 @@ pub fn run<O: Observer + ?Sized>(
             let record = engine.record();
             let written = observer.record(&engine.job(), record, &mut || {
                 let written = space.write_record(address, &record.0);
-                if written.is_err() && engine.has_page_requests(device) {
-                    return persist(written, space, || space.write_record(address, &record.0));
-                }
-                written
+                written.or_else(|fault| rewrite_record(engine, device, space, address, fault))
             });
             engine.recorded(device, written);
         }
         Step::Fetch { address } => {
             let space = spaces.space(engine.submitter().pasid);
             let mut bytes = [0; 64];
-            let mut read = space.read(address, &mut bytes);
-            if read.is_err() && engine.has_page_requests(device) {
-                read = persist(read, space, || space.read(address, &mut bytes));
-            }
-            engine.fetched(device, read.map(|()| Descriptor::from_bytes(&bytes)));
+            let read = space.read(address, &mut bytes);
+            let member = match read {
+                Ok(()) => Ok(Descriptor::from_bytes(&bytes)),
+                Err(fault) => reread_member(engine, device, space, address, fault),
+            };
+            engine.fetched(device, member);
         }
         Step::Log { pasid, address, bytes } => {
             let mut image = [0; 256];
@@ -87,14 +88,42 @@ pub fn run<O: Observer + ?Sized>(
     Progress::Worked
 }
 
+/// Writes the record of the descriptor in hand again, after a fault, if its queue waits for pages.
+#[cold]
+pub(crate) fn rewrite_record(
+    engine: &Engine,
+    device: &Device,
+    space: &dyn Space,
+    address: u64,
+    fault: Fault,
+) -> Result<(), Fault> {
+    if !engine.has_page_requests(device) {
+        return Err(fault);
+    }
+    persist(fault, space, || space.write_record(address, &engine.record().0))
+}
+
+/// Reads a batch member again, after a fault, if its queue waits for pages.
+#[cold]
+pub(crate) fn reread_member(
+    engine: &Engine,
+    device: &Device,
+    space: &dyn Space,
+    address: u64,
+    fault: Fault,
+) -> Result<Descriptor, Fault> {
+    if !engine.has_page_requests(device) {
+        return Err(fault);
+    }
+    let mut bytes = [0; 64];
+    persist(fault, space, || space.read(address, &mut bytes))?;
+    Ok(Descriptor::from_bytes(&bytes))
+}
+
 /// Repeats a faulting access after asking the system for the page, a bounded number of times.
 #[cold]
-fn persist(
-    first: Result<(), Fault>,
-    space: &dyn Space,
-    mut access: impl FnMut() -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let mut result = first;
+fn persist(first: Fault, space: &dyn Space, mut access: impl FnMut() -> Result<(), Fault>) -> Result<(), Fault> {
+    let mut result = Err(first);
     for _ in 0..PAGE_REQUESTS {
         let Err(fault) = result else { break };
         if !space.page_request(fault.address, fault.write) {

@@ -21,6 +21,13 @@ pub(super) struct Batch {
     pub(super) fault: Option<Fault>,
 }
 
+/// A member's position as reports have it.
+#[inline]
+pub(super) fn batch_index(next: u32) -> u16 {
+    // Cannot lose bits: a batch has at most 2^15 members.
+    u16::try_from(next).unwrap_or(u16::MAX)
+}
+
 impl Engine {
     /// Reads the next member of the batch, or ends it. `None` if the phase moved on.
     pub(super) fn next_member(&mut self, device: &Device, batch: Batch) -> Option<Step> {
@@ -73,8 +80,7 @@ impl Engine {
                 batch.next = batch.work.descriptor.size();
             }
             Ok(descriptor) => {
-                // Cannot lose bits: a batch has at most 2^15 members.
-                let batch_index = Some(u16::try_from(batch.next).unwrap_or(u16::MAX));
+                let batch_index = Some(batch_index(batch.next));
                 batch.next += 1;
                 self.work.descriptor = descriptor;
                 self.work.origin.batch_index = batch_index;

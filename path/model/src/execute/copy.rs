@@ -10,6 +10,7 @@ fn by_direction(stop: &Stop) -> OperandId {
     if stop.fault.write { OperandId::Destination1 } else { OperandId::Source1 }
 }
 
+#[inline]
 pub(super) fn memory_move(
     pages: &mut Pages<'_>,
     src: u64,

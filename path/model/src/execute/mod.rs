@@ -12,7 +12,7 @@ mod dif;
 use crate::action::Action;
 use crate::engine::Outcome;
 use telpher_abi::{CompletionRecord, OperandId, Status, StatusByte};
-use telpher_mem::{Fault, Space};
+use telpher_mem::{Fault, Space, WriteHint};
 
 /// Page requests without a byte of progress before the device gives up. Source: *assumed*; the architecture says only "too
 /// many". An access touches two pages at most before it makes progress.
@@ -80,6 +80,18 @@ pub fn execute(
     Outcome { record, operand, pages_granted: pages.granted, pages_refused: pages.refused }
 }
 
+/// Moves forward, without waiting for pages; if that fails, its outcome.
+#[inline]
+pub(crate) fn move_forward(space: &dyn Space, src: u64, dst: u64, len: u64, hint: WriteHint) -> Result<(), Outcome> {
+    let mut pages = Pages { space, block: false, granted: 0, refused: 0 };
+    match copy::memory_move(&mut pages, src, dst, len, false, hint) {
+        Ok(_) => Ok(()),
+        Err(End { record, operand }) => {
+            Err(Outcome { record, operand, pages_granted: 0, pages_refused: pages.refused })
+        }
+    }
+}
+
 /// How an execution ended; as an error it is a page fault's.
 #[derive(Debug)]
 struct End {
@@ -90,10 +102,12 @@ struct End {
 type Ended = Result<End, End>;
 
 impl End {
+    #[inline]
     fn of(status: Status) -> Self {
         End { record: CompletionRecord::new(StatusByte::new(status)), operand: OperandId::Unknown }
     }
 
+    #[inline]
     fn success() -> Self {
         End::of(Status::Success)
     }
@@ -187,7 +201,7 @@ impl Pages<'_> {
     }
 
     /// Writes a buffer; on a stop, how much of it was written.
-    fn write(&mut self, address: u64, from: &[u8], hint: telpher_mem::WriteHint) -> Result<(), (usize, Stop)> {
+    fn write(&mut self, address: u64, from: &[u8], hint: WriteHint) -> Result<(), (usize, Stop)> {
         // Nothing to write touches nothing, whatever the space says of the address.
         if from.is_empty() {
             return Ok(());
