@@ -159,7 +159,7 @@ pub struct Channel<S: StableBuf, D: StableBufMut> {
 }
 
 /// The most places of a channel: what a ring of 64-byte descriptors with 64-byte records fills a gigabyte with.
-const MOST: u32 = 1 << 23;
+pub(crate) const MOST: u32 = 1 << 23;
 
 impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     /// A channel with so many places.

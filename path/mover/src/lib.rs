@@ -12,6 +12,7 @@
 //! | layer | for whom | what it promises |
 //! |---|---|---|
 //! | [`Channel`] | poll-mode programs | one thread, one queue; [`Ticket`]s; never blocks, never allocates |
+//! | [`Copies`] | those who keep the memory alive themselves, as a switch does | one thread, one queue, nothing but copies; a few nanoseconds each |
 //! | [`Mover`] | everyone else | thread-safe; [`Job`]s are futures and can be waited for; [`Scope`]s borrow; [`Batch`]es with fences |
 //!
 //! **Nouns.** A *load* is buffers and what is asked of them; a *course* is an ask on its way through pieces and faults; a
@@ -69,7 +70,7 @@ pub use batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
 pub use channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
 pub use counsel::{Counsel, Expected, Parts, Room, Waiting};
 pub use error::{ChannelError, Expired, JobError};
-pub use inflight::Buffers;
+pub use inflight::{Buffers, Copies, CopiesPolicy, Ended};
 pub use job::{Done, Job, Timed};
 pub use learn::Learning;
 pub use mover::Mover;

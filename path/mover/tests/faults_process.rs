@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
-use telpher_mover::{Channel, ChannelPolicy, JobError, Mover, Outcome, Policy, Via};
+use telpher_mover::{Channel, ChannelPolicy, Copies, CopiesPolicy, Ended, JobError, Mover, Outcome, Policy, Via};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
 /// Forks and handlers are the process': one test at a time.
@@ -147,6 +147,37 @@ fn a_channel_in_flight_at_a_fork_ends_in_the_child_on_the_cpu() {
     let mut out = Vec::new();
     channel.borrow_mut().completed(&mut out);
     assert!(out.len() == 4 && out.iter().all(|finished| finished.via == Via::Device));
+}
+
+#[test]
+fn copies_in_flight_at_a_fork_are_undone_in_the_child() {
+    let _turn = one_at_a_time();
+    let device = manual();
+    let mut copies = Copies::new(Arc::clone(&device) as Arc<dyn Portal>, 8, CopiesPolicy::default()).unwrap();
+    let (src, mut dst) = (vec![7_u8; 400], vec![0_u8; 400]);
+    for at in [0, 100, 200] {
+        // SAFETY: stretches of vectors that are there, and that nobody touches, until they have ended.
+        unsafe { copies.put(src[at..].as_ptr() as u64, dst[at..].as_mut_ptr() as u64, 100) }.unwrap();
+    }
+    copies.submit();
+    let (copies, addresses) = (std::cell::RefCell::new(copies), (src.as_ptr() as u64, dst.as_mut_ptr() as u64));
+    let ends = || {
+        let mut ends = Vec::new();
+        copies.borrow_mut().landed(|_, how| ends.push(how));
+        ends
+    };
+    let (child, ()) = fork(
+        || {
+            let good = ends() == [Ended::Undone; 3];
+            // SAFETY: as above.
+            let more = unsafe { copies.borrow_mut().put(addresses.0 + 300, addresses.1 + 300, 100) };
+            good && more.is_some() && copies.borrow_mut().submit() == 0 && ends() == [Ended::Undone]
+        },
+        || assert_eq!(device.run(9), 1),
+    );
+    assert!(child);
+    assert_eq!(ends(), [Ended::Done; 3]);
+    assert!(dst[..300] == src[..300]);
 }
 
 #[test]

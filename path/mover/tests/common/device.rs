@@ -487,8 +487,11 @@ fn put(address: u64, byte: u8) {
     unsafe { (address as *mut u8).write_volatile(byte) }
 }
 
+/// Without a request, only what went wrong is told (SPEC §5.4).
 fn complete(d: &Descriptor, record: CompletionRecord) {
-    if flagged(d, Flags::REQUEST_COMPLETION_RECORD) {
+    let silent = matches!(record.status(), Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
+    let wanted = flagged(d, Flags::REQUEST_COMPLETION_RECORD) || !silent;
+    if flagged(d, Flags::COMPLETION_RECORD_ADDRESS_VALID) && wanted {
         // SAFETY: the record's address was vouched for, and is one of a `RecordCell`.
         unsafe { &*(d.completion_address() as *const RecordCell) }.complete(&record);
     }
