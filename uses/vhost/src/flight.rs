@@ -204,6 +204,9 @@ impl<T> Flights<T> {
             let before = waiting.len();
             self.pieces_of(&held, way, burst, chains, packet, |copy| waiting.push(copy));
             let copies = waiting.len() - before;
+            if copies == 1 {
+                waiting[before].only = true;
+            }
             if copies > MOST_COPIES {
                 // More pieces than a word counts: nobody sends such a packet for anything but trouble.
                 self.board.open(packet, 0);
@@ -241,7 +244,7 @@ impl<T> Flights<T> {
         let mut skip = header;
         let mut copy = |guest: u64, len: u32| {
             let (src, dst) = if matches!(way, Way::Out { .. }) { (ours, guest) } else { (guest, ours) };
-            each(Copy { src, dst, len, packet });
+            each(Copy { src, dst, len, packet, only: false });
             ours += u64::from(len);
         };
         // One piece is what nearly all packets have.
@@ -303,7 +306,7 @@ impl<T> Flights<T> {
         for copy in self.waiting.drain(..).skip(sent) {
             // SAFETY: as in `begin`; the tenancy keeps the memory.
             unsafe { copy_now(&self.local, copy) };
-            self.board.mark(copy.packet);
+            self.board.mark(copy.packet, copy.only);
         }
         self.clock.lanes(begun);
     }
@@ -348,11 +351,20 @@ impl<T> Flights<T> {
         self.out(false).iter().any(|copy| copy.packet == self.first) && !self.board.has_landed(self.first)
     }
 
-    /// What is out at silent lanes, or at all.
+    /// Silent lanes, or all, and us as their tenant.
+    fn late(&self, all: bool) -> impl Iterator<Item = (&Lane, TenantId)> {
+        let tenants = self.tenancy.iter().flat_map(|(_, tenants)| tenants).copied();
+        self.lanes.iter().map(|lane| &**lane).zip(tenants).filter(move |(lane, _)| all || lane.is_silent())
+    }
+
+    /// What is out at them.
     fn out(&self, all: bool) -> Vec<Copy> {
-        let Some((_, tenants)) = &self.tenancy else { return Vec::new() };
-        let lanes = self.lanes.iter().zip(tenants).filter(|(lane, _)| all || lane.is_silent());
-        lanes.flat_map(|(lane, tenant)| lane.out(*tenant)).collect()
+        self.late(all).flat_map(|(lane, tenant)| lane.out(tenant)).collect()
+    }
+
+    /// A packet's copies there, which are ours from now on.
+    fn withdraw(&self, all: bool, packet: u64) -> Vec<Copy> {
+        self.late(all).flat_map(|(lane, tenant)| lane.withdraw(tenant, packet)).collect()
     }
 
     /// Redoes what silent lanes, or `all`, have of packets that come [in](Way::In): this thread copies them into other buffers, as many as the
@@ -361,25 +373,26 @@ impl<T> Flights<T> {
     pub(crate) fn redo(&mut self, all: bool) {
         let out = self.out(all);
         for packet in self.first..self.next {
-            let copies = || out.iter().filter(|copy| copy.packet == packet);
+            let copies = out.iter().filter(|copy| copy.packet == packet).count();
             // Those of which another lane has a part wait for that first.
-            if copies().next().is_none() || copies().count() != self.board.out(packet) {
+            if copies == 0 || copies != self.board.out(packet) {
                 continue;
             }
             let Some(mut held) = self.pool.lend_one() else { return };
+            // What has landed meanwhile is marked, and in the late buffer; the other marks are ours from here on.
+            let copies = self.withdraw(all, packet);
             let slot = self.board.slot(packet);
             let Some((late, _)) = &mut self.slots[slot] else { unreachable!("a packet in flight has its slot") };
             held.resize(&self.pool, late.len());
             let (from, to) = (self.pool.address(late), self.pool.address(&held));
-            let landed = Copy { src: from, dst: to, len: late.len(), packet };
-            for copy in std::iter::once(landed).chain(copies().map(|copy| Copy { dst: copy.dst - from + to, ..*copy }))
-            {
+            let landed = Copy { src: from, dst: to, len: late.len(), packet, only: false };
+            let copies = copies.iter().map(|copy| Copy { dst: copy.dst - from + to, ..*copy });
+            for copy in std::iter::once(landed).chain(copies) {
                 // SAFETY: the packets' `Held`s are ours, and of one length; the guest's side is kept by the tenancy. Nobody but the late queue touches
                 // them.
                 unsafe { copy_now(&self.local, copy) };
             }
             self.wards.keep(std::iter::once(std::mem::replace(late, held)));
-            // Marks that come late find no copy out.
             self.board.open(packet, 0);
         }
     }

@@ -14,16 +14,15 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{GuestMemory, LaneError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use telpher_abi::Descriptor;
 use telpher_mem::{Local, Space, WriteHint};
-use telpher_mover::{Channel, ChannelPolicy, Clock, Finished, Hint, Moment, OnFault, Order, SystemClock};
+use telpher_mover::{Clock, Copies, CopiesPolicy, Ended, Hint, Moment, SystemClock};
 use telpher_portal::Portal;
 
-/// How long whoever goes waits for copies that are out, if nothing lands. Source: as [`ChannelPolicy::linger`].
+/// How long whoever goes waits for copies that are out, if nothing lands. Source: as [`CopiesPolicy::linger`].
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// How long a queue that has copies may finish none before its channel gives it up, if its portal can make sure that it does no more
-/// ([`ChannelPolicy::limit`]); and after as long again the lane does without being sure.
+/// How long a queue that has copies may finish none before it is given up, if its portal can make sure that it does no more
+/// ([`CopiesPolicy::limit`]); and after as long again the lane does without being sure.
 /// Source: assumed: a thousand times what a device needs for all it can have in flight, and what guests sit out.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 /// What passes between two looks counts as so much silence at most: a process that stands still hears nothing.
@@ -94,6 +93,19 @@ pub(crate) struct Copy {
     pub(crate) len: u32,
     /// The packet's number.
     pub(crate) packet: u64,
+    /// The packet has no other copy.
+    pub(crate) only: bool,
+}
+
+/// Whose a copy in flight is.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    tenant: TenantId,
+    copy: Copy,
+    /// It is out.
+    aloft: bool,
+    /// Its virtqueue has redone it, and is not told when it lands.
+    withdrawn: bool,
 }
 
 /// Which tenant of its lane a copy is of.
@@ -113,14 +125,11 @@ struct Tenant {
     closed: bool,
 }
 
-type Nothing = Vec<u8>;
-
 #[derive(Debug)]
 struct Inner {
-    channel: Channel<Nothing, Nothing>,
-    /// Of each ticket in flight, by its number; a channel has no two whose numbers are a capacity apart. No bytes where none is in flight.
-    owners: Box<[(TenantId, Copy)]>,
-    finished: Vec<Finished<Nothing, Nothing>>,
+    copies: Copies,
+    /// By the copies' places.
+    owners: Box<[Owner]>,
     tenants: Vec<Option<Tenant>>,
     local: Local,
     stats: LaneStats,
@@ -157,6 +166,13 @@ impl Vigil {
     }
 }
 
+impl Owner {
+    /// The tenant waits for it.
+    fn awaits(&self, tenant: TenantId) -> bool {
+        self.tenant == tenant && self.aloft && !self.withdrawn
+    }
+}
+
 impl Lane {
     /// A lane over a queue, with room for so many copies in flight.
     ///
@@ -173,26 +189,17 @@ impl Lane {
     /// # Errors
     /// As for [`Lane::new`].
     pub fn with_clock(portal: Arc<dyn Portal>, room: u32, clock: Arc<dyn Clock>) -> Result<Lane, LaneError> {
-        // No deadline: a copy that was given up while its queue may still do it would write into a packet that is another's by then.
-        let policy = ChannelPolicy {
-            hint: Hint::Cache,
-            on_fault: OnFault::FinishOnCpu,
-            order: Order::Arrival,
-            deadline: None,
-            limit: SILENCE,
-            ..ChannelPolicy::default()
-        };
+        let policy = CopiesPolicy { hint: Hint::Cache, limit: SILENCE, ..CopiesPolicy::default() };
         let name = portal.info().name.to_string().into();
-        let channel = Channel::with_clock(portal, room, policy, Arc::clone(&clock)).map_err(LaneError)?;
-        let nobody = (TenantId(0), Copy { src: 0, dst: 0, len: 0, packet: 0 });
-        let places = room.next_power_of_two() as usize;
+        let copies = Copies::with_clock(portal, room, policy, Arc::clone(&clock)).map_err(LaneError)?;
+        let none = Copy { src: 0, dst: 0, len: 0, packet: 0, only: false };
+        let nobody = Owner { tenant: TenantId(0), copy: none, aloft: false, withdrawn: false };
         // SAFETY: it copies only what tenants vouch for (see `finish`), between memory to which no Rust reference exists: packets in
         // flight, and guest memory. This crate replaces no signal handler.
         let local = unsafe { Local::new() };
         let inner = Inner {
-            channel,
-            owners: vec![nobody; places].into(),
-            finished: Vec::with_capacity(places),
+            owners: vec![nobody; copies.places()].into(),
+            copies,
             tenants: Vec::new(),
             local,
             stats: LaneStats::default(),
@@ -222,10 +229,21 @@ impl Lane {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// The tenant's copies that are out.
+    /// The tenant's copies that are out and that it has not [withdrawn](Lane::withdraw).
     pub(crate) fn out(&self, tenant: TenantId) -> Vec<Copy> {
         let owners = &self.lock().owners;
-        owners.iter().filter(|(id, copy)| *id == tenant && copy.len > 0).map(|(_, copy)| *copy).collect()
+        owners.iter().filter(|owner| owner.awaits(tenant)).map(|owner| owner.copy).collect()
+    }
+
+    /// Those of them that are a packet's, which are not marked any more from now on: whoever asks has the packet's marks.
+    pub(crate) fn withdraw(&self, tenant: TenantId, packet: u64) -> Vec<Copy> {
+        let owners = &mut self.lock().owners;
+        let out = owners.iter_mut().filter(|owner| owner.awaits(tenant) && owner.copy.packet == packet);
+        out.map(|owner| {
+            owner.withdrawn = true;
+            owner.copy
+        })
+        .collect()
     }
 
     /// Copies in flight.
@@ -288,19 +306,16 @@ impl Lane {
         let inner = &mut *inner;
         let mut taken = 0;
         for copy in copies {
-            let descriptor = Descriptor::memory_move(copy.src, copy.dst, copy.len);
-            // SAFETY: both sides stay mapped until its result is fetched: the tenant keeps them, and lives as long as it has copies
-            // aloft. No reference to either exists: the packet is the caller's, who does not touch it, and guest memory is only touched by
-            // address. The channel has no deadline, so that no result comes early.
-            let Ok(ticket) = (unsafe { inner.channel.raw(descriptor) }) else { break };
-            let place = inner.place(ticket.number());
-            inner.owners[place] = (tenant, *copy);
+            // SAFETY: both sides stay mapped until it has ended: the tenant keeps them, and lives as long as it has copies aloft. No
+            // reference to either exists: the packet is the caller's, who does not touch it, and guest memory is only touched by address.
+            let Some(place) = (unsafe { inner.copies.put(copy.src, copy.dst, copy.len) }) else { break };
+            inner.owners[place] = Owner { tenant, copy: *copy, aloft: true, withdrawn: false };
             taken += 1;
         }
         if let Some(tenant) = &mut inner.tenants[tenant.0] {
             tenant.aloft += taken as u64;
         }
-        inner.channel.submit();
+        inner.copies.submit();
         taken
     }
 
@@ -317,7 +332,7 @@ impl Lane {
     }
 
     fn listen(&self, inner: &mut Inner) {
-        if inner.poll() || inner.channel.pending() == 0 {
+        if inner.poll() || inner.copies.pending() == 0 {
             inner.vigil.begin_again();
         } else if inner.vigil.look() {
             // Relaxed: see `is_silent`.
@@ -327,39 +342,37 @@ impl Lane {
 }
 
 impl Inner {
-    fn place(&self, ticket: u64) -> usize {
-        // Masked to the number of places, which is a `usize`.
-        usize::try_from(ticket & (self.owners.len() as u64 - 1)).unwrap_or(0)
-    }
-
     fn aloft(&self) -> u64 {
         self.tenants.iter().flatten().map(|tenant| tenant.aloft).sum()
     }
 
     /// True if something has landed.
     fn poll(&mut self) -> bool {
-        let mut finished = std::mem::take(&mut self.finished);
-        let heard = self.channel.completed(&mut finished) > 0;
-        for done in finished.drain(..) {
-            let place = self.place(done.ticket.number());
-            let (id, copy) = self.owners[place];
-            self.owners[place].1.len = 0;
-            if done.result.is_ok() {
-                self.stats.copies += 1;
-                self.stats.bytes += u64::from(copy.len);
+        let Inner { copies, owners, tenants, local, stats, .. } = self;
+        let landed = copies.landed(|place, ended| {
+            let Owner { tenant: id, copy, withdrawn, .. } = owners[place];
+            owners[place].aloft = false;
+            let tenant = tenants[id.0].as_mut().expect("a tenant stays while it has copies aloft");
+            if ended == Ended::Done {
+                stats.copies += 1;
+                stats.bytes += u64::from(copy.len);
             } else {
-                self.stats.redone += 1;
-                // SAFETY: the tenant keeps both sides mapped, and the copy's packet has not landed, so that nobody touches it; the queue has done
-                // with it, or stopped for good, which is what a result of a channel without deadline means.
-                unsafe { copy_now(&self.local, copy) };
+                stats.redone += 1;
+                if !withdrawn {
+                    // SAFETY: the tenant keeps both sides mapped, and the copy's packet has not landed, so that nobody touches it; the queue has done
+                    // with it, or stopped for good, which is what its end means.
+                    unsafe { copy_now(local, copy) };
+                }
             }
-            let tenant = self.tenants[id.0].as_mut().expect("a tenant stays while it has copies aloft");
+            if !withdrawn {
+                tenant.board.mark(copy.packet, copy.only);
+            }
             tenant.aloft -= 1;
-            tenant.board.mark(copy.packet);
-            self.let_go(id);
-        }
-        self.finished = finished;
-        heard
+            if tenant.aloft == 0 && tenant.closed {
+                tenants[id.0] = None;
+            }
+        });
+        landed > 0
     }
 
     fn let_go(&mut self, id: TenantId) {
