@@ -3,10 +3,11 @@
 
 mod frontend;
 
-use frontend::{ASK, Frontend, Guest, MRG, Switch, addresses, count, dirty, event, same, u32s, u64s};
+use frontend::{ASK, Frontend, Guest, HEADER, MRG, Switch, addresses, count, dirty, event, holders, same, u32s, u64s};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 use telpher_vhost::message::Reply;
-use telpher_vhost::ring::{Broken, MockGuest};
+use telpher_vhost::ring::{Broken, Direction, MockDriver, MockGuest};
 use telpher_vhost::words::Features;
 use telpher_vhost::{Control, Packets};
 
@@ -58,6 +59,63 @@ fn the_driver_is_called_through_its_event_if_it_wants_to_be() {
 }
 
 #[test]
+fn a_driver_is_not_called_before_its_ring_runs_and_never_waited_for() {
+    let (switch, guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = Frontend::new(&switch.port);
+    frontend.agree(MRG);
+    frontend.memory(&guest.memory);
+    assert_eq!(count(&frontend.ring(1, &guest.transmit)), 0);
+    // One that would make who calls wait, counted up to its end, does not any more.
+    let waits = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    frontend.tell(13, &u64s(&[1]), vec![same(&waits)]);
+    assert!(rustix::fs::fcntl_getfl(&waits).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+}
+
+#[test]
+fn a_frontends_events_go_with_it() {
+    let (switch, guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    let events = [12, 13, 14].map(|request| {
+        let event = event();
+        frontend.tell(request, &u64s(&[1]), vec![same(&event)]);
+        event
+    });
+    assert_eq!(events.each_ref().map(holders), [2; 3]);
+    drop(frontend);
+    assert_eq!(events.each_ref().map(holders), [1; 3]);
+}
+
+#[test]
+fn a_ring_may_be_described_before_its_memory() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let mut frontend = Frontend::new(&switch.port);
+        frontend.agree(features);
+        frontend.ring(1, &guest.transmit);
+        assert!(!switch.port.is_running(1));
+        frontend.memory(&guest.memory);
+        guest.say(b"here");
+        assert_eq!(switch.packets(), [b"here"]);
+    }
+}
+
+#[test]
+fn a_ring_that_is_put_elsewhere_is_followed() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let mut frontend = guest.connect(&switch.port);
+        let agreed = Features::from_bits_retain(features);
+        let mut second = MockDriver::new(&mut guest.memory, 64, agreed, Direction::Transmit);
+        frontend.tell(9, &addresses(1, &second, 0, 0), Vec::new());
+        let at = guest.memory.lend(2048);
+        guest.memory.write(at + HEADER as u64, b"there");
+        second.offer(&[(at, u32::try_from(HEADER).unwrap() + 5)]).unwrap();
+        guest.say(b"nobody hears");
+        assert_eq!(switch.packets(), [b"there"]);
+    }
+}
+
+#[test]
 fn only_an_eventfd_counts_events() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
@@ -80,6 +138,8 @@ fn what_a_disabled_ring_sends_is_discarded_and_it_receives_nothing() {
     guest.say(b"lost");
     guest.listen();
     assert!(switch.packets().is_empty());
+    assert!(!switch.port.is_running(0) && !switch.port.is_running(1));
+    assert_eq!(switch.port.submit_enqueue_burst(0, &mut switch.pool.lend(1)), 0);
     assert_eq!((guest.transmit.collect().len(), switch.send(&[b"x"]), guest.receive.collect().len()), (1, 0, 0));
     frontend.tell(18, &u32s(&[1, 1]), Vec::new());
     guest.say(b"heard");
@@ -143,7 +203,8 @@ fn a_region_said_again_is_there_once_and_one_gone_is_gone() {
         assert!(!frontend.ask(37, &far(1 << 20), vec![same(other.file())]));
         assert!(!frontend.ask(37, &far(1 << 12), vec![same(more.file())]));
         assert!(!frontend.ask(38, &far(1 << 12), Vec::new()));
-        assert_eq!((table(&frontend), frontend.control.refused().0), ((2, 2), 3));
+        assert!(!frontend.ask(38, &u64s(&[0, 1 << 40, 1 << 20, (1 << 50) + 4096, 0]), Vec::new()));
+        assert_eq!((table(&frontend), frontend.control.refused().0), ((2, 2), 4));
         for _ in 0..3 {
             frontend.tell(38, &far(1 << 20), Vec::new());
             assert_eq!(table(&frontend), (1, 3));
@@ -240,6 +301,15 @@ fn a_broken_ring_is_told_of_once_and_others_run_on() {
     }
     assert_eq!(count(&error), 1);
     assert!(matches!(switch.port.broken(1), Some(Broken::Ahead { .. })));
+    // Set up anew it can break anew, which is told anew.
+    let features = guest.transmit.setup().features;
+    let second = MockDriver::new(&mut guest.memory, 64, features, Direction::Transmit);
+    frontend.stop(1);
+    frontend.ring_at(1, &second, 0);
+    assert_eq!((switch.port.broken(1), count(&error)), (None, 0));
+    guest.memory.write(second.parts().driver + 2, &40_000_u16.to_le_bytes());
+    assert!(switch.packets().is_empty());
+    assert_eq!((count(&error), switch.port.broken(1).is_some()), (1, true));
     let at = guest.listen();
     assert_eq!((switch.send(&[b"on"]), guest.heard(at).as_slice()), (1, &b"on"[..]));
 }
@@ -339,6 +409,84 @@ fn what_is_written_while_it_is_logged_is_marked_buffers_and_rings() {
     }
 }
 
+/// A log for a guest, and what announces it; its bits.
+fn log_of(guest: &Guest) -> (OwnedFd, Vec<u8>, u64) {
+    let region = guest.memory.region();
+    let pages = ((region.guest + region.len) / 4096).next_multiple_of(8);
+    let log = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&log, pages / 8).unwrap();
+    (log, u64s(&[pages / 8, 0]), pages)
+}
+
+#[test]
+fn the_log_is_the_one_that_was_announced_last_until_the_device_is_reset() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let mut frontend = guest.connect(&switch.port);
+        let ((first, words, pages), (second, ..)) = (log_of(&guest), log_of(&guest));
+        let logging = u64s(&[features | Features::LOG_ALL.bits()]);
+        frontend.say(6, 0, &words, vec![same(&first)]).unwrap();
+        frontend.tell(2, &logging, Vec::new());
+        frontend.say(6, 0, &words, vec![same(&second)]).unwrap();
+        let at = guest.listen();
+        assert_eq!(switch.send(&[b"logged"]), 1);
+        assert_eq!((dirty(&first, pages), dirty(&second, pages)), (vec![], vec![at / 4096]));
+        assert_eq!(frontend.control.unmarked(), 0);
+        let base = frontend.stop(0);
+        frontend.tell(34, &[], Vec::new());
+        frontend.tell(2, &logging, Vec::new());
+        frontend.ring_at(0, &guest.receive, base);
+        guest.receive.collect();
+        guest.listen();
+        assert_eq!(switch.send(&[b"not logged"]), 1);
+        assert_eq!((dirty(&first, pages), dirty(&second, pages)), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn a_used_ring_is_marked_where_the_frontend_says_and_beyond_the_log_it_is_counted() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    let (log, words, pages) = log_of(&guest);
+    frontend.say(6, 0, &words, vec![same(&log)]).unwrap();
+    frontend.tell(2, &u64s(&[MRG | Features::LOG_ALL.bits()]), Vec::new());
+    for (place, marked, missed) in [(0, Some(0), false), (1 << 60, None, true)] {
+        frontend.tell(9, &addresses(0, &guest.receive, 1, place), Vec::new());
+        let at = guest.listen();
+        assert_eq!(switch.send(&[b"logged"]), 1);
+        guest.receive.collect();
+        assert_eq!(dirty(&log, pages), marked.into_iter().chain([at / 4096]).collect::<Vec<_>>());
+        assert_eq!(frontend.control.unmarked() > 0, missed);
+    }
+}
+
+/// The device's words beside a ring, by which it says whether it wants to be kicked, are written as its used ring is.
+#[test]
+fn asking_for_kicks_is_marked_as_well() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let agreed = Features::from_bits_retain(features);
+        // So many that a split ring's last word lies on another page than its first.
+        let ring = MockDriver::new(&mut guest.memory, 1024, agreed, Direction::Receive);
+        let mut frontend = Frontend::new(&switch.port);
+        frontend.agree(features);
+        frontend.memory(&guest.memory);
+        frontend.ring(0, &ring);
+        frontend.tell(12, &u64s(&[0]), vec![event()]);
+        let (log, words, pages) = log_of(&guest);
+        frontend.say(6, 0, &words, vec![same(&log)]).unwrap();
+        frontend.tell(2, &u64s(&[features | Features::LOG_ALL.bits()]), Vec::new());
+        let device = ring.parts().device;
+        frontend.tell(9, &addresses(0, &ring, 1, device), Vec::new());
+        dirty(&log, pages);
+        switch.port.wait(0, Duration::ZERO);
+        let event = if agreed.contains(Features::RING_PACKED) { 2 } else { 4 + 8 * 1024 };
+        let mut expected = vec![device / 4096, (device + event) / 4096];
+        expected.dedup();
+        assert_eq!(dirty(&log, pages), expected);
+    }
+}
+
 /// CVE-2026-86563: the log was compared with the memory of the moment it was announced, not with what came later.
 #[test]
 fn memory_that_the_log_has_no_bits_for_does_not_come_while_it_is_logged() {
@@ -402,18 +550,92 @@ fn whoever_waits_is_woken_by_a_kick_or_by_what_is_there() {
     let kick = event();
     frontend.tell(12, &u64s(&[1]), vec![same(&kick)]);
     let hour = Duration::from_secs(3600);
+    // A ring that is polled needs no kicks, but while somebody waits for them.
+    assert!(!guest.transmit.kicks_are_wanted());
     guest.say(b"there");
     switch.port.wait(1, hour);
+    assert!(!guest.transmit.kicks_are_wanted());
     assert_eq!(switch.packets().len(), 1);
     std::thread::scope(|scope| {
-        scope.spawn(|| switch.port.wait(1, hour));
+        let waits = scope.spawn(|| switch.port.wait(1, hour));
+        while !guest.transmit.kicks_are_wanted() {
+            assert!(!waits.is_finished(), "it did not wait");
+            std::thread::yield_now();
+        }
         rustix::io::write(&kick, &1_u64.to_ne_bytes()).unwrap();
     });
-    assert_eq!(count(&kick), 0);
+    assert_eq!((count(&kick), guest.transmit.kicks_are_wanted()), (0, false));
     // A ring that does not run is not waited for.
     switch.port.wait(2, hour);
     let rows: Packets = switch.pool.row(0);
     assert!(rows.is_empty());
+}
+
+/// A new record of four rings with 64 descriptors each, and what hands it over again.
+fn record_of(frontend: &mut Frontend) -> (OwnedFd, Vec<u8>) {
+    let asked = |len: u64| [u64s(&[len, 0]), [4_u16, 64].map(u16::to_le_bytes).concat()].concat();
+    let Ok(Some(Reply::Record { place, file })) = frontend.say(31, 0, &asked(0), Vec::new()) else {
+        panic!("a record")
+    };
+    (file, asked(place.len))
+}
+
+fn bytes_of(file: &OwnedFd) -> Vec<u8> {
+    let len = rustix::fs::fstat(file).unwrap().st_size;
+    let mut bytes = vec![0; usize::try_from(len).unwrap()];
+    rustix::io::pread(file, &mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn the_record_is_the_one_that_was_handed_over_last_until_the_device_is_reset() {
+    for features in LAYOUTS {
+        let (switch, mut guest) = (Switch::new(), Guest::new(features));
+        let mut frontend = Frontend::new(&switch.port);
+        frontend.agree(features);
+        frontend.memory(&guest.memory);
+        let ((first, words), (second, _)) = (record_of(&mut frontend), record_of(&mut frontend));
+        for file in [&first, &second] {
+            frontend.tell(32, &words, vec![same(file)]);
+        }
+        frontend.ring(1, &guest.transmit);
+        guest.say(b"one");
+        assert_eq!(switch.packets(), [b"one"]);
+        assert!(bytes_of(&first).iter().all(|byte| *byte == 0));
+        assert!(bytes_of(&second).iter().any(|byte| *byte != 0));
+        let base = frontend.stop(1);
+        frontend.tell(34, &[], Vec::new());
+        let before = bytes_of(&second);
+        frontend.tell(2, &u64s(&[features]), Vec::new());
+        frontend.ring_at(1, &guest.transmit, base);
+        guest.say(b"two");
+        assert_eq!(switch.packets(), [b"two"]);
+        assert!(before == bytes_of(&second), "nobody asked for it any more");
+    }
+}
+
+/// Source of the words: vhost-user, "Inflight I/O tracking", `QueueRegionSplit`, `DescStateSplit`.
+#[test]
+fn what_another_backend_took_in_its_own_order_is_taken_again_in_that() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = Frontend::new(&switch.port);
+    frontend.agree(MRG);
+    frontend.memory(&guest.memory);
+    let (file, words) = record_of(&mut frontend);
+    let heads = [b"one", b"two"].map(|packet| {
+        let at = guest.memory.lend(2048);
+        guest.memory.write(at + HEADER as u64, packet);
+        guest.transmit.offer(&[(at, u32::try_from(HEADER).unwrap() + 3)]).unwrap()
+    });
+    // Ring 1 of a record whose parts take 136 words: version 1, 64 descriptors, nothing used; both are in flight, the second was taken first.
+    let part = 8 * 136;
+    rustix::io::pwrite(&file, &[1, 0, 64, 0, 0, 0, 0, 0], part + 8).unwrap();
+    for (head, counter) in heads.into_iter().zip([2, 1]) {
+        rustix::io::pwrite(&file, &u64s(&[1, counter]), part + 16 + 16 * u64::from(head)).unwrap();
+    }
+    frontend.tell(32, &words, vec![file]);
+    frontend.ring(1, &guest.transmit);
+    assert_eq!(switch.packets(), [b"two", b"one"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod common;
 mod frontend;
 
 use common::device::TestDevice;
-use frontend::{Frontend, Guest, HEADER, MRG, Switch, dirty, same, u32s, u64s};
+use frontend::{Frontend, Guest, HEADER, MRG, Switch, count, dirty, event, same, u32s, u64s};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn on_their_way(held: &Held, features: u64) -> (Guest, MockGuest, Frontend, [u64
     let near = guest.listen();
     guest.receive.offer(&[(FAR + 4096, 2048)]).unwrap();
     assert_eq!(held.switch.send(&[&[1; 1000], &[2; 1000]]), 2);
-    assert_eq!(held.lane.in_flight(), 2);
+    assert_eq!((held.lane.in_flight(), held.switch.port.in_flight(0)), (2, 2));
     (guest, more, frontend, [near, FAR + 4096])
 }
 
@@ -168,6 +168,138 @@ fn what_never_lands_is_written_to_nobody_and_the_session_ends_within_its_bound()
         }
         drop(frontend);
         assert_eq!((guest.receive.lent(), held.switch.port.stats(0).packets), (0, 4));
+    }
+}
+
+/// The frontend has not heard of it yet, and its other rings stand still as well: their memory was taken away, too.
+#[test]
+fn a_session_that_ends_late_has_no_ring_that_runs() {
+    let held = held(Duration::from_millis(20));
+    let (_guest, _more, mut frontend, _) = on_their_way(&held, MRG);
+    assert!(matches!(frontend.say(11, 0, &u32s(&[0, 0]), Vec::new()), Err(SessionError::Late { ring: 0, .. })));
+    assert!(!held.switch.port.is_running(0) && !held.switch.port.is_running(1));
+}
+
+#[test]
+fn the_driver_is_called_for_what_lands_when_its_ring_stops() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_secs(600));
+        let (mut guest, _more, mut frontend, _) = on_their_way(&held, features);
+        let call = event();
+        frontend.tell(13, &u64s(&[0]), vec![same(&call)]);
+        count(&call);
+        held.device.state().manual = false;
+        held.device.run(usize::MAX);
+        frontend.stop(0);
+        assert_eq!((count(&call), guest.receive.collect().len()), (1, 2));
+    }
+}
+
+#[test]
+fn a_log_does_not_begin_while_copies_are_out_that_it_would_miss() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_millis(20));
+        let mut guest = Guest::new(features);
+        let mut frontend = guest.connect(&held.switch.port);
+        let region = guest.memory.region();
+        let pages = ((region.guest + region.len) / 4096).next_multiple_of(8);
+        let log = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&log, pages / 8).unwrap();
+        frontend.say(6, 0, &u64s(&[pages / 8, 0]), vec![same(&log)]).unwrap();
+        let at = guest.listen();
+        assert_eq!(held.switch.send(&[&[4; 1000]]), 1);
+        let logging = u64s(&[features | Features::LOG_ALL.bits()]);
+        assert!(!frontend.ask(2, &logging, Vec::new()));
+        let why = frontend.control.refused().1.map(ToString::to_string).unwrap_or_default();
+        assert!(why.starts_with("copies of ring 0 had not landed when its log was to begin"), "{why}");
+        // Asked again, when they have.
+        held.device.run(usize::MAX);
+        frontend.tell(2, &logging, Vec::new());
+        assert_eq!((guest.receive.collect().len(), dirty(&log, pages)), (1, vec![]));
+        let next = guest.listen();
+        assert_eq!(held.switch.send(&[&[5; 1000]]), 1);
+        held.device.run(usize::MAX);
+        held.switch.send(&[]);
+        assert_eq!((guest.receive.collect().len(), dirty(&log, pages)), (1, vec![next / 4096]));
+        assert_ne!(at, next);
+    }
+}
+
+#[test]
+fn packets_that_landed_while_nobody_polled_come_first_and_no_more_than_asked_for() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_secs(600));
+        let mut guest = Guest::new(features);
+        let mut frontend = guest.connect(&held.switch.port);
+        (1..=3).for_each(|byte| {
+            guest.say(&[byte; 700]);
+        });
+        assert!(held.switch.packets().is_empty());
+        held.device.state().manual = false;
+        held.device.run(usize::MAX);
+        // They land here.
+        frontend.memory(&guest.memory);
+        (4..=7).for_each(|byte| {
+            guest.say(&[byte; 700]);
+        });
+        let (mut into, mut spare) = (held.switch.pool.row(0), held.switch.pool.lend(32));
+        let begun = Instant::now();
+        while into.len() < 7 {
+            let before = into.len();
+            let got = held.switch.port.transmit(0, &mut into, &mut spare, 2);
+            assert!(got <= 2 && into.len() == before + got, "{got} of 2 at {before}");
+            assert!(begun.elapsed() < BOUND, "{} packets came", into.len());
+        }
+        assert!(into.iter().zip(1..).all(|(packet, byte)| *packet == [byte; 700]));
+    }
+}
+
+#[test]
+fn nobody_waits_for_kicks_while_copies_are_out() {
+    let held = held(Duration::from_secs(600));
+    let mut guest = Guest::new(MRG);
+    let mut frontend = guest.connect(&held.switch.port);
+    frontend.tell(12, &u64s(&[1]), vec![event()]);
+    guest.say(&[1; 700]);
+    assert!(held.switch.packets().is_empty());
+    let begun = Instant::now();
+    held.switch.port.wait(1, 2 * BOUND);
+    assert!(begun.elapsed() < BOUND);
+    held.device.run(usize::MAX);
+}
+
+#[test]
+fn each_ring_has_its_own_way_to_copy() {
+    let one = held(Duration::from_secs(600));
+    let device = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&one.lane)], in_flight: 64 };
+    let rings = vec![device, QueueOptions::default()];
+    let switch = Switch::with(PortOptions { offer: Offer::of_pairs(2), rings, ..PortOptions::default() });
+    let mut guest = Guest::new(MRG);
+    let _frontend = guest.connect(&switch.port);
+    guest.say(&[1; 700]);
+    assert_eq!((switch.packets().len(), one.lane.in_flight()), (1, 0));
+    guest.listen();
+    assert_eq!((switch.send(&[&[2; 700]]), one.lane.in_flight()), (1, 1));
+    one.device.run(usize::MAX);
+}
+
+/// How often this process has a file mapped. Source: proc(5), /proc/pid/maps.
+fn mapped(file: &OwnedFd) -> usize {
+    let inode = rustix::fs::fstat(file).unwrap().st_ino.to_string();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(&inode) && line.contains("memfd:")).count()
+}
+
+#[test]
+fn memory_that_was_removed_is_mapped_no_longer_than_copies_to_it_are_out() {
+    for features in LAYOUTS {
+        let held = held(Duration::from_secs(600));
+        let (mut guest, more, mut frontend, _) = on_their_way(&held, features);
+        let before = mapped(more.file());
+        held.device.state().manual = false;
+        held.device.run(usize::MAX);
+        frontend.tell(38, &far(), Vec::new());
+        assert_eq!((guest.receive.collect().len(), mapped(more.file())), (2, before - 1));
     }
 }
 

@@ -4,7 +4,7 @@
 mod frontend;
 
 use frontend::wire::{Place, message, send};
-use frontend::{MRG, addresses, event, u32s, u64s};
+use frontend::{MRG, addresses, event, flags_of, u32s, u64s};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -147,6 +147,58 @@ fn a_client_connects_whenever_there_is_somebody() {
         until(|| !socket.state().connected);
     }
     assert_eq!(socket.state().sessions, 2);
+    // The file is the frontend's.
+    let _listener = UnixListener::bind(&place.0).unwrap();
+    drop(socket);
+    assert!(place.0.exists());
+}
+
+#[test]
+fn what_became_of_a_session_is_told_and_the_next_begins_with_nothing() {
+    let place = Place::new("told");
+    let (port, _pool) = port();
+    let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
+    let stream = UnixStream::connect(&place.0).unwrap();
+    assert!(send(&stream, &message(15, 0, &[]), &[]));
+    let offered = reply(&stream);
+    assert!(send(&stream, &message(16, 0, &offered), &[]));
+    assert!(send(&stream, &message(2, 8, &u64s(&[MRG])), &[]));
+    assert_eq!(reply(&stream), [0; 8]);
+    until(|| socket.state().features.bits() == MRG);
+    assert_eq!(socket.state().protocol.bits(), u64::from_le_bytes(offered.try_into().unwrap()));
+    assert_eq!((socket.state().sessions, socket.state().refused, socket.state().last), (1, 0, None));
+    assert!(send(&stream, &message(8, 8, &u32s(&[9, 64])), &[]));
+    assert_eq!(reply(&stream), [1, 0, 0, 0, 0, 0, 0, 0]);
+    until(|| socket.state().refused == 1);
+    let why = "a frontend's request was refused: ring 9 of 2: the frontend has more queues than this backend";
+    assert_eq!(socket.state().last.as_deref(), Some(why));
+    drop(stream);
+    until(|| !socket.state().connected);
+    assert_eq!((socket.state().last.as_deref(), socket.state().features.bits()), (Some(why), MRG));
+    let _next = UnixStream::connect(&place.0).unwrap();
+    until(|| socket.state().sessions == 2);
+    let state = socket.state();
+    assert_eq!((state.features.bits(), state.protocol.bits(), state.refused), (0, 0, 1));
+}
+
+/// A program that the switch starts has no business with a guest's files.
+#[test]
+fn what_a_frontend_sends_is_closed_by_exec() {
+    let place = Place::new("exec");
+    let (port, _pool) = port();
+    let _socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
+    let stream = UnixStream::connect(&place.0).unwrap();
+    assert!(send(&stream, &message(15, 0, &[]), &[]));
+    let offered = reply(&stream);
+    assert!(send(&stream, &message(16, 0, &offered), &[]));
+    let call = event();
+    assert!(send(&stream, &message(13, 8, &u64s(&[1])), &[call.as_fd()]));
+    assert_eq!(reply(&stream), [0; 8]);
+    let flags = flags_of(&call);
+    assert_eq!(flags.len(), 2);
+    assert!(
+        flags.iter().all(|flags| rustix::fs::OFlags::from_bits_retain(*flags).contains(rustix::fs::OFlags::CLOEXEC))
+    );
 }
 
 #[test]

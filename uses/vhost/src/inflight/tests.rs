@@ -249,6 +249,49 @@ fn a_packed_ring_that_was_used_out_of_order_is_refused() {
     assert!(matches!(world.backend(), Err(RecordError::Damaged { .. })));
 }
 
+/// CVE-2026-86565 and kin, word by word: what a stranger wrote into a record is compared before it is followed.
+#[test]
+fn records_that_say_what_cannot_be_are_refused() {
+    let refused = |features: Features, at: usize, halves: [u16; 4]| {
+        let mut world = World::new(features);
+        let mut backend = world.backend().unwrap();
+        (0..3).for_each(|_| world.offer(1));
+        backend.take(3, true);
+        backend.put(2, Death::Settled);
+        world.driver.collect();
+        let part = stride(SIZE, features == LAYOUTS[1]) * 8;
+        let place = (part + 8 * at) as u64;
+        let mut sane = [0; 8];
+        rustix::io::pread(&world.file, &mut sane, place).unwrap();
+        assert!(world.backend().is_ok());
+        rustix::io::pwrite(&world.file, &word(halves).to_le_bytes(), place).unwrap();
+        let refused = matches!(world.backend(), Err(RecordError::Damaged { ring: 1, .. }));
+        rustix::io::pwrite(&world.file, &sane, place).unwrap();
+        assert!(world.backend().is_ok());
+        refused
+    };
+    let [split, packed] = LAYOUTS;
+    // Version, descriptors, last head, used index: the ring has used two.
+    for halves in [
+        [2, SIZE, 0, 2],
+        [1, SIZE + 1, 0, 2],
+        [1, SIZE, 0, 3],
+        [1, SIZE, 0, 2_u16.wrapping_sub(SIZE + 1)],
+        [1, SIZE, SIZE, 0],
+        [1, SIZE, u16::MAX, 1],
+    ] {
+        assert!(refused(split, 1, halves), "{halves:?}");
+    }
+    // The same with the free list as it is and was.
+    for halves in [[2, SIZE, 0, 0], [1, SIZE - 1, 0, 0], [1, SIZE, SIZE + 1, 0], [1, SIZE, 0, SIZE + 1]] {
+        assert!(refused(packed, 1, halves), "{halves:?}");
+    }
+    // Where the used index is and was.
+    for halves in [[SIZE, 2, 0x101, 0], [2, SIZE, 0x101, 0], [2 | 1 << 15, 2, 0x101, 0]] {
+        assert!(refused(packed, 2, halves), "{halves:?}");
+    }
+}
+
 #[test]
 fn records_that_cannot_be_are_refused() {
     for features in LAYOUTS {

@@ -389,6 +389,14 @@ impl Testpmd {
         last.matches("------- Forward Stats for RX Port= 0/Queue=").count()
     }
 
+    /// How often a guest at whose socket the backend was lost has come to terms with another one, as its driver tells: all that it does to its rings on
+    /// such an occasion it has done by then.
+    #[must_use]
+    pub fn reconnections(&self) -> usize {
+        // Source: drivers/net/virtio/virtio_user/virtio_user_dev.c of DPDK 22.11, the last that virtio_user_dev_server_reconnect does.
+        self.terminal.log().matches("server mode virtio-user reconnection succeeds!").count()
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) {
         self.terminal.kill();

@@ -4,7 +4,7 @@
 pub(crate) mod wire;
 
 use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use telpher_vhost::message::{Header, Reply};
 use telpher_vhost::ring::{Base, Direction, MockDriver, MockGuest};
@@ -211,6 +211,26 @@ pub(crate) fn dirty(log: &OwnedFd, pages: u64) -> Vec<u64> {
     // Cleared as a migration does, for the next look.
     rustix::io::pwrite(log, &vec![0; bytes.len()], 0).unwrap();
     (0..pages).filter(|page| bytes[usize::try_from(page / 8).unwrap()] >> (page % 8) & 1 == 1).collect()
+}
+
+/// Descriptors of this process that lead to an event.
+pub(crate) fn holders(event: &OwnedFd) -> usize {
+    flags_of(event).len()
+}
+
+/// The flags of each of them. Source: proc(5), /proc/pid/fdinfo: an eventfd's has its number, `eventfd-id`.
+pub(crate) fn flags_of(event: &OwnedFd) -> Vec<u32> {
+    let folder = std::path::Path::new("/proc/self/fdinfo");
+    let field = |text: &str, name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    let ours = std::fs::read_to_string(folder.join(event.as_raw_fd().to_string())).unwrap();
+    let id = field(&ours, "eventfd-id:").expect("an eventfd has a number");
+    // Those of other threads come and go.
+    let texts =
+        std::fs::read_dir(folder).unwrap().flatten().filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let same = texts.filter(|text| field(text, "eventfd-id:").as_ref() == Some(&id));
+    same.map(|text| u32::from_str_radix(&field(&text, "flags:").expect("it has flags"), 8).unwrap()).collect()
 }
 
 /// How often an event was counted up since it was asked last.
