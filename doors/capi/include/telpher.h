@@ -879,10 +879,10 @@ TELPHER_API const char *telpher_vhost_drop_text(uint32_t reason);
  * announces it to the network, once. 0 if there is none. */
 TELPHER_API int telpher_vhost_announcement(const telpher_vhost_port *port, uint8_t *address);
 
-/* A socket at path for a port's frontends, one after another, served by a thread of its own. A file that nobody listens on any more
- * is replaced. role is enum telpher_vhost_role.
+/* A socket at path for a port's frontends, one after another, served by a thread of its own. A socket that nobody listens on any
+ * more is replaced. role is enum telpher_vhost_role.
  * Out: a handle, to be ended with telpher_vhost_socket_free. -EINVAL: the role, or a path that is too long. -EADDRINUSE: somebody
- * listens there. Any other: what the system said. */
+ * listens there. -EEXIST: a file is there that is no socket, and stays as it is. Any other: what the system said. */
 TELPHER_API int telpher_vhost_socket_new(telpher_vhost_socket **socket, const telpher_vhost_port *port, const char *path,
                                          uint32_t role);
 

@@ -34,11 +34,12 @@ A guest to try it with, once huge pages are reserved (echo 256 > /proc/sys/vm/nr
 QEMU's options, and what the numbers mean: docs/vhost.md")]
 pub(crate) struct Vhost {
     /// A vhost-user port at this path, which waits there for its frontend (server, the default) or goes to it (client: also again whenever it is
-    /// gone); with queues=N it has so many pairs of queues. May stand several times.
+    /// gone); with queues=N it has so many pairs of queues. A dead switch's socket is replaced; a living one, and a file that is none, is left
+    /// alone. May stand several times.
     #[arg(long, value_name = "PATH[,server|client][,queues=N]")]
     pub(crate) socket: Vec<SocketArg>,
-    /// A port that is a TAP interface of this system, made if there is none of that name; needs root. May stand several times, and comes after
-    /// all sockets.
+    /// A port that is a TAP interface of this system, made if there is none of that name; needs root. It has as many queues as the port it is
+    /// paired with. May stand several times, and comes after all sockets.
     #[arg(long, value_name = "NAME")]
     pub(crate) tap: Vec<String>,
     /// What is done with packets.
