@@ -175,7 +175,7 @@ impl Socket {
 /// If they are not in time, with what they were.
 pub(crate) fn until(what: &str, mut counts: impl FnMut() -> Counts, wanted: impl Fn(&Counts) -> bool) -> Counts {
     // Also a machine with much else to do moves packets in this time.
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let now = counts();
         if wanted(&now) {

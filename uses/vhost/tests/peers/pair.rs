@@ -11,7 +11,7 @@ pub(crate) const ENOUGH: u64 = 100_000;
 /// The shortest and the longest packets of an Ethernet without jumbo frames, without their checksum, and one that a threshold may divide.
 pub(crate) const LENGTHS: [u32; 3] = [60, 512, 1514];
 /// For a backend to come back: DPDK's looks for its guest once a second, and both may have much to wait for.
-const RECONNECT: Duration = Duration::from_secs(30);
+const RECONNECT: Duration = Duration::from_secs(60);
 
 /// A backend and its guest. Dropped in this order.
 pub(crate) struct Pair {

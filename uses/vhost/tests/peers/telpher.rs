@@ -14,7 +14,7 @@ use telpher_vhost::peers::{Counts, Terminal, Work};
 const SWITCH: &str = "telpher::tests::a_switch_answers_commands";
 const PORTS: &str = "TELPHER_PEERS_PORTS";
 const PROMPT: &str = "switch> ";
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// The switch's process.
 #[derive(Debug)]
