@@ -31,6 +31,8 @@ const PAUSE: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(60);
 /// Turns until a burst has gone around, at most; one that needs more counts as interrupted.
 const TURNS: u32 = 64;
+/// Until what is under way has landed, however busy the engine's core is. Source: chosen.
+const LANDED: Duration = Duration::from_secs(10);
 /// Intervals at least.
 const FEWEST: usize = 5;
 /// How much more the longest packet may cost than the shortest. Source: promise of the pipeline.
@@ -192,7 +194,8 @@ impl Rig {
 
     /// Lets what is under way land: the port counts a packet when its copies begin, the lane when they have landed.
     fn settle(&mut self, forwarder: &mut Forwarder) {
-        for _ in 0..TURNS {
+        let begun = Instant::now();
+        while begun.elapsed() < LANDED {
             if [0, 1].iter().all(|&ring| self.ours.port.in_flight(ring) == 0) {
                 break;
             }
