@@ -188,6 +188,32 @@ impl<T> Flights<T> {
         self.clock.ends(begun);
     }
 
+    /// Copies packets to, or from, a piece each, behind its header, by this thread, now: with nothing in flight before them, they have landed.
+    ///
+    /// # Panics
+    /// If a piece is shorter than its packet and the header.
+    #[inline]
+    pub(crate) fn copy_each<'a>(&self, way: Way, packets: impl Iterator<Item = (&'a Held, &'a Piece)>) {
+        let (Way::Out { header, .. } | Way::In { header }) = way;
+        for (held, piece) in packets {
+            let len = held.len();
+            assert!(u64::from(piece.len()) >= u64::from(len) + u64::from(header), "the piece is as long as the packet");
+            let begun = self.clock.begins();
+            let (ours, guest) = (self.pool.address(held), piece.host() + u64::from(header));
+            let (src, dst) = match way {
+                Way::Out { buffers, .. } => {
+                    // SAFETY: the piece is as long as the header.
+                    unsafe { write_header(piece.host(), header, buffers) };
+                    (ours, guest)
+                }
+                Way::In { .. } => (guest, ours),
+            };
+            // SAFETY: as in `copy`; the packet lies in its buffer, and the piece has room for it behind the header.
+            unsafe { copy_now(&self.local, Copy { src, dst, len, packet: 0 }) };
+            self.clock.ends(begun);
+        }
+    }
+
     /// Begins a packet's way over these chains of the burst, in the order of its turn. With [`Who::Lane`] its copies go with the next
     /// [`send`](Flights::send).
     ///

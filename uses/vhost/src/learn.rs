@@ -108,10 +108,16 @@ impl Learned {
     /// Who copies a packet of so many bytes of the burst at hand.
     #[inline]
     pub(crate) fn who(&self, len: u32) -> Who {
+        if len >= self.from() { Who::Lane } else { Who::Cpu }
+    }
+
+    /// From how many bytes on packets of the burst at hand ride.
+    #[inline]
+    pub(crate) fn from(&self) -> u32 {
         match &self.trial {
-            Some(Trial { who, until: None, .. }) => *who,
-            _ if len >= self.from => Who::Lane,
-            _ => Who::Cpu,
+            Some(Trial { who: Who::Lane, until: None, .. }) => 0,
+            Some(Trial { who: Who::Cpu, until: None, .. }) => u32::MAX,
+            _ => self.from,
         }
     }
 

@@ -161,15 +161,16 @@ impl Virtqueue {
         call
     }
 
+    /// From how many bytes on packets of the burst at hand ride a lane. No packet has as many as the most of them.
+    #[inline]
+    pub(crate) fn rides_from(&self) -> u32 {
+        self.learned.as_ref().map_or(self.from, |learned| learned.from())
+    }
+
     /// Who copies a packet of so many bytes; counts it.
     #[inline]
     pub(crate) fn who(&mut self, len: u32) -> Who {
-        let who = match &self.learned {
-            Some(learned) => learned.who(len),
-            // No packet is so long.
-            None if len >= self.from => Who::Lane,
-            None => Who::Cpu,
-        };
+        let who = if len >= self.rides_from() { Who::Lane } else { Who::Cpu };
         self.stats.packets += 1;
         self.stats.bytes += u64::from(len);
         if who == Who::Lane {
@@ -223,12 +224,18 @@ impl Virtqueue {
     /// back before it.
     #[inline]
     pub(crate) fn lands_at_once(&mut self, who: Who) -> bool {
-        let at_once = who == Who::Cpu && self.flights.len() == 0;
-        if at_once && !self.owed.is_empty() {
+        who == Who::Cpu && self.nothing_flies()
+    }
+
+    /// Nothing is in flight, and what was dropped so far goes back.
+    #[inline]
+    pub(crate) fn nothing_flies(&mut self) -> bool {
+        let nothing = self.flights.len() == 0;
+        if nothing && !self.owed.is_empty() {
             self.unclaimed = 0;
             self.go_back(self.owed.len());
         }
-        at_once
+        nothing
     }
 
     /// Gives the driver what goes back.

@@ -4,6 +4,29 @@ use super::Dropped;
 use crate::{GuestMemory, Piece};
 use std::sync::Arc;
 
+/// Descriptors of a chain that is followed in one step with its neighbours. Source: chosen, more than a header and a packet's few parts.
+const MOST_PLAIN: u16 = 8;
+/// Pieces that there is room for beside each chain. Source: a header and a packet.
+const PIECES_AHEAD: usize = 2;
+
+/// One descriptor of a plain chain.
+pub(super) struct Step {
+    /// The chain's identifier, if it is the last.
+    pub(super) id: u16,
+    pub(super) piece: Piece,
+    /// The chain goes on.
+    pub(super) more: bool,
+}
+
+/// The descriptors of plain chains, one after another. A trait, whose methods can be told to be part of the loop; closures are not.
+pub(super) trait Steps {
+    /// The next descriptor, of a chain that begins or goes on with it; none if there is none, or it is not plain.
+    fn step(&mut self, begins: bool) -> Option<Step>;
+
+    /// How many of the ring a chain of so many descriptors takes up.
+    fn places(descriptors: u16) -> u16;
+}
+
 /// A chain that was taken from a ring.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chain {
@@ -54,6 +77,14 @@ impl Burst {
         &self.pieces[from as usize..to as usize]
     }
 
+    /// The first chains and their pieces, as long as each has one and no other.
+    #[inline]
+    pub(crate) fn plain(&self) -> impl Iterator<Item = (&Chain, &Piece)> {
+        let numbered = (0..).zip(&self.chains).zip(&self.pieces);
+        // One that was dropped has none, so that its neighbours' are not at their place.
+        numbered.map_while(|((at, chain), piece)| (chain.pieces == [at, at + 1]).then_some((chain, piece)))
+    }
+
     /// All pieces, of all chains.
     #[inline]
     pub(crate) fn all_pieces(&self) -> &[Piece] {
@@ -78,9 +109,9 @@ impl Burst {
         }
     }
 
-    /// Appends chains of one descriptor that is one piece each, as long as `next` gives any, at most `most`. Returns how many.
+    /// Appends chains of one descriptor that is one piece each, as long as there are steps to such, at most `most`. Returns how many.
     #[inline]
-    pub(super) fn extend_plain(&mut self, most: usize, mut next: impl FnMut() -> Option<(u16, Piece)>) -> usize {
+    pub(super) fn extend_short<S: Steps>(&mut self, most: usize, mut steps: S) -> usize {
         self.chains.reserve(most);
         self.pieces.reserve(most);
         let mut place = self.place();
@@ -88,7 +119,7 @@ impl Burst {
         // No push, which looks whether there is room for each.
         let room = self.chains.spare_capacity_mut().iter_mut().zip(self.pieces.spare_capacity_mut()).take(most);
         for (chain, piece) in room {
-            let Some((id, found)) = next() else { break };
+            let Some(Step { id, piece: found, more: false }) = steps.step(true) else { break };
             piece.write(found);
             // Less than 2³²: so were those before, and what is reserved fits the memory.
             let after = place.wrapping_add(1);
@@ -102,6 +133,53 @@ impl Burst {
             self.pieces.set_len(self.pieces.len() + taken);
         }
         taken
+    }
+
+    /// Appends chains of one piece a descriptor, as long as there are steps, at most `most` chains of so many descriptors in all. One that does not end is
+    /// none. Returns how many chains, and of how many descriptors.
+    #[inline]
+    pub(super) fn extend_long<S: Steps>(
+        &mut self,
+        most: usize,
+        most_descriptors: usize,
+        mut steps: S,
+    ) -> (usize, usize) {
+        self.chains.reserve(most);
+        self.pieces.reserve(PIECES_AHEAD * most);
+        let begun = self.place();
+        let (mut place, mut taken) = (begun, 0);
+        let (mut descriptors, mut len) = (0, 0_u32);
+        let mut chains = self.chains.spare_capacity_mut().iter_mut().take(most);
+        let mut slot = chains.next();
+        for piece in self.pieces.spare_capacity_mut().iter_mut().take(most_descriptors) {
+            if slot.is_none() || descriptors == MOST_PLAIN {
+                break;
+            }
+            let Some(step) = steps.step(descriptors == 0) else { break };
+            piece.write(step.piece);
+            let Some(sum) = len.checked_add(step.piece.len) else { break };
+            descriptors += 1;
+            len = sum;
+            if step.more {
+                continue;
+            }
+            // Less than 2³²: so were those before, and what is reserved fits the memory.
+            let after = place.wrapping_add(descriptors.into());
+            if let Some(slot) = slot {
+                let places = S::places(descriptors);
+                slot.write(Chain { id: step.id, descriptors: places, pieces: [place, after], len, dropped: None });
+            }
+            slot = chains.next();
+            (place, descriptors, len) = (after, 0, 0);
+            taken += 1;
+        }
+        let descriptors = (place - begun) as usize;
+        // SAFETY: the first `taken` places behind the length were just written in the one, and in the other as many as those have descriptors.
+        unsafe {
+            self.chains.set_len(self.chains.len() + taken);
+            self.pieces.set_len(self.pieces.len() + descriptors);
+        }
+        (taken, descriptors)
     }
 
     /// A chain whose pieces are those from `start` on; none, if it could not be followed.

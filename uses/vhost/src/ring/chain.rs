@@ -75,15 +75,14 @@ impl Rules {
         Rules { size, links: size.min(MOST_PIECES), writes: direction == Direction::Receive, indirect }
     }
 
-    /// What [`SHAPE`] says of a descriptor that is a chain by itself, of the right direction: nearly all are.
+    /// What [`PLAIN`] says of a descriptor of the right direction that is a buffer: nearly all are.
     pub(super) fn plain(self) -> DescriptorFlags {
         if self.writes { DescriptorFlags::WRITE } else { DescriptorFlags::empty() }
     }
 }
 
 /// The flags that say what a descriptor is.
-pub(super) const SHAPE: DescriptorFlags =
-    DescriptorFlags::NEXT.union(DescriptorFlags::WRITE).union(DescriptorFlags::INDIRECT);
+pub(super) const PLAIN: DescriptorFlags = DescriptorFlags::WRITE.union(DescriptorFlags::INDIRECT);
 
 /// A chain's pieces as they are gathered.
 pub(super) struct Gather<'a> {

@@ -1,8 +1,8 @@
 //! The packed layout: one ring of descriptors that both sides write, with wrap counters for whose turn it is. Source: VirtIO 1.2 §2.8.
 
-use super::area::Area;
-use super::burst::{Burst, Chain};
-use super::chain::{Dropped, Gather, Link, Rules, SHAPE};
+use super::area::{Area, Words};
+use super::burst::{Burst, Chain, Step, Steps};
+use super::chain::{Dropped, Gather, Link, PLAIN, Rules};
 use super::split::wants;
 use super::{Base, Broken, RingError, RingSetup, Used};
 use crate::memory::Window;
@@ -23,7 +23,7 @@ const EVENT_HOW: usize = 1;
 
 /// The flags that say whose turn it is.
 const TURN: DescriptorFlags = DescriptorFlags::AVAIL.union(DescriptorFlags::USED);
-const SHAPE_AND_TURN: DescriptorFlags = SHAPE.union(TURN);
+const PLAIN_AND_TURN: DescriptorFlags = PLAIN.union(TURN);
 
 /// A place in the ring and the wrap counter that goes with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +102,44 @@ impl Tail {
     #[inline]
     pub(super) fn word(self) -> u64 {
         u64::from(self.len) | u64::from(self.id) << 32 | u64::from(self.flags.bits()) << 48
+    }
+}
+
+/// Plain chains as they lie in the ring.
+struct PackedSteps<'a> {
+    descriptors: Words<'a, u64>,
+    memory: &'a GuestMemory,
+    window: Window,
+    size: u16,
+    cursor: Cursor,
+    plain: DescriptorFlags,
+    /// What is plain, and available at the cursor.
+    expected: DescriptorFlags,
+}
+
+impl Steps for PackedSteps<'_> {
+    #[inline(always)]
+    fn step(&mut self, _: bool) -> Option<Step> {
+        let place = usize::from(self.cursor.place) * WORDS;
+        let tail = Tail::from_word(self.descriptors.acquire(place + 1));
+        // Also of those after the first, which need not be looked at: what is odd is not plain.
+        if tail.flags.intersection(PLAIN_AND_TURN) != self.expected || tail.len == 0 {
+            return None;
+        }
+        let guest = self.descriptors.read(place);
+        let host = self.window.host_or_look(self.memory, guest, tail.len)?;
+        self.cursor.place += 1;
+        if self.cursor.place == self.size {
+            self.cursor = Cursor { place: 0, wrap: !self.cursor.wrap };
+            self.expected = self.plain | self.cursor.lent();
+        }
+        let more = tail.flags.contains(DescriptorFlags::NEXT);
+        Some(Step { id: tail.id, piece: Piece { host, guest, len: tail.len }, more })
+    }
+
+    #[inline]
+    fn places(descriptors: u16) -> u16 {
+        descriptors
     }
 }
 
@@ -194,7 +232,10 @@ impl PackedRing {
     pub(super) fn take(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> Result<(), Broken> {
         let mut taken = 0;
         loop {
-            taken += usize::from(self.take_plain(memory, burst, most - taken));
+            taken += self.take_short(memory, burst, most - taken);
+            if taken < most {
+                taken += self.take_long(memory, burst, most - taken);
+            }
             // Whatever ended the run: nothing is available, or it is no plain chain, or one too many.
             if taken == most || !self.take_any(memory, burst)? {
                 return Ok(());
@@ -203,36 +244,51 @@ impl PackedRing {
         }
     }
 
+    /// The descriptors from the next on.
+    #[inline]
+    fn steps<'a>(&'a self, memory: &'a GuestMemory) -> PackedSteps<'a> {
+        let (cursor, plain, window) = (self.next, self.rules.plain(), Window::default());
+        let expected = plain | cursor.lent();
+        PackedSteps {
+            descriptors: self.descriptors.words(),
+            memory,
+            window,
+            size: self.rules.size,
+            cursor,
+            plain,
+            expected,
+        }
+    }
+
+    /// Descriptors that may be taken: no more than the ring is out.
+    #[inline]
+    fn room(&self) -> u16 {
+        self.rules.size.saturating_sub(self.lent)
+    }
+
     /// Appends chains as long as each is one descriptor and one piece, as nearly all are. Returns how many.
     #[inline(never)]
-    fn take_plain(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> u16 {
-        let (size, plain, descriptors) = (self.rules.size, self.rules.plain(), self.descriptors.words());
-        let mut window = Window::default();
-        // As long as no more than the ring is out.
-        let room = size.saturating_sub(self.lent).min(u16::try_from(most).unwrap_or(u16::MAX));
-        let mut cursor = self.next;
-        let mut expected = plain | cursor.lent();
-        let taken = burst.extend_plain(room.into(), || {
-            let place = usize::from(cursor.place) * WORDS;
-            let tail = Tail::from_word(descriptors.acquire(place + 1));
-            if tail.flags.intersection(SHAPE_AND_TURN) != expected || tail.len == 0 {
-                return None;
-            }
-            let guest = descriptors.read(place);
-            let host = window.host_or_look(memory, guest, tail.len)?;
-            cursor.place += 1;
-            if cursor.place == size {
-                cursor = Cursor { place: 0, wrap: !cursor.wrap };
-                expected = plain | cursor.lent();
-            }
-            Some((tail.id, Piece { host, guest, len: tail.len }))
-        });
-        // No more than `room`.
-        let taken = u16::try_from(taken).unwrap_or(0);
-        self.next = cursor;
-        self.lent += taken;
-        self.outstanding += taken;
+    fn take_short(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> usize {
+        let taken = burst.extend_short(most.min(self.room().into()), self.steps(memory));
+        self.took(taken, taken);
         taken
+    }
+
+    /// Appends chains as long as each is of a few descriptors, of one piece each. Returns how many.
+    #[inline(never)]
+    fn take_long(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> usize {
+        let (taken, descriptors) = burst.extend_long(most, self.room().into(), self.steps(memory));
+        self.took(taken, descriptors);
+        taken
+    }
+
+    /// So many chains were taken, of so many descriptors, no more than there was room for.
+    #[inline]
+    fn took(&mut self, chains: usize, descriptors: usize) {
+        let [chains, descriptors] = [chains, descriptors].map(|count| u16::try_from(count).unwrap_or(0));
+        self.next = self.next.on(descriptors, self.rules.size);
+        self.lent += descriptors;
+        self.outstanding += chains;
     }
 
     /// Appends the next chain, whatever it is; false if there is none.

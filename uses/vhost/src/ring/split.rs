@@ -1,8 +1,8 @@
 //! The split layout: a table of descriptors, a ring of heads from the driver, a ring of used heads back. Source: VirtIO 1.2 §2.7.
 
-use super::area::Area;
-use super::burst::Burst;
-use super::chain::{Dropped, Gather, Link, Rules, SHAPE};
+use super::area::{Area, Words};
+use super::burst::{Burst, Step, Steps};
+use super::chain::{Dropped, Gather, Link, PLAIN, Rules};
 use super::{Base, Broken, RingError, RingSetup, Used};
 use crate::memory::Window;
 use crate::words::{DescriptorFlags, Features, NO_INTERRUPT, NO_NOTIFY, SplitDescriptor, USED_ELEMENT_BYTES};
@@ -18,6 +18,45 @@ const INDEX: usize = 1;
 
 /// Heads that are read, and whose descriptors are fetched, before the first is followed. Source: the usual burst.
 const AHEAD: usize = 32;
+
+/// Plain chains from these heads.
+struct SplitSteps<'a> {
+    descriptors: Words<'a, SplitDescriptor>,
+    memory: &'a GuestMemory,
+    window: Window,
+    rules: Rules,
+    heads: std::slice::Iter<'a, u16>,
+    head: u16,
+    /// The descriptor after the last one.
+    next: u16,
+}
+
+impl Steps for SplitSteps<'_> {
+    #[inline(always)]
+    fn step(&mut self, begins: bool) -> Option<Step> {
+        if begins {
+            self.head = *self.heads.next()?;
+            self.next = self.head;
+        }
+        if self.next >= self.rules.size {
+            return None;
+        }
+        let descriptor = self.descriptors.read(self.next.into());
+        let link = link(descriptor);
+        if link.flags.intersection(PLAIN) != self.rules.plain() || link.len == 0 {
+            return None;
+        }
+        let host = self.window.host_or_look(self.memory, link.address, link.len)?;
+        self.next = descriptor.next;
+        let more = link.flags.contains(DescriptorFlags::NEXT);
+        Some(Step { id: self.head, piece: Piece { host, guest: link.address, len: link.len }, more })
+    }
+
+    #[inline]
+    fn places(_: u16) -> u16 {
+        1
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct SplitRing {
@@ -139,8 +178,10 @@ impl SplitRing {
             left -= heads.len();
             self.fetch(heads);
             while !heads.is_empty() {
-                let plain = self.take_plain(memory, burst, heads);
-                heads = &mut heads[plain..];
+                let short = self.take_short(memory, burst, heads);
+                heads = &mut heads[short..];
+                let long = if heads.is_empty() { 0 } else { self.take_long(memory, burst, heads) };
+                heads = &mut heads[long..];
                 if let Some((head, after)) = std::mem::take(&mut heads).split_first_mut() {
                     self.take_any(*head, memory, burst)?;
                     heads = after;
@@ -165,28 +206,32 @@ impl SplitRing {
         }
     }
 
+    /// The descriptors from these heads on.
+    #[inline]
+    fn steps<'a>(&'a self, memory: &'a GuestMemory, heads: &'a [u16]) -> SplitSteps<'a> {
+        let (descriptors, window, heads) = (self.descriptors.words(), Window::default(), heads.iter());
+        SplitSteps { descriptors, memory, window, rules: self.rules, heads, head: 0, next: 0 }
+    }
+
     /// Appends chains as long as each is one descriptor and one piece, as nearly all are. Returns how many.
     #[inline(never)]
-    fn take_plain(&mut self, memory: &GuestMemory, burst: &mut Burst, heads: &[u16]) -> usize {
-        let (descriptors, plain) = (self.descriptors.words(), self.rules.plain());
-        let size = self.rules.size;
-        let mut window = Window::default();
-        let mut heads = heads.iter();
-        let taken = burst.extend_plain(heads.len(), || {
-            let head = *heads.next()?;
-            if head >= size {
-                return None;
-            }
-            let link = link(descriptors.read(head.into()));
-            if link.flags.intersection(SHAPE) != plain || link.len == 0 {
-                return None;
-            }
-            let host = window.host_or_look(memory, link.address, link.len)?;
-            Some((head, Piece { host, guest: link.address, len: link.len }))
-        });
+    fn take_short(&mut self, memory: &GuestMemory, burst: &mut Burst, heads: &[u16]) -> usize {
+        let taken = burst.extend_short(heads.len(), self.steps(memory, heads));
+        self.took(taken)
+    }
+
+    /// Appends chains as long as each is of a few descriptors, of one piece each. Returns how many.
+    #[inline(never)]
+    fn take_long(&mut self, memory: &GuestMemory, burst: &mut Burst, heads: &[u16]) -> usize {
+        let (taken, _) = burst.extend_long(heads.len(), usize::MAX, self.steps(memory, heads));
+        self.took(taken)
+    }
+
+    #[inline]
+    fn took(&mut self, chains: usize) -> usize {
         // No more than heads, which are a few.
-        self.next = self.next.wrapping_add(u16::try_from(taken).unwrap_or(0));
-        taken
+        self.next = self.next.wrapping_add(u16::try_from(chains).unwrap_or(0));
+        chains
     }
 
     /// Appends the chain from `head`, whatever it is.

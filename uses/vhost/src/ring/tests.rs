@@ -93,6 +93,42 @@ fn chains_and_tables_give_the_same_pieces() {
 }
 
 #[test]
+fn chains_of_any_number_of_descriptors_have_their_own_pieces() {
+    for (features, size) in [(Features::empty(), 64), (Features::RING_PACKED, 61)] {
+        let (mut guest, mut driver, mut ring) = pair(size, features, Direction::Receive);
+        let memory = Arc::clone(guest.memory());
+        let buffer = guest.lend(1 << 20);
+        let (mut number, mut burst) = (0, Burst::default());
+        // Many times around, in bursts that begin and end anywhere: neighbours of one descriptor, of two, and of more than are followed at once.
+        for round in 0..300 {
+            let mut offered = VecDeque::new();
+            while offered.len() < 20 {
+                let buffers: Vec<_> = (0..[1, 1, 1, 2, 2, 3, 8, 9, 12][number % 9])
+                    .map(|n: u32| (buffer + 16 * u64::from(n) + number as u64 % 4096, 1 + n))
+                    .collect();
+                let Some(id) = driver.offer(&buffers) else { break };
+                offered.push_back((id, buffers));
+                number += 1 + round % 4;
+            }
+            burst.clear();
+            while ring.take(&mut burst, 1 + number % 7).unwrap() > 0 {}
+            assert_eq!(burst.chains().len(), offered.len());
+            for (chain, (id, buffers)) in burst.chains().iter().zip(&offered) {
+                let host = |guest, len| memory.host(guest, len).unwrap();
+                let pieces = buffers.iter().map(|&(guest, len)| Piece { host: host(guest, len), guest, len });
+                assert_eq!(burst.pieces(chain), pieces.collect::<Vec<_>>());
+                let descriptors = if features.is_empty() { 1 } else { buffers.len() };
+                assert_eq!((chain.id, usize::from(chain.descriptors), chain.dropped), (*id, descriptors, None));
+                assert_eq!(chain.len, buffers.iter().map(|buffer| buffer.1).sum::<u32>());
+            }
+            ring.put(&burst.chains().iter().map(|chain| Used::of(chain, 0)).collect::<Vec<_>>());
+            let _ = ring.publish();
+            assert_eq!(driver.collect().len(), offered.len());
+        }
+    }
+}
+
+#[test]
 fn what_was_taken_back_is_taken_again() {
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(4, features, Direction::Transmit);
