@@ -44,9 +44,15 @@ impl Virtqueue {
         let mut burst = self.burst.take().unwrap_or_default();
         burst.clear();
         // A chain each is what nearly all packets need. A ring that is broken gives none; `broken` says why.
-        let _ = self.ring.take(&mut burst, before.min(self.room()));
+        let asked = before.min(self.room());
+        let short = self.ring.take(&mut burst, asked).unwrap_or(0) < asked;
+        // While the guest is waited for its core is at these very lines, and would have to fetch them back; a burst that comes whole now and then does
+        // not mean that it is ahead.
+        let waited = std::mem::replace(&mut self.waited, short);
         let trial = self.begin_trial();
-        self.expect_to_write(packets, &burst);
+        if !(short || waited) {
+            self.expect_to_write(packets, &burst);
+        }
         let mut next = self.enqueue_plain(packets, &burst);
         while self.room() > 0
             && let Some(len) = packets.len_of(0)

@@ -76,6 +76,8 @@ pub struct Virtqueue {
     pub(crate) owed: VecDeque<Used>,
     /// How many at the end of `owed` are no packet's yet.
     pub(crate) unclaimed: usize,
+    /// The guest had fewer chains than the last burst had packets.
+    pub(crate) waited: bool,
     /// Packets that have landed and were not polled for: older than those in flight.
     pub(crate) landed: Packets,
     /// What goes back now.
@@ -113,6 +115,7 @@ impl Virtqueue {
             burst: Some(Box::new(Burst::with_capacity(size))),
             owed: VecDeque::with_capacity(size),
             unclaimed: 0,
+            waited: false,
             landed: pool.row(size),
             back: Vec::with_capacity(size),
             stats: Stats::default(),
