@@ -16,6 +16,30 @@ pub(crate) struct Row {
     pub(crate) goal: Option<Goal>,
     /// How it was measured.
     pub(crate) how: String,
+    /// Too little was measured to say whether the goal is reached.
+    pub(crate) open: bool,
+}
+
+/// How a row stands to its goal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// It is reached, or there is none.
+    Reached,
+    /// It is not.
+    Short,
+    /// Nobody knows.
+    Open,
+}
+
+impl Verdict {
+    /// What marks it in a table.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Verdict::Reached => "",
+            Verdict::Short => "<",
+            Verdict::Open => "?",
+        }
+    }
 }
 
 /// What a number must reach.
@@ -29,7 +53,7 @@ pub(crate) enum Goal {
 }
 
 impl Row {
-    /// A row, ready to stand in a table.
+    /// A row, ready to stand in a table. A number that is none is one that was not measured.
     pub(crate) fn new(
         what: impl Into<Cow<'static, str>>,
         measured: f64,
@@ -37,7 +61,23 @@ impl Row {
         goal: Option<Goal>,
         how: impl Into<String>,
     ) -> Self {
-        Row { what: what.into(), measured, unit, goal, how: how.into() }
+        let open = goal.is_some() && measured.is_nan();
+        Row { what: what.into(), measured, unit, goal, how: how.into(), open }
+    }
+
+    /// The same, of which too little was measured for a goal to be reached, if so; what is short of it stays short.
+    pub(crate) fn open_if(self, little: bool) -> Self {
+        let open = self.open || (little && self.goal.is_some() && self.reached());
+        Row { open, ..self }
+    }
+
+    /// How it stands to its goal.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self.open {
+            true => Verdict::Open,
+            false if self.reached() => Verdict::Reached,
+            false => Verdict::Short,
+        }
     }
 
     /// True if the goal is reached, or there is none. What could not be measured reaches no goal.
@@ -61,5 +101,15 @@ mod tests {
         assert!(reached(0.9, Goal::AtLeast(0.9)) && !reached(0.89, Goal::AtLeast(0.9)));
         assert!(!reached(f64::NAN, Goal::AtMost(40.0)) && !reached(f64::NAN, Goal::AtLeast(0.9)));
         assert!(Row::new("a", f64::NAN, "ns", None, "").reached());
+    }
+
+    #[test]
+    fn nothing_measured_is_no_verdict_and_little_is_one_only_where_it_is_short() {
+        let row = |measured| Row::new("a", measured, "ns", Some(Goal::AtLeast(0.9)), "");
+        assert_eq!([f64::NAN, 0.8, 1.0].map(|n| row(n).verdict()), [Verdict::Open, Verdict::Short, Verdict::Reached]);
+        let little = [f64::NAN, 0.8, 1.0].map(|n| row(n).open_if(true).verdict());
+        assert_eq!(little, [Verdict::Open, Verdict::Short, Verdict::Open]);
+        assert_eq!(row(1.0).open_if(false).verdict().mark(), "");
+        assert_eq!(Row::new("a", 1.0, "ns", None, "").open_if(true).verdict(), Verdict::Reached);
     }
 }

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 /// The tables for a terminal.
 pub(crate) fn text(result: &Answers) -> String {
     let mut out = super::heading(&result.machine, &result.remarks);
-    out.push_str("A row that is marked '<' is short of its goal.\n");
+    out.push_str(rows::MARKS);
+    out.push('\n');
     for contest in &result.contests {
         let _ = writeln!(out, "\n{}: {}", contest.name, contest.question);
         out.push_str(&rows::text(&contest.rows));
@@ -31,7 +32,8 @@ pub(crate) fn csv(result: &Answers) -> String {
 pub(crate) fn html(result: &Answers, lead: &str) -> String {
     let lead = format!(
         "{lead} Contestants take turns of some milliseconds; numbers are medians over the turns, so that what changes slowly meets all \
-         of them. A row that is marked '<' is short of its goal."
+         of them. {}",
+        rows::MARKS
     );
     let mut page = Page::new(&format!("telpher bench {}", result.kind), &lead, &result.machine, &result.remarks);
     for contest in &result.contests {

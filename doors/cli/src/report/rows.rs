@@ -2,7 +2,7 @@
 
 use super::table::{Align, Table, wrapped};
 use super::units;
-use crate::bench::row::{Goal, Row};
+use crate::bench::row::{Goal, Row, Verdict};
 
 /// The columns.
 pub(super) const HEADER: [&str; 5] = ["what", "measured", "goal", "", "how"];
@@ -28,7 +28,11 @@ pub(super) fn text(rows: &[Row]) -> String {
     table.to_string()
 }
 
-/// A row's cells; '<' marks one that is short of its goal.
+/// What marks mean.
+pub(super) const MARKS: &str =
+    "A row that is marked '<' is short of its goal; of one with '?' too little was measured to tell.";
+
+/// A row's cells; '<' marks one that is short of its goal, '?' one of which nobody knows.
 pub(super) fn cells(row: &Row) -> [String; 5] {
     let goal = match row.goal {
         None => String::new(),
@@ -37,9 +41,13 @@ pub(super) fn cells(row: &Row) -> [String; 5] {
     };
     [
         row.what.clone().into_owned(),
-        format!("{} {}", units::three(row.measured), row.unit),
+        if row.measured.is_nan() {
+            "not measured".into()
+        } else {
+            format!("{} {}", units::three(row.measured), row.unit)
+        },
         goal,
-        if row.reached() { String::new() } else { "<".into() },
+        row.verdict().mark().into(),
         row.how.clone(),
     ]
 }
@@ -51,8 +59,17 @@ pub(super) fn csv(row: &Row) -> String {
         Some(Goal::AtMost(most)) => (most.to_string(), String::new()),
         Some(Goal::AtLeast(least)) => (String::new(), least.to_string()),
     };
-    let reached = if row.reached() { "yes" } else { "no" };
-    format!("\"{}\",{:.4},{},{most},{least},{reached}", row.what, row.measured, row.unit)
+    let reached = match row.verdict() {
+        Verdict::Reached => "yes",
+        Verdict::Short => "no",
+        Verdict::Open => "unknown",
+    };
+    format!("\"{}\",{},{},{most},{least},{reached}", row.what, number(row), row.unit)
+}
+
+/// Its number; nothing if it was not measured.
+pub(super) fn number(row: &Row) -> String {
+    if row.measured.is_nan() { String::new() } else { format!("{:.4}", row.measured) }
 }
 
 #[cfg(test)]
@@ -73,5 +90,12 @@ mod tests {
         {
             assert!(words.contains(told), "{told} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_in_words_and_is_no_number() {
+        let row = Row::new("a", f64::NAN, "ns", Some(Goal::AtMost(5.0)), "none");
+        assert_eq!(cells(&row), ["a", "not measured", "≤ 5", "?", "none"]);
+        assert_eq!(csv(&row), "\"a\",,ns,5,,unknown");
     }
 }

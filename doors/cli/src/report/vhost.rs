@@ -4,6 +4,7 @@ use super::chart::{self, Scale, Series};
 use super::html::{Figure, Page};
 use super::table::{Align, Table};
 use super::{questions, units};
+use crate::bench::row::Verdict;
 use crate::bench::vhost::{COPIES, CPU, Cost, DEVICE, Distance, HYBRID, PIPELINE, Place, Rate, Ratio, VhostResult};
 use std::fmt::Write as _;
 
@@ -72,12 +73,13 @@ fn columns(result: &VhostResult, group: Group) -> Columns<'_> {
 fn line(result: &VhostResult, group: Group, columns: &Columns<'_>, size: u32) -> Vec<String> {
     let rate = |who: &&'static str| {
         let rate = columns.rates.iter().find(|rate| rate.who == *who && rate.place.size == size);
-        rate.map_or("–".into(), |rate| format!("{:.2} ({})", rate.mpps, rate.points))
+        let share = |rate: &Rate| rate.share.map_or(String::new(), |share| format!("; {:.0} %", 100.0 * share));
+        rate.map_or("–".into(), |rate| format!("{:.2} ({}{})", rate.mpps, rate.points, share(rate)))
     };
     let ratio = |&(of, by): &(&'static str, &'static str)| {
         let is_it = |ratio: &&Ratio| group_of(ratio.place) == group && (ratio.of, ratio.by) == (of, by);
         let found = result.ratios.iter().find(|ratio| is_it(ratio) && ratio.place.size == size);
-        found.map_or("–".into(), |ratio| format!("{:.2}", ratio.ratio))
+        found.map_or("–".into(), |ratio| format!("{:.2} ({})", ratio.ratio, ratio.rounds))
     };
     let first = std::iter::once(format!("{size} B"));
     first.chain(columns.who.iter().map(rate)).chain(columns.compared.iter().map(ratio)).collect()
@@ -94,7 +96,8 @@ pub(crate) fn text(result: &VhostResult) -> String {
     let mut out = questions::text(&result.answers);
     for group in groups(result) {
         let columns = columns(result, group);
-        let _ = writeln!(out, "\n{}: million packets a second (points), and ratios", name_of(group));
+        let device = if columns.rates.iter().any(|rate| rate.share.is_some()) { "; bytes by the device" } else { "" };
+        let _ = writeln!(out, "\n{}: million packets a second (points{device}), and ratios (pairs)", name_of(group));
         let names = header(&columns);
         let heads: Vec<(&str, Align)> = names.iter().map(|name| (name.as_str(), Align::Right)).collect();
         let mut table = Table::new(&heads);
@@ -129,11 +132,12 @@ fn cost_cells(cost: &Cost) -> Vec<String> {
 
 /// One line a rate, then one a ratio, then one a cost, then the verdicts.
 pub(crate) fn csv(result: &VhostResult) -> String {
-    let mut out = String::from("kind,part,ring,traffic,distance,size_bytes,who,by,value,unit,points\n");
-    for Rate { place: p, who, mpps, points, .. } in &result.rates {
+    let mut out = String::from("kind,part,ring,traffic,distance,size_bytes,who,by,value,unit,points,device_share\n");
+    for Rate { place: p, who, mpps, points, share, .. } in &result.rates {
+        let share = share.map_or(String::new(), |share| format!("{share:.4}"));
         let _ = writeln!(
             out,
-            "rate,{},{},{},{},{},\"{who}\",,{mpps:.4},Mpps,{points}",
+            "rate,{},{},{},{},{},\"{who}\",,{mpps:.4},Mpps,{points},{share}",
             p.part,
             p.ring,
             p.traffic,
@@ -145,7 +149,7 @@ pub(crate) fn csv(result: &VhostResult) -> String {
         let p = ratio.place;
         let _ = writeln!(
             out,
-            "ratio,{},{},{},{},{},\"{}\",\"{}\",{:.4},times,{}",
+            "ratio,{},{},{},{},{},\"{}\",\"{}\",{:.4},times,{},",
             p.part,
             p.ring,
             p.traffic,
@@ -159,13 +163,21 @@ pub(crate) fn csv(result: &VhostResult) -> String {
     }
     for cost in &result.costs {
         let by = if cost.by_device { "device" } else { "core" };
-        let _ =
-            writeln!(out, "cost,,{},loop,,{},{by},,{:.2},ticks,{}", cost.ring, cost.size, cost.ticks, cost.intervals);
+        let _ = writeln!(
+            out,
+            "cost,,{},loop,,{},{by},,{:.2},ticks,{},{:.4}",
+            cost.ring, cost.size, cost.ticks, cost.intervals, cost.share
+        );
     }
     for answer in &result.answers.contests {
         for row in &answer.rows {
-            let reached = if row.reached() { "reached" } else { "short" };
-            let _ = writeln!(out, "{},,,,,,\"{}\",{reached},{:.4},{},", answer.name, row.what, row.measured, row.unit);
+            let verdict = match row.verdict() {
+                Verdict::Reached => "reached",
+                Verdict::Short => "short",
+                Verdict::Open => "open",
+            };
+            let number = super::rows::number(row);
+            let _ = writeln!(out, "{},,,,,,\"{}\",{verdict},{number},{},,", answer.name, row.what, row.unit);
         }
     }
     out
@@ -188,9 +200,10 @@ const PACKET: &str = "packet size";
 pub(crate) fn html(result: &VhostResult) -> String {
     let lead = "Packets between a switch on one core and its guest on another, in rounds: telpher's forwarding loop, DPDK's net_vhost, and \
                 telpher's asynchronous pipeline, each with the same guest. Only points are compared between which the cores' distance did \
-                not change. A row that is marked '<' is short of its goal.";
+                not change.";
     let answers = &result.answers;
-    let mut page = Page::new("telpher bench vhost", lead, &answers.machine, &answers.remarks);
+    let mut page =
+        Page::new("telpher bench vhost", &format!("{lead} {}", super::rows::MARKS), &answers.machine, &answers.remarks);
     if !result.rates.is_empty() {
         page.section(
             "Forwarding rate over packet size",
@@ -276,7 +289,7 @@ mod tests {
             assert!(text.contains(told), "{told} is missing in\n{text}");
         }
         let line = |start: &str| text.lines().filter(|line| line.trim_start().starts_with(start)).collect::<Vec<_>>();
-        assert!(line("1518 B")[0].ends_with("0.80") && line("1518 B").len() == 1, "{text}");
+        assert!(line("1518 B")[0].ends_with("0.80 (5)") && line("1518 B").len() == 1, "{text}");
         assert_eq!(line("64 B").len(), 2, "{text}");
         // The lowest is short, and the median over both lengths is not.
         assert_eq!(text.lines().filter(|line| line.contains("  <  ")).count(), 1, "{text}");
@@ -289,8 +302,8 @@ mod tests {
         let csv = csv(&result);
         assert_eq!(csv.lines().count(), 1 + result.rates.len() + result.ratios.len() + result.costs.len() + rows);
         for told in [
-            "rate,copies,split,loop,far,64,\"telpher\",,6.0000,Mpps,5",
-            "cost,,split,loop,,1518,device,,400.00,ticks,10",
+            "rate,copies,split,loop,far,64,\"telpher\",,6.0000,Mpps,5,\n",
+            "cost,,split,loop,,1518,device,,400.00,ticks,10,1.0000\n",
         ] {
             assert!(csv.contains(told), "{told} is missing in\n{csv}");
         }

@@ -16,6 +16,9 @@ const PROMPT: &str = "testpmd> ";
 pub const LOOPING: u64 = 512;
 const LOOPING_BURSTS: u64 = LOOPING / 32;
 
+/// How the name of the thread that polls begins. Source: DPDK 22.11, `eal_thread.c`: "rte-worker-", and its lcore.
+pub const WORKER: &str = "rte-worker-";
+
 /// What keeps testpmd from running here, if anything.
 #[must_use]
 pub fn missing() -> Option<String> {
@@ -402,7 +405,7 @@ impl Testpmd {
         self.terminal.kill();
     }
 
-    /// Its process, whose thread that polls is called `lcore-worker-1`.
+    /// Its process, whose thread that polls has a name that begins with [`WORKER`].
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.terminal.pid()

@@ -83,7 +83,7 @@ impl Alone {
                 std::thread::sleep(SETTLE);
                 peer.rest()?;
                 let value = 1e3 * (after.0 - before.0) / (after.1 - before.1);
-                Ok(Seen { value, counts })
+                Ok(Seen { value, share: None, counts })
             }
         }
     }
@@ -119,11 +119,11 @@ fn our_rate(
     })?;
     std::thread::sleep(SETTLE);
     let watch = Watch::begin(working.watched.as_slice(), cores);
-    let (begun, before) = (Instant::now(), packets.load(Ordering::Relaxed));
+    let (begun, before, copied) = (Instant::now(), packets.load(Ordering::Relaxed), ours.copied());
     std::thread::sleep(time);
-    let (took, after) = (begun.elapsed(), packets.load(Ordering::Relaxed));
+    let (took, after, share) = (begun.elapsed(), packets.load(Ordering::Relaxed), ours.share(copied));
     let counts = watch.end();
     drop(working);
     *guest = back.try_recv().ok();
-    Ok(Seen { value: (after - before) as f64 / took.as_secs_f64() / 1e6, counts })
+    Ok(Seen { value: (after - before) as f64 / took.as_secs_f64() / 1e6, share, counts })
 }

@@ -125,7 +125,7 @@ pub(super) fn rows(costs: &[Cost]) -> Vec<Row> {
         let goal = by_device.then_some(Goal::AtMost(FLAT));
         rows.push(Row::new(what, most.ticks / least.ticks, "times the cost", goal, how));
         if by_device {
-            let share = of.iter().map(|cost| cost.share).fold(f64::INFINITY, f64::min);
+            let share = of.iter().map(|cost| cost.share).reduce(f64::min).unwrap_or(f64::NAN);
             let what = format!("{ring} ring: bytes copied by the device, at the length with the fewest");
             rows.push(Row::new(
                 what,

@@ -10,6 +10,7 @@ use super::super::row::{Goal, Row};
 use super::guest::{Guest, LOOPING, now};
 use super::ours::{Ours, Way, Working};
 use super::point::{Cores, Distance, Drops, Seen, Watch, round};
+use super::rates::{none_of, pairs};
 use crate::args::VhostTraffic;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -61,24 +62,28 @@ pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Re
                 let measure = |who: usize| {
                     let passed = pass(if who == 0 { &mut cpu } else { &mut pipeline }, size, gap, time, cores)?;
                     heard[who] = [0.5, 0.99].map(|quantile| passed.latencies.quantile(&clock, quantile) / 1e3);
-                    Ok::<_, BenchError>(Seen { value: 0.0, counts: passed.counts })
+                    Ok::<_, BenchError>(Seen { value: 0.0, share: None, counts: passed.counts })
                 };
-                if let [Some((one, _)), Some((other, _))] = round(2, first, drops, || cores.distance(), measure)?[..]
-                    && one == other
+                if let [Some(one), Some(other)] = round(2, first, drops, || cores.distance(), measure)?[..]
+                    && one.distance == other.distance
                 {
                     let [without, with] = heard;
-                    seen.push((one, [without[0], with[0], without[1], with[1]]));
+                    seen.push((one.distance, [without[0], with[0], without[1], with[1]]));
                 }
             }
             let what = format!("{ring} ring, {size} B, {name}");
-            rows.extend(rows_of(&what, &seen, LOAD * most / 1e6));
+            rows.extend(rows_of(&what, &seen, LOAD * most / 1e6, rounds));
         }
     }
     Ok(rows)
 }
 
-/// A row for each distance that was seen: medians over the rounds at it.
-fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64) -> Vec<Row> {
+/// A row for each distance that was seen: medians over the rounds at it. One that says so if none was.
+fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64, rounds: u32) -> Vec<Row> {
+    let goal = Some(Goal::AtMost(ADDED_US));
+    if seen.is_empty() {
+        return vec![Row::new(format!("{what}: added at p99"), f64::NAN, "µs", goal, none_of(rounds))];
+    }
     let mut rows = Vec::new();
     for distance in [Distance::Near, Distance::Far, Distance::Same] {
         let here: Vec<&[f64; 4]> = seen.iter().filter(|seen| seen.0 == distance).map(|seen| &seen.1).collect();
@@ -89,15 +94,15 @@ fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64) -> Vec<Row> {
         let added = of(|[.., without, with]| with - without);
         let how = format!(
             "around: p50 {:.2} µs against {:.2} with CPU copies, p99 {:.2} against {:.2}, at {mpps:.2} Mpps, half of what it does; medians \
-             of {} rounds",
+             of {}",
             of(|seen| seen[1]),
             of(|seen| seen[0]),
             of(|seen| seen[3]),
             of(|seen| seen[2]),
-            here.len()
+            pairs(here.len())
         );
         let what = format!("{what}, {}: added at p99", distance.name());
-        rows.push(Row::new(what, added, "µs", Some(Goal::AtMost(ADDED_US)), how));
+        rows.push(Row::new(what, added, "µs", goal, how));
     }
     rows
 }
@@ -170,6 +175,7 @@ fn pass(
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::row::Verdict;
     use super::*;
 
     #[test]
@@ -180,11 +186,18 @@ mod tests {
             (Distance::Far, [1.0, 2.0, 9.0, 9.0]),
             (Distance::Near, [1.0, 2.0, 5.0, 25.1]),
         ];
-        let rows = rows_of("a", &seen, 1.0);
+        let rows = rows_of("a", &seen, 1.0, 5);
         let found: Vec<_> = rows.iter().map(|row| (row.what.as_ref(), row.reached())).collect();
         assert_eq!(found, [("a, near: added at p99", false), ("a, far: added at p99", true)]);
         assert_eq!(rows[1].measured, 20.0);
-        assert!(rows[1].how.contains("p99 25.00 against 5.00") && rows[1].how.ends_with("medians of 3 rounds"));
-        assert!(rows_of("a", &[], 1.0).is_empty());
+        assert!(rows[1].how.contains("p99 25.00 against 5.00") && rows[1].how.ends_with("medians of 3 pairs"));
+        assert!(rows[0].how.ends_with("medians of 1 pair, which is few"));
+    }
+
+    #[test]
+    fn what_no_pair_was_seen_of_is_not_measured() {
+        let [row] = &rows_of("a", &[], 1.0, 5)[..] else { panic!("one row") };
+        assert_eq!((row.what.as_ref(), row.verdict()), ("a: added at p99", Verdict::Open));
+        assert_eq!((row.measured.is_nan(), row.how.as_str()), (true, "no pair of points counts, of 5 rounds"));
     }
 }

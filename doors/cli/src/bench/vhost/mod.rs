@@ -28,11 +28,12 @@ pub(crate) use flat::Cost;
 use ours::Way;
 use point::{Cores, Seen, round};
 pub(crate) use point::{Distance, Drops};
-use rates::{Cell, Demand, verdicts};
+use rates::{Asked, Cell, Demand, verdicts};
 pub(crate) use rates::{Place, Rate, Ratio};
 use scene::{Scene, Who};
 use serde::Serialize;
 use std::time::Duration;
+use telpher_vhost::peers::PeerError;
 use telpher_vhost::{Hybrid, PacketPool, PoolOptions, peers};
 
 /// Everything `telpher bench vhost` found.
@@ -121,6 +122,16 @@ impl Plan {
 
     fn has(&self, part: VhostPart) -> bool {
         self.parts.contains(&part)
+    }
+
+    fn asked(&self) -> Asked {
+        let (rings, traffic) = (self.rings.iter(), self.traffic.iter());
+        Asked {
+            rings: rings.map(|ring| name_of(*ring)).collect(),
+            traffic: traffic.map(|way| way_of(*way)).collect(),
+            sizes: self.sizes.clone(),
+            rounds: self.rounds,
+        }
     }
 
     fn cells(&self) -> impl Iterator<Item = (VhostTraffic, u32)> + '_ {
@@ -236,12 +247,12 @@ impl Found {
             who.push((PIPELINE, Who::Ours(Way::Inline(plan.hybrid))));
         }
         self.contest(COPIES, plan, pool, &who, &[[CPU, NET_VHOST], [PIPELINE, CPU]])?;
-        if plan.has(VhostPart::Copies) {
-            let rows = verdicts(&self.ratios, COPIES, [CPU, NET_VHOST], OF_COPIES);
+        if plan.has(VhostPart::Copies) && !plan.own_guest {
+            let rows = verdicts(&self.ratios, COPIES, [CPU, NET_VHOST], OF_COPIES, &plan.asked());
             self.answer("copies", "How fast are CPU copies beside DPDK's net_vhost?", rows);
         }
         if plan.has(VhostPart::Pipeline) {
-            let rows = verdicts(&self.ratios, COPIES, [PIPELINE, CPU], OF_PIPELINE);
+            let rows = verdicts(&self.ratios, COPIES, [PIPELINE, CPU], OF_PIPELINE, &plan.asked());
             self.answer(
                 "pipeline",
                 "What does the hybrid pipeline, with an inline engine, keep of the rate of CPU copies?",
@@ -269,20 +280,29 @@ impl Found {
             let hybrid = Who::Ours(Way::Thread(plan.hybrid, core));
             let mut who = vec![(HYBRID, hybrid), (DEVICE, Who::Ours(Way::Thread(Hybrid::Device, core)))];
             who.extend(missing.is_none().then_some((DPDK, Who::DpdkAsync(core))));
-            match self.contest(part, plan, pool, &who, &THREADED) {
-                // Three threads want two cores here: a peer that had no turn to answer in is no reason to lose what else was found.
-                Err(BenchError::Peer(error)) => {
-                    let error = error.to_string();
-                    let first = error.lines().next().unwrap_or_default();
-                    self.remarks.push(format!("Not measured to its end: {part}; {first}"));
-                }
-                other => other?,
-            }
+            self.contest(part, plan, pool, &who, &THREADED)?;
         }
-        let all = PLACES.into_iter().flat_map(|part| THREADED.map(|pair| (part, pair)));
-        let rows = all.flat_map(|(part, pair)| verdicts(&self.ratios, part, pair, OF_THREADS)).collect();
-        self.answer("threads", QUESTION, rows);
+        if missing.is_none() {
+            let all = PLACES.into_iter().flat_map(|part| THREADED.map(|pair| (part, pair)));
+            let rows = all.flat_map(|(part, pair)| verdicts(&self.ratios, part, pair, OF_THREADS, &plan.asked()));
+            let rows = rows.collect();
+            self.answer("threads", QUESTION, rows);
+        }
         Ok(())
+    }
+
+    /// What came of one ring of a part. A peer that is silent, on two cores for lack of a turn as like as not, costs that and no more: what was found
+    /// until then stays, and the others follow.
+    fn bear(&mut self, part: &'static str, ring: VhostRing, held: Result<(), BenchError>) -> Result<(), BenchError> {
+        match held {
+            Err(BenchError::Peer(error)) if !matches!(error, PeerError::Missing(_)) => {
+                let error = error.to_string();
+                let (ring, first) = (name_of(ring), error.lines().next().unwrap_or_default());
+                self.remarks.push(format!("Not measured to its end: {part}, {ring}; {first}"));
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Contestants in rounds, ring by ring, with one guest for all of them.
@@ -297,9 +317,11 @@ impl Found {
         let names: Vec<&'static str> = who.iter().map(|who| who.0).collect();
         let contestants: Vec<Who> = who.iter().map(|who| who.1).collect();
         for &ring in &plan.rings {
-            let mut scene = Scene::start(&contestants, ring, plan.own_guest, plan.cores, pool)?;
             let about = Grid { part, ring, names: &names, compared };
-            self.grid(plan, &about, |who, traffic, size| scene.rate(who, traffic, size, plan.slice))?;
+            let held = Scene::start(&contestants, ring, plan.own_guest, plan.cores, pool).and_then(|mut scene| {
+                self.grid(plan, &about, |who, traffic, size| scene.rate(who, traffic, size, plan.slice))
+            });
+            self.bear(part, ring, held)?;
         }
         Ok(())
     }
@@ -309,21 +331,22 @@ impl Found {
         let mut names = vec![HYBRID, DEVICE];
         names.extend(peer.then_some(DPDK));
         for &ring in &plan.rings {
-            let mut sides = Vec::new();
-            for hybrid in [plan.hybrid, Hybrid::Device] {
-                sides.push(Alone::ours(Way::Thread(hybrid, plan.cores.guest), ring, pool)?);
-            }
-            if peer {
-                sides.push(Alone::dpdk(ring, plan.cores)?);
-            }
-            let about = Grid { part, ring, names: &names, compared: &THREADED };
             let (slice, cores) = (plan.slice, plan.cores);
-            self.grid(plan, &about, |who, traffic, size| sides[who].rate(traffic, size, slice, cores))?;
+            let start = || {
+                let ours = [plan.hybrid, Hybrid::Device]
+                    .map(|hybrid| Alone::ours(Way::Thread(hybrid, cores.guest), ring, pool));
+                ours.into_iter().chain(peer.then(|| Alone::dpdk(ring, cores))).collect::<Result<Vec<Alone>, _>>()
+            };
+            let about = Grid { part, ring, names: &names, compared: &THREADED };
+            let held = start().and_then(|mut sides| {
+                self.grid(plan, &about, |who, traffic, size| sides[who].rate(traffic, size, slice, cores))
+            });
+            self.bear(part, ring, held)?;
         }
         Ok(())
     }
 
-    /// Rounds over every cell of one ring's grid, then medians and ratios.
+    /// Rounds over every cell of one ring's grid, then medians and ratios: of all rounds, or of those before an error.
     fn grid(
         &mut self,
         plan: &Plan,
@@ -334,14 +357,14 @@ impl Found {
         let ring = name_of(ring);
         let cell = |(traffic, size)| Cell { part, ring, traffic: way_of(traffic), size, rounds: Vec::new() };
         let mut cells: Vec<Cell> = plan.cells().map(cell).collect();
-        for number in 0..plan.rounds {
-            for ((traffic, size), cell) in plan.cells().zip(&mut cells) {
-                let first = number as usize % names.len();
-                let probe = || plan.cores.distance();
-                let measure = |who| rate(who, traffic, size);
-                cell.rounds.push(round(names.len(), first, &mut self.points, probe, measure)?);
-            }
-        }
+        let turns = (0..plan.rounds).flat_map(|number| plan.cells().enumerate().map(move |cell| (number, cell)));
+        let held = turns.into_iter().try_for_each(|(number, (at, (traffic, size)))| {
+            let first = number as usize % names.len();
+            let probe = || plan.cores.distance();
+            let measure = |who| rate(who, traffic, size);
+            cells[at].rounds.push(round(names.len(), first, &mut self.points, probe, measure)?);
+            Ok(())
+        });
         for cell in &cells {
             self.rates.extend(cell.rates(names));
             for pair in compared {
@@ -350,7 +373,7 @@ impl Found {
                 }
             }
         }
-        Ok(())
+        held
     }
 
     fn flat(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
@@ -423,7 +446,7 @@ fn way_of(traffic: VhostTraffic) -> &'static str {
 pub(crate) mod tests {
     use super::*;
     use clap::Parser;
-    use rates::tests::ratio;
+    use rates::tests::{asked, ratio};
 
     #[derive(Parser)]
     struct Words {
@@ -431,10 +454,13 @@ pub(crate) mod tests {
         args: VhostBench,
     }
 
-    fn plan(words: &[&str]) -> Plan {
+    fn args(words: &[&str]) -> VhostBench {
         let words = std::iter::once("bench").chain(words.iter().copied());
-        let args = Words::try_parse_from(words).map_err(|error| error.to_string()).unwrap().args;
-        Plan::of(&args, &Machine::read())
+        Words::try_parse_from(words).map_err(|error| error.to_string()).unwrap().args
+    }
+
+    fn plan(words: &[&str]) -> Plan {
+        Plan::of(&args(words), &Machine::read())
     }
 
     /// A result with a rate and a ratio at each distance, costs, and verdicts of which one is short.
@@ -444,8 +470,9 @@ pub(crate) mod tests {
             .into_iter()
             .map(|ratio| Ratio { of: CPU, by: NET_VHOST, ..ratio })
             .collect();
-        let rate =
-            |who, mpps: f64| move |ratio: &Ratio| Rate { place: ratio.place, who, mpps, range: [mpps; 2], points: 5 };
+        let rate = |who, mpps: f64| {
+            move |ratio: &Ratio| Rate { place: ratio.place, who, mpps, range: [mpps; 2], share: None, points: 5 }
+        };
         let rates = ratios.iter().map(rate(CPU, 6.0)).chain(ratios.iter().map(rate(NET_VHOST, 5.0))).collect();
         let costs = [(64, false), (1518, false), (64, true), (1518, true)].map(|(size, by_device)| Cost {
             ring: "split",
@@ -461,7 +488,7 @@ pub(crate) mod tests {
             Answer {
                 name: "copies",
                 question: "How fast?",
-                rows: verdicts(&ratios, COPIES, [CPU, NET_VHOST], OF_COPIES),
+                rows: verdicts(&ratios, COPIES, [CPU, NET_VHOST], OF_COPIES, &asked(&[64, 1518])),
             },
             Answer { name: "flat", question: "What?", rows: flat::rows(&costs) },
         ];
@@ -491,6 +518,39 @@ pub(crate) mod tests {
         assert!(some.has(VhostPart::Rings) && !some.has(VhostPart::Copies));
         assert_eq!((some.sizes.as_slice(), some.rounds), (&[64, 1518][..], 7));
         assert_eq!((some.rings.as_slice(), some.hybrid), (&[VhostRing::PackedVec][..], Hybrid::From(300)));
+    }
+
+    #[test]
+    fn a_guest_that_goes_silent_costs_its_ring_and_not_what_was_found() {
+        let silent = || PeerError::Silent {
+            name: "guest".into(),
+            wanted: "testpmd> ".into(),
+            within: Duration::from_secs(10),
+            said: "a\nb".into(),
+        };
+        let plan = plan(&["--size", "64,1518", "--traffic", "loop", "--rounds", "3"]);
+        let mut found = Found::new(&plan, &VhostBench { own_guest: true, ..args(&[]) });
+        let about =
+            Grid { part: COPIES, ring: VhostRing::Split, names: &[CPU, NET_VHOST], compared: &[[CPU, NET_VHOST]] };
+        let (mut points, cores) = (0, plan.cores);
+        let one_core = Plan { cores: Cores { guest: cores.backend, ..cores }, ..plan };
+        let held = found.grid(&one_core, &about, |_, _, _| {
+            points += 1;
+            // In the second round, at the first length's second contestant.
+            if points == 6 { Err(silent().into()) } else { Ok(point::Seen { value: 2.0, share: None, counts: Ok(()) }) }
+        });
+        found.bear(COPIES, VhostRing::Split, held).unwrap();
+        assert_eq!(
+            found.ratios.iter().map(|ratio| (ratio.place.size, ratio.rounds)).collect::<Vec<_>>(),
+            [(64, 1), (1518, 1)]
+        );
+        let told = found.remarks.last().unwrap();
+        assert!(told.starts_with("Not measured to its end: copies, split; guest did not say"), "{told}");
+        // What is not there at all is an error, as is what is no peer's.
+        let missing = found.bear(COPIES, VhostRing::Split, Err(PeerError::Missing("nothing".into()).into()));
+        assert!(
+            missing.is_err() && found.bear(COPIES, VhostRing::Split, Err(BenchError::NotHere("no".into()))).is_err()
+        );
     }
 
     #[test]

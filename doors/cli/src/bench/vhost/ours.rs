@@ -72,6 +72,19 @@ impl Ours {
         self.lane.as_ref().map(|lane| lane.stats()).unwrap_or_default()
     }
 
+    /// Bytes of packets whose copies began: those of its lane among them, and all.
+    pub(crate) fn copied(&self) -> [u64; 2] {
+        let stats = [0, 1].map(|ring| self.port.stats(ring));
+        [stats.iter().map(|stats| stats.bytes_by_lane).sum(), stats.iter().map(|stats| stats.bytes).sum()]
+    }
+
+    /// The part of the bytes that rode the lane since there were so many; nothing without a lane, or bytes.
+    pub(crate) fn share(&self, before: [u64; 2]) -> Option<f64> {
+        let [rode, all] = self.copied();
+        let (rode, all) = (rode - before[0], all - before[1]);
+        (self.lane.is_some() && all > 0).then(|| rode as f64 / all as f64)
+    }
+
     /// The forwarding loop over this port, as `telpher vhost` has it.
     pub(crate) fn forwarder(&self, traffic: VhostTraffic, len: u32) -> Forwarder {
         let mode = match traffic {

@@ -181,8 +181,21 @@ fn stolen_in(stat: &str, cpu: usize) -> u64 {
 pub(super) struct Seen {
     /// Its number.
     pub(super) value: f64,
+    /// Part of the bytes that a device copied, if it has one.
+    pub(super) share: Option<f64>,
     /// Whether it counts.
     pub(super) counts: Result<(), Dropped>,
+}
+
+/// A point that counts.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Kept {
+    /// How far the cores were from each other.
+    pub(super) distance: Distance,
+    /// The contestant's number.
+    pub(super) value: f64,
+    /// Part of the bytes that its device copied.
+    pub(super) share: Option<f64>,
 }
 
 /// One round: each contestant once, from `first` on, and the distance between all of them. What each reached, where it counts.
@@ -192,7 +205,7 @@ pub(super) fn round<E>(
     drops: &mut Drops,
     mut distance: impl FnMut() -> Result<Option<Distance>, E>,
     mut measure: impl FnMut(usize) -> Result<Seen, E>,
-) -> Result<Vec<Option<(Distance, f64)>>, E> {
+) -> Result<Vec<Option<Kept>>, E> {
     let mut values = vec![None; contestants];
     let mut before = distance()?;
     for place in 0..contestants {
@@ -207,7 +220,7 @@ pub(super) fn round<E>(
         match counts {
             Ok(distance) => {
                 drops.kept += 1;
-                values[who] = Some((distance, seen.value));
+                values[who] = Some(Kept { distance, value: seen.value, share: seen.share });
             }
             Err(why) => drops.count(why),
         }
@@ -232,9 +245,9 @@ mod tests {
             at += 1;
             Ok::<_, ()>(distances[at - 1])
         };
-        let measure = |who: usize| Ok(Seen { value: who as f64, counts: counts[who] });
+        let measure = |who: usize| Ok(Seen { value: who as f64, share: None, counts: counts[who] });
         let values = round(2, 1, &mut drops, probe, measure).unwrap();
-        (values, drops)
+        (values.into_iter().map(|kept| kept.map(|kept| (kept.distance, kept.value))).collect(), drops)
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telpher_vhost::PacketPool;
-use telpher_vhost::peers::{HugePages, Memory, Seat, Testpmd, VhostPort, Virtio, Work};
+use telpher_vhost::peers::{HugePages, Memory, Seat, Testpmd, VhostPort, Virtio, WORKER, Work};
 
 /// Who forwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,19 +135,21 @@ impl Scene {
                 let working = side.work(its, self.cores)?;
                 guest.work(theirs)?;
                 std::thread::sleep(SETTLE);
-                let guests = Thread::of(guest.pid(), "lcore-worker");
-                let threads = watched(side.threads(working.as_ref()), guests, self.cores, self.shared[backend]);
+                let guests = workers(guest.pid())?;
+                let threads = watched(side.threads(working.as_ref())?, guests, self.cores, self.shared[backend]);
                 let show = format!("show port stats {backend}");
                 guest.command(&show)?;
+                let copied = side.copied();
                 let watch = Watch::begin(&threads, self.cores);
                 std::thread::sleep(time);
                 let counts = watch.end();
                 let shown = guest.command(&show)?;
+                let share = side.share(copied);
                 drop(working);
                 side.rest()?;
                 guest.rest()?;
                 let name = if traffic == VhostTraffic::F2b { "Tx-pps:" } else { "Rx-pps:" };
-                Ok(Seen { value: per_second(&shown, name)? / 1e6, counts })
+                Ok(Seen { value: per_second(&shown, name)? / 1e6, share, counts })
             }
         }
     }
@@ -178,13 +180,30 @@ impl Backend {
     }
 
     /// Those that forward.
-    fn threads(&self, working: Option<&Working>) -> Vec<Thread> {
-        match self {
+    fn threads(&self, working: Option<&Working>) -> Result<Vec<Thread>, BenchError> {
+        Ok(match self {
             Backend::Ours(_) => working.and_then(|working| working.watched.clone()).into_iter().collect(),
-            Backend::Testpmd(testpmd) => Thread::of(testpmd.pid(), "lcore-worker"),
+            Backend::Testpmd(testpmd) => workers(testpmd.pid())?,
             Backend::Asynchronous(peer) => peer.threads(),
-        }
+        })
     }
+
+    /// See [`Ours::copied`].
+    fn copied(&self) -> [u64; 2] {
+        if let Backend::Ours(ours) = self { ours.copied() } else { [0; 2] }
+    }
+
+    /// See [`Ours::share`].
+    fn share(&self, before: [u64; 2]) -> Option<f64> {
+        if let Backend::Ours(ours) = self { ours.share(before) } else { None }
+    }
+}
+
+/// The thread of a testpmd that polls. A point of which nobody knows whether it had its core is none.
+fn workers(pid: u32) -> Result<Vec<Thread>, BenchError> {
+    let found = Thread::of(pid, WORKER);
+    let why = || format!("testpmd has no thread {WORKER:?} here, so that nobody knows whether it had its core");
+    if found.is_empty() { Err(BenchError::NotHere(why())) } else { Ok(found) }
 }
 
 /// The threads that must have their cores: not one that shares it with an engine.
@@ -225,14 +244,14 @@ fn own_rate(
     let [switch, guests] = [&working, &driving].map(|one| one.watched.clone().into_iter().collect());
     let threads = watched(switch, guests, cores, shared_core);
     let watch = Watch::begin(&threads, cores);
-    let (begun, before) = (Instant::now(), packets.load(Ordering::Relaxed));
+    let (begun, before, copied) = (Instant::now(), packets.load(Ordering::Relaxed), ours.copied());
     std::thread::sleep(time);
-    let (took, after) = (begun.elapsed(), packets.load(Ordering::Relaxed));
+    let (took, after, share) = (begun.elapsed(), packets.load(Ordering::Relaxed), ours.share(copied));
     let counts = watch.end();
     drop(driving);
     drop(working);
     *guest = back.1.try_recv().ok();
-    Ok(Seen { value: (after - before) as f64 / took.as_secs_f64() / 1e6, counts })
+    Ok(Seen { value: (after - before) as f64 / took.as_secs_f64() / 1e6, share, counts })
 }
 
 /// Reads a rate since the last look. Source: "Testpmd Application User Guide", `show port stats`.
