@@ -275,7 +275,7 @@ fn below_threshold(machine: &Machine, time: Duration) -> Result<Vec<Cost>, Bench
 }
 
 /// Until a device that ends nothing has no cost. Source: chosen; far more than an engine waits for a core.
-const PATIENCE: Duration = Duration::from_secs(10);
+const NO_END: Duration = Duration::from_secs(10);
 
 /// The submitting thread's CPU time for bulk copies from cold buffers, by that of memcpy.
 fn cpu_time(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
@@ -305,7 +305,7 @@ fn cpu_time(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
                 let waits = Instant::now();
                 loop {
                     let ended = stream.step()?;
-                    if ended > 0 || waits.elapsed() > PATIENCE {
+                    if ended > 0 || waits.elapsed() > NO_END {
                         return Ok::<u64, BenchError>(ended);
                     }
                     thread::sleep(nap);
