@@ -209,7 +209,7 @@ impl<T> Flights<T> {
                 Way::In { .. } => (guest, ours),
             };
             // SAFETY: as in `copy`; the packet lies in its buffer, and the piece has room for it behind the header.
-            unsafe { copy_now(&self.local, Copy { src, dst, len, packet: 0 }) };
+            unsafe { copy_now(&self.local, Copy { src, dst, len, packet: 0, only: true }) };
             self.clock.ends(begun);
         }
     }
