@@ -1,4 +1,4 @@
-//! What a page costs to move, by how many go at once: `cargo run --release -p telpher-tier --example cost`.
+//! What a page costs to move, by how many go at once: `cargo run --release -p telpher-tier --example page_cost`.
 
 use std::time::Instant;
 use telpher_mem::PageSize;
