@@ -80,10 +80,16 @@ impl Desk {
     }
 
     fn land_all(&mut self) {
+        self.land_by(|| ());
+    }
+
+    /// Until all have ended, with a device that works so.
+    fn land_by(&mut self, mut work: impl FnMut()) {
         for _ in 0..1_000_000 {
             if self.copies.pending() == 0 {
                 return;
             }
+            work();
             self.landed();
             self.clock.advance(Duration::from_micros(1));
         }
@@ -186,10 +192,7 @@ fn a_dedicated_queue_is_never_overfilled() {
         desk.put(copies);
         desk.copies.submit();
     }
-    while desk.copies.pending() > 0 {
-        device.run(1);
-        desk.landed();
-    }
+    desk.land_by(|| drop(device.run(1)));
     let state = device.state();
     assert_eq!((state.lost, state.most, desk.undone()), (0, 3, 0));
 }
@@ -200,10 +203,7 @@ fn a_queue_without_batches_has_them_one_by_one() {
     device.state().manual = true;
     let mut desk = Desk::over(&device, 16);
     assert_eq!((desk.put(10), desk.copies.submit()), (10, 4));
-    while desk.copies.pending() > 0 {
-        device.run(3);
-        desk.landed();
-    }
+    desk.land_by(|| drop(device.run(3)));
     assert_eq!((desk.undone(), device.state().taken.clone()), (0, vec![Opcode::MemoryMove; 10]));
 }
 
