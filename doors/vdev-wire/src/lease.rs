@@ -26,7 +26,7 @@ pub struct Statistics {
     pub traps: AtomicU64,
     /// Instructions emulated at a rewritten site.
     pub calls: AtomicU64,
-    /// Trace entries that found no room.
+    /// Trace entries that found no room, or whose writer was killed.
     pub lost: AtomicU64,
 }
 
@@ -51,9 +51,9 @@ impl Lease {
         self.ring.append(entry)
     }
 
-    /// The trace's next entry; see [`TraceRing::take`].
+    /// The trace's next entry; what is passed over counts as lost. See [`TraceRing::take`].
     pub fn take(&self, gone: bool) -> Option<TraceEntry> {
-        self.ring.take(gone)
+        self.ring.take(gone, &self.statistics.lost)
     }
 }
 

@@ -117,7 +117,7 @@ impl TraceRing {
     /// Appends an entry; `false` if the ring is full.
     ///
     /// Any thread of the guest may call it, in a signal handler too. An entry reserved by a thread that is killed before
-    /// the stamp is skipped by [`take`](TraceRing::take) once the file is released.
+    /// the stamp is passed over by [`take`](TraceRing::take) once the file is released.
     pub fn append(&self, entry: &TraceEntry) -> bool {
         // Relaxed: the slot's stamp orders the entry; the count only gives out numbers.
         let number = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reserved| {
@@ -140,8 +140,8 @@ impl TraceRing {
     }
 
     /// The next entry, for the host alone. `gone` says that the guest will write no more: what it reserved and never wrote is
-    /// passed over.
-    pub fn take(&self, gone: bool) -> Option<TraceEntry> {
+    /// passed over, and counted in `lost`.
+    pub fn take(&self, gone: bool, lost: &AtomicU64) -> Option<TraceEntry> {
         // Relaxed: only the host writes it.
         let mut number = self.taken.load(Ordering::Relaxed);
         loop {
@@ -149,8 +149,10 @@ impl TraceRing {
             if reserved == number {
                 return None;
             }
-            // No guest reserves more than there are: a count that somebody has trampled on. Nothing behind it is believed.
+            // No guest reserves more than there are: a count that somebody has trampled on. Nothing behind it is believed; how many
+            // entries that were, nobody knows, but one at least.
             if reserved.wrapping_sub(number) > TRACE_ENTRIES as u64 {
+                lost.fetch_add(1, Ordering::Relaxed);
                 self.taken.store(reserved, Ordering::Release);
                 return None;
             }
@@ -170,6 +172,8 @@ impl TraceRing {
             if written {
                 return TraceEntry::read_from_bytes(&bytes).ok();
             }
+            // Relaxed: a number of its own.
+            lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -194,8 +198,10 @@ mod tests {
         with_ring(|ring| {
             assert!(ring.append(&TraceEntry::EMPTY));
             ring.reserved.store(u64::MAX, Ordering::Relaxed);
-            assert_eq!(ring.take(true), None);
-            assert_eq!(ring.take(true), None);
+            let lost = AtomicU64::new(0);
+            assert_eq!(ring.take(true, &lost), None);
+            assert_eq!(ring.take(true, &lost), None);
+            assert_eq!(lost.into_inner(), 1);
         });
     }
 
@@ -204,9 +210,11 @@ mod tests {
         with_ring(|ring| {
             ring.reserved.store(1, Ordering::Relaxed);
             assert!(ring.append(&TraceEntry::EMPTY));
-            assert_eq!(ring.take(false), None);
-            assert_eq!(ring.take(true), Some(TraceEntry::EMPTY));
-            assert_eq!(ring.take(true), None);
+            let lost = AtomicU64::new(0);
+            assert_eq!(ring.take(false, &lost), None);
+            assert_eq!(ring.take(true, &lost), Some(TraceEntry::EMPTY));
+            assert_eq!(ring.take(true, &lost), None);
+            assert_eq!(lost.into_inner(), 1);
         });
     }
 }

@@ -12,6 +12,7 @@ mod ring;
 mod sync;
 
 use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
 use loom::thread;
 use ring::{TRACE_ENTRIES, TraceEntry, TraceRing};
 use zerocopy::FromZeros;
@@ -37,10 +38,10 @@ fn two_threads_of_the_guest_lose_and_mix_nothing() {
             thread::spawn(move || assert!(ring.append(&entry(1))))
         };
         assert!(ring.append(&entry(2)));
-        let mut seen = Vec::new();
-        seen.extend(ring.take(false).map(|entry| number(&entry)));
+        let (lost, mut seen) = (AtomicU64::new(0), Vec::new());
+        seen.extend(ring.take(false, &lost).map(|entry| number(&entry)));
         other.join().unwrap();
-        while let Some(entry) = ring.take(false) {
+        while let Some(entry) = ring.take(false, &lost) {
             seen.push(number(&entry));
         }
         seen.sort_unstable();
@@ -61,9 +62,10 @@ fn a_slot_is_not_overwritten_before_the_host_has_read_it() {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.append(&entry(100)))
         };
-        let mut seen: Vec<u64> = ring.take(false).map(|entry| number(&entry)).into_iter().collect();
+        let lost = AtomicU64::new(0);
+        let mut seen: Vec<u64> = ring.take(false, &lost).map(|entry| number(&entry)).into_iter().collect();
         let found_room = guest.join().unwrap();
-        while let Some(entry) = ring.take(false) {
+        while let Some(entry) = ring.take(false, &lost) {
             seen.push(number(&entry));
         }
         let mut expected: Vec<u64> = (0..TRACE_ENTRIES as u64).collect();

@@ -21,7 +21,7 @@ pub enum Line {
     Descriptor(Story),
     /// The program misused the device.
     Misuse(MisuseLine),
-    /// Something that the trace lacks: there was no room for it.
+    /// Something that the trace lacks: there was no room for it, or who wrote it was killed.
     Lost(LostLine),
 }
 

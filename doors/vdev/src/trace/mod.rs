@@ -151,7 +151,10 @@ impl Reporter {
         files.clear();
         let lost = summary.lost();
         if lost > 0 {
-            let _ = writeln!(errors, "telpher: the trace lacks {lost} events: they came faster than they were written");
+            let _ = writeln!(
+                errors,
+                "telpher: the trace lacks {lost} events: they came faster than they were written, or who wrote them was killed"
+            );
         }
         if let Some(sentence) = summary.misuse_sentence() {
             let _ = writeln!(errors, "telpher: check: {sentence}");
