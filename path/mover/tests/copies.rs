@@ -192,7 +192,7 @@ fn a_dedicated_queue_is_never_overfilled() {
         desk.put(copies);
         desk.copies.submit();
     }
-    desk.land_by(|| drop(device.run(1)));
+    desk.land_by(|| _ = device.run(1));
     let state = device.state();
     assert_eq!((state.lost, state.most, desk.undone()), (0, 3, 0));
 }
@@ -203,7 +203,7 @@ fn a_queue_without_batches_has_them_one_by_one() {
     device.state().manual = true;
     let mut desk = Desk::over(&device, 16);
     assert_eq!((desk.put(10), desk.copies.submit()), (10, 4));
-    desk.land_by(|| drop(device.run(3)));
+    desk.land_by(|| _ = device.run(3));
     assert_eq!((desk.undone(), device.state().taken.clone()), (0, vec![Opcode::MemoryMove; 10]));
 }
 
@@ -359,11 +359,11 @@ fn whatever_goes_wrong_at_once_each_copy_ends_once_and_in_order() {
             match chance.below(12) {
                 0 => device.state().retries = chance.below(5),
                 1 if chance.below(10) == 0 => device.stop("wq0.0 is disabled"),
-                2..=4 => drop(device.run(1 + chance.below(3) as usize)),
+                2..=4 => _ = device.run(1 + chance.below(3) as usize),
                 5 => device.fault_at(desk.dst.as_ptr() as u64 + chance.below(desk.put as u64 * LEN as u64 + 1), 1),
-                6 | 7 => drop(desk.landed()),
-                8 => drop(desk.copies.submit()),
-                _ => drop(desk.put(chance.below(12) as usize)),
+                6 | 7 => _ = desk.landed(),
+                8 => _ = desk.copies.submit(),
+                _ => _ = desk.put(chance.below(12) as usize),
             }
         }
         device.state().manual = false;
