@@ -98,7 +98,7 @@ impl Scan {
     /// # Errors
     /// The system's.
     pub fn there(&self, range: Range<u64>, each: impl FnMut(PageRun)) -> io::Result<()> {
-        self.runs(range.clone(), 0, 0, each)
+        self.runs(range, 0, 0, each)
     }
 
     /// Runs of pages that have `wanted`, if that is not 0, and nothing of `unwanted`; and are there in some way.

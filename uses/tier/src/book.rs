@@ -4,7 +4,7 @@
 //! while doing so; not while they are copied. **Nothing is allocated or freed under it**: a thread that forks keeps the allocator locked
 //! until its event has been read.
 
-use crate::config::{MOST_TIERS, PAGE, TierId};
+use crate::config::{HUGE, IN_HUGE, MOST_TIERS, PAGE, TierId};
 use crate::stats::Stats;
 use std::ops::Range;
 
@@ -168,21 +168,35 @@ impl Book {
         self.spans.get(at).filter(|span| span.start <= page)
     }
 
+    /// None if the page is not the heap's.
+    fn state_of(&self, page: u64) -> Option<State> {
+        let span = self.span_at(page)?;
+        Some(self.lists[span.list].states[span.place(page)])
+    }
+
     /// The tier of a page that may be moved: it is the heap's, not on its way, and not discarded.
     pub(crate) fn tier_of(&self, page: u64) -> Option<TierId> {
-        let span = self.span_at(page)?;
-        let state = self.lists[span.list].states[span.place(page)];
+        let state = self.state_of(page)?;
         (state & (OUT | GONE) == 0).then_some(TierId(state & TIER))
     }
 
+    /// The tier of a huge page that may be moved whole: of each of its parts, if that is the same.
+    pub(crate) fn tier_of_huge(&self, first: u64) -> Option<TierId> {
+        let span = self.span_at(first).filter(|span| first + HUGE <= span.end)?;
+        let places = span.place(first)..span.place(first) + IN_HUGE;
+        let (state, rest) = self.lists[span.list].states[places].split_first()?;
+        let same = state & (OUT | GONE) == 0 && rest.iter().all(|other| other == state);
+        same.then_some(TierId(state & TIER))
+    }
+
     /// The page is the heap's, and not on its way: it may be filled if nothing is there.
-    pub(crate) fn tier_or_gone(&self, page: u64) -> bool {
-        self.span_at(page).is_some() && !self.is_out(page)
+    pub(crate) fn may_be_filled(&self, page: u64) -> bool {
+        self.state_of(page).is_some_and(|state| state & OUT == 0)
     }
 
     /// The page is on its way.
     pub(crate) fn is_out(&self, page: u64) -> bool {
-        self.span_at(page).is_some_and(|span| self.lists[span.list].states[span.place(page)] & OUT != 0)
+        self.state_of(page).is_some_and(|state| state & OUT != 0)
     }
 
     fn set(&mut self, page: u64, change: impl Fn(State) -> State) {
@@ -391,6 +405,20 @@ mod tests {
     }
 
     #[test]
+    fn a_huge_page_has_a_tier_if_all_of_it_has_the_same() {
+        let mut book = Book::new(HOME, 64);
+        adopt(&mut book, pages(0..1000));
+        assert_eq!(book.tier_of_huge(page(0)), Some(HOME));
+        assert_eq!((book.tier_of_huge(page(488)), book.tier_of_huge(page(489))), (Some(HOME), None));
+        for state in [FAST.0, HOME.0 | OUT, HOME.0 | GONE] {
+            book.set(page(511), |_| state);
+            assert_eq!((book.tier_of_huge(page(0)), book.tier_of_huge(page(488))), (None, None));
+        }
+        (0..512).for_each(|number| book.set(page(number), |_| FAST.0));
+        assert_eq!(book.tier_of_huge(page(0)), Some(FAST));
+    }
+
+    #[test]
     fn what_is_discarded_is_nobodys_until_it_is_filled() {
         let mut book = book();
         book.removed(&pages(15..30));
@@ -434,6 +462,7 @@ mod tests {
         book.flight.extend((30..34).map(aloft));
         (0..3).for_each(|at| book.went_out(at));
         assert!(book.is_out(page(30)) && !book.is_out(page(33)) && book.tier_of(page(31)).is_none());
+        assert!(!book.may_be_filled(page(30)) && book.may_be_filled(page(33)) && !book.may_be_filled(page(100)));
         book.removed(&pages(30..31));
         book.remapped(page(31), page(200), 3 * PAGE);
         book.unmapped(&pages(201..202));

@@ -6,6 +6,12 @@ use telpher_mover::Mover;
 /// Bytes of a small page.
 pub(crate) const PAGE: u64 = telpher_mem::PAGE_BYTES;
 
+/// Bytes of a huge page. Source: x86-64 page tables, level 2.
+pub(crate) const HUGE: u64 = 2 << 20;
+/// Small pages in a huge one.
+pub(crate) const IN_HUGE: usize = 512;
+const _: () = assert!(IN_HUGE as u64 * PAGE == HUGE);
+
 /// The most tiers of a heap.
 pub const MOST_TIERS: usize = 8;
 
@@ -40,8 +46,8 @@ pub struct HeapOptions {
     pub home: TierId,
     /// Who copies.
     pub mover: Mover,
-    /// The most pages of 4 KiB that are on their way at once, which is how long the first of them has to wait; huge pages go one at a time if
-    /// there are more pages in one than this. Source: the kernel's own most, NR_MAX_BATCHED_MIGRATION (Linux, mm/migrate.c).
+    /// The most pages of 4 KiB that are on their way at once, which is how long the first of them has to wait. A huge page counts as the
+    /// 512 it is of, and goes by itself if that is more than this. Source: the kernel's own most, NR_MAX_BATCHED_MIGRATION (Linux, mm/migrate.c).
     pub batch: usize,
     /// Free memory of the home tier that is kept for pages that come back.
     pub spare_bytes: u64,

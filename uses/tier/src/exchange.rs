@@ -10,7 +10,7 @@
 #![allow(unsafe_code, reason = "pages of a program that runs change their place, and are copied while nobody has them")]
 
 use crate::book::{Aloft, Book, Stage, Why};
-use crate::config::{PAGE, TierId};
+use crate::config::{HUGE, PAGE, TierId};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -336,7 +336,7 @@ impl Exchange {
             return;
         }
         let mut end = page + PAGE;
-        while end < page + MOST * PAGE && !end.is_multiple_of(2 << 20) && book.tier_or_gone(end) {
+        while end < page + MOST * PAGE && !end.is_multiple_of(HUGE) && book.may_be_filled(end) {
             end += PAGE;
         }
         // What is known as neighbours may be of several mappings: then the page that is asked for, alone.

@@ -2,19 +2,17 @@
 
 use crate::arena::Arena;
 use crate::book::{Aloft, Book, Lists, MOST_SPANS, Stage, Why};
-use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
+use crate::config::{HUGE, HeapOptions, IN_HUGE, MOST_TIERS, PAGE, TierId};
 use crate::error::TierError;
 use crate::exchange::Exchange;
 use crate::gate::{NoFork, hold_forks};
 use crate::keeper::Keeper;
-use crate::slots::{HUGE, Place, Slots};
+use crate::slots::{Place, Slots};
 use crate::stats::{Moved, Stats};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_mem::{Lineage, PageSize, Scan, Userfault, UserfaultError, UserfaultFeatures};
 
-/// Pages of 4 KiB in a huge one.
-const IN_HUGE: usize = 512;
 /// The largest batch. Source: chosen, 256 MiB: the first page would wait for some 20 ms.
 const MOST_BATCH: usize = 65_536;
 
@@ -38,8 +36,6 @@ pub(crate) struct Inner {
     pub(crate) exchange: Arc<Exchange>,
     /// The pools, and with them the turn: one exchange at a time.
     pools: Mutex<Pools>,
-    /// The kernel tells of forks.
-    hears_forks: bool,
     lineage: Lineage,
     keeper: Option<Keeper>,
 }
@@ -48,8 +44,31 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 struct Pools {
     tiers: Vec<[Slots; 2]>,
-    /// What a look found: pages that may be moved, with the tier they are on, and whether each is a part of a huge page.
-    found: Vec<(u64, TierId, bool)>,
+    /// What a look found.
+    found: Vec<Found>,
+}
+
+/// A page that may be moved.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// Address of its first byte.
+    first: u64,
+    /// Where it is.
+    tier: TierId,
+    /// A huge page, whole.
+    huge: bool,
+}
+
+impl Found {
+    /// Small pages it is of.
+    fn pages(self) -> usize {
+        if self.huge { IN_HUGE } else { 1 }
+    }
+
+    /// Begins where the other ends, and is of its kind.
+    fn follows(self, other: Found) -> bool {
+        other.first + other.pages() as u64 * PAGE == self.first && (other.tier, other.huge) == (self.tier, self.huge)
+    }
 }
 
 fn of(pages: PageSize) -> usize {
@@ -67,14 +86,14 @@ impl Heap {
             return Err(TierError::Options { tiers, home: options.home.0, batch });
         }
         let scan = Scan::open().map_err(TierError::Scan)?;
-        let (userfault, hears_forks) = match Userfault::open(EVENTS.and(UserfaultFeatures::EVENT_FORK)) {
-            Ok(userfault) => (userfault, true),
-            Err(UserfaultError::Forbidden(_)) => (Userfault::open(EVENTS)?, false),
-            Err(error) => return Err(error.into()),
+        let userfault = match Userfault::open(EVENTS.and(UserfaultFeatures::EVENT_FORK)) {
+            Err(UserfaultError::Forbidden(_)) => {
+                let userfault = Userfault::open(EVENTS)?;
+                hold_forks();
+                userfault
+            }
+            opened => opened?,
         };
-        if !hears_forks {
-            hold_forks();
-        }
         let flight = batch.max(IN_HUGE);
         let home = options.home;
         let mut pools = Vec::new();
@@ -94,7 +113,7 @@ impl Heap {
         let keeper = Keeper::start(&exchange).map_err(TierError::Keeper)?;
         let pools = Mutex::new(Pools { tiers: pools, found: Vec::with_capacity(flight) });
         let lineage = Lineage::current();
-        Ok(Heap { inner: Arc::new(Inner { options, exchange, pools, hears_forks, lineage, keeper: Some(keeper) }) })
+        Ok(Heap { inner: Arc::new(Inner { options, exchange, pools, lineage, keeper: Some(keeper) }) })
     }
 
     /// What it was made of.
@@ -147,6 +166,11 @@ impl Inner {
     /// This process made it.
     pub(crate) fn is_ours(&self) -> Result<(), TierError> {
         if self.lineage.is_current() { Ok(()) } else { Err(TierError::Forked) }
+    }
+
+    /// The kernel tells of forks.
+    fn hears_forks(&self) -> bool {
+        self.exchange.userfault.features().has(UserfaultFeatures::EVENT_FORK)
     }
 
     pub(crate) fn home_node(&self) -> Option<u32> {
@@ -228,14 +252,14 @@ impl Inner {
     /// One exchange of what a look has found.
     fn move_found(&self, pools: &mut Pools, to: TierId) -> Moved {
         let mut moved = Moved::default();
-        let mut plan = Vec::with_capacity(pools.found.len());
+        let mut plan = Vec::with_capacity(pools.found.iter().map(|found| found.pages()).sum());
         let found = std::mem::take(&mut pools.found);
-        for neighbours in found.chunk_by(|a, b| a.0 + PAGE == b.0 && (a.1, a.2) == (b.1, b.2)) {
+        for neighbours in found.chunk_by(|one, next| next.follows(*one)) {
             let planned = pools.plan(self, neighbours, to, &mut plan);
-            moved.left.no_room += (neighbours.len() - planned) as u64;
+            moved.left.no_room += ((neighbours.len() - planned) * neighbours[0].pages()) as u64;
         }
         pools.found = found;
-        let _no_fork = (!self.hears_forks).then(NoFork::new);
+        let _no_fork = (!self.hears_forks()).then(NoFork::new);
         {
             let mut book = self.exchange.book();
             book.to = to;
@@ -290,73 +314,69 @@ impl Pools {
     /// Finds pages that may be moved, as many as go at once. Returns up to where it has looked.
     fn look(&mut self, inner: &Inner, range: Range<u64>, to: TierId, moved: &mut Moved) -> std::io::Result<u64> {
         self.found.clear();
-        // A look at no more than may be found, so that nothing is found that does not go with this flight.
-        let huge = range.start.next_multiple_of(HUGE);
-        let flight = inner.options.batch.max(IN_HUGE) as u64 * PAGE;
-        let end = if huge == range.start { range.start + flight } else { huge.min(range.start + flight) };
-        let end = end.min(range.end);
+        let batch = inner.options.batch;
+        // Up to where a huge page may end, so that those that are found are found whole.
+        let end = (range.start + batch as u64 * PAGE).next_multiple_of(HUGE).min(range.end);
         let mut runs = Vec::new();
         inner.exchange.scan.present(range.start..end, |run| runs.push(run))?;
         let book = inner.exchange.book();
-        let (mut already, mut gone) = (0, 0);
+        let mut aloft = 0;
         for run in &runs {
-            for page in (run.start..run.end).step_by(4096) {
-                match book.tier_of(page) {
-                    Some(tier) if tier == to => already += 1,
-                    // A part of a huge page goes alone: the kernel splits it.
+            let mut page = run.start;
+            while page < run.end {
+                let whole = run.is_huge() && page.is_multiple_of(HUGE) && page + HUGE <= run.end;
+                // A part of a huge page goes alone, and so do parts that are not of one tier: the kernel splits it.
+                let huge = whole.then(|| book.tier_of_huge(page)).flatten();
+                let (tier, huge) = (huge.or_else(|| book.tier_of(page)), huge.is_some());
+                let pages = if huge { IN_HUGE } else { 1 };
+                match tier {
+                    None => moved.left.gone += 1,
+                    Some(tier) if tier == to => moved.left.already += pages as u64,
+                    // The first goes in any case.
+                    Some(_) if aloft > 0 && aloft + pages > batch => return Ok(page),
                     Some(tier) => {
-                        let first = page - page % HUGE;
-                        let whole = run.is_huge() && run.start <= first && first + HUGE <= run.end;
-                        // The list has room for a flight.
-                        self.found.push((page, tier, whole));
+                        self.found.push(Found { first: page, tier, huge });
+                        aloft += pages;
                     }
-                    None => gone += 1,
                 }
+                page += pages as u64 * PAGE;
             }
         }
-        drop(book);
-        moved.left.already += already;
-        moved.left.gone += gone;
         Ok(end)
     }
 
     /// Lends places for neighbours of one kind; returns how many of them go.
-    fn plan(&mut self, inner: &Inner, found: &[(u64, TierId, bool)], to: TierId, plan: &mut Vec<Aloft>) -> usize {
-        let (first, tier, huge) = found[0];
+    fn plan(&mut self, inner: &Inner, found: &[Found], to: TierId, plan: &mut Vec<Aloft>) -> usize {
+        let Found { first, tier, huge } = found[0];
         let size = of(if huge { PageSize::Huge } else { PageSize::Small });
-        let in_unit = if huge { IN_HUGE } else { 1 };
-        // Huge pages are found whole, or not as such.
-        let mut left = found.len() / in_unit;
+        let pages = found[0].pages();
+        let unit = pages as u64 * PAGE;
+        let units = |range: &Range<u64>| usize::try_from((range.end - range.start) / unit).expect("places");
         let mut done = 0;
-        while left > 0 {
-            let Some(from) = self.tiers[tier.index()][size].lend(Place::Empty, left) else { break };
-            let units =
-                |range: &Range<u64>| usize::try_from((range.end - range.start) / PAGE).expect("places") / in_unit;
+        while done < found.len() {
+            let Some(from) = self.tiers[tier.index()][size].lend(Place::Empty, found.len() - done) else { break };
             let mut lent = 0;
             while lent < units(&from) {
                 let Some(free) = self.lend_free(inner, to, size, units(&from) - lent) else { break };
-                for at in 0..units(&free) * in_unit {
-                    let bytes = at as u64 * PAGE;
-                    let from = from.start + (lent * in_unit) as u64 * PAGE + bytes;
-                    let live = first + (done * in_unit) as u64 * PAGE + bytes;
-                    let to = free.start + bytes;
+                for at in 0..(units(&free) * pages) as u64 {
+                    let from = from.start + lent as u64 * unit + at * PAGE;
+                    let live = first + done as u64 * unit + at * PAGE;
+                    let to = free.start + at * PAGE;
                     plan.push(Aloft { live, from, to, source: from, stage: Stage::Planned, tier });
                 }
                 lent += units(&free);
                 done += units(&free);
             }
-            left -= lent;
-            let unit = in_unit as u64 * PAGE;
             let unused = from.start + lent as u64 * unit..from.end;
             let short = !unused.is_empty();
-            for address in unused.step_by(in_unit * 4096) {
+            for address in unused.step_by(pages * 4096) {
                 self.tiers[tier.index()][size].give_back(address, Place::Empty);
             }
             if short {
                 break;
             }
         }
-        done * in_unit
+        done
     }
 
     /// Free pages of a tier, of those it has or of the system's, within the tier's bound.

@@ -5,9 +5,6 @@ use crate::exchange::Exchange;
 use std::ops::Range;
 use telpher_mem::{MapError, PageSize, Tract};
 
-/// Bytes of a huge page. Source: x86-64 page tables, level 2.
-pub(crate) const HUGE: u64 = 2 << 20;
-
 /// Bytes that the system is asked for at once. Source: chosen, four huge pages.
 const SPRING_BYTES: usize = 4 * (2 << 20);
 
@@ -208,7 +205,7 @@ impl Slots {
 mod tests {
     use super::*;
     use crate::book::Book;
-    use crate::config::TierId;
+    use crate::config::{HUGE, TierId};
     use crate::heap::EVENTS;
     use crate::keeper::Keeper;
     use std::sync::Arc;

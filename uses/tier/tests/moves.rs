@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{FAST, HOME, PAGE, heap, heap_with};
+use common::{FAST, HOME, PAGE, heap, heap_with, skip};
 use telpher_device::{OpenOptions, open};
 use telpher_mem::PageSize;
 use telpher_mover::{Mover, Policy};
@@ -97,6 +97,40 @@ fn huge_pages_move_whole_and_parts_of_them_alone() {
     assert_eq!(back.pages, 1034, "{back:?}");
     check(&arena, 2048);
     assert_eq!(heap.stats().lost, 0);
+}
+
+#[test]
+fn no_more_go_at_once_than_asked_for() {
+    for batch in [1, 64, 100, 513, 2000] {
+        let Some(heap) = heap_with("no_more_go_at_once_than_asked_for", 8 << 20, |options| options.batch = batch)
+        else {
+            return;
+        };
+        let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
+        number(&mut arena, 1100);
+        // Neither begins nor ends where a huge page would.
+        assert_eq!(heap.migrate(part(&arena, 50..1050), FAST).unwrap().pages, 1000);
+        assert_eq!(heap.stats().exchanges, 1000_u64.div_ceil(batch as u64), "batches of {batch}");
+        check(&arena, 1100);
+    }
+}
+
+#[test]
+fn a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be() {
+    for (batch, exchanges) in [(64, 4), (512, 4), (1535, 2), (2048, 1)] {
+        let test = "a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be";
+        let Some(heap) = heap_with(test, 64 << 20, |options| options.batch = batch) else { return };
+        let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
+        number(&mut arena, 2048);
+        let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+        assert_eq!(moved.pages, 2048, "{moved:?}");
+        check(&arena, 2048);
+        if moved.huge == 2048 {
+            assert_eq!(heap.stats().exchanges, exchanges, "batches of {batch}");
+        } else {
+            skip::skip(test, "the system has no transparent huge pages");
+        }
+    }
 }
 
 #[test]

@@ -37,12 +37,6 @@ impl UserfaultFeatures {
         UserfaultFeatures(self.0 | other.0)
     }
 
-    /// Without those.
-    #[must_use]
-    pub const fn without(self, other: UserfaultFeatures) -> UserfaultFeatures {
-        UserfaultFeatures(self.0 & !other.0)
-    }
-
     /// Has all of those.
     #[must_use]
     pub const fn has(self, others: UserfaultFeatures) -> bool {

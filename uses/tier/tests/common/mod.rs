@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test takes its part")]
 
 #[path = "../../../../ci/skip.rs"]
-mod skip;
+pub(crate) mod skip;
 
 use telpher_mem::{Scan, Userfault, UserfaultFeatures};
 use telpher_tier::{Heap, HeapOptions, TierId, TierOptions};
