@@ -9,6 +9,9 @@
 //! without doubt: a page that is in its place went out, and one that is not in its place went back.
 #![allow(unsafe_code, reason = "pages of a program that runs change their place, and are copied while nobody has them")]
 
+#[cfg(test)]
+pub(crate) mod faults;
+
 use crate::book::{Aloft, Book, Stage, Why};
 use crate::config::{HUGE, PAGE, TierId};
 use rustix::io::Errno;
@@ -29,6 +32,8 @@ pub(crate) struct Exchange {
     book: Mutex<Book>,
     home: TierId,
     patience: Duration,
+    #[cfg(test)]
+    pub(crate) faults: faults::Faults,
 }
 
 /// Of pages in a row, those whose places have a page.
@@ -45,7 +50,15 @@ type Side = fn(&Aloft) -> u64;
 
 impl Exchange {
     pub(crate) fn new(userfault: Userfault, scan: Scan, book: Book, home: TierId, patience: Duration) -> Exchange {
-        Exchange { userfault, scan, book: Mutex::new(book), home, patience }
+        Exchange {
+            userfault,
+            scan,
+            book: Mutex::new(book),
+            home,
+            patience,
+            #[cfg(test)]
+            faults: faults::Faults::default(),
+        }
     }
 
     /// What is known; nothing is allocated or freed while it is locked.
@@ -54,11 +67,25 @@ impl Exchange {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Asks the kernel to move pages; nobody else does.
+    ///
+    /// # Safety
+    /// As for [`Userfault::take_pages`].
+    unsafe fn take(&self, to: u64, from: u64, len: u64) -> Progress {
+        #[cfg(test)]
+        let (len, lie) = self.faults.lie(len);
+        // SAFETY: the caller's promise.
+        let progress = unsafe { self.userfault.take_pages(to, from, len) };
+        #[cfg(test)]
+        let progress = if progress.error.is_none() { lie.unwrap_or(progress) } else { progress };
+        progress
+    }
+
     /// Takes a fresh page of the system's to an empty place of a pool; false if it did not go.
     pub(crate) fn put_fresh(&self, place: u64, from: u64, len: u64) -> bool {
         loop {
             // SAFETY: both are the pool's own, which nobody has a reference to; the place is empty, and registered.
-            let Progress { error, .. } = unsafe { self.userfault.take_pages(place, from, len) };
+            let Progress { error, .. } = unsafe { self.take(place, from, len) };
             match error {
                 None => return true,
                 // An event is to be read first, by the keeper.
@@ -125,7 +152,7 @@ impl Exchange {
             // SAFETY: the place is the exchange's own, and empty; the pool is registered. The live page is of a range that the heap has taken over
             // (or has just been unmapped: then the kernel moves nothing), and comes back before its owner sees any other there: until then a
             // touch waits, for the keeper fills no page that is out.
-            let Progress { error, .. } = unsafe { self.userfault.take_pages(first.from, first.live, len) };
+            let Progress { error, .. } = unsafe { self.take(first.from, first.live, len) };
             let Some(error) = error else {
                 run.for_each(|at| book.went_out(at));
                 most = LOOK.min(most * 2);
@@ -191,12 +218,16 @@ impl Exchange {
                 let to: *mut u8 = std::ptr::with_exposed_provenance_mut(address(first.to));
                 (std::slice::from_raw_parts(from, len), std::slice::from_raw_parts_mut(to, len))
             };
+            #[cfg(test)]
+            let (from, to) = if self.faults.leaves_uncopied() { (&from[..0], &mut to[..0]) } else { (from, to) };
             if copy_whole(mover, from, to).is_ok() {
                 let mut book = self.book();
                 for aloft in &mut book.flight[run.clone()] {
                     aloft.source = aloft.to;
                 }
             }
+            #[cfg(test)]
+            self.faults.copied();
             at = run.end;
         }
     }
@@ -218,7 +249,7 @@ impl Exchange {
             let live = first.live..first.live + len;
             // SAFETY: the range is registered, or the kernel refuses; its pages are missing because this exchange has them, and its owner expects
             // their bytes. The place is the exchange's own.
-            let Progress { error, .. } = unsafe { self.userfault.take_pages(live.start, first.source, len) };
+            let Progress { error, .. } = unsafe { self.take(live.start, first.source, len) };
             let tier = |at: usize, book: &Book| {
                 if book.flight[at].source == book.flight[at].to { book.to } else { book.flight[at].tier }
             };

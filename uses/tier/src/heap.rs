@@ -1,5 +1,8 @@
 //! Memory on several tiers, and pages that change theirs while the program goes on.
 
+#[cfg(test)]
+mod tests;
+
 use crate::arena::Arena;
 use crate::book::{Aloft, Book, Lists, MOST_SPANS, Stage, Why};
 use crate::config::{HUGE, HeapOptions, IN_HUGE, MOST_TIERS, PAGE, TierId};
@@ -10,6 +13,7 @@ use crate::keeper::Keeper;
 use crate::slots::{Place, Slots};
 use crate::stats::{Moved, Stats};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_mem::{Lineage, PageSize, Scan, Userfault, UserfaultError, UserfaultFeatures};
 
@@ -274,10 +278,12 @@ impl Inner {
             }
             book.stats.exchanges += 1;
         }
-        let back = Back { inner: self };
-        self.exchange.take_out();
-        self.exchange.copy(&self.options.mover);
-        drop(back);
+        // Whatever happens meanwhile, what is out comes back first.
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.exchange.take_out();
+            self.exchange.copy(&self.options.mover);
+        }));
+        self.exchange.bring_back();
         plan.clear();
         {
             let mut book = self.exchange.book();
@@ -289,18 +295,11 @@ impl Inner {
         let home = &mut pools.tiers[self.options.home.index()];
         home[0].shed(spare / PAGE);
         home[1].shed(spare / HUGE);
+        if let Err(panic) = done {
+            self.exchange.book().stats.moved.add(moved);
+            resume_unwind(panic);
+        }
         moved
-    }
-}
-
-/// Brings back what is out, whatever happens in between.
-struct Back<'a> {
-    inner: &'a Inner,
-}
-
-impl Drop for Back<'_> {
-    fn drop(&mut self) {
-        self.inner.exchange.bring_back();
     }
 }
 

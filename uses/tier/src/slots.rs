@@ -36,6 +36,9 @@ pub(crate) struct Slots {
     cursor: usize,
     /// No run of empty places, or of full ones, was longer when last searched in vain.
     longest: [usize; 2],
+    /// This process' memory, if a test has free pages overwritten.
+    #[cfg(test)]
+    pub(crate) poison: Option<std::fs::File>,
 }
 
 impl Slots {
@@ -50,7 +53,18 @@ impl Slots {
             tract.keep_from_children()?;
         }
         let places = vec![Place::Empty; places];
-        Ok(Slots { tract, spring, pages, places, full: 0, lent_full: 0, cursor: 0, longest: [usize::MAX; 2] })
+        Ok(Slots {
+            tract,
+            spring,
+            pages,
+            places,
+            full: 0,
+            lent_full: 0,
+            cursor: 0,
+            longest: [usize::MAX; 2],
+            #[cfg(test)]
+            poison: None,
+        })
     }
 
     fn bytes_of(pages: PageSize) -> usize {
@@ -137,6 +151,11 @@ impl Slots {
         self.places[place] = what;
         match what {
             Place::Full => {
+                #[cfg(test)]
+                if let Some(memory) = &self.poison {
+                    let poison = vec![tests::POISON; Self::bytes_of(self.pages)];
+                    std::os::unix::fs::FileExt::write_all_at(memory, &poison, address).expect("a free page is there");
+                }
                 self.full += 1;
                 self.longest[1] = usize::MAX;
             }
@@ -202,7 +221,7 @@ impl Slots {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::book::Book;
     use crate::config::{HUGE, TierId};
@@ -211,6 +230,9 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
     use telpher_mem::{Scan, Userfault};
+
+    /// What is in free pages where a test asks for it.
+    pub(crate) const POISON: u8 = 0xa5;
 
     /// Places, and what fills them; none where the kernel has not what it takes.
     fn slots(places: usize, pages: PageSize) -> Option<(Slots, Arc<Exchange>, Keeper)> {

@@ -3,121 +3,18 @@
 
 mod common;
 
-use common::{FAST, HOME, PAGE, heap_with, soak};
-use std::io::{Read, Seek};
-use std::sync::Mutex;
+use common::stress::{Over, lost_writes, next, soak};
+use common::{FAST, HOME, PAGE, heap_with};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use telpher_mem::PageSize;
 use telpher_tier::{Heap, TierId};
 
-/// An arena as a program has memory: words by address, that several threads use.
-struct Words(u64);
-
-impl Words {
-    fn at(&self, word: u64) -> &AtomicU64 {
-        // SAFETY: a word of an arena that lives as long as the test, which nobody has as a slice meanwhile.
-        unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(usize::try_from(self.0 + word * 8).unwrap()) }
-    }
-}
-
-/// Ends the threads of a test, however the test ends.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A small generator: xorshift, Marsaglia 2003.
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
-/// Words of a page.
-const WORDS: u64 = PAGE / 8;
-
-/// What moves the pages.
-type Migrate<'a> = &'a (dyn Fn(std::ops::Range<u64>, TierId) + Sync);
-
-/// Writers with words of their own, counters that all add to, a thread that has the kernel write, and one whose word only grows, over so many
-/// pages, while `migrate` moves them. Returns how many words were not as they were left.
-fn lost_writes(start: u64, pages: u64, migrate: Migrate) -> u64 {
-    let words = Words(start);
-    let (over, lost) = (AtomicBool::new(false), AtomicU64::new(0));
-    let added = AtomicU64::new(0);
-    let source = Mutex::new(std::fs::File::open("/proc/self/exe").unwrap());
-    let mut head = vec![0_u8; 4096];
-    source.lock().unwrap().read_exact(&mut head).unwrap();
-    std::thread::scope(|scope| {
-        for writer in 0..2_u64 {
-            let (words, over, lost, added) = (&words, &over, &lost, &added);
-            scope.spawn(move || {
-                let mut own = vec![0_u64; usize::try_from(pages).unwrap()];
-                let (mut state, mut number) = (writer + 1, 0);
-                while !over.load(Ordering::Relaxed) {
-                    let page = next(&mut state) % pages;
-                    let place = usize::try_from(page).unwrap();
-                    // Its own word of the page; then one that all add to.
-                    let word = words.at(page * WORDS + 1 + writer);
-                    lost.fetch_add(u64::from(word.load(Ordering::Relaxed) != own[place]), Ordering::Relaxed);
-                    number += 1;
-                    own[place] = number;
-                    word.store(number, Ordering::Relaxed);
-                    words.at(page * WORDS).fetch_add(1, Ordering::Relaxed);
-                    added.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        scope.spawn(|| {
-            // The kernel writes half a page of the last one, as the file has it.
-            while !over.load(Ordering::Relaxed) {
-                let mut source = source.lock().unwrap();
-                source.rewind().unwrap();
-                let at = start + (pages - 1) * PAGE + 2048;
-                // SAFETY: the second half of the last page, which is this thread's.
-                let half = unsafe {
-                    std::slice::from_raw_parts_mut(
-                        std::ptr::with_exposed_provenance_mut(usize::try_from(at).unwrap()),
-                        2048,
-                    )
-                };
-                half.fill(0);
-                source.read_exact(half).expect("a system call waits for its page, as any touch does");
-                lost.fetch_add(u64::from(half != &head[..2048]), Ordering::Relaxed);
-            }
-        });
-        scope.spawn(|| {
-            let word = words.at(3);
-            let mut last = 0;
-            while !over.load(Ordering::Relaxed) {
-                let seen = word.fetch_add(1, Ordering::Relaxed);
-                lost.fetch_add(u64::from(seen != last), Ordering::Relaxed);
-                last = seen + 1;
-                std::thread::yield_now();
-            }
-        });
-        let _over = Over(&over);
-        let (end, mut state) = (Instant::now() + soak(), 99);
-        while Instant::now() < end {
-            let (first, len) = (next(&mut state) % pages, 1 + next(&mut state) % 64);
-            let range = start + first * PAGE..start + (first + len).min(pages) * PAGE;
-            migrate(range, TierId(u8::try_from(next(&mut state) % 2).unwrap()));
-        }
-    });
-    let sum: u64 = (0..pages).map(|page| words.at(page * WORDS).load(Ordering::Relaxed)).sum();
-    lost.load(Ordering::Relaxed) + added.load(Ordering::Relaxed).abs_diff(sum)
-}
-
 fn stress(heap: &Heap, pages: PageSize) {
     let mut arena = heap.arena(4 << 20, pages).unwrap();
     arena.fill(0);
     let lost = lost_writes(arena.addresses().start, 1024, &|range, to| {
-        heap.migrate(range, to).unwrap();
+        heap.migrate(range, TierId(to)).unwrap();
     });
     let stats = heap.stats();
     assert_eq!((lost, stats.lost), (0, 0), "{stats:?}");
@@ -137,7 +34,7 @@ fn no_write_to_huge_pages_is_lost() {
     arena.fill(0);
     let start = arena.addresses().start;
     let lost = lost_writes(start, 1024, &|_, to| {
-        heap.migrate(start..start + (4 << 20), to).unwrap();
+        heap.migrate(start..start + (4 << 20), TierId(to)).unwrap();
     });
     let stats = heap.stats();
     assert_eq!((lost, stats.lost), (0, 0), "{stats:?}");

@@ -3,6 +3,7 @@
 
 #[path = "../../../../ci/skip.rs"]
 pub(crate) mod skip;
+pub(crate) mod stress;
 
 use telpher_mem::{Scan, Userfault, UserfaultFeatures};
 use telpher_tier::{Heap, HeapOptions, TierId, TierOptions};
@@ -25,10 +26,4 @@ pub(crate) fn heap_with(test: &str, fast_bytes: u64, change: impl FnOnce(&mut He
     let mut options = HeapOptions::new(vec![tier("fast", fast_bytes), tier("slow", 0)]);
     change(&mut options);
     Some(Heap::new(options).unwrap())
-}
-
-/// How long a soak goes on.
-pub(crate) fn soak() -> std::time::Duration {
-    let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse().expect("whole seconds"));
-    std::time::Duration::from_secs(seconds)
 }
