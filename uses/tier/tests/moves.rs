@@ -134,6 +134,35 @@ fn a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be() {
 }
 
 #[test]
+fn huge_pages_that_were_discarded_are_filled_and_move() {
+    let Some(heap) = heap("huge_pages_that_were_discarded_are_filled_and_move", 64 << 20) else { return };
+    let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
+    number(&mut arena, 2048);
+    assert_eq!(heap.migrate(part(&arena, 0..1024), FAST).unwrap().pages, 1024);
+    // One of each tier whole, and parts of one of each.
+    for gone in [0..512, 600..700, 1024..1536, 1600..1610] {
+        arena.discard(gone.start * 4096..gone.end * 4096).unwrap();
+        assert_eq!(heap.residency(part(&arena, gone.start as u64..gone.end as u64)).unwrap(), [0, 0]);
+    }
+    assert_eq!(heap.residency(arena.addresses()).unwrap(), [412, 502]);
+    let is_gone = |page: usize| [0..512, 600..700, 1024..1536, 1600..1610].iter().any(|gone| gone.contains(&page));
+    // What is read is zero, and what is written is there, on the home tier.
+    for (page, bytes) in arena.chunks_exact_mut(4096).enumerate().filter(|(page, _)| is_gone(*page)) {
+        assert!(bytes.iter().all(|&byte| byte == 0), "page {page}");
+        bytes.fill(u8::try_from(page % 251).unwrap());
+        bytes[..8].copy_from_slice(&page.to_le_bytes());
+    }
+    assert_eq!(heap.residency(arena.addresses()).unwrap(), [412, 1636]);
+    for to in [FAST, HOME, FAST] {
+        let moved = heap.migrate(arena.addresses(), to).unwrap();
+        assert_eq!(moved.pages + moved.left.already, 2048, "to {to:?}: {moved:?}");
+        check(&arena, 2048);
+    }
+    let stats = heap.stats();
+    assert!(stats.fills >= 1134 && stats.lost == 0, "{stats:?}");
+}
+
+#[test]
 fn a_tier_takes_as_much_as_it_has() {
     let Some(heap) = heap("a_tier_takes_as_much_as_it_has", 100 * PAGE) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();

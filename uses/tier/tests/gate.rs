@@ -1,0 +1,88 @@
+//! Forks where the kernel does not tell of them: in a process of its own without `CAP_SYS_PTRACE`, which has its userfaultfd by the device.
+#![allow(unsafe_code, reason = "gives a capability up, and forks")]
+
+mod common;
+
+use common::stress::{Over, soak};
+use common::{FAST, HOME, heap_with, skip};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use telpher_mem::{PageSize, Userfault, UserfaultError, UserfaultFeatures};
+
+const NAME: &str = "a_fork_that_is_not_told_of_waits_until_nothing_is_out";
+/// Set in the process without the capability.
+const WITHOUT: &str = "TELPHER_TIER_WITHOUT_PTRACE";
+
+/// Source: UAPI linux/capability.h.
+const CAP_SYS_PTRACE: libc::c_ulong = 19;
+
+#[test]
+fn a_fork_that_is_not_told_of_waits_until_nothing_is_out() {
+    if std::env::var_os(WITHOUT).is_some() {
+        return forks_under_migration();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME, "--nocapture"]).env(WITHOUT, "1");
+    // SAFETY: one system call, between fork and exec. Who may not do it has the capability neither.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_PTRACE, 0, 0, 0);
+            Ok(())
+        });
+    }
+    let status = command.status().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+fn forks_under_migration() {
+    if let Ok(userfault) = Userfault::open(UserfaultFeatures::EVENT_FORK) {
+        panic!("the kernel tells of forks: {userfault:?}");
+    }
+    if let Err(UserfaultError::Forbidden(error)) = Userfault::open(UserfaultFeatures::MOVE) {
+        return skip::skip(NAME, &format!("this user may have no userfaultfd without CAP_SYS_PTRACE: {error}"));
+    }
+    let Some(heap) = heap_with(NAME, 8 << 20, |options| options.batch = 64) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    for (page, bytes) in arena.chunks_exact_mut(4096).enumerate() {
+        bytes.fill(u8::try_from(page % 251 + 1).unwrap());
+    }
+    let is_as_it_was = |bytes: &[u8]| {
+        bytes
+            .chunks_exact(4096)
+            .enumerate()
+            .all(|(page, bytes)| bytes.iter().all(|&b| usize::from(b) == page % 251 + 1))
+    };
+    let over = AtomicBool::new(false);
+    let mut forks = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for to in [FAST, HOME].into_iter().cycle() {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                heap.migrate(arena.addresses(), to).unwrap();
+            }
+        });
+        let _over = Over(&over);
+        let end = Instant::now() + soak();
+        while Instant::now() < end || heap.stats().moved.pages < 5000 {
+            // SAFETY: the child looks at its memory and exits.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let same = is_as_it_was(&arena);
+                // SAFETY: ends the child without anything of the parent's being run.
+                unsafe { libc::_exit(i32::from(!same)) };
+            }
+            let mut status = 0;
+            // SAFETY: our own child, a place of our own for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "a child has what its parent had, after {forks} forks");
+            forks += 1;
+        }
+    });
+    assert!(is_as_it_was(&arena));
+    let stats = heap.stats();
+    assert!(forks > 10 && stats.forks == 0 && stats.given == 0 && stats.lost == 0, "{forks} forks, {stats:?}");
+}
