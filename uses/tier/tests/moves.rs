@@ -117,7 +117,7 @@ fn no_more_go_at_once_than_asked_for() {
 
 #[test]
 fn a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be() {
-    for (batch, exchanges) in [(64, 4), (512, 4), (1535, 2), (2048, 1)] {
+    for (batch, exchanges) in [(64, 4), (512, 4), (1535, 2), (2047, 2), (2048, 1)] {
         let test = "a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be";
         let Some(heap) = heap_with(test, 64 << 20, |options| options.batch = batch) else { return };
         let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
