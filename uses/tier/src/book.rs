@@ -84,6 +84,8 @@ pub(crate) struct Aloft {
     pub(crate) source: u64,
     pub(crate) stage: Stage,
     pub(crate) tier: TierId,
+    /// The place it comes to has its old copy.
+    pub(crate) shadowed: bool,
 }
 
 /// What is known.
@@ -95,7 +97,7 @@ pub(crate) struct Book {
     home: TierId,
     /// Pages on each tier but home.
     live: [u64; MOST_TIERS],
-    /// The pages on their way, in the order of their addresses when they were taken.
+    /// The pages on their way, neighbours together.
     pub(crate) flight: Vec<Aloft>,
     /// Where they go.
     pub(crate) to: TierId,
@@ -390,7 +392,7 @@ mod tests {
     }
 
     fn aloft(number: u64) -> Aloft {
-        Aloft { live: page(number), from: 1, to: 2, source: 1, stage: Stage::Planned, tier: HOME }
+        Aloft { live: page(number), from: 1, to: 2, source: 1, stage: Stage::Planned, tier: HOME, shadowed: false }
     }
 
     #[test]

@@ -51,6 +51,11 @@ pub struct HeapOptions {
     pub batch: usize,
     /// Free memory of the home tier that is kept for pages that come back.
     pub spare_bytes: u64,
+    /// Memory, of all tiers together, that keeps what small pages were copied from when they went to a faster tier; none unless asked for.
+    /// A page that goes back to the tier of its old copy is compared with it, and only copied if it was written since, so that slow memory is
+    /// read instead of written. It costs this memory, which a tier that runs short takes back, and a comparison in vain, up to the first byte
+    /// that differs, for pages that were written.
+    pub shadow_bytes: u64,
     /// How long a page that the kernel does not let back to its place is tried again before it is given up. Source: chosen; it has not been
     /// seen to take longer than an event takes to be read.
     pub patience: Duration,
@@ -67,6 +72,7 @@ impl HeapOptions {
             mover: Mover::cpu(),
             batch: 512,
             spare_bytes: 64 << 20,
+            shadow_bytes: 0,
             patience: Duration::from_secs(5),
         }
     }

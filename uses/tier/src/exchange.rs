@@ -121,6 +121,8 @@ impl Exchange {
 
     /// Takes out what is planned, as far as the kernel lets it.
     pub(crate) fn take_out(&self) {
+        #[cfg(test)]
+        self.compare_too_early();
         self.until_told(|exchange, book| exchange.take_out_once(book, Stage::Busy));
         // Pages that a forked child has, too, are let go when one of both has its own.
         if self.part_from_children() {
@@ -199,25 +201,86 @@ impl Exchange {
         }
     }
 
+    /// Pages of the flight that are out, follow each other on both places and are alike in this; with the first of them.
+    fn copied_together(&self, at: usize, alike: fn(&Aloft) -> bool) -> Option<(Range<usize>, Aloft)> {
+        let sides: [Side; 2] = [|aloft| aloft.from, |aloft| aloft.to];
+        let book = self.book();
+        let (mut at, flight) = (at, &book.flight);
+        loop {
+            let run = Self::run(flight, at, Stage::Out, sides)?;
+            let first = run.start + flight[run.clone()].iter().position(alike).unwrap_or(run.len());
+            let len = flight[first..run.end].iter().take_while(|aloft| alike(aloft)).count();
+            if len > 0 {
+                return Some((first..first + len, flight[first]));
+            }
+            at = run.end;
+        }
+    }
+
+    /// Bytes of the places that so many pages of the flight leave and come to.
+    ///
+    /// # Safety
+    /// The pages are out and follow each other from this one on, and the slices end before the flight does; nobody else has one of them.
+    unsafe fn places<'a>(first: Aloft, pages: usize) -> (&'a [u8], &'a mut [u8]) {
+        let (address, len) = (|address| usize::try_from(address).expect("an address"), pages * 4096);
+        let from: *const u8 = std::ptr::with_exposed_provenance(address(first.from));
+        let to: *mut u8 = std::ptr::with_exposed_provenance_mut(address(first.to));
+        // SAFETY: both places are the exchange's alone until the flight is over, apart from each other, and present: one has the page that was
+        // taken out, the other the free page, or the old copy, that it was lent with.
+        unsafe { (std::slice::from_raw_parts(from, len), std::slice::from_raw_parts_mut(to, len)) }
+    }
+
+    /// Finds what is out and is as its old copy, in the place it goes to: that needs no copy.
+    ///
+    /// The bytes decide, and they are looked at while the page is out. Nobody can write it then, and its old copy could be written at no time,
+    /// so that what is found to be the same is the same when it comes back. No bit that the kernel keeps could say as much: it forgets that a
+    /// page was not written when it moves one (Linux 6.18), so that writes between the page's coming and its being protected again, and between
+    /// the look at the bit and the page's going out, would be seen by nobody.
+    pub(crate) fn compare(&self, mover: &Mover) {
+        let mut at = 0;
+        while let Some((run, first)) = self.copied_together(at, |aloft| aloft.shadowed && aloft.source == aloft.from) {
+            // SAFETY: as told; they end with this round.
+            let (from, to) = unsafe { Self::places(first, run.len()) };
+            let differs = first_difference(mover, from, to).map_or(run.len(), |at| at / 4096);
+            let mut book = self.book();
+            for aloft in &mut book.flight[run.start..run.start + differs] {
+                aloft.source = aloft.to;
+            }
+            book.stats.not_copied += differs as u64;
+            // Past the page that differs.
+            at = run.start + differs + 1;
+        }
+    }
+
+    /// As [`compare`](Exchange::compare), while the program has the pages: wrong, to see that it is.
+    #[cfg(test)]
+    fn compare_too_early(&self) {
+        if !self.faults.early.load(std::sync::atomic::Ordering::Relaxed) {
+            return;
+        }
+        for aloft in self.book().flight.iter_mut().filter(|aloft| aloft.shadowed) {
+            let is_same = |word: usize| {
+                let [one, other] = [aloft.live, aloft.to].map(|page| {
+                    let page: *const u64 =
+                        std::ptr::with_exposed_provenance(usize::try_from(page).expect("an address"));
+                    // SAFETY: both pages are there; others write one of them.
+                    unsafe { page.add(word).read_volatile() }
+                });
+                one == other
+            };
+            if (0..512).all(is_same) {
+                aloft.source = aloft.to;
+            }
+        }
+        std::thread::yield_now();
+    }
+
     /// Copies what is out to where it goes.
     pub(crate) fn copy(&self, mover: &Mover) {
         let mut at = 0;
-        let sides: [Side; 2] = [|aloft| aloft.from, |aloft| aloft.to];
-        loop {
-            let (run, first) = {
-                let book = self.book();
-                let Some(run) = Self::run(&book.flight, at, Stage::Out, sides) else { return };
-                (run.clone(), book.flight[run.start])
-            };
-            let len = run.len() * 4096;
-            // SAFETY: both places are the exchange's alone until the flight is over, apart from each other, and present: one has the page that was
-            // taken out, the other the free page it was lent with.
-            let (from, to) = unsafe {
-                let address = |address| usize::try_from(address).expect("an address");
-                let from: *const u8 = std::ptr::with_exposed_provenance(address(first.from));
-                let to: *mut u8 = std::ptr::with_exposed_provenance_mut(address(first.to));
-                (std::slice::from_raw_parts(from, len), std::slice::from_raw_parts_mut(to, len))
-            };
+        while let Some((run, first)) = self.copied_together(at, |aloft| aloft.source == aloft.from) {
+            // SAFETY: as told; they end with this round.
+            let (from, to) = unsafe { Self::places(first, run.len()) };
             #[cfg(test)]
             let (from, to) = if self.faults.leaves_uncopied() { (&from[..0], &mut to[..0]) } else { (from, to) };
             if copy_whole(mover, from, to).is_ok() {
@@ -386,6 +449,15 @@ impl Exchange {
             // It is there by now, or something is to be read first: who waits looks again.
             self.userfault.wake(page..page + PAGE);
         }
+    }
+}
+
+/// Where the first byte is that differs, found by the mover, or by the CPU if that does not.
+fn first_difference(mover: &Mover, one: &[u8], other: &[u8]) -> Option<usize> {
+    match mover.scope(|scope| scope.compare(one, other).wait().result) {
+        Ok(Outcome::Equal) => None,
+        Ok(Outcome::Different { at }) => Some(usize::try_from(at).expect("in a run")),
+        _ => one.iter().zip(other).position(|(one, other)| one != other),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::error::TierError;
 use crate::exchange::Exchange;
 use crate::gate::{NoFork, hold_forks};
 use crate::keeper::Keeper;
+use crate::shadows::Shadows;
 use crate::slots::{Place, Slots};
 use crate::stats::{Moved, Stats};
 use std::ops::Range;
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 struct Pools {
     tiers: Vec<[Slots; 2]>,
+    shadows: Shadows,
     /// What a look found.
     found: Vec<Found>,
 }
@@ -61,6 +63,8 @@ struct Found {
     tier: TierId,
     /// A huge page, whole.
     huge: bool,
+    /// Its old copy on the tier it goes to.
+    shadow: Option<u64>,
 }
 
 impl Found {
@@ -71,7 +75,8 @@ impl Found {
 
     /// Begins where the other ends, and is of its kind.
     fn follows(self, other: Found) -> bool {
-        other.first + other.pages() as u64 * PAGE == self.first && (other.tier, other.huge) == (self.tier, self.huge)
+        let kind = |found: Found| (found.tier, found.huge, found.shadow.is_some());
+        other.first + other.pages() as u64 * PAGE == self.first && kind(other) == kind(self)
     }
 }
 
@@ -100,12 +105,16 @@ impl Heap {
         };
         let flight = batch.max(IN_HUGE);
         let home = options.home;
+        let shadows = usize::try_from(options.shadow_bytes / PAGE).unwrap_or(usize::MAX);
         let mut pools = Vec::new();
         for (tier, of_tier) in options.tiers.iter().enumerate() {
             let bytes = if tier == home.index() { options.spare_bytes } else { of_tier.bytes };
             let places = |unit: u64| usize::try_from(bytes.div_ceil(unit)).unwrap_or(usize::MAX);
+            // Old copies are of the home tier's beyond what it keeps free, and of another one's among what it has.
+            let more = if tier == home.index() { shadows } else { 0 };
             // One more flight than there may be free pages: where what is taken out is put.
-            let small = Slots::new(places(PAGE).saturating_add(flight), PageSize::Small, of_tier.node)?;
+            let small = places(PAGE).saturating_add(flight).saturating_add(more);
+            let small = Slots::new(small, PageSize::Small, of_tier.node)?;
             let huge = Slots::new(places(HUGE).saturating_add(flight / IN_HUGE), PageSize::Huge, of_tier.node)?;
             pools.push([small, huge]);
         }
@@ -115,7 +124,8 @@ impl Heap {
             exchange.register(slots.range()).map_err(TierError::Register)?;
         }
         let keeper = Keeper::start(&exchange).map_err(TierError::Keeper)?;
-        let pools = Mutex::new(Pools { tiers: pools, found: Vec::with_capacity(flight) });
+        let shadows = Shadows::new(tiers, shadows);
+        let pools = Mutex::new(Pools { tiers: pools, shadows, found: Vec::with_capacity(flight) });
         let lineage = Lineage::current();
         Ok(Heap { inner: Arc::new(Inner { options, exchange, pools, lineage, keeper: Some(keeper) }) })
     }
@@ -164,6 +174,13 @@ impl Heap {
         let pools = self.inner.pools.lock().unwrap_or_else(PoisonError::into_inner);
         pools.tiers.iter().map(|sizes| sizes.iter().map(Slots::full_pages).sum()).collect()
     }
+
+    /// Pages of 4 KiB of each tier that are old copies; see [`HeapOptions::shadow_bytes`].
+    #[must_use]
+    pub fn shadows(&self) -> Vec<u64> {
+        let pools = self.inner.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.tiers.iter().map(|sizes| sizes.iter().map(Slots::shadow_pages).sum()).collect()
+    }
 }
 
 impl Inner {
@@ -209,7 +226,10 @@ impl Inner {
     /// Lets a range go, whose owner unmaps it.
     pub(crate) fn release(&self, range: &Range<u64>) {
         // In its turn: nothing of it is out.
-        let _turn = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        for place in pools.shadows.forget_all(range) {
+            pools.free_shadow(place);
+        }
         // The range is mapped and registered; there is nothing to refuse.
         let _ = self.exchange.userfault.unregister(range.clone());
         self.exchange.book().unmapped(range);
@@ -258,9 +278,13 @@ impl Inner {
         let mut moved = Moved::default();
         let mut plan = Vec::with_capacity(pools.found.iter().map(|found| found.pages()).sum());
         let found = std::mem::take(&mut pools.found);
-        for neighbours in found.chunk_by(|one, next| next.follows(*one)) {
-            let planned = pools.plan(self, neighbours, to, &mut plan);
-            moved.left.no_room += ((neighbours.len() - planned) * neighbours[0].pages()) as u64;
+        // Those with old copies first: for lack of room the others may take such a copy's place.
+        for with_shadow in [true, false] {
+            let neighbours = found.chunk_by(|one, next| next.follows(*one));
+            for neighbours in neighbours.filter(|pages| pages[0].shadow.is_some() == with_shadow) {
+                let planned = pools.plan(self, neighbours, to, &mut plan);
+                moved.left.no_room += ((neighbours.len() - planned) * neighbours[0].pages()) as u64;
+            }
         }
         pools.found = found;
         let _no_fork = (!self.hears_forks()).then(NoFork::new);
@@ -281,6 +305,7 @@ impl Inner {
         // Whatever happens meanwhile, what is out comes back first.
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.exchange.take_out();
+            self.exchange.compare(&self.options.mover);
             self.exchange.copy(&self.options.mover);
         }));
         self.exchange.bring_back();
@@ -290,7 +315,7 @@ impl Inner {
             plan.extend_from_slice(&book.flight);
             book.flight.clear();
         }
-        pools.settle(&plan, &mut moved);
+        pools.settle(&plan, to, &mut moved);
         let spare = self.options.spare_bytes;
         let home = &mut pools.tiers[self.options.home.index()];
         home[0].shed(spare / PAGE);
@@ -334,7 +359,8 @@ impl Pools {
                     // The first goes in any case.
                     Some(_) if aloft > 0 && aloft + pages > batch => return Ok(page),
                     Some(tier) => {
-                        self.found.push(Found { first: page, tier, huge });
+                        let shadow = if huge { None } else { self.shadow_on(to, page) };
+                        self.found.push(Found { first: page, tier, huge, shadow });
                         aloft += pages;
                     }
                 }
@@ -346,7 +372,7 @@ impl Pools {
 
     /// Lends places for neighbours of one kind; returns how many of them go.
     fn plan(&mut self, inner: &Inner, found: &[Found], to: TierId, plan: &mut Vec<Aloft>) -> usize {
-        let Found { first, tier, huge } = found[0];
+        let Found { first, tier, huge, shadow } = found[0];
         let size = of(if huge { PageSize::Huge } else { PageSize::Small });
         let pages = found[0].pages();
         let unit = pages as u64 * PAGE;
@@ -356,12 +382,18 @@ impl Pools {
             let Some(from) = self.tiers[tier.index()][size].lend(Place::Empty, found.len() - done) else { break };
             let mut lent = 0;
             while lent < units(&from) {
-                let Some(free) = self.lend_free(inner, to, size, units(&from) - lent) else { break };
+                let most = units(&from) - lent;
+                let free = match shadow {
+                    Some(_) => Some(self.lend_shadows(&found[done..done + most])),
+                    None => self.lend_free(inner, to, size, most),
+                };
+                let Some(free) = free else { break };
                 for at in 0..(units(&free) * pages) as u64 {
                     let from = from.start + lent as u64 * unit + at * PAGE;
                     let live = first + done as u64 * unit + at * PAGE;
                     let to = free.start + at * PAGE;
-                    plan.push(Aloft { live, from, to, source: from, stage: Stage::Planned, tier });
+                    let (source, stage, shadowed) = (from, Stage::Planned, shadow.is_some());
+                    plan.push(Aloft { live, from, to, source, stage, tier, shadowed });
                 }
                 lent += units(&free);
                 done += units(&free);
@@ -378,29 +410,53 @@ impl Pools {
         done
     }
 
-    /// Free pages of a tier, of those it has or of the system's, within the tier's bound.
+    /// Where a page's old copy is, if that is on this tier.
+    fn shadow_on(&self, tier: TierId, page: u64) -> Option<u64> {
+        let place = self.shadows.of(page)?;
+        self.tiers[tier.index()][0].range().contains(&place).then_some(place)
+    }
+
+    /// The places of the old copies of these pages, as far as they are neighbours.
+    fn lend_shadows(&mut self, found: &[Found]) -> Range<u64> {
+        let first = found[0].shadow.expect("pages that have old copies");
+        let neighbours =
+            found.iter().zip((first..).step_by(4096)).take_while(|(page, place)| page.shadow == Some(*place));
+        let pages = neighbours.count();
+        for (page, place) in found[..pages].iter().zip((first..).step_by(4096)) {
+            self.shadows.forget(page.first);
+            let (tier, size) = self.slots_of(place).expect("a place of a pool");
+            self.tiers[tier][size].lend_shadow(place);
+        }
+        first..first + pages as u64 * PAGE
+    }
+
+    /// An old copy, which nobody knows any more, is a free page.
+    fn free_shadow(&mut self, place: u64) {
+        let (tier, size) = self.slots_of(place).expect("a place of a pool");
+        self.tiers[tier][size].free_shadow(place);
+    }
+
+    /// Free pages of a tier: of those it has, of the system's within the tier's bound, or of its old copies.
     fn lend_free(&mut self, inner: &Inner, to: TierId, size: usize, most: usize) -> Option<Range<u64>> {
         if self.tiers[to.index()][size].full() == 0 {
             let in_unit = if size == 1 { IN_HUGE as u64 } else { 1 };
             let bound = if to == inner.options.home { u64::MAX } else { inner.options.tiers[to.index()].bytes / PAGE };
-            let taken =
-                inner.exchange.book().live(to) + self.tiers[to.index()].iter().map(Slots::full_pages).sum::<u64>();
-            let most = (most as u64).min(bound.saturating_sub(taken + self.lent(to)) / in_unit);
-            let most = usize::try_from(most).unwrap_or(usize::MAX);
-            if most > 0 {
-                self.tiers[to.index()][size].fill(most, &inner.exchange);
+            let has = |slots: &Slots| slots.full_pages() + slots.shadow_pages() + slots.lent_full();
+            let taken = inner.exchange.book().live(to) + self.tiers[to.index()].iter().map(has).sum::<u64>();
+            let may = usize::try_from((most as u64).min(bound.saturating_sub(taken) / in_unit)).unwrap_or(usize::MAX);
+            let filled = if may > 0 { self.tiers[to.index()][size].fill(may, &inner.exchange) } else { 0 };
+            if filled == 0 && size == 0 {
+                for _ in 0..most {
+                    let Some(place) = self.shadows.oldest_of(to.index()) else { break };
+                    self.free_shadow(place);
+                }
             }
         }
         self.tiers[to.index()][size].lend(Place::Full, most)
     }
 
-    /// Free pages of a tier that are lent to the flight that is being planned.
-    fn lent(&self, to: TierId) -> u64 {
-        self.tiers[to.index()].iter().map(Slots::lent_full).sum()
-    }
-
     /// Gives the places of a flight back, and counts.
-    fn settle(&mut self, flight: &[Aloft], moved: &mut Moved) {
+    fn settle(&mut self, flight: &[Aloft], to: TierId, moved: &mut Moved) {
         for aloft in flight {
             let huge = self.slots_of(aloft.from).is_some_and(|(_, size)| size == 1);
             match aloft.stage {
@@ -431,12 +487,20 @@ impl Pools {
                 let count = if size == 1 { IN_HUGE } else { 1 };
                 let (unit, behind) = rest.split_at(count);
                 let full = unit.iter().filter(|aloft| has_page(aloft)).count();
+                // What a page was copied from when it went to a faster tier.
+                let is_shadow = side(first) == first.from && size == 0 && to < first.tier && self.shadows.are_kept();
                 let what = match full {
                     0 => Place::Empty,
+                    full if full == count && is_shadow && first.stage == Stage::Back => Place::Shadow,
                     full if full == count => Place::Full,
                     _ => Place::Broken,
                 };
                 self.tiers[tier][size].give_back(side(first), what);
+                if what == Place::Shadow {
+                    for place in self.shadows.keep(tier, first.live, first.from) {
+                        self.free_shadow(place);
+                    }
+                }
                 rest = behind;
             }
         }

@@ -9,6 +9,7 @@
 //! book       whose each page is, on which tier, and which are on their way
 //! keeper     the thread that answers page faults and hears of forks, mremap, discards
 //! slots      a tier's pool: places, with a free page or without
+//! shadows    old copies of pages that went to a faster tier
 //! gate       forks that the kernel does not tell of
 //! ```
 #![deny(unsafe_code)]
@@ -21,6 +22,7 @@ mod exchange;
 mod gate;
 mod heap;
 mod keeper;
+mod shadows;
 mod slots;
 mod stats;
 

@@ -17,6 +17,8 @@ pub(crate) enum Place {
     Full,
     /// An exchange has it.
     Lent,
+    /// A page's old copy.
+    Shadow,
     /// Parts of a huge page were moved out of it: the page tables below it stay, so that no huge page can be put there as one.
     Broken,
 }
@@ -29,9 +31,10 @@ pub(crate) struct Slots {
     spring: Tract,
     pages: PageSize,
     places: Vec<Place>,
-    /// Free pages, and those of them that are lent.
+    /// Free pages, those of them that are lent, and old copies.
     full: u64,
     lent_full: u64,
+    shadows: u64,
     /// Where the next search begins.
     cursor: usize,
     /// No run of empty places, or of full ones, was longer when last searched in vain.
@@ -60,6 +63,7 @@ impl Slots {
             places,
             full: 0,
             lent_full: 0,
+            shadows: 0,
             cursor: 0,
             longest: [usize::MAX; 2],
             #[cfg(test)]
@@ -97,6 +101,27 @@ impl Slots {
     /// Pages of 4 KiB that were free, and are lent.
     pub(crate) fn lent_full(&self) -> u64 {
         self.lent_full * self.unit() / PAGE
+    }
+
+    /// Pages of 4 KiB that are old copies.
+    pub(crate) fn shadow_pages(&self) -> u64 {
+        self.shadows * self.unit() / PAGE
+    }
+
+    /// Lends a place with an old copy, to bring it back or to write there.
+    pub(crate) fn lend_shadow(&mut self, address: u64) {
+        let place = self.place(address);
+        debug_assert_eq!(self.places[place], Place::Shadow);
+        self.places[place] = Place::Lent;
+        self.shadows -= 1;
+        self.lent_full += 1;
+    }
+
+    /// An old copy is a free page from now on.
+    pub(crate) fn free_shadow(&mut self, address: u64) {
+        self.lend_shadow(address);
+        self.lent_full -= 1;
+        self.give_back(address, Place::Full);
     }
 
     /// Everything that was lent has come back.
@@ -160,6 +185,7 @@ impl Slots {
                 self.longest[1] = usize::MAX;
             }
             Place::Empty => self.longest[0] = usize::MAX,
+            Place::Shadow => self.shadows += 1,
             Place::Lent => {}
             // What is left of it goes back to the system; a refusal leaves it there, unused.
             Place::Broken => drop(self.tract.discard(address..address + self.unit())),

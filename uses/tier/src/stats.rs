@@ -61,6 +61,8 @@ impl Moved {
 pub struct Stats {
     /// What became of pages that were to be moved.
     pub moved: Moved,
+    /// Small pages that went back to their old copy, as nobody had written them since: they were compared, not copied.
+    pub not_copied: u64,
     /// Times pages were taken out and brought back.
     pub exchanges: u64,
     /// Pages that were discarded or unmapped while they were on their way.

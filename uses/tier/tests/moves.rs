@@ -66,6 +66,29 @@ fn a_device_copies_them() {
 }
 
 #[test]
+fn a_device_compares_them_with_their_old_copies() {
+    let Some(heap) = heap_with("a_device_compares_them_with_their_old_copies", 64 << 20, |options| {
+        let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
+        options.mover = Mover::new(opened.portals, Policy::default());
+        options.shadow_bytes = 64 << 20;
+    }) else {
+        return;
+    };
+    let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
+    number(&mut arena, 1500);
+    assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 1500);
+    for page in [0, 700, 701, 1499] {
+        arena[page * 4096 + 4095] ^= 1;
+    }
+    assert_eq!(heap.migrate(arena.addresses(), HOME).unwrap().pages, 1500);
+    assert_eq!(heap.stats().not_copied, 1496);
+    for page in [0, 700, 701, 1499] {
+        arena[page * 4096 + 4095] ^= 1;
+    }
+    check(&arena, 1500);
+}
+
+#[test]
 fn a_device_that_halts_leaves_the_copies_to_the_cpu() {
     let Some(heap) = heap_with("a_device_that_halts_leaves_the_copies_to_the_cpu", 64 << 20, |options| {
         let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();

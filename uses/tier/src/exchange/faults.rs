@@ -14,6 +14,8 @@ pub(crate) struct Faults {
     pub(crate) uncopied: AtomicU64,
     /// The next copy panics, once it has been made.
     pub(crate) panics: AtomicBool,
+    /// Pages are held against their old copies before they are taken out.
+    pub(crate) early: AtomicBool,
     moves: AtomicU64,
     copies: AtomicU64,
 }

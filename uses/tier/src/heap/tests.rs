@@ -14,11 +14,16 @@ const HOME: TierId = TierId(1);
 
 /// A heap whose free pages are overwritten; none where the kernel has not what it takes, which tests/moves.rs says.
 fn heap(batch: usize) -> Option<Heap> {
+    heap_with(|options| options.batch = batch)
+}
+
+fn heap_with(change: impl FnOnce(&mut HeapOptions)) -> Option<Heap> {
     Scan::open().ok()?;
     Userfault::open(UserfaultFeatures::MOVE).ok()?;
     let tier = |name: &str, bytes| TierOptions { name: name.to_string(), node: None, bytes };
-    let heap = Heap::new(HeapOptions { batch, ..HeapOptions::new(vec![tier("fast", 16 << 20), tier("slow", 0)]) });
-    let heap = heap.unwrap();
+    let mut options = HeapOptions::new(vec![tier("fast", 16 << 20), tier("slow", 0)]);
+    change(&mut options);
+    let heap = Heap::new(options).unwrap();
     for slots in heap.inner.pools.lock().unwrap().tiers.iter_mut().flatten() {
         slots.poison = Some(std::fs::OpenOptions::new().write(true).open("/proc/self/mem").unwrap());
     }
@@ -46,7 +51,7 @@ fn assert_settled(heap: &Heap) {
     for slots in pools.tiers.iter_mut().flatten() {
         let mut there = 0;
         heap.inner.exchange.scan.there(slots.range(), |run| there += run.pages()).unwrap();
-        assert_eq!(there, slots.full_pages(), "pages in places that are not said to be free");
+        assert_eq!(there, slots.full_pages() + slots.shadow_pages(), "pages in places that are said to be empty");
         assert_eq!(slots.lent_full(), 0);
     }
 }
@@ -132,4 +137,133 @@ fn a_panic_with_pages_out_brings_them_back_first() {
             assert_eq!(wrong(&arena), [], "to {to:?}");
         }
     }
+}
+
+/// So many pages of an arena, from one on.
+fn part(arena: &Arena, pages: Range<u64>) -> Range<u64> {
+    let start = arena.addresses().start;
+    start + pages.start * PAGE..start + pages.end * PAGE
+}
+
+#[test]
+fn a_page_that_nobody_has_written_goes_back_without_a_copy() {
+    let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (100, 8 << 20)) else { return };
+    let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
+    number(&mut arena);
+    let mut not_copied = 0;
+    for round in 0..3 {
+        assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 1024);
+        assert_eq!(heap.shadows(), [0, 1024]);
+        assert_eq!(wrong(&arena), []);
+        // The first byte of some, and the last byte of others.
+        let written: Vec<usize> = (0..1024).filter(|page| page % 7 == round).collect();
+        for &page in &written {
+            arena[page * 4096 + if page % 2 == 0 { 0 } else { 4095 }] ^= 0xff;
+        }
+        assert_eq!(heap.migrate(arena.addresses(), HOME).unwrap().pages, 1024);
+        assert_eq!(heap.shadows(), [0, 0]);
+        not_copied += 1024 - written.len() as u64;
+        assert_eq!(heap.stats().not_copied, not_copied);
+        assert_eq!(wrong(&arena), written, "what was written, and nothing else");
+        number(&mut arena);
+        assert_settled(&heap);
+    }
+}
+
+#[test]
+fn old_copies_take_no_more_than_they_may() {
+    let Some(heap) = heap_with(|options| options.shadow_bytes = 50 * PAGE) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    number(&mut arena);
+    assert_eq!(heap.migrate(part(&arena, 0..120), FAST).unwrap().pages, 120);
+    assert_eq!(heap.shadows(), [0, 50]);
+    assert_eq!(heap.migrate(part(&arena, 0..120), HOME).unwrap().pages, 120);
+    assert_eq!((heap.stats().not_copied, wrong(&arena)), (50, vec![]));
+    // With the arena they go.
+    assert_eq!(heap.migrate(part(&arena, 0..120), FAST).unwrap().pages, 120);
+    drop(arena);
+    assert_eq!(heap.shadows(), [0, 0]);
+    assert_settled(&heap);
+}
+
+#[test]
+fn a_tier_that_is_full_gives_up_its_old_copies() {
+    // Pages begin on the fast tier, and the slow one has room for a hundred.
+    let change = |options: &mut HeapOptions| {
+        (options.home, options.shadow_bytes) = (FAST, 8 << 20);
+        options.tiers[1].bytes = 100 * PAGE;
+    };
+    let Some(heap) = heap_with(change) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    number(&mut arena);
+    assert_eq!(heap.migrate(part(&arena, 100..200), HOME).unwrap().pages, 100);
+    assert_eq!(heap.migrate(part(&arena, 100..200), FAST).unwrap().pages, 100);
+    assert_eq!((heap.shadows(), heap.free()[1]), (vec![0, 100], 0));
+    // The first fifty of these take the places of old copies, the oldest first, but not of those that the others have, which go with them.
+    let moved = heap.migrate(part(&arena, 50..150), HOME).unwrap();
+    assert_eq!((moved.pages, moved.left.all()), (100, 0), "{moved:?}");
+    assert_eq!((heap.shadows(), heap.stats().not_copied), (vec![0, 0], 50));
+    assert_eq!(wrong(&arena), []);
+    let more = heap.migrate(part(&arena, 0..50), HOME).unwrap();
+    assert_eq!((more.pages, more.left.no_room), (0, 50), "{more:?}");
+    assert_settled(&heap);
+}
+
+#[test]
+fn an_old_copy_of_other_times_is_no_harm() {
+    let Some(heap) = heap_with(|options| options.shadow_bytes = 8 << 20) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    number(&mut arena);
+    assert_eq!(heap.migrate(part(&arena, 0..100), FAST).unwrap().pages, 100);
+    // Discarded, and on the home tier when it is touched again: its copy there is of what it was.
+    arena.discard(0..50 * 4096).unwrap();
+    assert!(arena[..50 * 4096].iter().all(|&byte| byte == 0));
+    arena[0] = 1;
+    assert_eq!(heap.migrate(part(&arena, 0..100), HOME).unwrap().pages, 50);
+    assert_eq!(heap.stats().not_copied, 50);
+    assert_eq!(heap.migrate(part(&arena, 0..100), FAST).unwrap().pages, 51);
+    arena[4096 * 99] = 7;
+    assert_eq!(heap.migrate(part(&arena, 0..100), HOME).unwrap().pages, 51);
+    assert_eq!(heap.stats().not_copied, 50 + 50);
+    assert_eq!((arena[0], arena[1], arena[4096 * 99]), (1, 0, 7));
+    // Page 0 is to say 0, and had a one written to it.
+    assert_eq!(wrong(&arena), (0..50).chain([99]).collect::<Vec<_>>());
+    assert_settled(&heap);
+}
+
+/// Over memory that is written all the time, and half of which is not. Returns how many writes were lost.
+fn lost_writes_with_shadows(heap: &Heap) -> u64 {
+    let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
+    arena.fill(0);
+    let half = arena.addresses().start + (2 << 20);
+    stress::lost_writes(arena.addresses().start, 512, &|range, to| {
+        // There and at once back, so that some have not been written; and with them pages that nobody writes.
+        let unwritten = half..half + (range.end - range.start);
+        for to in [FAST, TierId(to)] {
+            heap.migrate(range.clone(), to).unwrap();
+            heap.migrate(unwritten.clone(), to).unwrap();
+        }
+    })
+}
+
+#[test]
+fn no_write_is_lost_with_old_copies() {
+    for lies in [0, 5] {
+        let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (64, 8 << 20)) else { return };
+        heap.inner.exchange.faults.lies.store(lies, Ordering::Relaxed);
+        let lost = lost_writes_with_shadows(&heap);
+        let stats = heap.stats();
+        assert_eq!((lost, stats.lost), (0, 0), "{stats:?}");
+        // Some were written, and others not.
+        assert!(stats.not_copied > 100 && stats.moved.pages / 2 > stats.not_copied + 100, "{stats:?}");
+        assert_settled(&heap);
+    }
+}
+
+/// What the stress above is for: whether a page was written is asked before it is out, and it is written in between.
+#[test]
+fn asked_too_early_a_write_is_lost_and_the_test_says_so() {
+    let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (64, 8 << 20)) else { return };
+    heap.inner.exchange.faults.early.store(true, Ordering::Relaxed);
+    assert!(lost_writes_with_shadows(&heap) > 0, "{:?}", heap.stats());
 }
