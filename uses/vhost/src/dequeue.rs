@@ -76,21 +76,24 @@ impl Virtqueue {
     /// landed. Returns how many.
     #[inline]
     fn dequeue_plain(&mut self, into: &mut Packets, spare: &mut Packets, burst: &Burst) -> usize {
-        if !self.nothing_flies() {
+        if !burst.has_plain() || !self.nothing_flies() {
             return 0;
         }
         let header = self.header;
         let most = self.rides_from().saturating_sub(1).min(self.flights.longest());
-        let is_packet = |piece: &Piece| piece.len().checked_sub(header).is_some_and(|len| (1..=most).contains(&len));
-        let plain = burst.plain().map(|(_, piece)| piece).take_while(|piece| is_packet(piece));
-        let (count, bytes) =
-            plain.fold((0, 0), |(count, bytes), piece| (count + 1, bytes + u64::from(piece.len() - header)));
-        let packets = spare.lend_last(count, into).zip(burst.all_pieces()).map(|(held, piece)| {
-            self.flights.resize(held, piece.len() - header);
-            (&*held, piece)
-        });
-        self.flights.copy_each(Way::In { header }, packets);
-        self.back.extend(burst.chains()[..count].iter().map(|chain| Used::of(chain, 0)));
+        let packet_of = |piece: &Piece| piece.len().checked_sub(header).filter(|len| (1..=most).contains(len));
+        let (mut count, mut bytes) = (0, 0);
+        let begun = self.flights.begin_plain();
+        for (chain, piece) in burst.plain() {
+            let Some(len) = packet_of(piece) else { break };
+            let Some(mut held) = spare.take_last() else { unreachable!("no more chains than spare buffers") };
+            self.flights.resize(&mut held, len);
+            self.flights.copy_plain(&held, Way::In { header }, piece);
+            self.back.push(Used::of(chain, 0));
+            into.put_in(held);
+            (count, bytes) = (count + 1, bytes + u64::from(len));
+        }
+        self.flights.end_plain(begun, count);
         self.stats.packets += count as u64;
         self.stats.bytes += bytes;
         count

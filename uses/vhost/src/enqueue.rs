@@ -102,9 +102,9 @@ impl Virtqueue {
     /// Asks for the first lines of the burst's buffers, which the guest's core has: stores wait for their lines one after another, in their
     /// order, and these come together. For those behind them the stores' own order is quick enough.
     #[inline]
-    fn expect_to_write(&self, packets: &Packets, burst: &Burst) {
-        for (packet, piece) in burst.all_pieces().iter().enumerate() {
-            let bytes = packets.len_of(packet).unwrap_or(0) + self.header;
+    fn expect_to_write(&self, packets: &mut Packets, burst: &Burst) {
+        for (held, piece) in packets.held().iter().zip(burst.all_pieces()) {
+            let bytes = held.len() + self.header;
             for line in 0..bytes.div_ceil(LINE_BYTES).min(EXPECTED_LINES) {
                 prefetch_to_write(piece.host() + u64::from(line * LINE_BYTES));
             }
@@ -115,22 +115,24 @@ impl Virtqueue {
     /// landed. Returns how many.
     #[inline]
     fn enqueue_plain(&mut self, packets: &mut Packets, burst: &Burst) -> usize {
-        if self.log.is_some() || !self.nothing_flies() {
+        if !burst.has_plain() || self.log.is_some() || !self.nothing_flies() {
             return 0;
         }
         let (from, header) = (self.rides_from(), self.header);
-        let fits = |(held, (_, piece)): &(&Held, (&Chain, &Piece))| {
+        let fits = |held: &Held, piece: &Piece| {
             held.len() < from && u64::from(piece.len()) >= u64::from(held.len()) + u64::from(header)
         };
-        let (count, bytes) = packets
-            .held()
-            .zip(burst.plain())
-            .take_while(fits)
-            .fold((0, 0), |(count, bytes), (held, _)| (count + 1, bytes + u64::from(held.len())));
-        let packets_there = || packets.held().take(count);
-        self.flights.copy_each(Way::Out { header, buffers: 1 }, packets_there().zip(burst.all_pieces()));
-        let used = packets_there().zip(burst.chains()).map(|(held, chain)| Used::of(chain, held.len() + header));
-        self.back.extend(used);
+        let (mut count, mut bytes) = (0, 0);
+        let begun = self.flights.begin_plain();
+        for (held, (chain, piece)) in packets.held().iter().zip(burst.plain()) {
+            if !fits(held, piece) {
+                break;
+            }
+            self.flights.copy_plain(held, Way::Out { header, buffers: 1 }, piece);
+            self.back.push(Used::of(chain, held.len() + header));
+            (count, bytes) = (count + 1, bytes + u64::from(held.len()));
+        }
+        self.flights.end_plain(begun, count);
         packets.move_to(count, &mut self.landed);
         self.stats.packets += count as u64;
         self.stats.bytes += bytes;

@@ -67,17 +67,17 @@ pub(crate) struct Flights<T> {
 /// What copies cost the polling thread, by the time stamp counter.
 #[derive(Debug, Default)]
 struct CopyClock {
-    /// Packets until the next one that is clocked.
+    /// Occasions until the next one that is clocked.
     left: Cell<u32>,
     clocked: Cell<Clocked>,
 }
 
-/// One packet of so many is clocked, of those that the polling thread copies. Source: chosen; two looks at the counter, some 15 ns, come to a
-/// quarter of a nanosecond a packet, and bursts are of other lengths, so that each of their places has its turn.
+/// One occasion of so many on which the polling thread copies is clocked: a burst of plain packets, or one other packet. Source: chosen; two looks at the
+/// counter, some 15 ns, come to a quarter of a nanosecond a packet at most, and bursts are of other lengths, so that each place in one has its turn.
 const CLOCKED: u32 = 61;
 
 impl CopyClock {
-    /// When the copy of a packet begins, if it is one that is clocked.
+    /// When copies begin, if they are clocked.
     #[inline]
     fn begins(&self) -> Option<u64> {
         let left = self.left.get();
@@ -86,10 +86,11 @@ impl CopyClock {
     }
 
     #[inline]
-    fn ends(&self, begun: Option<u64>) {
+    fn ends(&self, begun: Option<u64>, packets: usize) {
         if let Some(begun) = begun {
             let mut clocked = self.clocked.get();
-            clocked.packets += 1;
+            clocked.packets += packets as u64;
+            clocked.times += 1;
             clocked.ticks += ticks().wrapping_sub(begun);
             self.clocked.set(clocked);
         }
@@ -185,33 +186,41 @@ impl<T> Flights<T> {
         // SAFETY: what `pieces_of` gives lies in a piece of the burst, whose memory is mapped as long as the burst is, and in the packet's
         // buffer, whose `Held` the caller has: no reference to either exists.
         self.pieces_of(held, way, burst, chains, 0, |copy| unsafe { copy_now(&local, copy) });
-        self.clock.ends(begun);
+        self.clock.ends(begun, 1);
     }
 
-    /// Copies packets to, or from, a piece each, behind its header, by this thread, now: with nothing in flight before them, they have landed.
+    /// A burst of [`copy_plain`](Flights::copy_plain) begins; when that is, if it is clocked.
+    #[inline]
+    pub(crate) fn begin_plain(&self) -> Option<u64> {
+        self.clock.begins()
+    }
+
+    /// It was of so many packets.
+    #[inline]
+    pub(crate) fn end_plain(&self, begun: Option<u64>, packets: usize) {
+        self.clock.ends(begun, packets);
+    }
+
+    /// Copies a packet to, or from, one piece, behind its header, by this thread, now: with nothing in flight before it, it has landed.
     ///
     /// # Panics
-    /// If a piece is shorter than its packet and the header.
+    /// If the piece is shorter than the packet and the header.
     #[inline]
-    pub(crate) fn copy_each<'a>(&self, way: Way, packets: impl Iterator<Item = (&'a Held, &'a Piece)>) {
+    pub(crate) fn copy_plain(&self, held: &Held, way: Way, piece: &Piece) {
         let (Way::Out { header, .. } | Way::In { header }) = way;
-        for (held, piece) in packets {
-            let len = held.len();
-            assert!(u64::from(piece.len()) >= u64::from(len) + u64::from(header), "the piece is as long as the packet");
-            let begun = self.clock.begins();
-            let (ours, guest) = (self.pool.address(held), piece.host() + u64::from(header));
-            let (src, dst) = match way {
-                Way::Out { buffers, .. } => {
-                    // SAFETY: the piece is as long as the header.
-                    unsafe { write_header(piece.host(), header, buffers) };
-                    (ours, guest)
-                }
-                Way::In { .. } => (guest, ours),
-            };
-            // SAFETY: as in `copy`; the packet lies in its buffer, and the piece has room for it behind the header.
-            unsafe { copy_now(&self.local, Copy { src, dst, len, packet: 0, only: true }) };
-            self.clock.ends(begun);
-        }
+        let len = held.len();
+        assert!(u64::from(piece.len()) >= u64::from(len) + u64::from(header), "the piece is as long as the packet");
+        let (ours, guest) = (self.pool.address(held), piece.host() + u64::from(header));
+        let (src, dst) = match way {
+            Way::Out { buffers, .. } => {
+                // SAFETY: the piece is as long as the header.
+                unsafe { write_header(piece.host(), header, buffers) };
+                (ours, guest)
+            }
+            Way::In { .. } => (guest, ours),
+        };
+        // SAFETY: as in `copy`; the packet lies in its buffer, and the piece has room for it behind the header.
+        unsafe { copy_now(&self.local, Copy { src, dst, len, packet: 0, only: true }) };
     }
 
     /// Begins a packet's way over these chains of the burst, in the order of its turn. With [`Who::Lane`] its copies go with the next

@@ -302,22 +302,10 @@ impl Packets {
         self.held.get(index).map(Held::len)
     }
 
-    /// The packets themselves, in their order.
+    /// The packets themselves, in their order, in one piece.
     #[inline]
-    pub(crate) fn held(&self) -> impl ExactSizeIterator<Item = &Held> {
-        self.held.iter()
-    }
-
-    /// Moves the last `count` packets, of no fewer, to the end of another row of the same pool, and gives them there, to be changed.
-    #[inline]
-    pub(crate) fn lend_last<'a>(
-        &mut self,
-        count: usize,
-        to: &'a mut Packets,
-    ) -> impl ExactSizeIterator<Item = &'a mut Held> {
-        let before = to.held.len();
-        to.held.extend(self.held.drain(self.held.len() - count..));
-        to.held.range_mut(before..)
+    pub(crate) fn held(&mut self) -> &[Held] {
+        self.held.make_contiguous()
     }
 
     /// The first packet leaves the row.

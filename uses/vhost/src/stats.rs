@@ -80,7 +80,9 @@ pub struct Stats {
 pub struct Clocked {
     /// Packets copied by the CPU whose copies were clocked: one of some dozens.
     pub packets: u64,
-    /// What they took, with two looks at the counter for each.
+    /// How often the counter was looked at twice for them.
+    pub times: u64,
+    /// What they took, those looks included.
     pub ticks: u64,
     /// What it took to hand copies to lanes and to find those that have landed; with a modelled device that is executed inline, the copies
     /// themselves.
@@ -91,8 +93,12 @@ impl std::ops::Add for Clocked {
     type Output = Clocked;
 
     fn add(self, other: Clocked) -> Clocked {
-        let (packets, ticks) = (self.packets + other.packets, self.ticks + other.ticks);
-        Clocked { packets, ticks, lane_ticks: self.lane_ticks + other.lane_ticks }
+        Clocked {
+            packets: self.packets + other.packets,
+            times: self.times + other.times,
+            ticks: self.ticks + other.ticks,
+            lane_ticks: self.lane_ticks + other.lane_ticks,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A turn of a stream is the three-stage pipeline of "Accelerating DPDK Vhost" (Intel), Figure 5: what has landed since the turn before is shown
 //! to the guest; packets are taken from the other side, worked on, and their copies submitted as one batch; and while those are copied, the
-//! thread has the other streams' turns to do. The clock is read between the stages, so that it is known where the cycles go.
+//! thread has the other streams' turns to do. In one turn of some the clock is read between the stages, so that it is known where the cycles go.
 
 use super::capture::{Capture, Pen};
 use super::end::End;
@@ -53,14 +53,12 @@ pub(crate) struct Settings {
     pub(crate) len: u32,
     /// Destinations of packets that are made.
     pub(crate) flows: u32,
-    /// Read the clock between stages; some 5 reads a turn.
-    pub(crate) clocks: bool,
 }
 
 impl Default for Settings {
     /// testpmd's: io, 32 packets a burst, no retry, packets of 64 bytes.
     fn default() -> Self {
-        Settings { mode: Mode::Io, burst: 32, full: Full::Drop, len: 64, flows: 1, clocks: true }
+        Settings { mode: Mode::Io, burst: 32, full: Full::Drop, len: 64, flows: 1 }
     }
 }
 
@@ -122,7 +120,8 @@ pub(crate) struct PortCounts {
     pub(crate) announced: u64,
 }
 
-/// Ticks of the time stamp counter, by stage, over all streams of a thread.
+/// Ticks of the time stamp counter, by stage, over all streams of a thread: of turns that are clocked, which stand for those that are not. Turns are all
+/// counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stages {
     /// Finding out what has landed, and showing it to guests.
@@ -172,6 +171,7 @@ struct Stream {
     spare: Packets,
     /// Packets that are through.
     done: Packets,
+    sampling: Sampling,
     /// Who writes down what comes.
     coming: Option<Pen>,
     /// Who writes down what goes.
@@ -190,6 +190,11 @@ enum Work {
 const KEPT: usize = 2048;
 /// Turns between two looks of others at what a forwarder has counted. Source: chosen, some microseconds apart.
 const PUBLISHED: u64 = 64;
+/// Turns with packets before which all are clocked: short runs are told exactly. Source: chosen.
+const ALL_CLOCKED: u64 = 1000;
+/// Later, one turn of so many is. Source: chosen; five looks at the counter take as long as one or two small packets, and this is a prime, so that turns
+/// that alternate, as those with packets and those without do, are met alike.
+const CLOCKED: u64 = 13;
 /// Turns of all streams in which nothing moved, one after another, before the processor is lent to whoever else wants it. Source: chosen, some
 /// 100 µs: nobody sends at a rate at which that would matter.
 const PATIENCE: u64 = 1024;
@@ -214,7 +219,17 @@ impl Forwarder {
             };
             let row = || pool.row(KEPT);
             let (news, row, spare, done) = (pool.row(1), row(), row(), row());
-            Stream { route: *route, work, news, row, spare, done, coming: None, going: None }
+            Stream {
+                route: *route,
+                work,
+                news,
+                row,
+                spare,
+                done,
+                sampling: Sampling::default(),
+                coming: None,
+                going: None,
+            }
         };
         let ports = vec![PortCounts::default(); ends.len()];
         let counts = Counts { ports, stages: Stages::default() };
@@ -289,10 +304,33 @@ impl Forwarder {
     }
 }
 
+/// Which of a stream's turns are clocked.
+#[derive(Debug, Default)]
+struct Sampling {
+    /// Turns until the next one.
+    left: u64,
+}
+
+impl Sampling {
+    /// How many turns this one stands for, after so many with packets; nothing if it is not clocked.
+    #[inline]
+    fn stands_for(&mut self, busy_turns: u64) -> u64 {
+        if let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            return 0;
+        }
+        let stands_for = if busy_turns < ALL_CLOCKED { 1 } else { CLOCKED };
+        self.left = stands_for - 1;
+        stands_for
+    }
+}
+
 impl Stream {
     #[inline]
     fn turn(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
-        let ticks = || if settings.clocks { ticks() } else { 0 };
+        let stands_for = self.sampling.stands_for(counts.stages.busy_turns);
+        let ticks = || if stands_for > 0 { ticks() } else { 0 };
+        let since = |begun: u64, end: u64| stands_for * end.wrapping_sub(begun);
         let begun = ticks();
         let collected = self.collect(ends, counts);
         let after_collect = ticks();
@@ -306,13 +344,13 @@ impl Stream {
         let stages = &mut counts.stages;
         let moved = collected + taken + submitted;
         if moved == 0 {
-            stages.waiting += end.wrapping_sub(begun);
+            stages.waiting += since(begun, end);
             stages.idle_turns += 1;
         } else {
-            stages.collect += after_collect.wrapping_sub(begun);
-            stages.take += after_take.wrapping_sub(after_collect);
-            stages.work += after_work.wrapping_sub(after_take);
-            stages.submit += end.wrapping_sub(after_work);
+            stages.collect += since(begun, after_collect);
+            stages.take += since(after_collect, after_take);
+            stages.work += since(after_take, after_work);
+            stages.submit += since(after_work, end);
             stages.busy_turns += 1;
         }
         moved
@@ -511,6 +549,16 @@ mod tests {
         assert_eq!(routes(&[2], Mode::RxOnly), [route(Some((0, 0)), None), route(Some((0, 1)), None)]);
         assert_eq!(routes(&[1, 1], Mode::TxOnly), [route(None, Some((0, 0))), route(None, Some((1, 0)))]);
         assert_eq!(routes(&[1, 1], Mode::FlowGen), [of((0, 0), (0, 0)), of((1, 0), (1, 0))]);
+    }
+
+    #[test]
+    fn turns_that_are_clocked_stand_for_all() {
+        let mut sampling = Sampling::default();
+        let mut stand = |turns: u64, busy: u64| (0..turns).map(|_| sampling.stands_for(busy)).collect::<Vec<_>>();
+        assert_eq!(stand(100, ALL_CLOCKED - 1), [1; 100]);
+        let later = stand(100 * CLOCKED, ALL_CLOCKED);
+        assert_eq!(later.iter().filter(|&&turns| turns > 0).count(), 100);
+        assert_eq!(later.iter().sum::<u64>(), 100 * CLOCKED);
     }
 
     #[test]

@@ -112,18 +112,24 @@ impl Look {
     /// Where the cycles since an earlier look went.
     pub(crate) fn cycles(&self, earlier: &Look) -> Cycles {
         let stages = (&self.counts - &earlier.counts).stages;
-        // Packets copied by the CPU, those of them that were clocked, and what they and devices took.
+        // Packets copied by the CPU, those of them that were clocked, how often the clock was read for them, and what they and devices took.
         let of = |look: &Look| {
             let rings = look.ports.iter().filter_map(|port| port.rings);
-            rings.fold([0; 4], |[cpu, packets, ticks, lanes], stats| {
+            rings.fold([0; 5], |[cpu, packets, times, ticks, lanes], stats| {
                 let clocked = stats.clocked;
                 let cpu = cpu + stats.packets.saturating_sub(stats.by_lane);
-                [cpu, packets + clocked.packets, ticks + clocked.ticks, lanes + clocked.lane_ticks]
+                [
+                    cpu,
+                    packets + clocked.packets,
+                    times + clocked.times,
+                    ticks + clocked.ticks,
+                    lanes + clocked.lane_ticks,
+                ]
             })
         };
         let (now, then) = (of(self), of(earlier));
-        let [cpu, packets, ticks, device] = std::array::from_fn(|index| now[index].saturating_sub(then[index]));
-        let clocked = ticks.saturating_sub(packets * two_looks());
+        let [cpu, packets, times, ticks, device] = std::array::from_fn(|index| now[index].saturating_sub(then[index]));
+        let clocked = ticks.saturating_sub(times * two_looks());
         let copies = clocked.checked_mul(cpu).and_then(|all| all.checked_div(packets)).unwrap_or(0);
         let all = stages.take + stages.submit + stages.collect;
         Cycles {
@@ -169,7 +175,7 @@ mod tests {
             Look { at: Instant::now(), ticks: 0, counts, ports: vec![port] }
         };
         let before = look(Stats::default(), Stages::default());
-        let clocked = Clocked { packets: 10, ticks: 10 * (1000 + two_looks()), lane_ticks: 500 };
+        let clocked = Clocked { packets: 10, times: 2, ticks: 10 * 1000 + 2 * two_looks(), lane_ticks: 500 };
         let mut stats = Stats::default();
         (stats.packets, stats.by_lane, stats.clocked) = (700, 100, clocked);
         let stages = Stages { take: 500_000, submit: 400_000, collect: 1500, work: 7, waiting: 8, ..Stages::default() };

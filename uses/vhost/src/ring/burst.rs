@@ -47,6 +47,8 @@ pub struct Chain {
 pub struct Burst {
     pub(super) chains: Vec<Chain>,
     pub(super) pieces: Vec<Piece>,
+    /// The first so many chains have one piece each.
+    plain: usize,
     /// Where all its pieces lie; kept, so that they stay valid.
     memory: Option<Arc<GuestMemory>>,
 }
@@ -55,7 +57,7 @@ impl Burst {
     /// An empty one with room for so many chains of one piece each.
     #[must_use]
     pub fn with_capacity(chains: usize) -> Burst {
-        Burst { chains: Vec::with_capacity(chains), pieces: Vec::with_capacity(chains), memory: None }
+        Burst { chains: Vec::with_capacity(chains), pieces: Vec::with_capacity(chains), plain: 0, memory: None }
     }
 
     /// Its chains.
@@ -80,9 +82,21 @@ impl Burst {
     /// The first chains and their pieces, as long as each has one and no other.
     #[inline]
     pub(crate) fn plain(&self) -> impl Iterator<Item = (&Chain, &Piece)> {
-        let numbered = (0..).zip(&self.chains).zip(&self.pieces);
+        self.chains[..self.plain].iter().zip(&self.pieces)
+    }
+
+    /// Whether there are any such.
+    #[inline]
+    pub(crate) fn has_plain(&self) -> bool {
+        self.plain > 0
+    }
+
+    /// Counts those of them that are new.
+    fn count_plain(&mut self) {
         // One that was dropped has none, so that its neighbours' are not at their place.
-        numbered.map_while(|((at, chain), piece)| (chain.pieces == [at, at + 1]).then_some((chain, piece)))
+        let at = self.plain..;
+        let is_plain = |(at, chain): &(usize, &Chain)| chain.pieces.map(|piece| piece as usize) == [*at, at + 1];
+        self.plain += at.zip(&self.chains[self.plain..]).take_while(is_plain).count();
     }
 
     /// All pieces, of all chains.
@@ -95,6 +109,7 @@ impl Burst {
     pub fn clear(&mut self) {
         self.chains.clear();
         self.pieces.clear();
+        self.plain = 0;
     }
 
     /// Its pieces are of this memory from now on.
@@ -115,6 +130,7 @@ impl Burst {
         self.chains.reserve(most);
         self.pieces.reserve(most);
         let mut place = self.place();
+        let all_plain = self.plain == self.chains.len();
         let mut taken = 0;
         // No push, which looks whether there is room for each.
         let room = self.chains.spare_capacity_mut().iter_mut().zip(self.pieces.spare_capacity_mut()).take(most);
@@ -131,6 +147,9 @@ impl Burst {
         unsafe {
             self.chains.set_len(self.chains.len() + taken);
             self.pieces.set_len(self.pieces.len() + taken);
+        }
+        if all_plain {
+            self.plain += taken;
         }
         taken
     }
@@ -179,6 +198,7 @@ impl Burst {
             self.chains.set_len(self.chains.len() + taken);
             self.pieces.set_len(self.pieces.len() + descriptors);
         }
+        self.count_plain();
         (taken, descriptors)
     }
 
@@ -195,6 +215,7 @@ impl Burst {
         // Cannot be more than `end`, which was just counted.
         let start = u32::try_from(start).unwrap_or(end);
         self.chains.push(Chain { id, descriptors, pieces: [start, end], len, dropped });
+        self.count_plain();
     }
 
     /// Where the next piece goes.
@@ -207,5 +228,6 @@ impl Burst {
         let pieces = self.chains.get(keep).map_or(self.pieces.len(), |chain| chain.pieces[0] as usize);
         self.chains.truncate(keep);
         self.pieces.truncate(pieces);
+        self.plain = self.plain.min(keep);
     }
 }
