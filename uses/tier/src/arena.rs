@@ -40,7 +40,7 @@ impl Arena {
             // An empty page that is put there at a touch is a small one.
             tract.populate(tract.range())?;
         }
-        heap.adopt(tract.range())?;
+        heap.way.adopt(tract.range())?;
         Ok(Arena { heap: Arc::clone(heap), tract: ManuallyDrop::new(tract) })
     }
 
@@ -96,7 +96,7 @@ impl DerefMut for Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         if self.heap.is_ours().is_ok() {
-            self.heap.release(&self.tract.range());
+            self.heap.way.release(&self.tract.range());
         }
         // SAFETY: nothing uses the tract after this; a forked child has a mapping of its own there.
         unsafe { ManuallyDrop::drop(&mut self.tract) };

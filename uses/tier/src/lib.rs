@@ -5,6 +5,8 @@
 //! ```text
 //! Heap       memory on several tiers: arenas, and migrate
 //! Arena      memory of a heap, a slice of bytes
+//! way        the ways in which pages change their tier, and which of them a heap goes
+//! pooled     by way of pools: what goes together, and which places it is lent
 //! exchange   takes pages out to a pool, copies them, brings them back
 //! book       whose each page is, on which tier, and which are on their way
 //! keeper     the thread that answers page faults and hears of forks, mremap, discards
@@ -22,12 +24,15 @@ mod exchange;
 mod gate;
 mod heap;
 mod keeper;
+mod pooled;
 mod shadows;
 mod slots;
 mod stats;
+mod way;
 
 pub use arena::Arena;
 pub use config::{HeapOptions, MOST_TIERS, TierId, TierOptions};
 pub use error::TierError;
 pub use heap::Heap;
 pub use stats::{Left, Moved, Stats};
+pub use way::Mechanism;

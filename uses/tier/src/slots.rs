@@ -251,8 +251,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::book::Book;
     use crate::config::{HUGE, TierId};
-    use crate::heap::EVENTS;
     use crate::keeper::Keeper;
+    use crate::pooled::EVENTS;
     use std::sync::Arc;
     use std::time::Duration;
     use telpher_mem::{Scan, Userfault};

@@ -5,7 +5,9 @@
 mod stress;
 
 use super::*;
+use crate::arena::Arena;
 use crate::config::TierOptions;
+use crate::heap::Heap;
 use crate::slots::tests::POISON;
 use std::sync::atomic::Ordering;
 
@@ -13,21 +15,36 @@ const FAST: TierId = TierId(0);
 const HOME: TierId = TierId(1);
 
 /// A heap whose free pages are overwritten; none where the kernel has not what it takes, which tests/moves.rs says.
-fn heap(batch: usize) -> Option<Heap> {
+fn heap(batch: usize) -> Option<Tested> {
     heap_with(|options| options.batch = batch)
 }
 
-fn heap_with(change: impl FnOnce(&mut HeapOptions)) -> Option<Heap> {
+fn heap_with(change: impl FnOnce(&mut HeapOptions)) -> Option<Tested> {
     Scan::open().ok()?;
     Userfault::open(UserfaultFeatures::MOVE).ok()?;
     let tier = |name: &str, bytes| TierOptions { name: name.to_string(), node: None, bytes };
     let mut options = HeapOptions::new(vec![tier("fast", 16 << 20), tier("slow", 0)]);
     change(&mut options);
-    let heap = Heap::new(options).unwrap();
-    for slots in heap.inner.pools.lock().unwrap().tiers.iter_mut().flatten() {
+    let pooled = Arc::new(Pooled::new(&options).unwrap());
+    for slots in pooled.pools.lock().unwrap().tiers.iter_mut().flatten() {
         slots.poison = Some(std::fs::OpenOptions::new().write(true).open("/proc/self/mem").unwrap());
     }
-    Some(heap)
+    let way: Arc<Pooled> = Arc::clone(&pooled);
+    Some(Tested { pooled, heap: Heap::by(options, way) })
+}
+
+/// A heap, and what is inside.
+struct Tested {
+    heap: Heap,
+    pooled: Arc<Pooled>,
+}
+
+impl std::ops::Deref for Tested {
+    type Target = Heap;
+
+    fn deref(&self) -> &Heap {
+        &self.heap
+    }
 }
 
 /// Every page says which it is, in each word.
@@ -45,12 +62,12 @@ fn wrong(arena: &Arena) -> Vec<usize> {
 }
 
 /// Nothing is out, no place is lent, and each page of the pools is where the account says.
-fn assert_settled(heap: &Heap) {
-    let mut pools = heap.inner.pools.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(heap.inner.exchange.book().flight.is_empty());
+fn assert_settled(heap: &Tested) {
+    let mut pools = heap.pooled.pools.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(heap.pooled.exchange.book().flight.is_empty());
     for slots in pools.tiers.iter_mut().flatten() {
         let mut there = 0;
-        heap.inner.exchange.scan.there(slots.range(), |run| there += run.pages()).unwrap();
+        heap.pooled.exchange.scan.there(slots.range(), |run| there += run.pages()).unwrap();
         assert_eq!(there, slots.full_pages() + slots.shadow_pages(), "pages in places that are said to be empty");
         assert_eq!(slots.lent_full(), 0);
     }
@@ -62,7 +79,7 @@ fn what_the_kernel_says_of_a_move_is_not_believed() {
         let Some(heap) = heap(100) else { return };
         let mut arena = heap.arena(4 << 20, pages).unwrap();
         number(&mut arena);
-        let faults = &heap.inner.exchange.faults;
+        let faults = &heap.pooled.exchange.faults;
         faults.lies.store(every, Ordering::Relaxed);
         for to in [FAST, HOME].repeat(3) {
             let moved = heap.migrate(arena.addresses(), to).unwrap();
@@ -81,7 +98,7 @@ fn no_write_is_lost_to_a_kernel_that_lies() {
         let Some(heap) = heap(64) else { return };
         let mut arena = heap.arena(4 << 20, pages).unwrap();
         arena.fill(0);
-        heap.inner.exchange.faults.lies.store(5, Ordering::Relaxed);
+        heap.pooled.exchange.faults.lies.store(5, Ordering::Relaxed);
         let lost = stress::lost_writes(arena.addresses().start, 1024, &|range, to| {
             heap.migrate(range, TierId(to)).unwrap();
         });
@@ -98,7 +115,7 @@ fn a_free_page_that_comes_back_is_seen() {
     let Some(heap) = heap(64) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     number(&mut arena);
-    heap.inner.exchange.faults.uncopied.store(7, Ordering::Relaxed);
+    heap.pooled.exchange.faults.uncopied.store(7, Ordering::Relaxed);
     assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 1024);
     let wrong = wrong(&arena);
     // Each seventh run of 64.
@@ -123,7 +140,7 @@ fn a_panic_with_pages_out_brings_them_back_first() {
             assert_eq!(heap.migrate(address..address + PAGE, FAST).unwrap().pages, 1);
         }
         for to in [FAST, HOME] {
-            heap.inner.exchange.faults.panics.store(true, Ordering::Relaxed);
+            heap.pooled.exchange.faults.panics.store(true, Ordering::Relaxed);
             let panic = catch_unwind(AssertUnwindSafe(|| heap.migrate(arena.addresses(), to))).unwrap_err();
             assert_eq!(panic.downcast_ref(), Some(&"asked for by a test"));
             assert_settled(&heap);
@@ -232,7 +249,7 @@ fn an_old_copy_of_other_times_is_no_harm() {
 }
 
 /// Over memory that is written all the time, and half of which is not. Returns how many writes were lost.
-fn lost_writes_with_shadows(heap: &Heap) -> u64 {
+fn lost_writes_with_shadows(heap: &Tested) -> u64 {
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     arena.fill(0);
     let half = arena.addresses().start + (2 << 20);
@@ -250,7 +267,7 @@ fn lost_writes_with_shadows(heap: &Heap) -> u64 {
 fn no_write_is_lost_with_old_copies() {
     for lies in [0, 5] {
         let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (64, 8 << 20)) else { return };
-        heap.inner.exchange.faults.lies.store(lies, Ordering::Relaxed);
+        heap.pooled.exchange.faults.lies.store(lies, Ordering::Relaxed);
         let lost = lost_writes_with_shadows(&heap);
         let stats = heap.stats();
         assert_eq!((lost, stats.lost), (0, 0), "{stats:?}");
@@ -264,6 +281,6 @@ fn no_write_is_lost_with_old_copies() {
 #[test]
 fn asked_too_early_a_write_is_lost_and_the_test_says_so() {
     let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (64, 8 << 20)) else { return };
-    heap.inner.exchange.faults.early.store(true, Ordering::Relaxed);
+    heap.pooled.exchange.faults.early.store(true, Ordering::Relaxed);
     assert!(lost_writes_with_shadows(&heap) > 0, "{:?}", heap.stats());
 }
