@@ -9,7 +9,7 @@ pub(crate) const SMALL_BYTES: usize = 4096;
 const _: () = assert!(SMALL_BYTES as u64 == crate::PAGE_BYTES);
 
 /// Move pages that are elsewhere. Source: UAPI, linux/mempolicy.h.
-const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
+pub(crate) const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
 /// The most nodes Linux can have. Source: NODES_SHIFT is at most 10.
 const MOST_NODES: u32 = 1 << 10;
 

@@ -1,6 +1,8 @@
 //! NUMA nodes: how many there are, how far apart, and which one a thread or a page is on, as the kernel tells it.
-#![allow(unsafe_code, reason = "move_pages, asked where a page is and told to move none")]
+#![allow(unsafe_code, reason = "move_pages, which changes no byte and no address")]
 
+use crate::map::MPOL_MF_MOVE;
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::path::Path;
@@ -108,16 +110,64 @@ impl Nodes {
         if self.count() == 1 {
             return Some(0);
         }
-        let mut status: libc::c_int = -1;
-        let pages = [address];
-        // SAFETY: one address and one place for one answer, both alive for the call; without a list of nodes nothing is moved,
-        // and an address where nothing is mapped is an answer.
-        let asked = unsafe {
-            let nodes = std::ptr::null::<libc::c_int>();
-            libc::syscall(libc::SYS_move_pages, 0, 1_usize, pages.as_ptr(), nodes, &raw mut status, 0)
-        };
-        if asked == 0 { u32::try_from(status).ok() } else { None }
+        let mut answers = [Err(Errno::NOENT)];
+        Nodes::of_pages(&[address], &mut answers).ok()?;
+        answers[0].ok()
     }
+
+    /// The node of each of these pages of this process, or why there is none: [`NOENT`](Errno::NOENT) where no page is,
+    /// [`FAULT`](Errno::FAULT) where nothing is mapped, or the page of zeros that all share.
+    ///
+    /// # Errors
+    /// The system's: it has no NUMA, or no memory for the question.
+    ///
+    /// # Panics
+    /// If there are not as many answers as pages.
+    pub fn of_pages(pages: &[u64], answers: &mut [Result<u32, Errno>]) -> io::Result<()> {
+        ask(pages, None, answers)
+    }
+
+    /// Moves pages of this process to a node, by copies of the kernel's; who touches one meanwhile waits. Tells of each where it is now, or why
+    /// not there, as far as the kernel went: what it did not try is [`AGAIN`](Errno::AGAIN), and so may be what it did. What
+    /// [`of_pages`](Nodes::of_pages) says afterwards is the truth.
+    ///
+    /// # Errors
+    /// The system's: no such node, or not for this process; no NUMA.
+    ///
+    /// # Panics
+    /// If there are not as many answers as pages.
+    pub fn move_pages(pages: &[u64], to: u32, answers: &mut [Result<u32, Errno>]) -> io::Result<()> {
+        ask(pages, Some(to), answers)
+    }
+}
+
+/// move_pages(2): to a node, or to none.
+fn ask(pages: &[u64], to: Option<u32>, answers: &mut [Result<u32, Errno>]) -> io::Result<()> {
+    /// Pages at once. Source: chosen.
+    const MOST: usize = 512;
+    assert_eq!(pages.len(), answers.len(), "an answer for each page");
+    for (pages, answers) in pages.chunks(MOST).zip(answers.chunks_mut(MOST)) {
+        let mut status = [-libc::EAGAIN; MOST];
+        let nodes = [libc::c_int::try_from(to.unwrap_or(0)).map_err(|_| Errno::NODEV)?; MOST];
+        let list = if to.is_some() { nodes.as_ptr() } else { std::ptr::null() };
+        // SAFETY: as many addresses, nodes and places for answers as are said, alive for the call; the bytes and addresses of pages stay what they
+        // are, and an address where nothing is mapped is an answer.
+        let asked = unsafe {
+            let flags = if to.is_some() { MPOL_MF_MOVE } else { 0 };
+            libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), list, status.as_mut_ptr(), flags)
+        };
+        if asked < 0 {
+            let error = io::Error::last_os_error();
+            // Nothing was to be moved: Linux before 4.17.
+            if to.is_none() || error.raw_os_error() != Some(libc::ENOENT) {
+                return Err(error);
+            }
+        }
+        for (answer, &status) in answers.iter_mut().zip(&status) {
+            *answer = u32::try_from(status).map_err(|_| Errno::from_raw_os_error(-status));
+        }
+    }
+    Ok(())
 }
 
 /// `0-3,8` as numbers; what is none is passed by, and no list is longer than a machine can be.
@@ -200,6 +250,16 @@ mod tests {
         assert!(nodes.of_this_thread().is_some_and(|node| node < nodes.count()));
         assert!(nodes.of_page(address).is_none_or(|node| node < nodes.count()));
         // Asked in earnest, whatever the number of nodes.
+        let mut answers = [Ok(0); 3];
+        if Nodes::of_pages(&[8, address, address], &mut answers).is_ok() {
+            assert!(answers[0].is_err() && answers[1].is_ok() && answers[1] == answers[2], "{answers:?}");
+            // There already; and nowhere.
+            let node = answers[1].unwrap();
+            Nodes::move_pages(&[address], node, &mut answers[..1]).unwrap();
+            assert_eq!(answers[0], Ok(node));
+            let refused = Nodes::move_pages(&[address], 4711, &mut answers[..1]).unwrap_err();
+            assert!(matches!(refused.raw_os_error(), Some(libc::ENODEV)), "{refused}");
+        }
         let two = Nodes { distances: vec![vec![10, 20], vec![20, 10]], of_cpu: nodes.of_cpu };
         assert_eq!(two.of_page(8), None, "nothing is mapped there");
         if let Some(node) = two.of_page(address) {

@@ -1,5 +1,6 @@
 //! What a heap is made of.
 
+use crate::way::Mechanism;
 use std::time::Duration;
 use telpher_mover::Mover;
 
@@ -44,7 +45,9 @@ pub struct HeapOptions {
     pub tiers: Vec<TierOptions>,
     /// The tier whose memory pages have when they are touched first.
     pub home: TierId,
-    /// Who copies.
+    /// By which mechanism pages change their tier; none for the best that the kernel has, see [`Mechanism`].
+    pub mechanism: Option<Mechanism>,
+    /// Who copies, where the kernel does not.
     pub mover: Mover,
     /// The most pages of 4 KiB that are on their way at once, which is how long the first of them has to wait. A huge page counts as the
     /// 512 it is of, and goes by itself if that is more than this. Source: the kernel's own most, NR_MAX_BATCHED_MIGRATION (Linux, mm/migrate.c).
@@ -69,6 +72,7 @@ impl HeapOptions {
         HeapOptions {
             tiers,
             home,
+            mechanism: None,
             mover: Mover::cpu(),
             batch: 512,
             spare_bytes: 64 << 20,

@@ -36,6 +36,22 @@ pub enum TierError {
     /// The system refused memory.
     #[error("cannot set a tier's memory up")]
     Map(#[from] MapError),
+    /// The kernel is to move pages between nodes, and not every tier is one.
+    #[error(
+        "the kernel moves pages between NUMA nodes; give each tier a node of its own, or take Linux 6.8 or later, which moves them otherwise"
+    )]
+    Nodes,
+    /// The kernel does not move pages to a node.
+    #[error(
+        "cannot move pages to node {node}; name a node of this machine that has memory, and that this process may use"
+    )]
+    Node {
+        /// The node.
+        node: u32,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// The system refused a thread, or a descriptor to wake it by.
     #[error("cannot start the thread that answers page faults")]
     Keeper(#[source] io::Error),

@@ -7,6 +7,7 @@
 //! Arena      memory of a heap, a slice of bytes
 //! way        the ways in which pages change their tier, and which of them a heap goes
 //! pooled     by way of pools: what goes together, and which places it is lent
+//! by_kernel  by move_pages(2)
 //! exchange   takes pages out to a pool, copies them, brings them back
 //! book       whose each page is, on which tier, and which are on their way
 //! keeper     the thread that answers page faults and hears of forks, mremap, discards
@@ -18,6 +19,7 @@
 
 mod arena;
 mod book;
+mod by_kernel;
 mod config;
 mod error;
 mod exchange;

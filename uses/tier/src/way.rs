@@ -1,19 +1,30 @@
 //! The ways in which pages change their tier, and which of them a heap goes.
 
+use crate::by_kernel::ByKernel;
 use crate::config::{HeapOptions, PAGE, TierId};
 use crate::error::TierError;
 use crate::pooled::Pooled;
 use crate::stats::{Moved, Stats};
 use std::fmt::Debug;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
+use telpher_mem::UserfaultError;
 
 /// By which mechanism pages change their tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Mechanism {
     /// Out to a pool with `UFFDIO_MOVE`, a copy of the mover's, and in with `UFFDIO_MOVE`.
+    ///
+    /// Wants Linux 6.8 and a userfaultfd.
     Exchange,
+    /// `move_pages(2)`: the kernel copies, by the CPU. Each tier is a NUMA node of its own. What the options say of copies, spare memory and old
+    /// copies is without meaning, nothing is told of forks, fills and huge pages, and a page that the kernel itself moves to another
+    /// node, as with automatic balancing, is on that node's tier.
+    ///
+    /// What a heap does by itself where the kernel has not the other and each tier is a node.
+    MovePages,
 }
 
 /// One way in which pages change their tier. Its callers have made sure that this process is the heap's, and that a tier they name is one.
@@ -48,7 +59,24 @@ pub(crate) trait Way: Debug + Send + Sync {
 /// # Errors
 /// [`TierError`]: the system refuses what it wants.
 pub(crate) fn open(options: &HeapOptions) -> Result<Arc<dyn Way>, TierError> {
-    Ok(Arc::new(Pooled::new(options)?))
+    match options.mechanism {
+        Some(Mechanism::Exchange) => Ok(Arc::new(Pooled::new(options)?)),
+        Some(Mechanism::MovePages) => Ok(Arc::new(ByKernel::new(options)?)),
+        None => match Pooled::new(options) {
+            Ok(pooled) => Ok(Arc::new(pooled)),
+            Err(error) if is_too_old(&error) => Ok(Arc::new(ByKernel::new(options).map_err(|_| error)?)),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// The kernel has not what it takes. That this user may not have it is another matter, which he is told how to change.
+fn is_too_old(error: &TierError) -> bool {
+    match error {
+        TierError::Userfault(why) => matches!(why, UserfaultError::None(_) | UserfaultError::Lacks(_)),
+        TierError::Scan(why) => why.kind() == ErrorKind::Unsupported,
+        _ => false,
+    }
 }
 
 /// The pages that begin and end in a range.

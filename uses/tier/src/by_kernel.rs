@@ -1,0 +1,212 @@
+//! Pages that the kernel moves between NUMA nodes (`move_pages(2)`), for kernels that have nothing better.
+
+use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
+use crate::error::TierError;
+use crate::stats::{Left, Moved, Stats};
+use crate::way::{Mechanism, Way, whole_pages};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use telpher_mem::{Nodes, PageSize, Tract};
+
+/// Nodes that are tiers.
+#[derive(Debug)]
+pub(crate) struct ByKernel {
+    options: HeapOptions,
+    /// By their tiers.
+    nodes: Vec<u32>,
+    account: Mutex<Account>,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    ranges: Vec<Range<u64>>,
+    /// Pages on each tier when last counted, and those that came and went since: not those that the program has discarded.
+    live: [u64; MOST_TIERS],
+    stats: Stats,
+}
+
+impl ByKernel {
+    /// Tiers as these options have them.
+    ///
+    /// # Errors
+    /// [`TierError`]: a tier is no node, or none that pages can be moved to.
+    pub(crate) fn new(options: &HeapOptions) -> Result<ByKernel, TierError> {
+        let nodes: Option<Vec<u32>> = options.tiers.iter().map(|tier| tier.node).collect();
+        let nodes = nodes.ok_or(TierError::Nodes)?;
+        if BTreeSet::from_iter(&nodes).len() < nodes.len() {
+            return Err(TierError::Nodes);
+        }
+        // One page goes everywhere once.
+        let page = Tract::new(4096, PageSize::Small)?;
+        page.populate(page.start()..page.start() + PAGE)?;
+        for &node in &nodes {
+            let mut answers = [Ok(0)];
+            let moved = Nodes::move_pages(&[page.start()], node, &mut answers);
+            let moved = moved.and_then(|()| if answers == [Ok(node)] { Ok(()) } else { Err(refusal(answers[0])) });
+            moved.map_err(|source| TierError::Node { node, source })?;
+        }
+        Ok(ByKernel { options: options.clone(), nodes, account: Mutex::default() })
+    }
+
+    fn account(&self) -> std::sync::MutexGuard<'_, Account> {
+        // Nothing in there is halfway at any time.
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tier_of(&self, node: u32) -> Option<usize> {
+        self.nodes.iter().position(|&of_tier| of_tier == node)
+    }
+
+    /// Where the pages of a range are that are there.
+    fn look(range: Range<u64>) -> io::Result<Vec<(u64, u32)>> {
+        let pages: Vec<u64> = range.step_by(4096).collect();
+        let mut answers = vec![Err(Errno::NOENT); pages.len()];
+        Nodes::of_pages(&pages, &mut answers)?;
+        Ok(pages.into_iter().zip(answers).filter_map(|(page, answer)| Some((page, answer.ok()?))).collect())
+    }
+
+    /// Parts of a range that are the heap's, each of so many pages at most.
+    fn parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let most = self.options.batch as u64 * PAGE;
+        let account = self.account();
+        let ours = account.ranges.iter().map(|ours| ours.start.max(range.start)..ours.end.min(range.end));
+        let split = |ours: Range<u64>| {
+            let end = ours.end;
+            ours.step_by(usize::try_from(most).expect("a batch")).map(move |start| start..(start + most).min(end))
+        };
+        ours.flat_map(split).collect()
+    }
+
+    fn count(&self, range: &Range<u64>) -> Result<[u64; MOST_TIERS], TierError> {
+        let mut on = [0; MOST_TIERS];
+        for part in self.parts(range) {
+            for (_, node) in Self::look(part).map_err(|error| self.error(self.options.home, error))? {
+                if let Some(tier) = self.tier_of(node) {
+                    on[tier] += 1;
+                }
+            }
+        }
+        Ok(on)
+    }
+
+    fn error(&self, to: TierId, source: io::Error) -> TierError {
+        TierError::Node { node: self.nodes[to.index()], source }
+    }
+
+    /// How many more pages a tier takes.
+    fn room(&self, to: TierId, wanted: u64) -> Result<u64, TierError> {
+        if to == self.options.home {
+            return Ok(wanted);
+        }
+        let most = self.options.tiers[to.index()].bytes / PAGE;
+        if self.account().live[to.index()] + wanted > most {
+            // What was discarded is not told of.
+            let live = self.count(&(0..u64::MAX))?;
+            self.account().live = live;
+        }
+        Ok(wanted.min(most.saturating_sub(self.account().live[to.index()])))
+    }
+
+    /// Moves what is there of a part.
+    fn migrate_part(&self, part: Range<u64>, to: TierId) -> Result<Moved, TierError> {
+        let (mut moved, node) = (Moved::default(), self.nodes[to.index()]);
+        let mut found = Self::look(part).map_err(|error| self.error(to, error))?;
+        let there = found.len();
+        found.retain(|&(_, on)| on != node);
+        moved.left.already = (there - found.len()) as u64;
+        let room = self.room(to, found.len() as u64)?;
+        moved.left.no_room = found.len() as u64 - room;
+        found.truncate(usize::try_from(room).expect("no more than there are"));
+        if found.is_empty() {
+            return Ok(moved);
+        }
+        let pages: Vec<u64> = found.iter().map(|&(page, _)| page).collect();
+        let mut answers = vec![Err(Errno::AGAIN); pages.len()];
+        Nodes::move_pages(&pages, node, &mut answers).map_err(|error| self.error(to, error))?;
+        // The kernel gives up at the first page that does not go, and says of parts of huge pages that they are busy as the first takes them along.
+        Nodes::of_pages(&pages, &mut answers).map_err(|error| self.error(to, error))?;
+        let mut live = [0_i64; MOST_TIERS];
+        for (&(page, before), answer) in found.iter().zip(&mut answers) {
+            if *answer == Ok(before) {
+                // By itself, to learn why.
+                let alone = std::slice::from_mut(answer);
+                Nodes::move_pages(&[page], node, alone).map_err(|error| self.error(to, error))?;
+            }
+            match *answer {
+                Ok(on) if on == node => {
+                    moved.pages += 1;
+                    live[to.index()] += 1;
+                    self.tier_of(before).into_iter().for_each(|tier| live[tier] -= 1);
+                }
+                other => *stayed(&mut moved.left, other) += 1,
+            }
+        }
+        let mut account = self.account();
+        account.stats.exchanges += 1;
+        for (live, by) in account.live.iter_mut().zip(live) {
+            *live = live.saturating_add_signed(by);
+        }
+        Ok(moved)
+    }
+}
+
+/// What the kernel has said, or that it said nothing.
+fn refusal(answer: Result<u32, Errno>) -> io::Error {
+    answer.map_or_else(Into::into, |_| Errno::AGAIN.into())
+}
+
+/// Where a page counts that did not go, by what the kernel said. Source: move_pages(2).
+fn stayed(left: &mut Left, answer: Result<u32, Errno>) -> &mut u64 {
+    match answer {
+        // Somebody has it pinned, or it is shared with another process.
+        Err(Errno::BUSY | Errno::ACCESS | Errno::AGAIN) => &mut left.pinned,
+        Err(Errno::NOENT | Errno::FAULT) => &mut left.gone,
+        Err(Errno::NOMEM) => &mut left.no_room,
+        Err(_) => &mut left.unsupported,
+        // It is somewhere else, as somebody else has moved it.
+        Ok(_) => &mut left.failed,
+    }
+}
+
+impl Way for ByKernel {
+    fn mechanism(&self) -> Mechanism {
+        Mechanism::MovePages
+    }
+
+    fn adopt(&self, range: Range<u64>) -> Result<(), TierError> {
+        self.account().ranges.push(range);
+        Ok(())
+    }
+
+    fn release(&self, range: &Range<u64>) {
+        self.account().ranges.retain(|ours| ours != range);
+    }
+
+    fn migrate(&self, range: Range<u64>, to: TierId) -> Result<Moved, TierError> {
+        let mut moved = Moved::default();
+        for part in self.parts(&whole_pages(&range)) {
+            moved.add(self.migrate_part(part, to)?);
+        }
+        self.account().stats.moved.add(moved);
+        Ok(moved)
+    }
+
+    fn residency(&self, range: Range<u64>) -> Result<Vec<u64>, TierError> {
+        Ok(self.count(&whole_pages(&range))?[..self.nodes.len()].to_vec())
+    }
+
+    fn stats(&self) -> Stats {
+        self.account().stats
+    }
+
+    fn free(&self) -> Vec<u64> {
+        vec![0; self.nodes.len()]
+    }
+
+    fn shadows(&self) -> Vec<u64> {
+        vec![0; self.nodes.len()]
+    }
+}

@@ -1,0 +1,201 @@
+//! Tiers that are NUMA nodes for real, by each mechanism: the kernel says on which node a page is. Wants two nodes with memory.
+#![allow(unsafe_code, reason = "forks, and locks a page of an arena")]
+
+mod common;
+
+use common::stress::lost_writes;
+use common::{FAST, HOME, PAGE, skip};
+use telpher_mem::{Nodes, PageSize, Userfault, UserfaultFeatures};
+use telpher_tier::{Arena, Heap, HeapOptions, Mechanism, TierError, TierId, TierOptions};
+
+const FAST_BYTES: u64 = 32 << 20;
+
+/// Tiers on these nodes.
+fn options(nodes: [Option<u32>; 2], mechanism: Option<Mechanism>) -> HeapOptions {
+    let tier = |name: &str, node, bytes| TierOptions { name: name.to_string(), node, bytes };
+    let tiers = vec![tier("fast", nodes[0], FAST_BYTES), tier("slow", nodes[1], 0)];
+    HeapOptions { mechanism, ..HeapOptions::new(tiers) }
+}
+
+/// A node for each tier: the second that has memory, and the first.
+fn two_nodes(test: &str) -> Option<[u32; 2]> {
+    let has_memory = |node: &u32| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).unwrap_or_default();
+        !text.is_empty() && !text.contains("MemTotal:              0 kB")
+    };
+    let nodes: Vec<u32> = (0..Nodes::of_this_machine().count()).filter(has_memory).collect();
+    match nodes[..] {
+        [first, second, ..] => Some([second, first]),
+        _ => {
+            skip::skip(test, "this machine has one NUMA node");
+            None
+        }
+    }
+}
+
+/// A heap of each mechanism that the kernel has.
+fn heaps(test: &str) -> Vec<(Heap, [u32; 2])> {
+    let Some(nodes) = two_nodes(test) else { return Vec::new() };
+    let heap = |mechanism| (Heap::new(options(nodes.map(Some), Some(mechanism))).unwrap(), nodes);
+    match Userfault::open(UserfaultFeatures::MOVE) {
+        Ok(_) => vec![heap(Mechanism::Exchange), heap(Mechanism::MovePages)],
+        Err(_) => vec![heap(Mechanism::MovePages)],
+    }
+}
+
+/// Every page is on a tier's node, in truth.
+fn assert_on(arena: &Arena, pages: std::ops::Range<u64>, node: u32) {
+    let start = arena.addresses().start;
+    let pages: Vec<u64> = pages.map(|page| start + page * PAGE).collect();
+    let mut answers = vec![Ok(u32::MAX); pages.len()];
+    Nodes::of_pages(&pages, &mut answers).unwrap();
+    assert!(answers.iter().all(|answer| *answer == Ok(node)), "{answers:?}");
+}
+
+fn number(arena: &mut Arena) {
+    arena.chunks_exact_mut(4096).enumerate().for_each(|(page, bytes)| bytes.fill(u8::try_from(page % 251).unwrap()));
+}
+
+fn check(arena: &Arena) {
+    let same = |(page, bytes): (usize, &[u8])| bytes.iter().all(|&byte| usize::from(byte) == page % 251);
+    assert!(arena.chunks_exact(4096).enumerate().all(same));
+}
+
+#[test]
+fn pages_are_on_the_node_of_their_tier() {
+    for pages in [PageSize::Small, PageSize::Huge] {
+        for (heap, [fast, slow]) in heaps("pages_are_on_the_node_of_their_tier") {
+            let mut arena = heap.arena(4 << 20, pages).unwrap();
+            number(&mut arena);
+            assert_on(&arena, 0..1024, slow);
+            let start = arena.addresses().start;
+            for _ in 0..3 {
+                let moved = heap.migrate(start + 100 * PAGE..start + 700 * PAGE, FAST).unwrap();
+                let how = heap.mechanism();
+                // By the kernel, a huge page goes as a whole with any of its parts.
+                let whole = how == Mechanism::MovePages && pages == PageSize::Huge;
+                if !whole {
+                    assert_eq!((moved.pages, moved.left.all()), (600, 0), "{how:?}, {pages:?}: {moved:?}");
+                    assert_eq!(heap.residency(arena.addresses()).unwrap(), [600, 424]);
+                    assert_on(&arena, 0..100, slow);
+                    assert_on(&arena, 700..1024, slow);
+                }
+                assert_on(&arena, 100..700, fast);
+                check(&arena);
+                let back = heap.migrate(arena.addresses(), HOME).unwrap();
+                assert!(back.pages >= 600 && back.all() == 1024, "{how:?}, {pages:?}: {back:?}");
+                assert_on(&arena, 0..1024, slow);
+                check(&arena);
+            }
+            assert_eq!(heap.migrate(0..PAGE, FAST).unwrap().all(), 0, "nobody's");
+        }
+    }
+}
+
+#[test]
+fn a_tier_that_is_a_node_takes_as_much_as_it_has() {
+    for (heap, [fast, _]) in heaps("a_tier_that_is_a_node_takes_as_much_as_it_has") {
+        let bytes = usize::try_from(FAST_BYTES).unwrap();
+        let mut arena = heap.arena(bytes + (4 << 20), PageSize::Small).unwrap();
+        number(&mut arena);
+        let most = FAST_BYTES / PAGE;
+        let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+        assert_eq!((moved.pages, moved.left.no_room), (most, 1024), "{:?}: {moved:?}", heap.mechanism());
+        assert_on(&arena, 0..most, fast);
+        // What is discarded there makes room.
+        arena.discard(0..100 * 4096).unwrap();
+        let start = arena.addresses().start;
+        let more = heap.migrate(start + most * PAGE..arena.addresses().end, FAST).unwrap();
+        assert_eq!((more.pages, more.left.no_room), (100, 924), "{:?}: {more:?}", heap.mechanism());
+        assert_on(&arena, most..most + 100, fast);
+    }
+}
+
+#[test]
+fn no_write_is_lost_between_nodes() {
+    for pages in [PageSize::Small, PageSize::Huge] {
+        for (heap, _) in heaps("no_write_is_lost_between_nodes") {
+            let mut arena = heap.arena(4 << 20, pages).unwrap();
+            arena.fill(0);
+            let lost = lost_writes(arena.addresses().start, 1024, &|range, to| {
+                heap.migrate(range, TierId(to)).unwrap();
+            });
+            let stats = heap.stats();
+            assert_eq!((lost, stats.lost), (0, 0), "{:?}: {stats:?}", heap.mechanism());
+            assert!(stats.moved.pages > 1000, "{:?}: {stats:?}", heap.mechanism());
+        }
+    }
+}
+
+#[test]
+fn pages_shared_with_a_child_move_or_are_counted() {
+    for (heap, _) in heaps("pages_shared_with_a_child_move_or_are_counted") {
+        let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+        number(&mut arena);
+        let mut pipe = [0; 2];
+        // SAFETY: the child waits for the end of the pipe, looks at its memory and exits.
+        let child = unsafe {
+            assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+            libc::fork()
+        };
+        if child == 0 {
+            let mut byte = 0_u8;
+            // SAFETY: as above; a byte of its own.
+            unsafe {
+                libc::close(pipe[1]);
+                libc::read(pipe[0], (&raw mut byte).cast(), 1);
+                let same =
+                    arena.chunks_exact(4096).enumerate().all(|(page, bytes)| usize::from(bytes[0]) == page % 251);
+                libc::_exit(i32::from(!same));
+            }
+        }
+        let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+        match heap.mechanism() {
+            Mechanism::MovePages => assert_eq!((moved.pages, moved.left.pinned), (0, 512), "{moved:?}"),
+            _ => assert_eq!(moved.pages, 512, "{moved:?}"),
+        }
+        check(&arena);
+        let mut status = 0;
+        // SAFETY: descriptors of this test's, a child of its own.
+        unsafe {
+            libc::close(pipe[1]);
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            libc::close(pipe[0]);
+        }
+        assert_eq!(status, 0);
+        let rest = heap.migrate(arena.addresses(), FAST).unwrap();
+        assert_eq!(rest.pages + rest.left.already, 512, "{:?}: {rest:?}", heap.mechanism());
+    }
+}
+
+#[test]
+fn a_heap_says_how_it_moves_pages() {
+    let moves = match Userfault::open(UserfaultFeatures::MOVE) {
+        Ok(_) => true,
+        Err(telpher_mem::UserfaultError::Forbidden(_)) => return,
+        Err(_) => false,
+    };
+    let none = Heap::new(options([None; 2], None));
+    if moves {
+        assert_eq!(none.unwrap().mechanism(), Mechanism::Exchange);
+    } else {
+        // Told of what the better one lacks.
+        assert!(matches!(none, Err(TierError::Userfault(_) | TierError::Scan(_))), "{none:?}");
+    }
+    if let Some(nodes) = two_nodes("a_heap_says_how_it_moves_pages") {
+        let heap = Heap::new(options(nodes.map(Some), None)).unwrap();
+        assert_eq!(heap.mechanism(), if moves { Mechanism::Exchange } else { Mechanism::MovePages });
+    }
+}
+
+#[test]
+fn tiers_that_are_no_nodes_are_not_moved_between_by_the_kernel() {
+    for nodes in [[None, None], [Some(0), None], [Some(0), Some(0)]] {
+        let refused = Heap::new(options(nodes, Some(Mechanism::MovePages)));
+        assert!(matches!(refused, Err(TierError::Nodes)), "{refused:?}");
+    }
+    for nodes in [[Some(0), Some(4711)], [Some(u32::MAX), Some(0)]] {
+        let refused = Heap::new(options(nodes, Some(Mechanism::MovePages)));
+        assert!(matches!(refused, Err(TierError::Node { node, .. }) if nodes.contains(&Some(node))), "{refused:?}");
+    }
+}
