@@ -95,8 +95,8 @@ pub struct MockDriver {
     /// Guest addresses of the ring's parts.
     parts: RingAddresses,
     side: Side,
-    /// What each identifier out there has: its descriptors. None for those that are here.
-    out: Vec<Vec<u16>>,
+    /// How many descriptors each identifier out there has; none if it is here.
+    out: Vec<u16>,
     lent: usize,
 }
 
@@ -113,6 +113,8 @@ struct SplitSide {
     used: Area<u16>,
     elements: Area<[u32; 2]>,
     free: Vec<u16>,
+    /// The descriptor after each in its chain, as the driver wrote it: what stands in memory is not to be relied on.
+    next: Vec<u16>,
     index: u16,
     seen: u16,
 }
@@ -166,11 +168,12 @@ impl MockDriver {
                 used: words(device, 2),
                 elements: Area::of_guest(Arc::clone(memory), device + 4, count).expect("memory of the guest"),
                 free: (0..size).rev().collect(),
+                next: vec![0; count],
                 index: 0,
                 seen: 0,
             })
         };
-        MockDriver { setup, parts, side, out: vec![Vec::new(); count], lent: 0 }
+        MockDriver { setup, parts, side, out: vec![0; count], lent: 0 }
     }
 
     /// What the backend sets its ring up with.
@@ -187,6 +190,7 @@ impl MockDriver {
 
     /// Makes a chain of buffers (guest address, bytes) available, all of the ring's direction. Its identifier, or `None` if the ring has not
     /// so many free descriptors.
+    #[inline]
     pub fn offer(&mut self, buffers: &[(u64, u32)]) -> Option<u16> {
         let write = match self.setup.direction {
             Direction::Receive => DescriptorFlags::WRITE,
@@ -241,6 +245,7 @@ impl MockDriver {
     ///
     /// # Panics
     /// As [`collect`](MockDriver::collect).
+    #[inline]
     pub fn collect_into(&mut self, back: &mut Vec<(u16, u32)>) {
         loop {
             let used = match &mut self.side {
@@ -248,14 +253,17 @@ impl MockDriver {
                 Side::Packed(side) => side.used(&self.out, self.setup.size),
             };
             let Some((id, written)) = used else { return };
-            let places = &mut self.out[usize::from(id)];
-            assert!(!places.is_empty(), "{id} was used, and is not lent");
+            let count = std::mem::take(&mut self.out[usize::from(id)]);
+            assert!(count > 0, "{id} was used, and is not lent");
             match &mut self.side {
-                Side::Split(side) => side.free.append(places),
-                Side::Packed(side) => {
-                    side.ids.push(id);
-                    places.clear();
+                Side::Split(side) => {
+                    let mut place = id;
+                    for _ in 0..count {
+                        side.free.push(place);
+                        place = side.next[usize::from(place)];
+                    }
                 }
+                Side::Packed(side) => side.ids.push(id),
             }
             self.lent -= 1;
             back.push((id, written));
@@ -305,19 +313,20 @@ impl SplitSide {
         &mut self,
         links: impl ExactSizeIterator<Item = (u64, u32, DescriptorFlags)>,
         size: u16,
-        out: &mut [Vec<u16>],
+        out: &mut [u16],
     ) -> Option<u16> {
         let from = self.free.len().checked_sub(links.len())?;
         let head = *self.free.get(from)?;
-        let places = &mut out[usize::from(head)];
-        places.extend(self.free.drain(from..));
-        for (at, (address, len, flags)) in links.enumerate() {
-            let next = places.get(at + 1);
+        out[usize::from(head)] = u16::try_from(links.len()).ok()?;
+        for (at, (address, len, flags)) in (from..).zip(links) {
+            let (place, next) = (self.free[at], self.free.get(at + 1));
             let chained = if next.is_some() { DescriptorFlags::NEXT } else { DescriptorFlags::empty() };
             let flags = (flags | chained).bits();
             let next = next.copied().unwrap_or_default();
-            self.descriptors.write(places[at].into(), SplitDescriptor { address, len, flags, next });
+            self.next[usize::from(place)] = next;
+            self.descriptors.write(place.into(), SplitDescriptor { address, len, flags, next });
         }
+        self.free.truncate(from);
         self.available.write(2 + usize::from(self.index & (size - 1)), head);
         self.index = self.index.wrapping_add(1);
         self.available.release(1, self.index);
@@ -340,12 +349,12 @@ impl PackedSide {
         &mut self,
         links: impl ExactSizeIterator<Item = (u64, u32, DescriptorFlags)>,
         size: u16,
-        out: &mut [Vec<u16>],
+        out: &mut [u16],
     ) -> Option<u16> {
         let count = u16::try_from(links.len()).ok().filter(|&count| count > 0)?;
         self.free = self.free.checked_sub(count)?;
         let id = self.ids.pop()?;
-        out[usize::from(id)].resize(count.into(), 0);
+        out[usize::from(id)] = count;
         let first = self.next;
         let mut shown = None;
         let mut cursor = first;
@@ -367,15 +376,14 @@ impl PackedSide {
         Some(id)
     }
 
-    fn used(&mut self, out: &[Vec<u16>], size: u16) -> Option<(u16, u32)> {
+    fn used(&mut self, out: &[u16], size: u16) -> Option<(u16, u32)> {
         let tail = Tail::from_word(self.descriptors.acquire(usize::from(self.used.place) * WORDS + 1));
         let bits = [DescriptorFlags::AVAIL, DescriptorFlags::USED].map(|flag| tail.flags.contains(flag));
         if bits != [self.used.wrap; 2] {
             return None;
         }
-        let count = out.get(usize::from(tail.id)).map_or(0, Vec::len);
+        let count = out.get(usize::from(tail.id)).copied().unwrap_or(0);
         assert!(count > 0, "{} was used, and is not lent", tail.id);
-        let count = u16::try_from(count).expect("no more than the ring has");
         self.free += count;
         self.used = self.used.on(count, size);
         Some((tail.id, tail.len))
