@@ -18,6 +18,7 @@
 //! Userfault         page faults that a thread of this process answers, and pages that change their place
 //! Scan              which pages are there, by the page tables
 //! Tract             owned pages that are known by address only
+//! MemoryFile        a file in memory without a name; a Window shows parts of several
 //! hook              the same faults, answered by a signal handler that is not ours
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
@@ -51,7 +52,7 @@ mod userfault;
 pub use distance::{Distance, line_round_trip};
 pub use lineage::{Lineage, on_fork};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
-pub use map::MapError;
+pub use map::{MapError, MemoryFile, Window};
 #[cfg(any(test, feature = "test-util"))]
 pub use mock::{MockSpace, PageRequest};
 pub use nodes::Nodes;

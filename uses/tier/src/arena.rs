@@ -1,6 +1,8 @@
 //! Memory of a heap, for a program to use.
 #![allow(unsafe_code, reason = "makes slices of an owned mapping")]
 
+pub(crate) mod shared;
+
 use crate::error::TierError;
 use crate::heap::Inner;
 use std::mem::ManuallyDrop;

@@ -41,6 +41,11 @@ pub enum TierError {
         "the kernel moves pages between NUMA nodes; give each tier a node of its own, or take Linux 6.8 or later, which moves them otherwise"
     )]
     Nodes,
+    /// Only shared arenas have their mappings replaced.
+    #[error(
+        "a heap's own arenas are not moved by replacing their mappings; leave the mechanism to the heap, and ask it for a shared arena"
+    )]
+    OnlyShared,
     /// The kernel does not move pages to a node.
     #[error(
         "cannot move pages to node {node}; name a node of this machine that has memory, and that this process may use"

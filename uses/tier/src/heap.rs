@@ -1,12 +1,13 @@
 //! Memory on several tiers, and pages that change theirs while the program goes on.
 
 use crate::arena::Arena;
+use crate::arena::shared::{SharedArena, Units};
 use crate::config::{HeapOptions, MOST_TIERS, TierId};
 use crate::error::TierError;
 use crate::stats::{Moved, Stats};
 use crate::way::{self, Mechanism, Way};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use telpher_mem::{Lineage, PageSize};
 
 /// The largest batch. Source: chosen, 256 MiB: the first page would wait for some 20 ms.
@@ -24,7 +25,15 @@ pub struct Heap {
 pub(crate) struct Inner {
     options: HeapOptions,
     pub(crate) way: Arc<dyn Way>,
+    shared: Mutex<Shared>,
     lineage: Lineage,
+}
+
+/// Shared arenas.
+#[derive(Debug, Default)]
+struct Shared {
+    units: Vec<Arc<Units>>,
+    moved: Moved,
 }
 
 impl Heap {
@@ -42,10 +51,10 @@ impl Heap {
     }
 
     pub(crate) fn by(options: HeapOptions, way: Arc<dyn Way>) -> Heap {
-        Heap { inner: Arc::new(Inner { options, way, lineage: Lineage::current() }) }
+        Heap { inner: Arc::new(Inner { options, way, shared: Mutex::default(), lineage: Lineage::current() }) }
     }
 
-    /// By which mechanism its pages change their tier.
+    /// By which mechanism its pages change their tier; those of [shared arenas](Heap::shared_arena) do by [`Mechanism::Remap`].
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
         self.inner.way.mechanism()
@@ -66,6 +75,16 @@ impl Heap {
         Arena::new(&self.inner, len, pages)
     }
 
+    /// Zeroed memory of files, rounded up to 2 MiB, all of it there at once on the home tier, for what cannot be private: see what it does not
+    /// stand at [`SharedArena`]. It is moved in units of 2 MiB, those that lie in a range whole, and may take as much of each tier as the rest
+    /// of the heap, once more.
+    ///
+    /// # Errors
+    /// [`TierError`]: the system refuses it, or cannot protect memory of files from writes (Linux 5.19).
+    pub fn shared_arena(&self, len: usize) -> Result<SharedArena, TierError> {
+        SharedArena::new(&self.inner, len)
+    }
+
     /// Moves the pages of a range to a tier, as many as can be, and tells what became of each that is there. Bytes and addresses stay what they
     /// are; whoever touches a page on its way waits.
     ///
@@ -77,7 +96,16 @@ impl Heap {
         if to.index() >= tiers {
             return Err(TierError::NoSuchTier { tier: to.0, tiers });
         }
-        self.inner.way.migrate(range, to)
+        let (mut moved, mut shared) = (Moved::default(), Moved::default());
+        for (part, units) in self.inner.parts(range) {
+            match units {
+                None => moved.add(self.inner.way.migrate(part, to)?),
+                Some(units) => shared.add(units.migrate(&part, to)),
+            }
+        }
+        self.inner.shared().moved.add(shared);
+        moved.add(shared);
+        Ok(moved)
     }
 
     /// Pages of 4 KiB in a range that are on each tier; those that nobody has touched are on none.
@@ -86,13 +114,25 @@ impl Heap {
     /// [`TierError`]: the page tables cannot be asked.
     pub fn residency(&self, range: Range<u64>) -> Result<Vec<u64>, TierError> {
         self.inner.is_ours()?;
-        self.inner.way.residency(range)
+        let mut on = vec![0; self.inner.options.tiers.len()];
+        for (part, units) in self.inner.parts(range) {
+            match units {
+                None => {
+                    let pages = self.inner.way.residency(part)?;
+                    on.iter_mut().zip(pages).for_each(|(on, pages)| *on += pages);
+                }
+                Some(units) => units.residency(&part, &mut on),
+            }
+        }
+        Ok(on)
     }
 
     /// What it has done. **Staleness**: each number is right for some moment during the call.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.way.stats()
+        let mut stats = self.inner.way.stats();
+        stats.moved.add(self.inner.shared().moved);
+        stats
     }
 
     /// Free pages of 4 KiB that the heap keeps of each tier.
@@ -112,6 +152,48 @@ impl Inner {
     /// This process made it.
     pub(crate) fn is_ours(&self) -> Result<(), TierError> {
         if self.lineage.is_current() { Ok(()) } else { Err(TierError::Forked) }
+    }
+
+    pub(crate) fn options(&self) -> &HeapOptions {
+        &self.options
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        // Nothing in there is halfway at any time.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A shared arena is there from now on.
+    pub(crate) fn has_shared(&self, units: &Arc<Units>) {
+        self.shared().units.push(Arc::clone(units));
+    }
+
+    /// It is not any more.
+    pub(crate) fn has_no_more(&self, units: &Arc<Units>) {
+        // Dropped without the lock.
+        let mut shared = self.shared();
+        let at = shared.units.iter().position(|other| Arc::ptr_eq(other, units));
+        let gone = at.map(|at| shared.units.swap_remove(at));
+        drop(shared);
+        drop(gone);
+    }
+
+    /// Parts of a range: of shared arenas, and what lies between.
+    fn parts(&self, range: Range<u64>) -> Vec<(Range<u64>, Option<Arc<Units>>)> {
+        let mut shared = self.shared().units.clone();
+        shared.sort_unstable_by_key(|units| units.range().start);
+        let (mut parts, mut at) = (Vec::new(), range.start);
+        for units in shared {
+            let part = units.range().start.max(at)..units.range().end.min(range.end);
+            if part.start < part.end {
+                parts.push((at..part.start, None));
+                at = part.end;
+                parts.push((part, Some(units)));
+            }
+        }
+        parts.push((at..range.end, None));
+        parts.retain(|(part, _)| part.start < part.end);
+        parts
     }
 
     pub(crate) fn home_node(&self) -> Option<u32> {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! Heap       memory on several tiers: arenas, and migrate
-//! Arena      memory of a heap, a slice of bytes
+//! Arena      memory of a heap, a slice of bytes; SharedArena, memory of files
 //! way        the ways in which pages change their tier, and which of them a heap goes
 //! pooled     by way of pools: what goes together, and which places it is lent
 //! by_kernel  by move_pages(2)
@@ -32,7 +32,13 @@ mod slots;
 mod stats;
 mod way;
 
+#[cfg(test)]
+#[path = "../tests/common/stress.rs"]
+#[allow(dead_code, reason = "others use the rest of it")]
+mod stress;
+
 pub use arena::Arena;
+pub use arena::shared::SharedArena;
 pub use config::{HeapOptions, MOST_TIERS, TierId, TierOptions};
 pub use error::TierError;
 pub use heap::Heap;

@@ -25,6 +25,8 @@ pub enum Mechanism {
     ///
     /// What a heap does by itself where the kernel has not the other and each tier is a node.
     MovePages,
+    /// Protection from writes, a copy of the mover's, and another mapping in its place: what [shared arenas](crate::Heap::shared_arena) have.
+    Remap,
 }
 
 /// One way in which pages change their tier. Its callers have made sure that this process is the heap's, and that a tier they name is one.
@@ -61,6 +63,7 @@ pub(crate) trait Way: Debug + Send + Sync {
 pub(crate) fn open(options: &HeapOptions) -> Result<Arc<dyn Way>, TierError> {
     match options.mechanism {
         Some(Mechanism::Exchange) => Ok(Arc::new(Pooled::new(options)?)),
+        Some(Mechanism::Remap) => Err(TierError::OnlyShared),
         Some(Mechanism::MovePages) => Ok(Arc::new(ByKernel::new(options)?)),
         None => match Pooled::new(options) {
             Ok(pooled) => Ok(Arc::new(pooled)),

@@ -28,6 +28,8 @@ impl UserfaultFeatures {
     pub const EVENT_REMOVE: UserfaultFeatures = UserfaultFeatures(1 << 3);
     /// Tells of `munmap`.
     pub const EVENT_UNMAP: UserfaultFeatures = UserfaultFeatures(1 << 6);
+    /// Pages of files in memory can be protected from writes ([`Userfault::protect`]); Linux 5.19.
+    pub const PROTECT_SHARED: UserfaultFeatures = UserfaultFeatures(1 << 12);
     /// Pages can be moved ([`Userfault::take_pages`]); Linux 6.8.
     pub const MOVE: UserfaultFeatures = UserfaultFeatures(1 << 16);
 
@@ -160,6 +162,28 @@ impl Userfault {
         let mut register = words::Register { range, mode: words::REGISTER_MISSING, ioctls: 0 };
         // SAFETY: the kernel reads and writes that one word; what follows for the range is the caller's promise.
         Ok(unsafe { ioctl(self.fd.as_fd(), words::REGISTER, &mut register) }?)
+    }
+
+    /// Whoever writes to a page of the range that is [protected](Userfault::protect) waits from now on until it is not.
+    ///
+    /// # Errors
+    /// The system's refusal: a mapping that another userfaultfd has, or of a kind that cannot be protected, or none.
+    pub fn register_writes(&self, range: Range<u64>) -> io::Result<()> {
+        let range = words::Range { start: range.start, len: range.end - range.start };
+        let mut register = words::Register { range, mode: words::REGISTER_WP, ioctls: 0 };
+        // SAFETY: the kernel reads and writes that one word; no page's bytes change.
+        Ok(unsafe { ioctl(self.fd.as_fd(), words::REGISTER, &mut register) }?)
+    }
+
+    /// Protects the pages of a range from writes, those of a file also where none are yet; or ends that, and whoever waits goes on.
+    ///
+    /// # Errors
+    /// The system's refusal: the range is not registered for it.
+    pub fn protect(&self, range: Range<u64>, protected: bool) -> io::Result<()> {
+        let range = words::Range { start: range.start, len: range.end - range.start };
+        let mut order = words::WriteProtect { range, mode: protected.into() };
+        // SAFETY: the kernel reads and writes that one word; no page's bytes change.
+        Ok(unsafe { ioctl(self.fd.as_fd(), words::WRITEPROTECT, &mut order) }?)
     }
 
     /// Ends that: whoever waits goes on and finds what any memory has that nobody touched.

@@ -22,9 +22,11 @@ pub(super) const WAKE: u64 = order(2, 0x02, size_of::<Range>());
 pub(super) const COPY: u64 = order_both(0x03, size_of::<Copy>());
 pub(super) const ZEROPAGE: u64 = order_both(0x04, size_of::<Zero>());
 pub(super) const MOVE: u64 = order_both(0x05, size_of::<Move>());
+pub(super) const WRITEPROTECT: u64 = order_both(0x06, size_of::<WriteProtect>());
 
-/// What `UFFDIO_REGISTER` registers for: pages that are not there.
+/// What `UFFDIO_REGISTER` registers for: pages that are not there, pages that are protected from writes.
 pub(super) const REGISTER_MISSING: u64 = 1 << 0;
+pub(super) const REGISTER_WP: u64 = 1 << 1;
 
 #[repr(C)]
 #[derive(Default)]
@@ -80,6 +82,14 @@ pub(super) struct Move {
     pub(super) moved: i64,
 }
 
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct WriteProtect {
+    pub(super) range: Range,
+    /// Bit 0: protected.
+    pub(super) mode: u64,
+}
+
 /// Bytes of a message.
 pub(super) const MESSAGE_BYTES: usize = 32;
 /// Where its argument begins, and the argument's second and third word.
@@ -94,5 +104,11 @@ pub(super) const UNMAP: u8 = 0x16;
 const _: () = {
     // As the kernel's header has them.
     assert!(UFFDIO_API == 0xc018_aa3f && REGISTER == 0xc020_aa00 && UNREGISTER == 0x8010_aa01 && WAKE == 0x8010_aa02);
-    assert!(COPY == 0xc028_aa03 && ZEROPAGE == 0xc020_aa04 && MOVE == 0xc028_aa05 && NEW == 0xaa00);
+    assert!(
+        COPY == 0xc028_aa03
+            && ZEROPAGE == 0xc020_aa04
+            && MOVE == 0xc028_aa05
+            && WRITEPROTECT == 0xc018_aa06
+            && NEW == 0xaa00
+    );
 };

@@ -1,14 +1,11 @@
 //! Faults that no program can bring about: kernels that do not say what they did, copies that panic, free pages that come back.
 
-#[path = "../../tests/common/stress.rs"]
-#[allow(dead_code, reason = "others use the rest of it")]
-mod stress;
-
 use super::*;
 use crate::arena::Arena;
 use crate::config::TierOptions;
 use crate::heap::Heap;
 use crate::slots::tests::POISON;
+use crate::stress;
 use std::sync::atomic::Ordering;
 
 const FAST: TierId = TierId(0);

@@ -1,0 +1,289 @@
+//! Arenas that are memory of files, whose pages change their tier by another mapping in their place: as HeMem does it (Raybuck et al., SOSP 2021).
+
+#[cfg(test)]
+mod tests;
+
+use crate::config::{HUGE, IN_HUGE, PAGE, TierId};
+use crate::error::TierError;
+use crate::gate::{NoFork, hold_forks};
+use crate::heap::Inner;
+use crate::stats::Moved;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::{Arc, Mutex, PoisonError};
+use telpher_mem::{Lineage, MemoryFile, Userfault, UserfaultFeatures, Window};
+use telpher_mover::Mover;
+
+/// Owned, zeroed memory of a heap that is a file's, shared, and moves in units of 2 MiB, whose writers, and only those, wait meanwhile.
+///
+/// For what private memory cannot be. It does not stand:
+///
+/// - **Pinned pages.** What a device or io_uring writes into registered pages of a unit that moved goes to where the unit was, and is lost.
+/// - **Forks.** A child has nothing at these addresses; a look by this type is a panic there, one by address a SIGSEGV.
+/// - Futexes and locks between processes, which the kernel knows by their file: who waits in a unit that moves is not woken.
+/// - More than some thousands of units on tiers not their neighbours': each is a mapping of its own (`vm.max_map_count`).
+///
+/// Nor does it scale: each unit takes the lock of the address space for writing.
+#[derive(Debug)]
+pub struct SharedArena {
+    heap: Arc<Inner>,
+    units: Arc<Units>,
+}
+
+/// Units of 2 MiB, and the files that they are of.
+#[derive(Debug)]
+pub(crate) struct Units {
+    window: ManuallyDrop<Window>,
+    /// By their tiers.
+    files: ManuallyDrop<Vec<MemoryFile>>,
+    /// The process that has the mappings.
+    lineage: Lineage,
+    userfault: Userfault,
+    mover: Mover,
+    /// Free places of the home tier that keep their pages.
+    spare: usize,
+    home: TierId,
+    places: Mutex<Places>,
+    /// A test has units moved that are not protected.
+    #[cfg(test)]
+    bare: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Debug)]
+struct Places {
+    /// Of each unit.
+    units: Vec<Place>,
+    /// Of each tier.
+    free: Vec<Vec<u32>>,
+}
+
+/// A place of a tier's file, in units.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    tier: TierId,
+    number: u32,
+}
+
+impl Place {
+    fn offset(self) -> u64 {
+        u64::from(self.number) * HUGE
+    }
+}
+
+/// A unit that nobody writes to, until this goes.
+struct Protected<'a> {
+    userfault: &'a Userfault,
+    unit: Range<u64>,
+}
+
+impl<'a> Protected<'a> {
+    fn new(userfault: &'a Userfault, unit: Range<u64>) -> std::io::Result<Protected<'a>> {
+        userfault.register_writes(unit.clone())?;
+        // From here on it is undone.
+        let protected = Protected { userfault, unit };
+        protected.userfault.protect(protected.unit.clone(), true)?;
+        Ok(protected)
+    }
+}
+
+impl Drop for Protected<'_> {
+    fn drop(&mut self) {
+        // With another mapping in its place there is neither protection nor registration, and whoever waits is to look again.
+        let _ = self.userfault.protect(self.unit.clone(), false);
+        let _ = self.userfault.unregister(self.unit.clone());
+        self.userfault.wake(self.unit.clone());
+    }
+}
+
+impl SharedArena {
+    pub(crate) fn new(heap: &Arc<Inner>, len: usize) -> Result<SharedArena, TierError> {
+        heap.is_ours()?;
+        let options = heap.options();
+        let userfault = Userfault::open(UserfaultFeatures::PROTECT_SHARED)?;
+        hold_forks();
+        let window = Window::new(len)?;
+        let units = u32::try_from((window.range().end - window.range().start) / HUGE).unwrap_or(u32::MAX);
+        let (mut files, mut free) = (Vec::new(), Vec::new());
+        for (tier, of_tier) in options.tiers.iter().enumerate() {
+            let home = tier == options.home.index();
+            let most = if home { units } else { units.min(u32::try_from(of_tier.bytes / HUGE).unwrap_or(u32::MAX)) };
+            // A file has one place at least.
+            let file = MemoryFile::new((most.max(1) as usize) << 21)?;
+            if let Some(node) = of_tier.node {
+                file.bind(node)?;
+            }
+            files.push(file);
+            free.push(if home { Vec::new() } else { (0..most).rev().collect() });
+        }
+        // SAFETY: nobody has a reference to it yet, and the file is this arena's.
+        unsafe { window.show(window.range(), &files[options.home.index()], 0)? };
+        let at_home = |number| Place { tier: options.home, number };
+        let places = Mutex::new(Places { units: (0..units).map(at_home).collect(), free });
+        let spare = usize::try_from(options.spare_bytes / HUGE).unwrap_or(usize::MAX);
+        let (mover, home) = (options.mover.clone(), options.home);
+        let units = Arc::new(Units {
+            window: ManuallyDrop::new(window),
+            files: ManuallyDrop::new(files),
+            lineage: Lineage::current(),
+            userfault,
+            mover,
+            spare,
+            home,
+            places,
+            #[cfg(test)]
+            bare: false.into(),
+        });
+        heap.has_shared(&units);
+        Ok(SharedArena { heap: Arc::clone(heap), units })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn addresses(&self) -> Range<u64> {
+        self.units.range()
+    }
+
+    /// # Panics
+    /// In a forked child.
+    fn bytes(&self) -> (usize, usize) {
+        assert!(self.units.lineage.is_current(), "a shared arena stays with the process that made it");
+        let range = self.addresses();
+        let address = usize::try_from(range.start).expect("an address");
+        (address, usize::try_from(range.end - range.start).expect("a length"))
+    }
+}
+
+impl Units {
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.window.range()
+    }
+
+    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+        // A unit changes its place when it is there, and not before.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Units that lie in a range whole, and pages of others that do not.
+    fn units_in(&self, range: &Range<u64>) -> (Range<usize>, u64) {
+        let all = self.range();
+        let part = range.start.max(all.start)..range.end.min(all.end);
+        if part.start >= part.end {
+            return (0..0, 0);
+        }
+        let unit = |address: u64| usize::try_from(address / HUGE).expect("in the window");
+        let first = unit((part.start - all.start).next_multiple_of(HUGE));
+        let end = unit(part.end - all.start).max(first);
+        (first..end, (part.end - part.start) / PAGE - ((end - first) * IN_HUGE) as u64)
+    }
+
+    /// Pages of a range on each tier: those of the units it touches.
+    pub(crate) fn residency(&self, range: &Range<u64>, on: &mut [u64]) {
+        let places = self.places();
+        for (unit, place) in (self.range().start..).step_by(2 << 20).zip(&places.units) {
+            let part = unit.max(range.start)..(unit + HUGE).min(range.end);
+            on[place.tier.index()] += part.end.saturating_sub(part.start) / PAGE;
+        }
+    }
+
+    /// Moves the units that lie in a range.
+    pub(crate) fn migrate(&self, range: &Range<u64>, to: TierId) -> Moved {
+        let (units, others) = self.units_in(range);
+        let mut moved = Moved::default();
+        moved.left.unsupported += others;
+        for unit in units {
+            // Others have their turn between units.
+            let mut places = self.places();
+            let from = places.units[unit];
+            let count = if from.tier == to {
+                &mut moved.left.already
+            } else if let Some(number) = places.free[to.index()].pop() {
+                let place = Place { tier: to, number };
+                let went = self.change(unit, from, place).is_ok();
+                let (now, free) = if went { (place, from) } else { (from, place) };
+                places.units[unit] = now;
+                if free.tier == self.home && places.free[self.home.index()].len() >= self.spare {
+                    // A refusal keeps it.
+                    let offset = usize::try_from(free.offset()).expect("in the file");
+                    let _ = self.files[free.tier.index()].discard(offset, 2 << 20);
+                }
+                places.free[free.tier.index()].push(free.number);
+                if went { &mut moved.pages } else { &mut moved.left.failed }
+            } else {
+                &mut moved.left.no_room
+            };
+            *count += IN_HUGE as u64;
+        }
+        moved
+    }
+
+    /// Has another place seen in a unit, with the same bytes.
+    fn change(&self, unit: usize, from: Place, to: Place) -> Result<(), TierError> {
+        let first = self.range().start + unit as u64 * HUGE;
+        let unit = first..first + HUGE;
+        // No child has the new mapping while it is not kept from it.
+        let _no_fork = NoFork::new();
+        let protected = Protected::new(&self.userfault, unit.clone()).map_err(TierError::Register)?;
+        #[cfg(test)]
+        if self.bare.load(std::sync::atomic::Ordering::Relaxed) {
+            self.userfault.protect(unit.clone(), false).expect("it is protected");
+        }
+        let address = |place: Place| {
+            let start = self.files[place.tier.index()].range().start + place.offset();
+            usize::try_from(start).expect("an address")
+        };
+        // SAFETY: both places are of files of ours. The one is seen in the unit alone, to which nobody writes while it is protected; the other
+        // is free, and seen nowhere.
+        let (source, target) = unsafe {
+            let source: *const u8 = std::ptr::with_exposed_provenance(address(from));
+            let target: *mut u8 = std::ptr::with_exposed_provenance_mut(address(to));
+            (std::slice::from_raw_parts(source, 2 << 20), std::slice::from_raw_parts_mut(target, 2 << 20))
+        };
+        if self.mover.copy_slices(source, target).is_err() {
+            target.copy_from_slice(source);
+        }
+        // SAFETY: the bytes are the same, and nobody writes: not to the unit, which is protected, nor to the place, which is this arena's.
+        unsafe { self.window.show(unit, &self.files[to.tier.index()], to.offset())? };
+        drop(protected);
+        Ok(())
+    }
+}
+
+impl Deref for SharedArena {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let (start, len) = self.bytes();
+        let start: *const u8 = std::ptr::with_exposed_provenance(start);
+        // SAFETY: mapped while this lives, initialised (zero), and written through `&mut self` only: a unit that changes its place has the same
+        // bytes there, and whoever writes meanwhile waits.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+}
+
+impl DerefMut for SharedArena {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let (start, len) = self.bytes();
+        let start: *mut u8 = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: as in `deref`, and exclusive because `self` is.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+}
+
+impl Drop for Units {
+    fn drop(&mut self) {
+        // A forked child has none of these mappings; what is at their addresses by now is somebody else's.
+        if self.lineage.is_current() {
+            // SAFETY: dropped once, and not used after this.
+            unsafe {
+                ManuallyDrop::drop(&mut self.window);
+                ManuallyDrop::drop(&mut self.files);
+            }
+        }
+    }
+}
+
+impl Drop for SharedArena {
+    fn drop(&mut self) {
+        self.heap.has_no_more(&self.units);
+    }
+}
