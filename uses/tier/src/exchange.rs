@@ -36,12 +36,21 @@ pub(crate) struct Exchange {
     pub(crate) faults: faults::Faults,
 }
 
-/// Of pages in a row, those whose places have a page.
-struct InPlace([u64; LOOK / 64]);
+/// Some of the pages in a row.
+#[derive(Default)]
+struct Marks([u64; LOOK / 64]);
 
-impl InPlace {
+impl Marks {
+    fn mark(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+
     fn has(&self, at: usize) -> bool {
         self.0[at / 64] & 1 << (at % 64) != 0
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 }
 
@@ -203,18 +212,13 @@ impl Exchange {
 
     /// Pages of the flight that are out, follow each other on both places and are alike in this; with the first of them.
     fn copied_together(&self, at: usize, alike: fn(&Aloft) -> bool) -> Option<(Range<usize>, Aloft)> {
-        let sides: [Side; 2] = [|aloft| aloft.from, |aloft| aloft.to];
         let book = self.book();
-        let (mut at, flight) = (at, &book.flight);
-        loop {
-            let run = Self::run(flight, at, Stage::Out, sides)?;
-            let first = run.start + flight[run.clone()].iter().position(alike).unwrap_or(run.len());
-            let len = flight[first..run.end].iter().take_while(|aloft| alike(aloft)).count();
-            if len > 0 {
-                return Some((first..first + len, flight[first]));
-            }
-            at = run.end;
-        }
+        let flight = &book.flight;
+        let goes = |aloft: &Aloft| aloft.stage == Stage::Out && alike(aloft);
+        let first = at + flight.get(at..)?.iter().position(goes)?;
+        let follows = |pair: &[Aloft]| (pair[0].from + PAGE, pair[0].to + PAGE) == (pair[1].from, pair[1].to);
+        let more = flight[first..].windows(2).take(LOOK - 1).take_while(|pair| goes(&pair[1]) && follows(pair)).count();
+        Some((first..first + 1 + more, flight[first]))
     }
 
     /// Bytes of the places that so many pages of the flight leave and come to.
@@ -241,14 +245,22 @@ impl Exchange {
         while let Some((run, first)) = self.copied_together(at, |aloft| aloft.shadowed && aloft.source == aloft.from) {
             // SAFETY: as told; they end with this round.
             let (from, to) = unsafe { Self::places(first, run.len()) };
-            let differs = first_difference(mover, from, to).map_or(run.len(), |at| at / 4096);
+            let mut same = Marks::default();
+            let mut page = 0;
+            while page < run.len() {
+                let rest = page * 4096;
+                let differs = first_difference(mover, &from[rest..], &to[rest..]).map(|at| page + at / 4096);
+                let end = differs.unwrap_or(run.len());
+                (page..end).for_each(|page| same.mark(page));
+                page = end + 1;
+            }
             let mut book = self.book();
-            for aloft in &mut book.flight[run.start..run.start + differs] {
+            for (page, aloft) in book.flight[run.clone()].iter_mut().enumerate().filter(|(page, _)| same.has(*page)) {
+                debug_assert_eq!(aloft.to, first.to + page as u64 * PAGE);
                 aloft.source = aloft.to;
             }
-            book.stats.not_copied += differs as u64;
-            // Past the page that differs.
-            at = run.start + differs + 1;
+            book.stats.not_copied += same.count();
+            at = run.end;
         }
     }
 
@@ -380,14 +392,13 @@ impl Exchange {
     }
 
     /// Which pages of a run of places are there.
-    fn in_place(&self, places: Range<u64>) -> InPlace {
-        let mut there = InPlace([0; LOOK / 64]);
+    fn in_place(&self, places: Range<u64>) -> Marks {
+        let mut there = Marks::default();
         let looked = self.scan.there(places.clone(), |run| {
             let (first, end) = ((run.start - places.start) / PAGE, (run.end - places.start) / PAGE);
             for at in first..end {
                 // At most `LOOK` pages are asked about.
-                let at = usize::try_from(at).unwrap_or(0);
-                there.0[at / 64] |= 1 << (at % 64);
+                there.mark(usize::try_from(at).unwrap_or(0));
             }
         });
         // It was opened, and asks for nothing that could be refused; without an answer nothing could be told.

@@ -12,6 +12,7 @@
 //! book       whose each page is, on which tier, and which are on their way
 //! keeper     the thread that answers page faults and hears of forks, mremap, discards
 //! slots      a tier's pool: places, with a free page or without
+//! runs       numbers of places, as runs
 //! shadows    old copies of pages that went to a faster tier
 //! gate       forks that the kernel does not tell of
 //! ```
@@ -27,6 +28,7 @@ mod gate;
 mod heap;
 mod keeper;
 mod pooled;
+mod runs;
 mod shadows;
 mod slots;
 mod stats;

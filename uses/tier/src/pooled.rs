@@ -329,11 +329,8 @@ impl Pools {
                 done += units(&free);
             }
             let unused = from.start + lent as u64 * unit..from.end;
-            let short = !unused.is_empty();
-            for address in unused.step_by(pages * 4096) {
-                self.tiers[tier.index()][size].give_back(address, Place::Empty);
-            }
-            if short {
+            if !unused.is_empty() {
+                self.tiers[tier.index()][size].give_back(unused, Place::Empty);
                 break;
             }
         }
@@ -353,9 +350,10 @@ impl Pools {
             found.iter().zip((first..).step_by(4096)).take_while(|(page, place)| page.shadow == Some(*place));
         let pages = neighbours.count();
         for (page, place) in found[..pages].iter().zip((first..).step_by(4096)) {
-            self.shadows.forget(page.first);
+            let kept = self.shadows.forget(page.first);
+            debug_assert_eq!(kept, Some(place), "nobody else was lent it");
             let (tier, size) = self.slots_of(place).expect("a place of a pool");
-            self.tiers[tier][size].lend_shadow(place);
+            self.tiers[tier][size].lend_shadow();
         }
         first..first + pages as u64 * PAGE
     }
@@ -403,6 +401,11 @@ impl Pools {
             }
         }
         self.tiers.iter_mut().flatten().for_each(Slots::settled);
+        // What a small page was copied from when it went to a faster tier.
+        let keeps = self.shadows.are_kept();
+        let has_shadow = |aloft: &Aloft, size: usize| {
+            keeps && size == 0 && to < aloft.tier && aloft.stage == Stage::Back && aloft.source == aloft.to
+        };
         for side in [|aloft: &Aloft| aloft.from, |aloft: &Aloft| aloft.to] {
             let has_page = |aloft: &Aloft| {
                 let is_from = side(aloft) == aloft.from;
@@ -413,27 +416,43 @@ impl Pools {
                 }
             };
             let mut rest = flight;
+            // Neighbours that are alike come back together.
+            let (mut places, mut alike) = (0..0, (0, 0, Place::Empty));
             while let Some(first) = rest.first() {
                 let (tier, size) = self.slots_of(side(first)).expect("a place of a pool");
                 let count = if size == 1 { IN_HUGE } else { 1 };
                 let (unit, behind) = rest.split_at(count);
                 let full = unit.iter().filter(|aloft| has_page(aloft)).count();
-                // What a page was copied from when it went to a faster tier.
-                let is_shadow = side(first) == first.from && size == 0 && to < first.tier && self.shadows.are_kept();
                 let what = match full {
                     0 => Place::Empty,
-                    full if full == count && is_shadow && first.stage == Stage::Back => Place::Shadow,
-                    full if full == count => Place::Full,
-                    _ => Place::Broken,
+                    full if full < count => Place::Broken,
+                    _ if side(first) == first.from && has_shadow(first, size) => Place::Shadow,
+                    _ => Place::Full,
                 };
-                self.tiers[tier][size].give_back(side(first), what);
-                if what == Place::Shadow {
-                    for place in self.shadows.keep(tier, first.live, first.from) {
-                        self.free_shadow(place);
-                    }
+                let unit = side(first)..side(first) + count as u64 * PAGE;
+                if (places.end, alike) == (unit.start, (tier, size, what)) {
+                    places.end = unit.end;
+                } else {
+                    let before = std::mem::replace(&mut places, unit);
+                    self.give_back(before, std::mem::replace(&mut alike, (tier, size, what)));
                 }
                 rest = behind;
             }
+            self.give_back(places, alike);
+        }
+        for aloft in flight.iter().filter(|aloft| has_shadow(aloft, 0)) {
+            let (tier, size) = self.slots_of(aloft.from).expect("a place of a pool");
+            if size == 0 {
+                for place in self.shadows.keep(tier, aloft.live, aloft.from) {
+                    self.free_shadow(place);
+                }
+            }
+        }
+    }
+
+    fn give_back(&mut self, places: Range<u64>, (tier, size, what): (usize, usize, Place)) {
+        if !places.is_empty() {
+            self.tiers[tier][size].give_back(places, what);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::config::PAGE;
 use crate::exchange::Exchange;
+use crate::runs::Runs;
 use std::ops::Range;
 use telpher_mem::{MapError, PageSize, Tract};
 
@@ -15,8 +16,6 @@ pub(crate) enum Place {
     Empty,
     /// A free page.
     Full,
-    /// An exchange has it.
-    Lent,
     /// A page's old copy.
     Shadow,
     /// Parts of a huge page were moved out of it: the page tables below it stay, so that no huge page can be put there as one.
@@ -30,15 +29,13 @@ pub(crate) struct Slots {
     /// Where pages come from: the kernel fills it by itself, which it does not do for memory whose faults are answered here.
     spring: Tract,
     pages: PageSize,
-    places: Vec<Place>,
-    /// Free pages, those of them that are lent, and old copies.
-    full: u64,
+    /// Places with nothing in them, and with free pages.
+    empty: Runs,
+    full: Runs,
+    /// How many those are, how many of them are lent, and old copies.
+    full_places: u64,
     lent_full: u64,
     shadows: u64,
-    /// Where the next search begins.
-    cursor: usize,
-    /// No run of empty places, or of full ones, was longer when last searched in vain.
-    longest: [usize; 2],
     /// This process' memory, if a test has free pages overwritten.
     #[cfg(test)]
     pub(crate) poison: Option<std::fs::File>,
@@ -55,17 +52,15 @@ impl Slots {
             }
             tract.keep_from_children()?;
         }
-        let places = vec![Place::Empty; places];
         Ok(Slots {
             tract,
             spring,
             pages,
-            places,
-            full: 0,
+            empty: Runs::of(0..places),
+            full: Runs::default(),
+            full_places: 0,
             lent_full: 0,
             shadows: 0,
-            cursor: 0,
-            longest: [usize::MAX; 2],
             #[cfg(test)]
             poison: None,
         })
@@ -90,12 +85,12 @@ impl Slots {
 
     /// Free pages of this size.
     pub(crate) fn full(&self) -> u64 {
-        self.full
+        self.full_places
     }
 
     /// Pages of 4 KiB in those.
     pub(crate) fn full_pages(&self) -> u64 {
-        self.full * self.unit() / PAGE
+        self.full_places * self.unit() / PAGE
     }
 
     /// Pages of 4 KiB that were free, and are lent.
@@ -108,20 +103,16 @@ impl Slots {
         self.shadows * self.unit() / PAGE
     }
 
-    /// Lends a place with an old copy, to bring it back or to write there.
-    pub(crate) fn lend_shadow(&mut self, address: u64) {
-        let place = self.place(address);
-        debug_assert_eq!(self.places[place], Place::Shadow);
-        self.places[place] = Place::Lent;
+    /// A place with an old copy is lent, to bring it back or to write there.
+    pub(crate) fn lend_shadow(&mut self) {
         self.shadows -= 1;
         self.lent_full += 1;
     }
 
     /// An old copy is a free page from now on.
     pub(crate) fn free_shadow(&mut self, address: u64) {
-        self.lend_shadow(address);
-        self.lent_full -= 1;
-        self.give_back(address, Place::Full);
+        self.shadows -= 1;
+        self.give_back(address..address + self.unit(), Place::Full);
     }
 
     /// Everything that was lent has come back.
@@ -137,58 +128,34 @@ impl Slots {
         usize::try_from((address - self.tract.start()) / self.unit()).expect("in the tract")
     }
 
-    /// Neighbouring places with this in them, at most so many, which are lent from now on: the longest run there is, or the first long enough.
+    /// Neighbouring places, empty or with a free page, at most so many, which are lent from now on: as many as are wanted if there are so many.
     pub(crate) fn lend(&mut self, what: Place, most: usize) -> Option<Range<u64>> {
-        let kind = usize::from(what == Place::Full);
-        let enough = most.min(self.longest[kind]);
-        let (mut best, mut at) = (0..0, self.cursor);
-        // Once around; a run ends where the places do.
-        let mut seen = 0;
-        while seen < self.places.len() && best.len() < enough {
-            at %= self.places.len();
-            let rest = &self.places[at..self.places.len().min(at + most)];
-            let run = rest.iter().take_while(|&&place| place == what).count();
-            if run > best.len() {
-                best = at..at + run;
-            }
-            let step = run.max(1);
-            (at, seen) = (at + step, seen + step);
-        }
-        if best.len() < enough {
-            self.longest[kind] = best.len();
-        }
-        if best.is_empty() {
-            return None;
-        }
-        self.cursor = best.end % self.places.len();
-        self.places[best.clone()].fill(Place::Lent);
+        let run = if what == Place::Full { self.full.take(most) } else { self.empty.take(most) }?;
         if what == Place::Full {
-            self.full -= best.len() as u64;
-            self.lent_full += best.len() as u64;
+            self.full_places -= run.len() as u64;
+            self.lent_full += run.len() as u64;
         }
-        Some(self.address(best.start)..self.address(best.end))
+        Some(self.address(run.start)..self.address(run.end))
     }
 
-    /// A place that was lent comes back.
-    pub(crate) fn give_back(&mut self, address: u64, what: Place) {
-        let place = self.place(address);
-        debug_assert_eq!(self.places[place], Place::Lent);
-        self.places[place] = what;
+    /// Places that were lent come back.
+    pub(crate) fn give_back(&mut self, addresses: Range<u64>, what: Place) {
+        let run = self.place(addresses.start)..self.place(addresses.end);
         match what {
             Place::Full => {
                 #[cfg(test)]
                 if let Some(memory) = &self.poison {
-                    let poison = vec![tests::POISON; Self::bytes_of(self.pages)];
-                    std::os::unix::fs::FileExt::write_all_at(memory, &poison, address).expect("a free page is there");
+                    let poison = vec![tests::POISON; run.len() * Self::bytes_of(self.pages)];
+                    let written = std::os::unix::fs::FileExt::write_all_at(memory, &poison, addresses.start);
+                    written.expect("free pages are there");
                 }
-                self.full += 1;
-                self.longest[1] = usize::MAX;
+                self.full_places += run.len() as u64;
+                self.full.put(run);
             }
-            Place::Empty => self.longest[0] = usize::MAX,
-            Place::Shadow => self.shadows += 1,
-            Place::Lent => {}
+            Place::Empty => self.empty.put(run),
+            Place::Shadow => self.shadows += run.len() as u64,
             // What is left of it goes back to the system; a refusal leaves it there, unused.
-            Place::Broken => drop(self.tract.discard(address..address + self.unit())),
+            Place::Broken => drop(self.tract.discard(addresses)),
         }
     }
 
@@ -207,7 +174,8 @@ impl Slots {
             for (place, from) in run.step_by(unit).zip(fresh.step_by(unit)) {
                 let whole = self.is_whole(from, exchange) && exchange.put_fresh(place, from, self.unit());
                 came += u64::from(whole);
-                self.give_back(place, if whole { Place::Full } else { Place::Empty });
+                let what = if whole { Place::Full } else { Place::Empty };
+                self.give_back(place..place + self.unit(), what);
             }
             filled += came;
             if came == 0 || filled < most as u64 && came * self.unit() < SPRING_BYTES as u64 {
@@ -232,13 +200,12 @@ impl Slots {
     pub(crate) fn shed(&mut self, keep: u64) {
         /// Places at once. Source: chosen.
         const RUN: u64 = 512;
-        while self.full > keep {
-            let most = usize::try_from((self.full - keep).min(RUN)).expect("a run");
+        while self.full() > keep {
+            let most = usize::try_from((self.full() - keep).min(RUN)).expect("a run");
             let Some(run) = self.lend(Place::Full, most) else { return };
             let what = if self.tract.discard(run.clone()).is_ok() { Place::Empty } else { Place::Full };
-            let unit = usize::try_from(self.unit()).expect("a unit is a `usize`");
-            self.lent_full -= run.end.saturating_sub(run.start) / self.unit();
-            run.step_by(unit).for_each(|address| self.give_back(address, what));
+            self.lent_full -= (run.end - run.start) / self.unit();
+            self.give_back(run, what);
             if what == Place::Full {
                 return;
             }
@@ -271,8 +238,9 @@ pub(crate) mod tests {
         Some((slots, exchange, keeper))
     }
 
-    fn count(slots: &Slots, what: Place) -> usize {
-        slots.places.iter().filter(|&&place| place == what).count()
+    /// Places with nothing in them, and with free pages.
+    fn count(slots: &Slots) -> [usize; 2] {
+        [slots.empty.len(), slots.full.len()]
     }
 
     #[test]
@@ -280,9 +248,9 @@ pub(crate) mod tests {
         let Some((mut slots, exchange, _keeper)) = slots(100, PageSize::Small) else { return };
         assert_eq!(slots.lend(Place::Full, 1), None);
         assert_eq!((slots.fill(30, &exchange), slots.fill(80, &exchange), slots.fill(1, &exchange)), (30, 70, 0));
-        assert_eq!((slots.full(), slots.full_pages(), count(&slots, Place::Full)), (100, 100, 100));
+        assert_eq!((slots.full(), slots.full_pages(), count(&slots)), (100, 100, [0, 100]));
         slots.shed(40);
-        assert_eq!((slots.full(), count(&slots, Place::Empty)), (40, 60));
+        assert_eq!((slots.full(), count(&slots)), (40, [60, 40]));
         let mut there = 0;
         exchange.scan.present(slots.range(), |run| there += run.pages()).unwrap();
         assert_eq!(there, 40, "what was given back is not there");
@@ -296,7 +264,7 @@ pub(crate) mod tests {
         // Every fourth stays away: the rest are runs of three, and one at the end.
         for (place, address) in all.clone().step_by(4096).enumerate() {
             if place % 4 != 3 || place == 63 {
-                slots.give_back(address, Place::Full);
+                slots.give_back(address..address + PAGE, Place::Full);
             }
         }
         let lens: Vec<u64> =
@@ -304,7 +272,7 @@ pub(crate) mod tests {
         assert_eq!(lens.iter().sum::<u64>(), 49);
         assert!(lens.windows(2).all(|pair| pair[0] >= pair[1]) && lens[0] == 4 && lens[1] == 3, "{lens:?}");
         assert_eq!(slots.lend(Place::Empty, 1), None);
-        slots.give_back(all.start, Place::Empty);
+        slots.give_back(all.start..all.start + PAGE, Place::Empty);
         assert_eq!(slots.lend(Place::Empty, 9), Some(all.start..all.start + 4096));
     }
 
@@ -315,7 +283,7 @@ pub(crate) mod tests {
             return;
         }
         let run = slots.lend(Place::Full, 1).unwrap();
-        slots.give_back(run.start, Place::Broken);
+        slots.give_back(run, Place::Broken);
         assert!(slots.lend(Place::Full, 2).is_some_and(|run| run.end - run.start == HUGE));
         assert_eq!((slots.fill(1, &exchange), slots.lend(Place::Empty, 1)), (0, None));
     }
