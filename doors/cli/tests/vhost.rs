@@ -450,6 +450,47 @@ fn a_guest_that_has_moved_is_announced_on_the_other_side_by_its_own_address() {
 }
 
 #[test]
+fn an_announcement_that_waits_for_room_at_the_end_is_held() {
+    let room = Room::new("held");
+    let (a, b) = (room.word("a"), room.word("b"));
+    let args = ["--socket", &a, "--socket", &b, "--forward", "io", "--retry", "--format", "json", "--quiet"];
+    let switch = Switch::start(&args);
+    let [mut one, two] = [&a, &b].map(|path| Guest::connect(path, MRG));
+    let (begun, count) = (Instant::now(), u64::from(SIZE) + 64);
+    for number in 0..count {
+        while !one.send(&packet(number)) {
+            assert!(begun.elapsed() < SOON, "packet {number} is not taken");
+        }
+    }
+    while one.take_back() >= 64 {
+        assert!(begun.elapsed() < SOON, "{} packets are not taken", one.out[1].len());
+    }
+    one.moves([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
+    // The switch has thousands of turns in which to take it.
+    std::thread::sleep(Duration::from_millis(100));
+    let summary = switch.summary();
+    assert_adds_up(&summary);
+    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/1/made")), (1, 1), "{summary:#}");
+    drop((one, two));
+}
+
+#[test]
+fn a_guest_without_another_side_is_announced_to_nobody() {
+    let room = Room::new("alone-moved");
+    let path = room.word("a");
+    let switch = Switch::start(&["--socket", &path, "--forward", "io", "--format", "json", "--quiet"]);
+    let mut guest = Guest::connect(&path, MRG);
+    guest.moves([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
+    // What it sends comes back, behind whatever the switch had for it by then.
+    assert!(guest.send(&packet(0)));
+    let got = guest.receive_some(1);
+    assert!(got.len() == 1 && is_packet(&got[0], 0), "{got:?}");
+    let summary = switch.summary();
+    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/0/made")), (0, 0), "{summary:#}");
+    drop(guest);
+}
+
+#[test]
 fn packets_are_made_and_taken_without_another_port() {
     let room = Room::new("alone");
     let path = room.word("a");

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Sizes are bytes with k, m, g for KiB, MiB, GiB. Lists take commas and ranges: 64..64m is each four times the one
-before, 1k..8k*2 each twice.
+Sizes are bytes with k, m, g for KiB, MiB, GiB. Lists take commas and ranges: 64..64m is each four
+times the one before, 1k..8k*2 each twice.
 
 Examples:
   telpher bench                                     everything, in about 25 seconds
@@ -123,8 +123,8 @@ pub(crate) struct Sweep {
 /// of an idle device.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Warm: the same buffers again and again, in the cache where they fit. Cold: rotating through more memory than the
-last-level cache holds. Ratios below 0.9 are marked with '<'.
+Warm: the same buffers again and again, in the cache where they fit. Cold: rotating through more
+memory than the last-level cache holds. Ratios below 0.9 are marked with '<'.
 
 Examples:
   telpher bench ops
@@ -260,14 +260,18 @@ pub(crate) struct QueryBench {
 /// and counted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The peer is testpmd of Debian's packages dpdk and dpdk-dev (apt install dpdk dpdk-dev); it wants root and huge pages, which are reserved
-while the bench runs. Without it the guest is one of our own, whose rates stand alone.
+The peer is testpmd of Debian's packages dpdk and dpdk-dev (apt install dpdk dpdk-dev); it wants
+root and huge pages, which are reserved while the bench runs. Without it the guest is one of our
+own, whose rates stand alone.
 
-Traffic is named as seen from the backend: b2f into the guest, f2b out of it, loop around with 512 packets.
+Traffic is named as seen from the backend: b2f into the guest, f2b out of it, loop around with 512
+packets.
 
-A point takes about a third of a second, every length, way, ring and contestant has one a round, and a ratio wants a pair of points at one
-distance of the cores: where cores wander or are busy, more rounds give more pairs. On two cores, by themselves: copies in 3 rounds 90 s,
-pipeline 75 s, threads with 4 lengths in 2 rounds 130 s, rings, flat and latency together 30 s; all of it in 5 rounds a quarter of an hour.
+A point takes about a third of a second, every length, way, ring and contestant has one a round,
+and a ratio wants a pair of points at one distance of the cores: where cores wander or are busy,
+more rounds give more pairs. On two cores, by themselves: copies in 3 rounds 90 s, pipeline 75 s,
+threads with 3 lengths in 3 rounds 4 minutes, rings, flat and latency together 30 s; all of it in
+5 rounds some twenty minutes.
 
 Examples:
   telpher bench vhost --quick

@@ -25,12 +25,14 @@ Examples:
   telpher doctor --causes                 everything that can be found
   telpher run -- telpher doctor           a virtual machine with a device that nobody has configured yet
 
-A recording holds: attributes of the driver and its queues (with the names given to them and who has them open), version
-and configuration of the kernel as far as IDXD and IOMMU go, such words of its command line and lines of its log, the name
-and flags of the processor, addresses of PCI functions, names of ACPI tables, NUMA nodes, huge pages, and this process'
-user, groups, capabilities, security label and control groups. It holds no host name, no serial number, no environment, no
-command line of a program, and of other words of the kernel's command line the names alone. It is text: read it first.
-Its format, every cause and the JSON of --format are described in docs/doctor.md.")]
+A recording holds: attributes of the driver and its queues (with the names given to them and who
+has them open), version and configuration of the kernel as far as IDXD and IOMMU go, such words of
+its command line and lines of its log, the name and flags of the processor, addresses of PCI
+functions, names of ACPI tables, NUMA nodes, huge pages, and this process' user, groups,
+capabilities, security label and control groups. It holds no host name, no serial number, no
+environment, no command line of a program, and of other words of the kernel's command line the
+names alone. It is text: read it first. Its format, every cause and the JSON of --format are
+described in docs/doctor.md.")]
 pub(crate) struct Doctor {
     /// Text for people, or JSON.
     #[arg(long, value_enum, default_value_t = ListFormat::Text)]

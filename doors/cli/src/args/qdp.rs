@@ -44,12 +44,14 @@ const HERE: [&str; 22] = [
 /// machine, or another one, is simulated, and its tables and figures stand beside what was published.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Queries: thesis (the sum of one column where another one is small), q1 and q6 (TPC-H), or a text such as
+Queries: thesis (the sum of one column where another one is small), q1 and q6 (TPC-H), or a text
+such as
   select l_shipmode, count(*), sum(l_quantity) from t where l_shipdate < date '1995-01-01' group by l_shipmode
 Values are whole numbers: decimals are counted in their last digit, dates in days since 1970.
 
-Files: Parquet, or Arrow's IPC format (also called Feather). Of their columns those that the query names are read: whole numbers,
-decimals, dates, times, and texts of one character. There may be no nulls in them.
+Files: Parquet, or Arrow's IPC format (also called Feather). Of their columns those that the query
+names are read: whole numbers, decimals, dates, times, and texts of one character. There may be no
+nulls in them.
 
 Examples:
   telpher qdp                                         the thesis' query over 256 MiB, on every core

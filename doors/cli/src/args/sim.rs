@@ -61,8 +61,8 @@ const WORKLOAD: [&str; 25] = [
 /// HTML file with charts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Sizes are bytes with k, m, g for KiB, MiB, GiB. Lists take commas and ranges: 64..64m is each four times the one
-before, 1k..8k*2 each twice.
+Sizes are bytes with k, m, g for KiB, MiB, GiB. Lists take commas and ranges: 64..64m is each four
+times the one before, 1k..8k*2 each twice.
 
 Examples:
   telpher sim run                                        copies of 64 B to 1 MiB on Sapphire Rapids, with its CPU beside

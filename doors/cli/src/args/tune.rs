@@ -18,8 +18,8 @@ use std::path::PathBuf;
 /// first hardware generation, and nothing needs tuning to work.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A program that waits for each operation and one that keeps many in flight pay different prices for the same device: measure
-with --in-flight as your program works.
+A program that waits for each operation and one that keeps many in flight pay different prices for
+the same device: measure with --in-flight as your program works.
 
 Examples:
   telpher tune                                       hardware if there is any, the model if not; writes telpher-tuning.toml

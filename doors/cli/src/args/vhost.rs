@@ -17,7 +17,8 @@ use std::str::FromStr;
 /// --seconds or Ctrl-C. Guests may come, go and come again; nothing a guest does ends the switch or touches another one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Directions are the switch's, as testpmd has them: rx is what comes from a port's guest, tx is what goes to it.
+Directions are the switch's, as testpmd has them: rx is what comes from a port's guest, tx is what
+goes to it.
 
 Examples:
   telpher vhost --socket /tmp/vm.sock                    what its guest sends comes back
