@@ -2,19 +2,21 @@
 //!
 //! A child that is forked while a page is out would find it empty. The event of a fork wants `CAP_SYS_PTRACE`; without, the C library's handlers
 //! hold a fork back until what is out has come back, and an exchange until the fork is over. A `fork` by a bare system call is missed.
+//!
+//! Who is inside is one word and no lock: a child would have the lock of a thread that it has not, and wait for it for ever.
 
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use telpher_mem::on_fork;
 
-/// Who is inside: any number of exchanges, or one fork.
-#[derive(Debug, Default)]
-struct Inside {
-    exchanges: u32,
-    forks: u32,
-}
+/// Exchanges that are under way; a fork counts as many as there can be, and one.
+static INSIDE: AtomicU32 = AtomicU32::new(0);
+/// Source: chosen: threads that fork at once, and threads with exchanges, are fewer.
+const FORK: u32 = 1 << 16;
 
-static INSIDE: Mutex<Inside> = Mutex::new(Inside { exchanges: 0, forks: 0 });
-static CHANGED: Condvar = Condvar::new();
+/// The process that forks.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Forks wait for this from now on, process-wide.
 pub(crate) fn hold_forks() {
@@ -22,16 +24,35 @@ pub(crate) fn hold_forks() {
     ONCE.call_once(|| on_fork(before, after));
 }
 
+/// Waits until it is so.
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let mut rests = 0_u32;
+    while !is_so() {
+        rests = rests.saturating_add(1);
+        match rests {
+            0..64 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
 extern "C" fn before() {
-    let inside = INSIDE.lock().unwrap_or_else(PoisonError::into_inner);
-    let free = CHANGED.wait_while(inside, |inside| inside.exchanges > 0).unwrap_or_else(PoisonError::into_inner);
-    let mut inside = free;
-    inside.forks += 1;
+    // Relaxed: read in this thread, and in its copy in the child.
+    FORKS.store(std::process::id(), Ordering::Relaxed);
+    // No exchange begins from here on. Relaxed: what is to be seen is seen below.
+    INSIDE.fetch_add(FORK, Ordering::Relaxed);
+    // Acquire: pairs with the Release of the last exchange's end; what it had out is back.
+    wait_until(|| INSIDE.load(Ordering::Acquire).is_multiple_of(FORK));
 }
 
 extern "C" fn after() {
-    INSIDE.lock().unwrap_or_else(PoisonError::into_inner).forks -= 1;
-    CHANGED.notify_all();
+    if FORKS.load(Ordering::Relaxed) == std::process::id() {
+        // Release: pairs with the Acquire in `NoFork::new`; the fork is over.
+        INSIDE.fetch_sub(FORK, Ordering::Release);
+    } else {
+        // A child, which has no other thread: neither exchanges nor other forks.
+        INSIDE.store(0, Ordering::Relaxed);
+    }
 }
 
 /// An exchange, during which nobody forks.
@@ -41,17 +62,75 @@ pub(crate) struct NoFork(());
 impl NoFork {
     /// Waits for a fork that is under way.
     pub(crate) fn new() -> NoFork {
-        let inside = INSIDE.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = CHANGED.wait_while(inside, |inside| inside.forks > 0).unwrap_or_else(PoisonError::into_inner);
-        let mut inside = free;
-        inside.exchanges += 1;
+        wait_until(|| {
+            let inside = INSIDE.load(Ordering::Relaxed);
+            // Acquire: pairs with the Release in `after`.
+            inside < FORK
+                && INSIDE.compare_exchange_weak(inside, inside + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        });
         NoFork(())
     }
 }
 
-impl std::ops::Drop for NoFork {
+impl Drop for NoFork {
     fn drop(&mut self) {
-        INSIDE.lock().unwrap_or_else(PoisonError::into_inner).exchanges -= 1;
-        CHANGED.notify_all();
+        // Release: pairs with the Acquire in `before`.
+        INSIDE.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(unsafe_code, reason = "forks")]
+
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::time::Instant;
+
+    /// Forks, and has the child take its turn.
+    fn fork() {
+        // SAFETY: the child takes its turn, for which no other thread is needed, and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(NoFork::new());
+            // SAFETY: ends the child without anything of the parent's being run.
+            unsafe { libc::_exit(0) };
+        }
+        let (begun, mut status) = (Instant::now(), 0);
+        // SAFETY: our own child, a place of our own for its status.
+        while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+            if begun.elapsed() > Duration::from_secs(20) {
+                // SAFETY: as above.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(status, 0, "a child waits for ever");
+    }
+
+    #[test]
+    fn forks_and_exchanges_take_turns_in_parents_and_children() {
+        hold_forks();
+        let (over, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for mut state in 1..3_u64 {
+                let (over, turns) = (&over, &turns);
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        let no_fork = NoFork::new();
+                        turns.fetch_add(1, Ordering::Relaxed);
+                        drop(no_fork);
+                        // So that they come at any time of a fork.
+                        (0..crate::stress::next(&mut state) % 5000).for_each(|_| std::hint::spin_loop());
+                    }
+                });
+            }
+            // Two at a time: each child has the other's count.
+            let forking = [0, 1].map(|_| scope.spawn(|| (0..100).for_each(|_| fork())));
+            let forked = forking.map(|thread| thread.join());
+            over.store(true, Ordering::Relaxed);
+            assert!(forked.iter().all(Result::is_ok));
+        });
+        assert!(turns.load(Ordering::Relaxed) > 0);
     }
 }

@@ -93,7 +93,7 @@ fn what_programs_do_to_their_mappings_is_followed() {
             // SAFETY: a word of an arena, whose mapping is there whenever this is called; only this thread has it.
             unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(address) }
         };
-        while Instant::now() < end {
+        while Instant::now() < end || heap.stats().moved.pages <= 1000 || forks.load(Ordering::Relaxed) == 0 {
             let (arena, page) = (usize::try_from(next(&mut state) % 2).unwrap(), next(&mut state) % PAGES);
             let len = (1 + next(&mut state) % 32).min(PAGES - page);
             let at = |arena: usize, page: u64| -> *mut libc::c_void {
