@@ -308,6 +308,7 @@ fn two_ports_forward_numbered_packets_in_order_and_the_summary_adds_up() {
             assert_eq!((number(port, "/by_device/packets"), number(port, "/unsettled")), (by_device, 0), "{port:#}");
             assert_eq!(port["dropped"].as_object().expect("reasons").len(), 0);
             assert_eq!((number(port, "/sessions"), number(port, "/refused_requests")), (1, 0));
+            assert!(number(port, "/calls") > 0, "the guests' drivers want to be called");
         }
         let copies: u64 = summary["lanes"].as_array().expect("lanes").iter().map(|lane| number(lane, "/copies")).sum();
         assert!(copies >= 2 * by_device, "a copy for each packet at least: {copies}");
@@ -633,6 +634,64 @@ fn an_interface_of_this_system_is_a_port() {
     let summary = switch.summary();
     assert_eq!(summary["ports"][1]["name"], format!("tap {name}"));
     assert!(number(&summary, "/ports/1/received/packets") >= 1 && number(&summary, "/ports/1/sent/packets") >= 1);
+}
+
+#[test]
+fn what_an_interface_does_not_take_or_nobody_can_hold_is_counted() {
+    let Some(ip) = tap_tools("what_an_interface_does_not_take_or_nobody_can_hold_is_counted") else { return };
+    let room = Room::new("tap-odd");
+    let (path, name) = (room.word("a"), format!("tlpho{}", std::process::id()));
+    let args = ["--socket", &path, "--tap", &name, "--longest", "1600", "--format", "json", "--quiet"];
+    let switch = Switch::start(&args);
+    let mut guest = Guest::connect(&path, MRG);
+    // While it is down nobody is there.
+    guest.send_all(0..10);
+    for command in ["addr add 198.18.78.1/30 dev", "link set mtu 4000 dev", "link set up dev"] {
+        ip(&format!("{command} {name}"));
+    }
+    ip(&format!("neigh add 198.18.78.2 lladdr 02:00:00:00:00:07 dev {name}"));
+    // A frame without a whole header; its interface tells of it at once, and takes what follows.
+    let begun = Instant::now();
+    while !guest.send(&[7; 10]) {
+        assert!(begun.elapsed() < SOON);
+    }
+    guest.send_all(10..20);
+    // Frames of the system's, of Ethernet's 14 bytes, IPv4's 20 and UDP's 8 beside these: the longest, and one that is a byte longer.
+    let system = std::net::UdpSocket::bind("198.18.78.1:0").expect("an address of this system");
+    for bytes in [1601 - 42, 1600 - 42] {
+        system.send_to(&vec![9; bytes], "198.18.78.2:9").expect("a way to the guest");
+    }
+    let is_datagram = |frame: &Vec<u8>| frame[12..14] == [8, 0] && frame[23] == 17 && frame[36..38] == [0, 9];
+    let mut came = Vec::new();
+    while came.is_empty() {
+        came.extend(guest.receive().into_iter().filter(is_datagram));
+        assert!(begun.elapsed() < SOON, "the longest frame does not come");
+        std::thread::yield_now();
+    }
+    assert_eq!(came.iter().map(Vec::len).collect::<Vec<_>>(), [1600]);
+    let summary = switch.summary();
+    let dropped = |reason: &str| summary["ports"][1]["dropped"][reason].as_u64();
+    assert_eq!(dropped("nobody at the receiver"), Some(10), "{summary:#}");
+    assert_eq!(dropped("a frame is shorter than an Ethernet header"), Some(1), "{summary:#}");
+    assert_eq!(dropped("a frame is longer than --longest"), Some(1), "{summary:#}");
+    assert_eq!((number(&summary, "/ports/1/sent/packets"), number(&summary, "/ports/1/unsettled")), (10, 0));
+    drop(guest);
+}
+
+#[test]
+fn packets_that_a_guest_has_too_short_buffers_for_are_counted_once() {
+    let room = Room::new("short");
+    let path = room.word("a");
+    let args = ["--socket", &path, "--forward", "txonly", "--size", "4000", "--longest", "4000", "--format", "json"];
+    let switch = Switch::start(&[&args[..], &["--quiet"]].concat());
+    let guest = Guest::connect(&path, Features::VERSION_1.bits());
+    std::thread::sleep(Duration::from_millis(100));
+    let summary = switch.summary();
+    assert_adds_up(&summary);
+    let dropped = summary["ports"][0]["dropped"].as_object().expect("reasons");
+    assert!(dropped.values().any(|count| count.as_u64() > Some(0)), "{summary:#}");
+    assert_eq!((number(&summary, "/ports/0/sent/packets"), number(&summary, "/ports/0/unsettled")), (0, 0));
+    drop(guest);
 }
 
 #[test]
