@@ -110,6 +110,9 @@ mod tests {
 
     #[test]
     fn forks_and_exchanges_take_turns_in_parents_and_children() {
+        if !crate::stress::is_alone("gate::tests::forks_and_exchanges_take_turns_in_parents_and_children") {
+            return;
+        }
         hold_forks();
         let (over, turns) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {

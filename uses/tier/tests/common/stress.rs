@@ -14,6 +14,20 @@ pub(crate) fn soak() -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// True in a process of its own, in which this test, by its whole name, is run once more: for those that fork, which all heaps of a process feel.
+pub(crate) fn is_alone(test: &str) -> bool {
+    /// Set there.
+    const ALONE: &str = "TELPHER_TIER_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let run = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&run.stderr));
+    false
+}
+
 /// An arena as a program has memory: words by address, that several threads use.
 pub(crate) struct Words(u64);
 

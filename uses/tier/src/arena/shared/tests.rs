@@ -107,6 +107,9 @@ fn ranges_of_both_kinds_go_together() {
 
 #[test]
 fn a_child_has_nothing_of_it() {
+    if !stress::is_alone("arena::shared::tests::a_child_has_nothing_of_it") {
+        return;
+    }
     let Some(heap) = heap(2) else { return };
     let mut arena = heap.shared_arena(4 << 20).unwrap();
     number(&mut arena);
