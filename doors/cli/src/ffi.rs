@@ -12,9 +12,29 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use telpher_abi::Descriptor;
 use telpher_portal::{Offer, RecordCell, Submission};
+
+/// The words of a buffer, which threads may change together.
+pub(crate) fn atomics(bytes: &mut [u8]) -> &[AtomicU64] {
+    // SAFETY: any eight bytes are an `AtomicU64`, and the buffer is borrowed for as long as they are, by nobody else.
+    let (head, words, _) = unsafe { bytes.align_to_mut::<AtomicU64>() };
+    assert!(head.is_empty(), "the buffer begins at a word");
+    words
+}
+
+/// How often this thread has given its core away because it had to wait.
+pub(crate) fn voluntary_switches() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the structure is valid for writes, and zeros are one of its values, if the call should fail.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nvcsw
+}
 
 /// glibc's `memcpy` over the shorter of the two lengths.
 #[inline]

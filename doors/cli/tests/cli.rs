@@ -51,6 +51,7 @@ fn help_and_version_end_well_and_carry_examples() {
         &["bench", "run", "--help"],
         &["bench", "query", "--help"],
         &["bench", "cache", "--help"],
+        &["bench", "tier", "--help"],
         &["bench", "vhost", "--help"],
     ] {
         let text = success(args);
@@ -66,7 +67,7 @@ fn help_and_version_end_well_and_carry_examples() {
 
 #[test]
 fn what_is_not_understood_is_answered_with_what_is() {
-    let cases: [(&[&str], &str); 24] = [
+    let cases: [(&[&str], &str); 25] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "there are move, fill"),
@@ -81,6 +82,7 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "--threads", "2", "--wq-size", "100"], "128 entries"),
         (&["bench", "mover", "--only", "shraing"], "is not a contest; there are"),
         (&["bench", "cache", "--only", "hit"], "is not a contest; there are hits, threads"),
+        (&["bench", "tier", "--only", "smal"], "is not a contest; there are small, huge, busy"),
         (&["bench", "vhost", "--only", "copied"], "copies or pipeline or threads"),
         (&["bench", "vhost", "--ring", "spilt"], "split or packed"),
         (&["bench", "vhost", "--size", "9k"], "packets have from 64 to 2048 bytes"),
@@ -209,6 +211,23 @@ fn a_contest_of_the_mover_is_held_by_name_in_every_format() {
     assert_eq!((result["kind"].as_str(), result["contests"][0]["name"].as_str()), (Some("mover"), Some("sharing")));
     let csv = success(&[&small[..], &["--no-html", "--format", "csv"]].concat());
     assert!(csv.starts_with("contest,what,measured,unit,at_most,at_least,reached\nsharing,"), "{csv}");
+}
+
+#[test]
+fn what_it_costs_to_move_pages_is_told_and_every_byte_is_looked_at() {
+    let json = success(&["bench", "tier", "--only", "small,huge", "--seconds", "0.5", "--no-html", "--format", "json"]);
+    let result: Value = serde_json::from_str(&json).expect("valid JSON");
+    assert_eq!(result["kind"].as_str(), Some("tier"));
+    let rows = |at: usize| result["contests"][at]["rows"].as_array().expect("rows").clone();
+    let measured = |row: &Value| row["measured"].as_f64().expect("a number");
+    let cost = |words: &str| {
+        let row = rows(0).into_iter().find(|row| row["what"].as_str().is_some_and(|what| what.contains(words)));
+        measured(&row.unwrap_or_else(|| panic!("no row of {words}")))
+    };
+    // Many at once are for each what one by itself is not, also where others are at work.
+    let (one, most) = (cost("of 1 that go"), cost("of 512 that go together, neighbours"));
+    assert!(0.0 < most && 2.0 * most < one, "{most} ns of 512, {one} ns of one");
+    assert!(measured(&rows(1)[0]) > 0.1, "GB/s: {json}");
 }
 
 #[test]

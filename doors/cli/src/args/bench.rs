@@ -60,6 +60,19 @@ Examples:
   telpher bench cache --only hits,threads --seconds 10 --no-html
   telpher bench cache --format csv --no-html > cache.csv")]
     Cache(Contests),
+    /// What it costs to move pages between tiers of memory while a program runs.
+    ///
+    /// A small page by how many go together, a huge page, each with and without its copy; and pages that two threads write to meanwhile, by an
+    /// exchange and by protection, a copy and another mapping: how many move, and how long the threads wait. Everything that is compared takes
+    /// turns, and the numbers are medians over them. Every byte is what it was, or the bench fails.
+    #[command(after_help = "\
+Wants userfaultfd (root, or /dev/userfaultfd) and Linux 6.8; some 700 MiB of memory.
+
+Examples:
+  telpher bench tier
+  telpher bench tier --only huge --seconds 10 --no-html
+  telpher bench tier --format csv --no-html > tier.csv")]
+    Tier(Contests),
     Run(RunBench),
     Query(QueryBench),
     Vhost(VhostBench),

@@ -23,6 +23,7 @@ pub(crate) mod results;
 pub(crate) mod row;
 pub(crate) mod run;
 pub(crate) mod sweep;
+pub(crate) mod tier;
 mod turns;
 pub(crate) mod vhost;
 mod work;
@@ -151,6 +152,9 @@ pub(crate) enum BenchError {
     /// No part of a source.
     #[error(transparent)]
     Access(#[from] telpher_cache::AccessError),
+    /// No memory on tiers.
+    #[error(transparent)]
+    Tier(#[from] telpher_tier::TierError),
     /// A query did not run.
     #[error(transparent)]
     Query(#[from] telpher_cache::query::RunError),
@@ -191,6 +195,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             Ok(deliver(&pollution.output, POLLUTION_HTML, &result, text, csv, || report::pollution::html(&result))?)
         }
         Some(BenchKind::Mover(args)) => answer(args, MOVER_HTML, mover::LEAD, || mover::run(args, machine)),
+        Some(BenchKind::Tier(args)) => answer(args, TIER_HTML, tier::LEAD, || tier::run(args, machine)),
         Some(BenchKind::Cache(args)) => answer(args, CACHE_HTML, cache::LEAD, || cache::run(args, machine)),
         Some(BenchKind::Run(run)) if run.program => run::program::obey().map_err(BenchError::Output),
         Some(BenchKind::Run(run)) => {
@@ -232,6 +237,7 @@ const OPS_HTML: &str = "telpher-bench-ops.html";
 const POLLUTION_HTML: &str = "telpher-bench-pollution.html";
 const MOVER_HTML: &str = "telpher-bench-mover.html";
 const CACHE_HTML: &str = "telpher-bench-cache.html";
+const TIER_HTML: &str = "telpher-bench-tier.html";
 const RUN_HTML: &str = "telpher-bench-run.html";
 const QUERY_HTML: &str = "telpher-bench-query.html";
 const VHOST_HTML: &str = "telpher-bench-vhost.html";

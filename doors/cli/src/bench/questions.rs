@@ -1,4 +1,4 @@
-//! Questions, each answered by a contest: what `telpher bench mover` and `telpher bench cache` are made of.
+//! Questions, each answered by a contest: what `telpher bench mover`, `cache` and `tier` are made of.
 //!
 //! ```text
 //! hold ──► a table of contests ──only──► Contest::measure ──► rows ──► report::questions
@@ -68,7 +68,7 @@ pub(crate) struct Answer {
 /// Everything such a bench found.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Answers {
-    /// Which bench: `mover`, `cache`.
+    /// Which bench: `mover`, `cache`, `tier`.
     pub(crate) kind: &'static str,
     /// Where it ran.
     pub(crate) machine: Machine,
@@ -121,9 +121,9 @@ fn chosen(table: &[Contest], names: &[String]) -> Result<Vec<Contest>, BenchErro
 pub(crate) mod tests {
     use super::*;
     use crate::bench::row::Goal;
-    use crate::bench::{cache, mover};
+    use crate::bench::{cache, mover, tier};
 
-    const TABLES: [&[Contest]; 2] = [mover::CONTESTS, cache::CONTESTS];
+    const TABLES: [&[Contest]; 3] = [mover::CONTESTS, cache::CONTESTS, tier::CONTESTS];
 
     /// One contest with a row that is short of its goal and one that has none.
     pub(crate) fn sample() -> Answers {
