@@ -283,8 +283,7 @@ packets.
 A point takes about a third of a second, every length, way, ring and contestant has one a round,
 and a ratio wants a pair of points at one distance of the cores: where cores wander or are busy,
 more rounds give more pairs. On two cores, by themselves: copies in 3 rounds 90 s, pipeline 75 s,
-threads with 3 lengths in 3 rounds 4 minutes, rings, flat and latency together 30 s; all of it in
-5 rounds some twenty minutes.
+threads with 3 lengths in 3 rounds 4 minutes or more, rings, flat and latency together 30 s.
 
 Examples:
   telpher bench vhost --quick

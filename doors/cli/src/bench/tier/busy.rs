@@ -26,7 +26,7 @@ pub(super) const CONTEST: Contest = Contest {
 
 /// Threads that write.
 const WRITERS: usize = 2;
-/// Bytes that they write to, and that move together. Source: 2 MiB are what HeMem moves (Raybuck et al., SOSP 2021, §3.2).
+/// Bytes that they write to, and that move together. Source: 2 MiB are what HeMem moves (Raybuck et al., SOSP 2021).
 const HOT: usize = 8 << 20;
 const UNIT: usize = 2 << 20;
 /// A write that takes so many nanoseconds met a page on its way, or something else of the kernel's. Source: chosen, beyond any miss of a cache.
