@@ -153,8 +153,11 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
     let registers = context::registers(context, instruction.length);
     match instruction.operation {
         Operation::Movdir64b { destination, .. } | Operation::Enqcmd { destination, .. } => {
-            // The processor has the instruction, but a portal that is a page of memory, or no PASID for it.
-            if !handler.is_portal(registers.pointer(destination, segment_base)) {
+            // The processor has the instruction, but a portal that is a page of memory, or no PASID: then it refuses every ENQCMD, before it looks where
+            // that goes to (Intel's manual: #GP(0) if IA32_PASID is not valid), and a processor hides by its CPUID that it would.
+            let without_pasid =
+                matches!(instruction.operation, Operation::Enqcmd { .. }) && info.si_code == guarded::FROM_KERNEL;
+            if !without_pasid && !handler.is_portal(registers.pointer(destination, segment_base)) {
                 return false;
             }
             sites::rewrite_after_trap(site, instruction);

@@ -13,10 +13,12 @@
 //! Pool              a tier of memory, lent out in pieces
 //! Shared            bytes of a file that others have, too, and may take away
 //! Lineage           tells a forked child from its parent
+//! spawn_unsignalled a thread that takes no signals of the program's
 //! Distance          how far two CPUs are from each other, as a cache line travels
 //! Nodes             which NUMA node a thread or a page is on
 //! Userfault         page faults that a thread of this process answers, and pages that change their place
 //! Scan              which pages are there, by the page tables
+//! Perf              loads and stores that a processor's own unit samples, with their addresses
 //! Tract             owned pages that are known by address only
 //! MemoryFile        a file in memory without a name; a Window shows parts of several
 //! hook              the same faults, answered by a signal handler that is not ours
@@ -37,6 +39,7 @@ mod mock;
 mod nodes;
 #[cfg(any(test, feature = "test-util"))]
 mod pages;
+mod perf;
 mod pool;
 mod presence;
 mod region;
@@ -46,18 +49,20 @@ mod shared;
 mod space;
 mod stable;
 mod strict;
+mod thread;
 mod tract;
 mod userfault;
 
 pub use distance::{Distance, line_round_trip};
 pub use lineage::{Lineage, on_fork};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
-pub use map::{MapError, MemoryFile, Window};
+pub use map::{FileError, MapError, MemoryFile, Window};
 #[cfg(any(test, feature = "test-util"))]
 pub use mock::{MockSpace, PageRequest};
 pub use nodes::Nodes;
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
+pub use perf::{Event, Perf, PerfCounts, PerfError, Record, Records, Sample};
 pub use pool::{Piece, Pool, PoolOptions, Supply};
 pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
@@ -67,5 +72,6 @@ pub use shared::{MOST_SHARED, Shared, SharedError, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;
+pub use thread::spawn_unsignalled;
 pub use tract::Tract;
 pub use userfault::{Progress, Userfault, UserfaultError, UserfaultEvent, UserfaultFeatures};

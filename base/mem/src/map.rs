@@ -1,8 +1,11 @@
 //! Mappings of memory: the system calls, and what to tell when one fails.
 #![allow(unsafe_code, reason = "mmap, munmap, mprotect and madvise")]
 
+mod files;
+
+pub use files::{FileError, MemoryFile, Window};
+
 use std::io;
-use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 /// [`PAGE_BYTES`](crate::PAGE_BYTES) as a length.
@@ -190,12 +193,17 @@ impl Mapping {
 
     /// A new, empty file in memory of `len` zero bytes.
     pub(crate) fn memory_file(len: u64) -> Result<std::fs::File, MapError> {
+        Self::memory_file_with(len, 0, "raise `ulimit -n`")
+    }
+
+    /// The same with further flags.
+    fn memory_file_with(len: u64, flags: libc::c_uint, advice: &'static str) -> Result<std::fs::File, MapError> {
         use std::os::fd::FromRawFd;
         // SAFETY: the name is a terminated string; the descriptor is new and owned by the File.
         let file = unsafe {
-            let fd = libc::memfd_create(c"telpher-pages".as_ptr(), libc::MFD_CLOEXEC);
+            let fd = libc::memfd_create(c"telpher-pages".as_ptr(), libc::MFD_CLOEXEC | flags);
             if fd < 0 {
-                return Err(MapError::last("create a memory file of", 0, "raise `ulimit -n`"));
+                return Err(MapError::last("create a memory file of", 0, advice));
             }
             std::fs::File::from_raw_fd(fd)
         };
@@ -209,166 +217,9 @@ impl Mapping {
     }
 }
 
-/// Bytes of a huge page, to which windows are aligned. Source: x86-64 page tables, level 2.
-const HUGE_BYTES: usize = 2 << 20;
-
-/// A file in memory that has no name, mapped for its owner, who has no reference to its bytes; zeros at first. Gone with whoever has it last.
-#[derive(Debug)]
-pub struct MemoryFile {
-    file: std::fs::File,
-    mapping: Mapping,
-}
-
-impl MemoryFile {
-    /// One of so many bytes, a positive multiple of 4 KiB; no page is there until it is touched. Forked children have no mapping of it.
-    ///
-    /// # Errors
-    /// The system's refusal, for example when the address space is exhausted.
-    pub fn new(len: usize) -> Result<MemoryFile, MapError> {
-        let file = Mapping::memory_file(len as u64)?;
-        let mapping = Mapping::file(&file, len)?;
-        mapping.keep_from_children()?;
-        Ok(MemoryFile { file, mapping })
-    }
-
-    /// Where its owner has it.
-    #[must_use]
-    pub fn range(&self) -> Range<u64> {
-        let start = self.mapping.as_ptr().addr() as u64;
-        start..start + self.mapping.len as u64
-    }
-
-    /// Has its pages on this NUMA node only, whoever touches them first.
-    ///
-    /// # Errors
-    /// The system's refusal: no such node, or one this process may not use.
-    pub fn bind(&self, node: u32) -> Result<(), MapError> {
-        self.mapping.bind(node)
-    }
-
-    /// Gives pages back to the system: they are zero for all who have them.
-    ///
-    /// # Errors
-    /// The system's refusal.
-    ///
-    /// # Panics
-    /// If the range does not lie in it.
-    pub fn discard(&self, offset: usize, len: usize) -> Result<(), MapError> {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.mapping.len), "the range lies in the file");
-        // SAFETY: the range lies in our own mapping, and its bytes may change at any time: nobody has a reference to them.
-        let failed = unsafe { libc::madvise(self.mapping.as_ptr().add(offset).cast(), len, libc::MADV_REMOVE) };
-        if failed == 0 { Ok(()) } else { Err(MapError::last("give back", len, "name whole pages")) }
-    }
-}
-
-/// Addresses at which parts of memory files are seen, each as long as its owner likes. Unmapped on drop.
-#[derive(Debug)]
-pub struct Window {
-    mapping: Mapping,
-    offset: usize,
-    len: usize,
-}
-
-impl Window {
-    /// Of so many bytes, rounded up to 2 MiB and aligned so; nothing is seen in it yet: it is private, empty memory.
-    ///
-    /// # Errors
-    /// The system's refusal, for example when the address space is exhausted.
-    pub fn new(len: usize) -> Result<Window, MapError> {
-        let len = crate::region::whole(len, HUGE_BYTES)?;
-        let room = crate::region::whole(len.saturating_add(HUGE_BYTES), HUGE_BYTES)?;
-        let mapping = Mapping::anonymous(room, libc::MAP_NORESERVE, "map")?;
-        let offset = mapping.as_ptr().align_offset(HUGE_BYTES);
-        Ok(Window { mapping, offset, len })
-    }
-
-    /// Its addresses.
-    #[must_use]
-    pub fn range(&self) -> Range<u64> {
-        let start = self.mapping.as_ptr().addr() as u64 + self.offset as u64;
-        start..start + self.len as u64
-    }
-
-    /// Shows bytes of a file in a part of it, from an offset on, in place of what was seen there; their pages are made present. Forked
-    /// children have nothing there.
-    ///
-    /// # Errors
-    /// The system's refusal, for example of more mappings than a process may have (`vm.max_map_count`); then the part is as it was.
-    ///
-    /// # Panics
-    /// If the part does not lie in the window, or the bytes not in the file.
-    ///
-    /// # Safety
-    /// - Whoever has a reference to bytes of the part finds the same there, and nobody writes to either while this goes on.
-    /// - Nobody else changes those bytes of the file while they are seen.
-    pub unsafe fn show(&self, part: Range<u64>, file: &MemoryFile, offset: u64) -> Result<(), MapError> {
-        let all = self.range();
-        assert!(
-            all.start <= part.start && part.start <= part.end && part.end <= all.end,
-            "the part lies in the window"
-        );
-        let len = part.end - part.start;
-        assert!(offset.checked_add(len).is_some_and(|end| end <= file.mapping.len as u64), "the bytes lie in the file");
-        let address = ptr::with_exposed_provenance_mut(usize::try_from(part.start).expect("in the mapping"));
-        let len = usize::try_from(len).expect("in the mapping");
-        let offset = libc::off_t::try_from(offset).expect("in the file");
-        // SAFETY: the part lies in our own mapping, and what its users find there is the caller's promise; the file is open.
-        unsafe {
-            use std::os::fd::AsRawFd;
-            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-            let flags = flags | libc::MAP_FIXED;
-            let shown = libc::mmap(address, len, protection, flags, file.file.as_raw_fd(), offset);
-            if shown == libc::MAP_FAILED {
-                return Err(MapError::last("show a file's", len, "raise `vm.max_map_count`, or ask for less"));
-            }
-            // Of one whole mapping, which need not be split: not refused.
-            libc::madvise(address, len, libc::MADV_DONTFORK);
-        }
-        Ok(())
-    }
-}
-
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping, of which nothing remains after this.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn byte(address: u64) -> *mut u8 {
-        ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap())
-    }
-
-    #[test]
-    fn a_window_shows_what_it_is_told_and_its_file_keeps_it() {
-        let files = [0, 1].map(|_| MemoryFile::new(2 * HUGE_BYTES).unwrap());
-        let window = Window::new(HUGE_BYTES).unwrap();
-        let (all, huge) = (window.range(), HUGE_BYTES as u64);
-        assert_eq!((all.start % huge, all.end - all.start), (0, huge));
-        // SAFETY: addresses of the test's own memory; nobody has a reference to any of it.
-        unsafe {
-            window.show(all.clone(), &files[0], huge).unwrap();
-            byte(all.start + 5000).write_volatile(7);
-            assert_eq!(byte(files[0].range().start + huge + 5000).read_volatile(), 7);
-            window.show(all.start + 4096..all.start + 8192, &files[1], 0).unwrap();
-            assert_eq!(byte(all.start + 5000).read_volatile(), 0);
-            byte(all.start + 5000).write_volatile(9);
-            assert_eq!(byte(files[1].range().start + 904).read_volatile(), 9);
-            assert_eq!(byte(files[0].range().start + huge + 5000).read_volatile(), 7);
-            files[0].discard(HUGE_BYTES, HUGE_BYTES).unwrap();
-            assert_eq!(byte(files[0].range().start + huge + 5000).read_volatile(), 0);
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "lie in the file")]
-    fn a_window_shows_no_more_than_a_file_has() {
-        let (file, window) = (MemoryFile::new(4096).unwrap(), Window::new(HUGE_BYTES).unwrap());
-        // SAFETY: nobody has a reference to it; it is refused.
-        let _ = unsafe { window.show(window.range(), &file, 0) };
     }
 }

@@ -60,6 +60,13 @@ impl Nodes {
         nodes
     }
 
+    /// Bytes of a node's memory that the system has free, or gets free by letting go of what it keeps of files. None where it does not say.
+    /// **Staleness**: others take memory meanwhile.
+    #[must_use]
+    pub fn free_bytes(node: u32) -> Option<u64> {
+        free_bytes(&std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).ok()?)
+    }
+
     /// One more than the highest node's number.
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -180,9 +187,29 @@ fn list(text: &str) -> Vec<u32> {
     ranges.flat_map(|(first, last): (u32, u32)| (first..=last).take(1 << 13)).take(1 << 13).collect()
 }
 
+/// As a node's `meminfo` has it: lines such as `Node 0 MemFree: 12 kB`.
+fn free_bytes(meminfo: &str) -> Option<u64> {
+    let kib = |name: &str| {
+        let line = meminfo.lines().find(|line| line.split_whitespace().nth(2) == Some(name))?;
+        line.split_whitespace().nth(3)?.parse::<u64>().ok()
+    };
+    let of_files = ["Active(file):", "Inactive(file):"].into_iter().filter_map(kib).sum::<u64>();
+    Some((kib("MemFree:")? + of_files) << 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_free_and_what_is_kept_of_files_is_to_be_had() {
+        let text = "Node 1 MemTotal:       11757780 kB\nNode 1 MemFree:         1000 kB\nNode 1 Inactive:        99 kB\n\
+                    Node 1 Active(anon):       7 kB\nNode 1 Active(file):     20 kB\nNode 1 Inactive(file):  3 kB\n";
+        assert_eq!(free_bytes(text), Some(1023 << 10));
+        assert_eq!(free_bytes("Node 1 MemTotal: 5 kB\n"), None);
+        let here = Nodes::free_bytes(0);
+        assert!(here.is_none_or(|free| free > 0), "{here:?}");
+    }
 
     /// A tree of files under a directory that goes with the test.
     fn tree(name: &str, files: &[(&str, &str)]) -> Nodes {

@@ -12,6 +12,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 const SCAN: u64 = 3 << 30 | (size_of::<Argument>() as u64) << 16 | (b'f' as u64) << 8 | 16;
 const _: () = assert!(SCAN == 0xc060_6610);
 
+/// `PM_SCAN_WP_MATCHING`: what is told of is protected from writes in the same step. `PM_SCAN_CHECK_WPASYNC`: only where that is tracking.
+const PROTECT: u64 = 1 << 0;
+const CHECK_TRACKED: u64 = 1 << 1;
+
+const WRITTEN: u64 = 1 << 1;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
@@ -65,6 +70,14 @@ pub struct Scan {
     file: OwnedFd,
 }
 
+/// What is looked for: pages that have all of `wanted`, if that is not 0, and nothing of `unwanted`.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    unwanted: u64,
+    wanted: u64,
+    flags: u64,
+}
+
 /// Runs that a look asks for at once. Source: chosen; a range of more is looked at in several.
 const RUNS: usize = 128;
 
@@ -77,7 +90,7 @@ impl Scan {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let file = rustix::fs::open("/proc/self/pagemap", flags, rustix::fs::Mode::empty())?;
         let scan = Scan { file };
-        scan.runs(0..0, 0, 0, |_| ()).map_err(|error| match error.raw_os_error() {
+        scan.runs(0..0, Look::default(), |_| ()).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOTTY) => io::ErrorKind::Unsupported.into(),
             _ => error,
         })?;
@@ -90,7 +103,25 @@ impl Scan {
     /// # Errors
     /// The system's.
     pub fn present(&self, range: Range<u64>, each: impl FnMut(PageRun)) -> io::Result<()> {
-        self.runs(range, ZERO, PRESENT, each)
+        self.runs(range, Look { unwanted: ZERO, wanted: PRESENT, flags: 0 }, each)
+    }
+
+    /// Begins to track writes to the small pages of the range that are there and have bytes of their own, and gives each run of them. Huge pages are
+    /// left alone: one write would split them. The range is registered for it ([`Userfault::register_tracked`](crate::Userfault::register_tracked)).
+    ///
+    /// # Errors
+    /// The system's: `EPERM` if a part of the range is not registered so.
+    pub fn track(&self, range: Range<u64>, each: impl FnMut(PageRun)) -> io::Result<()> {
+        self.runs(range, Look { unwanted: ZERO | HUGE, wanted: PRESENT, flags: PROTECT | CHECK_TRACKED }, each)
+    }
+
+    /// Gives each run of pages of the range that are there and have bytes of their own, and were written since they were [tracked](Scan::track); or
+    /// are not tracked. A page that was moved (`UFFDIO_MOVE`) is not tracked any more (Linux 6.18).
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn written(&self, range: Range<u64>, each: impl FnMut(PageRun)) -> io::Result<()> {
+        self.runs(range, Look { unwanted: ZERO, wanted: PRESENT | WRITTEN, flags: 0 }, each)
     }
 
     /// Gives each run of pages of the range that are there in any way: zeros and those swapped out among them.
@@ -98,16 +129,18 @@ impl Scan {
     /// # Errors
     /// The system's.
     pub fn there(&self, range: Range<u64>, each: impl FnMut(PageRun)) -> io::Result<()> {
-        self.runs(range, 0, 0, each)
+        self.runs(range, Look::default(), each)
     }
 
-    /// Runs of pages that have `wanted`, if that is not 0, and nothing of `unwanted`; and are there in some way.
-    fn runs(&self, range: Range<u64>, unwanted: u64, wanted: u64, mut each: impl FnMut(PageRun)) -> io::Result<()> {
+    /// Runs of pages that are as wanted, and are there in some way.
+    fn runs(&self, range: Range<u64>, look: Look, mut each: impl FnMut(PageRun)) -> io::Result<()> {
+        let Look { unwanted, wanted, flags } = look;
         let mut start = range.start;
         loop {
             let mut runs = [PageRun::default(); RUNS];
             let mut argument = Argument {
                 size: size_of::<Argument>() as u64,
+                flags,
                 start,
                 end: range.end,
                 vec: (&raw mut runs) as u64,

@@ -3,8 +3,9 @@
 
 pub(crate) mod shared;
 
+use crate::config::PAGE;
 use crate::error::TierError;
-use crate::heap::Inner;
+use crate::heap::{Heap, Inner};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl Arena {
             // An empty page that is put there at a touch is a small one.
             tract.populate(tract.range())?;
         }
-        heap.way.adopt(tract.range())?;
+        heap.way.adopt(tract.range(), None)?;
         Ok(Arena { heap: Arc::clone(heap), tract: ManuallyDrop::new(tract) })
     }
 
@@ -69,6 +70,58 @@ impl Arena {
         let end = (range.end - range.end % 4096) as u64;
         let first = self.tract.start();
         if start < end { self.tract.discard(first + start..first + end) } else { Ok(()) }
+    }
+}
+
+/// Memory that is somebody else's.
+impl Heap {
+    /// Takes memory over that this process has mapped itself: private, anonymous, pages or none in it. All of it counts as the home tier's until
+    /// it moves. It may be discarded, moved and unmapped as before, which the heap hears of; by [`Mechanism::MovePages`](crate::Mechanism) it
+    /// does not, and wants to be [told](Heap::release).
+    ///
+    /// Pages of mappings that cannot be moved stay where they are, and are counted.
+    ///
+    /// # Safety
+    /// - A page of the range that nobody has touched reads as zeros, as of private anonymous memory.
+    /// - This process does not end its [`Heap`]s, of which this is a clone, while it uses the range; nor does a thread on which the heap depends,
+    ///   its own and those that call [`Heap::migrate`], touch the range while pages are moved.
+    ///
+    /// # Errors
+    /// [`TierError`]: no whole pages, known already, too many pieces, or the system refuses to have its faults answered.
+    pub unsafe fn adopt(&self, range: Range<u64>) -> Result<(), TierError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.adopt_in(range.clone(), range) }
+    }
+
+    /// As [`adopt`](Heap::adopt), of a mapping that may grow, shrink or go meanwhile: `room` is from where the mapping before it ended to where the one
+    /// behind it began. Without it a mapping that has grown would be cut in two, and what is cut in two cannot be moved as one (`mremap(2)`, EFAULT). What
+    /// has come into the room since has its faults answered, too, and may be taken over when it is found.
+    ///
+    /// # Safety
+    /// As for [`adopt`](Heap::adopt), for all private anonymous memory in the room.
+    ///
+    /// # Errors
+    /// As for [`adopt`](Heap::adopt); the range is no longer what it was, too, which wants another look.
+    pub unsafe fn adopt_in(&self, range: Range<u64>, room: Range<u64>) -> Result<(), TierError> {
+        self.inner.is_ours()?;
+        if range.is_empty() || !range.start.is_multiple_of(PAGE) || !range.end.is_multiple_of(PAGE) {
+            return Err(TierError::NotPages { start: range.start, end: range.end });
+        }
+        let room = room.start.min(range.start)..room.end.max(range.end);
+        self.inner.way.adopt(range, Some(room))
+    }
+
+    /// Lets memory go that was [taken over](Heap::adopt), or a part of it: its pages stay on the tiers they are on, and nobody moves them.
+    ///
+    /// # Errors
+    /// [`TierError`]: this is a forked child.
+    ///
+    /// # Safety
+    /// The range is of no [`Arena`].
+    pub unsafe fn release(&self, range: &Range<u64>) -> Result<(), TierError> {
+        self.inner.is_ours()?;
+        self.inner.way.release(range);
+        Ok(())
     }
 }
 

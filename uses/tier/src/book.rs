@@ -5,11 +5,16 @@
 //! until its event has been read.
 
 use crate::config::{HUGE, IN_HUGE, MOST_TIERS, PAGE, TierId};
+use crate::flight::{Flight, Stage};
+use crate::marks::Marks;
+use crate::order::Order;
 use crate::stats::Stats;
+use crate::traps::Traps;
 use std::ops::Range;
 
-/// Pieces of memory apart from each other. Source: chosen; the kernel's own bound on mappings, vm.max_map_count, is as large by default.
-pub(crate) const MOST_SPANS: usize = 65_536;
+/// Pieces of memory apart from each other. Source: chosen; the kernel's own bound on mappings, vm.max_map_count, is 65,530 by default, and so much
+/// where databases are at home. It is 8 MiB of address space, of which memory is what is used.
+pub(crate) const MOST_SPANS: usize = 262_144;
 
 /// A page's tier, and whether it is on its way or has been discarded.
 type State = u8;
@@ -18,6 +23,8 @@ const TIER: State = 0x0f;
 const OUT: State = 0x80;
 /// Discarded: not moved until its owner has touched it again, as the system may still have to take it away.
 const GONE: State = 0x40;
+/// Said of the tier of a page that is on its way, or out to see who touches it: what is known of it holds. No tier has this number.
+pub(crate) const ALOFT: u8 = 0xfe;
 
 /// Neighbouring pages whose states are neighbours, too.
 #[derive(Clone, Debug)]
@@ -33,6 +40,11 @@ impl Span {
     fn place(&self, page: u64) -> usize {
         self.first + usize::try_from((page - self.start) / PAGE).expect("in a list")
     }
+
+    /// Of pages of it.
+    fn places(&self, part: &Range<u64>) -> Range<usize> {
+        self.place(part.start)..self.place(part.end)
+    }
 }
 
 /// The states of what was once one piece of memory, and how many spans it has.
@@ -40,52 +52,38 @@ impl Span {
 struct States {
     states: Vec<State>,
     spans: usize,
+    /// Which it is, of all there ever were.
+    id: u64,
 }
 
-/// How far a page has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
-    /// To be taken out.
-    Planned,
-    /// The kernel said that it is busy; it is tried once more.
-    Busy,
-    /// Out.
-    Out,
-    /// Back, from its source.
-    Back,
-    /// Back by a copy of the kernel's.
-    Returned,
-    /// Stayed.
-    Left(Why),
-    /// Discarded or unmapped before it was taken out, or while it was.
-    Dropped {
-        /// It had been taken out.
-        out: bool,
-    },
+/// A piece of a heap's memory, and what it is a piece of, which stays the same where it moves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    /// Where it is.
+    pub(crate) range: Range<u64>,
+    /// What was taken over at once has one number; it is never used again.
+    pub(crate) of: u64,
+    /// Which page of that is its first.
+    pub(crate) first: usize,
 }
 
-/// Why it stayed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Why {
-    Pinned,
-    Unsupported,
-    Gone,
+/// How many states from the first on are this one: most often all, or many, which the processor compares many at once.
+pub(crate) fn alike_with(state: u8, states: &[u8]) -> usize {
+    let mut alike = 0;
+    for some in states.chunks(IN_HUGE) {
+        if some.iter().filter(|other| **other == state).count() < some.len() {
+            return alike + some.iter().take_while(|other| **other == state).count();
+        }
+        alike += some.len();
+    }
+    alike
 }
 
-/// A page on its way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Aloft {
-    /// Where the program has it.
-    pub(crate) live: u64,
-    /// The places it leaves and comes to.
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    /// The one from which it is brought back: where it was put first, and once it is copied whole, where it was copied to.
-    pub(crate) source: u64,
-    pub(crate) stage: Stage,
-    pub(crate) tier: TierId,
-    /// The place it comes to has its old copy.
-    pub(crate) shadowed: bool,
+/// A window in which writes are tracked: pages that came back there count as written, and were not.
+#[derive(Debug, Default)]
+struct Watch {
+    window: Range<u64>,
+    moved: Marks,
 }
 
 /// What is known.
@@ -97,11 +95,23 @@ pub(crate) struct Book {
     home: TierId,
     /// Pages on each tier but home.
     live: [u64; MOST_TIERS],
-    /// The pages on their way, neighbours together.
-    pub(crate) flight: Vec<Aloft>,
+    /// The pages on their way.
+    pub(crate) flight: Flight,
     /// Where they go.
     pub(crate) to: TierId,
+    /// The thread that moves them.
+    pub(crate) mover: Option<i32>,
     pub(crate) stats: Stats,
+    /// Events of mappings that did not come in the order in which things happened.
+    pub(crate) order: Order,
+    /// Lists that there were.
+    ids: u64,
+    watch: Watch,
+    /// Pages that are out to see who touches them.
+    pub(crate) traps: Traps,
+    /// A test has it take no note of what is discarded.
+    #[cfg(test)]
+    pub(crate) keeps_discarded: bool,
 }
 
 impl Book {
@@ -112,9 +122,16 @@ impl Book {
             lists: Vec::new(),
             home,
             live: [0; MOST_TIERS],
-            flight: Vec::with_capacity(flight),
+            flight: Flight::with_room(flight),
             to: home,
+            mover: None,
+            order: Order::new(),
             stats: Stats::default(),
+            ids: 0,
+            watch: Watch::default(),
+            traps: Traps::new(),
+            #[cfg(test)]
+            keeps_discarded: false,
         }
     }
 
@@ -128,8 +145,10 @@ impl Book {
         vec![home.0; usize::try_from((range.end - range.start) / PAGE).expect("pages of this process")]
     }
 
-    /// Takes a range over, whose pages are all on the home tier. The lists' room is the caller's ([`Book::room`]). False if there are too many.
+    /// Takes a range over of which it knows nothing yet, whose pages are all on the home tier. The lists' room is the caller's
+    /// ([`Book::has_room`]). False if there are too many.
     pub(crate) fn adopt(&mut self, range: Range<u64>, states: &mut Vec<u8>) -> bool {
+        debug_assert!(!self.knows_of(&range), "{range:x?} is known already");
         let at = self.spans.partition_point(|span| span.start < range.start);
         if self.spans.len() == MOST_SPANS {
             return false;
@@ -138,6 +157,8 @@ impl Book {
         // The list that nobody has any more goes out this way.
         std::mem::swap(&mut self.lists[list].states, states);
         self.lists[list].spans = 1;
+        self.ids += 1;
+        self.lists[list].id = self.ids;
         self.spans.insert(at, Span { start: range.start, end: range.end, list, first: 0 });
         true
     }
@@ -165,6 +186,66 @@ impl Book {
         true
     }
 
+    /// A part of the range is the heap's.
+    pub(crate) fn knows_of(&self, range: &Range<u64>) -> bool {
+        let at = self.spans.partition_point(|span| span.end <= range.start);
+        self.spans.get(at).is_some_and(|span| span.start < range.end)
+    }
+
+    /// The heap's pieces of memory in a range, into `pieces`, as far as that has room. True if those are all.
+    pub(crate) fn pieces(&self, range: &Range<u64>, pieces: &mut Vec<Piece>) -> bool {
+        let at = self.spans.partition_point(|span| span.end <= range.start);
+        let inside = self.spans[at..].partition_point(|span| span.start < range.end);
+        let room = pieces.capacity() - pieces.len();
+        pieces.extend(self.spans[at..at + inside].iter().take(room).map(|span| {
+            let part = span.start.max(range.start)..span.end.min(range.end);
+            Piece { of: self.lists[span.list].id, first: span.place(part.start), range: part }
+        }));
+        inside <= room
+    }
+
+    /// The tiers of pages from the first on; `none` where they may not be moved, `out` where they are out.
+    pub(crate) fn tiers(&self, first: u64, [none, out]: [u8; 2], tiers: &mut [u8]) {
+        tiers.fill(none);
+        let range = first..first + tiers.len() as u64 * PAGE;
+        self.each_list(&range, |start, states| {
+            let place = usize::try_from((start - first) / PAGE).expect("in the row");
+            for (tier, state) in tiers[place..place + states.len()].iter_mut().zip(states) {
+                *tier = match state & (OUT | GONE) {
+                    0 => state & TIER,
+                    OUT => out,
+                    _ => none,
+                };
+            }
+        });
+    }
+
+    /// All pages of a range are on this tier, and may be moved.
+    pub(crate) fn are_on(&self, range: &Range<u64>, tier: TierId) -> bool {
+        let mut on = 0;
+        self.each_list(range, |_, states| on += states.iter().filter(|state| **state == tier.0).count() as u64);
+        on * PAGE == range.end - range.start
+    }
+
+    /// What is known of the parts of a range that are the heap's: where each begins, and the states of its pages.
+    fn each_list(&self, range: &Range<u64>, mut each: impl FnMut(u64, &[State])) {
+        let at = self.spans.partition_point(|span| span.end <= range.start);
+        for span in self.spans[at..].iter().take_while(|span| span.start < range.end) {
+            let part = span.start.max(range.start)..span.end.min(range.end);
+            each(part.start, &self.lists[span.list].states[span.places(&part)]);
+        }
+    }
+
+    /// What comes back to this window is noted from now on; it has at most [`MARKS`](crate::marks::MARKS) pages.
+    pub(crate) fn watch(&mut self, window: Range<u64>) {
+        self.watch = Watch { window, moved: Marks::default() };
+    }
+
+    /// What has come back to the window since.
+    pub(crate) fn moved_in_window(&self) -> Marks {
+        self.watch.moved
+    }
+
     fn span_at(&self, page: u64) -> Option<&Span> {
         let at = self.spans.partition_point(|span| span.end <= page);
         self.spans.get(at).filter(|span| span.start <= page)
@@ -182,13 +263,14 @@ impl Book {
         (state & (OUT | GONE) == 0).then_some(TierId(state & TIER))
     }
 
-    /// The tier of a huge page that may be moved whole: of each of its parts, if that is the same.
-    pub(crate) fn tier_of_huge(&self, first: u64) -> Option<TierId> {
-        let span = self.span_at(first).filter(|span| first + HUGE <= span.end)?;
-        let places = span.place(first)..span.place(first) + IN_HUGE;
-        let (state, rest) = self.lists[span.list].states[places].split_first()?;
-        let same = state & (OUT | GONE) == 0 && rest.iter().all(|other| other == state);
-        same.then_some(TierId(state & TIER))
+    /// The tier of a page that is out to see who touches it.
+    pub(crate) fn tier_of_trapped(&self, page: u64) -> Option<TierId> {
+        self.state_of(page).map(|state| TierId(state & TIER))
+    }
+
+    /// A huge page may be moved whole: each of its parts may, and they are on one tier.
+    pub(crate) fn may_move_huge(&self, first: u64) -> bool {
+        self.tier_of(first).is_some_and(|tier| self.are_on(&(first..first + HUGE), tier))
     }
 
     /// The page is the heap's, and not on its way: it may be filled if nothing is there.
@@ -196,54 +278,135 @@ impl Book {
         self.state_of(page).is_some_and(|state| state & OUT == 0)
     }
 
-    /// The page is on its way.
+    /// The page is on its way; also one of a piece that there was no room for any more when its neighbours went.
     pub(crate) fn is_out(&self, page: u64) -> bool {
-        self.state_of(page).is_some_and(|state| state & OUT != 0)
+        match self.state_of(page) {
+            Some(state) => state & OUT != 0,
+            None => self.flight.has_out(page) || self.traps.part_of(page).is_some(),
+        }
     }
 
-    fn set(&mut self, page: u64, change: impl Fn(State) -> State) {
-        let Some(span) = self.span_at(page) else { return };
-        let (list, place) = (span.list, span.place(page));
-        let state = &mut self.lists[list].states[place];
-        let (before, after) = (*state & TIER, change(*state) & TIER);
-        *state = change(*state);
-        for (tier, by) in [(before, -1), (after, 1)] {
-            if TierId(tier) != self.home {
-                let live = &mut self.live[usize::from(tier)];
-                *live = live.saturating_add_signed(by);
+    /// Changes what is known of those pages of a range that are the heap's.
+    fn change(&mut self, range: &Range<u64>, change: impl Fn(State) -> State) {
+        let at = self.spans.partition_point(|span| span.end <= range.start);
+        for span in self.spans[at..].iter().take_while(|span| span.start < range.end) {
+            let places = span.places(&(span.start.max(range.start)..span.end.min(range.end)));
+            let mut rest = &mut self.lists[span.list].states[places];
+            while let Some(&first) = rest.first() {
+                let alike;
+                (alike, rest) = rest.split_at_mut(alike_with(first, rest));
+                let (before, after) = (first, change(first));
+                alike.fill(after);
+                let (before, after) = (TierId(before & TIER), TierId(after & TIER));
+                if before != after {
+                    let pages = alike.len() as u64;
+                    if before != self.home {
+                        self.live[before.index()] -= pages;
+                    }
+                    if after != self.home {
+                        self.live[after.index()] += pages;
+                    }
+                }
             }
         }
     }
 
-    /// A page of the flight was taken out.
-    pub(crate) fn went_out(&mut self, at: usize) {
-        self.flight[at].stage = Stage::Out;
-        self.set(self.flight[at].live, |state| state | OUT);
+    /// Parts of the flight were taken out.
+    pub(crate) fn went_out(&mut self, parts: Range<usize>) {
+        for at in parts {
+            self.flight[at].stage = Stage::Out;
+            let range = self.flight[at].range();
+            self.change(&range, |state| state | OUT);
+        }
     }
 
-    /// A page of the flight is back on this tier.
+    /// A part of the flight is back on this tier.
     pub(crate) fn came_back(&mut self, at: usize, stage: Stage, tier: TierId) {
         self.flight[at].stage = stage;
-        self.set(self.flight[at].live, |state| state & !(OUT | TIER) | tier.0);
+        let range = self.flight[at].range();
+        self.moved_in(&range);
+        self.change(&range, |state| state & !(OUT | TIER) | tier.0);
     }
 
-    /// A page of the flight has no place to come back to.
+    /// A part of the flight has no place to come back to. If it was out, whatever is there instead is of the home tier, and nobody is to wait for it.
     pub(crate) fn dropped(&mut self, at: usize) {
-        let out = self.flight[at].stage == Stage::Out;
-        self.flight[at].stage = Stage::Dropped { out };
-        self.stats.dropped += u64::from(out);
+        let part = &mut self.flight[at];
+        let (out, range) = (part.stage == Stage::Out, part.range());
+        part.stage = Stage::Dropped { out };
+        if out {
+            self.stats.dropped += (range.end - range.start) / PAGE;
+            let home = self.home;
+            self.change(&range, |state| state & !(OUT | TIER) | home.0);
+        }
+    }
+
+    /// What is planned and is not where it was planned from, or may not be moved any more, is dropped.
+    pub(crate) fn drop_changed(&mut self) {
+        let mut at = 0;
+        while let Some(part) = self.flight.get(at) {
+            if self.are_on(&part.range(), part.tier) {
+                at += 1;
+            } else if part.pages > 1 {
+                self.flight.singly(at..at + 1);
+            } else {
+                self.dropped(at);
+                at += 1;
+            }
+        }
+    }
+
+    /// Neighbouring small pages, or a huge one, were taken out to see who touches them.
+    pub(crate) fn trapped(&mut self, live: u64, place: u64, pages: usize, huge: bool) {
+        let in_one = if huge { IN_HUGE } else { 1 };
+        for at in (0..pages as u64).step_by(in_one) {
+            self.traps.set(live + at * PAGE, place + at * PAGE, in_one);
+        }
+        let live = live..live + pages as u64 * PAGE;
+        self.moved_in(&live);
+        self.change(&live, |state| state | OUT);
+        self.stats.trapped += pages as u64;
+    }
+
+    /// What was out in these places is back: on the home tier if it is a copy.
+    pub(crate) fn sprung(&mut self, places: &Range<u64>, is_copy: bool) {
+        let home = self.home;
+        while let Some(part) = self.traps.gone(places, is_copy) {
+            self.moved_in(&part.live());
+            self.change(&part.live(), |state| if is_copy { state & !(OUT | TIER) | home.0 } else { state & !OUT });
+        }
+    }
+
+    /// Of a huge page these did not go out. `is_left`: something else is in their places.
+    pub(crate) fn not_trapped(&mut self, places: &Range<u64>, is_left: bool) {
+        while let Some(part) = self.traps.gone(places, is_left) {
+            self.change(&part.live(), |state| state & !OUT);
+        }
+    }
+
+    /// These count as written in the window, and may not be.
+    fn moved_in(&mut self, live: &Range<u64>) {
+        let window = &self.watch.window;
+        let part = live.start.max(window.start)..live.end.min(window.end);
+        for page in part.step_by(4096) {
+            self.watch.moved.mark(usize::try_from((page - window.start) / PAGE).expect("in a window"));
+        }
     }
 
     /// Pages are about to be discarded.
     pub(crate) fn removed(&mut self, range: &Range<u64>) {
+        #[cfg(test)]
+        if self.keeps_discarded {
+            return;
+        }
         self.drop_aloft(range);
+        self.stats.dropped += self.traps.dropped(range);
         let home = self.home;
-        self.each_page(range, |book, page| book.set(page, |_| GONE | home.0));
+        self.change(range, |_| GONE | home.0);
     }
 
     /// Empty pages were put there.
     pub(crate) fn filled(&mut self, range: &Range<u64>) {
-        self.each_page(range, |book, page| book.set(page, |state| state & !GONE));
+        self.change(range, |state| state & !GONE);
     }
 
     /// A mapping is gone.
@@ -252,16 +415,21 @@ impl Book {
         self.cut(range);
     }
 
-    /// A mapping has moved.
+    /// A range is not the heap's after all.
+    pub(crate) fn forget(&mut self, range: &Range<u64>) {
+        self.cut(range);
+    }
+
+    /// A mapping has moved, from where nothing is any more to where nothing was. See [`order`](crate::order) for events that come otherwise.
     pub(crate) fn remapped(&mut self, from: u64, to: u64, len: u64) {
         let moved = from..from + len;
         // What was where it is now is not any more; its pages were told of before, if there were any.
         self.unmapped(&(to..to + len));
-        for aloft in &mut self.flight {
-            if moved.contains(&aloft.live) && matches!(aloft.stage, Stage::Planned | Stage::Busy | Stage::Out) {
-                aloft.live = aloft.live - from + to;
-            }
+        self.flight.cut_around(&moved);
+        for part in self.flight.iter_mut().filter(|part| part.is_under_way() && moved.contains(&part.live)) {
+            part.live = part.live - from + to;
         }
+        self.traps.remapped(from, to, len);
         let mut at = self.spans.partition_point(|span| span.end <= moved.start);
         while let Some(span) = self.spans.get(at)
             && span.start < moved.end
@@ -287,24 +455,10 @@ impl Book {
     }
 
     fn drop_aloft(&mut self, range: &Range<u64>) {
+        self.flight.cut_around(range);
         for at in 0..self.flight.len() {
-            let aloft = self.flight[at];
-            if range.contains(&aloft.live) && matches!(aloft.stage, Stage::Planned | Stage::Busy | Stage::Out) {
+            if self.flight[at].is_under_way() && range.contains(&self.flight[at].live) {
                 self.dropped(at);
-            }
-        }
-    }
-
-    fn each_page(&mut self, range: &Range<u64>, mut each: impl FnMut(&mut Book, u64)) {
-        let mut page = range.start;
-        while page < range.end {
-            let at = self.spans.partition_point(|span| span.end <= page);
-            let Some(span) = self.spans.get(at).filter(|span| span.start < range.end) else { return };
-            let end = span.end.min(range.end);
-            page = page.max(span.start);
-            while page < end {
-                each(self, page);
-                page += PAGE;
             }
         }
     }
@@ -332,7 +486,7 @@ impl Book {
                 (true, true) => {
                     self.spans[at] = before;
                     at += 1;
-                    // With no room for one more, what is behind is not the heap's any more: it stays where it is.
+                    // With no room for one more, what is behind is not the heap's any more: it stays where it is, or comes back if it is out.
                     if self.spans.len() < MOST_SPANS {
                         self.spans.insert(at, behind);
                         self.lists[list].spans += 1;
@@ -356,126 +510,4 @@ impl Lists {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HOME: TierId = TierId(1);
-    const FAST: TierId = TierId(0);
-    const BASE: u64 = 0x10_0000;
-
-    fn page(number: u64) -> u64 {
-        BASE + number * PAGE
-    }
-
-    fn pages(range: Range<u64>) -> Range<u64> {
-        page(range.start)..page(range.end)
-    }
-
-    fn adopt(book: &mut Book, range: Range<u64>) {
-        if !book.has_room() {
-            assert!(book.grow(&mut Lists::with_room(book.lists() + 4)));
-        }
-        assert!(book.adopt(range.clone(), &mut Book::states(HOME, &range)));
-    }
-
-    /// Pages 0 to 100, of which 10 to 20 are fast.
-    fn book() -> Book {
-        let mut book = Book::new(HOME, 64);
-        adopt(&mut book, pages(0..100));
-        (10..20).for_each(|number| book.set(page(number), |_| FAST.0));
-        book
-    }
-
-    /// As `10..20 fast`: the tiers of pages in a range of numbers.
-    fn fast(book: &Book, range: Range<u64>) -> Vec<u64> {
-        range.filter(|&number| book.tier_of(page(number)) == Some(FAST)).collect()
-    }
-
-    fn aloft(number: u64) -> Aloft {
-        Aloft { live: page(number), from: 1, to: 2, source: 1, stage: Stage::Planned, tier: HOME, shadowed: false }
-    }
-
-    #[test]
-    fn pages_are_where_they_were_put() {
-        let book = book();
-        assert_eq!(fast(&book, 0..200), (10..20).collect::<Vec<_>>());
-        assert_eq!((book.live(FAST), book.live(HOME)), (10, 0));
-        assert_eq!(
-            (book.tier_of(page(99)), book.tier_of(page(100)), book.tier_of(BASE - PAGE)),
-            (Some(HOME), None, None)
-        );
-    }
-
-    #[test]
-    fn a_huge_page_has_a_tier_if_all_of_it_has_the_same() {
-        let mut book = Book::new(HOME, 64);
-        adopt(&mut book, pages(0..1000));
-        assert_eq!(book.tier_of_huge(page(0)), Some(HOME));
-        assert_eq!((book.tier_of_huge(page(488)), book.tier_of_huge(page(489))), (Some(HOME), None));
-        for state in [FAST.0, HOME.0 | OUT, HOME.0 | GONE] {
-            book.set(page(511), |_| state);
-            assert_eq!((book.tier_of_huge(page(0)), book.tier_of_huge(page(488))), (None, None));
-        }
-        (0..512).for_each(|number| book.set(page(number), |_| FAST.0));
-        assert_eq!(book.tier_of_huge(page(0)), Some(FAST));
-    }
-
-    #[test]
-    fn what_is_discarded_is_nobodys_until_it_is_filled() {
-        let mut book = book();
-        book.removed(&pages(15..30));
-        assert_eq!((fast(&book, 0..100), book.live(FAST)), ((10..15).collect(), 5));
-        assert_eq!((book.tier_of(page(20)), book.tier_of(page(30))), (None, Some(HOME)));
-        book.filled(&pages(20..21));
-        assert_eq!((book.tier_of(page(20)), book.tier_of(page(21))), (Some(HOME), None));
-    }
-
-    #[test]
-    fn what_is_unmapped_is_forgotten_and_its_list_used_again() {
-        let mut book = book();
-        book.unmapped(&pages(12..14));
-        assert_eq!((fast(&book, 0..100).len(), book.live(FAST), book.spans.len()), (8, 8, 2));
-        book.unmapped(&pages(0..12));
-        book.unmapped(&pages(14..100));
-        assert_eq!((book.live(FAST), book.spans.len()), (0, 0));
-        assert!(book.has_room());
-        let lists = book.lists();
-        adopt(&mut book, pages(500..510));
-        assert_eq!((book.lists(), book.tier_of(page(505)), book.tier_of(page(5))), (lists, Some(HOME), None));
-    }
-
-    #[test]
-    fn a_mapping_moves_with_what_is_known_of_it() {
-        let mut book = book();
-        book.remapped(page(15), page(300), 10 * PAGE);
-        assert_eq!(fast(&book, 0..400), (10..15).chain(300..305).collect::<Vec<_>>());
-        assert_eq!((book.live(FAST), book.tier_of(page(20)), book.tier_of(page(309))), (10, None, Some(HOME)));
-        assert_eq!((book.tier_of(page(310)), book.tier_of(page(25))), (None, Some(HOME)));
-        book.remapped(page(300), page(15), 10 * PAGE);
-        assert_eq!((fast(&book, 0..400), book.live(FAST)), ((10..20).collect(), 10));
-        // Onto itself, over what was there.
-        book.remapped(page(10), page(50), 20 * PAGE);
-        assert_eq!((fast(&book, 0..400), book.live(FAST)), ((50..60).collect(), 10));
-    }
-
-    #[test]
-    fn pages_on_their_way_go_with_their_mapping_or_are_dropped() {
-        let mut book = book();
-        book.flight.extend((30..34).map(aloft));
-        (0..3).for_each(|at| book.went_out(at));
-        assert!(book.is_out(page(30)) && !book.is_out(page(33)) && book.tier_of(page(31)).is_none());
-        assert!(!book.may_be_filled(page(30)) && book.may_be_filled(page(33)) && !book.may_be_filled(page(100)));
-        book.removed(&pages(30..31));
-        book.remapped(page(31), page(200), 3 * PAGE);
-        book.unmapped(&pages(201..202));
-        let stages: Vec<_> = book.flight.iter().map(|aloft| (aloft.live, aloft.stage)).collect();
-        let dropped = Stage::Dropped { out: true };
-        let expected =
-            [(page(30), dropped), (page(200), Stage::Out), (page(201), dropped), (page(202), Stage::Planned)];
-        assert_eq!(stages, expected);
-        assert!(book.is_out(page(200)) && !book.is_out(page(30)) && !book.is_out(page(201)));
-        book.came_back(1, Stage::Back, FAST);
-        assert_eq!((book.tier_of(page(200)), book.live(FAST)), (Some(FAST), 11));
-        assert_eq!(book.stats.dropped, 2);
-    }
-}
+mod tests;

@@ -1,7 +1,9 @@
 //! Pages that the kernel moves between NUMA nodes (`move_pages(2)`), for kernels that have nothing better.
 
+use crate::book::Piece;
 use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
 use crate::error::TierError;
+use crate::heat::NO_TIER;
 use crate::stats::{Left, Moved, Stats};
 use crate::way::{Mechanism, Way, whole_pages};
 use rustix::io::Errno;
@@ -9,6 +11,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use telpher_mem::{Nodes, PageSize, Tract};
 
 /// Nodes that are tiers.
@@ -22,7 +25,10 @@ pub(crate) struct ByKernel {
 
 #[derive(Debug, Default)]
 struct Account {
-    ranges: Vec<Range<u64>>,
+    /// In order.
+    pieces: Vec<Piece>,
+    /// Ranges that were taken over, of all there ever were.
+    ids: u64,
     /// Pages on each tier when last counted, and those that came and went since: not those that the program has discarded.
     live: [u64; MOST_TIERS],
     stats: Stats,
@@ -72,7 +78,7 @@ impl ByKernel {
     fn parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let most = self.options.batch as u64 * PAGE;
         let account = self.account();
-        let ours = account.ranges.iter().map(|ours| ours.start.max(range.start)..ours.end.min(range.end));
+        let ours = account.pieces.iter().map(|ours| ours.range.start.max(range.start)..ours.range.end.min(range.end));
         let split = |ours: Range<u64>| {
             let end = ours.end;
             ours.step_by(usize::try_from(most).expect("a batch")).map(move |start| start..(start + most).min(end))
@@ -176,21 +182,56 @@ impl Way for ByKernel {
         Mechanism::MovePages
     }
 
-    fn adopt(&self, range: Range<u64>) -> Result<(), TierError> {
-        self.account().ranges.push(range);
+    fn adopt(&self, range: Range<u64>, _room: Option<Range<u64>>) -> Result<(), TierError> {
+        let mut account = self.account();
+        if account.pieces.iter().any(|ours| ours.range.start < range.end && range.start < ours.range.end) {
+            return Err(TierError::Known { start: range.start, end: range.end });
+        }
+        account.ids += 1;
+        let of = account.ids;
+        let at = account.pieces.partition_point(|ours| ours.range.start < range.start);
+        account.pieces.insert(at, Piece { range, of, first: 0 });
         Ok(())
     }
 
     fn release(&self, range: &Range<u64>) {
-        self.account().ranges.retain(|ours| ours != range);
+        let mut account = self.account();
+        let rest = std::mem::take(&mut account.pieces).into_iter().flat_map(|ours| {
+            let before = ours.range.start..ours.range.end.min(range.start);
+            let behind = ours.range.start.max(range.end)..ours.range.end;
+            [before, behind].into_iter().filter(|rest| rest.start < rest.end).map(move |rest| {
+                let skipped = usize::try_from((rest.start - ours.range.start) / PAGE).expect("pages of this process");
+                Piece { range: rest, of: ours.of, first: ours.first + skipped }
+            })
+        });
+        account.pieces = rest.collect();
+    }
+
+    fn pieces(&self) -> Vec<Piece> {
+        self.account().pieces.clone()
+    }
+
+    fn tiers(&self, first: u64, tiers: &mut [u8]) -> io::Result<()> {
+        tiers.fill(NO_TIER);
+        for part in self.parts(&(first..first + tiers.len() as u64 * PAGE)) {
+            for (page, node) in Self::look(part)? {
+                let place = usize::try_from((page - first) / PAGE).expect("in the row");
+                tiers[place] = self.tier_of(node).map_or(NO_TIER, |tier| u8::try_from(tier).expect("at most 8"));
+            }
+        }
+        Ok(())
     }
 
     fn migrate(&self, range: Range<u64>, to: TierId) -> Result<Moved, TierError> {
-        let mut moved = Moved::default();
+        let (mut moved, mut moving) = (Moved::default(), Duration::ZERO);
         for part in self.parts(&whole_pages(&range)) {
+            let begun = Instant::now();
             moved.add(self.migrate_part(part, to)?);
+            moving += begun.elapsed();
         }
-        self.account().stats.moved.add(moved);
+        let mut account = self.account();
+        account.stats.moved.add(moved);
+        account.stats.moving += moving;
         Ok(moved)
     }
 

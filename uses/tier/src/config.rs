@@ -1,6 +1,7 @@
 //! What a heap is made of.
 
 use crate::way::Mechanism;
+use std::path::PathBuf;
 use std::time::Duration;
 use telpher_mover::Mover;
 
@@ -38,6 +39,31 @@ pub struct TierOptions {
     pub bytes: u64,
 }
 
+/// What a tier's memory is made of in [shared arenas](crate::Heap::shared_arena).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum TierMemory {
+    /// Pages of the system's, on the tier's node.
+    #[default]
+    Pages,
+    /// Huge pages that the system has reserved (hugetlb, `vm.nr_hugepages`), 2 MiB each, on the tier's node. An arena takes all it may have at once,
+    /// and keeps it.
+    HugePages,
+    /// A device of memory (device-DAX, such as `/dev/dax0.0`: CXL memory that is no node, on whichever node it is), with pages of 2 MiB, or a
+    /// file in memory (tmpfs, hugetlbfs). One arena has it at a time. Who changes it otherwise, changes the arena.
+    ///
+    /// The kernel does not protect devices from writes by userfaultfd. So a unit that leaves is hidden while it is copied: whoever reads
+    /// or writes it waits. Linux 4.11, beside what shared arenas want.
+    File(PathBuf),
+}
+
+impl TierMemory {
+    /// It is not protected from writes, but hidden.
+    pub(crate) fn is_hidden(&self) -> bool {
+        matches!(self, TierMemory::File(_))
+    }
+}
+
 /// What a heap is made of.
 #[derive(Clone, Debug)]
 pub struct HeapOptions {
@@ -62,6 +88,11 @@ pub struct HeapOptions {
     /// How long a page that the kernel does not let back to its place is tried again before it is given up. Source: chosen; it has not been
     /// seen to take longer than an event takes to be read.
     pub patience: Duration,
+    /// Forks by the C library wait until nothing is on its way, also where the kernel tells of them: for a process whose allocator is locked while it forks,
+    /// and is asked for memory while pages are on their way. They wait for each other in any case where the kernel does not tell.
+    pub holds_forks: bool,
+    /// What shared arenas have of each tier; [`TierMemory::Pages`] of those that are not in the list.
+    pub shared_memory: Vec<TierMemory>,
 }
 
 impl HeapOptions {
@@ -78,6 +109,13 @@ impl HeapOptions {
             spare_bytes: 64 << 20,
             shadow_bytes: 0,
             patience: Duration::from_secs(5),
+            holds_forks: false,
+            shared_memory: Vec::new(),
         }
+    }
+
+    /// What shared arenas have of a tier.
+    pub(crate) fn memory(&self, tier: usize) -> &TierMemory {
+        self.shared_memory.get(tier).unwrap_or(&TierMemory::Pages)
     }
 }

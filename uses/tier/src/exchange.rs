@@ -6,23 +6,26 @@
 //!
 //! **What the kernel says of a move that failed is not believed.** Linux 6.18 was seen to answer that a range existed already when it had
 //! moved all of it (3 of some 30 000 calls beside `madvise(MADV_COLD)`). Places of a pool are private, so that the page tables tell
-//! without doubt: a page that is in its place went out, and one that is not in its place went back.
+//! without doubt: a page that is in its place, and not where the program has it, went out, and one that is not in its place went back. What is in a
+//! place before anything was taken there (somebody has all memory locked, or reads that of this process) keeps the page where it is.
 #![allow(unsafe_code, reason = "pages of a program that runs change their place, and are copied while nobody has them")]
 
 #[cfg(test)]
 pub(crate) mod faults;
+pub(crate) mod trapping;
 
-use crate::book::{Aloft, Book, Stage, Why};
+use crate::book::Book;
 use crate::config::{HUGE, PAGE, TierId};
+use crate::flight::{Aloft, LOOK, Side, Stage, Why};
+use crate::marks::Marks;
+use crate::stats::Stats;
 use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use telpher_mem::{Progress, Scan, Userfault};
+use telpher_mem::{Progress, Scan, Tract, Userfault, UserfaultFeatures};
 use telpher_mover::{JobError, Mover, Outcome};
-
-/// Pages whose places are looked at together. Source: chosen.
-const LOOK: usize = 512;
 
 /// What exchanges are made with.
 #[derive(Debug)]
@@ -32,30 +35,11 @@ pub(crate) struct Exchange {
     book: Mutex<Book>,
     home: TierId,
     patience: Duration,
+    /// Lost pages that were told of.
+    told: AtomicU64,
     #[cfg(test)]
     pub(crate) faults: faults::Faults,
 }
-
-/// Some of the pages in a row.
-#[derive(Default)]
-struct Marks([u64; LOOK / 64]);
-
-impl Marks {
-    fn mark(&mut self, at: usize) {
-        self.0[at / 64] |= 1 << (at % 64);
-    }
-
-    fn has(&self, at: usize) -> bool {
-        self.0[at / 64] & 1 << (at % 64) != 0
-    }
-
-    fn count(&self) -> u64 {
-        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
-    }
-}
-
-/// Which addresses of pages on their way are neighbours.
-type Side = fn(&Aloft) -> u64;
 
 impl Exchange {
     pub(crate) fn new(userfault: Userfault, scan: Scan, book: Book, home: TierId, patience: Duration) -> Exchange {
@@ -65,6 +49,7 @@ impl Exchange {
             book: Mutex::new(book),
             home,
             patience,
+            told: AtomicU64::new(0),
             #[cfg(test)]
             faults: faults::Faults::default(),
         }
@@ -72,8 +57,32 @@ impl Exchange {
 
     /// What is known; nothing is allocated or freed while it is locked.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        /// Looks at the lock before this thread sleeps. Source: chosen; some 20 µs, longer than whoever reads a fault has it, and than it takes to
+        /// sleep and to be woken, which each flight would cost twice whose pages a thread wants.
+        const LOOKS: u32 = 512;
+        for _ in 0..LOOKS {
+            match self.book.try_lock() {
+                Ok(book) => return book,
+                Err(TryLockError::Poisoned(book)) => return book.into_inner(),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
         // What a panic left behind is no less true than before: each change is made whole.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of lost pages on standard error, once of each: nobody may look at the numbers.
+    pub(crate) fn tell_lost(&self) {
+        let lost = self.book().stats.lost;
+        // Relaxed: a number for people.
+        let told = self.told.fetch_max(lost, Ordering::Relaxed);
+        if lost > told {
+            eprintln!(
+                "telpher: {} pages of 4 KiB of process {} have lost their bytes on their way between tiers; please tell the authors",
+                lost - told,
+                std::process::id()
+            );
+        }
     }
 
     /// Asks the kernel to move pages; nobody else does.
@@ -82,12 +91,13 @@ impl Exchange {
     /// As for [`Userfault::take_pages`].
     unsafe fn take(&self, to: u64, from: u64, len: u64) -> Progress {
         #[cfg(test)]
-        let (len, lie) = self.faults.lie(len);
+        if let Some(lie) = self.faults.lie(len) {
+            // SAFETY: the caller's promise. Nobody is woken by a move of which the kernel says that it failed.
+            let progress = unsafe { self.userfault.take_pages_quietly(to, from, lie.len) };
+            return if progress.error.is_none() { lie.said } else { progress };
+        }
         // SAFETY: the caller's promise.
-        let progress = unsafe { self.userfault.take_pages(to, from, len) };
-        #[cfg(test)]
-        let progress = if progress.error.is_none() { lie.unwrap_or(progress) } else { progress };
-        progress
+        unsafe { self.userfault.take_pages(to, from, len) }
     }
 
     /// Takes a fresh page of the system's to an empty place of a pool; false if it did not go.
@@ -118,14 +128,41 @@ impl Exchange {
         unsafe { self.userfault.register(range) }
     }
 
-    /// Pages of the flight that follow each other on both sides and are at this stage, from `at` on.
-    fn run(flight: &[Aloft], at: usize, stage: Stage, sides: [Side; 2]) -> Option<Range<usize>> {
-        let first = at + flight.get(at..)?.iter().position(|aloft| aloft.stage == stage)?;
-        let follows = |pair: &[Aloft]| {
-            pair[1].stage == stage && sides.iter().all(|side| side(&pair[0]).wrapping_add(PAGE) == side(&pair[1]))
-        };
-        let more = flight[first..].windows(2).take(LOOK - 1).take_while(|pair| follows(pair)).count();
-        Some(first..first + 1 + more)
+    /// As [`register`](Exchange::register), of memory whose writes may be tracked where the kernel can.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub(crate) fn register_live(&self, range: Range<u64>) -> std::io::Result<()> {
+        if !self.userfault.features().has(UserfaultFeatures::TRACK_WRITES) {
+            return self.register(range);
+        }
+        // SAFETY: as for `register`.
+        unsafe { self.userfault.register_tracked(range) }
+    }
+
+    /// A range that was registered just now has no holes, and is of mappings that are all registered, with nothing changing that was not told of.
+    ///
+    /// A mapping may have gone, and another one come, since its owner looked: then part of the range is a hole that nobody tells of when it is
+    /// filled, and whose pages, once out, nobody would wait for. The kernel tells so when it is asked to move as much as a page into the range: it
+    /// looks at the whole range first, and then finds the first page there, or puts one there that is empty.
+    ///
+    /// # Errors
+    /// `EAGAIN` if something changes; else why it is not.
+    pub(crate) fn is_ours(&self, range: &Range<u64>, probe: &Tract) -> Result<(), Errno> {
+        let most = probe.range().end - probe.range().start;
+        let mut start = range.start;
+        while start < range.end {
+            let len = most.min(range.end - start);
+            probe.populate(probe.start()..probe.start() + PAGE).map_err(|_| Errno::NOMEM)?;
+            // SAFETY: the probe is the caller's own, with one page, which is empty; where that goes, nothing was, and zeros are expected.
+            match unsafe { self.userfault.take_pages(start, probe.start(), len) } {
+                Progress { error: None, .. } | Progress { error: Some(Errno::EXIST), .. } => {}
+                Progress { bytes, error: Some(_) } if bytes > 0 => self.userfault.wake(start..start + PAGE),
+                Progress { error: Some(error), .. } => return Err(error),
+            }
+            start += len;
+        }
+        if self.userfault.is_changing() { Err(Errno::AGAIN) } else { Ok(()) }
     }
 
     /// Takes out what is planned, as far as the kernel lets it.
@@ -142,7 +179,18 @@ impl Exchange {
     /// Does a part again and again until it wants no event to be read first.
     fn until_told(&self, mut once: impl FnMut(&Exchange, &mut Book) -> bool) {
         let mut rests = 0_u32;
-        while once(self, &mut self.book()) {
+        let mut again = || {
+            let mut book = self.book();
+            if book.order.waits() {
+                if self.userfault.is_changing() {
+                    return true;
+                }
+                // What is waited for does not come.
+                book.catch_up(true, |range| self.userfault.wake(range));
+            }
+            once(self, &mut book)
+        };
+        while again() {
             // The keeper has the lock now, and reads.
             rests += 1;
             match rests {
@@ -157,26 +205,53 @@ impl Exchange {
         let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.from];
         // Neighbours may be of mappings that differ: fewer go at once where a run is refused, and more again where one goes.
         let (mut at, mut most) = (0, LOOK);
-        while let Some(run) = Self::run(&book.flight, at, Stage::Planned, sides) {
-            let run = run.start..run.end.min(run.start + most);
-            let (first, len) = (book.flight[run.start], run.len() as u64 * PAGE);
+        loop {
+            // A huge page goes whole or not: in parts it would be made small pages, one by one, for nothing.
+            let together = if book.flight.is_next_huge(at, Stage::Planned) { LOOK } else { most };
+            let Some(run) = book.flight.run(at, together, Stage::Planned, &sides) else { return false };
+            let (first, len) = (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
+            if first.huge && len < HUGE {
+                run.clone().for_each(|at| book.flight[at].stage = Stage::Left(Why::Gone));
+                at = run.end;
+                continue;
+            }
             // SAFETY: the place is the exchange's own, and empty; the pool is registered. The live page is of a range that the heap has taken over
             // (or has just been unmapped: then the kernel moves nothing), and comes back before its owner sees any other there: until then a
             // touch waits, for the keeper fills no page that is out.
             let Progress { error, .. } = unsafe { self.take(first.from, first.live, len) };
             let Some(error) = error else {
-                run.for_each(|at| book.went_out(at));
+                book.order.is_quiet();
+                book.went_out(run.clone());
                 most = LOOK.min(most * 2);
+                at = run.end;
                 continue;
             };
-            let there = self.in_place(first.from..first.from + len);
-            let moved = run.clone().filter(|&at| there.has(at - run.start)).inspect(|&at| book.went_out(at)).count();
+            let out = self.what_went(first.live, first.from, len);
+            let run = book.flight.singly(run);
+            let (mut moved, mut blocked) = (0, 0);
+            for at in run.clone() {
+                if out.went.has(at - run.start) {
+                    book.went_out(at..at + 1);
+                    moved += 1;
+                } else if out.blocked.has(at - run.start) {
+                    book.flight[at].stage = Stage::Left(Why::Blocked);
+                    blocked += 1;
+                }
+            }
             let all = moved == run.len();
             book.stats.lies += u64::from(all && error != Errno::AGAIN);
             match error {
                 // Something has changed, and the kernel waits until we know.
                 Errno::AGAIN if moved == 0 => return true,
-                _ if moved > 0 => {}
+                _ if moved + blocked > 0 => {}
+                _ if first.huge => {
+                    let stage = match error {
+                        Errno::BUSY => busy,
+                        Errno::NOENT | Errno::EXIST => Stage::Left(Why::Gone),
+                        _ => Stage::Left(Why::Unsupported),
+                    };
+                    run.clone().for_each(|at| book.flight[at].stage = stage);
+                }
                 Errno::NOENT | Errno::EXIST => book.flight[run.start].stage = Stage::Left(Why::Gone),
                 Errno::BUSY if busy == Stage::Busy => run.clone().for_each(|at| book.flight[at].stage = busy),
                 Errno::BUSY => book.flight[run.start].stage = busy,
@@ -185,7 +260,6 @@ impl Exchange {
             }
             at = run.start;
         }
-        false
     }
 
     /// Has the mappings of pages that are busy made the program's own, without changing a byte; true if there are any.
@@ -195,10 +269,9 @@ impl Exchange {
             let sides: [Side; 1] = [|aloft| aloft.live];
             let run = {
                 let mut book = self.book();
-                let run = Self::run(&book.flight, 0, Stage::Busy, [sides[0], sides[0]]);
-                let Some(run) = run else { return any };
+                let Some(run) = book.flight.run(0, LOOK, Stage::Busy, &sides) else { return any };
                 run.clone().for_each(|at| book.flight[at].stage = Stage::Planned);
-                book.flight[run.start].live..book.flight[run.end - 1].live + PAGE
+                book.flight[run.start].live..book.flight[run.end - 1].range().end
             };
             any = true;
             let len = usize::try_from(run.end - run.start).expect("a run");
@@ -210,15 +283,22 @@ impl Exchange {
         }
     }
 
-    /// Pages of the flight that are out, follow each other on both places and are alike in this; with the first of them.
-    fn copied_together(&self, at: usize, alike: fn(&Aloft) -> bool) -> Option<(Range<usize>, Aloft)> {
+    /// Parts of the flight that are out, follow each other on both places and are alike in this: the number of the first, the first, and how many
+    /// pages there are.
+    fn copied_together(&self, at: usize, alike: fn(&Aloft) -> bool) -> Option<(usize, Aloft, usize)> {
         let book = self.book();
         let flight = &book.flight;
-        let goes = |aloft: &Aloft| aloft.stage == Stage::Out && alike(aloft);
-        let first = at + flight.get(at..)?.iter().position(goes)?;
-        let follows = |pair: &[Aloft]| (pair[0].from + PAGE, pair[0].to + PAGE) == (pair[1].from, pair[1].to);
-        let more = flight[first..].windows(2).take(LOOK - 1).take_while(|pair| goes(&pair[1]) && follows(pair)).count();
-        Some((first..first + 1 + more, flight[first]))
+        let goes = |part: &Aloft| part.stage == Stage::Out && alike(part);
+        let at = at + flight.get(at..)?.iter().position(goes)?;
+        let mut pages = flight[at].pages;
+        for pair in flight[at..].windows(2) {
+            let follows = (pair[0].from + pair[0].len(), pair[0].to + pair[0].len()) == (pair[1].from, pair[1].to);
+            if !goes(&pair[1]) || !follows || pages + pair[1].pages > LOOK {
+                break;
+            }
+            pages += pair[1].pages;
+        }
+        Some((at, flight[at], pages))
     }
 
     /// Bytes of the places that so many pages of the flight leave and come to.
@@ -241,36 +321,45 @@ impl Exchange {
     /// page was not written when it moves one (Linux 6.18), so that writes between the page's coming and its being protected again, and between
     /// the look at the bit and the page's going out, would be seen by nobody.
     pub(crate) fn compare(&self, mover: &Mover) {
-        let mut at = 0;
-        while let Some((run, first)) = self.copied_together(at, |aloft| aloft.shadowed && aloft.source == aloft.from) {
+        let mut from_part = 0;
+        let alike = |part: &Aloft| part.shadowed && part.source == part.from;
+        while let Some((at, first, pages)) = self.copied_together(from_part, alike) {
             // SAFETY: as told; they end with this round.
-            let (from, to) = unsafe { Self::places(first, run.len()) };
+            let (from, to) = unsafe { Self::places(first, pages) };
             let mut same = Marks::default();
             let mut page = 0;
-            while page < run.len() {
+            while page < pages {
                 let rest = page * 4096;
                 let differs = first_difference(mover, &from[rest..], &to[rest..]).map(|at| page + at / 4096);
-                let end = differs.unwrap_or(run.len());
+                let end = differs.unwrap_or(pages);
                 (page..end).for_each(|page| same.mark(page));
                 page = end + 1;
             }
             let mut book = self.book();
-            for (page, aloft) in book.flight[run.clone()].iter_mut().enumerate().filter(|(page, _)| same.has(*page)) {
-                debug_assert_eq!(aloft.to, first.to + page as u64 * PAGE);
-                aloft.source = aloft.to;
+            let mut parts = book.flight.of_places(at, &(first.from..first.from + pages as u64 * PAGE));
+            if same.count() < pages as u64 {
+                parts = book.flight.singly(parts);
+            }
+            for part in &mut book.flight[parts.clone()] {
+                if same.has(usize::try_from((part.from - first.from) / PAGE).expect("of the run")) {
+                    part.comes_from_where_it_goes();
+                }
             }
             book.stats.not_copied += same.count();
-            at = run.end;
+            from_part = parts.end;
         }
     }
 
     /// As [`compare`](Exchange::compare), while the program has the pages: wrong, to see that it is.
     #[cfg(test)]
     fn compare_too_early(&self) {
-        if !self.faults.early.load(std::sync::atomic::Ordering::Relaxed) {
+        if !self.faults.early.load(Ordering::Relaxed) {
             return;
         }
-        for aloft in self.book().flight.iter_mut().filter(|aloft| aloft.shadowed) {
+        let mut book = self.book();
+        let all = 0..book.flight.len();
+        let all = book.flight.singly(all);
+        for aloft in book.flight[all].iter_mut().filter(|aloft| aloft.shadowed) {
             let is_same = |word: usize| {
                 let [one, other] = [aloft.live, aloft.to].map(|page| {
                     let page: *const u64 =
@@ -284,27 +373,62 @@ impl Exchange {
                 aloft.source = aloft.to;
             }
         }
+        drop(book);
         std::thread::yield_now();
     }
 
     /// Copies what is out to where it goes.
     pub(crate) fn copy(&self, mover: &Mover) {
-        let mut at = 0;
-        while let Some((run, first)) = self.copied_together(at, |aloft| aloft.source == aloft.from) {
+        let mut from_part = 0;
+        while let Some((at, first, pages)) = self.copied_together(from_part, |part| part.source == part.from) {
             // SAFETY: as told; they end with this round.
-            let (from, to) = unsafe { Self::places(first, run.len()) };
+            let (from, to) = unsafe { Self::places(first, pages) };
+            #[cfg(test)]
+            self.faults.touch(0);
             #[cfg(test)]
             let (from, to) = if self.faults.leaves_uncopied() { (&from[..0], &mut to[..0]) } else { (from, to) };
-            if copy_whole(mover, from, to).is_ok() {
+            let begun = Instant::now();
+            let copied = copy_whole(mover, from, to);
+            let took = begun.elapsed();
+            let parts = {
                 let mut book = self.book();
-                for aloft in &mut book.flight[run.clone()] {
-                    aloft.source = aloft.to;
+                book.stats.copying += took;
+                let parts = book.flight.of_places(at, &(first.from..first.from + pages as u64 * PAGE));
+                if copied.is_ok() {
+                    book.flight[parts.clone()].iter_mut().for_each(Aloft::comes_from_where_it_goes);
                 }
-            }
+                parts
+            };
+            #[cfg(test)]
+            self.faults.touch(1);
             #[cfg(test)]
             self.faults.copied();
-            at = run.end;
+            from_part = parts.end;
         }
+    }
+
+    /// Brings a page back that the thread wants that moves it, and would wait for itself.
+    ///
+    /// It may be about to copy it, or have a device copy it: then what it reads where the page was is zeros, and what it writes where the page was
+    /// to come is nobody's.
+    pub(crate) fn rescue(&self, book: &mut Book, page: u64) {
+        let has = |part: &Aloft| part.stage == Stage::Out && part.range().contains(&page);
+        let Some(at) = book.flight.iter().position(has) else {
+            return self.userfault.wake(page..page + PAGE);
+        };
+        let at = book.flight.single(at, page);
+        let Aloft { source, from, to, tier, .. } = book.flight[at];
+        // SAFETY: as in `bring_back_once`.
+        let Progress { error, .. } = unsafe { self.take(page, source, PAGE) };
+        let went = error.is_none() || self.in_place(source..source + PAGE).count() == 0;
+        if went {
+            let (stage, tier) = if source == from { (Stage::Rescued, tier) } else { (Stage::Back, book.to) };
+            debug_assert!(source == from || source == to);
+            book.came_back(at, stage, tier);
+            book.stats.rescued += 1;
+        }
+        // If an event is to be read first, it looks again, and comes here again.
+        self.userfault.wake(page..page + PAGE);
     }
 
     /// Brings everything back that is out.
@@ -318,9 +442,8 @@ impl Exchange {
         let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.source];
         // As in `take_out_once`: a run may be of several mappings by now.
         let (mut at, mut most, mut again) = (0, LOOK, false);
-        while let Some(run) = Self::run(&book.flight, at, Stage::Out, sides) {
-            let run = run.start..run.end.min(run.start + most);
-            let (first, len) = (book.flight[run.start], run.len() as u64 * PAGE);
+        while let Some(run) = book.flight.run(at, most, Stage::Out, &sides) {
+            let (first, len) = (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
             let live = first.live..first.live + len;
             // SAFETY: the range is registered, or the kernel refuses; its pages are missing because this exchange has them, and its owner expects
             // their bytes. The place is the exchange's own.
@@ -329,14 +452,17 @@ impl Exchange {
                 if book.flight[at].source == book.flight[at].to { book.to } else { book.flight[at].tier }
             };
             let Some(error) = error else {
-                run.for_each(|at| {
+                book.order.is_quiet();
+                for at in run.clone() {
                     let tier = tier(at, book);
                     book.came_back(at, Stage::Back, tier);
-                });
+                }
                 most = LOOK.min(most * 2);
+                at = run.end;
                 continue;
             };
             let there = self.in_place(first.source..first.source + len);
+            let run = book.flight.singly(run);
             let mut moved = 0;
             for at in run.clone().filter(|&at| !there.has(at - run.start)) {
                 let tier = tier(at, book);
@@ -351,7 +477,8 @@ impl Exchange {
                 continue;
             }
             match error {
-                Errno::AGAIN if !last => return true,
+                // Whatever takes so long, the page is not lost by it: this ends when the thread that changes a mapping has run.
+                Errno::AGAIN => return true,
                 _ if run.len() > 1 => {
                     most = run.len() / 2;
                     at = run.start;
@@ -379,7 +506,8 @@ impl Exchange {
                 book.stats.returned += 1;
                 book.came_back(at, Stage::Returned, home);
             }
-            Some(Errno::AGAIN | Errno::NOENT) if !last => return true,
+            Some(Errno::AGAIN) => return true,
+            Some(error) if !last && error != Errno::EXIST => return true,
             Some(error) => {
                 // Unmapped, and the event lost; or somebody has put a page there, which nobody may.
                 let mapped = error != Errno::NOENT;
@@ -389,6 +517,16 @@ impl Exchange {
             }
         }
         false
+    }
+
+    /// Which pages went to places of the exchange's when the kernel says that not all did, and which could not.
+    fn what_went(&self, live: u64, place: u64, len: u64) -> Out {
+        let (there, still) = (self.in_place(place..place + len), self.in_place(live..live + len));
+        let mut out = Out { went: Marks::default(), blocked: Marks::default() };
+        for at in there.each() {
+            if still.has(at) { out.blocked.mark(at) } else { out.went.mark(at) }
+        }
+        out
     }
 
     /// Which pages of a run of places are there.
@@ -408,27 +546,25 @@ impl Exchange {
 
     /// Gives a forked child the pages that are out: it has none there, and its mapping is its own.
     pub(crate) fn give_to_child(&self, book: &mut Book, child: &Userfault) {
-        let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.from];
+        #[cfg(test)]
+        if self.faults.gives_nothing() {
+            return;
+        }
+        let sides: [Side; 3] = [|aloft| aloft.live, |aloft| aloft.taken, |aloft| aloft.from];
         let mut at = 0;
-        while let Some(run) = Self::run(&book.flight, at, Stage::Out, sides) {
-            let (first, len) = (book.flight[run.start], run.len() as u64 * PAGE);
-            let (mut done, mut most, mut given) = (0, len, 0);
-            while done < len {
-                let part = most.min(len - done);
-                // SAFETY: nothing is there in the child, which expects what its parent had: the page where it was taken to, which nobody writes.
-                let progress = unsafe { child.put_copies(first.live + done, first.from + done, part) };
-                done += progress.bytes;
-                given += progress.bytes;
-                match progress.error {
-                    None => {}
-                    Some(_) if progress.bytes > 0 => {}
-                    // Of several mappings, or of one that is not there any more: each page by itself.
-                    Some(_) if part > PAGE => most = PAGE,
-                    Some(_) => done += PAGE,
-                }
+        while let Some(run) = book.flight.run(at, LOOK, Stage::Out, &sides) {
+            let (Aloft { live, taken, from, .. }, len) =
+                (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
+            let mut given = give(child, live, from, len);
+            if given == Given::default() && taken != live {
+                // Forked, and then moved by another thread, whose event was read first.
+                given = give(child, taken, from, len);
             }
-            book.stats.given += given / PAGE;
+            given.note(&mut book.stats);
             at = run.end;
+        }
+        for part in book.traps.parts() {
+            give(child, part.live, part.place, part.len).note(&mut book.stats);
         }
         book.stats.forks += 1;
     }
@@ -437,7 +573,10 @@ impl Exchange {
     pub(crate) fn fill(&self, book: &mut Book, page: u64) {
         /// Pages at once at most. Source: chosen; they are the page of zeros that all share, and cost an entry each.
         const MOST: u64 = 64;
-        if book.is_out(page) {
+        let is_out = book.is_out(page);
+        #[cfg(test)]
+        let is_out = is_out && !self.faults.fills_what_is_out();
+        if is_out || book.order.is_late(page) {
             return;
         }
         let mut end = page + PAGE;
@@ -461,6 +600,52 @@ impl Exchange {
             self.userfault.wake(page..page + PAGE);
         }
     }
+}
+
+/// What became of pages that were to be taken out.
+struct Out {
+    went: Marks,
+    /// They are where they were, and so is something in their places.
+    blocked: Marks,
+}
+
+/// What became of pages that were to be copied to a forked child. Numbers of pages.
+#[derive(PartialEq, Eq, Default)]
+struct Given {
+    given: u64,
+    /// It wants them, and there was no memory for them: it finds zeros.
+    lost: u64,
+}
+
+impl Given {
+    fn note(self, stats: &mut Stats) {
+        stats.given += self.given;
+        stats.lost += self.lost;
+    }
+}
+
+/// Gives a forked child a copy of pages that its parent has where nobody writes.
+fn give(child: &Userfault, live: u64, place: u64, len: u64) -> Given {
+    let (mut done, mut most, mut pages) = (0, len, Given::default());
+    while done < len {
+        let part = most.min(len - done);
+        // SAFETY: nothing is there in the child, which expects what its parent had: the page where it was taken to, which nobody writes.
+        let progress = unsafe { child.put_copies(live + done, place + done, part) };
+        done += progress.bytes;
+        pages.given += progress.bytes / PAGE;
+        match progress.error {
+            None => {}
+            Some(_) if progress.bytes > 0 => {}
+            // Of several mappings, or of one that is not there any more: each page by itself.
+            Some(_) if part > PAGE => most = PAGE,
+            Some(error) => {
+                // The child has no such mapping, or has the page; or it has died already.
+                pages.lost += u64::from(!matches!(error, Errno::NOENT | Errno::EXIST | Errno::SRCH));
+                done += PAGE;
+            }
+        }
+    }
+    pages
 }
 
 /// Where the first byte is that differs, found by the mover, or by the CPU if that does not.

@@ -2,8 +2,11 @@
 
 use crate::arena::Arena;
 use crate::arena::shared::{SharedArena, Units};
-use crate::config::{HeapOptions, MOST_TIERS, TierId};
+use crate::book::Piece;
+use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
 use crate::error::TierError;
+use crate::heat::Advice;
+use crate::heat::hints::Hints;
 use crate::stats::{Moved, Stats};
 use crate::way::{self, Mechanism, Way};
 use std::ops::Range;
@@ -18,7 +21,7 @@ const MOST_BATCH: usize = 65_536;
 /// Cheap to clone; every clone is the same heap, which is there until the last [`Arena`] is gone, too.
 #[derive(Clone, Debug)]
 pub struct Heap {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
@@ -27,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) way: Arc<dyn Way>,
     shared: Mutex<Shared>,
     lineage: Lineage,
+    pub(crate) hints: Hints,
 }
 
 /// Shared arenas.
@@ -46,12 +50,24 @@ impl Heap {
         if !(2..=MOST_TIERS).contains(&tiers) || options.home.index() >= tiers || !(1..=MOST_BATCH).contains(&batch) {
             return Err(TierError::Options { tiers, home: options.home.0, batch });
         }
+        let given = options.shared_memory.len();
+        if given > tiers {
+            return Err(TierError::SharedMemory { given, tiers });
+        }
         let way = way::open(&options)?;
         Ok(Heap::by(options, way))
     }
 
     pub(crate) fn by(options: HeapOptions, way: Arc<dyn Way>) -> Heap {
-        Heap { inner: Arc::new(Inner { options, way, shared: Mutex::default(), lineage: Lineage::current() }) }
+        Heap {
+            inner: Arc::new(Inner {
+                options,
+                way,
+                shared: Mutex::default(),
+                lineage: Lineage::current(),
+                hints: Hints::default(),
+            }),
+        }
     }
 
     /// By which mechanism its pages change their tier; those of [shared arenas](Heap::shared_arena) do by [`Mechanism::Remap`].
@@ -127,6 +143,28 @@ impl Heap {
         Ok(on)
     }
 
+    /// The addresses of its memory, in order: of arenas and of what was taken over, without [shared arenas](Heap::shared_arena). Neighbours may be
+    /// one piece or several. **Staleness**: mappings come and go meanwhile.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        self.inner.way.pieces().into_iter().map(|piece| piece.range).collect()
+    }
+
+    /// Says what the program knows of some of its memory, for a [`Manager`](crate::Manager) that there is or will be. Nothing moves before that.
+    /// What is said of memory that is not the heap's when a manager hears it is forgotten, and what is said later overrides what was said before.
+    ///
+    /// # Errors
+    /// [`TierError`]: no such tier, this is a forked child, or so much has been said that no manager has heard that there is no room for more.
+    pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), TierError> {
+        self.inner.is_ours()?;
+        let tiers = self.inner.options.tiers.len();
+        match advice {
+            Advice::Pin(tier) if tier.index() >= tiers => Err(TierError::NoSuchTier { tier: tier.0, tiers }),
+            _ if self.inner.hints.say(range, advice) => Ok(()),
+            _ => Err(TierError::TooMuchAdvice),
+        }
+    }
+
     /// What it has done. **Staleness**: each number is right for some moment during the call.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -194,6 +232,34 @@ impl Inner {
         parts.push((at..range.end, None));
         parts.retain(|(part, _)| part.start < part.end);
         parts
+    }
+
+    /// Its memory, in order, and what each piece is of: shared arenas among it.
+    pub(crate) fn pieces(&self) -> Vec<Piece> {
+        /// What is of a shared arena: no other number is as large.
+        const SHARED: u64 = 1 << 63;
+        let mut pieces = self.way.pieces();
+        let shared = self.shared().units.clone();
+        pieces.extend(shared.iter().map(|units| {
+            let range = units.range();
+            Piece { of: SHARED | range.start, range, first: 0 }
+        }));
+        pieces.sort_unstable_by_key(|piece| piece.range.start);
+        pieces
+    }
+
+    /// The tiers of pages from the first on, as [`Way::tiers`] has them (also [`ALOFT`](crate::book::ALOFT)), with [`WHOLE`](crate::heat::WHOLE) where they move together.
+    pub(crate) fn tiers(&self, first: u64, tiers: &mut [u8]) -> std::io::Result<()> {
+        let all = first..first + tiers.len() as u64 * PAGE;
+        let place = |address: u64| usize::try_from((address - first) / PAGE).expect("in the row");
+        for (part, units) in self.parts(all) {
+            let tiers = &mut tiers[place(part.start)..place(part.end)];
+            match units {
+                None => self.way.tiers(part.start, tiers)?,
+                Some(units) => units.tiers(&part, tiers),
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn home_node(&self) -> Option<u32> {

@@ -2,27 +2,31 @@
 
 #[cfg(test)]
 mod tests;
+mod trapping;
+pub(crate) mod userfault;
+mod watch;
 
-use crate::book::{Aloft, Book, Lists, MOST_SPANS, Stage, Why};
+use crate::book::{Book, Lists, MOST_SPANS, Piece, alike_with};
 use crate::config::{HUGE, HeapOptions, IN_HUGE, PAGE, TierId};
 use crate::error::TierError;
 use crate::exchange::Exchange;
+use crate::flight::{Aloft, LOOK, Stage, Why};
 use crate::gate::{NoFork, hold_forks};
+use crate::heat::NO_TIER;
 use crate::keeper::Keeper;
 use crate::shadows::Shadows;
 use crate::slots::{Place, Slots};
 use crate::stats::{Moved, Stats};
-use crate::way::{Mechanism, Way, whole_pages};
+use crate::way::{Mechanism, Trapping, Watch, Way, whole_pages};
+use rustix::io::Errno;
+use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
-use telpher_mem::{Lineage, PageSize, Scan, Userfault, UserfaultError, UserfaultFeatures};
-
-/// What is told of besides faults.
-pub(crate) const EVENTS: UserfaultFeatures = UserfaultFeatures::EVENT_REMAP
-    .and(UserfaultFeatures::EVENT_REMOVE)
-    .and(UserfaultFeatures::EVENT_UNMAP)
-    .and(UserfaultFeatures::MOVE);
+use std::time::{Duration, Instant};
+use telpher_mem::{Lineage, PageSize, Scan, Tract, UserfaultFeatures};
+use trapping::TrapPlaces;
+use userfault::open_userfault;
 
 /// Pools of each tier, and what moves pages through them.
 #[derive(Debug)]
@@ -31,10 +35,17 @@ pub(crate) struct Pooled {
     exchange: Arc<Exchange>,
     /// The pools, and with them the turn: one exchange at a time.
     pools: Mutex<Pools>,
+    /// Where what is trapped lies, once somebody traps.
+    traps: Mutex<Option<TrapPlaces>>,
     /// The process that has the thread, and the pools.
     lineage: Lineage,
     keeper: Option<Keeper>,
+    /// By which it is asked whether a range is of one kind. One adopts at a time: who has the book.
+    probe: Tract,
 }
+
+/// Bytes of a range that are asked about at once. Source: chosen; address space, of which one page is there.
+const PROBE_BYTES: usize = 1 << 30;
 
 /// The pools of each tier, by the size of their pages.
 #[derive(Debug)]
@@ -43,32 +54,47 @@ struct Pools {
     shadows: Shadows,
     /// What a look found.
     found: Vec<Found>,
+    /// Tiers of pages that are looked at.
+    row: Vec<u8>,
 }
 
-/// A page that may be moved.
+/// Neighbouring pages that may be moved, which are alike.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    /// Address of its first byte.
+    /// Address of the first byte.
     first: u64,
-    /// Where it is.
+    /// How many pages of their size.
+    units: usize,
+    /// Where they are.
     tier: TierId,
-    /// A huge page, whole.
+    /// Huge pages, whole.
     huge: bool,
-    /// Its old copy on the tier it goes to.
+    /// The first one's old copy on the tier they go to; those of the others follow.
     shadow: Option<u64>,
 }
 
 impl Found {
-    /// Small pages it is of.
-    fn pages(self) -> usize {
+    /// Small pages that each of them is of.
+    fn unit_pages(self) -> usize {
         if self.huge { IN_HUGE } else { 1 }
+    }
+
+    /// Bytes of the first so many.
+    fn bytes(self, units: usize) -> u64 {
+        (units * self.unit_pages()) as u64 * PAGE
     }
 
     /// Begins where the other ends, and is of its kind.
     fn follows(self, other: Found) -> bool {
-        let kind = |found: Found| (found.tier, found.huge, found.shadow.is_some());
-        other.first + other.pages() as u64 * PAGE == self.first && kind(other) == kind(self)
+        let end = other.bytes(other.units);
+        let shadow = other.shadow.map(|place| place + end);
+        (self.first, self.tier, self.huge, self.shadow) == (other.first + end, other.tier, other.huge, shadow)
     }
+}
+
+thread_local! {
+    /// This thread's number, which costs a system call to ask for.
+    static THREAD: i32 = rustix::thread::gettid().as_raw_pid();
 }
 
 fn of(pages: PageSize) -> usize {
@@ -83,14 +109,10 @@ impl Pooled {
     pub(crate) fn new(options: &HeapOptions) -> Result<Pooled, TierError> {
         let (tiers, batch) = (options.tiers.len(), options.batch);
         let scan = Scan::open().map_err(TierError::Scan)?;
-        let userfault = match Userfault::open(EVENTS.and(UserfaultFeatures::EVENT_FORK)) {
-            Err(UserfaultError::Forbidden(_)) => {
-                let userfault = Userfault::open(EVENTS)?;
-                hold_forks();
-                userfault
-            }
-            opened => opened?,
-        };
+        let userfault = open_userfault()?;
+        if options.holds_forks {
+            hold_forks();
+        }
         let flight = batch.max(IN_HUGE);
         let home = options.home;
         let shadows = usize::try_from(options.shadow_bytes / PAGE).unwrap_or(usize::MAX);
@@ -113,9 +135,14 @@ impl Pooled {
         }
         let keeper = Keeper::start(&exchange).map_err(TierError::Keeper)?;
         let shadows = Shadows::new(tiers, shadows);
-        let pools = Mutex::new(Pools { tiers: pools, shadows, found: Vec::with_capacity(flight) });
+        // A look ends where a huge page does.
+        let row = vec![NO_TIER; batch.next_multiple_of(IN_HUGE) + IN_HUGE];
+        let pools = Mutex::new(Pools { tiers: pools, shadows, found: Vec::with_capacity(flight), row });
         let (options, lineage) = (options.clone(), Lineage::current());
-        Ok(Pooled { options, exchange, pools, lineage, keeper: Some(keeper) })
+        let probe = Tract::new(PROBE_BYTES, PageSize::Small)?;
+        probe.keep_from_children()?;
+        let traps = Mutex::new(None);
+        Ok(Pooled { options, exchange, pools, traps, lineage, keeper: Some(keeper), probe })
     }
 
     /// The kernel tells of forks.
@@ -123,48 +150,63 @@ impl Pooled {
         self.exchange.userfault.features().has(UserfaultFeatures::EVENT_FORK)
     }
 
+    fn pieces_in(&self, mut range: Range<u64>) -> Vec<Piece> {
+        // Nothing is allocated under the book's lock.
+        let mut pieces: Vec<Piece> = Vec::with_capacity(64);
+        while !self.exchange.book().pieces(&range, &mut pieces) {
+            range.start = pieces.last().map_or(range.start, |last| last.range.end);
+            pieces.reserve(pieces.len());
+        }
+        pieces
+    }
+
     /// One exchange of what a look has found.
     fn move_found(&self, pools: &mut Pools, to: TierId) -> Moved {
         let mut moved = Moved::default();
-        let mut plan = Vec::with_capacity(pools.found.iter().map(|found| found.pages()).sum());
         let found = std::mem::take(&mut pools.found);
+        // Parts of at most so many pages, and as many of few.
+        let mut plan = Vec::with_capacity(found.iter().map(|found| 1 + found.units * found.unit_pages() / LOOK).sum());
         // Those with old copies first: for lack of room the others may take such a copy's place.
         for with_shadow in [true, false] {
-            let neighbours = found.chunk_by(|one, next| next.follows(*one));
-            for neighbours in neighbours.filter(|pages| pages[0].shadow.is_some() == with_shadow) {
-                let planned = pools.plan(self, neighbours, to, &mut plan);
-                moved.left.no_room += ((neighbours.len() - planned) * neighbours[0].pages()) as u64;
+            for found in found.iter().filter(|found| found.shadow.is_some() == with_shadow) {
+                let planned = pools.plan(self, *found, to, &mut plan);
+                moved.left.no_room += ((found.units - planned) * found.unit_pages()) as u64;
             }
         }
         pools.found = found;
-        let _no_fork = (!self.hears_forks()).then(NoFork::new);
+        let _no_fork = (self.options.holds_forks || !self.hears_forks()).then(NoFork::new);
         {
             let mut book = self.exchange.book();
             book.to = to;
+            book.mover = Some(THREAD.with(|thread| *thread));
             // As many as it has room for: see `Pools::look`.
-            book.flight.extend_from_slice(&plan);
+            book.flight.add(&plan);
             // What was discarded or has moved since the look stays as it is.
-            for at in 0..book.flight.len() {
-                let Aloft { live, tier, .. } = book.flight[at];
-                if book.tier_of(live) != Some(tier) {
-                    book.dropped(at);
-                }
-            }
+            book.drop_changed();
             book.stats.exchanges += 1;
         }
         // Whatever happens meanwhile, what is out comes back first.
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.exchange.take_out();
-            self.exchange.compare(&self.options.mover);
+            #[cfg(test)]
+            self.exchange.faults.out();
+            if plan.iter().any(|part| part.shadowed) {
+                self.exchange.compare(&self.options.mover);
+            }
             self.exchange.copy(&self.options.mover);
         }));
         self.exchange.bring_back();
+        // What happened on the way may have cut its parts; nobody cuts them any more.
+        let parts = self.exchange.book().flight.len();
         plan.clear();
+        plan.reserve(parts);
         {
             let mut book = self.exchange.book();
             plan.extend_from_slice(&book.flight);
             book.flight.clear();
+            book.mover = None;
         }
+        self.exchange.tell_lost();
         pools.settle(&plan, to, &mut moved);
         let spare = self.options.spare_bytes;
         let home = &mut pools.tiers[self.options.home.index()];
@@ -183,22 +225,45 @@ impl Way for Pooled {
         Mechanism::Exchange
     }
 
-    fn adopt(&self, range: Range<u64>) -> Result<(), TierError> {
+    fn adopt(&self, range: Range<u64>, room: Option<Range<u64>>) -> Result<(), TierError> {
         // What is allocated, and what is let go, is so without the lock.
         let mut states = Book::states(self.options.home, &range);
         let mut larger = Lists::with_room(0);
+        let end = Instant::now() + self.options.patience;
         loop {
             let mut book = self.exchange.book();
+            if book.knows_of(&range) {
+                if room.is_none() && Instant::now() < end {
+                    // Of something that was here before, whose end is to be told of.
+                    drop(book);
+                    std::thread::sleep(Duration::from_micros(50));
+                    continue;
+                }
+                return Err(TierError::Known { start: range.start, end: range.end });
+            }
             if book.has_room() || book.grow(&mut larger) {
                 if !book.adopt(range.clone(), &mut states) {
                     return Err(TierError::TooManySpans { most: MOST_SPANS });
                 }
-                let registered = self.exchange.register(range.clone());
+                let registered = self.exchange.register_live(room.clone().unwrap_or(range.clone()));
+                // What has changed and was not told of yet would be told of what is known only now: the range may be a mapping's that has moved here.
+                let registered = registered.and_then(|()| match room {
+                    Some(_) => Ok(self.exchange.is_ours(&range, &self.probe)?),
+                    None if self.exchange.userfault.is_changing() => Err(Errno::AGAIN.into()),
+                    None => Ok(()),
+                });
                 if registered.is_err() {
-                    book.unmapped(&range);
+                    book.forget(&range);
                 }
                 drop(book);
-                return registered.map_err(TierError::Register);
+                match registered {
+                    Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) && Instant::now() < end => {
+                    }
+                    registered => return registered.map_err(TierError::Register),
+                }
+                std::thread::sleep(Duration::from_micros(50));
+                states = Book::states(self.options.home, &range);
+                continue;
             }
             let lists = book.lists();
             drop(book);
@@ -209,26 +274,52 @@ impl Way for Pooled {
     fn release(&self, range: &Range<u64>) {
         // In its turn: nothing of it is out.
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exchange.recall(range);
         for place in pools.shadows.forget_all(range) {
             pools.free_shadow(place);
         }
-        // The range is mapped and registered; there is nothing to refuse.
-        let _ = self.exchange.userfault.unregister(range.clone());
+        // Only what is the heap's: beside it may lie a pool of our own. It is mapped and registered; there is nothing to refuse.
+        for piece in self.pieces_in(range.clone()) {
+            let _ = self.exchange.userfault.unregister(piece.range);
+        }
         self.exchange.book().unmapped(range);
+    }
+
+    fn pieces(&self) -> Vec<Piece> {
+        self.pieces_in(0..u64::MAX)
+    }
+
+    fn tiers(&self, first: u64, tiers: &mut [u8]) -> io::Result<()> {
+        self.tiers_of(first, tiers)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        self.tracks().then_some(self)
+    }
+
+    fn traps(&self) -> Option<&dyn Trapping> {
+        Some(self)
     }
 
     fn residency(&self, range: Range<u64>) -> Result<Vec<u64>, TierError> {
         let mut on = vec![0; self.options.tiers.len()];
-        let mut runs = Vec::new();
-        self.exchange
-            .scan
-            .present(whole_pages(&range), |run| runs.push(run.start..run.end))
-            .map_err(TierError::Scan)?;
+        let (mut runs, range) = (Vec::new(), whole_pages(&range));
+        let trapped = self.trapped(&range);
+        self.exchange.scan.present(range, |run| runs.push(run.start..run.end)).map_err(TierError::Scan)?;
+        for (page, tier) in &trapped {
+            let at = runs.partition_point(|run: &Range<u64>| run.end <= *page);
+            // It may be back by now.
+            if runs.get(at).is_none_or(|run| *page < run.start) {
+                on[tier.index()] += 1;
+            }
+        }
+        let mut row = [NO_TIER; IN_HUGE];
         for run in runs {
-            let book = self.exchange.book();
-            for page in run.step_by(4096) {
-                if let Some(tier) = book.tier_of(page) {
-                    on[tier.index()] += 1;
+            for first in run.clone().step_by(IN_HUGE * 4096) {
+                let pages = usize::try_from((run.end - first) / PAGE).unwrap_or(usize::MAX).min(IN_HUGE);
+                self.exchange.book().tiers(first, [NO_TIER; 2], &mut row[..pages]);
+                for tier in row[..pages].iter().filter(|tier| **tier != NO_TIER) {
+                    on[usize::from(*tier)] += 1;
                 }
             }
         }
@@ -240,12 +331,19 @@ impl Way for Pooled {
         while at.start < at.end {
             // Others have their turn between batches.
             let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-            at.start = pools.look(self, at.clone(), to, &mut moved).map_err(TierError::Scan)?;
+            let begun = Instant::now();
+            self.exchange.recall(&at);
+            let mut of_batch = Moved::default();
+            at.start = pools.look(self, at.clone(), to, &mut of_batch).map_err(TierError::Scan)?;
             if !pools.found.is_empty() {
-                moved.add(self.move_found(&mut pools, to));
+                of_batch.add(self.move_found(&mut pools, to));
             }
+            let mut book = self.exchange.book();
+            book.stats.moved.add(of_batch);
+            book.stats.moving += begun.elapsed();
+            drop(book);
+            moved.add(of_batch);
         }
-        self.exchange.book().stats.moved.add(moved);
         Ok(moved)
     }
 
@@ -273,57 +371,95 @@ impl Pools {
         let end = (range.start + batch as u64 * PAGE).next_multiple_of(HUGE).min(range.end);
         let mut runs = Vec::new();
         pooled.exchange.scan.present(range.start..end, |run| runs.push(run))?;
-        let book = pooled.exchange.book();
         let mut aloft = 0;
         for run in &runs {
-            let mut page = run.start;
-            while page < run.end {
-                let whole = run.is_huge() && page.is_multiple_of(HUGE) && page + HUGE <= run.end;
+            let pages = usize::try_from(run.pages()).expect("in the row");
+            pooled.exchange.book().tiers(run.start, [NO_TIER; 2], &mut self.row[..pages]);
+            let mut at = 0;
+            while at < pages {
+                let first = run.start + at as u64 * PAGE;
+                let tier = self.row[at];
+                let mut alike = alike_with(tier, &self.row[at..pages]);
                 // A part of a huge page goes alone, and so do parts that are not of one tier: the kernel splits it.
-                let huge = whole.then(|| book.tier_of_huge(page)).flatten();
-                let (tier, huge) = (huge.or_else(|| book.tier_of(page)), huge.is_some());
-                let pages = if huge { IN_HUGE } else { 1 };
-                match tier {
-                    None => moved.left.gone += 1,
-                    Some(tier) if tier == to => moved.left.already += pages as u64,
-                    // The first goes in any case.
-                    Some(_) if aloft > 0 && aloft + pages > batch => return Ok(page),
-                    Some(tier) => {
-                        let shadow = if huge { None } else { self.shadow_on(to, page) };
-                        self.found.push(Found { first: page, tier, huge, shadow });
-                        aloft += pages;
-                    }
+                let huge = run.is_huge() && first.is_multiple_of(HUGE) && alike >= IN_HUGE;
+                if huge {
+                    alike = IN_HUGE;
+                } else if run.is_huge() {
+                    alike = alike.min(usize::try_from((HUGE - first % HUGE) / PAGE).expect("of a huge page"));
                 }
-                page += pages as u64 * PAGE;
+                at += alike;
+                let tier = match tier {
+                    NO_TIER => {
+                        moved.left.gone += alike as u64;
+                        continue;
+                    }
+                    tier if tier == to.0 => {
+                        moved.left.already += alike as u64;
+                        continue;
+                    }
+                    tier => TierId(tier),
+                };
+                // The first goes in any case.
+                let room = if huge && aloft == 0 { IN_HUGE } else { batch.saturating_sub(aloft) };
+                let may = if huge && room < IN_HUGE { 0 } else { alike.min(room) };
+                if may == 0 {
+                    return Ok(first);
+                }
+                aloft += may;
+                self.find(first, may, tier, huge, to);
+                if may < alike {
+                    return Ok(first + may as u64 * PAGE);
+                }
             }
         }
         Ok(end)
     }
 
+    /// Notes pages that may be moved.
+    fn find(&mut self, first: u64, pages: usize, tier: TierId, huge: bool, to: TierId) {
+        let mut add = |next: Found| match self.found.last_mut() {
+            Some(last) if next.follows(*last) => last.units += next.units,
+            _ => self.found.push(next),
+        };
+        if huge || !self.shadows.are_kept() {
+            let units = if huge { pages / IN_HUGE } else { pages };
+            return add(Found { first, units, tier, huge, shadow: None });
+        }
+        let places = self.tiers[to.index()][0].range();
+        for page in (first..).step_by(4096).take(pages) {
+            // Where its old copy is, if that is on this tier.
+            let shadow = self.shadows.of(page).filter(|place| places.contains(place));
+            add(Found { first: page, units: 1, tier, huge, shadow });
+        }
+    }
+
     /// Lends places for neighbours of one kind; returns how many of them go.
-    fn plan(&mut self, pooled: &Pooled, found: &[Found], to: TierId, plan: &mut Vec<Aloft>) -> usize {
-        let Found { first, tier, huge, shadow } = found[0];
+    fn plan(&mut self, pooled: &Pooled, found: Found, to: TierId, plan: &mut Vec<Aloft>) -> usize {
+        let Found { first, tier, huge, shadow, .. } = found;
         let size = of(if huge { PageSize::Huge } else { PageSize::Small });
-        let pages = found[0].pages();
-        let unit = pages as u64 * PAGE;
+        let pages = found.unit_pages();
+        let unit = found.bytes(1);
         let units = |range: &Range<u64>| usize::try_from((range.end - range.start) / unit).expect("places");
         let mut done = 0;
-        while done < found.len() {
-            let Some(from) = self.tiers[tier.index()][size].lend(Place::Empty, found.len() - done) else { break };
+        while done < found.units {
+            let Some(from) = self.tiers[tier.index()][size].lend(Place::Empty, found.units - done) else { break };
             let mut lent = 0;
             while lent < units(&from) {
                 let most = units(&from) - lent;
                 let free = match shadow {
-                    Some(_) => Some(self.lend_shadows(&found[done..done + most])),
+                    Some(place) => Some(self.lend_shadows(first + found.bytes(done), place + found.bytes(done), most)),
                     None => self.lend_free(pooled, to, size, most),
                 };
                 let Some(free) = free else { break };
-                for at in 0..(units(&free) * pages) as u64 {
-                    let from = from.start + lent as u64 * unit + at * PAGE;
-                    let live = first + done as u64 * unit + at * PAGE;
-                    let to = free.start + at * PAGE;
-                    let (source, stage, shadowed) = (from, Stage::Planned, shadow.is_some());
-                    plan.push(Aloft { live, from, to, source, stage, tier, shadowed });
+                let together = (LOOK / pages).max(1) * pages * 4096;
+                for to in free.clone().step_by(together) {
+                    let at = to - free.start;
+                    let from = from.start + found.bytes(lent) + at;
+                    let pages =
+                        usize::try_from((free.end - to).min(together as u64) / PAGE).expect("pages of this process");
+                    let live = first + found.bytes(done) + at;
+                    let part = Aloft::planned(live, (from, to), pages, tier);
+                    plan.push(Aloft { shadowed: shadow.is_some(), huge, ..part });
                 }
                 lent += units(&free);
                 done += units(&free);
@@ -337,25 +473,16 @@ impl Pools {
         done
     }
 
-    /// Where a page's old copy is, if that is on this tier.
-    fn shadow_on(&self, tier: TierId, page: u64) -> Option<u64> {
-        let place = self.shadows.of(page)?;
-        self.tiers[tier.index()][0].range().contains(&place).then_some(place)
-    }
-
-    /// The places of the old copies of these pages, as far as they are neighbours.
-    fn lend_shadows(&mut self, found: &[Found]) -> Range<u64> {
-        let first = found[0].shadow.expect("pages that have old copies");
-        let neighbours =
-            found.iter().zip((first..).step_by(4096)).take_while(|(page, place)| page.shadow == Some(*place));
-        let pages = neighbours.count();
-        for (page, place) in found[..pages].iter().zip((first..).step_by(4096)) {
-            let kept = self.shadows.forget(page.first);
+    /// The places of the old copies of so many pages, which are neighbours.
+    fn lend_shadows(&mut self, first: u64, place: u64, pages: usize) -> Range<u64> {
+        let end = place + pages as u64 * PAGE;
+        for (page, place) in (first..).step_by(4096).zip((place..end).step_by(4096)) {
+            let kept = self.shadows.forget(page);
             debug_assert_eq!(kept, Some(place), "nobody else was lent it");
-            let (tier, size) = self.slots_of(place).expect("a place of a pool");
-            self.tiers[tier][size].lend_shadow();
         }
-        first..first + pages as u64 * PAGE
+        let (tier, size) = self.slots_of(place).expect("a place of a pool");
+        self.tiers[tier][size].lend_shadows(pages as u64);
+        place..end
     }
 
     /// An old copy, which nobody knows any more, is a free page.
@@ -386,18 +513,21 @@ impl Pools {
 
     /// Gives the places of a flight back, and counts.
     fn settle(&mut self, flight: &[Aloft], to: TierId, moved: &mut Moved) {
-        for aloft in flight {
-            let huge = self.slots_of(aloft.from).is_some_and(|(_, size)| size == 1);
-            match aloft.stage {
-                Stage::Back if aloft.source == aloft.to => {
-                    moved.pages += 1;
-                    moved.huge += u64::from(huge);
+        for part in flight {
+            let pages = part.pages as u64;
+            let left = &mut moved.left;
+            match part.stage {
+                Stage::Back if part.source == part.to => {
+                    moved.pages += pages;
+                    moved.huge += self.slots_of(part.from).map_or(0, |(_, size)| if size == 1 { pages } else { 0 });
                 }
-                Stage::Back | Stage::Returned => moved.left.failed += 1,
-                Stage::Left(Why::Pinned) | Stage::Busy => moved.left.pinned += 1,
-                Stage::Left(Why::Unsupported) => moved.left.unsupported += 1,
-                Stage::Left(Why::Gone) | Stage::Dropped { .. } => moved.left.gone += 1,
-                Stage::Planned | Stage::Out => unreachable!("everything has been brought back"),
+                Stage::Back | Stage::Returned | Stage::Rescued => left.failed += pages,
+                Stage::Left(Why::Pinned) | Stage::Busy => left.pinned += pages,
+                Stage::Left(Why::Unsupported) => left.unsupported += pages,
+                Stage::Left(Why::Gone) | Stage::Dropped { .. } => left.gone += pages,
+                // Something was in its place, or a panic came before it was its turn.
+                Stage::Left(Why::Blocked) | Stage::Planned => left.failed += pages,
+                Stage::Out => unreachable!("everything has been brought back"),
             }
         }
         self.tiers.iter_mut().flatten().for_each(Slots::settled);
@@ -406,6 +536,7 @@ impl Pools {
         let has_shadow = |aloft: &Aloft, size: usize| {
             keeps && size == 0 && to < aloft.tier && aloft.stage == Stage::Back && aloft.source == aloft.to
         };
+        let leaves_something = |stage| matches!(stage, Stage::Rescued | Stage::Left(Why::Blocked));
         for side in [|aloft: &Aloft| aloft.from, |aloft: &Aloft| aloft.to] {
             let has_page = |aloft: &Aloft| {
                 let is_from = side(aloft) == aloft.from;
@@ -420,16 +551,25 @@ impl Pools {
             let (mut places, mut alike) = (0..0, (0, 0, Place::Empty));
             while let Some(first) = rest.first() {
                 let (tier, size) = self.slots_of(side(first)).expect("a place of a pool");
-                let count = if size == 1 { IN_HUGE } else { 1 };
-                let (unit, behind) = rest.split_at(count);
-                let full = unit.iter().filter(|aloft| has_page(aloft)).count();
+                // A huge page's parts are in one place.
+                let mut pages = 0;
+                let parts = rest.iter().take_while(|part| {
+                    let more = pages == 0 || size == 1 && pages < IN_HUGE;
+                    pages += if more { part.pages } else { 0 };
+                    more
+                });
+                let (unit, behind) = rest.split_at(parts.count());
+                let full = unit.iter().filter(|part| has_page(part)).map(|part| part.pages).sum::<usize>();
+                let is_from = side(first) == first.from;
                 let what = match full {
+                    // There may be a page of zeros by now, or there is something else.
+                    _ if is_from && unit.iter().any(|part| leaves_something(part.stage)) => Place::Broken,
                     0 => Place::Empty,
-                    full if full < count => Place::Broken,
-                    _ if side(first) == first.from && has_shadow(first, size) => Place::Shadow,
+                    full if full < pages => Place::Broken,
+                    _ if is_from && has_shadow(first, size) => Place::Shadow,
                     _ => Place::Full,
                 };
-                let unit = side(first)..side(first) + count as u64 * PAGE;
+                let unit = side(first)..side(first) + pages as u64 * PAGE;
                 if (places.end, alike) == (unit.start, (tier, size, what)) {
                     places.end = unit.end;
                 } else {
@@ -443,8 +583,10 @@ impl Pools {
         for aloft in flight.iter().filter(|aloft| has_shadow(aloft, 0)) {
             let (tier, size) = self.slots_of(aloft.from).expect("a place of a pool");
             if size == 0 {
-                for place in self.shadows.keep(tier, aloft.live, aloft.from) {
-                    self.free_shadow(place);
+                for (page, place) in aloft.range().step_by(4096).zip((aloft.from..).step_by(4096)) {
+                    for place in self.shadows.keep(tier, page, place) {
+                        self.free_shadow(place);
+                    }
                 }
             }
         }
@@ -475,5 +617,6 @@ impl Drop for Pooled {
         }
         let pools = self.pools.get_mut().unwrap_or_else(PoisonError::into_inner);
         pools.tiers.drain(..).flatten().for_each(std::mem::forget);
+        std::mem::forget(self.traps.get_mut().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

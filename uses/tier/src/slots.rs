@@ -4,7 +4,7 @@ use crate::config::PAGE;
 use crate::exchange::Exchange;
 use crate::runs::Runs;
 use std::ops::Range;
-use telpher_mem::{MapError, PageSize, Tract};
+use telpher_mem::{MapError, Nodes, PageSize, Tract};
 
 /// Bytes that the system is asked for at once. Source: chosen, four huge pages.
 const SPRING_BYTES: usize = 4 * (2 << 20);
@@ -18,7 +18,8 @@ pub(crate) enum Place {
     Full,
     /// A page's old copy.
     Shadow,
-    /// Parts of a huge page were moved out of it: the page tables below it stay, so that no huge page can be put there as one.
+    /// Something else than what it was lent for. Parts of a huge page were moved out of it: the page tables below it stay, so that no huge page can be put there
+    /// as one, and it is not lent again. A small one is empty when what is there is discarded.
     Broken,
 }
 
@@ -29,6 +30,7 @@ pub(crate) struct Slots {
     /// Where pages come from: the kernel fills it by itself, which it does not do for memory whose faults are answered here.
     spring: Tract,
     pages: PageSize,
+    node: Option<u32>,
     /// Places with nothing in them, and with free pages.
     empty: Runs,
     full: Runs,
@@ -56,6 +58,7 @@ impl Slots {
             tract,
             spring,
             pages,
+            node,
             empty: Runs::of(0..places),
             full: Runs::default(),
             full_places: 0,
@@ -103,10 +106,10 @@ impl Slots {
         self.shadows * self.unit() / PAGE
     }
 
-    /// A place with an old copy is lent, to bring it back or to write there.
-    pub(crate) fn lend_shadow(&mut self) {
-        self.shadows -= 1;
-        self.lent_full += 1;
+    /// Places with old copies are lent, to bring them back or to write there.
+    pub(crate) fn lend_shadows(&mut self, places: u64) {
+        self.shadows -= places;
+        self.lent_full += places;
     }
 
     /// An old copy is a free page from now on.
@@ -155,7 +158,18 @@ impl Slots {
             Place::Empty => self.empty.put(run),
             Place::Shadow => self.shadows += run.len() as u64,
             // What is left of it goes back to the system; a refusal leaves it there, unused.
-            Place::Broken => drop(self.tract.discard(addresses)),
+            Place::Broken => {
+                if self.tract.discard(addresses).is_ok() && self.pages == PageSize::Small {
+                    self.empty.put(run);
+                }
+            }
+        }
+    }
+
+    /// What is left in places that were lent goes back to the system, and they are empty. A refusal leaves it there, unused.
+    pub(crate) fn clear(&mut self, addresses: Range<u64>) {
+        if self.tract.discard(addresses.clone()).is_ok() {
+            self.give_back(addresses, Place::Empty);
         }
     }
 
@@ -167,6 +181,10 @@ impl Slots {
         while filled < most as u64 {
             let rest = most - usize::try_from(filled).expect("no more than most");
             let Some(run) = self.lend(Place::Empty, rest.min(SPRING_BYTES / unit)) else { return filled };
+            if !self.has_node_room_for(run.end - run.start) {
+                self.give_back(run, Place::Empty);
+                return filled;
+            }
             let fresh = self.spring.start()..self.spring.start() + (run.end - run.start);
             // A refusal leaves some of them, or none.
             let _ = self.spring.populate(fresh.clone());
@@ -185,6 +203,15 @@ impl Slots {
             }
         }
         filled
+    }
+
+    /// The node has so much memory, and more. Memory that is asked for of one node, and of no other, the kernel gets by ending processes (Linux,
+    /// mm/oom_kill.c: `CONSTRAINT_MEMORY_POLICY`), before it refuses it.
+    fn has_node_room_for(&self, bytes: u64) -> bool {
+        /// What is left of a node. Source: chosen, some times what the kernel itself keeps of one (`vm.min_free_kbytes`).
+        const LEFT: u64 = 32 << 20;
+        // Where nothing is said, nothing is known.
+        self.node.and_then(Nodes::free_bytes).is_none_or(|free| free >= bytes + LEFT)
     }
 
     /// One page of its size is there.
@@ -219,7 +246,7 @@ pub(crate) mod tests {
     use crate::book::Book;
     use crate::config::{HUGE, TierId};
     use crate::keeper::Keeper;
-    use crate::pooled::EVENTS;
+    use crate::pooled::userfault::EVENTS;
     use std::sync::Arc;
     use std::time::Duration;
     use telpher_mem::{Scan, Userfault};

@@ -1,5 +1,7 @@
 //! What has happened.
 
+use std::time::Duration;
+
 /// Why pages stayed where they were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -14,7 +16,7 @@ pub struct Left {
     pub gone: u64,
     /// The tier is full, or its node has no more memory, or no huge page.
     pub no_room: u64,
-    /// Their copy failed; they are where they were.
+    /// Their copy failed, or something was in the place from which it is made; they are where they were.
     pub failed: u64,
 }
 
@@ -61,6 +63,10 @@ impl Moved {
 pub struct Stats {
     /// What became of pages that were to be moved.
     pub moved: Moved,
+    /// Time that moving them has taken, all in all: looking for them, taking them out, copying, bringing them back.
+    pub moving: Duration,
+    /// Of this, time that copies of the mover's have taken: what a device can take over. Shared arenas' moves are in neither.
+    pub copying: Duration,
     /// Small pages that went back to their old copy, as nobody had written them since: they were compared, not copied.
     pub not_copied: u64,
     /// Times pages were taken out and brought back.
@@ -77,7 +83,13 @@ pub struct Stats {
     pub given: u64,
     /// Times the kernel said that pages were not moved, and they were. Source of the cure: see `exchange`.
     pub lies: u64,
-    /// Pages whose place was taken when they came back, or did not come free. Not zero means that bytes of the program were lost, which is
+    /// Pages that were brought back at once because the thread that moved them touched them itself. It should touch none that are managed.
+    pub rescued: u64,
+    /// Pages of 4 KiB that were taken out to see who touches them: see [`SourceKind::Traps`](crate::SourceKind::Traps).
+    pub trapped: u64,
+    /// Times one of these was touched, and went back at once.
+    pub touched: u64,
+    /// Pages whose place was taken when they came back, or did not come free, or that a forked child could not be given. Not zero means that bytes of the program were lost, which is
     /// told on standard error, too.
     pub lost: u64,
 }

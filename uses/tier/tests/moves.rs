@@ -4,9 +4,9 @@
 mod common;
 
 use common::{FAST, HOME, PAGE, heap, heap_with, skip};
-use telpher_device::{OpenOptions, open};
+use telpher_device::{ModelDevice, ModelOptions, OpenOptions, Preset, open};
 use telpher_mem::PageSize;
-use telpher_mover::{Mover, Policy};
+use telpher_mover::{Mover, Policy, Threshold};
 use telpher_tier::{Arena, Heap, HeapOptions, TierError, TierId};
 
 /// Every page with its number in it. None of zeros: of a huge page that it splits, the kernel gives those back.
@@ -91,10 +91,11 @@ fn a_device_compares_them_with_their_old_copies() {
 #[test]
 fn a_device_that_halts_leaves_the_copies_to_the_cpu() {
     let Some(heap) = heap_with("a_device_that_halts_leaves_the_copies_to_the_cpu", 64 << 20, |options| {
-        let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
-        options.mover = Mover::new(opened.portals.iter().cloned(), Policy::default());
-        // The device goes, and its queues say so.
-        drop(opened);
+        let device = ModelDevice::start(ModelOptions::of(Preset::Spr)).unwrap();
+        let portal = device.portal("wq0.0").unwrap();
+        options.mover = Mover::new([portal], Policy { threshold: Threshold::DEVICE, ..Policy::default() });
+        device.halt();
+        assert!(device.is_halted());
     }) else {
         return;
     };
@@ -261,41 +262,56 @@ fn what_the_kernel_does_not_move_stays_and_is_counted() {
 
 #[test]
 fn pages_shared_with_a_child_are_parted_and_move() {
-    let Some(heap) = heap("pages_shared_with_a_child_are_parted_and_move", 4 << 20) else { return };
-    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
-    number(&mut arena, 512);
-    let mut pipe = [0; 2];
-    // SAFETY: the child makes system calls, looks at its memory and exits.
-    let child = unsafe {
-        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
-        libc::fork()
-    };
-    if child == 0 {
-        // SAFETY: as above; a byte of its own.
+    if !common::stress::is_alone("pages_shared_with_a_child_are_parted_and_move") {
+        return;
+    }
+    for pages in [PageSize::Small, PageSize::Huge] {
+        let Some(heap) = heap("pages_shared_with_a_child_are_parted_and_move", 4 << 20) else { return };
+        let mut arena = heap.arena(2 << 20, pages).unwrap();
+        number(&mut arena, 512);
+        let mut pipe = [0; 2];
+        // SAFETY: the child makes system calls, looks at its memory and exits.
+        let child = unsafe {
+            assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+            libc::fork()
+        };
+        if child == 0 {
+            // SAFETY: as above; a byte of its own.
+            unsafe {
+                let mut byte = 0_u8;
+                libc::close(pipe[1]);
+                libc::read(pipe[0], (&raw mut byte).cast(), 1);
+                let same = arena.chunks_exact(4096).enumerate().all(|(page, bytes)| bytes[..8] == page.to_le_bytes());
+                libc::_exit(i32::from(!same));
+            }
+        }
+        let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+        assert_eq!((moved.pages, moved.left.all()), (512, 0), "{pages:?}: {moved:?}");
+        check(&arena, 512);
+        arena.fill(1);
+        let mut status = 0;
+        // SAFETY: descriptors of this test's, a child of its own.
         unsafe {
-            let mut byte = 0_u8;
             libc::close(pipe[1]);
-            libc::read(pipe[0], (&raw mut byte).cast(), 1);
-            let same = arena.chunks_exact(4096).enumerate().all(|(page, bytes)| bytes[..8] == page.to_le_bytes());
-            libc::_exit(i32::from(!same));
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            libc::close(pipe[0]);
+        }
+        assert_eq!(status, 0, "{pages:?}: the child has what its parent had");
+        assert_eq!(heap.stats().forks, 1);
+        // With the child gone they go like any others.
+        number(&mut arena, 512);
+        for to in [HOME, FAST] {
+            assert_eq!(heap.migrate(arena.addresses(), to).unwrap().pages, 512, "{pages:?}");
+            check(&arena, 512);
         }
     }
-    let moved = heap.migrate(arena.addresses(), FAST).unwrap();
-    assert_eq!((moved.pages, moved.left.all()), (512, 0), "{moved:?}");
-    arena.fill(1);
-    let mut status = 0;
-    // SAFETY: descriptors of this test's, a child of its own.
-    unsafe {
-        libc::close(pipe[1]);
-        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-        libc::close(pipe[0]);
-    }
-    assert_eq!(status, 0, "the child has what its parent had");
-    assert_eq!(heap.stats().forks, 1);
 }
 
 #[test]
 fn a_child_makes_a_heap_of_its_own() {
+    if !common::stress::is_alone("a_child_makes_a_heap_of_its_own") {
+        return;
+    }
     let Some(heap) = heap("a_child_makes_a_heap_of_its_own", 4 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     arena[0] = 7;

@@ -5,6 +5,7 @@ mod common;
 
 use common::stress::lost_writes;
 use common::{FAST, HOME, PAGE, skip};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_mem::{Nodes, PageSize, Userfault, UserfaultFeatures};
 use telpher_tier::{Arena, Heap, HeapOptions, Mechanism, TierError, TierId, TierOptions};
 
@@ -17,19 +18,35 @@ fn options(nodes: [Option<u32>; 2], mechanism: Option<Mechanism>) -> HeapOptions
     HeapOptions { mechanism, ..HeapOptions::new(tiers) }
 }
 
-/// A node for each tier: the second that has memory, and the first.
-fn two_nodes(test: &str) -> Option<[u32; 2]> {
+/// Nodes that have memory.
+fn nodes_with_memory() -> Vec<u32> {
     let has_memory = |node: &u32| {
         let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).unwrap_or_default();
         !text.is_empty() && !text.contains("MemTotal:              0 kB")
     };
-    let nodes: Vec<u32> = (0..Nodes::of_this_machine().count()).filter(has_memory).collect();
-    match nodes[..] {
-        [first, second, ..] => Some([second, first]),
-        _ => {
-            skip::skip(test, "this machine has one NUMA node");
-            None
-        }
+    (0..Nodes::of_this_machine().count()).filter(has_memory).collect()
+}
+
+/// One test at a time takes a node's memory.
+fn one() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A node for each tier: the second that has memory, and the first.
+fn two_nodes(test: &str) -> Option<[u32; 2]> {
+    let [first, second, ..] = nodes_with_memory()[..] else {
+        skip::skip(test, "this machine has one NUMA node");
+        return None;
+    };
+    Some([second, first])
+}
+
+/// The ways that this kernel has.
+fn ways() -> Vec<Mechanism> {
+    match Userfault::open(UserfaultFeatures::MOVE) {
+        Ok(_) => vec![Mechanism::Exchange, Mechanism::MovePages],
+        Err(_) => vec![Mechanism::MovePages],
     }
 }
 
@@ -37,10 +54,7 @@ fn two_nodes(test: &str) -> Option<[u32; 2]> {
 fn heaps(test: &str) -> Vec<(Heap, [u32; 2])> {
     let Some(nodes) = two_nodes(test) else { return Vec::new() };
     let heap = |mechanism| (Heap::new(options(nodes.map(Some), Some(mechanism))).unwrap(), nodes);
-    match Userfault::open(UserfaultFeatures::MOVE) {
-        Ok(_) => vec![heap(Mechanism::Exchange), heap(Mechanism::MovePages)],
-        Err(_) => vec![heap(Mechanism::MovePages)],
-    }
+    ways().into_iter().map(heap).collect()
 }
 
 /// Every page is on a tier's node, in truth.
@@ -68,6 +82,7 @@ fn check(arena: &Arena) {
 
 #[test]
 fn pages_are_on_the_node_of_their_tier() {
+    let _one = one();
     for pages in [PageSize::Small, PageSize::Huge] {
         for (heap, [fast, slow]) in heaps("pages_are_on_the_node_of_their_tier") {
             let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -98,7 +113,44 @@ fn pages_are_on_the_node_of_their_tier() {
 }
 
 #[test]
+fn pages_go_between_three_nodes() {
+    let _one = one();
+    let [first, second, third, ..] = nodes_with_memory()[..] else {
+        return skip::skip("pages_go_between_three_nodes", "this machine has no three NUMA nodes");
+    };
+    // Home is in the middle, as DDR is between HBM and CXL.
+    let nodes = [second, first, third];
+    let tier = |node| TierOptions { name: format!("node {node}"), node: Some(node), bytes: FAST_BYTES };
+    for mechanism in ways() {
+        let mut options = HeapOptions::new(nodes.map(tier).to_vec());
+        (options.home, options.mechanism) = (TierId(1), Some(mechanism));
+        let heap = Heap::new(options).unwrap();
+        let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
+        number(&mut arena);
+        assert_on(&arena, 0..1024, nodes[1]);
+        // From each to each other.
+        for to in [0, 2, 1, 2, 0, 1] {
+            let moved = heap.migrate(arena.addresses(), TierId(to)).unwrap();
+            assert_eq!((moved.pages, moved.left.all()), (1024, 0), "{mechanism:?} to {to}: {moved:?}");
+            assert_on(&arena, 0..1024, nodes[usize::from(to)]);
+            check(&arena);
+        }
+        // A third of them on each.
+        let start = arena.addresses().start;
+        heap.migrate(start..start + 300 * PAGE, TierId(0)).unwrap();
+        heap.migrate(start + 600 * PAGE..arena.addresses().end, TierId(2)).unwrap();
+        assert_eq!(heap.residency(arena.addresses()).unwrap(), [300, 300, 424]);
+        for (pages, node) in [(0..300, nodes[0]), (300..600, nodes[1]), (600..1024, nodes[2])] {
+            assert_on(&arena, pages, node);
+        }
+        check(&arena);
+        assert_eq!(heap.stats().lost, 0);
+    }
+}
+
+#[test]
 fn a_tier_that_is_a_node_takes_as_much_as_it_has() {
+    let _one = one();
     for (heap, [fast, _]) in heaps("a_tier_that_is_a_node_takes_as_much_as_it_has") {
         let bytes = usize::try_from(FAST_BYTES).unwrap();
         let mut arena = heap.arena(bytes + (4 << 20), PageSize::Small).unwrap();
@@ -116,8 +168,36 @@ fn a_tier_that_is_a_node_takes_as_much_as_it_has() {
     }
 }
 
+/// The system would end a process for it: this one, most likely.
+#[test]
+fn a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is() {
+    let _one = one();
+    let test = "a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is";
+    let Some(nodes) = two_nodes(test) else { return };
+    let free = Nodes::free_bytes(nodes[0]).expect("the kernel says so");
+    let wanted = free + (16 << 20);
+    if wanted > 512 << 20 {
+        return skip::skip(test, "the node has more memory than a test may take");
+    }
+    // The kernel's own way gives no memory away that it has not.
+    if !ways().contains(&Mechanism::Exchange) {
+        return;
+    }
+    let mut options = options(nodes.map(Some), Some(Mechanism::Exchange));
+    options.tiers[0].bytes = 8 << 30;
+    let heap = Heap::new(options).unwrap();
+    let mut arena = heap.arena(usize::try_from(wanted).unwrap(), PageSize::Small).unwrap();
+    number(&mut arena);
+    let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+    assert_eq!(moved.all(), arena.len() as u64 / PAGE, "{moved:?}");
+    // Some of it has to go, and not all of it can.
+    assert!(moved.pages > 0 && moved.left.no_room > 0, "{moved:?}");
+    check(&arena);
+}
+
 #[test]
 fn no_write_is_lost_between_nodes() {
+    let _one = one();
     for pages in [PageSize::Small, PageSize::Huge] {
         for (heap, _) in heaps("no_write_is_lost_between_nodes") {
             let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -134,6 +214,7 @@ fn no_write_is_lost_between_nodes() {
 
 #[test]
 fn pages_shared_with_a_child_move_or_are_counted() {
+    let _one = one();
     for (heap, _) in heaps("pages_shared_with_a_child_move_or_are_counted") {
         let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
         number(&mut arena);

@@ -123,3 +123,27 @@ fn pages_that_io_uring_has_pinned_stay_and_their_neighbours_go() {
     assert!(rest.into_iter().all(|&byte| byte == 1));
     assert_eq!(heap.stats().lost, 0);
 }
+
+#[test]
+fn a_huge_page_of_which_io_uring_has_a_part_stays_whole() {
+    let test = "a_huge_page_of_which_io_uring_has_a_part_stays_whole";
+    let Some(heap) = heap(test, 16 << 20) else { return };
+    let mut arena = heap.arena(4 << 20, PageSize::Huge).unwrap();
+    arena.fill(1);
+    let start = arena.addresses().start;
+    let ring = match Ring::new(start + 5 * PAGE..start + 7 * PAGE) {
+        Ok(ring) => ring,
+        Err(error) => return skip::skip(test, &format!("no io_uring: {error}")),
+    };
+    let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+    let huge = moved.huge > 0;
+    if !huge {
+        return skip::skip(test, "there are no huge pages");
+    }
+    assert_eq!((moved.pages, moved.left.pinned, moved.left.all()), (512, 512, 512), "{moved:?}");
+    // What was refused has not made small pages of it.
+    ring.unregister();
+    let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+    assert_eq!((moved.huge, moved.left.already), (512, 512), "{moved:?}");
+    assert!(arena.iter().all(|&byte| byte == 1) && heap.stats().lost == 0);
+}

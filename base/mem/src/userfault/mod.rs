@@ -28,8 +28,12 @@ impl UserfaultFeatures {
     pub const EVENT_REMOVE: UserfaultFeatures = UserfaultFeatures(1 << 3);
     /// Tells of `munmap`.
     pub const EVENT_UNMAP: UserfaultFeatures = UserfaultFeatures(1 << 6);
+    /// Tells whose fault it is; Linux 4.14.
+    pub const THREAD_ID: UserfaultFeatures = UserfaultFeatures(1 << 8);
     /// Pages of files in memory can be protected from writes ([`Userfault::protect`]); Linux 5.19.
     pub const PROTECT_SHARED: UserfaultFeatures = UserfaultFeatures(1 << 12);
+    /// The kernel lets writes to protected pages go on at once, and notes that there was one ([`Userfault::register_tracked`]); Linux 6.7.
+    pub const TRACK_WRITES: UserfaultFeatures = UserfaultFeatures(1 << 15);
     /// Pages can be moved ([`Userfault::take_pages`]); Linux 6.8.
     pub const MOVE: UserfaultFeatures = UserfaultFeatures(1 << 16);
 
@@ -72,6 +76,8 @@ pub enum UserfaultEvent {
     Fault {
         /// The page's first byte.
         page: u64,
+        /// The thread's number, with [`UserfaultFeatures::THREAD_ID`].
+        thread: Option<i32>,
     },
     /// The process has forked; the child has what the parent had, and waits, too.
     Fork {
@@ -158,9 +164,26 @@ impl Userfault {
     /// Some thread that never touches the range reads [events](Userfault::read) and answers them for as long as it is registered; what is put
     /// there is what the range's owner expects.
     pub unsafe fn register(&self, range: Range<u64>) -> io::Result<()> {
+        self.register_for(range, words::REGISTER_MISSING)
+    }
+
+    /// As [`register`](Userfault::register), and writes to pages that are there can be tracked: [`Scan::track`](crate::Scan::track) begins, and
+    /// [`protect`](Userfault::protect) with false ends it. Wants [`TRACK_WRITES`](UserfaultFeatures::TRACK_WRITES).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn register_tracked(&self, range: Range<u64>) -> io::Result<()> {
+        self.register_for(range, words::REGISTER_MISSING | words::REGISTER_WP)
+    }
+
+    fn register_for(&self, range: Range<u64>, mode: u64) -> io::Result<()> {
         let range = words::Range { start: range.start, len: range.end - range.start };
-        let mut register = words::Register { range, mode: words::REGISTER_MISSING, ioctls: 0 };
-        // SAFETY: the kernel reads and writes that one word; what follows for the range is the caller's promise.
+        let mut register = words::Register { range, mode, ioctls: 0 };
+        // SAFETY: the kernel reads and writes that one word; no page's bytes change. Whoever waits for a page that is missing from then on is the
+        // business of the callers, who are unsafe where that may be.
         Ok(unsafe { ioctl(self.fd.as_fd(), words::REGISTER, &mut register) }?)
     }
 
@@ -169,10 +192,7 @@ impl Userfault {
     /// # Errors
     /// The system's refusal: a mapping that another userfaultfd has, or of a kind that cannot be protected, or none.
     pub fn register_writes(&self, range: Range<u64>) -> io::Result<()> {
-        let range = words::Range { start: range.start, len: range.end - range.start };
-        let mut register = words::Register { range, mode: words::REGISTER_WP, ioctls: 0 };
-        // SAFETY: the kernel reads and writes that one word; no page's bytes change.
-        Ok(unsafe { ioctl(self.fd.as_fd(), words::REGISTER, &mut register) }?)
+        self.register_for(range, words::REGISTER_WP)
     }
 
     /// Protects the pages of a range from writes, those of a file also where none are yet; or ends that, and whoever waits goes on.
@@ -215,7 +235,24 @@ impl Userfault {
     /// - `from` is private anonymous memory that nobody has a reference to, or the same kind of registered range, whose pages come back before
     ///   its owner sees any others there.
     pub unsafe fn take_pages(&self, to: u64, from: u64, len: u64) -> Progress {
-        let mut order = words::Move { dst: to, src: from, len, mode: 0, moved: 0 };
+        // SAFETY: the caller's promise.
+        unsafe { self.take(to, from, len, 0) }
+    }
+
+    /// As [`take_pages`](Userfault::take_pages), and whoever waits there is to be [woken](Userfault::wake): as after an error that was none.
+    ///
+    /// # Safety
+    /// As there.
+    #[cfg(any(test, feature = "test-util"))]
+    pub unsafe fn take_pages_quietly(&self, to: u64, from: u64, len: u64) -> Progress {
+        // SAFETY: the caller's promise.
+        unsafe { self.take(to, from, len, words::MOVE_DONT_WAKE) }
+    }
+
+    /// # Safety
+    /// As of [`take_pages`](Userfault::take_pages).
+    unsafe fn take(&self, to: u64, from: u64, len: u64, mode: u64) -> Progress {
+        let mut order = words::Move { dst: to, src: from, len, mode, moved: 0 };
         // SAFETY: the kernel reads and writes that one word; what follows for both ranges is the caller's promise.
         let result = unsafe { ioctl(self.fd.as_fd(), words::MOVE, &mut order) };
         progress(result, order.moved, len)
@@ -243,6 +280,16 @@ impl Userfault {
         // SAFETY: the kernel reads and writes that one word; what follows for the range is the caller's promise.
         let result = unsafe { ioctl(self.fd.as_fd(), words::ZEROPAGE, &mut order) };
         progress(result, order.zeropage, len)
+    }
+
+    /// True while a thread changes a mapping that is registered here, or forks, from before it does so until its event has been read and it goes on.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        // The kernel looks for changes first, and then finds that the range is empty.
+        let mut order = words::Zero::default();
+        // SAFETY: the kernel reads and writes that one word, and does nothing.
+        let refused = unsafe { ioctl(self.fd.as_fd(), words::ZEROPAGE, &mut order) };
+        refused == Err(Errno::AGAIN)
     }
 
     /// Gives what there is to be told, oldest first, to `each`; nothing if there is nothing. Allocates nothing: a thread that forks keeps the
@@ -276,7 +323,11 @@ impl Userfault {
         });
         match message[0] {
             // The flags are the first word.
-            words::PAGEFAULT => Some(UserfaultEvent::Fault { page: second & !(crate::PAGE_BYTES - 1) }),
+            words::PAGEFAULT => {
+                #[allow(clippy::cast_possible_truncation, reason = "a thread's number is the word's first 32 bits")]
+                let thread = self.features.has(UserfaultFeatures::THREAD_ID).then_some((third as u32).cast_signed());
+                Some(UserfaultEvent::Fault { page: second & !(crate::PAGE_BYTES - 1), thread })
+            }
             words::FORK => {
                 #[allow(clippy::cast_possible_truncation, reason = "a descriptor is the argument's first 32 bits")]
                 let number = first as u32;

@@ -49,7 +49,13 @@ fn with_answers(userfault: &Userfault, tract: &Tract, answer: impl Fn(UserfaultE
             thread::yield_now();
         }
         // SAFETY: the thread above answers until the tract is registered no more, and does not touch it.
-        unsafe { userfault.register(tract.range()) }.unwrap();
+        let registered = unsafe {
+            match userfault.features().has(UserfaultFeatures::TRACK_WRITES) {
+                true => userfault.register_tracked(tract.range()),
+                false => userfault.register(tract.range()),
+            }
+        };
+        registered.unwrap();
         let _over = Over(&over, userfault, tract);
         f();
     });
@@ -71,7 +77,7 @@ fn a_missing_page_is_waited_for() {
     let tract = Tract::new(1 << 20, PageSize::Small).unwrap();
     let start = tract.range().start;
     let answer = |event| match event {
-        UserfaultEvent::Fault { page } => {
+        UserfaultEvent::Fault { page, .. } => {
             // SAFETY: nobody has put anything there.
             let done = unsafe { userfault.put_zeros(page..page + PAGE_BYTES) };
             assert_eq!(done, Progress { bytes: PAGE_BYTES, error: None });
@@ -185,6 +191,93 @@ fn a_fork_is_told_and_its_child_can_be_given_pages() {
         Scan::open().unwrap().there(tract.range(), |run| there += run.pages()).unwrap();
         assert_eq!(there, 0, "the parent has none");
     });
+}
+
+#[test]
+fn writes_are_tracked_and_nobody_waits() {
+    let Some(userfault) = opened(ALL.and(UserfaultFeatures::TRACK_WRITES)) else { return };
+    let scan = Scan::open().unwrap();
+    let [tract, pool] = [0, 1].map(|_| Tract::new(2 << 20, PageSize::Small).unwrap());
+    tract.populate(tract.start()..tract.start() + 300 * PAGE_BYTES).unwrap();
+    let page = |number: u64| tract.start() + number * PAGE_BYTES;
+    let fill = |event| {
+        // What is discarded below is told of, too.
+        let UserfaultEvent::Fault { page, .. } = event else { return };
+        // SAFETY: nobody has put anything there.
+        let done = unsafe { userfault.put_zeros(page..page + PAGE_BYTES) };
+        assert_eq!(done.error, None, "a page that is not there is not protected, and so can be filled");
+    };
+    let numbers = |found: &mut Vec<(u64, u64)>, run: crate::PageRun| {
+        found.push(((run.start - tract.start()) / PAGE_BYTES, (run.end - tract.start()) / PAGE_BYTES));
+    };
+    let track = || {
+        let mut found = Vec::new();
+        scan.track(tract.range(), |run| numbers(&mut found, run)).unwrap();
+        found
+    };
+    let written = || {
+        let mut found = Vec::new();
+        scan.written(tract.range(), |run| numbers(&mut found, run)).unwrap();
+        found
+    };
+    with_answers(&userfault, &tract, fill, || {
+        assert_eq!(written(), [(0, 300)], "what is not tracked counts as written");
+        assert_eq!((track(), written()), (vec![(0, 300)], vec![]));
+        [7, 8, 299].into_iter().for_each(|number| set(page(number), 1));
+        assert_eq!(byte(page(20)), 0);
+        // Read, and then written: a page of its own.
+        assert_eq!(byte(page(310)), 0);
+        set(page(310), 3);
+        assert_eq!(written(), [(7, 9), (299, 300), (310, 311)]);
+        // Ended: what was not written by now can be, and is not asked about any more.
+        userfault.protect(tract.range(), false).unwrap();
+        assert_eq!(written(), [(0, 300), (310, 311)]);
+        assert_eq!(track(), [(0, 300), (310, 311)]);
+        tract.discard(page(5)..page(6)).unwrap();
+        assert_eq!((byte(page(5)), written()), (0, vec![]));
+        set(page(5), 1);
+        assert_eq!(written(), [(5, 6)]);
+        // A page that goes away and comes back counts as written, though nobody did (Linux 6.18), or keeps what was known of it.
+        // SAFETY: the pool is registered for this; tracts of ours.
+        unsafe {
+            userfault.register(pool.range()).unwrap();
+            assert_eq!(userfault.take_pages(pool.start(), page(100), PAGE_BYTES).error, None);
+            assert_eq!(userfault.take_pages(page(100), pool.start(), PAGE_BYTES).error, None);
+        }
+        userfault.unregister(pool.range()).unwrap();
+        assert!(written() == [(5, 6), (100, 101)] || written() == [(5, 6)], "{:?}", written());
+    });
+}
+
+#[test]
+fn huge_pages_stay_whole_where_writes_are_tracked() {
+    let Some(userfault) = opened(ALL.and(UserfaultFeatures::TRACK_WRITES)) else { return };
+    let scan = Scan::open().unwrap();
+    let tract = Tract::new(2 << 20, PageSize::Huge).unwrap();
+    tract.populate(tract.range()).unwrap();
+    let huge = || {
+        let mut huge = 0;
+        scan.present(tract.range(), |run| huge += if run.is_huge() { run.pages() } else { 0 }).unwrap();
+        huge
+    };
+    if huge() == 0 {
+        return;
+    }
+    let answer = |event| panic!("{event:?}");
+    with_answers(&userfault, &tract, answer, || {
+        let mut tracked = 0;
+        scan.track(tract.range(), |run| tracked += run.pages()).unwrap();
+        set(tract.start(), 1);
+        assert_eq!((tracked, huge()), (0, 512));
+    });
+}
+
+#[test]
+fn what_is_not_registered_is_not_tracked() {
+    let (Ok(scan), Some(_)) = (Scan::open(), opened(ALL.and(UserfaultFeatures::TRACK_WRITES))) else { return };
+    let tract = Tract::new(4096, PageSize::Small).unwrap();
+    tract.populate(tract.range()).unwrap();
+    assert!(scan.track(tract.range(), |run| panic!("{run:?}")).is_err());
 }
 
 #[test]

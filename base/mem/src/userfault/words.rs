@@ -24,6 +24,10 @@ pub(super) const ZEROPAGE: u64 = order_both(0x04, size_of::<Zero>());
 pub(super) const MOVE: u64 = order_both(0x05, size_of::<Move>());
 pub(super) const WRITEPROTECT: u64 = order_both(0x06, size_of::<WriteProtect>());
 
+/// `UFFDIO_MOVE_MODE_DONTWAKE`: whoever waits there goes on waiting.
+#[cfg(any(test, feature = "test-util"))]
+pub(super) const MOVE_DONT_WAKE: u64 = 1 << 0;
+
 /// What `UFFDIO_REGISTER` registers for: pages that are not there, pages that are protected from writes.
 pub(super) const REGISTER_MISSING: u64 = 1 << 0;
 pub(super) const REGISTER_WP: u64 = 1 << 1;
@@ -77,6 +81,7 @@ pub(super) struct Move {
     pub(super) dst: u64,
     pub(super) src: u64,
     pub(super) len: u64,
+    /// Bit 0: nobody is woken.
     pub(super) mode: u64,
     /// Bytes moved, or a negative error number.
     pub(super) moved: i64,

@@ -1,20 +1,24 @@
 //! Arenas that are memory of files, whose pages change their tier by another mapping in their place: as HeMem does it (Raybuck et al., SOSP 2021).
 
+mod hold;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{HUGE, IN_HUGE, PAGE, TierId};
+use crate::config::{HUGE, HeapOptions, IN_HUGE, PAGE, TierId, TierMemory};
 use crate::error::TierError;
 use crate::gate::{NoFork, hold_forks};
 use crate::heap::Inner;
+use crate::heat::WHOLE;
 use crate::stats::Moved;
+use hold::{Protected, Veils};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_mem::{Lineage, MemoryFile, Userfault, UserfaultFeatures, Window};
 use telpher_mover::Mover;
 
-/// Owned, zeroed memory of a heap that is a file's, shared, and moves in units of 2 MiB, whose writers, and only those, wait meanwhile.
+/// Owned, zeroed memory of a heap that is a file's, shared, and moves in units of 2 MiB, whose writers wait meanwhile, and only those, unless it
+/// comes [from a file](TierMemory::File). What it is made of on each tier, [`HeapOptions::shared_memory`] says.
 ///
 /// For what private memory cannot be. It does not stand:
 ///
@@ -36,6 +40,10 @@ pub(crate) struct Units {
     window: ManuallyDrop<Window>,
     /// By their tiers.
     files: ManuallyDrop<Vec<MemoryFile>>,
+    /// What they are made of.
+    made_of: Vec<TierMemory>,
+    /// Where one of them cannot be protected from writes.
+    veils: Option<Veils>,
     /// The process that has the mappings.
     lineage: Lineage,
     userfault: Userfault,
@@ -70,31 +78,6 @@ impl Place {
     }
 }
 
-/// A unit that nobody writes to, until this goes.
-struct Protected<'a> {
-    userfault: &'a Userfault,
-    unit: Range<u64>,
-}
-
-impl<'a> Protected<'a> {
-    fn new(userfault: &'a Userfault, unit: Range<u64>) -> std::io::Result<Protected<'a>> {
-        userfault.register_writes(unit.clone())?;
-        // From here on it is undone.
-        let protected = Protected { userfault, unit };
-        protected.userfault.protect(protected.unit.clone(), true)?;
-        Ok(protected)
-    }
-}
-
-impl Drop for Protected<'_> {
-    fn drop(&mut self) {
-        // With another mapping in its place there is neither protection nor registration, and whoever waits is to look again.
-        let _ = self.userfault.protect(self.unit.clone(), false);
-        let _ = self.userfault.unregister(self.unit.clone());
-        self.userfault.wake(self.unit.clone());
-    }
-}
-
 impl SharedArena {
     pub(crate) fn new(heap: &Arc<Inner>, len: usize) -> Result<SharedArena, TierError> {
         heap.is_ours()?;
@@ -104,17 +87,19 @@ impl SharedArena {
         let window = Window::new(len)?;
         let units = u32::try_from((window.range().end - window.range().start) / HUGE).unwrap_or(u32::MAX);
         let (mut files, mut free) = (Vec::new(), Vec::new());
+        let made_of = (0..options.tiers.len()).map(|tier| options.memory(tier).clone()).collect::<Vec<_>>();
         for (tier, of_tier) in options.tiers.iter().enumerate() {
             let home = tier == options.home.index();
             let most = if home { units } else { units.min(u32::try_from(of_tier.bytes / HUGE).unwrap_or(u32::MAX)) };
-            // A file has one place at least.
-            let file = MemoryFile::new((most.max(1) as usize) << 21)?;
-            if let Some(node) = of_tier.node {
-                file.bind(node)?;
+            let (file, most) = file(options, tier, most)?;
+            if home && most < units {
+                return Err(TierError::HomeTooSmall { needed: u64::from(units) * HUGE, has: u64::from(most) * HUGE });
             }
             files.push(file);
             free.push(if home { Vec::new() } else { (0..most).rev().collect() });
         }
+        let hides = made_of.iter().any(TierMemory::is_hidden);
+        let veils = if hides { Some(Veils::new(options.patience)?) } else { None };
         // SAFETY: nobody has a reference to it yet, and the file is this arena's.
         unsafe { window.show(window.range(), &files[options.home.index()], 0)? };
         let at_home = |number| Place { tier: options.home, number };
@@ -124,6 +109,8 @@ impl SharedArena {
         let units = Arc::new(Units {
             window: ManuallyDrop::new(window),
             files: ManuallyDrop::new(files),
+            made_of,
+            veils,
             lineage: Lineage::current(),
             userfault,
             mover,
@@ -151,6 +138,30 @@ impl SharedArena {
         let address = usize::try_from(range.start).expect("an address");
         (address, usize::try_from(range.end - range.start).expect("a length"))
     }
+}
+
+/// A tier's file of so many units at most, which has one at least, and how many it has.
+fn file(options: &HeapOptions, tier: usize, most: u32) -> Result<(MemoryFile, u32), TierError> {
+    let (node, bytes) = (options.tiers[tier].node, (most.max(1) as usize) << 21);
+    Ok(match options.memory(tier) {
+        TierMemory::Pages => {
+            let file = MemoryFile::new(bytes)?;
+            if let Some(node) = node {
+                file.bind(node)?;
+            }
+            (file, most)
+        }
+        TierMemory::HugePages => (MemoryFile::huge(bytes, node)?, most),
+        TierMemory::File(path) => {
+            let file = MemoryFile::of(path, bytes)?;
+            let range = file.range();
+            let has = u32::try_from((range.end - range.start) / HUGE).unwrap_or(u32::MAX);
+            if tier == options.home.index() {
+                file.clear();
+            }
+            (file, most.min(has))
+        }
+    })
 }
 
 impl Units {
@@ -185,6 +196,15 @@ impl Units {
         }
     }
 
+    /// The tiers of the pages of a range, which move together.
+    pub(crate) fn tiers(&self, range: &Range<u64>, tiers: &mut [u8]) {
+        let places = self.places();
+        for (page, tier) in (range.start..range.end).step_by(4096).zip(tiers) {
+            let unit = usize::try_from((page - self.range().start) / HUGE).expect("in the window");
+            *tier = places.units[unit].tier.0 | WHOLE;
+        }
+    }
+
     /// Moves the units that lie in a range.
     pub(crate) fn migrate(&self, range: &Range<u64>, to: TierId) -> Moved {
         let (units, others) = self.units_in(range);
@@ -201,7 +221,9 @@ impl Units {
                 let went = self.change(unit, from, place).is_ok();
                 let (now, free) = if went { (place, from) } else { (from, place) };
                 places.units[unit] = now;
-                if free.tier == self.home && places.free[self.home.index()].len() >= self.spare {
+                // What was reserved for this, nobody else could have.
+                let is_reserved = self.made_of[free.tier.index()] != TierMemory::Pages;
+                if free.tier == self.home && !is_reserved && places.free[self.home.index()].len() >= self.spare {
                     // A refusal keeps it.
                     let offset = usize::try_from(free.offset()).expect("in the file");
                     let _ = self.files[free.tier.index()].discard(offset, 2 << 20);
@@ -222,17 +244,34 @@ impl Units {
         let unit = first..first + HUGE;
         // No child has the new mapping while it is not kept from it.
         let _no_fork = NoFork::new();
+        let files = [from, to].map(|place| (&self.files[place.tier.index()], place.offset()));
+        if let (true, Some(veils)) = (self.made_of[from.tier.index()].is_hidden(), &self.veils) {
+            // SAFETY: this is what is seen there, of a file of ours that is seen there alone.
+            let mut hidden = unsafe { veils.hide(&self.window, unit, files[0])? };
+            self.copy(from, to);
+            // SAFETY: the bytes are the same, and nobody writes: not to the unit, which is hidden, nor to the place, which is this arena's.
+            return unsafe { hidden.show(files[1].0, files[1].1) };
+        }
         let protected = Protected::new(&self.userfault, unit.clone()).map_err(TierError::Register)?;
         #[cfg(test)]
         if self.bare.load(std::sync::atomic::Ordering::Relaxed) {
             self.userfault.protect(unit.clone(), false).expect("it is protected");
         }
+        self.copy(from, to);
+        // SAFETY: the bytes are the same, and nobody writes: not to the unit, which is protected, nor to the place, which is this arena's.
+        unsafe { self.window.show(unit, files[1].0, files[1].1)? };
+        drop(protected);
+        Ok(())
+    }
+
+    /// Copies a place that nobody writes to another, which is free.
+    fn copy(&self, from: Place, to: Place) {
         let address = |place: Place| {
             let start = self.files[place.tier.index()].range().start + place.offset();
             usize::try_from(start).expect("an address")
         };
-        // SAFETY: both places are of files of ours. The one is seen in the unit alone, to which nobody writes while it is protected; the other
-        // is free, and seen nowhere.
+        // SAFETY: both places are of files of ours. The one is seen in its unit alone, to which nobody writes while it is protected or hidden; the
+        // other is free, and seen nowhere.
         let (source, target) = unsafe {
             let source: *const u8 = std::ptr::with_exposed_provenance(address(from));
             let target: *mut u8 = std::ptr::with_exposed_provenance_mut(address(to));
@@ -241,10 +280,6 @@ impl Units {
         if self.mover.copy_slices(source, target).is_err() {
             target.copy_from_slice(source);
         }
-        // SAFETY: the bytes are the same, and nobody writes: not to the unit, which is protected, nor to the place, which is this arena's.
-        unsafe { self.window.show(unit, &self.files[to.tier.index()], to.offset())? };
-        drop(protected);
-        Ok(())
     }
 }
 

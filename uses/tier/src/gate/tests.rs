@@ -28,7 +28,7 @@ fn fork() {
 
 #[test]
 fn forks_and_exchanges_take_turns_in_parents_and_children() {
-    if !crate::stress::is_alone("gate::tests::forks_and_exchanges_take_turns_in_parents_and_children") {
+    if !crate::stress::is_alone("forks_and_exchanges_take_turns_in_parents_and_children") {
         return;
     }
     hold_forks();

@@ -1,5 +1,7 @@
 //! Faults that no program can bring about: kernels that do not say what they did, copies that panic, free pages that come back.
 
+mod out;
+
 use super::*;
 use crate::arena::Arena;
 use crate::config::TierOptions;
@@ -7,12 +9,13 @@ use crate::heap::Heap;
 use crate::slots::tests::POISON;
 use crate::stress;
 use std::sync::atomic::Ordering;
+use telpher_mem::Userfault;
 
 const FAST: TierId = TierId(0);
 const HOME: TierId = TierId(1);
 
 /// A heap whose free pages are overwritten; none where the kernel has not what it takes, which tests/moves.rs says.
-fn heap(batch: usize) -> Option<Tested> {
+pub(super) fn heap(batch: usize) -> Option<Tested> {
     heap_with(|options| options.batch = batch)
 }
 
@@ -31,9 +34,9 @@ fn heap_with(change: impl FnOnce(&mut HeapOptions)) -> Option<Tested> {
 }
 
 /// A heap, and what is inside.
-struct Tested {
+pub(super) struct Tested {
     heap: Heap,
-    pooled: Arc<Pooled>,
+    pub(super) pooled: Arc<Pooled>,
 }
 
 impl std::ops::Deref for Tested {
@@ -45,23 +48,39 @@ impl std::ops::Deref for Tested {
 }
 
 /// Every page says which it is, in each word. None is of zeros: of a huge page that it splits, the kernel gives those back.
-fn number(arena: &mut Arena) {
+pub(super) fn number(arena: &mut Arena) {
     for (word, bytes) in arena.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *bytes = (word / 512 + 1).to_ne_bytes();
     }
 }
 
 /// Pages that do not say which they are.
-fn wrong(arena: &Arena) -> Vec<usize> {
+pub(super) fn wrong(arena: &Arena) -> Vec<usize> {
     let (words, _) = arena.as_chunks::<8>();
     let is_wrong = |page: &usize| words[page * 512..][..512].iter().any(|word| *word != (page + 1).to_ne_bytes());
     (0..arena.len() / 4096).filter(is_wrong).collect()
 }
 
+/// Every page says which it is; asked in a forked child, too, so that nothing is allocated.
+pub(super) fn is_whole(arena: &Arena) -> bool {
+    arena.as_chunks::<8>().0.iter().enumerate().all(|(word, bytes)| *bytes == (word / 512 + 1).to_ne_bytes())
+}
+
+/// Reads where nobody should, so that there is an empty page: who touches what is not known of is given one.
+#[allow(unsafe_code, reason = "reads by address")]
+pub(super) fn touch(place: u64) {
+    // SAFETY: a place of a pool that is mapped, and nobody's while nothing is moved.
+    unsafe { std::ptr::with_exposed_provenance::<u8>(usize::try_from(place).unwrap()).read_volatile() };
+}
+
 /// Nothing is out, no place is lent, and each page of the pools is where the account says.
-fn assert_settled(heap: &Tested) {
+pub(super) fn assert_settled(heap: &Tested) {
     let mut pools = heap.pooled.pools.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(heap.pooled.exchange.book().flight.is_empty());
+    assert!(heap.pooled.exchange.book().traps.are_told());
+    if let Some(places) = &*heap.pooled.trap_places() {
+        places.assert_settled(&heap.pooled.exchange);
+    }
     for slots in pools.tiers.iter_mut().flatten() {
         let mut there = 0;
         heap.pooled.exchange.scan.there(slots.range(), |run| there += run.pages()).unwrap();
@@ -279,4 +298,62 @@ fn asked_too_early_a_write_is_lost_and_the_test_says_so() {
     let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (64, 8 << 20)) else { return };
     heap.pooled.exchange.faults.early.store(true, Ordering::Relaxed);
     assert!(lost_writes_with_shadows(&heap) > 0, "{:?}", heap.stats());
+}
+
+/// Before its copy and after, small and as a part of a huge page; also where the kernel wakes nobody, as it says that nothing was moved.
+#[test]
+fn who_moves_a_page_and_touches_it_gets_it_back() {
+    let _limit = stress::Limit::new();
+    let each = [(PageSize::Small, 0), (PageSize::Small, 1), (PageSize::Huge, 0), (PageSize::Huge, 1)];
+    for (pages, moment, lies) in each.iter().flat_map(|&(pages, moment)| [(pages, moment, 0), (pages, moment, 1)]) {
+        let Some(heap) = heap(600) else { return };
+        let mut arena = heap.arena(4 << 20, pages).unwrap();
+        number(&mut arena);
+        heap.pooled.exchange.faults.lies.store(lies, Ordering::Relaxed);
+        let start = arena.addresses().start;
+        for round in 0..4 {
+            let touched = start + (20 + round) * PAGE;
+            heap.pooled.exchange.faults.touched[moment].store(touched, Ordering::Relaxed);
+            let moved = heap.migrate(start..start + 512 * PAGE, TierId(u8::try_from(round % 2).unwrap())).unwrap();
+            assert_eq!(moved.all(), 512, "{moved:?}");
+            // What had been copied is where it was to go.
+            assert_eq!(moved.left.failed, if moment == 0 { 1 } else { 0 }, "{pages:?} {round}: {moved:?}");
+            assert_eq!(wrong(&arena), Vec::<usize>::new(), "{pages:?}, {round}");
+        }
+        let stats = heap.stats();
+        assert_eq!((stats.rescued, stats.lost), (4, 0), "{stats:?}");
+        drop(arena);
+        assert_settled(&heap);
+    }
+}
+
+/// Of two threads one forks and the other moves the mapping, and the move is told of first.
+#[test]
+fn a_child_forked_before_its_mapping_moved_has_the_page_where_it_was() {
+    let Some(heap) = heap(64) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    number(&mut arena);
+    let (exchange, live) = (&heap.pooled.exchange, arena.addresses().start);
+    let mut pools = heap.pooled.pools.lock().unwrap();
+    let from = pools.tiers[HOME.index()][0].lend(Place::Empty, 4).unwrap().start;
+    let (stage, tier) = (Stage::Planned, HOME);
+    let part =
+        Aloft { live, taken: live, from, to: from, source: from, pages: 4, stage, tier, shadowed: false, huge: false };
+    exchange.book().flight.add(&[part]);
+    exchange.take_out();
+    let mut book = exchange.book();
+    assert_eq!(book.flight[0].stage, Stage::Out);
+    // The child is this process itself, which has nothing where the mapping is said to have moved.
+    let nowhere = Tract::new(4 * 4096, PageSize::Small).unwrap().start();
+    book.flight[0].live = nowhere;
+    // What it cannot be given, and wants, is lost to it.
+    book.flight[0].from = nowhere;
+    exchange.give_to_child(&mut book, &exchange.userfault);
+    assert_eq!((book.stats.given, book.stats.lost, book.stats.forks), (0, 4, 1));
+    book.flight[0].from = from;
+    exchange.give_to_child(&mut book, &exchange.userfault);
+    assert_eq!((book.stats.given, book.stats.lost, book.stats.forks), (4, 4, 2));
+    book.flight.clear();
+    drop((book, pools));
+    assert_eq!(wrong(&arena), Vec::<usize>::new());
 }

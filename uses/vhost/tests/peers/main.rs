@@ -6,6 +6,8 @@
 //! killed with all it has started, and the test fails. Tests take the machine's two cores in turn. `ci/peers.sh` runs them.
 
 mod backend;
+#[path = "../../../../ci/guest.rs"]
+mod debian;
 mod frames;
 mod guest;
 mod killed;

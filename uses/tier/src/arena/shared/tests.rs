@@ -107,7 +107,7 @@ fn ranges_of_both_kinds_go_together() {
 
 #[test]
 fn a_child_has_nothing_of_it() {
-    if !stress::is_alone("arena::shared::tests::a_child_has_nothing_of_it") {
+    if !stress::is_alone("a_child_has_nothing_of_it") {
         return;
     }
     let Some(heap) = heap(2) else { return };
@@ -138,7 +138,7 @@ fn a_child_has_nothing_of_it() {
 /// Writes lost while units of two go to and fro.
 fn lost_writes(heap: &Heap, arena: &SharedArena) -> u64 {
     let all = arena.addresses();
-    stress::lost_writes(all.start, 1024, &|_, to| {
+    stress::lost_writes_over(60, all.start, 1024, &|_, to| {
         heap.migrate(all.clone(), TierId(to)).unwrap();
     })
 }

@@ -1,0 +1,465 @@
+//! What is known of how hot pages are: a few bytes a page, that follow mappings where they go.
+
+use crate::book::{ALOFT, Piece};
+use crate::config::PAGE;
+use crate::heap::Heap;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+
+/// The tier of a page that is not there, or may not be moved.
+pub const NO_TIER: u8 = u8::MAX;
+/// A page that was looked at so often is known. Source: chosen; what is seen once may be chance.
+pub const SURE: u8 = 3;
+/// As many looks have weight: 1/8 is what one adds to a page that is known.
+const MOST_SEEN: u8 = 8;
+/// Pages whose tiers are asked for at once. Source: chosen.
+const ROW: usize = 4096;
+
+/// What is known of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageHeat {
+    /// How hot it is, an average over the latest looks: see [`level`](crate::heat::level). Of looks that see writes only and looks that see all uses it is
+    /// the hotter one.
+    pub heat: u8,
+    /// How often it was looked at, at most 8.
+    pub seen: u8,
+    /// Its tier, or [`NO_TIER`].
+    pub tier: u8,
+    /// The tier on which it is to be and to stay, or [`NO_TIER`].
+    pub pin: u8,
+    /// It is a part of a huge page, or of a unit of a shared arena: what moves whole.
+    pub huge: bool,
+    /// Averages over looks that see writes, and over those that see all uses.
+    averages: [u8; 2],
+    /// How many of these, at most 8 each: four bits each. None of either where what is known was [said](crate::heat::Advice).
+    looks: u8,
+}
+
+/// Which average.
+const WRITES: usize = 0;
+const USES: usize = 1;
+
+/// Of a page that is a part of what moves whole, besides its tier, where tiers are asked for.
+pub(crate) const WHOLE: u8 = 0x40;
+
+impl Default for PageHeat {
+    fn default() -> PageHeat {
+        PageHeat { heat: 0, seen: 0, tier: NO_TIER, pin: NO_TIER, huge: false, averages: [0; 2], looks: 0 }
+    }
+}
+
+impl PageHeat {
+    /// On this tier; nothing else is known.
+    #[must_use]
+    pub fn on(tier: u8) -> PageHeat {
+        PageHeat { tier, ..PageHeat::default() }
+    }
+
+    /// One look more, which sees reads and writes: an average of the first eight looks, and later one that forgets.
+    pub fn observe(&mut self, level: u8) {
+        self.look(USES, level);
+    }
+
+    /// One look more, which sees writes only: beside looks that see all uses, it does not say that a page is cold.
+    pub fn observe_writes(&mut self, level: u8) {
+        self.look(WRITES, level);
+    }
+
+    fn look(&mut self, what: usize, level: u8) {
+        let mut looks = self.looks_of();
+        // What was said counts as what this one has found so far.
+        let (before, seen) = if looks == [0, 0] { (self.heat, self.seen) } else { (self.averages[what], looks[what]) };
+        looks[what] = (seen + 1).min(MOST_SEEN);
+        let (heat, level, weight) = (i16::from(before), i16::from(level), i16::from(looks[what]));
+        // Away from zero, so that it arrives.
+        let step = (level - heat + (level - heat).signum() * (weight - 1)) / weight;
+        self.averages[what] = u8::try_from(heat + step).expect("between two bytes");
+        self.looks = looks[WRITES] | looks[USES] << 4;
+        self.heat = match looks {
+            [0, _] => self.averages[USES],
+            // What is seen once or twice may be chance.
+            [_, 0..SURE] => self.averages[WRITES],
+            _ => self.averages[WRITES].max(self.averages[USES]),
+        };
+        self.seen = looks[WRITES].max(looks[USES]);
+    }
+
+    fn looks_of(&self) -> [u8; 2] {
+        [self.looks & 15, self.looks >> 4]
+    }
+
+    /// The program says so, whatever has been found so far.
+    pub(crate) fn say(&mut self, heat: u8) {
+        (self.heat, self.seen, self.looks) = (heat, MOST_SEEN, 0);
+    }
+
+    /// It is known to be as hot as this by writes alone: to look at other uses, too, says nothing new.
+    pub(crate) fn is_hot_by_writes(&self, heat: u8) -> bool {
+        self.looks_of()[WRITES] >= SURE && self.averages[WRITES] >= heat
+    }
+
+    /// It was looked at often enough.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.seen >= SURE
+    }
+}
+
+/// Neighbouring pages, and what is known of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Strip<'a> {
+    /// Address of the first.
+    pub start: u64,
+    /// Each of them.
+    pub pages: &'a [PageHeat],
+}
+
+impl Strip<'_> {
+    /// The addresses of some of its pages.
+    #[must_use]
+    pub fn addresses(&self, pages: Range<usize>) -> Range<u64> {
+        self.start + pages.start as u64 * PAGE..self.start + pages.end as u64 * PAGE
+    }
+}
+
+/// How hot each page of a heap is.
+#[derive(Debug, Default)]
+pub struct HeatMap {
+    /// In order of their addresses.
+    pieces: Vec<Piece>,
+    /// What is known, by what the pieces are of.
+    lists: BTreeMap<u64, Vec<PageHeat>>,
+}
+
+impl HeatMap {
+    /// Of nothing.
+    #[must_use]
+    pub fn new() -> HeatMap {
+        HeatMap::default()
+    }
+
+    /// Of this memory, and of no other, until [`follow`](HeatMap::follow) says so: for those who have no heap.
+    #[must_use]
+    pub fn of(ranges: &[Range<u64>]) -> HeatMap {
+        let mut map = HeatMap::new();
+        let pieces = (1..).zip(ranges).map(|(of, range)| Piece { range: range.clone(), of, first: 0 });
+        map.follow_pieces(pieces.collect());
+        map
+    }
+
+    /// Goes with what the heap has now: what came is unknown, what went is forgotten, and what moved is known where it is.
+    pub fn follow(&mut self, heap: &Heap) {
+        self.follow_pieces(heap.inner.pieces());
+    }
+
+    pub(crate) fn follow_pieces(&mut self, pieces: Vec<Piece>) {
+        if pieces == self.pieces {
+            return;
+        }
+        let mut lens = BTreeMap::new();
+        for piece in &pieces {
+            let len = lens.entry(piece.of).or_insert(0);
+            *len = piece.first.saturating_add(pages_of(&piece.range)).max(*len);
+        }
+        self.lists.retain(|of, _| lens.contains_key(of));
+        for (of, len) in lens {
+            let list = self.lists.entry(of).or_default();
+            if list.len() < len {
+                list.resize(len, PageHeat::default());
+            }
+        }
+        self.pieces = pieces;
+    }
+
+    /// Asks the heap for the tier of each page.
+    ///
+    /// # Errors
+    /// The system's: the page tables cannot be asked.
+    pub fn refresh(&mut self, heap: &Heap) -> io::Result<()> {
+        let mut tiers = [NO_TIER; ROW];
+        for piece in &self.pieces {
+            let Some(list) = self.lists.get_mut(&piece.of) else { continue };
+            let pages = &mut list[piece.first..][..pages_of(&piece.range)];
+            for (row, pages) in pages.chunks_mut(ROW).enumerate() {
+                let tiers = &mut tiers[..pages.len()];
+                heap.inner.tiers(piece.range.start + (row * ROW) as u64 * PAGE, tiers)?;
+                for (page, &mut tier) in pages.iter_mut().zip(tiers).filter(|(_, tier)| **tier != ALOFT) {
+                    if tier != NO_TIER {
+                        (page.tier, page.huge) = (tier & !WHOLE, tier & WHOLE != 0);
+                    } else if page.tier != NO_TIER {
+                        // It was discarded: whatever comes there is another page.
+                        *page = PageHeat { pin: page.pin, ..PageHeat::default() };
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known, in order of addresses.
+    #[must_use]
+    pub fn strips(&self) -> Vec<Strip<'_>> {
+        let strip = |piece: &Piece| {
+            let list = self.lists.get(&piece.of)?;
+            Some(Strip { start: piece.range.start, pages: &list[piece.first..][..pages_of(&piece.range)] })
+        };
+        self.pieces.iter().filter_map(strip).collect()
+    }
+
+    /// The first part of its memory that lies at this address or behind it and in one block of 2 MiB; or none.
+    #[must_use]
+    pub fn block_from(&self, address: u64) -> Option<Range<u64>> {
+        let at = self.pieces.partition_point(|piece| piece.range.end <= address);
+        let range = &self.pieces.get(at)?.range;
+        let start = range.start.max(address);
+        Some(start..range.end.min((start + 1).next_multiple_of(crate::config::HUGE)))
+    }
+
+    /// So many neighbouring pages from one on, by its number among all: where a piece ends the next one goes on, and behind the last one the first.
+    pub(crate) fn neighbours(&self, mut number: u64, mut pages: u64) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let of = |piece: &Piece| (piece.range.end - piece.range.start) / PAGE;
+        // Once around at most.
+        for piece in self.pieces.iter().chain(&self.pieces) {
+            if number >= of(piece) {
+                number -= of(piece);
+                continue;
+            }
+            let len = pages.min(of(piece) - number);
+            let start = piece.range.start + number * PAGE;
+            ranges.push(start..start + len * PAGE);
+            (number, pages) = (0, pages - len);
+            if pages == 0 {
+                break;
+            }
+        }
+        ranges
+    }
+
+    /// Bytes of memory that it is of.
+    #[must_use]
+    pub fn covers(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.range.end - piece.range.start).sum()
+    }
+
+    /// What is known of a page.
+    #[must_use]
+    pub fn page(&self, address: u64) -> Option<&PageHeat> {
+        let (of, place) = self.place(address)?;
+        self.lists.get(&of)?.get(place)
+    }
+
+    /// The same, to be changed.
+    pub fn page_mut(&mut self, address: u64) -> Option<&mut PageHeat> {
+        let (of, place) = self.place(address)?;
+        self.lists.get_mut(&of)?.get_mut(place)
+    }
+
+    fn place(&self, address: u64) -> Option<(u64, usize)> {
+        let at = self.pieces.partition_point(|piece| piece.range.end <= address);
+        let piece = self.pieces.get(at).filter(|piece| piece.range.start <= address)?;
+        let page = usize::try_from((address - piece.range.start) / PAGE).ok()?;
+        Some((piece.of, piece.first + page))
+    }
+
+    /// Changes each page of a range that it is of.
+    pub fn each_page(&mut self, range: &Range<u64>, mut change: impl FnMut(&mut PageHeat)) {
+        let at = self.pieces.partition_point(|piece| piece.range.end <= range.start);
+        for piece in self.pieces[at..].iter().take_while(|piece| piece.range.start < range.end) {
+            let part = piece.range.start.max(range.start)..piece.range.end.min(range.end);
+            let first = piece.first + pages_of(&(piece.range.start..part.start));
+            if let Some(list) = self.lists.get_mut(&piece.of) {
+                list[first..][..pages_of(&part)].iter_mut().for_each(&mut change);
+            }
+        }
+    }
+
+    /// Others look from now on: what was found so far is what they begin with.
+    pub(crate) fn hand_over(&mut self) {
+        self.lists.values_mut().flatten().for_each(|page| page.looks = 0);
+    }
+
+    /// One look more at every page, which found nothing: for sources that tell only of pages that are used.
+    pub fn cool(&mut self) {
+        for page in self.lists.values_mut().flatten().filter(|page| page.tier != NO_TIER) {
+            page.observe(0);
+        }
+    }
+
+    /// One look more at every page that is there, by its address.
+    pub(crate) fn look(&mut self, mut each: impl FnMut(u64, &mut PageHeat)) {
+        for piece in &self.pieces {
+            let Some(list) = self.lists.get_mut(&piece.of) else { continue };
+            let pages = list[piece.first..][..pages_of(&piece.range)].iter_mut();
+            for (address, page) in (piece.range.start..).step_by(4096).zip(pages) {
+                if page.tier != NO_TIER {
+                    each(address, page);
+                }
+            }
+        }
+    }
+
+    /// Memory it takes, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.lists.values().map(|list| (list.len() * size_of::<PageHeat>()) as u64).sum()
+    }
+}
+
+fn pages_of(range: &Range<u64>) -> usize {
+    usize::try_from((range.end - range.start) / PAGE).expect("pages of this process")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0x4000_0000;
+
+    fn page(number: u64) -> u64 {
+        BASE + number * PAGE
+    }
+
+    fn piece(pages: Range<u64>, of: u64, first: usize) -> Piece {
+        Piece { range: page(pages.start)..page(pages.end), of, first }
+    }
+
+    #[test]
+    fn looks_are_averaged_and_then_forgotten() {
+        let mut heat = PageHeat::default();
+        for (level, expected) in [(200, 200), (100, 150), (0, 100), (255, 139)] {
+            heat.observe(level);
+            assert_eq!(heat.heat, expected, "{heat:?}");
+        }
+        assert!(heat.is_known() && heat.seen == 4);
+        // It arrives at both ends, and an eighth of the way a look.
+        (0..60).for_each(|_| heat.observe(255));
+        assert_eq!((heat.heat, heat.seen), (255, 8));
+        heat.observe(0);
+        assert_eq!(heat.heat, 255 - 32);
+        (0..60).for_each(|_| heat.observe(0));
+        assert_eq!(heat.heat, 0);
+    }
+
+    #[test]
+    fn looks_that_see_writes_do_not_say_that_a_page_is_not_read() {
+        let mut page = PageHeat::default();
+        (0..8).for_each(|_| page.observe_writes(0));
+        assert_eq!((page.heat, page.seen), (0, 8));
+        // Once or twice is chance.
+        for (look, expected) in [(200, 0), (220, 0), (240, 220), (220, 220)] {
+            page.observe(look);
+            assert_eq!((page.heat, page.seen), (expected, 8), "{page:?}");
+        }
+        (0..60).for_each(|_| page.observe_writes(0));
+        assert_eq!(page.heat, 220);
+        // The hotter one of both, and it cools when neither finds it used.
+        (0..60).for_each(|_| page.observe_writes(250));
+        assert!(page.heat == 250 && page.is_hot_by_writes(250) && !page.is_hot_by_writes(251));
+        (0..60).for_each(|_| page.observe_writes(100));
+        (0..60).for_each(|_| page.observe(0));
+        assert_eq!(page.heat, 100);
+    }
+
+    #[test]
+    fn what_others_found_fades_by_whoever_looks_then() {
+        let mut map = HeatMap::of(&[page(0)..page(1), page(2)..page(3)]);
+        let heat = |map: &HeatMap| map.page(page(0)).unwrap().heat;
+        (0..8).for_each(|_| map.page_mut(page(0)).unwrap().observe_writes(200));
+        map.hand_over();
+        assert_eq!(heat(&map), 200);
+        (0..60).for_each(|_| map.page_mut(page(0)).unwrap().observe(7));
+        assert_eq!(heat(&map), 7);
+    }
+
+    #[test]
+    fn what_was_said_fades_by_whoever_looks() {
+        for look in [PageHeat::observe, PageHeat::observe_writes] {
+            let mut page = PageHeat::default();
+            (0..8).for_each(|_| page.observe(3));
+            page.say(255);
+            look(&mut page, 0);
+            assert_eq!((page.heat, page.seen), (223, 8));
+        }
+    }
+
+    #[test]
+    fn neighbours_go_on_in_the_next_piece_and_from_the_last_in_the_first() {
+        let map = HeatMap::of(&[page(0)..page(4), page(10)..page(13), page(100)..page(101)]);
+        let pages = |number, len| {
+            let ranges = map.neighbours(number, len).into_iter();
+            ranges.map(|range| (range.start - BASE) / PAGE..(range.end - BASE) / PAGE).collect::<Vec<_>>()
+        };
+        assert_eq!((pages(1, 4), pages(3, 3)), (vec![1..4, 10..11], vec![3..4, 10..12]));
+        assert_eq!(pages(7, 4), [100..101, 0..3]);
+        // Each page is in as many as any other.
+        let mut times = [0; 101];
+        for number in 0..8 {
+            pages(number, 3).into_iter().flatten().for_each(|page| times[usize::try_from(page).unwrap()] += 1);
+        }
+        assert_eq!([0, 1, 3, 10, 12, 100].map(|page| times[page]), [3; 6]);
+        assert_eq!(HeatMap::new().neighbours(0, 3), []);
+    }
+
+    #[test]
+    fn what_is_known_goes_with_a_mapping_that_moves() {
+        let mut map = HeatMap::new();
+        map.follow_pieces(vec![piece(0..100, 1, 0)]);
+        map.page_mut(page(30)).unwrap().heat = 77;
+        map.page_mut(page(60)).unwrap().heat = 88;
+        // Pages 20 to 40 are at 500 now, and 40 to 50 are gone.
+        map.follow_pieces(vec![piece(0..20, 1, 0), piece(50..100, 1, 50), piece(500..520, 1, 20)]);
+        assert_eq!((map.page(page(510)).unwrap().heat, map.page(page(60)).unwrap().heat), (77, 88));
+        assert_eq!((map.page(page(30)), map.page(page(520)), map.page(BASE - 1)), (None, None, None));
+        assert_eq!(map.covers(), 90 * PAGE);
+        // Another piece at the same place is another.
+        map.follow_pieces(vec![piece(50..100, 2, 0)]);
+        assert_eq!(map.page(page(60)).unwrap().heat, 0);
+        assert_eq!(map.bytes(), 50 * size_of::<PageHeat>() as u64);
+    }
+
+    #[test]
+    fn ranges_are_changed_where_there_is_memory() {
+        let mut map = HeatMap::new();
+        map.follow_pieces(vec![piece(0..10, 1, 0), piece(20..30, 2, 0), piece(30..40, 1, 10)]);
+        map.each_page(&(page(5)..page(35)), |page| page.pin = 1);
+        let pinned: Vec<u64> = (0..50).filter(|&at| map.page(page(at)).is_some_and(|page| page.pin == 1)).collect();
+        assert_eq!(pinned, (5..10).chain(20..35).collect::<Vec<_>>());
+        let strips = map.strips();
+        assert_eq!(
+            strips.iter().map(|strip| (strip.start, strip.pages.len())).collect::<Vec<_>>(),
+            [(page(0), 10), (page(20), 10), (page(30), 10)]
+        );
+        assert_eq!(strips[2].addresses(3..5), page(33)..page(35));
+    }
+
+    #[test]
+    fn blocks_end_where_huge_pages_do() {
+        let mut map = HeatMap::new();
+        map.follow_pieces(vec![piece(10..1000, 1, 0), piece(1024..1030, 2, 0)]);
+        let block =
+            |address| map.block_from(address).map(|block| ((block.start - BASE) / PAGE, (block.end - BASE) / PAGE));
+        assert_eq!([0, 10, 511].map(|at| block(page(at))), [Some((10, 512)), Some((10, 512)), Some((511, 512))]);
+        assert_eq!(
+            [512, 1000, 1029].map(|at| block(page(at))),
+            [Some((512, 1000)), Some((1024, 1030)), Some((1029, 1030))]
+        );
+        assert_eq!(block(page(1030)), None);
+    }
+
+    #[test]
+    fn cold_is_what_nobody_tells_of() {
+        let mut map = HeatMap::of(&[page(0)..page(1), page(1)..page(2)]);
+        for at in [0, 1] {
+            let tier = if at == 0 { 1 } else { NO_TIER };
+            *map.page_mut(page(at)).unwrap() = PageHeat { heat: 160, seen: 8, tier, ..PageHeat::default() };
+        }
+        map.cool();
+        assert_eq!(
+            [0, 1].map(|at| map.page(page(at)).unwrap().heat),
+            [140, 160],
+            "a page that is not there is not looked at"
+        );
+    }
+}

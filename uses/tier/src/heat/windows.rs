@@ -1,0 +1,164 @@
+//! Windows of 2 MiB, one after the other, in which writes are tracked for some milliseconds.
+//!
+//! In a window each page costs its first writer one short fault of the kernel's own (about a microsecond), and nobody waits. Never the whole heap at
+//! once: of 512 MiB that are tracked at once, a program of random writes has nothing but faults.
+//!
+//! A window is looked at several times, each time after four times as long. So a page is not only written or not: the sooner it was, the
+//! hotter it is. What is not written by the end is let go, and not found protected by a writer who comes later.
+
+#[cfg(test)]
+mod tests;
+
+use crate::clock::{of_this_thread, units_of};
+use crate::config::PAGE;
+use crate::heap::Heap;
+use crate::heat::{HeatMap, Source, level};
+use crate::marks::{MARKS, Marks};
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+/// When a window is looked at, as parts of its time. Source: chosen, fourfold each.
+const LOOKS: [u32; 4] = [40, 10, 3, 1];
+/// Windows in which there is nothing to track that are passed over in a step. Source: chosen, each costs about a microsecond.
+const PASSED: usize = 256;
+/// How long it rests where there is nothing to track. Source: chosen.
+const REST: Duration = Duration::from_millis(100);
+
+/// One window at a time.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    heap: Heap,
+    /// How long a window stays.
+    time: Duration,
+    /// Where the next one begins.
+    next: u64,
+    open: Option<Open>,
+    /// Windows take at most one part of so many of a core; after one that took more, it rests.
+    of_core: u32,
+    /// What this window has cost of a core.
+    spent: Duration,
+}
+
+#[derive(Debug)]
+struct Open {
+    window: Range<u64>,
+    since: Duration,
+    tracked: Marks,
+    seen: Marks,
+    levels: Box<[u8; MARKS]>,
+    looks: usize,
+}
+
+impl Windows {
+    /// At this part of a core. None if the heap's kernel or its mechanism cannot.
+    pub(crate) fn new(heap: &Heap, time: Duration, share: f64) -> Option<Windows> {
+        heap.inner.way.watch()?;
+        Some(Windows { heap: heap.clone(), time, next: 0, open: None, of_core: units_of(share), spent: Duration::ZERO })
+    }
+
+    /// When the next look is due, since the window's beginning.
+    fn due(&self, looks: usize) -> Duration {
+        self.time / LOOKS[looks]
+    }
+
+    /// Opens the next window in which there is something to track.
+    fn open(&mut self, now: Duration, heat: &HeatMap) -> Duration {
+        let Some(watch) = self.heap.inner.way.watch() else { return REST };
+        for _ in 0..PASSED {
+            let Some(window) = heat.block_from(self.next) else {
+                if self.next == 0 {
+                    return REST;
+                }
+                self.next = 0;
+                continue;
+            };
+            self.next = window.end;
+            // A mapping that has just gone, or is not tracked: the next.
+            let Ok(tracked) = watch.track(&window) else { continue };
+            if tracked.count() > 0 {
+                let levels = Box::new([0; MARKS]);
+                self.open = Some(Open { window, since: now, tracked, seen: Marks::default(), levels, looks: 0 });
+                return self.due(0);
+            }
+        }
+        self.time
+    }
+
+    /// Looks at the open window; returns when it is to be looked at again, or nothing if that was the last time.
+    fn look(&mut self, now: Duration, heat: &mut HeatMap) -> Option<Duration> {
+        let due = LOOKS.map(|part| self.time / part);
+        let (open, watch) = (self.open.as_mut()?, self.heap.inner.way.watch()?);
+        let time = now.saturating_sub(open.since);
+        let looked = watch.written(&open.window);
+        open.looks += 1;
+        let last = open.looks == LOOKS.len() || time >= due[LOOKS.len() - 1];
+        if last || looked.is_err() {
+            watch.untrack(&open.window);
+        }
+        let Ok((written, moved)) = looked else {
+            self.open = None;
+            return None;
+        };
+        // A page that came back counts as written, and nobody may have done so.
+        open.tracked = open.tracked.without(&moved);
+        let fresh = written.and(&open.tracked).without(&open.seen);
+        fresh.each().for_each(|at| open.levels[at] = level(time));
+        open.seen.add(&fresh);
+        if !last {
+            return Some(due[open.looks].saturating_sub(time));
+        }
+        for at in open.tracked.each() {
+            if let Some(page) = heat.page_mut(open.window.start + at as u64 * PAGE) {
+                page.observe_writes(open.levels[at]);
+            }
+        }
+        self.open = None;
+        None
+    }
+}
+
+impl Source for Windows {
+    fn name(&self) -> &'static str {
+        "windows"
+    }
+
+    fn sees(&self) -> &'static str {
+        "writes to small pages, in one window of 2 MiB after the other; neither reads nor huge pages"
+    }
+
+    fn step(&mut self, now: Duration, heat: &mut HeatMap) -> io::Result<Duration> {
+        let (begun, since) = (of_this_thread(), self.open.as_ref().map(|open| open.since));
+        let next = self.look(now, heat);
+        self.spent += of_this_thread().saturating_sub(begun);
+        if let Some(next) = next {
+            return Ok(next);
+        }
+        let spent = std::mem::take(&mut self.spent);
+        let rest =
+            since.map_or(Duration::ZERO, |since| (spent * self.of_core).saturating_sub(now.saturating_sub(since)));
+        if !rest.is_zero() {
+            return Ok(rest);
+        }
+        let begun = of_this_thread();
+        let next = self.open(now, heat);
+        self.spent = of_this_thread().saturating_sub(begun);
+        if self.open.is_none() {
+            // Windows that were passed over cost what others do.
+            return Ok(next.max(std::mem::take(&mut self.spent) * self.of_core));
+        }
+        Ok(next)
+    }
+
+    fn rest(&mut self) {
+        if let (Some(open), Some(watch)) = (self.open.take(), self.heap.inner.way.watch()) {
+            watch.untrack(&open.window);
+        }
+    }
+}
+
+impl Drop for Windows {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}

@@ -1,0 +1,235 @@
+//! What a manager has found and done.
+
+use super::state::State;
+use crate::config::{HUGE, PAGE};
+use crate::heap::Heap;
+use crate::heat::{Cost, NO_TIER, PageHeat};
+use crate::policy::{Opinion, PolicyOptions};
+use crate::stats::{Left, Stats};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Classes of heat: each is of so many neighbouring heats.
+const CLASSES: usize = 16;
+/// Rows of a map at most. Source: chosen, as many as a screen has.
+const ROWS: u64 = 64;
+
+/// A tier.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TierReport {
+    /// What people call it.
+    pub name: String,
+    /// Its NUMA node.
+    pub node: Option<u32>,
+    /// Pages of 4 KiB that are on it.
+    pub pages: u64,
+    /// Of these, hot, as the policy has it.
+    pub hot: u64,
+    /// Free pages that the heap keeps of it.
+    pub free: u64,
+    /// Bytes of it that may be used; none without a bound.
+    pub capacity: Option<u64>,
+    /// Pages by how hot they are: 16 classes, from the coldest on. Only those that are known.
+    pub heats: [u64; CLASSES],
+}
+
+/// Who looks, and what it costs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceReport {
+    /// Which it is.
+    pub name: &'static str,
+    /// What it sees.
+    pub sees: &'static str,
+    /// What it has cost.
+    pub cost: Cost,
+    /// Why it looks no more.
+    pub failed: Option<String>,
+}
+
+/// A part of the memory, from the lowest address on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HotRow {
+    /// Its addresses; there may be other memory between.
+    pub range: Range<u64>,
+    /// Pages on each tier.
+    pub tiers: Vec<u64>,
+    /// How hot those are on the average that are known; none if none is.
+    pub heat: Option<u8>,
+    /// Pages that are hot, as the policy has it.
+    pub hot: u64,
+}
+
+/// What a [`Manager`](crate::Manager) has found and done since it was started.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// Since then, and how much of it without pauses.
+    pub time: Duration,
+    /// See `time`.
+    pub awake: Duration,
+    /// The fastest first.
+    pub tiers: Vec<TierReport>,
+    /// Where it is hot: at most 64 rows.
+    pub map: Vec<HotRow>,
+    /// Pages that went to a faster tier, and how many a second lately.
+    pub promoted: u64,
+    /// See `promoted`.
+    pub promoted_per_second: f64,
+    /// Pages that went to a slower tier, and how many a second lately.
+    pub demoted: u64,
+    /// See `demoted`.
+    pub demoted_per_second: f64,
+    /// Pages that were to move and stayed, by reason.
+    pub left: Left,
+    /// Moves that are decided, and not yet made.
+    pub waiting: usize,
+    /// What the policy thinks.
+    pub opinion: Opinion,
+    /// Its limits.
+    pub limits: PolicyOptions,
+    /// Who looks.
+    pub sources: Vec<SourceReport>,
+    /// Why DAMON does not, where it was tried.
+    pub without_damon: Option<String>,
+    /// What it costs to decide, and what those have cost who look no more, as others took their place; its memory is what is kept of each page.
+    pub deciding: Cost,
+    /// What it costs to move.
+    pub moving: Cost,
+    /// What the heap has done, by whomever.
+    pub heap: Stats,
+    /// What the manager's thread has ended with, if it should not have ended.
+    pub failed: Option<String>,
+}
+
+impl Report {
+    /// What looking and deciding cost, as a part of one core, of the time without pauses.
+    #[must_use]
+    pub fn tracking_share(&self) -> f64 {
+        let cpu = self.sources.iter().map(|source| source.cost.cpu).sum::<Duration>() + self.deciding.cpu;
+        cpu.as_secs_f64() / self.awake.as_secs_f64().max(1e-9)
+    }
+}
+
+/// The policy has it that it is hot.
+fn is_hot(state: &State, page: &PageHeat) -> bool {
+    let hottest = state.policy.opinion().hot.first();
+    page.is_known() && page.tier != NO_TIER && hottest.is_some_and(|&hot| page.heat >= hot)
+}
+
+/// The addresses of hot pages.
+pub(super) fn hot(state: &State) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for strip in state.heat.strips() {
+        for (at, _) in strip.pages.iter().enumerate().filter(|(_, page)| is_hot(state, page)) {
+            let page = strip.addresses(at..at + 1);
+            match ranges.last_mut().filter(|last| last.end == page.start) {
+                Some(last) => last.end = page.end,
+                None => ranges.push(page),
+            }
+        }
+    }
+    ranges
+}
+
+/// As it is now.
+pub(super) fn of(state: &State, heap: &Heap, now: Duration, free: &[u64], stats: Stats) -> Report {
+    let options = heap.options();
+    let limits = state.policy.options().clone();
+    let opinion = state.policy.opinion().clone();
+    let is_hot = |page: &PageHeat| is_hot(state, page);
+    let tier = |((tier, free), capacity): ((&crate::TierOptions, &u64), &Option<u64>)| TierReport {
+        name: tier.name.clone(),
+        node: tier.node,
+        pages: 0,
+        hot: 0,
+        free: *free,
+        capacity: *capacity,
+        heats: [0; CLASSES],
+    };
+    let mut tiers: Vec<TierReport> = options.tiers.iter().zip(free).zip(&limits.capacity).map(tier).collect();
+    let row_bytes = (state.heat.covers() / ROWS).next_multiple_of(HUGE).max(HUGE);
+    let mut map = Vec::new();
+    let mut row = Row::new(tiers.len());
+    for strip in state.heat.strips() {
+        for (at, page) in strip.pages.iter().enumerate() {
+            if row.pages * PAGE == row_bytes {
+                map.push(std::mem::replace(&mut row, Row::new(tiers.len())).close());
+            }
+            row.add(strip.start + at as u64 * PAGE, page, is_hot(page));
+            if page.tier == NO_TIER {
+                continue;
+            }
+            if let Some(tier) = tiers.get_mut(usize::from(page.tier)) {
+                tier.pages += 1;
+                tier.hot += u64::from(is_hot(page));
+                tier.heats[usize::from(page.heat) * CLASSES / 256] += u64::from(page.is_known());
+            }
+        }
+    }
+    if row.pages > 0 {
+        map.push(row.close());
+    }
+    let sources = state.sources.iter().map(|running| SourceReport {
+        name: running.source.name(),
+        sees: running.source.sees(),
+        cost: running.cost,
+        failed: running.failed.clone(),
+    });
+    Report {
+        time: now,
+        awake: state.awake(now),
+        tiers,
+        map,
+        promoted: state.promoted.total,
+        promoted_per_second: state.promoted.rate,
+        demoted: state.demoted.total,
+        demoted_per_second: state.demoted.rate,
+        left: state.left,
+        waiting: state.queue.len(),
+        opinion,
+        limits,
+        sources: sources.collect(),
+        without_damon: state.choice.why.clone(),
+        deciding: Cost { cpu: state.deciding.cpu + state.choice.past(), ..state.deciding },
+        moving: state.moving,
+        heap: stats,
+        failed: state.failed.clone(),
+    }
+}
+
+/// A row that is not whole yet.
+struct Row {
+    range: Range<u64>,
+    pages: u64,
+    tiers: Vec<u64>,
+    heat: u64,
+    known: u64,
+    hot: u64,
+}
+
+impl Row {
+    fn new(tiers: usize) -> Row {
+        Row { range: 0..0, pages: 0, tiers: vec![0; tiers], heat: 0, known: 0, hot: 0 }
+    }
+
+    fn add(&mut self, address: u64, page: &PageHeat, is_hot: bool) {
+        if self.pages == 0 {
+            self.range.start = address;
+        }
+        self.range.end = address + PAGE;
+        self.pages += 1;
+        if let Some(pages) = self.tiers.get_mut(usize::from(page.tier)) {
+            *pages += 1;
+            if page.is_known() {
+                self.heat += u64::from(page.heat);
+                self.known += 1;
+            }
+            self.hot += u64::from(is_hot);
+        }
+    }
+
+    fn close(self) -> HotRow {
+        let heat = self.heat.checked_div(self.known).and_then(|heat| u8::try_from(heat).ok());
+        HotRow { range: self.range, tiers: self.tiers, heat, hot: self.hot }
+    }
+}

@@ -1,0 +1,260 @@
+//! What the manager's thread has, and what it does next.
+
+use super::ManagerOptions;
+use super::choice::{Choice, said};
+use crate::clock::{of_this_thread as cpu, units_of};
+use crate::error::TierError;
+use crate::heap::Heap;
+use crate::heat::{Cost, HeatMap, Source};
+use crate::policy::{Move, Policy};
+use crate::stats::{Left, Moved};
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+/// Decisions cost at most this part of what a source may. Source: chosen, so that two sources and they stay below a fiftieth of a core by default.
+const PART: f64 = 0.7;
+/// How often one who pauses asks whether to go on.
+pub(super) const PAUSED: Duration = Duration::from_millis(50);
+/// Rates are over such times. Source: chosen.
+const RATED: Duration = Duration::from_secs(1);
+
+/// A source, and what it has cost.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) source: Box<dyn Source>,
+    pub(super) cost: Cost,
+    /// Of it, time of this thread.
+    here: Duration,
+    due: Duration,
+    /// Why it looks no more.
+    pub(super) failed: Option<String>,
+}
+
+impl Running {
+    pub(super) fn new(source: Box<dyn Source>) -> Running {
+        Running { source, cost: Cost::default(), here: Duration::ZERO, due: Duration::ZERO, failed: None }
+    }
+
+    /// Has it look.
+    fn step(&mut self, now: Duration, heat: &mut HeatMap) {
+        let begun = cpu();
+        match self.source.step(now, heat) {
+            Ok(next) => self.due = now + next,
+            Err(error) => self.failed = Some(said(&error)),
+        }
+        self.here += cpu().saturating_sub(begun);
+        let (faults, waited) = self.source.faults();
+        self.cost = Cost {
+            cpu: self.here + self.source.elsewhere(),
+            steps: self.cost.steps + 1,
+            bytes: self.source.bytes(),
+            faults,
+            waited,
+            lost: self.source.lost(),
+        };
+    }
+}
+
+/// Pages that moved in a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rate {
+    pub(super) total: u64,
+    /// Pages a second, over the latest second that is over.
+    pub(super) rate: f64,
+    since: Duration,
+    before: u64,
+}
+
+impl Rate {
+    fn pass(&mut self, now: Duration) {
+        let time = now.saturating_sub(self.since);
+        if time >= RATED {
+            self.rate = (self.total - self.before) as f64 / time.as_secs_f64();
+            (self.since, self.before) = (now, self.total);
+        }
+    }
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) heat: HeatMap,
+    pub(super) sources: Vec<Running>,
+    /// Who may look instead.
+    pub(super) choice: Choice,
+    pub(super) policy: Policy,
+    moves: bool,
+    pass: Duration,
+    pass_due: Duration,
+    /// Decisions take at most one part of so many of a core.
+    of_core: u32,
+    pub(super) queue: VecDeque<Move>,
+    pub(super) promoted: Rate,
+    pub(super) demoted: Rate,
+    pub(super) left: Left,
+    /// What decisions and moves have cost.
+    pub(super) deciding: Cost,
+    pub(super) moving: Cost,
+    /// Since when it pauses, and how long it has in all before that.
+    paused: Option<Duration>,
+    pauses: Duration,
+    /// Why it does nothing any more.
+    pub(super) failed: Option<String>,
+}
+
+impl State {
+    pub(super) fn new(options: &ManagerOptions, sources: Vec<Box<dyn Source>>, choice: Choice) -> State {
+        State {
+            heat: HeatMap::new(),
+            sources: sources.into_iter().map(Running::new).collect(),
+            choice,
+            policy: Policy::new(options.policy.clone()),
+            moves: options.moves,
+            pass: options.pass,
+            of_core: units_of(options.share * PART),
+            pass_due: Duration::ZERO,
+            queue: VecDeque::new(),
+            promoted: Rate::default(),
+            demoted: Rate::default(),
+            left: Left::default(),
+            deciding: Cost::default(),
+            moving: Cost::default(),
+            paused: None,
+            pauses: Duration::ZERO,
+            failed: None,
+        }
+    }
+
+    /// Has the sources look that are due.
+    pub(super) fn look(&mut self, now: Duration, heap: &Heap) {
+        if self.deciding.steps == 0 {
+            // What there is to be looked at.
+            self.heat.follow(heap);
+        }
+        if self.choice.consider(&mut self.sources, &self.heat, heap) {
+            self.heat.hand_over();
+        }
+        for running in self.sources.iter_mut().filter(|running| running.failed.is_none() && running.due <= now) {
+            running.step(now, &mut self.heat);
+        }
+    }
+
+    /// Knows what memory there is, on which tiers it is, and what has been said of it.
+    pub(super) fn follow(&mut self, heap: &Heap) -> io::Result<()> {
+        self.heat.follow(heap);
+        self.heat.refresh(heap)?;
+        heap.inner.hints.tell(&mut self.heat);
+        Ok(())
+    }
+
+    /// Decides what moves, if that is due and nothing is still to move.
+    pub(super) fn decide(&mut self, now: Duration, heap: &Heap) {
+        self.promoted.pass(now);
+        self.demoted.pass(now);
+        if now < self.pass_due || !self.queue.is_empty() {
+            return;
+        }
+        let begun = cpu();
+        // Page tables that cannot be asked now can be later; without, everything stays.
+        if self.follow(heap).is_ok() {
+            let moves = self.policy.decide(now, &self.heat.strips());
+            if self.moves {
+                self.queue.extend(moves);
+            }
+        }
+        let cost = cpu().saturating_sub(begun);
+        self.deciding.cpu += cost;
+        self.deciding.steps += 1;
+        self.deciding.bytes = self.heat.bytes();
+        self.pass_due = now + self.pass.max(cost * self.of_core);
+    }
+
+    /// What is to move next.
+    pub(super) fn next_move(&mut self) -> Option<Move> {
+        self.queue.pop_front()
+    }
+
+    /// What became of it.
+    pub(super) fn moved(&mut self, now: Duration, what: &Move, moved: Result<Moved, TierError>, cost: Duration) {
+        self.moving.cpu += cost;
+        self.moving.steps += 1;
+        // What cannot be asked about stays; the next decision asks again.
+        let moved = moved.unwrap_or_default();
+        let rate = if what.is_promotion() { &mut self.promoted } else { &mut self.demoted };
+        rate.total += moved.pages;
+        self.left.add(moved.left);
+        self.policy.done(now, what, moved.pages);
+    }
+
+    /// When there is something to do.
+    pub(super) fn due(&self) -> Duration {
+        if !self.queue.is_empty() {
+            return Duration::ZERO;
+        }
+        let sources = self.sources.iter().filter(|running| running.failed.is_none()).map(|running| running.due);
+        sources.fold(self.pass_due, Duration::min)
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    pub(super) fn pause(&mut self, now: Duration) {
+        if self.paused.is_none() {
+            self.paused = Some(now);
+            self.rest();
+        }
+    }
+
+    pub(super) fn resume(&mut self, now: Duration) {
+        if let Some(since) = self.paused.take() {
+            self.pauses += now.saturating_sub(since);
+        }
+    }
+
+    /// How long it has not paused.
+    pub(super) fn awake(&self, now: Duration) -> Duration {
+        let pause = self.paused.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        now.saturating_sub(self.pauses + pause)
+    }
+
+    /// Nothing is under way any more.
+    pub(super) fn rest(&mut self) {
+        self.sources.iter_mut().for_each(|running| running.source.rest());
+        self.queue.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heat::DamonError;
+    use rustix::io::Errno;
+
+    /// One that is refused.
+    #[derive(Debug)]
+    struct Refused;
+
+    impl Source for Refused {
+        fn name(&self) -> &'static str {
+            "refused"
+        }
+
+        fn sees(&self) -> &'static str {
+            "nothing"
+        }
+
+        fn step(&mut self, _: Duration, _: &mut HeatMap) -> io::Result<Duration> {
+            Err(io::Error::other(DamonError::Forbidden(Errno::PERM.into())))
+        }
+    }
+
+    #[test]
+    fn why_a_source_looks_no_more_is_told_with_what_the_system_said() {
+        let mut running = Running::new(Box::new(Refused));
+        running.step(Duration::ZERO, &mut HeatMap::new());
+        let why = running.failed.unwrap();
+        assert!(why.contains("run as root") && why.contains(&io::Error::from(Errno::PERM).to_string()), "{why}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Some pages of a row.
+
+/// Pages of a row. Source: those of a huge page.
+pub(crate) const MARKS: usize = 512;
+
+/// Which pages of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Marks([u64; MARKS / 64]);
+
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks([0; MARKS / 64])
+    }
+}
+
+impl Marks {
+    pub(crate) fn mark(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+
+    pub(crate) fn has(&self, at: usize) -> bool {
+        self.0[at / 64] & 1 << (at % 64) != 0
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Those that are here and not there.
+    pub(crate) fn without(mut self, there: &Marks) -> Marks {
+        self.0.iter_mut().zip(there.0).for_each(|(here, there)| *here &= !there);
+        self
+    }
+
+    /// Those that are in both.
+    pub(crate) fn and(mut self, other: &Marks) -> Marks {
+        self.0.iter_mut().zip(other.0).for_each(|(here, there)| *here &= there);
+        self
+    }
+
+    /// Adds those.
+    pub(crate) fn add(&mut self, other: &Marks) {
+        self.0.iter_mut().zip(other.0).for_each(|(here, there)| *here |= there);
+    }
+
+    /// Each of them, in order.
+    pub(crate) fn each(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..MARKS).filter(|&at| self.has(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_a_set() {
+        let of = |pages: &[usize]| {
+            let mut marks = Marks::default();
+            pages.iter().for_each(|&at| marks.mark(at));
+            marks
+        };
+        let (one, mut other) = (of(&[0, 63, 64, 511]), of(&[63, 100]));
+        assert_eq!((one.count(), one.has(64), one.has(65)), (4, true, false));
+        assert_eq!((one.without(&other), one.and(&other)), (of(&[0, 64, 511]), of(&[63])));
+        other.add(&one);
+        assert_eq!(other.each().collect::<Vec<_>>(), [0, 63, 64, 100, 511]);
+    }
+}

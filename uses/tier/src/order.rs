@@ -1,0 +1,237 @@
+//! Events of mappings, in the order in which things happened.
+//!
+//! The kernel changes a mapping under its lock, and tells of it when it has let that go; so of two threads that change mappings at once the later
+//! one may be told of first. And a mapping that moves is told of twice: that it moved, and then that it is gone from where it was (Linux,
+//! mm/mremap.c: `mremap_userfaultfd_complete`, `userfaultfd_unmap_complete`), by when another one may have come there. Taken at their words, such
+//! events let pages go that are on their way and wanted.
+//!
+//! - What moves to a place that something is still known of, is **late**: it waits for the event that says how that went. Faults there wait, too.
+//! - Where something has moved away from, an event of its end is **due**; what has come there since is **fresh**, and outlives it.
+//!
+//! As long as an event is outstanding the kernel moves no page (`EAGAIN`); so when one has moved, nothing is due any more.
+
+use crate::book::Book;
+use std::ops::Range;
+
+/// Entries of each list. Source: chosen: threads that change mappings at the same moment are fewer. What has no room is taken at its word.
+const MOST: usize = 256;
+
+/// A mapping that has moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Move {
+    from: u64,
+    to: u64,
+    len: u64,
+}
+
+impl Move {
+    fn target(self) -> Range<u64> {
+        self.to..self.to + self.len
+    }
+}
+
+/// Events that did not come in order.
+#[derive(Debug)]
+pub(crate) struct Order {
+    late: Vec<Move>,
+    due: Vec<Range<u64>>,
+    fresh: Vec<Range<u64>>,
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+impl Order {
+    /// None, and room for some.
+    pub(crate) fn new() -> Order {
+        Order { late: Vec::with_capacity(MOST), due: Vec::with_capacity(MOST), fresh: Vec::with_capacity(MOST) }
+    }
+
+    /// A page has moved: no event is outstanding.
+    pub(crate) fn is_quiet(&mut self) {
+        self.due.clear();
+        self.fresh.clear();
+    }
+
+    /// An event is waited for.
+    pub(crate) fn waits(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// What is there is not known before that event.
+    pub(crate) fn is_late(&self, page: u64) -> bool {
+        self.late.iter().any(|late| late.target().contains(&page))
+    }
+}
+
+impl Book {
+    /// The event of a mapping that has moved. `wake` is told of where somebody may wait.
+    pub(crate) fn hear_remapped(&mut self, from: u64, to: u64, len: u64, mut wake: impl FnMut(Range<u64>)) {
+        if self.order.late.len() == MOST {
+            self.catch_up(true, &mut wake);
+        }
+        self.order.late.push(Move { from, to, len });
+        self.catch_up(false, wake);
+    }
+
+    /// The event of a mapping that is gone.
+    pub(crate) fn hear_unmapped(&mut self, range: &Range<u64>, mut wake: impl FnMut(Range<u64>)) {
+        let due = self.order.due.iter().position(|due| due == range);
+        let mut start = range.start;
+        if let Some(due) = due {
+            self.order.due.swap_remove(due);
+            // In order of their addresses, without a list of them.
+            while let Some(at) = self.next_fresh(start, range.end) {
+                let fresh = self.order.fresh.swap_remove(at);
+                if start < fresh.start {
+                    self.unmapped(&(start..fresh.start));
+                }
+                start = start.max(fresh.end);
+            }
+        }
+        if start < range.end {
+            self.unmapped(&(start..range.end));
+        }
+        wake(range.clone());
+        self.catch_up(false, wake);
+    }
+
+    /// The first of what is fresh in a range.
+    fn next_fresh(&self, start: u64, end: u64) -> Option<usize> {
+        let inside = self.order.fresh.iter().enumerate().filter(|(_, fresh)| overlap(fresh, &(start..end)));
+        inside.min_by_key(|(_, fresh)| fresh.start).map(|(at, _)| at)
+    }
+
+    /// Takes note of what has moved to where nothing is known of any more; of all that has, if no event came for it.
+    pub(crate) fn catch_up(&mut self, all: bool, mut wake: impl FnMut(Range<u64>)) {
+        while let Some(at) = self.order.late.iter().position(|late| all || !self.knows_of(&late.target())) {
+            let Move { from, to, len } = self.order.late.remove(at);
+            let target = to..to + len;
+            let order = &mut self.order;
+            if order.due.iter().any(|due| overlap(due, &target)) && order.fresh.len() < MOST {
+                order.fresh.push(target.clone());
+            }
+            self.remapped(from, to, len);
+            if self.order.due.len() < MOST {
+                self.order.due.push(from..from + len);
+            }
+            wake(from..from + len);
+            wake(target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::Lists;
+    use crate::config::{PAGE, TierId};
+    use crate::flight::{Aloft, Stage};
+
+    const HOME: TierId = TierId(1);
+    /// Places of eight pages each.
+    const EIGHT: u64 = 8 * PAGE;
+    const A: u64 = 0x10_0000;
+    const B: u64 = A + 2 * EIGHT;
+    const D: u64 = B + 2 * EIGHT;
+
+    fn at(start: u64) -> Range<u64> {
+        start..start + EIGHT
+    }
+
+    /// A book that knows of these places, with the first page of one of them out.
+    fn book(known: &[u64], out: u64) -> Book {
+        let mut book = Book::new(HOME, 8);
+        assert!(book.grow(&mut Lists::with_room(8)));
+        for &start in known {
+            assert!(book.adopt(at(start), &mut Book::states(HOME, &at(start))));
+        }
+        book.flight.add(&[Aloft::planned(out, (1, 2), 1, HOME)]);
+        book.went_out(0..1);
+        book
+    }
+
+    fn remap(book: &mut Book, from: u64, to: u64) -> Vec<Range<u64>> {
+        let mut woken = Vec::new();
+        book.hear_remapped(from, to, EIGHT, |range| woken.push(range));
+        woken
+    }
+
+    fn unmap(book: &mut Book, start: u64) {
+        book.hear_unmapped(&at(start), |_| ());
+    }
+
+    /// The page that is out: where it is, and whether it is wanted.
+    fn aloft(book: &Book) -> (u64, bool) {
+        (book.flight[0].live, book.flight[0].stage == Stage::Out)
+    }
+
+    #[test]
+    fn the_end_of_where_a_mapping_was_is_not_that_of_what_has_come_there() {
+        let mut book = book(&[A, D], D);
+        remap(&mut book, A, B);
+        // By another thread, before the first is told of the end of A.
+        remap(&mut book, D, A);
+        unmap(&mut book, A);
+        assert_eq!(aloft(&book), (A, true));
+        assert!(book.is_out(A) && book.knows_of(&at(B)) && !book.knows_of(&at(D)));
+        // The second's own, and then A is unmapped for good.
+        unmap(&mut book, D);
+        unmap(&mut book, A);
+        assert_eq!(aloft(&book), (A, false));
+        assert!(!book.knows_of(&at(A)));
+    }
+
+    #[test]
+    fn what_moves_to_where_something_is_known_waits_until_that_is_gone() {
+        for gone_by_move in [false, true] {
+            let mut book = book(&[A, D], D);
+            assert_eq!(remap(&mut book, D, A), [], "nobody is told before it is known where");
+            assert!(book.order.waits() && book.order.is_late(A) && !book.order.is_late(D));
+            assert_eq!(aloft(&book), (D, true));
+            if gone_by_move {
+                remap(&mut book, A, B);
+            } else {
+                unmap(&mut book, A);
+            }
+            assert_eq!((aloft(&book), book.order.waits()), ((A, true), false));
+            assert_eq!(book.knows_of(&at(B)), gone_by_move);
+            assert!(book.is_out(A) && !book.knows_of(&at(D)));
+        }
+    }
+
+    #[test]
+    fn an_event_that_does_not_come_is_waited_for_until_nothing_changes_any_more() {
+        let mut book = book(&[A, D], A);
+        remap(&mut book, D, A);
+        let mut woken = Vec::new();
+        book.catch_up(true, |range| woken.push(range));
+        assert_eq!((woken, book.order.waits()), (vec![at(D), at(A)], false));
+        // What was there before is not there any more.
+        assert_eq!(aloft(&book), (A, false));
+    }
+
+    #[test]
+    fn when_a_page_has_moved_nothing_is_due() {
+        let mut book = book(&[A, D], D);
+        remap(&mut book, A, B);
+        book.order.is_quiet();
+        remap(&mut book, D, A);
+        unmap(&mut book, A);
+        assert_eq!(aloft(&book), (A, false));
+    }
+
+    #[test]
+    fn lists_have_an_end() {
+        let mut book = book(&[A, D], D);
+        let mut most = 0;
+        for _ in 0..2 * MOST {
+            remap(&mut book, D, A);
+            most = most.max(book.order.late.len());
+        }
+        assert_eq!(most, MOST);
+        unmap(&mut book, A);
+        assert!(book.order.due.len() <= MOST && book.order.fresh.len() <= MOST);
+    }
+}

@@ -1,0 +1,329 @@
+//! What moves where, and what stays: a value that is told the time and how hot pages are, and touches nothing.
+//!
+//! A page is hot if it is as hot as those for which the faster tiers have room, and stands out. It is cold if it is less hot by a margin, so that
+//! what lies between stays where it is (hysteresis). Cold pages leave a tier only for hotter ones, or where the tier is fuller than it may be.
+//! What has just moved stays for a while; all moves together keep to a rate; and where pages come back before their moves have paid, nothing
+//! moves for a while, and longer each time.
+
+mod recent;
+mod runs;
+#[cfg(test)]
+mod tests;
+mod threshold;
+
+use crate::config::{HeapOptions, PAGE, TierId};
+use crate::heat::{NO_TIER, Strip};
+use recent::Recent;
+use runs::{Run, runs};
+use std::ops::Range;
+use std::time::Duration;
+pub use threshold::valley;
+
+/// How a [`Policy`] decides.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PolicyOptions {
+    /// Bytes of each tier that may be used, the fastest first; none where there is no bound.
+    pub capacity: Vec<Option<u64>>,
+    /// A tier that is fuller than this part of it is emptied of cold pages, down to `low`; nor is it filled beyond.
+    pub high: f64,
+    /// See `high`.
+    pub low: f64,
+    /// What is less hot than this is not hot, whatever there is room for: see [`level`](crate::heat::level). Source: chosen, 48 are about three
+    /// uses a second of those that are found: in most windows none.
+    pub floor: u8,
+    /// What is less hot by this than what is hot is cold. Source: chosen, 48 are one and a half doublings, three times as far as an average of eight
+    /// looks strays.
+    pub margin: u8,
+    /// How long a page stays at least where it was moved to.
+    pub residence: Duration,
+    /// The most bytes a second that move, over any time but for `burst`.
+    pub bytes_per_second: u64,
+    /// The most bytes that move at once.
+    pub burst: u64,
+    /// A page that comes back before this has not paid for its moves. Source: chosen, a page of the slower tier that is used 100 times a second, each 100 ns
+    /// later than of the faster, costs as much in ten seconds as some twenty moves.
+    pub payback: Duration,
+    /// If more than this part of what moved has come back before that, nothing moves for a while.
+    pub most_back: f64,
+    /// How long at first, and at most.
+    pub rest: Duration,
+    /// See `rest`.
+    pub most_rest: Duration,
+}
+
+impl PolicyOptions {
+    /// For these tiers, each of which may be used as far as its `bytes` say; the home tier without bound if they say nothing.
+    #[must_use]
+    pub fn new(heap: &HeapOptions) -> PolicyOptions {
+        let bound = |(tier, bytes): (usize, u64)| (tier != heap.home.index() || bytes > 0).then_some(bytes);
+        PolicyOptions {
+            capacity: heap.tiers.iter().map(|tier| tier.bytes).enumerate().map(bound).collect(),
+            high: 0.98,
+            low: 0.95,
+            floor: 48,
+            margin: 48,
+            residence: Duration::from_secs(2),
+            bytes_per_second: 512 << 20,
+            burst: 64 << 20,
+            payback: Duration::from_secs(10),
+            most_back: 0.25,
+            rest: Duration::from_secs(2),
+            most_rest: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Neighbouring pages that are to change their tier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Move {
+    /// Their addresses.
+    pub range: Range<u64>,
+    /// Where they are.
+    pub from: TierId,
+    /// Where they go.
+    pub to: TierId,
+}
+
+impl Move {
+    /// Pages of 4 KiB.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        (self.range.end - self.range.start) / PAGE
+    }
+
+    /// To a faster tier.
+    #[must_use]
+    pub fn is_promotion(&self) -> bool {
+        self.to < self.from
+    }
+}
+
+/// What a policy thinks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Opinion {
+    /// What is as hot as this belongs on that tier, or on a faster one; for each tier but the slowest.
+    pub hot: Vec<u8>,
+    /// Up to when nothing moves, as pages come back too soon.
+    pub resting_until: Option<Duration>,
+    /// How often it has rested.
+    pub rests: u64,
+    /// Pages that were to go to faster tiers, and to slower ones.
+    pub promoted: u64,
+    /// See `promoted`.
+    pub demoted: u64,
+    /// Pages that came back before their moves had paid.
+    pub came_back: u64,
+}
+
+/// Decides.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    options: PolicyOptions,
+    opinion: Opinion,
+    recent: Recent,
+    /// Bytes that may move now, and since when.
+    tokens: u64,
+    filled: Duration,
+    /// Pages that moved, and that came back too soon: both fade with `payback`.
+    moved: f64,
+    back: f64,
+    /// How long the next rest is.
+    rest: Duration,
+}
+
+/// What a run costs beyond its bytes: alone a page takes as long as six among neighbours. Source: `telpher bench tier`, AMD EPYC, Linux 6.18, 2026-11-23.
+const RUN_BYTES: u64 = 5 * PAGE;
+/// So few pages are no sign of anything. Source: chosen.
+const FEW: f64 = 512.0;
+
+impl Policy {
+    /// One that has seen nothing yet.
+    #[must_use]
+    pub fn new(options: PolicyOptions) -> Policy {
+        let (tokens, rest) = (options.burst, options.rest);
+        let (opinion, recent, filled) = (Opinion::default(), Recent::default(), Duration::ZERO);
+        Policy { options, opinion, recent, tokens, filled, moved: 0.0, back: 0.0, rest }
+    }
+
+    /// How it decides.
+    #[must_use]
+    pub fn options(&self) -> &PolicyOptions {
+        &self.options
+    }
+
+    /// What it thinks.
+    #[must_use]
+    pub fn opinion(&self) -> &Opinion {
+        &self.opinion
+    }
+
+    /// What is to move now, in this order. Time does not go back.
+    pub fn decide(&mut self, now: Duration, strips: &[Strip<'_>]) -> Vec<Move> {
+        let tiers = self.options.capacity.len();
+        self.pass(now);
+        let mut used = vec![0_u64; tiers];
+        let mut heats = [0_u64; 256];
+        for page in strips.iter().flat_map(|strip| strip.pages) {
+            if let Some(used) = used.get_mut(usize::from(page.tier)) {
+                *used += 1;
+                heats[usize::from(page.heat)] += u64::from(page.is_known() && page.pin == NO_TIER);
+            }
+        }
+        self.opinion.hot = self.thresholds(&heats);
+        let mut plan = Plan { moves: Vec::new(), used, now };
+        let mut found = runs(strips, &self.opinion.hot, self.options.margin);
+        for run in found.pinned.drain(..) {
+            self.take(&mut plan, &run);
+        }
+        if self.opinion.resting_until.is_some() {
+            return plan.moves;
+        }
+        found.hot.sort_by_key(|run| (run.to, std::cmp::Reverse(run.heat), run.range.start));
+        found.cold.sort_by_key(|run| (run.heat, run.range.start));
+        let mut cold: Vec<Vec<Run>> = vec![Vec::new(); tiers];
+        // The coldest last, where they are taken from.
+        found.cold.into_iter().rev().for_each(|run| cold[usize::from(run.from)].push(run));
+        for (tier, cold) in cold.iter_mut().enumerate() {
+            if plan.used[tier] > self.part(tier, self.options.high) {
+                let low = self.part(tier, self.options.low);
+                self.make_room(&mut plan, cold, tier, low);
+            }
+        }
+        for mut run in found.hot {
+            // Where it belongs, or as near to that as there is room; the next may be shorter.
+            let tiers = usize::from(run.to)..usize::from(run.from);
+            for (tier, cold) in cold.iter_mut().enumerate().take(tiers.end).skip(tiers.start) {
+                let most = self.part(tier, self.options.high);
+                if plan.used[tier] + run.pages() > most {
+                    self.make_room(&mut plan, cold, tier, most.saturating_sub(run.pages()));
+                }
+                if plan.used[tier] + run.pages() <= most {
+                    run.to = u8::try_from(tier).expect("at most 8 tiers");
+                    self.take(&mut plan, &run);
+                    break;
+                }
+            }
+            if self.tokens < PAGE + RUN_BYTES {
+                break;
+            }
+        }
+        plan.moves
+    }
+
+    /// What became of a move: so many pages went. What does not go at all is left alone for a while.
+    pub fn done(&mut self, now: Duration, what: &Move, pages: u64) {
+        /// Source: chosen; what is pinned or locked mostly stays so.
+        const REFUSED: Duration = Duration::from_secs(30);
+        if pages == 0 {
+            self.recent.hold(&what.range, now + REFUSED);
+        }
+    }
+
+    /// Time passes: tokens come, and what was fades.
+    fn pass(&mut self, now: Duration) {
+        let options = &self.options;
+        let passed = now.saturating_sub(self.filled);
+        self.filled = now.max(self.filled);
+        let fresh = u128::from(options.bytes_per_second) * passed.as_nanos() / 1_000_000_000;
+        self.tokens = self.tokens.saturating_add(u64::try_from(fresh).unwrap_or(u64::MAX)).min(options.burst);
+        let fade = (-passed.as_secs_f64() / options.payback.as_secs_f64().max(1e-9)).exp();
+        self.moved *= fade;
+        self.back *= fade;
+        self.recent.forget(now, options.residence.max(options.payback));
+        if self.back > FEW / 4.0 && self.moved > FEW && self.back > options.most_back * self.moved {
+            self.opinion.resting_until = Some(now + self.rest);
+            self.opinion.rests += 1;
+            self.rest = (self.rest * 2).min(options.most_rest);
+            (self.moved, self.back) = (0.0, 0.0);
+        }
+        match self.opinion.resting_until {
+            Some(until) if until > now => {}
+            Some(_) => self.opinion.resting_until = None,
+            // Long enough without, and the next rest is a short one.
+            None => {
+                let calm = passed.as_secs_f64() / self.options.payback.as_secs_f64().max(1e-9) / 4.0;
+                self.rest = self.rest.mul_f64((1.0 - calm).clamp(0.0, 1.0)).max(self.options.rest);
+            }
+        }
+    }
+
+    /// Pages of a part of a tier.
+    fn part(&self, tier: usize, part: f64) -> u64 {
+        let bound = self.options.capacity[tier];
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        bound.map_or(u64::MAX, |bytes| ((bytes / PAGE) as f64 * part) as u64)
+    }
+
+    /// How hot a page is that belongs on each tier, or on a faster one.
+    fn thresholds(&self, heats: &[u64; 256]) -> Vec<u8> {
+        let stands_out = valley(heats).unwrap_or(0);
+        let mut room = Some(0);
+        let mut threshold = |tier: usize| {
+            room = room
+                .filter(|_| self.options.capacity[tier].is_some())
+                .map(|room| room + self.part(tier, self.options.low));
+            let fits = room.map_or(0, |room| fitting(heats, room));
+            fits.max(stands_out).max(self.options.floor)
+        };
+        (0..self.options.capacity.len().saturating_sub(1)).map(&mut threshold).collect()
+    }
+
+    /// Has cold pages leave a tier until it has no more than so many.
+    fn make_room(&mut self, plan: &mut Plan, cold: &mut Vec<Run>, tier: usize, most: u64) {
+        while plan.used[tier] > most {
+            let Some(mut run) = cold.pop() else { return };
+            let slower = tier + 1..self.options.capacity.len();
+            let has_room = |&to: &usize| plan.used[to] + run.pages() <= self.part(to, self.options.high);
+            let Some(to) = slower.into_iter().find(has_room) else { return };
+            run.to = u8::try_from(to).expect("at most 8 tiers");
+            if self.tokens < PAGE + RUN_BYTES {
+                return;
+            }
+            self.take(plan, &run);
+        }
+    }
+
+    /// Plans a run, as much of it as may move now: none of it if it has just moved.
+    fn take(&mut self, plan: &mut Plan, run: &Run) {
+        let most = self.tokens.saturating_sub(RUN_BYTES) / PAGE;
+        // What is whole goes whole or not.
+        if most == 0 || run.whole && most < run.pages() {
+            return;
+        }
+        if self.recent.is_held(&run.range, plan.now, self.options.residence) {
+            return;
+        }
+        let pages = run.pages().min(most);
+        let what =
+            Move { range: run.range.start..run.range.start + pages * PAGE, from: TierId(run.from), to: TierId(run.to) };
+        self.tokens -= pages * PAGE + RUN_BYTES;
+        let back = self.recent.note(&what, plan.now, self.options.payback);
+        self.opinion.came_back += back;
+        self.back += back as f64;
+        self.moved += pages as f64;
+        plan.used[usize::from(run.from)] -= pages;
+        plan.used[usize::from(run.to)] += pages;
+        *if what.is_promotion() { &mut self.opinion.promoted } else { &mut self.opinion.demoted } += pages;
+        plan.moves.push(what);
+    }
+}
+
+/// What is planned so far.
+struct Plan {
+    moves: Vec<Move>,
+    /// Pages of each tier, once all has moved.
+    used: Vec<u64>,
+    now: Duration,
+}
+
+/// How hot the least hot of so many pages is, the hottest first: those as hot as it may be more than fit.
+fn fitting(heats: &[u64; 256], room: u64) -> u8 {
+    let mut pages = 0;
+    for heat in (0..=u8::MAX).rev() {
+        pages += heats[usize::from(heat)];
+        if pages >= room {
+            return heat;
+        }
+    }
+    0
+}

@@ -1,0 +1,356 @@
+//! What programs do while their pages are out, which here they are until it is done.
+#![allow(unsafe_code, reason = "does what programs do to their mappings")]
+
+use super::*;
+use crate::stress::Places;
+use crate::way::{Drawn, Trapping};
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+impl Tested {
+    /// Moves pages, and has something done while they are out.
+    fn while_out<T>(&self, range: Range<u64>, to: TierId, act: impl FnOnce() -> T) -> (Moved, T) {
+        let faults = &self.pooled.exchange.faults;
+        let ((told, out), (go, waits)) = (channel(), channel());
+        *faults.pause.lock().unwrap() = Some((told, waits));
+        std::thread::scope(|scope| {
+            let mover = scope.spawn(|| {
+                let moved = self.migrate(range, to).unwrap();
+                // Of what has not gone out nobody waits to be told.
+                faults.pause.lock().unwrap().take();
+                moved
+            });
+            // However it ends, the mover goes on.
+            let go = go;
+            out.recv().expect("something goes out");
+            let done = act();
+            drop(go);
+            (mover.join().unwrap(), done)
+        })
+    }
+}
+
+fn has_no_huge_pages() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").is_ok_and(|text| text.contains("[never]"))
+}
+
+#[test]
+fn a_child_forked_while_pages_are_out_has_them() {
+    if !stress::is_alone("a_child_forked_while_pages_are_out_has_them") {
+        return;
+    }
+    for pages in [PageSize::Small, PageSize::Huge] {
+        let Some(heap) = heap(512) else { return };
+        let mut arena = heap.arena(2 << 20, pages).unwrap();
+        number(&mut arena);
+        for (at, to) in [FAST, HOME, FAST].into_iter().enumerate() {
+            let has = || stress::is_so_in_child(stress::fork, || is_whole(&arena));
+            let (moved, has) = heap.while_out(arena.addresses(), to, has);
+            assert!(has, "{pages:?}: the child has what its parent had");
+            let stats = heap.stats();
+            assert_eq!((stats.given, stats.forks, stats.lost), (512 * (at as u64 + 1), at as u64 + 1, 0), "{stats:?}");
+            assert_eq!((moved.pages, wrong(&arena)), (512, vec![]), "{pages:?}: {moved:?}");
+            assert!(moved.huge == 512 || pages == PageSize::Small || has_no_huge_pages(), "{moved:?}");
+            assert_settled(&heap);
+        }
+    }
+}
+
+/// Parts of the arena, protected otherwise and locked while they are out: the kernel moves no page to such a mapping.
+#[test]
+fn pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_copy() {
+    if !stress::is_alone("pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_copy") {
+        return;
+    }
+    let Some(heap) = heap(64) else { return };
+    let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+    number(&mut arena);
+    let at = |page: u64| -> *mut libc::c_void {
+        std::ptr::with_exposed_provenance_mut(usize::try_from(arena.addresses().start + page * PAGE).unwrap())
+    };
+    std::thread::scope(|scope| {
+        let (moved, locker) = heap.while_out(part(&arena, 0..16), FAST, || {
+            // SAFETY: whole pages of the arena, which are made writable again below.
+            unsafe { assert_eq!(libc::mprotect(at(4), 4 * 4096, libc::PROT_READ), 0) };
+            let start = at(12).expose_provenance();
+            // It waits for the pages, and so does whoever locks memory without a copy of them.
+            let locker = scope.spawn(move || {
+                // SAFETY: whole pages of the arena, which are unlocked below.
+                unsafe { libc::mlock(std::ptr::with_exposed_provenance(start), 4 * 4096) }
+            });
+            let is_locked = || {
+                let status = std::fs::read_to_string("/proc/self/status").unwrap();
+                let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+                line.trim() == "16 kB"
+            };
+            while !is_locked() {
+                std::thread::yield_now();
+            }
+            assert!(!locker.is_finished(), "the kernel waits for pages that are out");
+            locker
+        });
+        assert_eq!(locker.join().unwrap(), 0);
+        assert_eq!((moved.pages, moved.left.failed, moved.left.all()), (8, 8, 8), "{moved:?}");
+    });
+    let stats = heap.stats();
+    assert_eq!((wrong(&arena), stats.returned, stats.lost, stats.dropped), (vec![], 8, 0, 0), "{stats:?}");
+    let on = |pages| heap.residency(part(&arena, pages)).unwrap();
+    assert_eq!([on(0..4), on(4..8), on(8..12), on(12..16)], [[4, 0], [0, 4], [4, 0], [0, 4]]);
+    assert_settled(&heap);
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(libc::mprotect(at(4), 4 * 4096, libc::PROT_READ | libc::PROT_WRITE), 0);
+        assert_eq!(libc::munlock(at(12), 4 * 4096), 0);
+    }
+    assert_eq!(heap.migrate(part(&arena, 0..16), FAST).unwrap().pages, 8);
+    assert_eq!(wrong(&arena), Vec::<usize>::new());
+    assert_settled(&heap);
+}
+
+/// As where all memory is locked, or somebody reads this process' memory: a place that was empty is not, and no page goes there.
+#[test]
+fn what_is_in_a_place_already_is_not_taken_for_a_page() {
+    // Of a huge page that is split thereby what has not gone stays.
+    for (size, filled, left) in
+        [(PageSize::Small, (0..512).step_by(2), [256, 0]), (PageSize::Huge, (7..8).step_by(1), [1, 504])]
+    {
+        // No more places on the home tier than a flight leaves.
+        let Some(heap) = heap_with(|options| options.spare_bytes = 0) else { return };
+        let mut arena = heap.arena(2 << 20, size).unwrap();
+        number(&mut arena);
+        let place = heap.pooled.pools.lock().unwrap().tiers[HOME.index()][of(size)].range().start;
+        for page in filled {
+            touch(place + page * PAGE);
+        }
+        let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+        assert_eq!((wrong(&arena), heap.stats().lost), (vec![], 0), "{size:?}: {moved:?}");
+        let stayed = left.iter().sum::<u64>();
+        assert_eq!((moved.pages, [moved.left.failed, moved.left.gone]), (512 - stayed, left), "{size:?}: {moved:?}");
+        assert_settled(&heap);
+        // What was there is not any more.
+        assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, stayed, "{size:?}");
+        assert_eq!(heap.migrate(arena.addresses(), HOME).unwrap().pages, 512, "{size:?}");
+        assert_eq!((wrong(&arena), heap.stats().lost), (vec![], 0));
+        assert_settled(&heap);
+    }
+}
+
+/// Over free pages that are overwritten, and with everything in its place at the end.
+#[test]
+fn what_programs_do_to_mappings_of_pages_on_their_way_is_followed() {
+    if !stress::is_alone("what_programs_do_to_mappings_of_pages_on_their_way_is_followed") {
+        return;
+    }
+    for pages in [PageSize::Small, PageSize::Huge] {
+        let Some(heap) = heap(512) else { return };
+        let arenas = [0, 1].map(|_| heap.arena(4 << 20, pages).unwrap());
+        let odd = heap.arena(4 << 20, PageSize::Small).unwrap();
+        let ranges = arenas.each_ref().map(Arena::addresses);
+        let places = match pages {
+            PageSize::Small => Places::small(ranges),
+            PageSize::Huge => Places::huge(ranges, &odd.addresses()),
+        };
+        let migrate = |range, to| _ = heap.migrate(range, TierId(to)).unwrap();
+        // SAFETY: private memory that nobody has a reference to; the heap is there as long as it is used.
+        let adopt = |range| _ = unsafe { heap.adopt(range) };
+        let is_enough = || {
+            let stats = heap.stats();
+            stats.moved.pages > 1000 && stats.given > 0 && stats.dropped > 0
+        };
+        stress::change_mappings(&places, &migrate, &adopt, &is_enough);
+        let stats = heap.stats();
+        assert!(is_enough() && stats.lost == 0 && stats.returned == 0, "{stats:?}");
+        assert!(pages == PageSize::Small || stats.moved.huge > 0 || has_no_huge_pages(), "{stats:?}");
+        assert_settled(&heap);
+    }
+}
+
+/// What the stress above is for: each of these it must notice.
+#[test]
+fn what_is_not_followed_is_noticed() {
+    if !stress::is_alone("what_is_not_followed_is_noticed") {
+        return;
+    }
+    let faults: [fn(&Exchange); 3] = [
+        |exchange| exchange.book().keeps_discarded = true,
+        |exchange| exchange.faults.fills_what_is_out.store(true, Ordering::Relaxed),
+        |exchange| exchange.faults.gives_nothing.store(true, Ordering::Relaxed),
+    ];
+    for (number, fault) in faults.into_iter().enumerate() {
+        let Some(heap) = heap(64) else { return };
+        let arenas = [0, 1].map(|_| heap.arena(2 << 20, PageSize::Small).unwrap());
+        let places = Places::small(arenas.each_ref().map(Arena::addresses));
+        fault(&heap.pooled.exchange);
+        let migrate = |range, to| _ = heap.migrate(range, TierId(to)).unwrap();
+        // SAFETY: private memory that nobody has a reference to; the heap is there as long as it is used.
+        let adopt = |range| _ = unsafe { heap.adopt(range) };
+        let noticed = catch_unwind(AssertUnwindSafe(|| stress::change_mappings(&places, &migrate, &adopt, &|| false)));
+        assert!(noticed.is_err(), "fault {number}: {:?}", heap.stats());
+    }
+}
+
+/// Its bytes are, and that is counted; but nobody waits for it for ever, and the page that is there instead moves as any does.
+#[test]
+fn a_page_whose_place_was_taken_is_not_out_for_ever() {
+    let _limit = stress::Limit::new();
+    let Some(heap) = heap(64) else { return };
+    heap.pooled.begin().unwrap();
+    for by_trap in [false, true] {
+        let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+        number(&mut arena);
+        let page = |page: u64| arena.addresses().start + page * PAGE;
+        let before = heap.stats();
+        // On the fast tier when it goes out.
+        assert_eq!(heap.migrate(part(&arena, 0..16), FAST).unwrap().pages, 16);
+        let take_its_place = || {
+            let exchange = &heap.pooled.exchange;
+            exchange.faults.fills_what_is_out.store(true, Ordering::Relaxed);
+            exchange.fill(&mut exchange.book(), page(5));
+            exchange.faults.fills_what_is_out.store(false, Ordering::Relaxed);
+        };
+        if by_trap {
+            assert_eq!(heap.pooled.set(&[Drawn { pages: part(&arena, 0..16), first: true }]).unwrap(), 16);
+            take_its_place();
+            heap.pooled.end(&mut |_| ());
+        } else {
+            assert_eq!(heap.while_out(part(&arena, 0..16), HOME, take_its_place).0.pages, 15);
+        }
+        let stats = heap.stats();
+        assert_eq!((wrong(&arena), stats.lost - before.lost, stats.dropped - before.dropped), (vec![5], 1, 1));
+        number(&mut arena);
+        assert_eq!(heap.residency(part(&arena, 0..16)).unwrap(), if by_trap { [15, 1] } else { [0, 16] });
+        let moved = [FAST, HOME].map(|to| heap.migrate(part(&arena, 0..16), to).unwrap().pages);
+        assert_eq!((moved, wrong(&arena)), ([if by_trap { 1 } else { 16 }, 16], vec![]));
+        assert_settled(&heap);
+    }
+}
+
+/// A thread that reads a byte of a page that is out, and waits for it.
+fn waiting_reader(page: u64) -> JoinHandle<u8> {
+    let (tell, told) = channel();
+    let reader = std::thread::spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+        // SAFETY: a page of an arena that is mapped, or was: then there is a handler.
+        unsafe { std::ptr::with_exposed_provenance::<u8>(usize::try_from(page).unwrap()).read_volatile() }
+    });
+    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+    // In the kernel, until the page comes: there is nothing else that it would sleep for.
+    while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+        std::thread::yield_now();
+    }
+    reader
+}
+
+fn pointer(address: u64) -> *mut libc::c_void {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap())
+}
+
+#[test]
+fn who_waits_for_a_page_that_is_discarded_goes_on() {
+    let _limit = stress::Limit::new();
+    for pages in [PageSize::Small, PageSize::Huge] {
+        let Some(heap) = heap(512) else { return };
+        let mut arena = heap.arena(2 << 20, pages).unwrap();
+        number(&mut arena);
+        let page = |page: u64| arena.addresses().start + page * PAGE;
+        let (_, other) = heap.while_out(arena.addresses(), FAST, || {
+            let [one, two, other] = [5, 7, 300].map(|at| waiting_reader(page(at)));
+            // SAFETY: pages of the arena, of which nobody has a reference meanwhile.
+            assert_eq!(unsafe { libc::madvise(pointer(page(4)), 4 * 4096, libc::MADV_DONTNEED) }, 0);
+            // What is out stays so until these have gone on.
+            assert_eq!([one, two].map(|reader| reader.join().unwrap()), [0, 0], "{pages:?}");
+            assert!(!other.is_finished());
+            other
+        });
+        assert_eq!(other.join().unwrap(), 301_u16.to_ne_bytes()[0]);
+        assert_eq!((wrong(&arena), heap.stats().lost), ((4..8).collect(), 0), "{pages:?}");
+        assert_eq!(heap.stats().dropped, 4);
+        assert_settled(&heap);
+    }
+}
+
+/// A kernel that says that it has not moved what it has moved wakes nobody.
+#[test]
+fn who_waits_for_a_page_of_which_the_kernel_lies_goes_on() {
+    let _limit = stress::Limit::new();
+    for pages in [PageSize::Small, PageSize::Huge] {
+        let Some(heap) = heap(512) else { return };
+        let mut arena = heap.arena(2 << 20, pages).unwrap();
+        number(&mut arena);
+        heap.pooled.exchange.faults.lies.store(1, Ordering::Relaxed);
+        // Each way to lie more than once.
+        for to in [FAST, HOME].repeat(7) {
+            let page = |page: u64| arena.addresses().start + page * PAGE;
+            let readers = || [5, 300].map(|at| waiting_reader(page(at)));
+            let (moved, readers) = heap.while_out(arena.addresses(), to, readers);
+            assert_eq!(readers.map(|reader| reader.join().unwrap()), [6, 301_u16.to_ne_bytes()[0]], "{pages:?}");
+            assert_eq!((moved.pages, wrong(&arena)), (512, vec![]), "{pages:?}: {moved:?}");
+            assert_settled(&heap);
+        }
+    }
+}
+
+/// Where the last read was that had no mapping.
+static NOWHERE: AtomicU64 = AtomicU64::new(0);
+
+/// Notes where, and stays.
+extern "C" fn nowhere(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel's, for this call.
+    NOWHERE.store(unsafe { (*info).si_addr() }.expose_provenance() as u64, Ordering::Relaxed);
+    loop {
+        // SAFETY: waits for a signal, which does not come.
+        unsafe { libc::pause() };
+    }
+}
+
+#[test]
+fn who_waits_for_a_page_whose_mapping_goes_is_told_of_it() {
+    if !stress::is_alone("who_waits_for_a_page_whose_mapping_goes_is_told_of_it") {
+        return;
+    }
+    let _limit = stress::Limit::new();
+    // SAFETY: a handler that only waits, for a process that has this test only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nowhere as extern "C" fn(_, _, _) as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        assert_eq!(libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut()), 0);
+    }
+    for moves in [false, true] {
+        let Some(heap) = heap(64) else { return };
+        let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
+        number(&mut arena);
+        let page = arena.addresses().start + 5 * PAGE;
+        let target = Tract::new(4096, PageSize::Small).unwrap();
+        heap.while_out(part(&arena, 0..16), FAST, || {
+            // It stays where it finds nothing.
+            let reader = waiting_reader(page);
+            // SAFETY: a page of an arena that is never used as one again, and a place of this test's.
+            unsafe {
+                if moves {
+                    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                    let moved = libc::mremap(pointer(page), 4096, 4096, flags, pointer(target.start()));
+                    assert_eq!(moved, pointer(target.start()), "{}", std::io::Error::last_os_error());
+                } else {
+                    assert_eq!(libc::munmap(pointer(page), 4096), 0);
+                }
+            }
+            // While the others are out still.
+            while NOWHERE.load(Ordering::Relaxed) & !(PAGE - 1) != page {
+                std::thread::yield_now();
+            }
+            assert!(!reader.is_finished());
+        });
+        let stats = heap.stats();
+        assert_eq!((stats.lost, stats.dropped), (0, u64::from(!moves)), "{stats:?}");
+        if moves {
+            // SAFETY: the page, where it is now.
+            let word = unsafe { pointer(target.start()).cast::<u64>().read_volatile() };
+            assert_eq!(word, 6, "it came back where it is");
+        }
+        assert_settled(&heap);
+        // There is a hole in it.
+        std::mem::forget(arena);
+    }
+}

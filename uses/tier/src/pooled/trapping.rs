@@ -1,0 +1,278 @@
+//! Sets traps and ends them: see [`traps`](crate::traps).
+
+#[cfg(test)]
+mod tests;
+
+use super::{Pooled, of};
+use crate::config::{HUGE, IN_HUGE, PAGE, TierId};
+use crate::error::TierError;
+use crate::exchange::Exchange;
+use crate::exchange::trapping::ALL;
+use crate::gate::{NoFork, Recaller, is_fork_announced};
+use crate::slots::{Place, Slots};
+use crate::traps::{MOST_HUGE, MOST_SMALL, Trap, TrapCost};
+use crate::way::{Drawn, Trapping};
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+use telpher_mem::{PageSize, Tract};
+
+/// Where what is trapped lies meanwhile.
+#[derive(Debug)]
+pub(super) struct TrapPlaces {
+    /// Small and huge ones.
+    slots: [Slots; 2],
+    /// What the present lot was lent.
+    lent: Vec<Range<u64>>,
+    /// A page by which is measured what a touch takes.
+    probe: Tract,
+    /// Calls them back for forks.
+    _recaller: Recaller,
+}
+
+/// Neighbouring pages that may be trapped, and where they go.
+struct Planned {
+    live: u64,
+    place: u64,
+    pages: usize,
+    huge: bool,
+}
+
+fn slots(exchange: &Exchange, pages: PageSize) -> Result<Slots, TierError> {
+    // Of huge ones as many more, as some are taken apart and are not used again.
+    let places = if pages == PageSize::Small { MOST_SMALL } else { 2 * MOST_HUGE };
+    let slots = Slots::new(places, pages, None)?;
+    exchange.register(slots.range()).map_err(TierError::Register)?;
+    Ok(slots)
+}
+
+impl TrapPlaces {
+    fn new(exchange: &Arc<Exchange>) -> Result<TrapPlaces, TierError> {
+        let slots = [slots(exchange, PageSize::Small)?, slots(exchange, PageSize::Huge)?];
+        let probe = Tract::new(4096, PageSize::Small)?;
+        probe.keep_from_children()?;
+        probe.populate(probe.start()..probe.start() + PAGE)?;
+        exchange.register(probe.range()).map_err(TierError::Register)?;
+        let recaller = Recaller::start(exchange).map_err(TierError::Keeper)?;
+        Ok(TrapPlaces { slots, lent: Vec::new(), probe, _recaller: recaller })
+    }
+
+    /// An empty place for a huge page. Where all have been taken apart, others take their place.
+    fn lend_huge(&mut self, exchange: &Exchange) -> Option<Range<u64>> {
+        let huge = of(PageSize::Huge);
+        let lent = self.slots[huge].lend(Place::Empty, 1).or_else(|| {
+            if self.lent.iter().any(|lent| self.slots[huge].range().contains(&lent.start)) {
+                return None;
+            }
+            self.slots[huge] = slots(exchange, PageSize::Huge).ok()?;
+            self.slots[huge].lend(Place::Empty, 1)
+        })?;
+        self.lent.push(lent.clone());
+        Some(lent)
+    }
+
+    fn lend_small(&mut self, most: usize) -> Option<Range<u64>> {
+        let lent = self.slots[of(PageSize::Small)].lend(Place::Empty, most)?;
+        self.lent.push(lent.clone());
+        Some(lent)
+    }
+
+    /// What was drawn, as far as it is there and there are places.
+    fn plan(&mut self, exchange: &Exchange, drawn: &[Drawn]) -> io::Result<Vec<Planned>> {
+        let (mut small, mut whole) = (Vec::<Range<u64>>::new(), Vec::<u64>::new());
+        for Drawn { pages, first } in drawn {
+            exchange.scan.present(pages.clone(), |run| match run.is_huge() {
+                true if *first && run.start == pages.start => whole.push(run.start - run.start % HUGE),
+                true => {}
+                false => small.push(run.start..run.end),
+            })?;
+        }
+        // Drawn twice, trapped once.
+        whole.sort_unstable();
+        whole.dedup();
+        small.sort_unstable_by_key(|run| (run.start, run.end));
+        let mut planned = Vec::with_capacity(whole.len() + 2 * small.len());
+        for live in whole {
+            let Some(lent) = self.lend_huge(exchange) else { break };
+            planned.push(Planned { live, place: lent.start, pages: IN_HUGE, huge: true });
+        }
+        let mut from = 0;
+        for run in small {
+            let mut live = run.start.max(from);
+            from = from.max(run.end);
+            while live < run.end {
+                let wanted = usize::try_from((run.end - live) / PAGE).expect("as many as were drawn");
+                let Some(lent) = self.lend_small(wanted) else { return Ok(planned) };
+                let pages = usize::try_from((lent.end - lent.start) / PAGE).expect("no more than wanted");
+                planned.push(Planned { live, place: lent.start, pages, huge: false });
+                live += pages as u64 * PAGE;
+            }
+        }
+        Ok(planned)
+    }
+
+    /// Takes back what the lot was lent. `told` is what has become of it.
+    fn take_back(&mut self, exchange: &Exchange, told: &[Trap]) {
+        for lent in std::mem::take(&mut self.lent) {
+            let size = of(if self.slots[0].range().contains(&lent.start) { PageSize::Small } else { PageSize::Huge });
+            let unit = self.slots[size].unit();
+            for place in lent.step_by(usize::try_from(unit).expect("a unit is a `usize`")) {
+                let trap = told.iter().find(|trap| trap.place == place);
+                let place = place..place + unit;
+                match trap {
+                    Some(trap)
+                        if unit == HUGE && (trap.is_split || !trap.is_left && !is_huge(exchange, trap.first)) =>
+                    {
+                        self.slots[size].give_back(place, Place::Broken);
+                    }
+                    Some(trap) if trap.is_left => self.slots[size].clear(place),
+                    _ => self.slots[size].give_back(place, Place::Empty),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl TrapPlaces {
+    /// Nothing is lent, and no place has a page.
+    pub(super) fn assert_settled(&self, exchange: &Exchange) {
+        let mut there = 0;
+        for slots in &self.slots {
+            exchange.scan.there(slots.range(), |run| there += run.pages()).unwrap();
+        }
+        assert_eq!((self.lent.len(), there), (0, 0), "places that are lent, pages in places");
+    }
+}
+
+/// It is a huge page still; where the kernel has split it, the page tables below its place stay, too.
+fn is_huge(exchange: &Exchange, first: u64) -> bool {
+    let mut huge = 0;
+    let looked = exchange.scan.present(first..first + HUGE, |run| huge += if run.is_huge() { run.pages() } else { 0 });
+    looked.is_ok() && huge == IN_HUGE as u64
+}
+
+impl Pooled {
+    /// Pages of a range that are out to see who touches them, and their tiers.
+    pub(super) fn trapped(&self, range: &Range<u64>) -> Vec<(u64, TierId)> {
+        if self.exchange.book().traps.are_empty() {
+            return Vec::new();
+        }
+        // Nothing is allocated under the book's lock.
+        let mut trapped = Vec::with_capacity(MOST_SMALL + MOST_HUGE * IN_HUGE);
+        let book = self.exchange.book();
+        for part in book.traps.parts() {
+            let pages = part.live().step_by(4096).filter(|page| range.contains(page));
+            trapped.extend(pages.filter_map(|page| Some((page, book.tier_of_trapped(page)?))));
+        }
+        trapped
+    }
+
+    pub(super) fn trap_places(&self) -> MutexGuard<'_, Option<TrapPlaces>> {
+        self.traps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Trapping for Pooled {
+    fn begin(&self) -> Result<(), TierError> {
+        let mut places = self.trap_places();
+        if places.is_none() {
+            *places = Some(TrapPlaces::new(&self.exchange)?);
+        }
+        Ok(())
+    }
+
+    fn set(&self, drawn: &[Drawn]) -> io::Result<u64> {
+        // In its turn: a migration finds nothing out that it has not called back.
+        let _turn = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.trap_places();
+        let Some(places) = &mut *places else { return Ok(0) };
+        if !places.lent.is_empty() {
+            return Ok(0);
+        }
+        let planned = places.plan(&self.exchange, drawn);
+        // While a process forks there are none.
+        let no_fork = NoFork::try_new();
+        let (planned, no_fork) = match (planned, no_fork) {
+            (Ok(planned), Some(no_fork)) => (planned, no_fork),
+            (planned, _) => {
+                places.take_back(&self.exchange, &[]);
+                return planned.map(|_| 0);
+            }
+        };
+        let set = {
+            let mut book = self.exchange.book();
+            let before = book.stats.trapped;
+            book.traps.hold(no_fork);
+            // Nothing is freed under the lock.
+            for plan in &planned {
+                if book.order.waits() || !self.trap(&mut book, plan) {
+                    break;
+                }
+            }
+            book.traps.settle();
+            book.stats.trapped - before
+        };
+        if set == 0 {
+            self.end_lot(places);
+        } else if is_fork_announced() {
+            self.exchange.recall(&ALL);
+        }
+        Ok(set)
+    }
+
+    fn end(&self, each: &mut dyn FnMut(&Trap)) {
+        let mut places = self.trap_places();
+        let Some(places) = &mut *places else { return };
+        self.end_lot(places).iter().for_each(each);
+    }
+
+    fn cost(&self) -> TrapCost {
+        self.exchange.book().traps.cost
+    }
+
+    fn time_touch(&self) -> Option<Duration> {
+        let mut places = self.trap_places();
+        let places = places.as_mut().filter(|places| places.lent.is_empty())?;
+        let lent = places.lend_small(1)?;
+        let mut told = Vec::with_capacity(1);
+        let time = self.exchange.time_touch(places.probe.start(), lent.start, |trap| told.push(*trap));
+        places.take_back(&self.exchange, &told);
+        time
+    }
+}
+
+impl Pooled {
+    /// Brings back what is out, and what the lot was lent. Returns what became of its pages.
+    fn end_lot(&self, places: &mut TrapPlaces) -> Vec<Trap> {
+        // Nothing is allocated under the book's lock.
+        let mut told = Vec::with_capacity(MOST_SMALL + MOST_HUGE);
+        self.exchange.end_traps(|trap| told.push(*trap));
+        places.take_back(&self.exchange, &told);
+        told
+    }
+
+    /// Takes out what may be moved of these pages. False if an event is to be read first.
+    fn trap(&self, book: &mut crate::book::Book, plan: &Planned) -> bool {
+        let Planned { live, place, pages, huge } = *plan;
+        if huge {
+            let may = book.may_move_huge(live) && book.traps.has_room(pages);
+            return !may || self.exchange.trap(book, live, place, pages, true);
+        }
+        let mut at = 0;
+        while at < pages {
+            let page = |at: usize| live + at as u64 * PAGE;
+            let may = |at: &usize| book.tier_of(page(*at)).is_some();
+            let len = (at..pages).take_while(may).count();
+            if len > 0 && book.traps.has_room(len) {
+                let place = place + at as u64 * PAGE;
+                if !self.exchange.trap(book, page(at), place, len, false) {
+                    return false;
+                }
+            }
+            at += len.max(1);
+        }
+        true
+    }
+}

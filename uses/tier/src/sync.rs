@@ -1,0 +1,6 @@
+//! The atomics of what is modelled.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, Ordering};

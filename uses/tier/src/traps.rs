@@ -1,0 +1,356 @@
+//! Pages that are out so that whoever touches one is told of: where they are, since when, and what became of them.
+//!
+//! A trap is set by taking a page, small or huge, to a place of a pool of its own. The first touch is a fault, which brings the page back at once, the
+//! same as it was and without a copy; what nobody touches is brought back when its time is over. So a page's first use is seen whatever
+//! it is, a read or a write, and a huge page is not split.
+//!
+//! This is a part of the [book](crate::book), under its lock: nothing is allocated.
+
+use crate::config::{HUGE, IN_HUGE, PAGE};
+use crate::gate::NoFork;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Traps of small and of huge pages at a time. Source: chosen: a program that ends badly has none of these pages in its core dump, and a forked child
+/// may have to be given all of them.
+pub(crate) const MOST_SMALL: usize = 64;
+/// See [`MOST_SMALL`].
+pub(crate) const MOST_HUGE: usize = 8;
+
+/// What became of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// It is out.
+    Out,
+    /// Somebody touched it so long after it was taken out.
+    Touched(Duration),
+    /// Nobody did as long as it was out.
+    Untouched,
+    /// It was discarded, moved about or wanted for something else: nothing is known.
+    Unknown,
+}
+
+/// A page that was taken out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Trap {
+    /// Where the program had it.
+    pub(crate) first: u64,
+    /// Small pages it is of.
+    pub(crate) pages: usize,
+    /// Where it was taken to.
+    pub(crate) place: u64,
+    pub(crate) fate: Fate,
+    /// Some of it is in its place still, and nobody's.
+    pub(crate) is_left: bool,
+    /// It did not come back as one.
+    pub(crate) is_split: bool,
+    since: Instant,
+}
+
+/// Neighbouring pages of a trap that are out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) live: u64,
+    pub(crate) place: u64,
+    pub(crate) len: u64,
+    trap: usize,
+}
+
+impl Part {
+    /// Where the program has it.
+    pub(crate) fn live(self) -> Range<u64> {
+        self.live..self.live + self.len
+    }
+
+    fn places(self) -> Range<u64> {
+        self.place..self.place + self.len
+    }
+
+    /// What of it lies in these places.
+    fn within(self, places: &Range<u64>) -> Part {
+        let (start, end) = (self.place.max(places.start), self.places().end.min(places.end));
+        Part { live: self.live + (start - self.place), place: start, len: end.saturating_sub(start), ..self }
+    }
+
+    /// The places of what of it is of a range.
+    fn places_of(self, range: &Range<u64>) -> Range<u64> {
+        let (start, end) = (self.live.max(range.start), self.live().end.min(range.end));
+        self.place + (start - self.live)..self.place + (end.max(start) - self.live)
+    }
+}
+
+/// What traps have cost those who do not set them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TrapCost {
+    /// Page faults.
+    pub(crate) faults: u64,
+    /// Time of a core that answering them took.
+    pub(crate) cpu: Duration,
+}
+
+/// Those that are set, one lot at a time.
+#[derive(Debug)]
+pub(crate) struct Traps {
+    traps: Vec<Trap>,
+    /// In no order.
+    parts: Vec<Part>,
+    /// While something is out nobody forks.
+    no_fork: Option<NoFork>,
+    pub(crate) cost: TrapCost,
+}
+
+impl Traps {
+    /// None, and room for as many as there may be, in as many parts as there can be.
+    pub(crate) fn new() -> Traps {
+        let traps = Vec::with_capacity(MOST_SMALL + MOST_HUGE);
+        let parts = Vec::with_capacity(MOST_SMALL + MOST_HUGE * IN_HUGE);
+        Traps { traps, parts, no_fork: None, cost: TrapCost::default() }
+    }
+
+    /// Nothing is out.
+    pub(crate) fn are_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// No lot is set, or all of it was told of.
+    pub(crate) fn are_told(&self) -> bool {
+        self.traps.is_empty()
+    }
+
+    /// What is out.
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// What has become of those of this lot.
+    pub(crate) fn traps(&self) -> &[Trap] {
+        &self.traps
+    }
+
+    /// Nobody forks from now on until nothing is out.
+    pub(crate) fn hold(&mut self, no_fork: NoFork) {
+        self.no_fork = Some(no_fork);
+    }
+
+    /// If nothing is out, there is nothing to hold them back for.
+    pub(crate) fn settle(&mut self) {
+        if self.parts.is_empty() {
+            self.no_fork = None;
+        }
+    }
+
+    /// There is room for one more huge page, or for so many small ones.
+    pub(crate) fn has_room(&self, pages: usize) -> bool {
+        let traps = if pages == IN_HUGE { 1 } else { pages };
+        let out = self.parts.iter().map(|part| part.len / PAGE).sum::<u64>();
+        self.traps.len() + traps <= MOST_SMALL + MOST_HUGE
+            && out + pages as u64 <= (MOST_SMALL + MOST_HUGE * IN_HUGE) as u64
+    }
+
+    /// A page was taken out, now: all of it, or as much of it as [`lost`](Traps::lost) leaves.
+    pub(crate) fn set(&mut self, first: u64, place: u64, pages: usize) {
+        let (since, trap) = (Instant::now(), self.traps.len());
+        self.traps.push(Trap { first, pages, place, fate: Fate::Out, is_left: false, is_split: false, since });
+        self.parts.push(Part { live: first, place, len: pages as u64 * PAGE, trap });
+    }
+
+    /// A page was not taken out: something is in its place, which nobody has put there.
+    pub(crate) fn blocked(&mut self, first: u64, place: u64, pages: usize) {
+        let (since, is_split) = (Instant::now(), pages > 1);
+        self.traps.push(Trap { first, pages, place, fate: Fate::Unknown, is_left: true, is_split, since });
+    }
+
+    /// Which part has a page, by where the program has it.
+    pub(crate) fn part_of(&self, page: u64) -> Option<Part> {
+        self.parts.iter().copied().find(|part| part.live().contains(&page))
+    }
+
+    /// The first pages that are out in some places, by these places, and as many as follow each other on both sides.
+    pub(crate) fn run_in(&self, places: &Range<u64>) -> Option<Part> {
+        let inside = || self.parts.iter().map(|part| part.within(places)).filter(|part| part.len > 0);
+        let mut run = inside().min_by_key(|part| part.place)?;
+        while let Some(next) = inside().find(|next| (next.live, next.place) == (run.live().end, run.places().end)) {
+            run.len += next.len;
+        }
+        Some(run)
+    }
+
+    /// The places of some of what is out in a range.
+    pub(crate) fn places_of(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        self.parts.iter().map(|part| part.places_of(range)).find(|places| !places.is_empty())
+    }
+
+    /// A page of this part is touched.
+    pub(crate) fn touched(&mut self, part: Part, now: Instant) {
+        let trap = &mut self.traps[part.trap];
+        if trap.fate == Fate::Out {
+            trap.fate = Fate::Touched(now.saturating_duration_since(trap.since));
+        }
+        self.cost.faults += 1;
+    }
+
+    /// What nobody has touched of what is out in a range ends so.
+    pub(crate) fn end(&mut self, range: &Range<u64>, fate: Fate) {
+        for part in &self.parts {
+            let trap = &mut self.traps[part.trap];
+            if trap.fate == Fate::Out && !part.places_of(range).is_empty() {
+                trap.fate = fate;
+            }
+        }
+    }
+
+    /// A part of what is out in some places is no more; none if nothing is. `is_left`: its pages are in their places still.
+    pub(crate) fn gone(&mut self, places: &Range<u64>, is_left: bool) -> Option<Part> {
+        let at = self.parts.iter().position(|part| part.within(places).len > 0)?;
+        let part = self.parts.swap_remove(at);
+        let inside = part.within(places);
+        let trap = &mut self.traps[part.trap];
+        trap.is_left |= is_left;
+        // Where its mapping is not aligned as a huge page is, the kernel brings it back as small ones.
+        trap.is_split |= inside.len < trap.pages as u64 * PAGE || inside.live % HUGE != inside.place % HUGE;
+        for rest in [part.place..inside.place, inside.places().end..part.places().end] {
+            if !rest.is_empty() {
+                // There is room: no more parts than pages.
+                self.parts.push(part.within(&rest));
+            }
+        }
+        self.settle();
+        Some(inside)
+    }
+
+    /// Pages are about to be discarded, or are not mapped any more.
+    pub(crate) fn dropped(&mut self, range: &Range<u64>) -> u64 {
+        self.end(range, Fate::Unknown);
+        let mut pages = 0;
+        while let Some(places) = self.places_of(range) {
+            pages += self.gone(&places, true).map_or(0, |part| part.len / PAGE);
+        }
+        pages
+    }
+
+    /// A mapping has moved.
+    pub(crate) fn remapped(&mut self, from: u64, to: u64, len: u64) {
+        let moved = from..from + len;
+        self.end(&moved, Fate::Unknown);
+        for at in 0..self.parts.len() {
+            let part = self.parts[at];
+            let inside = part.places_of(&moved);
+            if inside.is_empty() {
+                continue;
+            }
+            let rests = [part.place..inside.start, inside.end..part.places().end];
+            let inside = part.within(&inside);
+            self.parts[at] = Part { live: inside.live - from + to, ..inside };
+            for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
+                // What did not move is none of this loop's any more, and there is room: no more parts than pages.
+                self.parts.push(part.within(&rest));
+            }
+        }
+    }
+
+    /// All of this lot has been told of.
+    pub(crate) fn clear(&mut self) {
+        debug_assert!(self.parts.is_empty(), "something is out");
+        self.traps.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIVE: u64 = 0x4000_0000;
+    const PLACE: u64 = 0x7000_0000;
+
+    /// A huge page, and behind it two small ones, out in places one after the other.
+    fn traps() -> Traps {
+        let mut traps = Traps::new();
+        traps.set(LIVE, PLACE, IN_HUGE);
+        traps.set(LIVE + HUGE, PLACE + HUGE, 1);
+        traps.set(LIVE + HUGE + PAGE, PLACE + HUGE + PAGE, 1);
+        traps
+    }
+
+    /// Where what is out is, and in which places, in order of these; in pages.
+    fn out(traps: &Traps) -> Vec<(Range<i64>, u64)> {
+        let mut parts = traps.parts.clone();
+        parts.sort_unstable_by_key(|part| part.place);
+        let page = |address: u64| (address.cast_signed() - LIVE.cast_signed()) / 4096;
+        parts.iter().map(|part| (page(part.live)..page(part.live().end), (part.place - PLACE) / PAGE)).collect()
+    }
+
+    fn fates(traps: &Traps) -> Vec<Fate> {
+        traps.traps.iter().map(|trap| trap.fate).collect()
+    }
+
+    #[test]
+    fn the_first_touch_tells_how_long_a_page_was_not_used() {
+        let mut traps = traps();
+        let part = traps.part_of(LIVE + 77 * PAGE).unwrap();
+        assert_eq!(
+            traps.run_in(&(PLACE..u64::MAX)).map(|run| run.len),
+            Some(HUGE + 2 * PAGE),
+            "neighbours on both sides"
+        );
+        let after = |millis| traps.traps[0].since + Duration::from_millis(millis);
+        let (first, second) = (after(3), after(5));
+        traps.touched(part, first);
+        traps.touched(part, second);
+        assert_eq!(fates(&traps), [Fate::Touched(Duration::from_millis(3)), Fate::Out, Fate::Out]);
+        assert_eq!((traps.part_of(LIVE - 1), traps.part_of(LIVE + HUGE + 2 * PAGE)), (None, None));
+        // One that was brought back for another's sake is not untouched.
+        traps.end(&(LIVE + HUGE..LIVE + HUGE + PAGE), Fate::Unknown);
+        traps.end(&(0..u64::MAX), Fate::Untouched);
+        assert_eq!(fates(&traps)[1..], [Fate::Unknown, Fate::Untouched]);
+    }
+
+    #[test]
+    fn what_is_discarded_of_a_huge_page_is_left_in_its_place_and_the_rest_is_out() {
+        let mut traps = traps();
+        assert_eq!(traps.dropped(&(LIVE + 10 * PAGE..LIVE + 20 * PAGE)), 10);
+        assert_eq!(traps.dropped(&(LIVE + 500 * PAGE..LIVE + HUGE + PAGE)), 13);
+        assert_eq!(out(&traps), [(0..10, 0), (20..500, 20), (513..514, 513)]);
+        assert_eq!(fates(&traps), [Fate::Unknown, Fate::Unknown, Fate::Out]);
+        assert_eq!(
+            traps.traps.iter().map(|trap| (trap.is_left, trap.is_split)).collect::<Vec<_>>(),
+            [(true, true), (true, false), (false, false)]
+        );
+        assert_eq!(traps.part_of(LIVE + 15 * PAGE), None);
+        // By its places, and as far as it is out.
+        let part = traps.run_in(&(PLACE + 15 * PAGE..PLACE + 30 * PAGE)).unwrap();
+        assert_eq!((part.live, part.len), (LIVE + 20 * PAGE, 10 * PAGE));
+    }
+
+    #[test]
+    fn a_part_that_moves_with_its_mapping_is_found_where_that_is() {
+        let mut traps = traps();
+        traps.remapped(LIVE + 100 * PAGE, LIVE - 1000 * PAGE, 50 * PAGE);
+        assert_eq!(out(&traps), [(0..100, 0), (-1000..-950, 100), (150..512, 150), (512..513, 512), (513..514, 513)]);
+        assert_eq!(fates(&traps), [Fate::Unknown, Fate::Out, Fate::Out]);
+        let part = traps.part_of(LIVE - 960 * PAGE).unwrap();
+        assert_eq!(part.place, PLACE + 100 * PAGE);
+        traps.touched(part, Instant::now());
+        assert_eq!(fates(&traps)[0], Fate::Unknown, "how long that was is not known of the whole");
+        traps.remapped(LIVE - 1000 * PAGE, LIVE + 100 * PAGE, 50 * PAGE);
+        assert_eq!(out(&traps)[1], (100..150, 100));
+    }
+
+    #[test]
+    fn every_page_may_be_a_part_of_its_own() {
+        let mut traps = Traps::new();
+        for at in 0..MOST_HUGE as u64 {
+            traps.set(LIVE + at * HUGE, PLACE + at * HUGE, IN_HUGE);
+        }
+        (0..MOST_SMALL as u64).for_each(|at| traps.set(at * PAGE, at * PAGE, 1));
+        assert!(!traps.has_room(1));
+        let room = traps.parts.capacity();
+        for page in (1..MOST_HUGE as u64 * 512).step_by(2) {
+            traps.remapped(LIVE + page * PAGE, 2 * LIVE + page * PAGE, PAGE);
+        }
+        assert_eq!((traps.parts.len(), traps.parts.capacity()), (room, room));
+        while traps.gone(&(0..u64::MAX), false).is_some() {}
+        assert!(traps.are_empty() && traps.traps[..MOST_HUGE].iter().all(|trap| trap.is_split && !trap.is_left));
+        traps.clear();
+        assert!(traps.are_told() && traps.has_room(IN_HUGE));
+    }
+}

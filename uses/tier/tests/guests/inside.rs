@@ -1,0 +1,20 @@
+//! The tests of this crate, as they run in the guest. Each finds what it needs there, or skips.
+
+#[path = "../adopted.rs"]
+mod adopted;
+#[path = "../damon.rs"]
+mod damon;
+#[path = "../gate.rs"]
+mod gate;
+#[path = "../heat.rs"]
+mod heat;
+#[path = "../moves.rs"]
+mod moves;
+#[path = "../nodes.rs"]
+mod nodes;
+#[path = "../pinned.rs"]
+mod pinned;
+#[path = "../shared.rs"]
+mod shared;
+#[path = "../soak_events.rs"]
+mod soak_events;

@@ -1,0 +1,257 @@
+//! QEMU's machine of three nodes, and a guest in it that runs one program.
+//!
+//! Source of options: "QEMU System Emulation User's Guide" 7.2, `-numa`; of the numbers, see [`NODES`].
+
+use crate::debian::{Archive, Kernel};
+use crate::outcome::{Outcome, shown};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A NUMA node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    mib: u32,
+    /// From the processors, which are on node 0. The emulation is not slower; the guest's kernel ranks its memory by it.
+    latency_ns: u32,
+    gb_per_s: u32,
+    /// As in ACPI's SLIT.
+    distance: u32,
+    /// It is no memory of the system's, but a device of memory: `/dev/dax0.0`.
+    is_device: bool,
+}
+
+/// DDR with the processors, one as HBM is, and one as CXL is, both without processors; and before that some of it that is a device. Source: chosen,
+/// so that the guest's kernel makes three memory tiers of them. The last has the firmware's tables in it, and cannot be a device as a whole, as
+/// the kernel wants it.
+const NODES: [Node; 4] = [
+    Node { mib: 896, latency_ns: 100, gb_per_s: 200, distance: 10, is_device: false },
+    Node { mib: 320, latency_ns: 110, gb_per_s: 800, distance: 17, is_device: false },
+    Node { mib: 64, latency_ns: 300, gb_per_s: 50, distance: 28, is_device: true },
+    Node { mib: 320, latency_ns: 300, gb_per_s: 50, distance: 28, is_device: false },
+];
+
+/// How long the processors wait for the memory of each node that the system has, in nanoseconds.
+pub(crate) fn latencies() -> Vec<u32> {
+    NODES.iter().filter(|node| !node.is_device).map(|node| node.latency_ns).collect()
+}
+
+/// Those of the kernel's that make a device of memory that is marked for it.
+pub(crate) const MODULES: [&str; 2] = ["device_dax", "dax_hmem"];
+
+/// How long a guest may say nothing: a test that hangs. Each of them takes seconds on a machine that does nothing else.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// What the guest's shell has besides itself.
+const COMMANDS: [&str; 6] = ["mount", "cat", "insmod", "uname", "poweroff", "stty"];
+
+/// The guest's first program: says what it found, then runs the tests.
+const INIT: &str = "#!/bin/sh
+mount -t proc none /proc
+mount -t sysfs none /sys
+mount -t devtmpfs none /dev
+mount -t tmpfs none /tmp
+stty -onlcr
+echo kernel: $(uname -r)
+for node in /sys/devices/system/node/node?; do echo latency: $(cat $node/access0/initiators/read_latency); done
+for module in $MODULES; do insmod /$module.ko; done
+echo dax0.0 > /sys/bus/dax/drivers/device_dax/new_id
+cd /tmp
+export $ENVIRONMENT
+/tests $ARGUMENTS
+echo ended: $?
+poweroff -f
+";
+
+/// What keeps guests from running here.
+pub(crate) fn missing() -> Option<String> {
+    let programs = [
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("setpriv", "util-linux"),
+        ("dpkg-deb", "dpkg"),
+        ("tar", "tar"),
+        ("ldd", "libc-bin"),
+    ];
+    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
+    let lacks = |program: &str| !folders.iter().any(|folder| folder.join(program).is_file());
+    let (program, package) = programs.iter().find(|(program, _)| lacks(program))?;
+    Some(format!("no {program} (Debian package {package})"))
+}
+
+/// Where `ci/install.sh` puts packages of kernels.
+pub(crate) fn packages(folder: &str) -> PathBuf {
+    let target =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("cargo's folder for tests lies in its target folder");
+    target.join("guest").join(folder)
+}
+
+/// A folder of a test's own, which goes with it.
+#[derive(Debug)]
+pub(crate) struct Room(PathBuf);
+
+impl Room {
+    pub(crate) fn take() -> Room {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder of the test's own");
+        Room(folder)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What boots.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) kernel: Kernel,
+    pub(crate) room: Room,
+}
+
+impl Guest {
+    /// Boots, runs a program of tests, one after the other, and powers off.
+    ///
+    /// # Panics
+    /// If it does not come to its end, with what it has said.
+    pub(crate) fn run(&self, program: &Path, arguments: &[&str]) -> Outcome {
+        let begun = Instant::now();
+        let mut words = arguments.to_vec();
+        words.push("--test-threads=1");
+        // A minute each in the long run: it is an emulation, and there are many.
+        let seconds =
+            std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse::<u64>().expect("whole seconds").min(60));
+        let environment = format!("TELPHER_SOAK_SECONDS={seconds} RUST_BACKTRACE=1");
+        let init = INIT.replace("$ENVIRONMENT", &environment).replace("$ARGUMENTS", &words.join(" "));
+        let init = init.replace("$MODULES", &MODULES.join(" "));
+        let mut files = Archive::with_shell(&COMMANDS, &self.kernel, &init).expect("a shell");
+        add_program(&mut files, program);
+        for (name, bytes) in [("vmlinuz", &self.kernel.image), ("initrd", &files.end())] {
+            std::fs::write(self.room.file(name), bytes).expect("a file of the test's own");
+        }
+        let mut machine = Machine::start(&self.room);
+        let said = machine.until_it_ends(SILENCE + 16 * Duration::from_secs(seconds));
+        let outcome =
+            said.and_then(|said| Outcome::read(&said).map_err(|why| format!("{why}; it said:\n{}", shown(&said))));
+        let seconds = begun.elapsed().as_secs_f64();
+        outcome
+            .map_or_else(|why| panic!("Linux {}: {why}", self.kernel.version), |outcome| Outcome { seconds, ..outcome })
+    }
+}
+
+/// The program, with the libraries that it loads, where it looks for them.
+fn add_program(files: &mut Archive, program: &Path) {
+    let said = Command::new("ldd").arg(program).output().expect("ldd").stdout;
+    let said = String::from_utf8_lossy(&said);
+    let libraries = said.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let mut folders = Vec::new();
+    for library in libraries {
+        let at = library.trim_start_matches('/');
+        let mut above: Vec<_> = Path::new(at).ancestors().skip(1).filter(|folder| folder.as_os_str() != "").collect();
+        above.reverse();
+        for folder in above {
+            let name = folder.to_str().expect("a name of ASCII").to_owned();
+            if !folders.contains(&name) {
+                files.add(&name, 0o040_755, &[]);
+                folders.push(name);
+            }
+        }
+        files.add(at, 0o100_755, &std::fs::read(library).expect("a library"));
+    }
+    files.add("tests", 0o100_755, &std::fs::read(program).expect("a program of cargo's"));
+}
+
+/// QEMU's process.
+struct Machine {
+    child: Child,
+    serial: Receiver<Vec<u8>>,
+}
+
+impl Machine {
+    /// Starts it, without KVM, so that it runs anywhere. It dies with the thread that calls this.
+    fn start(room: &Room) -> Machine {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-machine", "q35,hmat=on", "-smp", "2,sockets=2,cores=1,threads=1"]);
+        let all: u32 = NODES.iter().map(|node| node.mib).sum();
+        command.args(["-m", &format!("{all}M")]);
+        for (number, node) in NODES.iter().enumerate() {
+            let (mib, whose) = (node.mib, if number == 0 { "cpus=0-1" } else { "initiator=0" });
+            command.args(["-object", &format!("memory-backend-ram,size={mib}M,id=m{number}")]);
+            command.args(["-numa", &format!("node,nodeid={number},memdev=m{number},{whose}")]);
+        }
+        for (number, node) in NODES.iter().enumerate() {
+            for other in 0..number {
+                let distance = node.distance;
+                command.args(["-numa", &format!("dist,src={other},dst={number},val={distance}")]);
+            }
+            let of = format!("hmat-lb,initiator=0,target={number},hierarchy=memory");
+            let (latency, bandwidth) = (node.latency_ns, node.gb_per_s);
+            command.args(["-numa", &format!("{of},data-type=access-latency,latency={latency}")]);
+            command.args(["-numa", &format!("{of},data-type=access-bandwidth,bandwidth={bandwidth}G")]);
+        }
+        command.arg("-kernel").arg(room.file("vmlinuz")).arg("-initrd").arg(room.file("initrd"));
+        // Linux takes it for a broken timer where the host has other work: "IO-APIC + timer doesn't work".
+        let mut kernel = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check".to_string();
+        // One follows the other from address 0 on. RAM (1) becomes memory for a purpose (E820_TYPE_SOFT_RESERVED). Source: Linux,
+        // Documentation/admin-guide/kernel-parameters.txt, `memmap`; arch/x86/include/asm/e820/types.h.
+        let mut below = 0;
+        for node in NODES {
+            if node.is_device {
+                kernel += &format!(" memmap={}M%{below}M-1+0xefffffff", node.mib);
+            }
+            below += node.mib;
+        }
+        command.args(["-append", &kernel]);
+        command.args(["-serial", "stdio", "-display", "none", "-monitor", "none", "-no-reboot", "-nodefaults"]);
+        let (sends, serial) = channel();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("setpriv of util-linux");
+        let mut said = child.stdout.take().expect("piped above");
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(heard @ 1..) = said.read(&mut bytes) {
+                if sends.send(bytes[..heard].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Machine { child, serial }
+    }
+
+    /// All it says until it powers off.
+    ///
+    /// # Errors
+    /// It has said nothing for so long: with what it had said.
+    fn until_it_ends(&mut self, silence: Duration) -> Result<String, String> {
+        let mut said = Vec::new();
+        loop {
+            match self.serial.recv_timeout(silence) {
+                Ok(bytes) => said.extend(bytes.into_iter().filter(|&byte| byte != b'\r')),
+                Err(end) => {
+                    let said = String::from_utf8_lossy(&said).into_owned();
+                    let hangs =
+                        || format!("the guest has said nothing for {silence:?}; before that:\n{}", shown(&said));
+                    return if end == RecvTimeoutError::Timeout { Err(hangs()) } else { Ok(said) };
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,78 @@
+//! What a guest has said on its serial line.
+
+/// What became of the tests in a guest.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Outcome {
+    /// Its kernel's version.
+    pub(crate) kernel: String,
+    /// How long the processors of node 0 wait for each node's memory, as the guest's kernel has it, in nanoseconds.
+    pub(crate) latencies: Vec<u32>,
+    /// Tests that passed, of which some may have skipped themselves.
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    /// Tests that skipped themselves.
+    pub(crate) skipped: Vec<String>,
+    /// All it has said, [as shown](shown).
+    pub(crate) said: String,
+    /// How long it was there.
+    pub(crate) seconds: f64,
+}
+
+/// What a guest has said, so that nobody takes it for what libtest says of this side's tests: `./test` counts that.
+pub(crate) fn shown(said: &str) -> String {
+    said.lines().map(|line| format!("guest: {line}\n")).collect()
+}
+
+impl Outcome {
+    /// That of a guest that has said this.
+    ///
+    /// # Errors
+    /// It has not come to the end of its tests.
+    pub(crate) fn read(said: &str) -> Result<Outcome, String> {
+        let after = |begin: &'static str| said.lines().filter_map(move |line| line.strip_prefix(begin)).map(str::trim);
+        // "ok. 3 passed; 0 failed; ..."
+        let result = after("test result: ").next().ok_or("the guest's tests have not come to their end")?;
+        let number = |word: &str| {
+            let counts = result.split(['.', ';']).map(str::trim);
+            let count = counts.filter_map(|count| count.strip_suffix(word)?.trim().parse().ok()).next();
+            count.ok_or_else(|| format!("no number of tests that {word}: {result}"))
+        };
+        let (passed, failed) = (number("passed")?, number("failed")?);
+        let ended = after("ended: ").next().ok_or("the guest's tests ended, and not their program")?;
+        if ended != "0" && failed == 0 {
+            return Err(format!("the program of the tests ended with {ended}"));
+        }
+        let latencies = after("latency: ").map(|number| number.parse().unwrap_or(0)).collect();
+        // One line a skip, perhaps in the midst of libtest's.
+        let skips = said.lines().filter_map(|line| line.split_once("SKIPPED: "));
+        let skipped = skips.filter_map(|(_, skip)| Some(skip.split_once(':')?.0.to_owned())).collect();
+        let kernel = after("kernel: ").next().unwrap_or_default().to_owned();
+        Ok(Outcome { kernel, latencies, passed, failed, skipped, said: shown(said), seconds: 0.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "kernel: 6.12\nlatency: 100\nlatency: 300\n\nrunning 3 tests\ntest a ... ok\n\
+        test b ... SKIPPED: b: this machine has one node: a\nok\ntest c ... FAILED\n\n\
+        test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\nended: 101\n";
+
+    #[test]
+    fn what_a_guest_says_is_read() {
+        let outcome = Outcome::read(SAID).unwrap();
+        assert_eq!((outcome.kernel.as_str(), &outcome.latencies[..]), ("6.12", &[100, 300][..]));
+        assert_eq!((outcome.passed, outcome.failed, &outcome.skipped[..]), (2, 1, &["b".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_guest_that_did_not_end_has_no_outcome() {
+        for end in ["test result", "ended"] {
+            let broken = SAID.split(end).next().unwrap();
+            assert!(Outcome::read(broken).is_err(), "{broken}");
+        }
+        let killed = SAID.replace("FAILED. 2 passed; 1", "ok. 2 passed; 0").replace("101", "139");
+        assert!(Outcome::read(&killed).is_err());
+    }
+}

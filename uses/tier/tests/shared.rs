@@ -1,0 +1,265 @@
+//! Shared arenas of every kind of memory there is: pages, huge pages that were reserved, files, and devices of memory.
+#![allow(unsafe_code, reason = "makes memory files, and asks where they lie")]
+
+mod common;
+
+use common::stress::lost_writes_over;
+use common::{FAST, HOME, PAGE, skip};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use telpher_mem::{Nodes, Userfault, UserfaultFeatures};
+use telpher_tier::{Heap, HeapOptions, SharedArena, TierError, TierId, TierMemory, TierOptions};
+
+/// Bytes of a unit.
+const UNIT: usize = 2 << 20;
+/// Units of an arena.
+const UNITS: usize = 3;
+
+/// The node of each tier, where there are two with memory.
+fn nodes() -> [Option<u32>; 2] {
+    let has_memory = |node: &u32| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).unwrap_or_default();
+        !text.is_empty() && !text.contains("MemTotal:              0 kB")
+    };
+    match (0..Nodes::of_this_machine().count()).filter(has_memory).collect::<Vec<_>>()[..] {
+        [first, second, ..] => [Some(second), Some(first)],
+        _ => [None; 2],
+    }
+}
+
+fn options(shared_memory: Vec<TierMemory>) -> HeapOptions {
+    let bytes = (UNITS * UNIT) as u64;
+    let tiers = nodes().map(|node| TierOptions { name: format!("{node:?}"), node, bytes });
+    HeapOptions { shared_memory, ..HeapOptions::new(tiers.to_vec()) }
+}
+
+/// A heap whose shared arenas are of this; none where the kernel has not what it takes.
+fn heap(test: &str, shared_memory: Vec<TierMemory>) -> Option<Heap> {
+    let lacks = Userfault::open(UserfaultFeatures::PROTECT_SHARED).is_err()
+        || nodes() == [None; 2] && Userfault::open(UserfaultFeatures::MOVE).is_err();
+    if lacks {
+        skip::skip(test, "the kernel has no userfaultfd that protects files, or not for this user (Linux 5.19)");
+        return None;
+    }
+    Some(Heap::new(options(shared_memory)).unwrap())
+}
+
+/// Huge pages on a tier's node, or wherever; as many fewer again when this goes.
+struct Reserved(PathBuf, usize);
+
+impl Reserved {
+    fn take(tier: usize, pages: usize) -> Result<Reserved, String> {
+        let machine = "/sys/kernel/mm/hugepages".to_string();
+        let of_node = |node: u32| format!("/sys/devices/system/node/node{node}/hugepages");
+        let file = PathBuf::from(nodes()[tier].map_or(machine, of_node)).join("hugepages-2048kB/nr_hugepages");
+        let reserved = Reserved(file, pages);
+        let before = reserved.count().ok_or("the kernel has no huge pages of 2 MiB")?;
+        let set = std::fs::write(&reserved.0, (before + pages).to_string());
+        if set.is_err() || reserved.count() != Some(before + pages) {
+            return Err(format!("no {pages} huge pages can be reserved: {set:?}"));
+        }
+        Ok(reserved)
+    }
+
+    fn count(&self) -> Option<usize> {
+        std::fs::read_to_string(&self.0).ok()?.trim().parse().ok()
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // Also where fewer than wanted came.
+        if let Some(now) = self.count() {
+            let _ = std::fs::write(&self.0, now.saturating_sub(self.1).to_string());
+        }
+    }
+}
+
+/// What is the whole machine's is one test's at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file in memory, by a name that it has as long as it is open.
+fn memory_file(bytes: usize) -> (File, TierMemory) {
+    // SAFETY: the name is a terminated string; the descriptor is new and owned by the File.
+    let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
+    file.set_len(bytes as u64).unwrap();
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+    (file, TierMemory::File(path))
+}
+
+/// A device of memory, if this machine has one that is free for all.
+fn device() -> Option<TierMemory> {
+    let path = PathBuf::from("/dev/dax0.0");
+    File::options().read(true).write(true).open(&path).ok()?;
+    Some(TierMemory::File(path))
+}
+
+/// Every page says which it is, in each word.
+fn number(arena: &mut SharedArena) {
+    for (word, bytes) in arena.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *bytes = (word / 512 + 1).to_ne_bytes();
+    }
+}
+
+fn is_numbered(arena: &SharedArena) -> bool {
+    arena.as_chunks::<8>().0.iter().enumerate().all(|(word, bytes)| *bytes == (word / 512 + 1).to_ne_bytes())
+}
+
+/// Units of an arena on either tier are where they should be, and say what they should, before and after they went.
+fn goes_and_comes_back(test: &str, memory: [TierMemory; 2]) {
+    let Some(heap) = heap(test, memory.to_vec()) else { return };
+    let mut arena = heap.shared_arena(UNITS * UNIT).unwrap();
+    assert!(arena.iter().all(|&byte| byte == 0), "zeros at first");
+    number(&mut arena);
+    let (all, pages) = (arena.addresses(), (UNITS * 512) as u64);
+    for to in [FAST, HOME, FAST, HOME] {
+        let moved = heap.migrate(all.clone(), to).unwrap();
+        assert_eq!((moved.pages, moved.left.all()), (pages, 0), "{memory:?} to {to:?}: {moved:?}");
+        assert!(is_numbered(&arena), "{memory:?} to {to:?}");
+        if let (Some(node), false) =
+            (nodes()[usize::from(to.0)], matches!(memory[usize::from(to.0)], TierMemory::File(_)))
+        {
+            let pages: Vec<u64> = all.clone().step_by(4096).collect();
+            let mut answers = vec![Ok(u32::MAX); pages.len()];
+            Nodes::of_pages(&pages, &mut answers).unwrap();
+            assert!(answers.iter().all(|answer| *answer == Ok(node)), "{memory:?} to {to:?}: {answers:?}");
+        }
+    }
+    // A part of it, and what its neighbours say.
+    assert_eq!(heap.migrate(all.start + UNIT as u64..all.end, FAST).unwrap().pages, pages - 512);
+    assert_eq!(heap.residency(all.clone()).unwrap(), [pages - 512, 512]);
+    assert!(is_numbered(&arena));
+}
+
+/// No write is lost while units go to and fro.
+fn loses_nothing(test: &str, memory: [TierMemory; 2]) {
+    let Some(heap) = heap(test, memory.to_vec()) else { return };
+    let arena = heap.shared_arena(UNITS * UNIT).unwrap();
+    let all = arena.addresses();
+    // A unit at a time, which a page of it names.
+    let lost = lost_writes_over(60, all.start, (all.end - all.start) / PAGE, &|range, to| {
+        let unit = (range.start - all.start) / UNIT as u64 * UNIT as u64;
+        heap.migrate(all.start + unit..all.start + unit + UNIT as u64, TierId(to)).unwrap();
+    });
+    let moved = heap.stats().moved;
+    assert_eq!((lost, moved.left.failed), (0, 0), "{memory:?}: {moved:?}");
+    assert!(moved.pages > 5 * 512, "{memory:?}: {moved:?}");
+}
+
+#[test]
+fn arenas_of_pages_go_and_come_back() {
+    let (test, memory) = ("arenas_of_pages_go_and_come_back", [TierMemory::Pages, TierMemory::Pages]);
+    goes_and_comes_back(test, memory.clone());
+    loses_nothing(test, memory);
+}
+
+#[test]
+fn arenas_of_reserved_huge_pages_go_and_come_back() {
+    let test = "arenas_of_reserved_huge_pages_go_and_come_back";
+    let _alone = alone();
+    for memory in [
+        [TierMemory::HugePages, TierMemory::Pages],
+        [TierMemory::Pages, TierMemory::HugePages],
+        [TierMemory::HugePages, TierMemory::HugePages],
+    ] {
+        let of_tier = |tier: usize| if memory[tier] == TierMemory::HugePages { UNITS } else { 0 };
+        match (Reserved::take(0, of_tier(0)), Reserved::take(1, of_tier(1))) {
+            (Ok(_fast), Ok(_home)) => {
+                goes_and_comes_back(test, memory.clone());
+                if memory[1] == TierMemory::Pages {
+                    loses_nothing(test, memory);
+                }
+            }
+            (Err(why), _) | (_, Err(why)) => return skip::skip(test, &why),
+        }
+    }
+}
+
+#[test]
+fn arenas_of_files_go_and_come_back() {
+    let test = "arenas_of_files_go_and_come_back";
+    let ((_open, one), (_other_open, other)) = (memory_file(UNITS * UNIT), memory_file(UNITS * UNIT));
+    goes_and_comes_back(test, [one.clone(), TierMemory::Pages]);
+    loses_nothing(test, [one.clone(), TierMemory::Pages]);
+    goes_and_comes_back(test, [TierMemory::Pages, other.clone()]);
+    goes_and_comes_back(test, [one, other]);
+}
+
+#[test]
+fn arenas_of_devices_go_and_come_back() {
+    let test = "arenas_of_devices_go_and_come_back";
+    let _alone = alone();
+    let Some(device) = device() else { return skip::skip(test, "this machine has no device of memory (device-DAX)") };
+    goes_and_comes_back(test, [TierMemory::Pages, device.clone()]);
+    goes_and_comes_back(test, [device.clone(), TierMemory::Pages]);
+    let (_open, file) = memory_file(UNITS * UNIT);
+    goes_and_comes_back(test, [file, device.clone()]);
+    match Reserved::take(1, UNITS) {
+        Ok(_home) => {
+            let memory = [device, TierMemory::HugePages];
+            goes_and_comes_back(test, memory.clone());
+            loses_nothing(test, memory);
+        }
+        Err(why) => skip::skip(test, &why),
+    }
+}
+
+#[test]
+fn a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has() {
+    let test = "a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has";
+    let (open, file) = memory_file(2 * UNIT + 4096);
+    let Some(heap) = heap(test, vec![file.clone()]) else { return };
+    let mut arena = heap.shared_arena(UNITS * UNIT).unwrap();
+    let second = heap.shared_arena(UNIT).unwrap_err();
+    assert!(matches!(&second, TierError::File(why) if why.to_string().contains("somebody has it")), "{second}");
+    number(&mut arena);
+    let moved = heap.migrate(arena.addresses(), FAST).unwrap();
+    assert_eq!((moved.pages, moved.left.no_room), (2 * 512, 512), "{moved:?}");
+    assert!(is_numbered(&arena));
+    drop(arena);
+    // What is there when it is had again is not seen: an arena is of zeros, also where the file is at home.
+    drop(heap.shared_arena(UNIT).unwrap());
+    let mut home = HeapOptions::new(heap.options().tiers.clone());
+    (home.home, home.shared_memory) = (FAST, vec![file]);
+    let heap = Heap::new(home).unwrap();
+    assert!(heap.shared_arena(UNIT).unwrap().iter().all(|&byte| byte == 0));
+    let short = heap.shared_arena(UNITS * UNIT).unwrap_err();
+    assert!(matches!(short, TierError::HomeTooSmall { needed, has } if (needed, has) == (6 << 20, 4 << 20)), "{short}");
+    drop(open);
+}
+
+#[test]
+fn what_is_no_memory_is_refused_with_a_sentence() {
+    let test = "what_is_no_memory_is_refused_with_a_sentence";
+    let (_open, short) = memory_file(UNIT - 4096);
+    let named = |path: &str| TierMemory::File(path.into());
+    for (memory, says) in [
+        (named("/no/such/file"), "read and write"),
+        (named("/proc/self/mem"), "less than 2 MiB"),
+        (named("/dev/null"), "no device of memory"),
+        (named("/"), "read and write"),
+        (short, "less than 2 MiB"),
+    ] {
+        let Some(heap) = heap(test, vec![memory.clone()]) else { return };
+        let refused = heap.shared_arena(UNIT).unwrap_err();
+        assert!(matches!(&refused, TierError::File(why) if why.to_string().contains(says)), "{memory:?}: {refused:?}");
+    }
+    let refused = Heap::new(options(vec![TierMemory::Pages; 3])).unwrap_err();
+    assert!(matches!(refused, TierError::SharedMemory { given: 3, tiers: 2 }), "{refused}");
+}
+
+#[test]
+fn huge_pages_that_were_not_reserved_are_not_there() {
+    let _alone = alone();
+    let test = "huge_pages_that_were_not_reserved_are_not_there";
+    let Some(heap) = heap(test, vec![TierMemory::HugePages; 2]) else { return };
+    // More than any machine of tests has reserved.
+    let most = UNIT * 100_000;
+    let refused = heap.shared_arena(most).unwrap_err();
+    assert!(matches!(&refused, TierError::Map(why) if why.to_string().contains("vm.nr_hugepages")), "{refused:?}");
+}
