@@ -25,8 +25,8 @@ mod work;
 mod world;
 
 pub use apps::{
-    AllReduce, App, CacheBench, Copier, Copies, Digest, Late, MemorySide, Messages, Migration, Offload, Pages,
-    Prefetch, Promotion, Query, SharedMemory, Storage, StorageCosts, Talk, Vhost, VhostCosts,
+    AllReduce, App, CacheBench, Copier, Copies, Digest, Exchange, Gups, Late, MemorySide, Messages, Migration, Offload,
+    Pages, Placing, Prefetch, Promotion, Query, SharedMemory, Storage, StorageCosts, Talk, Vhost, VhostCosts,
 };
 pub use latencies::Latencies;
 pub use machine::Machine;

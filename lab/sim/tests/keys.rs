@@ -5,8 +5,9 @@ use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Lane, Layout, Library, Lines, Machine, Messages,
-    Migration, Moves, Offload, Place, Scenario, Storage, Stream, Through, Vhost, Wait, Walk, What, lanes,
+    AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Exchange, Gups, Lane, Layout, Library, Lines,
+    Machine, Messages, Migration, Moves, Offload, Place, Ps, Scenario, Storage, Stream, Through, Vhost, Wait, Walk,
+    What, lanes,
 };
 
 /// One number of a profile: the line it stands in, and what it is called.
@@ -144,6 +145,8 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
         App::Vhost(Vhost { packets: 200, ..Vhost::default() }),
         App::Migration(Migration { pages: 200, offload, ..Migration::compacting() }),
         App::Migration(Migration { pages: 200, offload: None, ..Migration::compacting() }),
+        App::Exchange(Exchange { pages: 200, ..Exchange::promoting(64) }),
+        App::Gups(Gups { bytes: 4 << 20, lasts: Ps::from_nanos(400_000_000), ..Gups::default() }),
     ] {
         probe(format!("{app:?}"), What::App(app));
     }

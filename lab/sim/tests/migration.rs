@@ -73,17 +73,18 @@ fn with_an_engine_for_each_a_user_need_not_wait_for_the_kernels_batches() {
         }
         let user = By::Device(Lane { wq: 1, ..KERNEL });
         let user = Stream { by: user, depth: 32, submissions: 20_000, ..Stream::of(Opcode::MemoryMove, 1024) };
-        let kernel = Migration { besides: Ps::ZERO, ..Migration::compacting() }.by(KERNEL);
+        // More pages than the user's copies take, however slowly they go.
+        let kernel = Migration { pages: 1 << 17, besides: Ps::ZERO, ..Migration::compacting() }.by(KERNEL);
         let scenario = Scenario::on(Machine::built_in("gold-6430").unwrap(), config)
             .with("kernel", 1, What::App(App::Migration(kernel)))
             .with("user", 1, What::Stream(user));
-        let loads = scenario.simulate().unwrap().loads;
-        let kernel = loads[0].measures.iter().find(|measure| measure.name == "moved").unwrap().value;
-        (kernel, loads[1].gigabytes_per_second())
+        let outcome = scenario.simulate().unwrap();
+        let user = &outcome.loads[1];
+        assert!(user.elapsed < outcome.took, "the kernel works on");
+        user.gigabytes_per_second()
     };
     let (shared, own) = (of(1), of(2));
-    assert!(own.0 + own.1 > 1.1 * (shared.0 + shared.1), "{own:?} against {shared:?} GB/s");
-    assert!(own.1 > 1.5 * shared.1 && own.0 > 0.8 * shared.0, "{own:?} against {shared:?} GB/s");
+    assert!(own > 1.5 * shared, "{own} against {shared} GB/s");
 }
 
 #[test]

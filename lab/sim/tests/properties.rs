@@ -5,9 +5,9 @@ use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Copies, Digest, Lane, Layout, Library, Limit,
-    Lines, Load, Machine, Messages, Migration, Moves, Offload, Outcome, Place, Ps, Scenario, Sizes, Storage, Stream,
-    Through, Vhost, Wait, Walk, What, lanes,
+    AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Copies, Digest, Exchange, Gups, Lane, Layout,
+    Library, Limit, Lines, Load, Machine, Messages, Migration, Moves, Offload, Outcome, Place, Ps, Scenario, Sizes,
+    Storage, Stream, Through, Vhost, Wait, Walk, What, lanes,
 };
 
 /// Seeded chance: xorshift.
@@ -178,7 +178,7 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
     let few = u32::try_from(chance.below(3) + 2).unwrap();
     let node = usize::try_from(chance.below(machine.nodes.len() as u64)).unwrap();
     let [first, last] = [queues.first(), queues.last()].map(Option::<&Lane>::copied);
-    match chance.below(6) {
+    match chance.below(8) {
         0 => App::Messages(Messages { bytes, count: some, copier, ..Messages::default() }),
         1 => App::AllReduce(AllReduce { bytes, count: some, ranks: few, copier, ..AllReduce::default() }),
         2 => App::CacheBench(CacheBench {
@@ -198,6 +198,24 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
             packets: some * 50,
             copies: first.zip(last).map_or(Copies::Core, |(enqueue, dequeue)| Copies::Device { enqueue, dequeue }),
             ..Vhost::default()
+        }),
+        5 => App::Exchange(Exchange {
+            pages: some * 10,
+            page: if chance.once_in(4) { 2 << 20 } else { 4096 },
+            from: 0,
+            to: node,
+            lanes: queues,
+            neighbours: chance.once_in(2),
+            ..Exchange::promoting(few * 8)
+        }),
+        6 => App::Gups(Gups {
+            threads: few,
+            bytes: some << 21,
+            fast_percent: few * 10,
+            lasts: Ps::from_nanos(some * 50_000_000),
+            slow: node,
+            lanes: queues,
+            ..Gups::default()
         }),
         _ => App::Migration(Migration {
             pages: some * 10,

@@ -7,7 +7,7 @@ pub(crate) mod asplos_device;
 mod asplos_memory;
 pub(crate) mod asplos_multi;
 pub mod measure;
-mod migration;
+pub(crate) mod migration;
 mod query;
 pub mod series;
 pub(crate) mod thesis;

@@ -10,6 +10,7 @@
 
 mod asplos;
 mod lightdsa;
+mod migration;
 mod others;
 mod query;
 mod sweep;
@@ -31,7 +32,7 @@ type Result<T> = std::result::Result<T, ScenarioError>;
 pub struct Sheet {
     /// What commands and files call it: `asplos-3`.
     pub id: &'static str,
-    /// The document and its own name of the figure.
+    /// The document and its own name of the figure; empty where no document has it.
     pub source: &'static str,
     /// What it shows.
     pub title: &'static str,
@@ -198,9 +199,11 @@ impl Figure {
     }
 }
 
-/// Every figure that can be drawn, in the order of the documents.
+/// Every figure that can be drawn, in the order of the documents; then those that are in none.
 pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
-    [asplos::SHEETS, thesis::SHEETS, query::SHEETS, others::SHEETS, lightdsa::SHEETS].into_iter().flatten()
+    let documents =
+        [asplos::SHEETS, thesis::SHEETS, query::SHEETS, others::SHEETS, migration::SHEETS, lightdsa::SHEETS];
+    documents.into_iter().flatten().chain(migration::program::SHEETS)
 }
 
 /// Draws figures on so many threads; the same figures for any number of them. `instead` is a machine in place of those that were

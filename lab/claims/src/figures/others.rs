@@ -1,12 +1,10 @@
-//! The white paper's Figures 3 and 10, and the break-even of page migration.
+//! The white paper's Figures 3 and 10.
 
-use super::sweep::{axis, lines, measured, published, simulated};
+use super::sweep::{axis, published, simulated};
 use super::{Mark, Panel, Result, Scale, Shape, Sheet, numbers};
-use crate::experiments::vhost::{self, HYBRID, PACKETS, copy_share, forwarding};
+use crate::experiments::vhost::{HYBRID, PACKETS, copy_share, forwarding};
 use crate::lab::Lab;
-use crate::setups::on;
-use telpher_device::WqMode;
-use telpher_sim::{App, Copies, Lane, Migration, Offload, What};
+use telpher_sim::Copies;
 
 pub(super) const SHEETS: &[Sheet] = &[
     Sheet {
@@ -28,15 +26,6 @@ pub(super) const SHEETS: &[Sheet] = &[
               device's at 512 B calibrate the costs of the switch's work.",
         claims: &["V-030", "V-031", "V-032", "V-033", "V-034", "V-035", "K-075", "K-076"],
         draw: figure_10,
-    },
-    Sheet {
-        id: "migration-break-even",
-        source: "Baik et al., Accelerating Page Migrations with Intel DSA, offloading costs slide",
-        title: "Copying the pages of one migration by the core or by the device",
-        how: "The kernel copies pages of 4 KiB that are migrated together: its core one after the other, or a device, with scatter lists, \
-              their mapping, descriptors and waiting. The cost of the kernel's path is set by the break-even published.",
-        claims: &["P-010", "P-012"],
-        draw: break_even,
     },
 ];
 
@@ -73,20 +62,4 @@ fn figure_3(lab: &Lab) -> Result<Vec<Panel>> {
         series: vec![of("copies", |share| share), of("all else", |share| 100.0 - share)],
         marks: vec![Mark::level("V-010")],
     }])
-}
-
-fn break_even(lab: &Lab) -> Result<Vec<Panel>> {
-    let lane = Lane { device: 0, wq: 0, shared: false };
-    let copying = |together: u32, offload| {
-        let app = Migration { pages: u64::from(together) * 4, together, offload, ..Migration::compacting() };
-        let scenario = on("gold-6430", 1, WqMode::Dedicated, 1).with("pages", 1, What::App(App::Migration(app)));
-        Ok(vhost::measured(&*lab.run(&scenario)?, "copies of a call"))
-    };
-    let pages = || (0..=9).map(|power| 1u32 << power);
-    let series = vec![
-        measured("by the core", pages(), |together| copying(together, None))?,
-        measured("by the device", pages(), |together| copying(together, Some(Offload { above: 0, lane })))?,
-    ];
-    let time = axis("time of the copies", "µs", Scale::Log);
-    Ok(vec![lines("", axis("pages migrated together", "", Scale::Binary), time, series, vec![Mark::place("P-010")])])
 }

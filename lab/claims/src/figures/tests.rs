@@ -62,7 +62,8 @@ fn every_figure_names_its_machine_and_what_was_published() {
         let id = figure.sheet.id;
         assert!(ids.insert(id), "{id} twice");
         assert!(figure.profiles.iter().all(|it| !it.0.is_empty() && it.1 != 0) && !figure.profiles.is_empty());
-        assert!(!figure.facts.is_empty() || !figure.distances.is_empty(), "{id}: nothing was published about it");
+        let published = !figure.facts.is_empty() || !figure.distances.is_empty();
+        assert!(published || figure.sheet.source.is_empty(), "{id}: nothing was published about it");
         for mark in figure.panels.iter().flat_map(|panel| &panel.marks) {
             assert!(figure.sheet.claims.contains(&mark.claim), "{id}: {} is marked and not told of", mark.claim);
             let (At::Level(a) | At::Place(a) | At::Levels(a, _) | At::Places(a, _)) = mark.at;

@@ -5,6 +5,7 @@
 use super::{Report, measure};
 use crate::places::Place;
 use crate::ps::Ps;
+use crate::scenario::Measure;
 use crate::work::{Lane, Library, Wait, Walk};
 use crate::world::{Core, World};
 use std::cell::Cell;
@@ -88,14 +89,14 @@ impl Migration {
                 let begin = core.now();
                 match self.offload {
                     Some(offload) if pages > offload.above.into() => {
-                        self.offload(&core, offload.lane, pages, from, to).await
+                        let (given, written) = self.offload(&core, offload.lane, pages, from, to).await;
+                        add(&tells.giving, given.since(begin));
+                        add(&tells.device, written.since(given));
+                        add(&tells.after, core.now().since(written));
                     }
                     _ => self.copy(&core, pages).await,
                 }
-                tells.copying.set(tells.copying.get() + core.now().since(begin));
-                tells.pages.set(tells.pages.get() + pages);
-                tells.calls.set(tells.calls.get() + 1);
-                tells.end.set(core.now());
+                tells.call(&core, begin, pages);
             }
         });
         moved
@@ -109,8 +110,9 @@ impl Migration {
         }
     }
 
-    /// A device does: scatter lists and their mapping once a call, whatever it takes to tell the device of so many.
-    async fn offload(self, core: &Core, lane: Lane, pages: u64, from: u64, to: u64) {
+    /// A device does: scatter lists and their mapping once a call, whatever it takes to tell the device of so many. When the device
+    /// had all of it, and when its last record was written.
+    async fn offload(self, core: &Core, lane: Lane, pages: u64, from: u64, to: u64) -> (Ps, Ps) {
         let copy = |page: u64| {
             let at = page * u64::from(self.page);
             World::descriptor(Opcode::MemoryMove, from + at, to + at, self.page)
@@ -121,33 +123,77 @@ impl Migration {
         for (number, part) in copies.chunks(MOST_TOGETHER).enumerate() {
             tickets.push(if number == 0 { &first } else { &more }.submit_batch(lane, part).await);
         }
+        let (given, mut written) = (core.now(), Ps::ZERO);
         for (number, ticket) in tickets.iter().enumerate() {
             if number == 0 { &first } else { &more }.wait(ticket, Wait::Poll).await;
+            written = written.max(ticket.done_at().unwrap_or_default());
         }
+        (given, written.max(given))
+    }
+
+    fn measures(&self, moved: &Moved) -> Vec<Measure> {
+        let mut measures = moved.measures(self.page);
+        if self.offload.is_some() {
+            measures.extend([
+                moved.of_a_call("giving away", moved.giving.get()),
+                moved.of_a_call("device at work", moved.device.get()),
+                moved.of_a_call("seeing and unmapping", moved.after.get()),
+            ]);
+        }
+        measures
+    }
+}
+
+/// How far a migration is, and where its time went.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    pub(super) pages: Cell<u64>,
+    calls: Cell<u64>,
+    copying: Cell<Ps>,
+    end: Cell<Ps>,
+    /// Of the copying, by a device: until it has all of it, until the last record, until the core knows and has cleaned up.
+    giving: Cell<Ps>,
+    device: Cell<Ps>,
+    after: Cell<Ps>,
+}
+
+fn add(to: &Cell<Ps>, time: Ps) {
+    to.set(to.get() + time);
+}
+
+impl Moved {
+    /// A call is over whose copying began then; what follows the copying is told by `ends`.
+    pub(super) fn call(&self, core: &Core, copying: Ps, pages: u64) {
+        add(&self.copying, core.now().since(copying));
+        self.pages.set(self.pages.get() + pages);
+        self.calls.set(self.calls.get() + 1);
+        self.ends(core);
+    }
+
+    /// All that was begun is over.
+    pub(super) fn ends(&self, core: &Core) {
+        self.end.set(core.now());
     }
 
     #[allow(clippy::cast_precision_loss, reason = "for people")]
-    fn measures(&self, moved: &Moved) -> Vec<crate::scenario::Measure> {
-        let (took, copying) = (moved.end.get(), moved.copying.get());
-        let bytes = moved.pages.get() * u64::from(self.page);
+    fn of_a_call(&self, name: &str, time: Ps) -> Measure {
+        measure(name, time.as_nanos_f64() / 1e3 / self.calls.get().max(1) as f64, "us")
+    }
+
+    /// What came of pages of so many bytes.
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    pub(super) fn measures(&self, page: u32) -> Vec<Measure> {
+        let (took, copying) = (self.end.get(), self.copying.get());
+        let bytes = self.pages.get() * u64::from(page);
         let share = |part: Ps, of: Ps| part.as_secs_f64() / of.as_secs_f64().max(1e-12);
         vec![
             measure("migration", took.as_nanos_f64() / 1e6, "ms"),
-            measure("a call", took.as_nanos_f64() / 1e3 / moved.calls.get().max(1) as f64, "us"),
-            measure("copies of a call", copying.as_nanos_f64() / 1e3 / moved.calls.get().max(1) as f64, "us"),
+            self.of_a_call("a call", took),
+            self.of_a_call("copies of a call", copying),
             measure("copying", share(copying, took) * 100.0, "%"),
             measure("moved", bytes as f64 / took.as_secs_f64().max(1e-12) / 1e9, "GB/s"),
         ]
     }
-}
-
-/// How far a migration is.
-#[derive(Debug, Default)]
-struct Moved {
-    pages: Cell<u64>,
-    calls: Cell<u64>,
-    copying: Cell<Ps>,
-    end: Cell<Ps>,
 }
 
 /// A program whose pages are moved from slow memory to fast while it runs.

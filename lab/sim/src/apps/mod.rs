@@ -3,6 +3,8 @@
 mod allreduce;
 mod cachebench;
 mod core_cache;
+mod exchange;
+mod gups;
 mod memory_side;
 mod messages;
 mod migration;
@@ -16,6 +18,8 @@ use crate::scenario::Measure;
 use crate::world::World;
 pub use allreduce::AllReduce;
 pub use cachebench::CacheBench;
+pub use exchange::Exchange;
+pub use gups::{Gups, Placing};
 pub use memory_side::{MemorySide, Pages};
 pub use messages::{Messages, SharedMemory, Talk};
 pub use migration::{Migration, Offload, Promotion};
@@ -33,6 +37,10 @@ pub enum App {
     Migration(Migration),
     /// A program whose pages are moved to fast memory while it runs.
     Promotion(Promotion),
+    /// A program's own pages are moved without the kernel's migration.
+    Exchange(Exchange),
+    /// Random updates of memory on two tiers.
+    Gups(Gups),
     /// A query over two columns, the second fetched ahead.
     Query(Query),
     /// A sum over buffers of several processes.
@@ -52,6 +60,8 @@ impl App {
     pub(crate) fn nodes(&self) -> Vec<usize> {
         match self {
             App::Migration(app) | App::Promotion(Promotion { migration: app, .. }) => vec![app.core, app.from, app.to],
+            App::Exchange(app) => vec![app.core, app.from, app.to],
+            App::Gups(app) => vec![app.fast, app.slow],
             App::Query(app) => {
                 let fetched = app.prefetch.iter().map(|fetch| fetch.to);
                 let cached = app.memory_side.iter().flat_map(|side| [side.a, side.b]);
@@ -71,6 +81,8 @@ impl App {
         match self {
             App::Migration(app) => app.start(world),
             App::Promotion(app) => app.start(world),
+            App::Exchange(app) => app.start(world),
+            App::Gups(app) => app.start(world),
             App::Query(app) => app.start(world),
             App::AllReduce(app) => app.start(world),
             App::CacheBench(app) => app.start(world),

@@ -1,8 +1,8 @@
 //! Applications as workload files tell them; what a file does not tell is as published.
 
 use super::{
-    AllReduce, App, CacheBench, Copier, Copies, Digest, Messages, Migration, Offload, Prefetch, Promotion, Query,
-    SharedMemory, Storage, Talk, Vhost,
+    AllReduce, App, CacheBench, Copier, Copies, Digest, Exchange, Gups, Messages, Migration, Offload, Placing,
+    Prefetch, Promotion, Query, SharedMemory, Storage, Talk, Vhost,
 };
 use crate::machine::Machine;
 use crate::profile::{ProfileError, Section};
@@ -11,7 +11,7 @@ use crate::scenario::workload::{named, node};
 use crate::work::Lane;
 
 /// The names there are.
-const NAMES: &str = "allreduce, cachebench, messages, migration, promotion, query, storage and vhost";
+const NAMES: &str = "allreduce, cachebench, exchange, gups, messages, migration, promotion, query, storage and vhost";
 
 /// The application of a name, with what a section says of it; `lanes` are the queues it may use.
 pub(crate) fn told(section: &Section<'_>, name: &str, lanes: &[Lane], machine: &Machine) -> Result<App, ProfileError> {
@@ -19,6 +19,8 @@ pub(crate) fn told(section: &Section<'_>, name: &str, lanes: &[Lane], machine: &
     match name {
         "allreduce" => allreduce(section, lanes).map(App::AllReduce),
         "cachebench" => cachebench(section, lanes).map(App::CacheBench),
+        "exchange" => exchange(section, lanes, machine).map(App::Exchange),
+        "gups" => gups(section, lanes, machine).map(App::Gups),
         "messages" => messages(section, lanes).map(App::Messages),
         "migration" => migration(section, lanes, machine).map(App::Migration),
         "promotion" => promotion(section, lanes, machine).map(App::Promotion),
@@ -224,6 +226,56 @@ fn promotion(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result
     })
 }
 
+fn exchange(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Exchange, ProfileError> {
+    let page = section.bytes_if_there("page", 4096..=2 << 20)?.unwrap_or(4096);
+    if ![4096, 2 << 20].contains(&page) {
+        return Err(section.wrong("page", format!("has {page} bytes, not 4k or 2m")));
+    }
+    let of = if page > 4096 { Exchange::promoting_huge(1) } else { Exchange::promoting(512) };
+    Ok(Exchange {
+        pages: section.count_if_there("pages", 1..=1 << 24, "pages")?.map_or(of.pages, u64::from),
+        together: section.count_if_there("together", 1..=1 << 16, "pages of a batch")?.unwrap_or(of.together),
+        neighbours: section.flag_if_there("neighbours")?.unwrap_or(of.neighbours),
+        core: node(section, "core", machine)?.unwrap_or(of.core),
+        from: node(section, "from", machine)?.unwrap_or(of.from),
+        to: node(section, "to", machine)?.unwrap_or(of.to),
+        lanes: lanes.to_vec(),
+        ..of
+    })
+}
+
+fn gups(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Gups, ProfileError> {
+    let of = Gups::default();
+    let placing = match section.text_if_there("placing")? {
+        None => of.placing,
+        Some("policy") => Placing::Policy,
+        Some("chance") => Placing::Chance { runs: 32 },
+        Some("nobody") => Placing::Nobody,
+        Some("knowing") => Placing::Knowing,
+        Some(other) => {
+            return Err(section.wrong("placing", format!("is {other}, not policy, chance, nobody or knowing")));
+        }
+    };
+    let percent = |key: &str, of: u32| Ok(section.count_if_there(key, 0..=100, "%")?.unwrap_or(of));
+    let seconds = |seconds: u32| Ps::from_nanos(u64::from(seconds) * 1_000_000_000);
+    Ok(Gups {
+        threads: section.count_if_there("threads", 1..=1024, "threads")?.unwrap_or(of.threads),
+        bytes: section.bytes_if_there("size", 2 << 20..=1 << 36)?.unwrap_or(of.bytes),
+        hot_percent: percent("hot_percent", of.hot_percent)?,
+        to_hot_percent: percent("to_hot_percent", of.to_hot_percent)?,
+        hot_run: section.count_if_there("hot_run", 1..=1 << 20, "pages")?.unwrap_or(of.hot_run),
+        fast_percent: percent("fast_percent", of.fast_percent)?,
+        slow_percent: section.count_if_there("slow_percent", 100..=10_000, "% of that")?.unwrap_or(of.slow_percent),
+        placing,
+        lasts: section.count_if_there("seconds", 1..=3600, "s")?.map_or(of.lasts, seconds),
+        fast: node(section, "fast", machine)?.unwrap_or(of.fast),
+        slow: node(section, "slow", machine)?.unwrap_or(of.slow),
+        lanes: lanes.to_vec(),
+        seed: section.count_if_there("seed", 0..=u32::MAX, "")?.map_or(of.seed, u64::from),
+        ..of
+    })
+}
+
 /// The threads of the published query, with or without prefetching; each group needs one of every kind.
 fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Query, ProfileError> {
     let of = if lanes.is_empty() { Query::of_two_columns() } else { Query::prefetching(0) };
@@ -318,6 +370,18 @@ mod tests {
         let promotion = Promotion { work: Ps::from_nanos(5_000_000), slow_percent: 150, migration: pages };
         let told = app(&format!("app = \"promotion\"\nwork = 5\nslow_percent = 150\nabove = 8\n{queues}"));
         assert_eq!(told, Ok(App::Promotion(promotion)));
+        let way = Exchange { pages: 9, neighbours: false, to: 1, from: 0, ..Exchange::promoting(3) };
+        let told = app(&format!(
+            "app = \"exchange\"\npages = 9\ntogether = 3\nneighbours = false\nfrom = 0\nto = 1\n{queues}"
+        ));
+        assert_eq!(told, Ok(App::Exchange(way.by(vec![lane(1), lane(3)]))));
+        let told = app("app = \"exchange\"\nby = \"cpu\"\npage = \"2m\"");
+        assert_eq!(told, Ok(App::Exchange(Exchange::promoting_huge(1))));
+        let placing = Placing::Knowing;
+        let updates =
+            Gups { bytes: 1 << 30, fast_percent: 25, placing, lasts: Ps::from_nanos(7_000_000_000), ..Gups::default() };
+        let keys = "size = \"1g\"\nfast_percent = 25\nplacing = \"knowing\"\nseconds = 7";
+        assert_eq!(app(&format!("app = \"gups\"\nby = \"cpu\"\n{keys}")), Ok(App::Gups(updates)));
         let plain = Query { column: 1 << 30, groups: 4, scanners: 8, summers: 4, b: 1, ..Query::of_two_columns() };
         let keys = "size = \"1g\"\ngroups = 4\nscanners = 8\nsummers = 4\nb = 1";
         assert_eq!(app(&format!("app = \"query\"\nby = \"cpu\"\n{keys}")), Ok(App::Query(plain)));
@@ -372,6 +436,9 @@ mod tests {
             ("app = \"query\"\nby = \"cpu\"\nsummers = 31", ["summers", "31", "32 groups"]),
             ("app = \"migration\"\nto = 9", ["my.toml, line 8", "to is 9", "nodes 0 to"]),
             ("app = \"promotion\"", ["my.toml", "work is missing", "ms"]),
+            ("app = \"exchange\"\npage = \"8k\"", ["my.toml, line 8", "8192", "2m"]),
+            ("app = \"gups\"\nplacing = \"luck\"", ["placing", "luck", "chance"]),
+            ("app = \"gups\"\nhot_percent = 101", ["line 8", "hot_percent", "100"]),
             ("app = \"vhost\"\nby = \"hand\"", ["by", "cpu", "device"]),
             ("app = \"vhost\"\n[load.costs]\npaket = 1", ["line 9", "costs.paket", "payload_miss"]),
             ("app = \"storage\"\n[load.costs]\nlink_gb_s = 0", ["line 9", "costs.link_gb_s", "GB/s"]),

@@ -202,6 +202,11 @@ impl World {
         }
     }
 
+    /// What it is, and what everything on it costs.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     /// Work descriptors that were executed, members of batches included.
     #[must_use]
     pub fn descriptors(&self) -> u64 {

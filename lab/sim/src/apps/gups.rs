@@ -1,0 +1,405 @@
+//! Random updates of memory on two tiers (GUPS with a hot set), whose pages `telpher-tier`'s own policy places: its heat map and its
+//! decisions, in simulated time.
+//!
+//! ```text
+//! threads update ─► windows see which pages are written, when first ─► HeatMap ─► Policy ─► moves, as Exchange has it ─► residency
+//! ```
+//!
+//! Updates are not simulated one by one: between two changes of residency they go on at the rate that it gives. What the tracker and
+//! pages on their way take from threads is taken from their time.
+
+mod memory;
+
+use super::exchange::Exchange;
+use super::{Report, measure};
+use crate::dice::Dice;
+use crate::places::Place;
+use crate::ps::Ps;
+use crate::scenario::Measure;
+use crate::work::Lane;
+use crate::world::{Core, World};
+use memory::Memory;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+use telpher_tier::TierId;
+use telpher_tier::heat::{HeatMap, PageHeat, level};
+use telpher_tier::policy::{Move, Policy, PolicyOptions};
+
+/// Bytes of a page, and pages of a window, which is as large as a huge page.
+const PAGE: u64 = 4096;
+const WINDOW: usize = 512;
+/// Where the memory begins, in the heat map.
+const BASE: u64 = 1 << 32;
+/// The tiers, as the policy counts them.
+const FAST: u8 = 0;
+const SLOW: u8 = 1;
+
+/// When a window is looked at, as parts of its time. Source: `telpher-tier`'s windows.
+const LOOKS: [u64; 4] = [40, 10, 3, 1];
+
+/// Protecting a page of a window from writes that nobody notices, and looking for those that were written. Source: measured on an AMD EPYC,
+/// Linux 6.18 (`PAGEMAP_SCAN` with write-protection, of 512 MiB), as are the next four.
+const PROTECT: Ps = Ps(34_000);
+const LOOK: Ps = Ps(1_600);
+/// The system call around it. Source: that of protecting a page.
+const CALL: Ps = Ps::from_nanos(1_050);
+/// The first write to a page that is protected.
+const FAULT: Ps = Ps::from_nanos(930);
+/// What a system call takes longer that has other cores forget translations while threads run there.
+const FLUSH: Ps = Ps::from_nanos(11_000);
+/// And each of those threads. ASSUMED: nobody measured it.
+const INTERRUPTED: Ps = Ps::from_nanos(1_000);
+/// What deciding takes for a page. ASSUMED: two passes over a few bytes.
+const DECIDE: Ps = Ps::from_nanos(10);
+/// Somebody decides no more often than takes so little of a core: one part of so many. Source: `telpher-tier`'s manager.
+const DECIDES: u64 = 100;
+
+/// Runs of more pages than that are copied by a device. Source: the threshold of DSA-2LM (ATC 2025).
+const ABOVE: u64 = 16;
+
+/// Who says which pages are in fast memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placing {
+    /// `telpher-tier`'s policy, by the heat that windows found.
+    Policy,
+    /// Chance, as often as the policy decides: so many runs of pages change places with as many others.
+    Chance {
+        /// Runs of 64 pages, each way.
+        runs: u32,
+    },
+    /// Nobody: pages stay.
+    Nobody,
+    /// One who knows: all hot pages, and others while there is room, from the beginning.
+    Knowing,
+}
+
+/// Threads that update words at random places, some places more often than others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gups {
+    /// Threads, each on a core of its own at the fast node.
+    pub threads: u32,
+    /// Bytes of memory, a multiple of 2 MiB.
+    pub bytes: u64,
+    /// How much of it is hot, in per cent.
+    pub hot_percent: u32,
+    /// Updates that go to the hot part, in per cent; the others go everywhere.
+    pub to_hot_percent: u32,
+    /// Hot pages that lie behind each other.
+    pub hot_run: u32,
+    /// Fast memory there is for it, in per cent of it.
+    pub fast_percent: u32,
+    /// Latency of slow memory, in per cent of that of fast.
+    pub slow_percent: u32,
+    /// Each update looks its page up in tables, which the last-level cache has; if not, it takes nothing but memory's latency.
+    pub looks_up: bool,
+    /// At the beginning fast memory is full, of pages as they come; if not, all are in slow memory.
+    pub fast_first: bool,
+    /// Who places pages.
+    pub placing: Placing,
+    /// How long a window is open.
+    pub window: Ps,
+    /// How often somebody decides; less often where that were more than a hundredth of a core.
+    pub every: Ps,
+    /// How long it all goes on.
+    pub lasts: Ps,
+    /// Memory nodes of the tiers, by whose channels pages are copied.
+    pub fast: usize,
+    /// See `fast`.
+    pub slow: usize,
+    /// Queues that copy pages; none lets the manager's core copy.
+    pub lanes: Vec<Lane>,
+    /// What chance begins with.
+    pub seed: u64,
+}
+
+impl Default for Gups {
+    /// 2 GiB, a tenth of which is hot, and a fifth in fast memory three times as near; windows and decisions as `telpher-tier`'s manager
+    /// has them.
+    fn default() -> Self {
+        Gups {
+            threads: 8,
+            bytes: 2 << 30,
+            hot_percent: 10,
+            to_hot_percent: 90,
+            hot_run: 64,
+            fast_percent: 20,
+            slow_percent: 300,
+            looks_up: true,
+            fast_first: true,
+            placing: Placing::Policy,
+            window: Ps::from_nanos(10_000_000),
+            every: Ps::from_nanos(250_000_000),
+            lasts: Ps::from_nanos(60_000_000_000),
+            fast: 0,
+            slow: 1,
+            lanes: Vec::new(),
+            seed: 1,
+        }
+    }
+}
+
+/// Points of the curve.
+const POINTS: u64 = 24;
+/// The last of them are what comes after the warm-up.
+const LAST: usize = 6;
+
+/// What the manager's core did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    tracking: Ps,
+    deciding: Ps,
+    moving: Ps,
+    promoted: u64,
+    demoted: u64,
+}
+
+struct Manager {
+    app: Rc<Gups>,
+    memory: Rc<RefCell<Memory>>,
+    tally: Rc<RefCell<Tally>>,
+    heat: HeatMap,
+    policy: Policy,
+    dice: Dice,
+    /// Regions of the fast node and of the slow one.
+    regions: [u64; 2],
+}
+
+impl Gups {
+    fn pages(&self) -> usize {
+        // Two million huge pages are more than anybody has.
+        usize::try_from(self.bytes / (WINDOW as u64 * PAGE)).unwrap_or(usize::MAX).clamp(1, 1 << 21) * WINDOW
+    }
+
+    /// Pages of fast memory.
+    fn room(&self) -> usize {
+        self.pages() * self.fast_percent as usize / 100
+    }
+
+    /// What the policy is told, as of a heap whose fast tier has so much room and whose slow one has room for all.
+    fn options(&self) -> PolicyOptions {
+        let tier = |name: &str, bytes| telpher_tier::TierOptions { name: name.into(), node: None, bytes };
+        let heap = telpher_tier::HeapOptions::new(vec![tier("fast", self.room() as u64 * PAGE), tier("slow", 0)]);
+        PolicyOptions::new(&heap)
+    }
+
+    pub(super) fn start(&self, world: &mut World) -> Report {
+        let app = Rc::new(self.clone());
+        let memory = Rc::new(RefCell::new(Memory::new(self, world.machine())));
+        let tally = Rc::new(RefCell::new(Tally::default()));
+        let curve = Rc::new(RefCell::new(Vec::new()));
+        if matches!(self.placing, Placing::Policy | Placing::Chance { .. }) {
+            let mut heat = HeatMap::of(std::slice::from_ref(&(BASE..address(app.pages()))));
+            for (number, fast) in memory.borrow().fast().enumerate() {
+                let page = heat.page_mut(address(number)).expect("its range is the map's");
+                *page = PageHeat::on(if fast { FAST } else { SLOW });
+            }
+            let manager = Manager {
+                memory: memory.clone(),
+                tally: tally.clone(),
+                heat,
+                policy: Policy::new(app.options()),
+                dice: Dice::new(app.seed, 1),
+                regions: [app.fast, app.slow].map(|node| world.places.add(Place::on(node))),
+                app: app.clone(),
+            };
+            world.spawn(self.fast, |core| manager.run(core));
+        }
+        let (tells, of, at) = (curve.clone(), memory.clone(), app.clone());
+        world.spawn(self.fast, |core| async move {
+            for point in 1..=POINTS {
+                core.sleep(Ps(at.lasts.0 / POINTS * point).since(core.now())).await;
+                let mut memory = of.borrow_mut();
+                memory.pass(core.now());
+                tells.borrow_mut().push((core.now(), memory.updates()));
+            }
+        });
+        Box::new(move |_| app.measures(&memory.borrow(), &tally.borrow(), &curve.borrow()))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    fn measures(&self, memory: &Memory, tally: &Tally, curve: &[(Ps, f64)]) -> Vec<Measure> {
+        // Between two points, over what it were with all pages in fast memory.
+        let best = memory.best();
+        let mut before = (Ps::ZERO, 0.0);
+        let mut shares = Vec::new();
+        for &(now, updates) in curve {
+            let time = now.since(before.0).as_secs_f64();
+            shares.push((now, (updates - before.1) / time.max(1e-12) / best));
+            before = (now, updates);
+        }
+        let last = &shares[shares.len().saturating_sub(LAST)..];
+        let after = last.iter().map(|point| point.1).sum::<f64>() / last.len().max(1) as f64;
+        let reached = shares.iter().find(|point| point.1 >= 0.9).map(|point| point.0.as_secs_f64());
+        let of_core = |time: Ps| time.as_secs_f64() / self.lasts.as_secs_f64().max(1e-12) * 100.0;
+        let of_threads = |time: Ps| of_core(time) / f64::from(self.threads.max(1));
+        let mut measures = vec![
+            measure("of all in fast memory", after * 100.0, "%"),
+            measure("updates after the warm-up", after * best / 1e6, "M/s"),
+            measure("hot pages in fast memory", memory.hot_in_fast() * 100.0, "%"),
+            measure("promoted", tally.promoted as f64, "pages"),
+            measure("demoted", tally.demoted as f64, "pages"),
+            measure("tracking", of_core(tally.tracking), "% of a core"),
+            measure("deciding", of_core(tally.deciding), "% of a core"),
+            measure("moving", of_core(tally.moving), "% of a core"),
+            measure("taken by tracking", of_threads(memory.taken_by_tracking), "% of the threads"),
+            measure("taken by moving", of_threads(memory.taken_by_moving), "% of the threads"),
+        ];
+        measures.extend(reached.map(|seconds| measure("90 % first", seconds, "s")));
+        measures.extend(shares.iter().map(|(now, share)| {
+            measure(&format!("{} ms", now.0 / 1_000_000_000), share * 100.0, "% of all in fast memory")
+        }));
+        measures
+    }
+}
+
+fn address(page: usize) -> u64 {
+    BASE + page as u64 * PAGE
+}
+
+fn pages_of(range: &Range<u64>) -> Range<usize> {
+    let number = |address: u64| usize::try_from((address - BASE) / PAGE).unwrap_or(usize::MAX);
+    number(range.start)..number(range.end)
+}
+
+/// A moment, as the policy counts it.
+fn moment(time: Ps) -> Duration {
+    Duration::from_nanos(time.0 / 1000)
+}
+
+impl Manager {
+    async fn run(mut self, core: Core) {
+        let (mut window, mut decided) = (0, Ps::ZERO);
+        let every = self.app.every.max(self.deciding() * DECIDES);
+        while core.now() < self.app.lasts {
+            if self.app.placing == Placing::Policy {
+                self.watch(&core, window..window + WINDOW).await;
+                window = (window + WINDOW) % self.app.pages();
+            } else {
+                core.sleep(every).await;
+            }
+            if core.now().since(decided) >= every {
+                decided = core.now();
+                let moves = self.decide(&core).await;
+                for what in moves {
+                    if core.now() >= self.app.lasts {
+                        break;
+                    }
+                    self.migrate(&core, &what).await;
+                }
+            }
+        }
+    }
+
+    /// A window is open for a while: which of its pages are written, and when first.
+    async fn watch(&mut self, core: &Core, window: Range<usize>) {
+        let begun = core.now();
+        core.busy(PROTECT * WINDOW as u64 + CALL + FLUSH).await;
+        self.memory.borrow_mut().interrupt(core.now(), false);
+        let since = core.now();
+        let first: Vec<Ps> = {
+            let memory = self.memory.borrow();
+            window.clone().map(|page| self.dice.exponential(memory.between_updates(page))).collect()
+        };
+        let mut levels = [0; WINDOW];
+        let (mut before, mut slept) = (Ps::ZERO, Ps::ZERO);
+        for part in LOOKS {
+            let (due, now) = (since + Ps(self.app.window.0 / part), core.now());
+            core.sleep(due.since(now)).await;
+            slept += due.since(now);
+            let seen = core.now().since(since);
+            core.busy(LOOK * WINDOW as u64 + CALL).await;
+            for (level_of, first) in levels.iter_mut().zip(&first) {
+                if *first > before && *first <= seen {
+                    *level_of = level(moment(seen));
+                }
+            }
+            before = seen;
+        }
+        core.busy(CALL + FLUSH).await;
+        let mut memory = self.memory.borrow_mut();
+        memory.interrupt(core.now(), false);
+        let written = first.iter().filter(|first| **first <= before).count() as u64;
+        memory.faults(core.now(), FAULT * written);
+        drop(memory);
+        for (page, level) in window.zip(levels) {
+            self.heat.page_mut(address(page)).expect("its range is the map's").observe(level);
+        }
+        self.tally.borrow_mut().tracking += core.now().since(begun).since(slept);
+    }
+
+    /// What it takes to decide once.
+    fn deciding(&self) -> Ps {
+        DECIDE * self.app.pages() as u64
+    }
+
+    async fn decide(&mut self, core: &Core) -> Vec<Move> {
+        match self.app.placing {
+            Placing::Policy => {
+                let time = self.deciding();
+                core.busy(time).await;
+                self.tally.borrow_mut().deciding += time;
+                self.policy.decide(moment(core.now()), &self.heat.strips())
+            }
+            Placing::Chance { runs } => self.by_chance(runs),
+            Placing::Nobody | Placing::Knowing => Vec::new(),
+        }
+    }
+
+    /// Runs that are on each of the tiers as a whole, by chance.
+    fn by_chance(&mut self, runs: u32) -> Vec<Move> {
+        const RUN: usize = 64;
+        let fast: Vec<bool> = self.memory.borrow().fast().collect();
+        let whole = |side| {
+            let runs = fast.chunks_exact(RUN).enumerate().filter(|(_, run)| run.iter().all(|page| *page == side));
+            runs.map(|(run, _)| run).collect::<Vec<_>>()
+        };
+        let mut sides = [whole(true), whole(false)];
+        let mut moves = Vec::new();
+        for _ in 0..runs {
+            for (from, to) in [(FAST, SLOW), (SLOW, FAST)] {
+                let side = &mut sides[usize::from(from)];
+                if side.is_empty() {
+                    continue;
+                }
+                let at = usize::try_from(self.dice.below(side.len() as u64)).unwrap_or(0);
+                let run = side.swap_remove(at) * RUN;
+                let range = address(run)..address(run + RUN);
+                moves.push(Move { range, from: TierId(from), to: TierId(to) });
+            }
+        }
+        moves
+    }
+
+    /// Neighbours go to their other tier; whoever updates one of them meanwhile waits.
+    async fn migrate(&mut self, core: &Core, what: &Move) {
+        let (pages, begun) = (pages_of(&what.range), core.now());
+        let number = pages.len() as u64;
+        let node = |tier: TierId| if tier.0 == FAST { self.app.fast } else { self.app.slow };
+        let app = Exchange {
+            from: node(what.from),
+            to: node(what.to),
+            core: self.app.fast,
+            lanes: if number > ABOVE { self.app.lanes.clone() } else { Vec::new() },
+            // One call of its own, so that this says nothing.
+            ..Exchange::promoting(1)
+        };
+        let region = |tier: TierId| self.regions[usize::from(tier.0)];
+        let besides = app.besides(number);
+        let out = Ps(besides.0 / 2);
+        core.busy(out + FLUSH).await;
+        app.copy(core, number, region(what.from), region(what.to)).await;
+        core.busy(besides - out + FLUSH).await;
+        let (mut memory, now) = (self.memory.borrow_mut(), core.now());
+        memory.interrupt(now, true);
+        memory.interrupt(now, true);
+        memory.waited(now, now.since(begun), pages.clone(), &mut self.dice);
+        memory.moved(now, pages.clone(), what.to.0 == FAST);
+        let tier = what.to.0;
+        self.heat.each_page(&what.range, |page| page.tier = tier);
+        let mut tally = self.tally.borrow_mut();
+        tally.moving += now.since(begun);
+        *if tier == FAST { &mut tally.promoted } else { &mut tally.demoted } += number;
+    }
+}
