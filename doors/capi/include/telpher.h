@@ -3,12 +3,13 @@
  * telpher.h: move and transform memory without the CPU.
  *
  * Copies, fills, comparisons, checksums, deltas and integrity fields, done by a Data Streaming Accelerator, by a model of one,
- * or by the CPU, whichever is there and worth it. Five ways in, each usable alone:
+ * or by the CPU, whichever is there and worth it. Six ways in, each usable alone:
  *
  *   telpher_copy, telpher_run, ...     do it and wait
  *   telpher_start, telpher_batch_*     a job: go on meanwhile, look or wait later; many threads, many queues
  *   telpher_channel_*                  poll mode: one thread, one queue, tickets; nothing blocks, nothing allocates
  *   telpher_cache_*                    blocks copied to faster memory ahead of time, and lent to many threads
+ *   telpher_tier_*                     memory on several tiers (HBM, DDR, CXL), whose pages change theirs while the program goes on
  *   telpher_vhost_*                    a virtual machine's network card, whose packets a switch in this process polls
  *
  *     telpher_device *device;
@@ -29,7 +30,7 @@
  *
  * Handles. A function that makes one writes it to its out parameter, NULL if it fails. The caller owns it and ends it once
  * with the function named for that, which takes NULL as well. Handles are independent: a mover goes on when its device was
- * closed, a job or a cache when its mover was freed, an entry when its cache was.
+ * closed, a job, a cache or a heap when its mover was freed, an entry when its cache was, an arena when its heap was.
  *
  * Threads. "Any thread, any time": several threads may call it on one handle at once. "One thread at a time": the handle may be
  * handed from thread to thread, but two calls on it must not overlap; this is said of jobs, batches and channels. A
@@ -103,6 +104,12 @@ typedef struct telpher_cache telpher_cache;
 typedef struct telpher_entry telpher_entry;
 /* A block that was asked for ahead of time. */
 typedef struct telpher_prefetch telpher_prefetch;
+/* Memory on several tiers. */
+typedef struct telpher_tier_heap telpher_tier_heap;
+/* Memory of a heap. */
+typedef struct telpher_tier_arena telpher_tier_arena;
+/* Looks at a heap's memory, and moves it. */
+typedef struct telpher_tier_manager telpher_tier_manager;
 /* Memory for packets. */
 typedef struct telpher_vhost_pool telpher_vhost_pool;
 /* One queue of a device, shared by virtqueues. */
@@ -350,6 +357,102 @@ typedef struct telpher_stats {
 } telpher_stats;
 
 
+/* ------------------------------------------------------------------------------------------------ tiers, in numbers */
+
+/* One kind of memory of a heap. Begin with zeros. */
+typedef struct telpher_tier_options {
+    const char *name;  /* what people call it; NULL: its number */
+    uint64_t size;     /* the most bytes the heap takes of it: pages there, and free ones that are kept for pages to come. The home
+                        * tier has no bound of the heap's */
+    uint32_t flags;    /* TELPHER_TIER_ON_NODE; else its pages are wherever the system has some, as on a machine with one node.
+                        * TELPHER_TIER_HUGE_PAGES: shared arenas have reserved pages there (vm.nr_hugepages) */
+    uint32_t node;     /* the NUMA node, with that flag */
+    const char *path;  /* what shared arenas have there: a device of memory (device-DAX, "/dev/dax0.0"), or a file in memory; one
+                        * arena at a time. NULL: pages of the system's */
+    uint64_t reserved[4];
+} telpher_tier_options;
+
+/* How a tier stands. Pages are of 4 KiB. */
+typedef struct telpher_tier_info {
+    char name[32];       /* cut to what fits, with the zero byte; telpher_tier_name has it whole */
+    uint64_t size;       /* as it was given */
+    uint64_t free_pages; /* that the heap keeps */
+    uint64_t old_copies; /* pages that are kept, see the option shadow */
+    int32_t node;        /* -1: wherever the system has some */
+    uint32_t home;       /* 1 if pages are there when they are touched first */
+    uint64_t reserved[4];
+} telpher_tier_info;
+
+/* What became of pages that were to be moved. Numbers of pages of 4 KiB: those that moved, and those that stayed, by reason. */
+typedef struct telpher_tier_moved {
+    uint64_t pages;       /* moved */
+    uint64_t huge;        /* of these, parts of huge pages that were moved whole */
+    uint64_t already;     /* stayed: they are there already */
+    uint64_t pinned;      /* stayed: a device or io_uring has them, or they are shared with a process that does not let go */
+    uint64_t unsupported; /* stayed: their mapping is locked, or protected otherwise than plain memory, or a part of a unit */
+    uint64_t gone;        /* went while they were looked at */
+    uint64_t no_room;     /* stayed: the tier is full, or its node has no more memory, or no huge page */
+    uint64_t failed;      /* stayed: their copy failed */
+    uint64_t reserved[4];
+} telpher_tier_moved;
+
+/* What a heap has done. Each number is right for some moment during the call that asked. */
+typedef struct telpher_tier_stats {
+    telpher_tier_moved moved; /* in all calls */
+    uint64_t not_copied;      /* pages that went back to their old copy, as nobody had written them since */
+    uint64_t exchanges;       /* times pages were taken out and brought back */
+    uint64_t dropped;         /* pages that were discarded or unmapped while they were on their way */
+    uint64_t returned;        /* pages whose mapping had changed meanwhile: they are on the home tier, by a copy of the kernel's */
+    uint64_t fills;           /* page faults that were answered with empty pages */
+    uint64_t forks;           /* that were seen */
+    uint64_t given;           /* pages on their way that were given to forked children */
+    uint64_t lies;            /* times the kernel said that pages were not moved, and they were */
+    uint64_t rescued;         /* pages that the thread that moved them touched itself; it should touch none */
+    uint64_t lost;            /* pages whose bytes were lost; not 0 is a bug, and told on standard error as well */
+    uint64_t moving_ns;       /* time that moving has taken, whoever asked for it; shared arenas' moves are not in it */
+    uint64_t copying_ns;      /* of that, the copies, which a device could take over */
+    uint64_t reserved[4];
+} telpher_tier_stats;
+
+/* What a manager has found and done since it was started. Arrays have a number for each tier. */
+typedef struct telpher_tier_report {
+    uint64_t time_ns;    /* since then */
+    uint64_t promoted;   /* pages that went to a faster tier */
+    uint64_t demoted;    /* pages that went to a slower tier */
+    uint64_t stayed;     /* pages that were to move, and stayed */
+    uint64_t waiting;    /* moves that are decided, and not made yet */
+    uint64_t looking_ns; /* time of a core that looking and deciding took */
+    uint64_t moving_ns;  /* time of a core that moving took */
+    uint32_t resting;    /* 1 while nothing moves, because pages came back before their moves had paid */
+    uint32_t failed;     /* 1 if its thread has ended by a bug */
+    uint64_t pages[8];   /* pages on each tier */
+    uint64_t hot[8];     /* of these, hot */
+    uint64_t reserved[8];
+} telpher_tier_report;
+
+/* What a program knows of some of its memory. */
+typedef enum telpher_tier_advice {
+    TELPHER_TIER_HOT = 1,  /* it will be used a lot: hot until it is found that it is not */
+    TELPHER_TIER_COLD = 2, /* it will not be used for a while: cold until it is found that it is not */
+    TELPHER_TIER_PIN = 3,  /* it belongs on a tier, and stays there whatever is found */
+    TELPHER_TIER_UNPIN = 4 /* it belongs nowhere any more */
+} telpher_tier_advice;
+
+/* Flags of an arena, one at most. */
+typedef enum telpher_tier_arena_flag {
+    TELPHER_TIER_ARENA_HUGE_PAGES = 0x1, /* pages of 2 MiB, as far as the system has any, there at once */
+    TELPHER_TIER_ARENA_SHARED = 0x2      /* memory of files, for what cannot be private: see telpher_tier_arena_new */
+} telpher_tier_arena_flag;
+
+/* By which mechanism pages change their tier. */
+typedef enum telpher_tier_mechanism {
+    TELPHER_TIER_EXCHANGE = 1,   /* UFFDIO_MOVE out, a copy of the mover's, UFFDIO_MOVE in: Linux 6.8, and a userfaultfd */
+    TELPHER_TIER_MOVE_PAGES = 2, /* move_pages(2), the kernel copies: each tier is a NUMA node of its own */
+    TELPHER_TIER_REMAP = 3,      /* protection from writes, a copy, another mapping: what shared arenas have, and no heap */
+    TELPHER_TIER_OTHER_WAY = 255 /* one that this version of the header has no number for */
+} telpher_tier_mechanism;
+
+
 /* ------------------------------------------------------------------------------------------------ virtual machines, in numbers */
 
 /* A packet outside of the library: 16 bytes of plain data, copied and kept in any number. data and len are the caller's to move:
@@ -454,7 +557,7 @@ TELPHER_API const char *telpher_version(void);
 TELPHER_API uint32_t telpher_version_number(void);
 
 /* 1 if the library has a feature, 0 if not or if it does not know the name, also NULL. Any thread, any time.
- * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options" "cache" "vhost". */
+ * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options" "cache" "vhost" "tier". */
 TELPHER_API int telpher_has(const char *feature);
 
 /* Why the last call of this thread that failed did so, as a sentence; "" if none has. Never NULL.
@@ -752,6 +855,110 @@ TELPHER_API int telpher_prefetch_cancel(telpher_prefetch *prefetch);
 
 /* Ends the handle; NULL is allowed. What was asked for goes on. */
 TELPHER_API void telpher_prefetch_free(telpher_prefetch *prefetch);
+
+
+/* ------------------------------------------------------------------------------------------------ tiers
+ *
+ * A heap has memory on several tiers, the fastest first. Pages change theirs while any thread reads and writes them; their
+ * addresses and bytes stay what they are, and whoever touches a page on its way waits for it.
+ *
+ *     telpher_tier_options tiers[2] = {{.name = "hbm", .size = 1 << 30, .flags = TELPHER_TIER_ON_NODE, .node = 1},
+ *                                      {.name = "ddr", .flags = TELPHER_TIER_ON_NODE, .node = 0}};
+ *     telpher_tier_heap_new(&heap, mover, tiers, 2, NULL);
+ *     telpher_tier_arena_new(&arena, heap, 64 << 20, 0);
+ *     char *bytes = telpher_tier_arena_memory(arena, NULL);                   (on the last tier when they are touched first)
+ *     telpher_tier_migrate(heap, bytes, 1 << 20, 0, &moved);
+ *
+ * Any thread, any time, but for the functions that end a handle. Ranges are of any addresses: what of them is not the heap's is
+ * passed over, and pages of which a part is outside of the range stay. Nothing is lent: memory of a heap may be in use by
+ * anybody, also by operations under way, and a page that a device has pinned stays where it is.
+ *
+ * A process that forks: a child has its parent's memory, and no heap; functions that move or look give -ECHILD there. It may end
+ * its copies of the handles, and make heaps of its own. It has nothing where shared arenas are. */
+
+/* A heap without memory, with count tiers, 2 to 8, whose copies mover makes, or the CPU if it is NULL. options may be NULL; see
+ * telpher_options_help. The structures are read during the call only.
+ * Out: a handle, to be ended with telpher_tier_heap_free.
+ * -EINVAL: an option, a flag, a reserved field that is not zero, the number of tiers or the home, or tiers that are no nodes
+ * where the kernel is to move pages. -EPERM: this user may have no userfaultfd; telpher_last_error tells the two ways to get one.
+ * -ENOSYS: the kernel is too old. Any other: what the system said. */
+TELPHER_API int telpher_tier_heap_new(telpher_tier_heap **heap, const telpher_mover *mover, const telpher_tier_options *tiers,
+                                      uint32_t count, const char *options);
+
+/* Ends the handle; NULL is allowed. Arenas go on, and their pages stay where they are. Memory that was taken over with
+ * telpher_tier_adopt is let go before, or not in use any more. */
+TELPHER_API void telpher_tier_heap_free(telpher_tier_heap *heap);
+
+/* By which mechanism its pages change their tier, but for those of shared arenas: enum telpher_tier_mechanism. */
+TELPHER_API int telpher_tier_mechanism_of(const telpher_tier_heap *heap);
+
+/* Writes how a tier stands, counted from 0, to *info. -EINVAL: no such tier. */
+TELPHER_API int telpher_tier_info_of(const telpher_tier_heap *heap, uint32_t tier, telpher_tier_info *info);
+
+/* Writes a tier's name; as telpher_result_text. -EINVAL: no such tier. */
+TELPHER_API int telpher_tier_name(const telpher_tier_heap *heap, uint32_t tier, char *buffer, size_t size);
+
+/* Writes what the heap has done to *stats. */
+TELPHER_API int telpher_tier_stats_of(const telpher_tier_heap *heap, telpher_tier_stats *stats);
+
+/* Moves the pages of a range that are there to a tier, as many as can be, and returns when they are. moved may be NULL. A page
+ * that stays is counted, and no failure. -EINVAL: no such tier, or a range of no bytes. -ECHILD: in a forked child. */
+TELPHER_API int telpher_tier_migrate(const telpher_tier_heap *heap, const void *start, size_t len, uint32_t tier,
+                                     telpher_tier_moved *moved);
+
+/* Writes how many pages of a range are on each tier to pages, at most count; returns how many tiers there are. Pages that nobody
+ * has touched are on none. */
+TELPHER_API int telpher_tier_residency(const telpher_tier_heap *heap, const void *start, size_t len, uint64_t *pages,
+                                       uint32_t count);
+
+/* Says what the program knows of a range, for a manager that there is or will be; nothing moves before that. advice is enum
+ * telpher_tier_advice, tier is looked at with TELPHER_TIER_PIN only. What is said later overrides what was said before. -EINVAL: no
+ * such advice, no such tier, or a range of no bytes. -EAGAIN: so much was said that no manager has heard. */
+TELPHER_API int telpher_tier_advise(const telpher_tier_heap *heap, const void *start, size_t len, uint32_t advice, uint32_t tier);
+
+/* Has a thread look which pages are used, and move those that are hot to faster tiers, and cold ones to slower. options may be
+ * NULL; see telpher_options_help. The thread touches no memory of the heap's, but allocates: see telpher_tier_adopt.
+ * Out: a handle, to be ended with telpher_tier_manager_free. -EINVAL: an option. -ENOSYS: the source that was asked for is not
+ * to be had here; with source=damon, -EBUSY: somebody else looks by it, -EPERM: this user may not; with source=perf, -EACCES
+ * likewise. Any other: what the system said. */
+TELPHER_API int telpher_tier_manager_new(telpher_tier_manager **manager, const telpher_tier_heap *heap, const char *options);
+
+/* Writes what it has found and done to *report. */
+TELPHER_API int telpher_tier_report_of(const telpher_tier_manager *manager, telpher_tier_report *report);
+
+/* Ends the handle and its thread; NULL is allowed. What has moved stays where it is. */
+TELPHER_API void telpher_tier_manager_free(telpher_tier_manager *manager);
+
+/* Takes memory over that the program has mapped itself, of whole pages: private and anonymous, so that pages read as zeros before
+ * they are touched. What is there is on the home tier. Forks, mremap, munmap and madvise of it are followed. A thread that is in a
+ * function of the heap does not touch it, as it would if the program's allocator had its memory there. Pages that cannot be moved
+ * stay, and are counted. -EEXIST: a part of it is the heap's already. -EINVAL: no whole pages. Any other: what the system said. */
+TELPHER_API int telpher_tier_adopt(const telpher_tier_heap *heap, void *start, size_t len);
+
+/* Lets such memory go, or a part of it, of whole pages: they stay on the tiers they are on, and nobody moves them any more. Not for
+ * arenas. */
+TELPHER_API int telpher_tier_release(const telpher_tier_heap *heap, void *start, size_t len);
+
+/* Zeroed memory of the heap, size rounded up to 2 MiB, at a multiple of 2 MiB, on the home tier. flags is enum
+ * telpher_tier_arena_flag, or 0: pages of 4 KiB as they are touched. Shared arenas are there at once, and move in units of 2 MiB,
+ * those that lie in a range whole; what they are made of is said at telpher_tier_options. They do not stand pinned pages (what a
+ * device writes into a unit that moved is lost), nor futexes and locks between processes. Writers wait for a unit on its way, and
+ * of devices and files whoever reads, too. They want Linux 5.19.
+ * Out: a handle, to be ended with telpher_tier_arena_free. -EINVAL: no bytes, flags, or a tier's path that is no such file or too
+ * short. -EWOULDBLOCK: another arena has that file. -ENOSYS: as for telpher_tier_heap_new. -ENOMEM and the like: what the system
+ * said. */
+TELPHER_API int telpher_tier_arena_new(telpher_tier_arena **arena, const telpher_tier_heap *heap, size_t size, uint32_t flags);
+
+/* Where its memory is, and how many bytes it has in *size, which may be NULL. NULL, and size as it was, if arena is NULL. The
+ * address does not change. */
+TELPHER_API void *telpher_tier_arena_memory(const telpher_tier_arena *arena, size_t *size);
+
+/* Gives the whole pages among len bytes from offset on back: they read as zeros, and are on no tier until they are touched.
+ * -EINVAL: they do not lie in the arena. -EOPNOTSUPP: it is shared. Any other: what the system said. */
+TELPHER_API int telpher_tier_arena_discard(const telpher_tier_arena *arena, size_t offset, size_t len);
+
+/* Ends the handle; NULL is allowed. Its memory is gone. */
+TELPHER_API void telpher_tier_arena_free(telpher_tier_arena *arena);
 
 
 /* ------------------------------------------------------------------------------------------------ virtual machines

@@ -22,8 +22,8 @@
 // under way; a queue that does not answer is given up at their option limit (30 s). So declare buffers before the job, batch,
 // channel or cache that uses them: then they outlive it, also when an exception passes by or a coroutine is destroyed half-way.
 //
-// Threads. As in telpher.h: device, mover, cache, entry, prefetched and those of vhost any thread, any time; job, batch, channel,
-// loop and vhost::burst one thread at a time.
+// Threads. As in telpher.h: device, mover, cache, entry, prefetched and those of tier and vhost any thread, any time; job, batch,
+// channel, loop and vhost::burst one thread at a time.
 #ifndef TELPHER_HPP
 #define TELPHER_HPP
 
@@ -81,6 +81,9 @@ struct closer {
     void operator()(telpher_cache *cache) const noexcept { (void)telpher_cache_free(cache); }
     void operator()(telpher_entry *entry) const noexcept { telpher_entry_free(entry); }
     void operator()(telpher_prefetch *prefetch) const noexcept { telpher_prefetch_free(prefetch); }
+    void operator()(telpher_tier_heap *heap) const noexcept { telpher_tier_heap_free(heap); }
+    void operator()(telpher_tier_arena *arena) const noexcept { telpher_tier_arena_free(arena); }
+    void operator()(telpher_tier_manager *manager) const noexcept { telpher_tier_manager_free(manager); }
     // As a mover of which something was abandoned.
     void operator()(telpher_vhost_pool *pool) const noexcept { (void)telpher_vhost_pool_free(pool); }
     void operator()(telpher_vhost_lane *lane) const noexcept { telpher_vhost_lane_free(lane); }
@@ -667,6 +670,176 @@ class cache {
     // After the functions, so that it goes before them.
     detail::handle<telpher_cache> handle_;
 };
+
+// ---------------------------------------------------------------------------------------------------- tiers
+
+// Memory on several tiers, whose pages change theirs while the program goes on: see "tiers" in telpher.h.
+namespace tier {
+
+// One kind of memory.
+struct memory {
+    // What people call it; nothing for its number.
+    std::string name{};
+    // The most bytes the heap takes of it; the home tier has no bound of the heap's.
+    std::uint64_t size = 0;
+    // Its NUMA node; nothing for wherever the system has some.
+    std::optional<std::uint32_t> node{};
+    // What shared arenas have there: reserved huge pages, or a device or file of this path.
+    bool huge_pages = false;
+    std::string path{};
+};
+
+// What an arena's memory is.
+enum class pages : std::uint32_t { small = 0, huge = TELPHER_TIER_ARENA_HUGE_PAGES, shared = TELPHER_TIER_ARENA_SHARED };
+
+// By which mechanism pages change their tier.
+enum class mechanism : std::uint32_t {
+    exchange = TELPHER_TIER_EXCHANGE,
+    move_pages = TELPHER_TIER_MOVE_PAGES,
+    remap = TELPHER_TIER_REMAP,
+    other = TELPHER_TIER_OTHER_WAY
+};
+
+class heap;
+
+// Zeroed memory of a heap. Moves, does not copy; goes on when its heap is gone. Its bytes are the program's.
+class arena {
+  public:
+    // At least so many bytes, rounded up to 2 MiB.
+    arena(const heap &heap, std::size_t size, pages pages = pages::small);
+
+    // Its bytes, which stay where they are.
+    writable bytes() const noexcept {
+        std::size_t size = 0;
+        void *const start = telpher_tier_arena_memory(get(), &size);
+        return {static_cast<std::byte *>(start), size};
+    }
+
+    // The same as values that are their bytes, as many as fit. Their bytes are zero at first.
+    template <class T> std::span<T> as() const noexcept {
+        static_assert(std::is_trivially_copyable_v<T>);
+        const writable all = bytes();
+        return {static_cast<T *>(static_cast<void *>(all.data())), all.size() / sizeof(T)};
+    }
+
+    // Gives the whole pages of a part back: they read as zeros.
+    void discard(std::size_t offset, std::size_t len) const { detail::check(telpher_tier_arena_discard(get(), offset, len)); }
+
+    telpher_tier_arena *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_tier_arena> handle_;
+};
+
+// Memory on several tiers, the fastest first. Moves, does not copy.
+class heap {
+  public:
+    // Copies by a mover. Throws if the options make no sense, or the system refuses what moving pages wants.
+    heap(const mover &mover, std::span<const memory> tiers, const std::string &options = "") : heap(mover.get(), tiers, options) {}
+
+    // Copies by the CPU.
+    static heap cpu(std::span<const memory> tiers, const std::string &options = "") { return heap(nullptr, tiers, options); }
+
+    // Moves the pages of a range to a tier, as many as can be.
+    telpher_tier_moved migrate(bytes range, std::uint32_t to) const {
+        telpher_tier_moved moved;
+        detail::check(telpher_tier_migrate(get(), range.data(), range.size(), to, &moved));
+        return moved;
+    }
+
+    // Pages of a range that are on each tier.
+    std::vector<std::uint64_t> residency(bytes range) const {
+        std::vector<std::uint64_t> pages(tiers_);
+        detail::check(telpher_tier_residency(get(), range.data(), range.size(), pages.data(), tiers_));
+        return pages;
+    }
+
+    // Takes memory over that the program has mapped itself, and lets it go, or a part of it.
+    void adopt(writable range) const { detail::check(telpher_tier_adopt(get(), range.data(), range.size())); }
+    void release(writable range) const { detail::check(telpher_tier_release(get(), range.data(), range.size())); }
+
+    // Says what the program knows of a range, for a manager that there is or will be.
+    void hot(bytes range) const { advise(range, TELPHER_TIER_HOT); }
+    void cold(bytes range) const { advise(range, TELPHER_TIER_COLD); }
+    void pin(bytes range, std::uint32_t to) const { advise(range, TELPHER_TIER_PIN, to); }
+    void unpin(bytes range) const { advise(range, TELPHER_TIER_UNPIN); }
+
+    // By which mechanism its pages change their tier.
+    tier::mechanism mechanism() const { return static_cast<tier::mechanism>(detail::check(telpher_tier_mechanism_of(get()))); }
+
+    // How a tier stands, and what it is called.
+    telpher_tier_info info(std::uint32_t tier) const {
+        telpher_tier_info info;
+        detail::check(telpher_tier_info_of(get(), tier, &info));
+        return info;
+    }
+    std::string name(std::uint32_t tier) const {
+        return detail::text([&](char *buffer, std::size_t size) { return telpher_tier_name(get(), tier, buffer, size); });
+    }
+
+    // What it has done.
+    telpher_tier_stats stats() const {
+        telpher_tier_stats stats;
+        detail::check(telpher_tier_stats_of(get(), &stats));
+        return stats;
+    }
+
+    telpher_tier_heap *get() const noexcept { return handle_.get(); }
+
+  private:
+    void advise(bytes range, std::uint32_t advice, std::uint32_t to = 0) const {
+        detail::check(telpher_tier_advise(get(), range.data(), range.size(), advice, to));
+    }
+    heap(const telpher_mover *mover, std::span<const memory> tiers, const std::string &options)
+        : tiers_(static_cast<std::uint32_t>(tiers.size())) {
+        std::vector<telpher_tier_options> all;
+        for (const memory &each : tiers) {
+            telpher_tier_options raw{};
+            raw.name = each.name.empty() ? nullptr : each.name.c_str();
+            raw.size = each.size;
+            raw.flags = each.node ? std::uint32_t{TELPHER_TIER_ON_NODE} : 0U;
+            raw.flags |= each.huge_pages ? std::uint32_t{TELPHER_TIER_HUGE_PAGES} : 0U;
+            raw.path = each.path.empty() ? nullptr : each.path.c_str();
+            raw.node = each.node.value_or(0);
+            all.push_back(raw);
+        }
+        telpher_tier_heap *raw;
+        detail::check(telpher_tier_heap_new(&raw, mover, all.data(), tiers_, options.c_str()));
+        handle_.reset(raw);
+    }
+    std::uint32_t tiers_;
+    detail::handle<telpher_tier_heap> handle_;
+};
+
+inline arena::arena(const heap &heap, std::size_t size, pages pages) {
+    telpher_tier_arena *raw;
+    detail::check(telpher_tier_arena_new(&raw, heap.get(), size, static_cast<std::uint32_t>(pages)));
+    handle_.reset(raw);
+}
+
+// Looks at a heap's memory and moves it, until it ends. Moves, does not copy.
+class manager {
+  public:
+    explicit manager(const heap &heap, const std::string &options = "") {
+        telpher_tier_manager *raw;
+        detail::check(telpher_tier_manager_new(&raw, heap.get(), options.c_str()));
+        handle_.reset(raw);
+    }
+
+    // What it has found and done.
+    telpher_tier_report report() const {
+        telpher_tier_report report;
+        detail::check(telpher_tier_report_of(get(), &report));
+        return report;
+    }
+
+    telpher_tier_manager *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_tier_manager> handle_;
+};
+
+} // namespace tier
 
 // ---------------------------------------------------------------------------------------------------- virtual machines
 

@@ -1,5 +1,8 @@
 //! Why a call failed: an errno, a kind, and a sentence that the calling thread can ask for.
 
+#[cfg(test)]
+mod tests;
+
 use crate::words::{OpResult, Tags, error, outcome, via};
 use std::cell::RefCell;
 use std::error::Error;
@@ -7,8 +10,10 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use telpher_abi::Status;
 use telpher_cache::{AccessError, ConfigError};
 use telpher_device::OpenError;
-use telpher_mem::MapError;
+use telpher_mem::{MapError, PerfError, UserfaultError};
 use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
+use telpher_tier::TierError;
+use telpher_tier::heat::DamonError;
 use telpher_vhost::{LaneError, LooseError};
 
 /// Why an argument is none.
@@ -64,6 +69,19 @@ pub(crate) enum Refusal {
     PoolMemory { size: usize, need: usize },
     #[error("there is no role {0}; see enum telpher_vhost_role")]
     Role(u32),
+    #[error(
+        "the flags {0:#x} of a heap's tier are unknown or contradict its path; there are TELPHER_TIER_ON_NODE and \
+         TELPHER_TIER_HUGE_PAGES"
+    )]
+    HeapTierFlags(u32),
+    #[error("there is no advice {0}; see enum telpher_tier_advice")]
+    Advice(u32),
+    #[error("the flags {0:#x} of an arena are unknown or contradict each other; see enum telpher_tier_arena_flag")]
+    ArenaFlags(u32),
+    #[error("{address:#x} with {len} bytes is not of whole pages of 4 KiB, of which there is one at least")]
+    Pages { address: u64, len: u64 },
+    #[error("{len} bytes from {offset} on do not lie in an arena of {size} bytes")]
+    Outside { offset: u64, len: u64, size: u64 },
     #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
     Timeout(i64),
 }
@@ -137,6 +155,40 @@ impl From<LooseError> for Failure {
 impl From<LaneError> for Failure {
     fn from(error: LaneError) -> Self {
         Failure::Told(libc::EINVAL, chain(&error))
+    }
+}
+
+impl From<TierError> for Failure {
+    fn from(error: TierError) -> Self {
+        // What the machine said, if it said anything; but that it lacks something it says in many ways.
+        let errno = match &error {
+            TierError::Userfault(UserfaultError::Forbidden(_)) => libc::EPERM,
+            TierError::Userfault(_) | TierError::Scan(_) => libc::ENOSYS,
+            TierError::Damon(why) => match **why {
+                DamonError::Missing => libc::ENOSYS,
+                DamonError::Forbidden(_) => libc::EPERM,
+                DamonError::Busy { .. } | DamonError::Ours { .. } | DamonError::Alone(_) | DamonError::Lost { .. } => {
+                    libc::EBUSY
+                }
+                _ => machine_said(&error).unwrap_or(libc::EIO),
+            },
+            TierError::Perf(PerfError::None) | TierError::NoWindows | TierError::NoTraps => libc::ENOSYS,
+            TierError::Forked => libc::ECHILD,
+            TierError::Known { .. } => libc::EEXIST,
+            TierError::TooManySpans { .. } => libc::ENOSPC,
+            TierError::TooMuchAdvice => libc::EAGAIN,
+            TierError::File(_) => machine_said(&error).unwrap_or(libc::EINVAL),
+            TierError::Options { .. }
+            | TierError::HomeTooSmall { .. }
+            | TierError::SharedMemory { .. }
+            | TierError::PolicyTiers { .. }
+            | TierError::NoSuchTier { .. }
+            | TierError::Nodes
+            | TierError::OnlyShared
+            | TierError::NotPages { .. } => libc::EINVAL,
+            _ => machine_said(&error).unwrap_or(libc::ENOMEM),
+        };
+        Failure::Told(errno, chain(&error))
     }
 }
 
@@ -423,46 +475,5 @@ impl OpResult {
             error::TELPHER_ERROR_DEADLINE => JobError::Deadline { after: std::time::Duration::from_nanos(self.at) },
             _ => return None,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn every() -> [JobError; 12] {
-        [
-            JobError::Stopped { op: Opcode::MemoryMove, why: ELSEWHERE.into() },
-            JobError::Lengths { first: 1, second: 2 },
-            JobError::Unit { op: Opcode::DifCheck, len: 1, unit: 520 },
-            JobError::TooLong { op: Opcode::CreateDelta, len: 1 << 40, max: 1 << 19 },
-            JobError::BadDelta { at: 10, status: Status::from_code(0x10) },
-            JobError::Fault { address: 0x7000, write: true, done: 4096 },
-            JobError::QueueFull { offers: 64 },
-            JobError::Refused { op: Opcode::Fill, status: Status::from_code(0x11) },
-            JobError::Unsupported { op: Opcode::Drain },
-            JobError::Nonsense { op: Opcode::Nop, status: Status::from_code(1), completed: 7 },
-            JobError::Abandoned { because: 3 },
-            JobError::Deadline { after: Duration::from_millis(5) },
-        ]
-    }
-
-    #[test]
-    fn a_result_keeps_the_whole_error() {
-        for error in every() {
-            let result = OpResult::of(&Err(error.clone()), Via::Both);
-            assert!(result.status < 0 && result.outcome == outcome::TELPHER_FAILED, "{error:?}");
-            assert_eq!(result.job_error(), Some(error));
-            assert_eq!(result.via, via::TELPHER_VIA_BOTH);
-        }
-    }
-
-    #[test]
-    fn a_result_that_a_stranger_filled_in_has_a_text_too() {
-        for kind in 0..300 {
-            let result = OpResult { error: kind, opcode: 999, device_status: 999, at: u64::MAX, ..OpResult::default() };
-            assert!(!result.text().is_empty(), "{kind}");
-        }
     }
 }

@@ -5,6 +5,7 @@
 //!                  │
 //!                  ├─ raw/request   an operation's ranges, checked and promised ──► mover | batch | channel
 //!                  ├─ raw/cache     a block's range, allocators and policies ──► cache
+//!                  ├─ tier          heaps and arenas ──► a heap of telpher-tier
 //!                  ├─ vhost         bursts of packets ──► a port's rows
 //!                  ├─ options       "threshold=64k wait=yield" ──► Policy, ChannelPolicy, OpenOptions
 //!                  └─ failure       Rust's error ──► errno, kind, sentence of this thread
@@ -26,6 +27,7 @@ mod failure;
 mod job;
 mod options;
 mod raw;
+mod tier;
 mod vhost;
 mod words;
 

@@ -4,6 +4,10 @@
 //! Text and not a structure, because policies grow: a new key is no new ABI, and a program built yesterday can take one from
 //! its user today.
 
+#[cfg(test)]
+mod tests;
+mod tier;
+
 use crate::failure::{Failure, Refusal};
 use std::fmt::Write;
 use std::path::Path;
@@ -13,6 +17,7 @@ use telpher_device::{OpenOptions, Runner};
 use telpher_mover::{ChannelPolicy, Opcode, Order, Policy, Tuning};
 use telpher_vhost::words::Features;
 use telpher_vhost::{MOST_RINGS, Offer, PortOptions};
+pub(crate) use tier::{HeapWords, ManagerWords};
 
 /// Everything that can be set.
 #[derive(Debug, Default)]
@@ -26,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) tuning: Option<Tuning>,
     pub(crate) cache: CacheOptions,
     pub(crate) port: PortOptions,
+    pub(crate) heap: HeapWords,
+    pub(crate) manager: ManagerWords,
 }
 
 /// What can be set of a cache.
@@ -45,6 +52,8 @@ pub(crate) enum Of {
     Channel,
     Cache,
     Port,
+    Heap,
+    Manager,
 }
 
 /// One key that the mover's settings do not have.
@@ -193,6 +202,11 @@ const KEYS: &[Key] = &[
     },
 ];
 
+/// All of them.
+fn own_keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(tier::KEYS)
+}
+
 /// The key that is read first.
 const TUNING: &str = "tuning";
 
@@ -226,7 +240,7 @@ impl Options {
 
     fn set(&mut self, of: Of, word: &str) -> Result<(), String> {
         let (key, value) = word.split_once('=').ok_or("options are written key=value")?;
-        if let Some(own) = KEYS.iter().find(|own| own.of == of && own.name == key) {
+        if let Some(own) = own_keys().find(|own| own.of == of && own.name == key) {
             return (own.set)(self, value).ok_or_else(|| format!("'{key}' takes {}", own.takes));
         }
         if !settings(of).any(|(name, ..)| name == key) {
@@ -242,7 +256,7 @@ impl Options {
 }
 
 impl Of {
-    const ALL: [Of; 5] = [Of::Device, Of::Mover, Of::Channel, Of::Cache, Of::Port];
+    const ALL: [Of; 7] = [Of::Device, Of::Mover, Of::Channel, Of::Cache, Of::Port, Of::Heap, Of::Manager];
 
     fn name(self) -> &'static str {
         match self {
@@ -251,6 +265,8 @@ impl Of {
             Of::Channel => "channel",
             Of::Cache => "cache",
             Of::Port => "port",
+            Of::Heap => "heap",
+            Of::Manager => "manager",
         }
     }
 }
@@ -261,7 +277,7 @@ type Line = (&'static str, &'static str, &'static str);
 /// The mover's settings that something has.
 fn settings(of: Of) -> impl Iterator<Item = Line> {
     let has = move |name: &str| match of {
-        Of::Device | Of::Cache | Of::Port => false,
+        Of::Device | Of::Cache | Of::Port | Of::Heap | Of::Manager => false,
         Of::Mover => true,
         Of::Channel => SHARED_WITH_CHANNELS.contains(&name),
     };
@@ -270,7 +286,7 @@ fn settings(of: Of) -> impl Iterator<Item = Line> {
 }
 
 fn keys(of: Of) -> impl Iterator<Item = Line> {
-    let own = KEYS.iter().filter(move |own| own.of == of).map(|own| (own.name, own.takes, own.about));
+    let own = own_keys().filter(move |own| own.of == of).map(|own| (own.name, own.takes, own.about));
     own.chain(settings(of))
 }
 
@@ -323,122 +339,4 @@ fn list(value: &str) -> Option<Vec<usize>> {
         all.extend(first..=last);
     }
     Some(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-    use telpher_mover::{Hint, OnFault, Route, Threshold};
-
-    fn parse(of: Of, text: &str) -> Result<Options, String> {
-        Options::parse(of, text).map_err(|failure| match failure {
-            Failure::Refused(refusal) => refusal.to_string(),
-            other => format!("{other:?}"),
-        })
-    }
-
-    #[test]
-    fn words_set_the_movers_settings_and_those_of_this_door() {
-        let text = "threshold=1 threshold=16k route=first queues=0,2-3";
-        let Options { policy, queues, .. } = parse(Of::Mover, text).unwrap();
-        let expected = Policy { threshold: Threshold::all(16 << 10), route: Route::First, ..Policy::default() };
-        assert_eq!((policy, queues), (expected, Some(vec![0, 2, 3])));
-        let text = "order=arrival bursts=off deadline=10ms hint=memory on-fault=block linger=2s";
-        let Options { channel, .. } = parse(Of::Channel, text).unwrap();
-        let expected = ChannelPolicy {
-            order: Order::Arrival,
-            bursts: false,
-            deadline: Some(Duration::from_millis(10)),
-            hint: Hint::Memory,
-            on_fault: OnFault::Block,
-            linger: Duration::from_secs(2),
-            patience: ChannelPolicy::default().patience,
-            limit: ChannelPolicy::default().limit,
-        };
-        assert_eq!(channel, expected);
-        assert_eq!(parse(Of::Device, " runner=threaded ").unwrap().open.runner, Runner::Threaded);
-        assert_eq!(parse(Of::Channel, "").unwrap().channel, ChannelPolicy::default());
-    }
-
-    #[test]
-    fn a_tuning_file_comes_before_the_words() {
-        let file = std::env::temp_dir().join(format!("telpher-capi-{}.toml", std::process::id()));
-        let text = "version = 1\n[machine]\ncpu = \"any\"\ndevice = \"cpu\"\nin-flight = 1\n\
-                    [policy]\ncapacity = \"77\"\nroute = \"first\"\n[measured]\n";
-        std::fs::write(&file, text).unwrap();
-        let words = format!("route=local tuning={}", file.display());
-        let parsed = parse(Of::Mover, &words);
-        std::fs::remove_file(&file).unwrap();
-        let Options { policy, tuning, .. } = parsed.unwrap();
-        assert_eq!((policy.capacity, policy.route, tuning.is_some()), (77, Route::Local, true));
-        assert!(parse(Of::Mover, "tuning=none").unwrap().tuning.is_none());
-        let error = Options::parse(Of::Mover, "tuning=/no/such/file.toml").unwrap_err();
-        assert_eq!(error.errno(), libc::ENOENT);
-    }
-
-    #[test]
-    fn what_is_wrong_is_told_with_what_is_accepted() {
-        for (of, text, said) in [
-            (Of::Mover, "colour=red", "a mover has queues, tuning, threshold"),
-            (Of::Device, "threshold=1", "a device has runner"),
-            (Of::Channel, "capacity=9", "a channel has order, bursts, deadline"),
-            (Of::Mover, "threshold", "key=value"),
-            (Of::Mover, "threshold=", "it takes a size"),
-            (Of::Mover, "linger=5", "it takes a time"),
-            (Of::Mover, "queues=3-1", "takes a list"),
-            (Of::Mover, "queues=0-99999999999", "takes a list"),
-            (Of::Channel, "deadline=soon", "takes a time"),
-            (Of::Channel, "order=random", "takes submitted or arrival"),
-            (Of::Cache, "threshold=1", "a cache has placement, eviction, in-flight"),
-            (Of::Cache, "placement=far", "takes near, fixed:TIER or interleaved:SIZE"),
-            (Of::Cache, "placement=fixed", "takes near"),
-            (Of::Cache, "placement=fixed:-1", "takes near"),
-            (Of::Cache, "placement=interleaved:0", "takes near"),
-            (Of::Cache, "placement=interleaved:always", "takes near"),
-            (Of::Cache, "placement=interleaved:copy=4k", "takes near"),
-            (Of::Cache, "eviction=lru", "takes least-recently-used"),
-            (Of::Cache, "in-flight=0", "takes a number from 1 on"),
-            (Of::Port, "in-flight=1", "a port has pairs, without, patience"),
-            (Of::Port, "pairs=0", "takes a number from 1 to 128"),
-            (Of::Port, "pairs=129", "takes a number from 1 to 128"),
-            (Of::Port, "without=mq,colour", "takes a list of VirtIO features"),
-            (Of::Port, "patience=5", "takes a time"),
-        ] {
-            let error = parse(of, text).unwrap_err();
-            assert!(error.contains(said) && error.contains(text), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn words_set_a_caches_policies() {
-        let CacheOptions { placement, eviction, in_flight } =
-            parse(Of::Cache, "placement=interleaved:2m eviction=largest in-flight=7").unwrap().cache;
-        assert!(matches!(placement, Placement::Interleaved { bytes: 2_097_152 }), "{placement:?}");
-        assert!(matches!(eviction, Eviction::Largest) && in_flight == Some(7));
-        let CacheOptions { placement, eviction, in_flight } =
-            parse(Of::Cache, "placement=interleaved:64 placement=fixed:3 eviction=first-come").unwrap().cache;
-        assert!(matches!(placement, Placement::Fixed(3)) && matches!(eviction, Eviction::FirstCome));
-        assert_eq!(in_flight, None);
-        let CacheOptions { placement, eviction, .. } = parse(Of::Cache, "").unwrap().cache;
-        assert!(matches!(placement, Placement::Near) && matches!(eviction, Eviction::LeastRecentlyUsed));
-        assert!(matches!(parse(Of::Cache, "placement=near").unwrap().cache.placement, Placement::Near));
-    }
-
-    #[test]
-    fn words_set_what_a_port_offers() {
-        let port = parse(Of::Port, "pairs=128 without=ring_packed,event_idx patience=20ms").unwrap().port;
-        assert_eq!((port.offer.rings, port.patience), (256, Duration::from_millis(20)));
-        let offered = PortOptions::default().offer.features;
-        assert_eq!(offered - port.offer.features, Features::RING_PACKED | Features::EVENT_IDX);
-        assert_eq!(parse(Of::Port, "").unwrap().port.offer.rings, 2);
-    }
-
-    #[test]
-    fn the_help_has_every_key() {
-        let help = help();
-        for of in Of::ALL {
-            assert!(keys(of).all(|(name, takes, _)| help.contains(&format!("  {name}: ")) && help.contains(takes)));
-        }
-    }
 }

@@ -255,7 +255,9 @@ macro_rules! numbers {
     };
 }
 
+mod tier;
 mod vhost;
+pub use tier::*;
 pub use vhost::*;
 
 numbers! {

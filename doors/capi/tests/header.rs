@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use telpher_capi::{CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Tags, Tier};
 use telpher_capi::{Packet, VhostLaneStats, VhostQueue, VhostSocketState, VhostState, VhostStats};
+use telpher_capi::{TierInfo, TierMoved, TierOptions, TierReport, TierStats};
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -52,6 +53,14 @@ fn rust_type(c: &str) -> String {
         "telpher_tier" => "Tier",
         "telpher_cache_policy" => "CachePolicy",
         "telpher_stats" => "CacheStats",
+        "telpher_tier_heap" => "TierHeap",
+        "telpher_tier_arena" => "TierArena",
+        "telpher_tier_manager" => "TierManager",
+        "telpher_tier_report" => "TierReport",
+        "telpher_tier_options" => "TierOptions",
+        "telpher_tier_info" => "TierInfo",
+        "telpher_tier_moved" => "TierMoved",
+        "telpher_tier_stats" => "TierStats",
         "telpher_packet" => "Packet",
         "telpher_vhost_pool" => "VhostPool",
         "telpher_vhost_lane" => "VhostLane",
@@ -105,7 +114,7 @@ fn c_functions(header: &str) -> BTreeMap<String, Signature> {
 
 fn rust_functions() -> BTreeMap<String, Signature> {
     let mut found = BTreeMap::new();
-    for file in ["about", "batch", "cache", "channel", "device", "job", "mover", "vhost"] {
+    for file in ["about", "batch", "cache", "channel", "device", "job", "mover", "tier", "vhost"] {
         let source = read(&format!("src/exports/{file}.rs"));
         for function in source.split("#[unsafe(no_mangle)]").skip(1) {
             let (front, _) = function.split_once('{').expect("a body");
@@ -129,7 +138,7 @@ fn rust_functions() -> BTreeMap<String, Signature> {
 fn every_function_is_declared_as_it_is_defined() {
     let header = c_functions(&read("include/telpher.h"));
     let rust = rust_functions();
-    assert!(rust.len() > 85, "the source was read");
+    assert!(rust.len() > 99, "the source was read");
     assert_eq!(header, rust);
 }
 
@@ -166,7 +175,10 @@ fn numbers(text: &str) -> BTreeMap<String, u32> {
 fn every_number_is_the_same() {
     let header = numbers(&read("include/telpher.h"));
     assert!(header.len() > 65, "the header was read");
-    assert_eq!(header, numbers(&[read("src/words.rs"), read("src/words/vhost.rs")].concat()));
+    assert_eq!(
+        header,
+        numbers(&[read("src/words.rs"), read("src/words/tier.rs"), read("src/words/vhost.rs")].concat())
+    );
 }
 
 /// The variants of an enum in a source file, as rustfmt writes them.
@@ -185,7 +197,15 @@ type Seen = (&'static str, &'static str, &'static [(&'static str, Option<&'stati
 /// Each variant that reaches C, by the constant that C has for it; one that has none has nothing. Which function gives which number is tested where that
 /// function is.
 #[rustfmt::skip]
-const SEEN: [Seen; 9] = [
+const SEEN: [Seen; 11] = [
+    ("../../uses/tier/src/heat/hints.rs", "Advice", &[
+        ("Hot", Some("TELPHER_TIER_HOT")), ("Cold", Some("TELPHER_TIER_COLD")), ("Pin", Some("TELPHER_TIER_PIN")),
+        ("Unpin", Some("TELPHER_TIER_UNPIN")),
+    ]),
+    ("../../uses/tier/src/way.rs", "Mechanism", &[
+        ("Exchange", Some("TELPHER_TIER_EXCHANGE")), ("MovePages", Some("TELPHER_TIER_MOVE_PAGES")),
+        ("Remap", Some("TELPHER_TIER_REMAP")),
+    ]),
     ("../../uses/vhost/src/ring/mod.rs", "Broken", &[
         ("Ahead", Some("TELPHER_VHOST_AHEAD")), ("Head", Some("TELPHER_VHOST_HEAD")), ("Torn", Some("TELPHER_VHOST_TORN")),
         ("Silent", Some("TELPHER_VHOST_SILENT")),
@@ -306,6 +326,24 @@ fn every_field_lies_where_the_header_has_it() {
     );
     layout!(
         c, VhostSocketState, "telpher_vhost_socket_state": connected, reserved, sessions, refused, reserved2
+    );
+    layout!(c, TierOptions, "telpher_tier_options": name, size, flags, node, path, reserved);
+    layout!(c, TierInfo, "telpher_tier_info": name, size, free_pages, old_copies, node, home, reserved);
+    layout!(
+        c, TierMoved, "telpher_tier_moved": pages, huge, already, pinned, unsupported, gone, no_room, failed, reserved
+    );
+    layout!(
+        c, TierStats, "telpher_tier_stats": moved, not_copied, exchanges, dropped, returned, fills, forks, given, lies,
+        rescued, lost, moving_ns, copying_ns, reserved
+    );
+    layout!(
+        c, TierReport, "telpher_tier_report": time_ns, promoted, demoted, stayed, waiting, looking_ns, moving_ns, resting,
+        failed, pages, hot, reserved
+    );
+    assert_eq!(size_of::<TierReport>(), 256);
+    assert_eq!(
+        [size_of::<TierOptions>(), size_of::<TierInfo>(), size_of::<TierMoved>(), size_of::<TierStats>()],
+        [64, 96, 96, 224]
     );
     assert_eq!(
         [size_of::<Packet>(), size_of::<VhostQueue>(), size_of::<VhostState>(), size_of::<VhostStats>()],

@@ -2,7 +2,11 @@
 //!
 //! glibc's memory functions are called as the symbols they are, so that what is measured is the library and not what the
 //! compiler makes of a slice copy. ISA-L is opened at run time, because it may not be installed.
-#![allow(unsafe_code, reason = "calls libc and ISA-L, stores into a portal")]
+#![allow(unsafe_code, reason = "calls libc and ISA-L, stores into a portal, maps files")]
+
+mod remapped;
+
+pub(crate) use remapped::Remapped;
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::fs::File;

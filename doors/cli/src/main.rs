@@ -10,6 +10,7 @@
 //!      ──► sim, advise ──► telpher-sim, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-vhost
+//!      ──► tier ──► telpher-vdev's way to run a program, with telpher-tier-guest loaded first
 //! ```
 //!
 //! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed.
@@ -25,6 +26,7 @@ mod qdp;
 mod report;
 mod run;
 mod sim;
+mod tier;
 mod trace;
 mod tune;
 mod vhost;
@@ -56,6 +58,15 @@ fn main() -> ExitCode {
         args::Command::List(list) => list::run(&list).map_err(Into::into),
         args::Command::Qdp(args) => qdp::run(&args).map_err(Into::into),
         args::Command::Sim(args) => sim::run(&args).map_err(Into::into),
+        args::Command::Tier(args) => match args.kind {
+            args::TierKind::Run(args) => {
+                return tier::run(&args).unwrap_or_else(|error| {
+                    let _ = fail(&told(&error));
+                    ExitCode::from(error.exit_code())
+                });
+            }
+            args::TierKind::Top(args) => tier::top(&args).map_err(Into::into),
+        },
         args::Command::Tune(args) => tune::run(&args).map_err(Into::into),
         args::Command::Vhost(args) => vhost::run(&args).map_err(Into::into),
         args::Command::Trace(args) => trace::run(&args).map_err(Into::into),

@@ -13,6 +13,7 @@ mod channel;
 mod device;
 mod job;
 mod mover;
+mod tier;
 mod vhost;
 
 pub use about::*;
@@ -22,12 +23,14 @@ pub use channel::*;
 pub use device::*;
 pub use job::*;
 pub use mover::*;
+pub use tier::*;
 pub use vhost::*;
 
 pub use crate::cache::{Cache, Entry, Prefetch};
 pub use crate::channel::Channel;
 pub use crate::device::Device;
 pub use crate::job::Job;
+pub use crate::tier::{TierArena, TierHeap, TierManager};
 pub use crate::vhost::{VhostLane, VhostPool, VhostPort, VhostSocket};
 
 use crate::failure::{Failure, Refusal};
@@ -48,6 +51,9 @@ const _: () = {
     any_thread::<VhostLane>();
     any_thread::<VhostPort>();
     any_thread::<VhostSocket>();
+    any_thread::<TierHeap>();
+    any_thread::<TierArena>();
+    any_thread::<TierManager>();
     one_thread_at_a_time::<Job>();
     one_thread_at_a_time::<Batch>();
     one_thread_at_a_time::<Channel>();
@@ -107,6 +113,20 @@ unsafe fn text<'a>(what: &'static str, pointer: *const c_char) -> Result<&'a str
 unsafe fn options<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
     // SAFETY: our caller's promise.
     if pointer.is_null() { Ok("") } else { unsafe { text("the options", pointer) } }
+}
+
+/// Writes to a place for a structure.
+///
+/// # Safety
+///
+/// `place` is NULL or valid for a write.
+unsafe fn put<T>(what: &'static str, place: *mut T, value: T) -> Result<c_int, Failure> {
+    if place.is_null() {
+        return Err(Refusal::Null(what).into());
+    }
+    // SAFETY: not null, and our caller's promise.
+    unsafe { place.write(value) };
+    Ok(0)
 }
 
 /// Makes a handle and writes it to `out`, which is looked at before anything is made.

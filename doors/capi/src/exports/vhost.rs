@@ -1,6 +1,6 @@
 //! Backends for virtual machines: packets in and out of guests, copied by a device's queues or by the CPU.
 
-use super::{answer, change, copy_text, count, end, hand_out, look, text, timeout};
+use super::{answer, change, copy_text, count, end, hand_out, look, put, text, timeout};
 use crate::device::Device;
 use crate::failure::{Failure, Refusal};
 use crate::options::{Of, Options};
@@ -42,20 +42,6 @@ unsafe fn place<'a>(packets: *mut Packet, count: u32) -> Result<&'a mut [MaybeUn
     }
     // SAFETY: not null, and our caller's promise; what is written needs not be there before.
     Ok(unsafe { std::slice::from_raw_parts_mut(packets.cast(), count as usize) })
-}
-
-/// Writes to a place for a structure.
-///
-/// # Safety
-///
-/// `place` is NULL or valid for a write.
-unsafe fn put<T>(what: &'static str, place: *mut T, value: T) -> Result<c_int, Failure> {
-    if place.is_null() {
-        return Err(Refusal::Null(what).into());
-    }
-    // SAFETY: not null, and our caller's promise.
-    unsafe { place.write(value) };
-    Ok(0)
 }
 
 /// How many bytes of memory a pool takes; 0 if there can be no such pool.

@@ -33,6 +33,12 @@ impl Raw {
     ///
     /// The promise of [`Raw`], for as long as the value lives, if the range is one at all.
     pub(crate) unsafe fn new(what: &'static str, start: *const c_void, len: u64) -> Result<Raw, Refusal> {
+        let (address, len) = Raw::place(what, start, len)?;
+        Ok(Raw { address, len })
+    }
+
+    /// Where a range is, if it is one; nothing is said of its bytes.
+    pub(crate) fn place(what: &'static str, start: *const c_void, len: u64) -> Result<(u64, usize), Refusal> {
         if start.is_null() {
             return Err(Refusal::Null(what));
         }
@@ -41,7 +47,7 @@ impl Raw {
         }
         let address = start.expose_provenance() as u64;
         match (address.checked_add(len), usize::try_from(len)) {
-            (Some(end), Ok(len)) if end <= LIMIT => Ok(Raw { address, len }),
+            (Some(end), Ok(len)) if end <= LIMIT => Ok((address, len)),
             _ => Err(Refusal::Beyond { what, address, len }),
         }
     }

@@ -1,23 +1,17 @@
 /* The cache as the header has it: sharing, weak looks, fetching ahead, allocators and policies of the caller's, invalidation, who owns
  * what until when, threads, and wrong arguments. */
+#include "check.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <telpher.h>
 
 #define BLOCK (64 * 1024)
 
-static int failures, checks;
 static telpher_device *device;
 static telpher_mover *mover;
-
-static void fail(int line, const char *what) {
-    printf("line %d: %s (%s)\n", line, what, telpher_last_error());
-    failures++;
-}
-#define CHECK(condition) (checks++, (condition) ? (void)0 : fail(__LINE__, #condition))
 
 /* Blocks of which each has bytes of its own. */
 static unsigned char *some(size_t blocks) {
@@ -458,10 +452,6 @@ static void threads_share_a_cache(void) {
     CHECK(telpher_cache_free(cache) == 0);
     free(source);
     free(expected);
-}
-
-static int says(const char *words) {
-    return strstr(telpher_last_error(), words) != NULL;
 }
 
 static void wrong_arguments_are_answered_with_an_errno(void) {

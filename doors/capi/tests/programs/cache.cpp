@@ -1,6 +1,8 @@
 // Caches in C++: handles that end themselves, also when an exception passes by, memory resources, policies that are lambdas, and
 // coroutines that await blocks.
 
+#include "check.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -9,7 +11,6 @@
 #include <memory_resource>
 #include <string>
 #include <sys/wait.h>
-#include <telpher.hpp>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -17,26 +18,6 @@
 namespace {
 
 constexpr std::size_t BLOCK = 64 * 1024;
-int checks, failures;
-
-void check(bool condition, const char *what, int line) {
-    checks++;
-    if (!condition) {
-        std::printf("line %d: %s\n", line, what);
-        failures++;
-    }
-}
-#define CHECK(condition) check((condition), #condition, __LINE__)
-
-template <class F> bool throws(int errno_, F call) {
-    try {
-        call();
-    } catch (const telpher::error &error) {
-        return error.code().value() == errno_ && std::string(error.what()).size() > 5;
-    }
-    return false;
-}
-
 std::vector<unsigned char> some(std::size_t blocks) {
     std::vector<unsigned char> bytes(blocks * BLOCK);
     for (std::size_t i = 0; i < bytes.size(); i++)

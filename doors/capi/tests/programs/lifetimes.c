@@ -1,22 +1,16 @@
 /* What holds between submit and complete: abandoned jobs, time limits, handles that outlive each other, threads on one mover,
  * descriptors as they are. */
+#include "check.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <telpher.h>
 
 #define LEN (256 * 1024)
 
-static int failures, checks;
 static const char *device_name;
-
-static void fail(int line, const char *what) {
-    printf("line %d: %s (%s)\n", line, what, telpher_last_error());
-    failures++;
-}
-#define CHECK(condition) (checks++, (condition) ? (void)0 : fail(__LINE__, #condition))
 
 static unsigned char *some(int seed) {
     unsigned char *bytes = malloc(LEN);

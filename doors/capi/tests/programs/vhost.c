@@ -1,27 +1,16 @@
 /* Packets, lanes, ports and sockets as the header has them, without a guest at the other end: who has a packet, memory of the caller's,
  * threads, and wrong arguments. With a guest: tests/vhost.rs. */
+#include "check.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <telpher.h>
 #include <unistd.h>
 
 #define BUFFERS 256
 #define LONGEST 1600
-
-static int failures, checks;
-
-static void fail(int line, const char *what) {
-    printf("line %d: %s (%s)\n", line, what, telpher_last_error());
-    failures++;
-}
-#define CHECK(condition) (checks++, (condition) ? (void)0 : fail(__LINE__, #condition))
-
-static int says(const char *words) {
-    return strstr(telpher_last_error(), words) != NULL;
-}
 
 static telpher_vhost_pool *pool_of(uint32_t buffers) {
     telpher_vhost_pool *pool;

@@ -1,34 +1,15 @@
 // Packets and ports in C++: handles that end themselves, also when an exception passes by, and bursts that give back what is left in them.
 
+#include "check.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <string>
-#include <telpher.hpp>
 #include <type_traits>
 #include <unistd.h>
 #include <vector>
 
 namespace {
-
-int checks, failures;
-
-void check(bool condition, const char *what, int line) {
-    checks++;
-    if (!condition) {
-        std::printf("line %d: %s\n", line, what);
-        failures++;
-    }
-}
-#define CHECK(condition) check((condition), #condition, __LINE__)
-
-template <class F> bool throws(int errno_, F call) {
-    try {
-        call();
-    } catch (const telpher::error &error) {
-        return error.code().value() == errno_ && std::string(error.what()).size() > 5;
-    }
-    return false;
-}
 
 using telpher::vhost::burst, telpher::vhost::lane, telpher::vhost::pool, telpher::vhost::port, telpher::vhost::queue;
 

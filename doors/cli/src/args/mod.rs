@@ -8,6 +8,7 @@ pub(crate) mod operation;
 mod qdp;
 mod run;
 mod sim;
+mod tier;
 mod trace;
 mod tune;
 pub(crate) mod values;
@@ -23,6 +24,7 @@ pub(crate) use error::sentence;
 pub(crate) use qdp::{Late, Qdp};
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
+pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierArg, TierKind, TierRun, TierTop, TopFormat};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
 pub(crate) use tune::Tune;
 pub(crate) use vhost::{Forward, MapArg, SummaryFormat, Threshold, Vhost};
@@ -49,6 +51,7 @@ Examples:
   telpher sim run --size 64..1m         what DSA hardware would give, in simulated time
   telpher vhost --socket /tmp/vm.sock   a software switch for virtual machines whose copies ride a device
   telpher qdp                           a query whose columns are fetched ahead into fast memory
+  telpher tier run -- ./my-program      what is hot in fast memory, what is cold in slow memory
   telpher run --hardware spr-1 -- ./my-program      any DSA program, unmodified, on the model"
 )]
 pub(crate) struct Cli {
@@ -65,6 +68,7 @@ pub(crate) enum Command {
     Qdp(Box<Qdp>),
     Run(Box<Run>),
     Sim(Sim),
+    Tier(Tier),
     Trace(Box<Trace>),
     Tune(Box<Tune>),
     Vhost(Box<Vhost>),

@@ -214,15 +214,15 @@ pub(crate) struct Elsewhere {
 /// Draw the published figures anew.
 ///
 /// Every figure of the ASPLOS paper that concerns the device (2 to 15), of the thesis (3.4 to 3.8), the white paper's Figures 3 and 10, the
-/// break-even of page migration, and LightDSA's raw series: simulated, with what was published beside it. Writes a folder with a CSV
-/// and a JSON file for each figure and one HTML page with all charts; prints which figures there are and where simulated and published
-/// numbers differ.
+/// slides about page migration, and LightDSA's raw series: simulated, with what was published beside it; and what a program has that
+/// moves its pages itself. Writes a folder with a CSV and a JSON file for each figure and one HTML page with all charts; prints which
+/// figures there are and where simulated and published numbers differ.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher sim figures                          all figures, into ./telpher-figures
   telpher sim figures --only asplos-3,asplos-7
-  telpher sim figures --only thesis --out thesis
+  telpher sim figures --only migration --out migration
   telpher sim figures --only asplos-10 --format csv --no-html
   telpher sim figures --profile ./my-machine.toml --out mine")]
 pub(crate) struct Figures {

@@ -163,20 +163,48 @@ const MARGIN: f64 = 0.8;
 fn draw(
     sizes: &[u64],
     values: &[f64],
-    [x_label, y_label]: [&str; 2],
+    labels: [&str; 2],
     scale: Scale,
     tick: fn(f64) -> String,
     inner: impl FnOnce(&mut Cartesian<'_, '_>),
 ) -> String {
     let (Some(&first), Some(&last)) = (sizes.first(), sizes.last()) else { return String::new() };
+    let y_axis = match scale {
+        Scale::Log => log_axis(values),
+        Scale::Linear => linear_axis(values),
+    };
+    let x_axis = Axis { range: log2(first) - MARGIN..log2(last) + MARGIN, ticks: ticks_of(sizes) };
+    let upward = |y: f64| tick(if scale == Scale::Log { 10f64.powf(y) } else { y });
+    draw_on(x_axis, y_axis, labels, &|x| name_of(sizes, x), &upward, inner)
+}
+
+/// Lines over seconds, both axes from zero: a style and its points each. The label names what is drawn and its unit.
+pub(crate) fn over_time(series: &[(usize, Vec<(f64, f64)>)], y_label: &str, tick: fn(f64) -> String) -> String {
+    let points = || series.iter().flat_map(|(_, points)| points);
+    if points().next().is_none() {
+        return String::new();
+    }
+    let [times, values] =
+        [|p: &(f64, f64)| p.0, |p: &(f64, f64)| p.1].map(|side| points().map(side).collect::<Vec<f64>>());
+    draw_on(linear_axis(&times), linear_axis(&values), ["seconds", y_label], &units::trimmed, &tick, |chart| {
+        for (style, points) in series {
+            let _ = chart.draw_series(LineSeries::new(points.iter().copied(), placeholder(*style).stroke_width(2)));
+        }
+    })
+}
+
+/// Axes, grid and labels between these axes, whose ticks have these texts; `inner` draws the data.
+fn draw_on(
+    x_axis: Axis,
+    y_axis: Axis,
+    [x_label, y_label]: [&str; 2],
+    along: &dyn Fn(f64) -> String,
+    upward: &dyn Fn(f64) -> String,
+    inner: impl FnOnce(&mut Cartesian<'_, '_>),
+) -> String {
     let mut svg = String::new();
     {
         let root: Area<'_> = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        let y_axis = match scale {
-            Scale::Log => log_axis(values),
-            Scale::Linear => linear_axis(values),
-        };
-        let x_axis = Axis { range: log2(first) - MARGIN..log2(last) + MARGIN, ticks: ticks_of(sizes) };
         let built = ChartBuilder::on(&root)
             .margin(8)
             .x_label_area_size(50)
@@ -193,8 +221,8 @@ fn draw(
                 .y_desc(y_label)
                 .axis_desc_style(text.clone())
                 .label_style(text)
-                .x_label_formatter(&|x| name_of(sizes, *x))
-                .y_label_formatter(&|y| tick(if scale == Scale::Log { 10f64.powf(*y) } else { *y }))
+                .x_label_formatter(&|x| along(*x))
+                .y_label_formatter(&|y| upward(*y))
                 .draw();
             inner(&mut chart);
         }
@@ -276,7 +304,17 @@ mod tests {
     }
 
     #[test]
+    fn time_goes_from_zero_in_round_steps() {
+        let svg = over_time(&[(0, vec![(0.5, 1.0), (9.3, 4.0)])], "pages", units::trimmed);
+        for label in ["seconds", "pages", ">8<", ">0<"] {
+            assert!(svg.replace(['\n', ' '], "").contains(label), "{label} is missing in {svg}");
+        }
+        assert!(svg.contains("var(--s0)") && !svg.contains("#0102"), "{svg}");
+    }
+
+    #[test]
     fn nothing_to_draw_is_an_empty_string() {
+        assert_eq!(over_time(&[(0, Vec::new())], "y", units::trimmed), "");
         assert_eq!(lines(&[], "y", TRANSFER, Scale::Log, units::trimmed), "");
     }
 

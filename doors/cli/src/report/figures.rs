@@ -10,6 +10,9 @@ use telpher_claims::figures::{Axis, FROM_PROSE, Figure, Origin, Scale};
 use telpher_claims::published::Use;
 use telpher_claims::verdict::{Row, Verdict};
 
+/// What stands in the place of a document where none has such a figure.
+const NOBODYS: &str = "No document has this figure";
+
 /// What stands on everything: that it is simulated, and on which machine.
 fn simulated(figure: &Figure) -> String {
     format!("simulated, {}", machines(figure))
@@ -189,8 +192,10 @@ pub(super) fn section(page: &mut Page, figure: &Figure) {
         Drawing { caption: title.clone(), svg: plot::svg(panel), legend }
     }));
     let published = figure.panels.iter().flat_map(|panel| &panel.series).any(|it| it.origin == Origin::Published);
-    let known = if published || figure.cannot.is_some() { "" } else { FROM_PROSE };
-    page.small(&format!("{}; {}. {known}", figure.sheet.source, simulated(figure)));
+    let own = figure.sheet.source.is_empty();
+    let known = if published || own || figure.cannot.is_some() { "" } else { FROM_PROSE };
+    let source = if own { NOBODYS } else { figure.sheet.source };
+    page.small(&format!("{source}; {}. {known}", simulated(figure)));
     if let Some(why) = &figure.cannot {
         page.small(&format!("It cannot be drawn on this machine: {why}."));
     }
@@ -259,6 +264,14 @@ mod tests {
         assert_eq!(read["panels"][0]["x"]["scale"][0], "core");
         assert!(read["panels"][0]["series"][1]["points"][0][1].as_f64().unwrap() > 0.0);
         assert_eq!(read["claims"][0]["id"], "K-033");
+    }
+
+    #[test]
+    fn a_figure_of_no_document_says_so() {
+        let own: Vec<_> = sheets().filter(|it| it.id == "migration-user-devices").collect();
+        let page = html(&draw(&own, 1, None).unwrap(), "telpher sim figures");
+        assert!(page.contains(NOBODYS) && !page.contains(FROM_PROSE), "{page}");
+        assert!(!html(&SOME, "telpher sim figures").contains(NOBODYS));
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) mod run;
 pub(crate) mod sim;
 pub(crate) mod sweep;
 pub(crate) mod table;
+pub(crate) mod tier;
 pub(crate) mod units;
 pub(crate) mod validation;
 pub(crate) mod vhost;

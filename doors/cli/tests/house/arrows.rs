@@ -68,11 +68,15 @@ const HOUSE: &[Rule] = &[
     rule("doors", "vdev", &["vdev-wire", "model", "device", "portal", "mem", "abi"], &[]),
     rule("doors", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "abi"], &[]),
     rule("doors", "vdev-wire", &["device", "abi"], &[]),
+    // the same two for programs whose memory is managed; their host is the command
+    rule("doors", "tier-guest", &["tier-wire", "tier", "mover", "device", "mem", "abi"], &[]),
+    rule("doors", "tier-wire", &[], &[]),
 ];
 
-/// All rooms below the doors, and the one door behind which the command finds a subcommand's whole work.
+/// All rooms below the doors, the one door behind which the command finds a subcommand's whole work, and the words of another.
 const BELOW_DOORS: &[&str] = &[
     "vdev",
+    "tier-wire",
     "conformance",
     "sim",
     "claims",
@@ -151,7 +155,9 @@ fn the_table_lets_no_arrow_point_up() {
                     let step = |room| PATH.iter().position(|r| *r == room).expect("a room of the path");
                     step(*other) < step(rule.room) && !(rule.room == "mover" && ["hw", "model"].contains(other))
                 }
-                ("doors", "doors") => (rule.room, *other) == ("cli", "vdev") || *other == "vdev-wire",
+                ("doors", "doors") => {
+                    (rule.room, *other) == ("cli", "vdev") || ["vdev-wire", "tier-wire"].contains(other)
+                }
                 ("lab", "lab") => (rule.room, *other) == ("claims", "sim"),
                 ("uses", "uses") => false,
                 ("uses", _) if ["hw", "model"].contains(other) => false,

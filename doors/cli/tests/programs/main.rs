@@ -1,5 +1,5 @@
 //! Whole programs, unmodified, under `telpher run`: Debian's accel-config, its test runner, DPDK's autotest, shells and PCI
-//! tools, and clients of our own in C, Python and Go (`sources/`), each a test of its own.
+//! tools, and clients of our own in C, Python and Go (`sources/`), each a test of its own; and programs under `telpher tier run`.
 //!
 //! What a machine lacks (a package, a compiler, mount namespaces) makes a test skip visibly, see `ci/skip.rs`. A program that
 //! does not end is killed with all it has started, and the test fails.
@@ -26,5 +26,6 @@ mod refusals;
 mod runner;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
+mod tier;
 mod trace;
 mod tree;

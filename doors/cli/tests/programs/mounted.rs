@@ -34,7 +34,8 @@ fn a_static_program_that_uses_the_instructions_gets_a_sentence() {
         return skip(test, "this CPU has ENQCMD");
     }
     let done = Run::new(View::Namespace).program(&[program.as_os_str(), "submit".as_ref()]);
-    assert_eq!(done.code(), 128 + 4, "{done}");
+    // SIGILL; SIGSEGV where the CPU has ENQCMD and hides it.
+    assert!([128 + 4, 128 + 11].contains(&done.code()), "{done}");
     let sentences: Vec<&str> = done.stderr.lines().collect();
     assert!(sentences.len() == 1 && sentences[0].contains("static") && sentences[0].contains("write()"), "{done}");
 }

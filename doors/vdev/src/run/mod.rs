@@ -9,6 +9,7 @@
 
 mod directory;
 mod options;
+mod preloaded;
 mod program;
 mod signals;
 mod spawn;
@@ -16,6 +17,7 @@ mod sweeper;
 mod wait;
 
 pub use options::{RunError, RunOptions, TraceFormat, ViewChoice};
+pub use preloaded::Preloaded;
 
 use crate::host::{Behaviour, Host};
 use crate::kernel::Kernel;
@@ -116,10 +118,16 @@ fn behaviour(options: &RunOptions) -> Behaviour {
 
 /// Says what a bare signal would not: that the program used instructions which can only be emulated in others.
 fn explain(ended: Ended, program: &Program) {
-    if let (Ended::Signal(libc::SIGILL), Some(why)) = (ended, program.unpreloadable) {
+    let by = match ended {
+        Ended::Signal(libc::SIGILL) => "was ended by an instruction that this CPU lacks (SIGILL)",
+        // A CPU that has ENQCMD refuses it so where no device gave the process a PASID.
+        Ended::Signal(libc::SIGSEGV) => "was ended by SIGSEGV, as by ENQCMD on a CPU that has it and no PASID",
+        _ => return,
+    };
+    if let Some(why) = program.unpreloadable {
         say(format_args!(
-            "{} {why}, and was ended by an instruction that this CPU lacks (SIGILL): MOVDIR64B, ENQCMD and UMWAIT are \
-             emulated in dynamically linked programs only; let it submit by write(), or link it dynamically",
+            "{} {why}, and {by}: MOVDIR64B, ENQCMD and UMWAIT are emulated in dynamically linked programs only; let it submit \
+             by write(), or link it dynamically",
             program.binary.display()
         ));
     }

@@ -85,13 +85,13 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// A 32-bit program.
-    #[error("{} is a 32-bit program; the virtual device serves 64-bit programs only", program.display())]
+    #[error("{} is a 32-bit program; what would be preloaded is for 64-bit programs", program.display())]
     ThirtyTwoBit {
         /// Which.
         program: PathBuf,
     },
     /// A program for another processor.
-    #[error("{} is for another processor (ELF machine {machine}); the virtual device is for x86-64", program.display())]
+    #[error("{} is for another processor (ELF machine {machine}); this is for x86-64", program.display())]
     OtherMachine {
         /// Which.
         program: PathBuf,
@@ -100,7 +100,7 @@ pub enum RunError {
     },
     /// A program that gains rights when it is executed.
     #[error(
-        "{} gains rights when executed ({how}), so nothing can be preloaded into it; run `telpher run` itself as the user \
+        "{} gains rights when executed ({how}), so nothing can be preloaded into it; run telpher itself as the user \
          whose rights it needs",
         program.display()
     )]
@@ -117,6 +117,14 @@ pub enum RunError {
         program.display()
     )]
     NotPreloadable {
+        /// Which.
+        program: PathBuf,
+        /// Why not, as a verb phrase.
+        why: &'static str,
+    },
+    /// Nothing can be preloaded into the program, and nothing else will do.
+    #[error("{} {why}, so nothing can be preloaded into it; link it dynamically", program.display())]
+    Unpreloadable {
         /// Which.
         program: PathBuf,
         /// Why not, as a verb phrase.
@@ -169,6 +177,7 @@ impl RunError {
             | RunError::OtherMachine { .. }
             | RunError::GainsRights { .. }
             | RunError::NotPreloadable { .. }
+            | RunError::Unpreloadable { .. }
             | RunError::Namespace { .. } => 126,
             RunError::Hardware(_) | RunError::Directory { .. } | RunError::Trace(_) | RunError::System { .. } => 125,
         }

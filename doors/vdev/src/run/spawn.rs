@@ -27,11 +27,18 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// # Errors
 /// For want of memory.
 pub(super) fn guest_image() -> Result<OwnedFd, Errno> {
+    in_memory("telpher-guest", image::GUEST)
+}
+
+/// A file in memory that the loader can map, and nobody can change.
+///
+/// # Errors
+/// For want of memory.
+pub(super) fn in_memory(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let name = "telpher-guest";
     // A kernel older than the flag maps any of them executable.
     let file = memfd_create(name, flags | MemfdFlags::EXEC).or_else(|_| memfd_create(name, flags))?;
-    let mut rest = image::GUEST;
+    let mut rest = bytes;
     while !rest.is_empty() {
         rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
     }
@@ -73,11 +80,21 @@ pub(super) fn raise_file_limit() -> Rlimit {
 /// Folder of the run directory, and name in it, under which the guest's image stands inside a namespace.
 const IMAGE: (&str, &str) = ("image", "guest.so");
 
+/// A path under which other processes find a file of this one's.
+fn path_of(file: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
+/// Has a file loaded in front of what is loaded anyway.
+pub(super) fn preload_too(command: &mut Command, image: &OwnedFd) {
+    command.env(PRELOAD, preload(&path_of(image), std::env::var_os(PRELOAD).as_deref(), false));
+}
+
 /// Fills a command in: arguments and environment.
 pub(super) fn prepare(command: &mut Command, options: &RunOptions, view: View, directory: &Path, guest: &OwnedFd) {
     let settings = Settings { view, rewrite: options.rewrite, directory: directory.as_os_str().as_bytes() };
     let image = match view {
-        View::Preload => format!("/proc/{}/fd/{}", std::process::id(), guest.as_raw_fd()),
+        View::Preload => path_of(guest),
         // A program in a user namespace may not look into its host's descriptors.
         View::Namespace => directory.join(IMAGE.0).join(IMAGE.1).display().to_string(),
     };

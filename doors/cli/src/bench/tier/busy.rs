@@ -6,14 +6,13 @@ use crate::bench::machine::Machine;
 use crate::bench::measure::{Clock, median};
 use crate::bench::questions::Contest;
 use crate::bench::row::{Goal, Row};
-use crate::ffi;
+use crate::ffi::{self, Remapped};
 use hdrhistogram::Histogram;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use telpher_mem::PageSize;
-use telpher_tier::{Heap, TierId};
+use telpher_tier::Heap;
 
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
@@ -26,25 +25,38 @@ pub(super) const CONTEST: Contest = Contest {
 
 /// Threads that write.
 const WRITERS: usize = 2;
-/// Bytes that they write to, and that move together. Source: 2 MiB are what HeMem moves (Raybuck et al., SOSP 2021).
+/// Bytes that they write to.
 const HOT: usize = 8 << 20;
-const UNIT: usize = 2 << 20;
+/// Pages that move together. Source: 2 MiB are what HeMem moves (Raybuck et al., SOSP 2021); 32 pages are what the kernel's series for migration
+/// by a device takes as its least batch.
+const TOGETHER: [usize; 2] = [32, 512];
 /// A write that takes so many nanoseconds met a page on its way, or something else of the kernel's. Source: chosen, beyond any miss of a cache.
 const WAITED: f64 = 2e3;
 /// Beyond this it may as well be that the thread was preempted, and the kernel is asked. Source: chosen, longer than a fault takes.
 const ASKED: f64 = 20e3;
 /// Turns of each way, and the shortest. Source: chosen, some dozens of waits.
 const TURNS: u32 = 5;
-const SHORTEST: Duration = Duration::from_millis(20);
+const SHORTEST: Duration = Duration::from_millis(100);
 /// How many times the pages, and what part of the wait, there must be. Source: promise of the migrator.
 const TIMES: f64 = 5.0;
 const PART: f64 = 0.1;
 
-/// One way, and memory that moves by it.
+/// What moves pages.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    Exchange { heap: &'a Heap, start: u64 },
+    Remap(&'a Remapped),
+}
+
+/// One way, for so many pages together.
 struct Side<'a> {
+    way: Way<'a>,
     words: &'a [AtomicU64],
-    heap: &'a Heap,
-    start: u64,
+    together: usize,
+    /// Which pages are next, of those that move together.
+    next: usize,
+    /// Where the others are.
+    away: bool,
     /// What writers have added.
     added: u64,
     /// Pages a second, a value a turn.
@@ -54,64 +66,86 @@ struct Side<'a> {
 }
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
-    let (one, other) = (heap(UNIT / PAGE)?, heap(UNIT / PAGE)?);
-    let (mut private, mut shared) = (one.arena(HOT, PageSize::Small)?, other.shared_arena(HOT)?);
-    let starts = [private.addresses().start, shared.addresses().start];
-    let sides = [(&one, starts[0], &mut private[..]), (&other, starts[1], &mut shared[..])];
-    let mut sides = sides.map(|(heap, start, bytes)| {
-        // Every page is there.
-        bytes.fill(0);
-        let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds and precision");
-        Side { words: ffi::atomics(bytes), heap, start, added: 0, rates: Vec::new(), waits }
-    });
     let clock = Clock::calibrate();
-    let slice = (time / (2 * TURNS)).max(SHORTEST);
-    for number in 0..TURNS {
-        // Who begins alternates.
-        for at in [number % 2, 1 - number % 2] {
-            sides[at as usize].turn(machine, slice, &clock)?;
+    let slice = (time / (4 * TURNS)).max(SHORTEST);
+    let mut rows = Vec::new();
+    for together in TOGETHER {
+        let heap = heap(together)?;
+        let mut arena = heap.arena(HOT, PageSize::Small)?;
+        // Every page is there.
+        arena.fill(0);
+        let remapped = Remapped::new(HOT).map_err(|error| {
+            BenchError::NotHere(format!("memory of files was to be mapped and protected, and the system said: {error}"))
+        })?;
+        let exchange = Way::Exchange { heap: &heap, start: arena.addresses().start };
+        let mut sides = [
+            Side::new(exchange, ffi::atomics(&mut arena), together),
+            Side::new(Way::Remap(&remapped), remapped.words(), together),
+        ];
+        for number in 0..TURNS {
+            // Who begins alternates.
+            for at in [number % 2, 1 - number % 2] {
+                sides[at as usize].turn(machine, slice, &clock)?;
+            }
         }
-    }
-    for side in &sides {
-        // Relaxed: all threads have been joined.
-        let sum = side.words.iter().fold(0_u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
-        if sum != side.added {
-            return Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() });
+        for side in &sides {
+            // Relaxed: all threads have been joined.
+            let sum = side.words.iter().fold(0_u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
+            if sum != side.added {
+                return Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() });
+            }
         }
+        rows.extend(rows_of(&sides));
     }
-    let [exchange, remap] = &mut sides;
-    let pages = [&*exchange, &*remap].map(|side| median(&mut side.rates.clone()));
+    Ok(rows)
+}
+
+fn rows_of(sides: &[Side<'_>; 2]) -> [Row; 6] {
+    let pages = sides.each_ref().map(|side| median(&mut side.rates.clone()));
     let wait = |side: &Side<'_>, quantile| side.waits.value_at_quantile(quantile) as f64 / 1e3;
-    let how = |side: &Side<'_>| format!("2 MiB at once, {} waits, median {:.0} µs", side.waits.len(), wait(side, 0.5));
-    let waits = [&*exchange, &*remap].map(|side| if side.waits.is_empty() { f64::NAN } else { wait(side, 0.99) });
-    Ok(vec![
-        Row::new("moved by exchange", pages[0] / 1e6, "million pages/s", None, "small pages, neighbours"),
-        Row::new("moved by protection, copy and mapping", pages[1] / 1e6, "million pages/s", None, "shared memory"),
+    let waits = sides.each_ref().map(|side| if side.waits.is_empty() { f64::NAN } else { wait(side, 0.99) });
+    let how = |side: &Side<'_>| format!("{} waits, median {:.0} µs", side.waits.len(), wait(side, 0.5));
+    let [exchange, remap] = sides;
+    let what = |what: &str| format!("{} pages together: {what}", exchange.together);
+    [
+        Row::new(what("moved by exchange"), pages[0] / 1e6, "million pages/s", None, "small pages, neighbours"),
         Row::new(
-            "exchange by mapping",
+            what("moved by protection, copy and mapping"),
+            pages[1] / 1e6,
+            "million pages/s",
+            None,
+            "small pages of a file in memory",
+        ),
+        Row::new(
+            what("exchange by mapping"),
             pages[0] / pages[1],
             "times the rate",
             Some(Goal::AtLeast(TIMES)),
             format!("medians of {TURNS} turns each"),
         ),
-        Row::new("a write that waits for an exchange, p99", waits[0], "µs", None, how(exchange)),
-        Row::new("a write that waits for a mapping, p99", waits[1], "µs", None, how(remap)),
+        Row::new(what("a write that waits for an exchange, p99"), waits[0], "µs", None, how(exchange)),
+        Row::new(what("a write that waits for a mapping, p99"), waits[1], "µs", None, how(remap)),
         Row::new(
-            "exchange by mapping, p99",
+            what("exchange by mapping, p99"),
             waits[0] / waits[1],
             "of the wait",
             Some(Goal::AtMost(PART)),
             "of all turns; where a thread was preempted is left out",
         ),
-    ])
+    ]
 }
 
-impl Side<'_> {
+impl<'a> Side<'a> {
+    fn new(way: Way<'a>, words: &'a [AtomicU64], together: usize) -> Side<'a> {
+        let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds and precision");
+        Side { way, words, together, next: 0, away: false, added: 0, rates: Vec::new(), waits }
+    }
+
     /// Moves what writers write to for a while.
     fn turn(&mut self, machine: &Machine, time: Duration, clock: &Clock) -> Result<(), BenchError> {
         let (stop, words, cores) = (AtomicBool::new(false), self.words, machine.cores.len());
-        let (stop, begun) = (&stop, Instant::now());
-        thread::scope(|scope| {
+        let (stop, side) = (&stop, &mut *self);
+        let (rate, written) = thread::scope(|scope| {
             let writers = (0..WRITERS).map(|number| {
                 scope.spawn(move || {
                     // On other cores than the one that moves, as far as there are any.
@@ -120,42 +154,63 @@ impl Side<'_> {
                 })
             });
             let writers: Vec<_> = writers.collect();
-            let moved = self.shuttle(begun + time);
+            let mover = scope.spawn(move || {
+                let _ = ffi::pin(&[machine.core(0)]);
+                let begun = Instant::now();
+                let moved = side.shuttle(begun + time)?;
+                Ok::<_, BenchError>(moved as f64 / begun.elapsed().as_secs_f64())
+            });
+            let rate = mover.join().expect("who moves pages does not panic");
             // Relaxed: nothing is published by it; the join synchronises.
             stop.store(true, Ordering::Relaxed);
-            for writer in writers {
-                let (added, waits) = writer.join().expect("writers do not panic");
-                self.added += added;
-                self.waits.add(waits).expect("the same bounds");
-            }
-            self.rates.push(moved? as f64 / begun.elapsed().as_secs_f64());
-            Ok(())
-        })
+            let written = writers.into_iter().map(|writer| writer.join().expect("writers do not panic"));
+            (rate, written.collect::<Vec<_>>())
+        });
+        for (added, waits) in written {
+            self.added += added;
+            self.waits.add(waits).expect("the same bounds");
+        }
+        self.rates.push(rate?);
+        Ok(())
     }
 
-    /// Moves unit by unit there and back. Returns the pages.
-    fn shuttle(&self, end: Instant) -> Result<u64, BenchError> {
-        let units = (0..HOT / UNIT).map(|unit| self.start + (unit * UNIT) as u64);
-        let units = units.map(|start| start..start + UNIT as u64).collect::<Vec<Range<u64>>>();
+    /// Moves all of it there and back, some pages at a time. Returns how many.
+    fn shuttle(&mut self, end: Instant) -> Result<u64, BenchError> {
         let mut pages = 0;
         while Instant::now() < end {
-            for (unit, to) in [FAST, HOME].into_iter().flat_map(|to| units.iter().map(move |unit| (unit, to))) {
-                pages += self.go(unit, to)?;
+            pages += self.go(self.next)?;
+            self.next += self.together;
+            if self.next == HOT / PAGE {
+                (self.next, self.away) = (0, !self.away);
             }
         }
         Ok(pages)
     }
 
-    fn go(&self, unit: &Range<u64>, to: TierId) -> Result<u64, BenchError> {
-        let moved = self.heap.migrate(unit.clone(), to)?;
-        // What is pinned for a moment stays, and counts for nothing.
-        if moved.left.no_room + moved.left.unsupported + moved.left.failed > 0 {
-            return Err(BenchError::NotHere(format!("pages were to move, and this became of them: {moved:?}")));
+    /// Moves the pages that go together from the first on; returns how many went.
+    fn go(&self, first: usize) -> Result<u64, BenchError> {
+        match self.way {
+            Way::Exchange { heap, start } => {
+                let start = start + (first * PAGE) as u64;
+                let to = if self.away { HOME } else { FAST };
+                let moved = heap.migrate(start..start + (self.together * PAGE) as u64, to)?;
+                // What is pinned for a moment stays, and counts for nothing.
+                if moved.left.no_room + moved.left.unsupported + moved.left.failed > 0 {
+                    let what = format!("pages were to move, and this became of them: {moved:?}");
+                    return Err(BenchError::NotHere(what));
+                }
+                Ok(moved.pages)
+            }
+            Way::Remap(remapped) => match remapped.go(first, self.together) {
+                Ok(()) => Ok(self.together as u64),
+                Err(error) => {
+                    let what = format!("pages were to be protected, copied and mapped, and the system said: {error}");
+                    Err(BenchError::NotHere(what))
+                }
+            },
         }
-        Ok(moved.pages)
     }
 }
-
 /// Adds to words here and there. Returns how much, and what waited.
 fn write(words: &[AtomicU64], seed: usize, stop: &AtomicBool, clock: &Clock) -> (u64, Histogram<u64>) {
     let mut waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds and precision");

@@ -3,6 +3,7 @@
 //! Tiers are pools of the same memory here, so that what is measured is the way and not the memory; copies are the CPU's.
 
 mod busy;
+mod heat;
 mod huge;
 mod shuttle;
 mod small;
@@ -14,7 +15,7 @@ use super::turns;
 use crate::args::Contests;
 
 /// Every contest, in the order in which they run.
-pub(crate) const CONTESTS: &[Contest] = &[small::CONTEST, huge::CONTEST, busy::CONTEST];
+pub(crate) const CONTESTS: &[Contest] = &[small::CONTEST, huge::CONTEST, busy::CONTEST, heat::CONTEST];
 
 /// What its report begins with.
 pub(crate) const LEAD: &str =

@@ -3,6 +3,7 @@
 use super::turns::Contestant;
 use crate::bench::BenchError;
 use crate::bench::buffers::fill_known;
+use crate::bench::measure::median;
 use crate::bench::questions::Contest;
 use telpher_mem::{PAGE_BYTES, PageSize, Region};
 use telpher_mover::Mover;
@@ -42,6 +43,8 @@ pub(super) struct Shuttle {
     /// Where the batch begins that is next, and whether it is away.
     at: usize,
     away: bool,
+    /// Time of a page's that was not its copy's, in nanoseconds, a value a batch.
+    but_the_copy: Vec<f64>,
 }
 
 /// As many bytes as a batch has, from a buffer to a place and back, as a heap copies them: its places are used again and again.
@@ -63,7 +66,7 @@ impl Side {
         for (page, known) in arena.chunks_exact_mut(PAGE).zip(known.chunks_exact(PAGE)).step_by(apart) {
             page.copy_from_slice(known);
         }
-        Ok(Side::Move(Box::new(Shuttle { heap, arena, pages, apart, at: 0, away: false })))
+        Ok(Side::Move(Box::new(Shuttle { heap, arena, pages, apart, at: 0, away: false, but_the_copy: Vec::new() })))
     }
 
     /// The copies of batches of so many pages.
@@ -87,6 +90,14 @@ impl Side {
         Contestant { states: vec![self], step: &Side::step }
     }
 
+    /// Nanoseconds of a page that were not its copy's, by the heap's own clock: the median of all batches.
+    pub(super) fn but_the_copy(&self) -> f64 {
+        match self {
+            Side::Move(shuttle) => median(&mut shuttle.but_the_copy.clone()),
+            Side::Copy(_) => f64::NAN,
+        }
+    }
+
     /// That every byte is what it was.
     pub(super) fn check(&self, contest: &Contest) -> Result<(), BenchError> {
         let Side::Move(shuttle) = self else { return Ok(()) };
@@ -108,11 +119,15 @@ impl Shuttle {
         let len = self.pages * self.apart * PAGE;
         let start = self.arena.addresses().start + self.at as u64;
         let to = if self.away { HOME } else { FAST };
+        let before = self.heap.stats();
         let moved = self.heap.migrate(start..start + len as u64, to)?;
         if moved.pages != self.pages as u64 {
             let pages = self.pages;
             return Err(BenchError::NotHere(format!("{pages} pages were to move, and this became of them: {moved:?}")));
         }
+        let after = self.heap.stats();
+        let took = (after.moving - before.moving).saturating_sub(after.copying - before.copying);
+        self.but_the_copy.push(took.as_nanos() as f64 / self.pages as f64);
         if self.away {
             self.at = (self.at + len) % ARENA;
         }

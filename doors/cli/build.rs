@@ -1,0 +1,27 @@
+//! Builds the part of `telpher tier run` that is preloaded into programs and hands its path to `src/tier/image.rs`.
+
+#[path = "../guest.rs"]
+mod guest;
+
+use guest::Guest;
+
+fn main() {
+    let guest = Guest {
+        package: "telpher-tier-guest",
+        profile: "tier-guest",
+        sources: &[
+            "base/abi",
+            "base/mem",
+            "base/ops",
+            "path/portal",
+            "path/model",
+            "path/hw",
+            "path/device",
+            "path/mover",
+            "uses/tier",
+            "doors/tier-wire",
+            "doors/tier-guest",
+        ],
+    };
+    println!("cargo::rustc-env=TELPHER_TIER_IMAGE={}", guest.build().display());
+}

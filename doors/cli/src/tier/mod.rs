@@ -1,0 +1,16 @@
+//! `telpher tier`: unmodified programs with their memory on several tiers.
+//!
+//! ```text
+//! run ──► nodes (which tiers) ──► telpher-vdev's Preloaded: the program, with telpher-tier-guest loaded first
+//!          guest ──► folder/PID.json ──► top, while it runs
+//!                                    ──► report, when it has ended
+//! ```
+
+mod folder;
+mod image;
+mod nodes;
+mod run;
+mod top;
+
+pub(crate) use run::run;
+pub(crate) use top::top;

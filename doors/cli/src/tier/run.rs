@@ -1,0 +1,147 @@
+//! `telpher tier run`.
+
+use super::folder::RunFolder;
+use super::image;
+use super::nodes::{self, TiersError};
+use crate::args::{MechanismArg, SourceArg, TierRun};
+use crate::report::tier as report;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, open};
+use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, Mechanism, SourceKind, TierId, TierOptions};
+use telpher_tier_wire::{Settings, State, VARIABLE};
+use telpher_vdev::run::{Preloaded, RunError};
+
+/// Why a program is not run, or its report not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum TierError {
+    /// The tiers make no sense.
+    #[error(transparent)]
+    Tiers(#[from] TiersError),
+    /// No such device.
+    #[error(transparent)]
+    Device(#[from] NameError),
+    /// It gives no queues.
+    #[error("cannot copy by {name}")]
+    Open {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<OpenError>,
+    },
+    /// Nobody's memory can be managed here.
+    #[error("cannot manage a program's memory")]
+    Heap(#[from] telpher_tier::TierError),
+    /// No folder for the states of processes.
+    #[error("cannot make a folder for this run; set XDG_RUNTIME_DIR to a folder that can be written")]
+    Folder(#[source] io::Error),
+    /// The program cannot be run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A file cannot be written.
+    #[error("cannot write {}; name another file", path.display())]
+    Report {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl TierError {
+    /// As of a shell where the program is meant; 125 for all else.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            TierError::Run(error) => error.exit_code(),
+            _ => 125,
+        }
+    }
+}
+
+/// Runs the program to its end, and tells what was done; the exit code is the program's own.
+///
+/// # Errors
+/// If it cannot be run so, or a report cannot be written.
+pub(crate) fn run(args: &TierRun) -> Result<ExitCode, TierError> {
+    let (tiers, home) = nodes::tiers(&args.tier, args.home.as_deref())?;
+    let device: DeviceName = args.device.parse()?;
+    for path in [&args.html, &args.json].into_iter().flatten() {
+        writable(path)?;
+    }
+    let folder = RunFolder::create().map_err(TierError::Folder)?;
+    let mut settings = Settings::new(folder.path(), tiers, home);
+    settings.device = args.device.clone();
+    settings.mechanism = args.mechanism.map(|mechanism| match mechanism {
+        MechanismArg::Exchange => "exchange".into(),
+        MechanismArg::MovePages => "move-pages".into(),
+    });
+    let source = match args.source {
+        SourceArg::Auto => None,
+        SourceArg::Damon => Some(SourceKind::Damon),
+        SourceArg::Traps => Some(SourceKind::Traps),
+        SourceArg::Perf => Some(SourceKind::Perf),
+        SourceArg::Windows => Some(SourceKind::Windows),
+    };
+    settings.source = source.map(|source| source.name().into());
+    settings.limit = args.limit;
+    settings.shuffle = args.shuffle;
+    settings.least = args.least;
+    try_here(&settings, &device, source)?;
+    let (program, rest) = args.program.split_first().expect("the parser asks for a program");
+    let preloaded = Preloaded {
+        program: program.clone(),
+        args: rest.to_vec(),
+        image: image::GUEST,
+        name: "telpher-tier",
+        variable: (VARIABLE, settings.to_value().into()),
+    };
+    let code = preloaded.run()?;
+    let states = State::read_all(folder.path()).map_err(TierError::Folder)?;
+    if !args.quiet {
+        eprint!("{}", report::text(&states));
+    }
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&states).expect("states are plain data");
+        write(path, &text)?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &report::html(&states))?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), TierError> {
+    std::fs::write(path, text).map_err(|source| TierError::Report { path: path.into(), source })
+}
+
+/// Finds out before the program runs whether its report can be written afterwards.
+fn writable(path: &Path) -> Result<(), TierError> {
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|source| TierError::Report { path: path.into(), source })
+}
+
+/// Sets up here what each process will set up, to tell now why it cannot be, and lets it go again.
+fn try_here(settings: &Settings, device: &DeviceName, source: Option<SourceKind>) -> Result<(), TierError> {
+    let opened = open(device, OpenOptions::default())
+        .map_err(|source| TierError::Open { name: device.to_string(), source: Box::new(source) })?;
+    drop(opened);
+    let tier =
+        |tier: &telpher_tier_wire::Tier| TierOptions { name: tier.name.clone(), node: tier.node, bytes: tier.bytes };
+    let mut options = HeapOptions::new(settings.tiers.iter().map(tier).collect());
+    options.home = TierId(settings.home);
+    options.mechanism = settings.mechanism.as_deref().map(|mechanism| match mechanism {
+        "exchange" => Mechanism::Exchange,
+        _ => Mechanism::MovePages,
+    });
+    let heap = Heap::new(options)?;
+    // Without a name, whoever is not to be had is not taken.
+    let Some(source) = source else { return Ok(()) };
+    let mut options = ManagerOptions::new(&heap);
+    (options.sources, options.moves) = (Some(vec![source]), false);
+    drop(Manager::start(&heap, options)?);
+    Ok(())
+}

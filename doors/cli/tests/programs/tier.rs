@@ -1,0 +1,215 @@
+//! Unmodified programs under `telpher tier run` with all their memory moving to and fro: they must not notice.
+
+use crate::harness::{TELPHER, client, finish, lacking, room};
+use crate::skip::skip;
+use serde_json::Value;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use telpher_mem::{Scan, Userfault, UserfaultFeatures};
+
+/// `telpher tier run` with two tiers of one node, everything moved all the time, and what it tells at the end in a file.
+fn moving(json: &Path) -> Command {
+    let mut command = Command::new(TELPHER);
+    command.process_group(0);
+    command.args(["tier", "run", "--tier", "fast=256m", "--tier", "slow", "--shuffle", "--limit", "2g", "--json"]);
+    command.arg(json).arg("--");
+    command
+}
+
+/// The same, fewer of it, and with traps set for whoever touches memory.
+fn trapping(json: &Path) -> Command {
+    let mut command = Command::new(TELPHER);
+    command.process_group(0);
+    command.args(["tier", "run", "--tier", "fast=256m", "--tier", "slow", "--shuffle", "--limit", "64m"]);
+    command.args(["--source", "traps", "--json"]).arg(json).arg("--");
+    command
+}
+
+/// Page faults that traps have told of.
+fn trapped(json: &Path) -> u64 {
+    let told: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    told.as_array().unwrap().iter().map(|state| state["tracking"]["faults"].as_u64().unwrap()).sum()
+}
+
+/// Pages that moved, and none that was lost.
+fn moved(json: &Path) -> u64 {
+    let told: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let counts = || told.as_array().unwrap().iter().map(|state| &state["counts"]);
+    assert!(counts().all(|counts| counts["lost"] == 0), "{told}");
+    counts().map(|counts| counts["moved"].as_u64().unwrap()).sum()
+}
+
+fn cannot(test: &str) -> bool {
+    let cannot = Scan::open().is_err() || Userfault::open(UserfaultFeatures::MOVE).is_err();
+    if cannot {
+        skip(test, "the kernel has no userfaultfd that moves pages, or not for this user (Linux 6.8)");
+    }
+    cannot
+}
+
+/// As long as TELPHER_SOAK_SECONDS says.
+fn seconds() -> u64 {
+    std::env::var("TELPHER_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
+}
+
+/// Writers, counters, read(2), mremap, madvise, munmap, the C library's heap, threads that come and go, forks, mlock, mprotect.
+#[test]
+fn a_program_that_checks_every_byte_of_its_own_finds_them_all() {
+    const NAME: &str = "a_program_that_checks_every_byte_of_its_own_finds_them_all";
+    if cannot(NAME) {
+        return;
+    }
+    let Some(stress) = client("tier_stress") else { return };
+    let json = room("tier_stress").join("tiers.json");
+    // What was lost was lost at the beginning: so it begins often.
+    for (seconds, traps) in [(1, false), (1, true), (1, false), (1, true), (seconds(), false), (seconds(), true)] {
+        let mut command = moving(&json);
+        if traps {
+            command = trapping(&json);
+        }
+        command.arg(&stress).arg(seconds.to_string());
+        // What waits for itself waits for ever.
+        let done = finish(&mut command, None, Duration::from_secs(60 + 2 * seconds));
+        assert_eq!(done.code(), 0, "{done}");
+        // On a machine that is busy, too.
+        assert!(moved(&json) > 1000, "{done}");
+        // In a short run there may be no lot that somebody touches: the program forks all the time, which calls them back.
+        assert!(!traps || seconds < 10 || trapped(&json) > 0, "{done}");
+    }
+}
+
+/// Its descriptors, also closed and replaced, its signals, its children and their threads, and forks when no descriptor is left.
+#[test]
+fn a_program_finds_nothing_of_ours_in_its_way() {
+    const NAME: &str = "a_program_finds_nothing_of_ours_in_its_way";
+    if cannot(NAME) {
+        return;
+    }
+    let Some(manners) = client("tier_manners") else { return };
+    let json = room("tier_manners").join("tiers.json");
+    for mut command in [moving(&json), trapping(&json)] {
+        command.arg(&manners).arg((seconds() * 2).to_string());
+        let done = finish(&mut command, None, Duration::from_secs(60 + 4 * seconds()));
+        assert_eq!(done.code(), 0, "{done}");
+        assert!(moved(&json) > 1000, "{done}");
+    }
+}
+
+/// What `redis-cli` answers, without the end of its line.
+fn ask(socket: &Path, words: &[&str]) -> String {
+    let output = Command::new("redis-cli").arg("-s").arg(socket).args(words).output().expect("redis-cli runs");
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+/// A server with much in it, after a benchmark and a snapshot by a forked child; what of it is always the same.
+fn redis(mut command: Command, folder: &Path) -> Vec<String> {
+    let socket = folder.join("socket");
+    command.args(["redis-server", "--port", "0", "--save", "", "--appendonly", "no", "--dir"]).arg(folder);
+    command.arg("--unixsocket").arg(&socket).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = command.spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while ask(&socket, &["ping"]) != "PONG" {
+        assert!(Instant::now() < end && server.try_wait().unwrap().is_none(), "the server does not answer");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut bench = Command::new("redis-benchmark");
+    bench.arg("-s").arg(&socket).args([
+        "-t",
+        "set,get,lpush,lpop,sadd,hset,zadd",
+        "-n",
+        "20000",
+        "-r",
+        "20000",
+        "-d",
+        "400",
+        "-P",
+        "16",
+        "-q",
+    ]);
+    assert!(bench.output().expect("redis-benchmark runs").status.success());
+    let script = "redis.call('flushall') for i = 1, 30000 do \
+                  redis.call('set', 'k:' .. i, ('v' .. i):rep(20)) redis.call('hset', 'h:' .. i % 100, 'f' .. i, i * 7) \
+                  redis.call('zadd', 'z:' .. i % 10, i % 1000, 'm' .. i) redis.call('rpush', 'l:' .. i % 10, i) end \
+                  for i = 1, 30000, 3 do redis.call('del', 'k:' .. i) end return redis.call('dbsize')";
+    let size = ask(&socket, &["eval", script, "0"]);
+    let saved = ask(&socket, &["save"]);
+    assert_eq!(ask(&socket, &["bgsave"]), "Background saving started");
+    while ask(&socket, &["info", "persistence"]).contains("rdb_bgsave_in_progress:1") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let status = ask(&socket, &["info", "persistence"]);
+    let status =
+        status.lines().find(|line| line.starts_with("rdb_last_bgsave_status")).unwrap_or_default().trim().to_owned();
+    let sums = "local all = '' for i = 1, 30000 do all = redis.sha1hex(all .. tostring(redis.call('get', 'k:' .. i))) end \
+                for i = 0, 9 do all = redis.sha1hex(all .. table.concat(redis.call('zrange', 'z:' .. i, 0, -1, 'withscores'), ',') .. \
+                table.concat(redis.call('lrange', 'l:' .. i, 0, -1), ',')) end \
+                for i = 0, 99 do local h = redis.call('hgetall', 'h:' .. i) table.sort(h) all = redis.sha1hex(all .. table.concat(h, ',')) end return all";
+    let sums = ask(&socket, &["eval", sums, "0"]);
+    ask(&socket, &["shutdown", "nosave"]);
+    assert!(server.wait().unwrap().success());
+    vec![size, saved, status, sums]
+}
+
+#[test]
+fn redis_has_the_same_in_it_as_without() {
+    const NAME: &str = "redis_has_the_same_in_it_as_without";
+    if cannot(NAME)
+        || lacking(
+            NAME,
+            &[("redis-server", "redis-server"), ("redis-cli", "redis-tools"), ("redis-benchmark", "redis-tools")],
+        )
+    {
+        return;
+    }
+    let (plain, managed) = (room("redis"), room("redis-tier"));
+    let json = managed.join("tiers.json");
+    // Short names: a socket's path has 108 bytes.
+    let short = |name: &str| {
+        let folder = std::env::temp_dir().join(format!("telpher-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    };
+    let (one, other) = (short("redis"), short("redis-tier"));
+    let mut env = Command::new("env");
+    env.current_dir(&plain);
+    let answers = [redis(env, &one), redis(moving(&json), &other)];
+    for folder in [one, other] {
+        let _ = std::fs::remove_dir_all(folder);
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0][2], "rdb_last_bgsave_status:ok");
+    assert!(moved(&json) > 10_000);
+}
+
+#[test]
+fn python_passes_tests_of_its_own() {
+    const NAME: &str = "python_passes_tests_of_its_own";
+    if cannot(NAME) || lacking(NAME, &[("python3", "python3")]) {
+        return;
+    }
+    let there = Command::new("python3").args(["-c", "import test.test_dict"]).stderr(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        return skip(NAME, "Python's tests are not there (Debian package libpython3-testsuite)");
+    }
+    let folder = room("python-tier");
+    let json = folder.join("tiers.json");
+    let mut python = moving(&json);
+    python.args([
+        "python3",
+        "-m",
+        "test",
+        "test_dict",
+        "test_list",
+        "test_set",
+        "test_bytes",
+        "test_fork1",
+        "test_zlib",
+        "test_gc",
+    ]);
+    let done = finish(python.current_dir(&folder), None, Duration::from_secs(600));
+    assert_eq!(done.code(), 0, "{done}");
+    assert!(done.stdout.contains("SUCCESS"), "{done}");
+    assert!(moved(&json) > 10_000);
+}

@@ -1,0 +1,201 @@
+//! `telpher tier` from the outside: exit codes, what it says of what it cannot, what is told at the end and meanwhile.
+
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use telpher_mem::{Scan, Userfault, UserfaultFeatures};
+
+const TIERS: [&str; 4] = ["--tier", "fast=64m", "--tier", "slow"];
+
+fn telpher(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    command.arg("tier").args(args);
+    command
+}
+
+fn output(args: &[&str]) -> Output {
+    telpher(args).output().expect("telpher runs")
+}
+
+/// `tier run` with two tiers of one node, and more options; then the program.
+fn run(options: &[&str], program: &[&str]) -> Output {
+    let mut args = vec!["run"];
+    args.extend(TIERS);
+    args.extend(options);
+    args.push("--");
+    args.extend(program);
+    output(&args)
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Says so and is true where pages cannot be moved.
+fn lacking(test: &str) -> bool {
+    let lacks = Scan::open().is_err() || Userfault::open(UserfaultFeatures::MOVE).is_err();
+    if lacks {
+        skip::skip(test, "the kernel has no userfaultfd that moves pages, or not for this user (Linux 6.8)");
+    }
+    lacks
+}
+
+fn room(name: &str) -> PathBuf {
+    let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tier").join(name);
+    let _ = std::fs::remove_dir_all(&room);
+    std::fs::create_dir_all(&room).unwrap();
+    room
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    if lacking("the_exit_code_is_the_programs") {
+        return;
+    }
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137), ("kill -TERM $$", 143)] {
+        let ended = run(&["--quiet"], &["sh", "-c", script]);
+        assert_eq!(ended.status.code(), Some(code), "{script}: {}", error(&ended));
+        assert_eq!(error(&ended), "", "{script}");
+    }
+    assert_eq!(run(&[], &["no-such-program-here"]).status.code(), Some(127));
+    assert_eq!(run(&[], &["/etc/passwd"]).status.code(), Some(126));
+}
+
+#[test]
+fn what_cannot_be_is_told_in_a_sentence_before_anything_runs() {
+    if lacking("what_cannot_be_is_told_in_a_sentence_before_anything_runs") {
+        return;
+    }
+    let refused = |args: &[&str], part: &str| {
+        let refused = output(args);
+        let said = error(&refused);
+        assert_eq!(refused.status.code(), Some(125), "{said}");
+        assert!(said.starts_with("telpher: ") && said.contains(part) && said.lines().count() == 1, "{said}");
+        assert!(refused.stdout.is_empty());
+    };
+    let tiers = ["run", "--tier", "fast=64m", "--tier", "slow"];
+    let with = |options: &[&'static str]| {
+        let mut args = tiers.to_vec();
+        args.extend(options);
+        args.extend(["--", "echo", "it runs"]);
+        args
+    };
+    refused(&["run", "--tier", "fast", "--tier", "slow", "--", "true"], "fast has neither a node nor a size");
+    refused(&["run", "--tier", "fast=1m", "--", "true"], "name 2 to 8");
+    refused(&with(&["--home", "middle"]), "there is no tier middle");
+    refused(&with(&["--device", "model:none"]), "model:none");
+    refused(&with(&["--mechanism", "move-pages"]), "give each tier a node of its own");
+    refused(&with(&["--html", "/proc/no/such.html"]), "cannot write /proc/no/such.html");
+    // Virtual machines mostly show no unit.
+    let units = ["cpu/events/mem-loads", "cpu_core/events/mem-loads", "cpu_atom/events/mem-loads", "ibs_op"];
+    if units.iter().all(|unit| !Path::new("/sys/bus/event_source/devices").join(unit).exists()) {
+        refused(&with(&["--source", "perf"]), "no unit that samples addresses");
+    }
+    let static_program = room("static").join("static");
+    let source = "void _start(void) { __asm__(\"mov $60,%eax; xor %edi,%edi; syscall\"); }";
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-static", "-nostdlib", "-x", "c", "-", "-o"]).arg(&static_program).stdin(Stdio::piped());
+    match gcc.spawn() {
+        Err(_) => {
+            skip::skip("what_cannot_be_is_told_in_a_sentence_before_anything_runs", "no gcc (Debian package gcc)")
+        }
+        Ok(mut gcc) => {
+            use std::io::Write;
+            gcc.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+            assert!(gcc.wait().unwrap().success());
+            let refused = run(&[], &[static_program.to_str().unwrap()]);
+            assert_eq!(refused.status.code(), Some(126));
+            assert!(
+                error(&refused).contains("is statically linked, so nothing can be preloaded into it"),
+                "{}",
+                error(&refused)
+            );
+        }
+    }
+}
+
+/// Neither way to a userfaultfd is open to a user who is nobody, where the system has it so.
+#[test]
+fn who_may_not_answer_page_faults_is_told_the_two_ways() {
+    const NAME: &str = "who_may_not_answer_page_faults_is_told_the_two_ways";
+    let may = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
+    if may.trim() != "0" || !rustix::process::getuid().is_root() {
+        return skip::skip(NAME, "not root, or vm.unprivileged_userfaultfd is not 0");
+    }
+    // In a folder that nobody may enter.
+    let copy = std::env::temp_dir().join(format!("telpher-nobody-{}", std::process::id()));
+    std::fs::copy(env!("CARGO_BIN_EXE_telpher"), &copy).unwrap();
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args(["--reuid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]).arg(&copy);
+    setpriv.args(["tier", "run"]).args(TIERS).args(["--", "true"]).env_remove("XDG_RUNTIME_DIR");
+    let refused = setpriv.output();
+    std::fs::remove_file(&copy).unwrap();
+    let Ok(refused) = refused else { return skip::skip(NAME, "no setpriv (Debian package util-linux)") };
+    let said = error(&refused);
+    assert_eq!(refused.status.code(), Some(125), "{said}");
+    assert!(said.contains("CAP_SYS_PTRACE") && said.contains("/dev/userfaultfd"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// Pages of a shell's child that allocates some memory and holds it.
+const HOLDS: &str = "import time; b = bytearray(48 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nprint('ready', flush=True); time.sleep(100)";
+
+#[test]
+fn a_run_can_be_watched_and_what_was_killed_is_told_of() {
+    const NAME: &str = "a_run_can_be_watched_and_what_was_killed_is_told_of";
+    if lacking(NAME) || Command::new("python3").arg("--version").output().is_err() {
+        return;
+    }
+    let room = room("watched");
+    let (json, html) = (room.join("tiers.json"), room.join("tiers.html"));
+    let mut args =
+        vec!["run", "--shuffle", "--limit", "256m", "--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    args.extend(TIERS);
+    args.extend(["--", "python3", "-c", HOLDS]);
+    let runtime = room.join("runtime");
+    std::fs::create_dir(&runtime).unwrap();
+    let mut command = telpher(&args);
+    command.env("XDG_RUNTIME_DIR", &runtime).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let top = |more: &[&str]| {
+        let mut top = telpher(&["top", "--once"]);
+        top.args(more).env("XDG_RUNTIME_DIR", &runtime);
+        top.output().unwrap()
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    let (pid, picture) = loop {
+        let told: Value = serde_json::from_slice(&top(&["--format", "json"]).stdout).unwrap_or_default();
+        let of_program =
+            told.as_array().into_iter().flatten().find(|state| state["counts"]["moved"].as_u64() > Some(5000));
+        if let Some(state) = of_program {
+            let pid = state["pid"].as_u64().unwrap().to_string();
+            break (pid.clone(), String::from_utf8(top(&[&pid]).stdout).unwrap());
+        }
+        assert!(Instant::now() < end, "nothing was told: {told}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    for part in ["fast", "slow (home)", "exchanges by UFFDIO_MOVE", "mappings managed: ", &format!("process {pid}, ")] {
+        assert!(picture.contains(part), "{part} is missing: {picture}");
+    }
+    assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+    let ended = running.wait().unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut running.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(ended.code(), Some(137), "{said}");
+    assert!(said.contains("it was killed, or left by _exit: this is what it told last"), "{said}");
+    let told: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let state = told.as_array().unwrap().iter().find(|state| state["pid"].as_u64() == pid.parse().ok()).unwrap();
+    assert_eq!((state["counts"]["lost"].as_u64(), state["ended"].as_bool()), (Some(0), Some(false)));
+    let page = std::fs::read_to_string(&html).unwrap();
+    for part in ["<svg", "Memory on each tier", "python3", "fast", "MiB"] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    let nobody = top(&[]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(error(&nobody).contains("no program runs under `telpher tier run`"), "{}", error(&nobody));
+    assert_eq!(std::fs::read_dir(&runtime).unwrap().count(), 0, "folders of runs go with them");
+}

@@ -1,0 +1,143 @@
+//! Where a thread of the program has the library's own thread do something, and waits until that is done.
+//!
+//! A thread of the program must not do it itself. It has other descriptors; and with a lock of the library's, it might touch its stack while that is on its
+//! way, and wait for who brings it back, who waits for the lock. Here it has but this desk's, which nobody takes who moves pages or answers faults.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use telpher_mem::Lineage;
+
+/// Threads that may begin before the library does. Source: chosen.
+const MOST_EARLY: usize = 256;
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Errand {
+    /// These pages are not moved as long as this thread lives.
+    LetGo { start: u64, end: u64, thread: i32 },
+    /// Nor is the mapping that has this address: the stack of a thread of the library's.
+    LetStackGo { at: u64, thread: i32 },
+    /// The program ends.
+    End,
+}
+
+/// How far the library is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It has not begun: what is to be done is noted.
+    Early,
+    Open,
+    /// Nobody does anything any more, or ever will.
+    Closed,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    early: [Option<Errand>; MOST_EARLY],
+    /// As many as there were, also those for which there was no room.
+    noted: usize,
+    errand: Option<Errand>,
+}
+
+/// The desk.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    /// One asks at a time.
+    turn: Mutex<()>,
+    state: Mutex<State>,
+    rung: Condvar,
+    answered: Condvar,
+    process: OnceLock<Lineage>,
+}
+
+impl Desk {
+    /// Not open yet.
+    pub(crate) const fn new() -> Desk {
+        let state = State { stage: Stage::Early, early: [None; MOST_EARLY], noted: 0, errand: None };
+        Desk {
+            turn: Mutex::new(()),
+            state: Mutex::new(state),
+            rung: Condvar::new(),
+            answered: Condvar::new(),
+            process: OnceLock::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has it done, and waits until it is, for so long at most, if not for as long as it takes. In a forked child nothing is.
+    pub(crate) fn ask(&self, errand: Errand, most: Option<Duration>) {
+        // Before any lock: a thread that this process has not may have it.
+        if self.process.get().is_some_and(|process| !process.is_current()) {
+            return;
+        }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        match state.stage {
+            Stage::Closed => return,
+            Stage::Early => {
+                let at = state.noted;
+                if let Some(early) = state.early.get_mut(at) {
+                    *early = Some(errand);
+                }
+                state.noted += 1;
+                return;
+            }
+            Stage::Open => state.errand = Some(errand),
+        }
+        self.rung.notify_one();
+        let end = most.map(|most| Instant::now() + most);
+        while state.errand.is_some() && state.stage == Stage::Open {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            state = match left {
+                None => self.answered.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return,
+                Some(left) => self.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+
+    /// Opens it, for this process. Returns what was noted before; none if that was too much.
+    pub(crate) fn open(&self) -> Option<Vec<Errand>> {
+        let _ = self.process.set(Lineage::current());
+        let mut state = self.state();
+        if state.noted > MOST_EARLY {
+            state.stage = Stage::Closed;
+            return None;
+        }
+        state.stage = Stage::Open;
+        Some(state.early.iter().flatten().copied().collect())
+    }
+
+    /// Nobody does anything any more.
+    pub(crate) fn close(&self) {
+        self.state().stage = Stage::Closed;
+        self.answered.notify_all();
+    }
+
+    /// Does what is asked for so long.
+    pub(crate) fn serve(&self, time: Duration, mut each: impl FnMut(Errand)) {
+        let end = Instant::now() + time;
+        let mut state = self.state();
+        loop {
+            if let Some(errand) = state.errand {
+                drop(state);
+                each(errand);
+                state = self.state();
+                state.errand = None;
+                self.answered.notify_all();
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.rung.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The part of `telpher tier` inside a program: it takes the program's memory over as that comes, finds out what of it is hot, and has it on
+//! the tiers where it belongs.
+//!
+//! Preloaded into every dynamically linked program of a run. It stands in front of the C library's functions that
+//! begin a thread, and of no other: mappings are found in `/proc/self/maps`, and what happens to them is told by the kernel.
+//!
+//! ```text
+//! before main ──► start ──► a thread ──► descriptors of its own, a heap (telpher-tier), its manager; then it is the scout
+//! scout       ──► maps ──► Heap::adopt        what is new, every some ten milliseconds
+//!             ──► telling ──► PID.json        what it has done, every half second, and when the program ends
+//! shuffle     all memory to and fro, if that is asked for
+//! threads     their tables are let go before they begin; they ask for it at the
+//! desk        where the scout does what the program's threads want
+//! heap        this library's own memory, which is never managed
+//! ```
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(dead_code, reason = "nothing begins by itself under test"))]
+
+mod descriptors;
+mod desk;
+mod heap;
+mod maps;
+mod scout;
+mod shuffle;
+mod start;
+mod telling;
+mod threads;
+
+/// Memory of this library.
+#[cfg_attr(not(test), global_allocator)]
+static HEAP: heap::Heap = heap::Heap::new();

@@ -1,0 +1,219 @@
+//! What a process has mapped, as the kernel tells it, and what of it can be managed.
+
+use std::ops::Range;
+use telpher_tier_wire::Ignored;
+
+/// A mapping.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mapping {
+    pub(crate) range: Range<u64>,
+    pub(crate) kind: Kind,
+}
+
+/// What it is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Private memory of nothing, which may be read and written: it can be managed.
+    Memory,
+    /// The stack of the first thread, which grows by itself.
+    Stack,
+    /// Private, of a file.
+    File,
+    /// Other processes may have it, too.
+    Shared,
+    /// The kernel's own, or nothing that is read or written.
+    Other,
+}
+
+/// The mappings in the text of `/proc/PID/maps`, in order. Source: proc_pid_maps(5). What cannot be read is left out.
+pub(crate) fn parse(text: &str) -> Vec<Mapping> {
+    text.lines().filter_map(mapping).collect()
+}
+
+fn mapping(line: &str) -> Option<Mapping> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let (permissions, _offset, _device, inode) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let name = words.next().unwrap_or("").trim_start();
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    let range = address(start)?..address(end)?;
+    let kind = match (permissions.as_bytes(), inode, name) {
+        ([_, _, _, b's'], ..) => Kind::Shared,
+        (_, "0", "[stack]") => Kind::Stack,
+        ([b'r', b'w', _, _], "0", "" | "[heap]") => Kind::Memory,
+        // Named by the program (PR_SET_VMA_ANON_NAME).
+        ([b'r', b'w', _, _], "0", name) if name.starts_with("[anon:") => Kind::Memory,
+        ([b'r', b'w', _, _], inode, _) if inode != "0" => Kind::File,
+        _ => Kind::Other,
+    };
+    Some(Mapping { range, kind })
+}
+
+/// What is left of ranges without others; both in order, each apart from each other.
+pub(crate) fn without(ranges: impl IntoIterator<Item = Range<u64>>, others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut rest = Vec::new();
+    for mut range in ranges {
+        let first = others.partition_point(|other| other.end <= range.start);
+        for other in &others[first..] {
+            if other.start >= range.end {
+                break;
+            }
+            if range.start < other.start {
+                rest.push(range.start..other.start);
+            }
+            range.start = other.end;
+        }
+        if range.start < range.end {
+            rest.push(range);
+        }
+    }
+    rest
+}
+
+/// Mappings that are there before the program begins, and are left alone.
+///
+/// The library's own are among them: what it has set up by then, threads' stacks, pools and tables. So are the loader's and the C library's
+/// first pages, as those threads use them, too. What the program brings along itself, and is large, is its own: arrays without first values.
+#[derive(Debug, Default)]
+pub(crate) struct Early {
+    ranges: Vec<Range<u64>>,
+    /// Of these, the program's.
+    of_program: Vec<Range<u64>>,
+}
+
+/// Memory of so many bytes that is there before the library is, is the program's. Source: chosen, a huge page.
+const LARGE: u64 = 2 << 20;
+
+impl Early {
+    /// Of mappings before the library had set anything up, and after.
+    pub(crate) fn new(before: &[Mapping], after: &[Mapping]) -> Early {
+        let memory = before.iter().filter(|mapping| mapping.kind == Kind::Memory).map(|mapping| mapping.range.clone());
+        let (large, of_program): (Vec<_>, Vec<_>) = memory.partition(|range| len(range) >= LARGE);
+        Early { ranges: without(after.iter().map(|mapping| mapping.range.clone()), &large), of_program }
+    }
+}
+
+pub(crate) fn len(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+/// What to take over, and what is left alone.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Pieces that are not known yet.
+    pub(crate) fresh: Vec<Range<u64>>,
+    /// The rest, by reason.
+    pub(crate) ignored: Vec<Ignored>,
+}
+
+/// What to take over of these mappings, of so many bytes at least, beside what is known already.
+pub(crate) fn plan(mappings: &[Mapping], early: &Early, known: &[Range<u64>], least: u64) -> Plan {
+    let mut plan = Plan::default();
+    let ignore = |ignored: &mut Vec<Ignored>, reason: &str, bytes| {
+        let at = ignored.iter().position(|other| other.reason == reason).unwrap_or_else(|| {
+            ignored.push(Ignored { reason: reason.into(), ..Ignored::default() });
+            ignored.len() - 1
+        });
+        ignored[at].mappings += 1;
+        ignored[at].bytes += bytes;
+    };
+    for mapping in mappings {
+        let bytes = len(&mapping.range);
+        let reason = match mapping.kind {
+            Kind::Memory if bytes < least => "small",
+            Kind::Memory => {
+                let parts = without([mapping.range.clone()], &early.ranges);
+                let is_told = early.of_program.iter().any(|range| mapping.range.contains(&range.start));
+                if parts.is_empty() && is_told {
+                    ignore(&mut plan.ignored, "there before main", bytes);
+                }
+                plan.fresh.extend(without(parts, known));
+                continue;
+            }
+            Kind::Stack => "the first thread's stack",
+            Kind::File => "of a file",
+            Kind::Shared => "shared",
+            Kind::Other => continue,
+        };
+        ignore(&mut plan.ignored, reason, bytes);
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+00400000-00402000 r-xp 00000000 08:01 131 /usr/bin/some program
+00602000-00603000 rw-p 00002000 08:01 131 /usr/bin/some program
+00603000-00703000 rw-p 00000000 00:00 0 
+01000000-01100000 rw-p 00000000 00:00 0                                  [heap]
+7f0000000000-7f0000400000 rw-p 00000000 00:00 0 
+7f0000400000-7f0000800000 ---p 00000000 00:00 0 
+7f0000800000-7f0000900000 rw-s 00000000 00:01 77 /dev/zero (deleted)
+7f0000900000-7f0000901000 rw-p 00000000 00:00 0                          [anon:stack_and_tls:1]
+7fff00000000-7fff00021000 rw-p 00000000 00:00 0                          [stack]
+7fff00100000-7fff00101000 r-xp 00000000 00:00 0                          [vdso]
+nonsense
+";
+
+    fn kinds(text: &str) -> Vec<Kind> {
+        parse(text).iter().map(|mapping| mapping.kind).collect()
+    }
+
+    #[test]
+    fn mappings_are_read_as_the_kernel_writes_them() {
+        use Kind::{File, Memory, Other, Shared, Stack};
+        assert_eq!(kinds(MAPS), [Other, File, Memory, Memory, Memory, Other, Shared, Memory, Stack, Other]);
+        assert_eq!(parse(MAPS)[3].range, 0x100_0000..0x110_0000);
+        let own = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let (read, local) = (parse(&own), 0_u8);
+        assert_eq!(read.len(), own.lines().count());
+        let stack = std::ptr::from_ref(&local).addr() as u64;
+        assert!(
+            read.iter().any(|mapping| mapping.range.contains(&stack) && mapping.kind == Memory),
+            "a thread's stack"
+        );
+    }
+
+    #[test]
+    fn what_is_left_of_ranges_is_what_no_other_has() {
+        assert_eq!(without([0..10, 20..30], &[]), [0..10, 20..30]);
+        assert_eq!(without([0..10, 20..30], &[2..4, 6..7, 9..22, 40..50]), [0..2, 4..6, 7..9, 22..30]);
+        assert_eq!(without([5..6, 7..8], &[0..10, 20..30]), Vec::<Range<u64>>::new());
+    }
+
+    #[test]
+    fn the_rest_of_a_mapping_is_taken_over_and_what_is_left_alone_is_told() {
+        let (mappings, early) = (parse(MAPS), Early::default());
+        let first = plan(&mappings, &early, &[], 0x10_0000);
+        assert_eq!(first.fresh, [0x60_3000..0x70_3000, 0x100_0000..0x110_0000, 0x7f00_0000_0000..0x7f00_0040_0000]);
+        let told: Vec<_> =
+            first.ignored.iter().map(|ignored| (&*ignored.reason, ignored.mappings, ignored.bytes)).collect();
+        assert_eq!(
+            told,
+            [
+                ("of a file", 1, 4096),
+                ("shared", 1, 1 << 20),
+                ("small", 1, 4096),
+                ("the first thread's stack", 1, 0x21000)
+            ]
+        );
+        let known = [0x60_3000..0x70_3000, 0x100_0000..0x101_0000];
+        let rest = plan(&mappings, &early, &known, 0x10_0000);
+        assert_eq!(rest.fresh, [0x101_0000..0x110_0000, 0x7f00_0000_0000..0x7f00_0040_0000]);
+    }
+
+    #[test]
+    fn what_is_there_before_main_is_left_alone_unless_it_is_large() {
+        // Between the two the library has mapped something, right behind what was there.
+        let before = parse(MAPS);
+        let after = parse(&MAPS.replace("7f0000000000-7f0000400000", "7f0000000000-7f0000500000"));
+        let early = Early::new(&before, &after);
+        let grown = parse(&MAPS.replace("01000000-01100000", "01000000-01300000"));
+        let plan = plan(&grown, &early, &[], 0x10_0000);
+        assert_eq!(plan.fresh, [0x110_0000..0x130_0000, 0x7f00_0000_0000..0x7f00_0040_0000]);
+        assert!(plan.ignored.iter().any(|ignored| ignored.reason == "there before main" && ignored.mappings == 1));
+    }
+}

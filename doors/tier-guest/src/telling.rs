@@ -1,0 +1,195 @@
+//! What a process tells of itself.
+
+use crate::start::told;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Instant;
+use telpher_tier::{Heap, HotRow, Left, Manager, ManagerOptions, Mechanism, Report, SourceKind};
+use telpher_tier_wire::{Counts, HeatRow, Ignored, Move, Point, Settings, State, TierState, Tracking, VERSION};
+
+/// The latest moments that are told. Source: chosen, two minutes of half seconds.
+const POINTS: usize = 240;
+
+/// What is told, and what it is of.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    folder: PathBuf,
+    begun: Instant,
+    state: State,
+    heap: Option<Heap>,
+    /// None if all memory is moved to and fro.
+    manager: Option<Manager>,
+}
+
+impl Telling {
+    /// Of a process whose memory is not managed yet.
+    pub(crate) fn new(settings: &Settings) -> Telling {
+        let words = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+        let words = words.split(|&byte| byte == 0).filter(|word| !word.is_empty());
+        let command = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let tier = |tier: &telpher_tier_wire::Tier| TierState {
+            name: tier.name.clone(),
+            node: tier.node,
+            bytes: tier.bytes,
+            ..TierState::default()
+        };
+        let state = State {
+            version: VERSION,
+            pid: std::process::id(),
+            command,
+            tiers: settings.tiers.iter().map(tier).collect(),
+            home: settings.tiers.get(usize::from(settings.home)).map(|tier| tier.name.clone()).unwrap_or_default(),
+            ..State::default()
+        };
+        Telling { folder: settings.folder.clone(), begun: Instant::now(), state, heap: None, manager: None }
+    }
+
+    /// It is managed from now on.
+    ///
+    /// # Errors
+    /// Why there is nobody who moves it.
+    pub(crate) fn begin(&mut self, heap: &Heap, settings: &Settings) -> Result<(), String> {
+        // Where all moves in any case, who is asked to look does, and moves nothing.
+        if !settings.shuffle || settings.source.is_some() {
+            let mut options = ManagerOptions::new(heap);
+            options.moves = !settings.shuffle;
+            if let Some(name) = &settings.source {
+                let named = SourceKind::ALL.into_iter().find(|kind| kind.name() == name);
+                options.sources = Some(vec![named.ok_or_else(|| format!("there is no source \"{name}\""))?]);
+            }
+            if let Some(limit) = settings.limit {
+                options.policy.bytes_per_second = limit;
+            }
+            self.manager = Some(Manager::start(heap, options).map_err(|error| told(&error))?);
+        }
+        self.state.mechanism = match heap.mechanism() {
+            Mechanism::Exchange => "UFFDIO_MOVE, copy, UFFDIO_MOVE".into(),
+            Mechanism::MovePages => "move_pages(2)".into(),
+            other => format!("{other:?}"),
+        };
+        self.heap = Some(heap.clone());
+        Ok(())
+    }
+
+    /// The program ends: what the machine has one of, and looked at its memory, is given back.
+    pub(crate) fn end(&self) {
+        if let Some(manager) = &self.manager {
+            manager.pause();
+        }
+    }
+
+    /// Of a process that is not managed, and why.
+    pub(crate) fn refused(settings: &Settings, why: &str) -> Telling {
+        let mut telling = Telling::new(settings);
+        telling.state.error = Some(why.to_owned());
+        telling
+    }
+
+    /// What the last look left alone.
+    pub(crate) fn ignored(&mut self, ignored: Vec<Ignored>) {
+        self.state.ignored = ignored;
+    }
+
+    /// Tells what has been done up to now. In the program's memory nothing changes by it.
+    pub(crate) fn tell(&mut self, ended: bool) {
+        self.state.seconds = self.begun.elapsed().as_secs_f64();
+        self.state.ended = ended;
+        if let Some(heap) = self.heap.clone() {
+            self.ask(&heap);
+        }
+        // The folder goes when the run ends, which a daemon may outlive.
+        let _ = self.state.write(&self.folder);
+    }
+
+    fn ask(&mut self, heap: &Heap) {
+        let ranges = heap.ranges();
+        self.state.mappings = ranges.len() as u64;
+        self.state.mapped_bytes = ranges.iter().map(|range| range.end - range.start).sum();
+        let report = self.manager.as_ref().and_then(|manager| manager.report().ok());
+        let pages = match &report {
+            Some(report) => report.tiers.iter().map(|tier| tier.pages).collect(),
+            None => residency(heap, ranges, self.state.tiers.len()),
+        };
+        for ((tier, &pages), free) in self.state.tiers.iter_mut().zip(&pages).zip(heap.free()) {
+            (tier.pages, tier.free) = (pages, free);
+        }
+        let stats = heap.stats();
+        let Counts { promoted, demoted, .. } = self.state.counts;
+        self.state.counts = Counts {
+            moved: stats.moved.pages,
+            huge: stats.moved.huge,
+            stayed: stayed(&stats.moved.left),
+            exchanges: stats.exchanges,
+            dropped: stats.dropped,
+            forks: stats.forks,
+            lost: stats.lost,
+            moving_seconds: stats.moving.as_secs_f64(),
+            copying_seconds: stats.copying.as_secs_f64(),
+            promoted,
+            demoted,
+        };
+        let (mut promoted, mut demoted) = (0, 0);
+        if let Some(report) = report {
+            let before = (self.state.counts.promoted, self.state.counts.demoted);
+            self.found(&report);
+            promoted = report.promoted - before.0.min(report.promoted);
+            demoted = report.demoted - before.1.min(report.demoted);
+        }
+        let points = &mut self.state.points;
+        if points.len() == POINTS {
+            points.remove(0);
+        }
+        points.push(Point { seconds: self.state.seconds, pages, promoted, demoted });
+    }
+
+    /// What the manager has found.
+    fn found(&mut self, report: &Report) {
+        (self.state.counts.promoted, self.state.counts.demoted) = (report.promoted, report.demoted);
+        let names: Vec<&str> = report.sources.iter().map(|source| source.name).collect();
+        let failed = report.failed.iter().chain(report.sources.iter().filter_map(|source| source.failed.as_ref()));
+        let resting = report.opinion.resting_until.filter(|&until| until > report.time);
+        let resting = resting.map(|_| "pages came back before their moves had paid".to_string());
+        self.state.tracking = Tracking {
+            source: names.join(", "),
+            without_damon: report.without_damon.clone(),
+            lost: report.sources.iter().map(|source| source.cost.lost).sum(),
+            core_share: report.tracking_share(),
+            faults: report.sources.iter().map(|source| source.cost.faults).sum(),
+            waited_seconds: report.sources.iter().map(|source| source.cost.waited.as_secs_f64()).sum(),
+            moving_share: report.moving.cpu.as_secs_f64() / report.awake.as_secs_f64().max(1e-9),
+            holds: failed.cloned().reduce(|one, other| format!("{one}; {other}")).or(resting),
+        };
+        let row = |row: &HotRow| HeatRow {
+            start: row.range.start,
+            end: row.range.end,
+            heat: f32::from(row.heat.unwrap_or(0)) / 255.0,
+            pages: row.tiers.clone(),
+        };
+        self.state.heat = report.map.iter().map(row).collect();
+    }
+}
+
+/// Pages of these ranges on each of so many tiers.
+fn residency(heap: &Heap, ranges: Vec<Range<u64>>, tiers: usize) -> Vec<u64> {
+    let mut pages = vec![0; tiers];
+    for range in ranges {
+        // Page tables that cannot be asked are told of by zeros.
+        let on = heap.residency(range).unwrap_or_default();
+        pages.iter_mut().zip(on).for_each(|(pages, on)| *pages += on);
+    }
+    pages
+}
+
+/// Pages that stayed, by reason.
+fn stayed(left: &Left) -> Vec<Move> {
+    let reasons = [
+        ("there already", left.already),
+        ("pinned, or shared with a process", left.pinned),
+        ("of a mapping that cannot be moved", left.unsupported),
+        ("gone meanwhile", left.gone),
+        ("no room", left.no_room),
+        ("copy failed", left.failed),
+    ];
+    let some = reasons.into_iter().filter(|(_, pages)| *pages > 0);
+    some.map(|(what, pages)| Move { what: what.into(), pages }).collect()
+}

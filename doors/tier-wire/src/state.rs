@@ -1,0 +1,215 @@
+//! What a process tells of itself.
+
+use crate::VERSION;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a process has done up to now. Pages are of 4 KiB.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct State {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The process.
+    pub pid: u32,
+    /// Its command line.
+    pub command: Vec<String>,
+    /// Seconds since it was begun with.
+    pub seconds: f64,
+    /// The process has ended by itself; without, it goes on, or was killed.
+    pub ended: bool,
+    /// Why its memory is not managed.
+    pub error: Option<String>,
+    /// By which mechanism pages move.
+    pub mechanism: String,
+    /// Tiers, the fastest first.
+    pub tiers: Vec<TierState>,
+    /// Name of the tier on which pages are when they are touched first.
+    pub home: String,
+    /// Mappings that are managed, and their bytes.
+    pub mappings: u64,
+    /// Their bytes.
+    pub mapped_bytes: u64,
+    /// Mappings that were left alone, by reason, at the last look.
+    pub ignored: Vec<Ignored>,
+    /// Pages that moved, and those that stayed.
+    pub counts: Counts,
+    /// Pages that were promoted and demoted, second by second: the latest.
+    pub points: Vec<Point>,
+    /// How heat is found, and what it costs.
+    pub tracking: Tracking,
+    /// Where it is hot.
+    pub heat: Vec<HeatRow>,
+}
+
+/// A tier.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TierState {
+    /// Its name.
+    pub name: String,
+    /// Its node.
+    pub node: Option<u32>,
+    /// The most that the process takes of it; 0 for as much as it likes.
+    pub bytes: u64,
+    /// Pages of the process that are there.
+    pub pages: u64,
+    /// Free pages that are kept of it.
+    pub free: u64,
+}
+
+/// Mappings that were left alone.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Ignored {
+    /// Why.
+    pub reason: String,
+    /// How many.
+    pub mappings: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// One reason and how many pages.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Move {
+    /// Which.
+    pub what: String,
+    /// Pages.
+    pub pages: u64,
+}
+
+/// What became of pages.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Moved.
+    pub moved: u64,
+    /// Of these, to a faster tier.
+    pub promoted: u64,
+    /// Of these, to a slower tier.
+    pub demoted: u64,
+    /// Of these, parts of huge pages that moved whole.
+    pub huge: u64,
+    /// Stayed, by reason.
+    pub stayed: Vec<Move>,
+    /// Exchanges.
+    pub exchanges: u64,
+    /// Discarded or unmapped while they were on their way.
+    pub dropped: u64,
+    /// Forks that were seen.
+    pub forks: u64,
+    /// Seconds that moves have taken, and those of them that copies have taken, which a device could take over.
+    pub moving_seconds: f64,
+    /// See `moving_seconds`.
+    pub copying_seconds: f64,
+    /// Pages that are lost; anything but 0 is told on standard error, too.
+    pub lost: u64,
+}
+
+/// A moment.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Point {
+    /// Seconds since it was begun with.
+    pub seconds: f64,
+    /// Pages on each tier.
+    pub pages: Vec<u64>,
+    /// Pages promoted since the point before.
+    pub promoted: u64,
+    /// Pages demoted since the point before.
+    pub demoted: u64,
+}
+
+/// How heat is found.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Tracking {
+    /// Where it is looked for.
+    pub source: String,
+    /// Why not by DAMON, where that was tried.
+    pub without_damon: Option<String>,
+    /// Uses that should have been seen, and were too many to be kept.
+    pub lost: u64,
+    /// Share of a core that looking took, here and in the kernel.
+    pub core_share: f64,
+    /// Page faults that the program had for it, and how long its threads waited for those, together.
+    pub faults: u64,
+    /// See `faults`.
+    pub waited_seconds: f64,
+    /// Share of a core that moving took.
+    pub moving_share: f64,
+    /// What the policy holds back for, as words; none if it does not.
+    pub holds: Option<String>,
+}
+
+/// A piece of memory.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct HeatRow {
+    /// Its first byte.
+    pub start: u64,
+    /// The byte behind its last.
+    pub end: u64,
+    /// How hot it is: 0 to 1.
+    pub heat: f32,
+    /// Pages of it on each tier.
+    pub pages: Vec<u64>,
+}
+
+impl State {
+    /// Where a process' state is.
+    #[must_use]
+    pub fn path(folder: &Path, pid: u32) -> PathBuf {
+        folder.join(format!("{pid}.json"))
+    }
+
+    /// Puts it in its place, whole.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        let (path, part) = (Self::path(folder, self.pid), folder.join(format!("{}.part", self.pid)));
+        std::fs::write(&part, serde_json::to_vec(self)?)?;
+        std::fs::rename(part, path)
+    }
+
+    /// The states in a folder, by their processes; what is none is left out.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn read_all(folder: &Path) -> io::Result<Vec<State>> {
+        let mut states = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            let is_state = path.extension().is_some_and(|extension| extension == "json");
+            // A process may end, and its file go, while it is read.
+            let text = if is_state { std::fs::read(&path).unwrap_or_default() } else { continue };
+            states.extend(serde_json::from_slice::<State>(&text).ok().filter(|state| state.version == VERSION));
+        }
+        states.sort_by_key(|state| state.pid);
+        Ok(states)
+    }
+
+    /// Pages of it on all tiers.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.tiers.iter().map(|tier| tier.pages).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_read_as_they_were_written_and_others_left_out() {
+        let folder = std::env::temp_dir().join(format!("telpher-tier-wire-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let state =
+            |pid, version| State { version, pid, command: vec!["a b".into()], seconds: 1.5, ..State::default() };
+        for state in [state(30, VERSION), state(7, VERSION), state(9, VERSION + 1)] {
+            state.write(&folder).unwrap();
+        }
+        std::fs::write(folder.join("8.json"), "{").unwrap();
+        std::fs::write(folder.join("x.part"), "{}").unwrap();
+        let read = State::read_all(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(read, [state(7, VERSION), state(30, VERSION)]);
+        assert!(State::read_all(&folder).is_err());
+    }
+}
