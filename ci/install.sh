@@ -20,8 +20,12 @@ packages=(
     valgrind            # watches the C and C++ examples
     util-linux          # unshare, which tells whether this machine has mount namespaces; taskset and setpriv for programs in tests
     dpdk                # dpdk-testpmd, the guest's driver and the rival of `telpher vhost` in its tests
-    qemu-system-x86     # a machine for a guest whose network card is `telpher vhost`
-    busybox-static      # that guest's shell
+    qemu-system-x86     # machines for guests: one whose network card is `telpher vhost`, one with three NUMA nodes
+    busybox-static      # the guests' shell
+    xz-utils            # unpacks modules of their kernels
+    redis-server        # has its memory moved under it in a test of `telpher tier run`
+    redis-tools         # its benchmark and its client
+    libpython3-testsuite # Python's own tests, under the same
 )
 # For a client that makes its own system calls; any Go will do.
 command -v go >/dev/null || packages+=(golang-go)
@@ -51,14 +55,19 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
-# The kernel of guests is downloaded, not installed: this machine keeps its own.
+# Kernels of guests are downloaded, not installed: this machine keeps its own. Debian's present one, and, of 6.12, the newest there is, which
+# moves pages by UFFDIO_MOVE.
 guest=$target/guest
-if ! compgen -G "$guest/linux-image-*.deb" >/dev/null; then
-    mkdir -p "$guest"
-    newest=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p') || newest=
-    (cd "$guest" && [ -n "$newest" ] && apt-get -q download "$newest") ||
-        echo "could not download a kernel for guests: what boots one will skip"
-fi
+present=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p') || present=
+newest=$(apt-cache search --names-only '^linux-image-6\.12\.[^ ]*-cloud-amd64$' 2>/dev/null | sed 's/ .*//' | sort -V | tail -n 1) || newest=
+# download FOLDER PACKAGE
+download() {
+    compgen -G "$1/linux-image-*.deb" >/dev/null && return
+    mkdir -p "$1"
+    (cd "$1" && [ -n "$2" ] && apt-get -q download "$2") || echo "could not download a kernel for guests: what boots it will skip"
+}
+download "$guest" "$present"
+download "$guest/newest" "$newest"
 
 for component in rustfmt clippy; do
     if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 && command -v rustup >/dev/null; then
