@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_mem::Lineage;
 
-/// Threads that may begin before the library does. Source: chosen.
+/// Threads and mutexes that may begin before the library does. Source: chosen.
 const MOST_EARLY: usize = 256;
 
 /// What is to be done.
@@ -113,6 +113,11 @@ impl Desk {
         }
         state.stage = Stage::Open;
         Some(state.early.iter().flatten().copied().collect())
+    }
+
+    /// It is this process', and somebody does what is asked for, or did.
+    pub(crate) fn is_open(&self) -> bool {
+        self.process.get().is_some_and(Lineage::is_current)
     }
 
     /// Nobody does anything any more.

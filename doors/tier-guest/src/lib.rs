@@ -2,15 +2,17 @@
 //! the tiers where it belongs.
 //!
 //! Preloaded into every dynamically linked program of a run. It stands in front of the C library's functions that
-//! begin a thread, and of no other: mappings are found in `/proc/self/maps`, and what happens to them is told by the kernel.
+//! begin a thread or a mutex, and of `madvise`, and of no other: mappings are found in `/proc/self/maps`, and what happens to them is told by the kernel.
 //!
 //! ```text
 //! before main ──► start ──► a thread ──► descriptors of its own, a heap (telpher-tier), its manager; then it is the scout
 //! scout       ──► maps ──► Heap::adopt        what is new, every some ten milliseconds
 //!             ──► telling ──► PID.json        what it has done, every half second, and when the program ends
 //! shuffle     all memory to and fro, if that is asked for
-//! threads     their tables are let go before they begin; they ask for it at the
+//! threads     their tables are let go before they begin, and
+//! mutexes     that the kernel writes to are let go, too; they ask for it at the
 //! desk        where the scout does what the program's threads want
+//! discards    what the system may take it takes at once
 //! heap        this library's own memory, which is never managed
 //! ```
 #![deny(unsafe_code)]
@@ -18,8 +20,11 @@
 
 mod descriptors;
 mod desk;
+mod discards;
 mod heap;
 mod maps;
+mod mutexes;
+mod next;
 mod scout;
 mod shuffle;
 mod start;

@@ -33,7 +33,10 @@ impl Held {
 
     /// Those of threads that have ended are no more.
     fn of_the_living(&mut self) {
-        self.0.retain(|(_, thread)| std::path::Path::new(&format!("/proc/self/task/{thread}")).exists());
+        // Many are of one.
+        let mut lives = BTreeMap::new();
+        let is_there = |thread: i32| std::path::Path::new(&format!("/proc/self/task/{thread}")).exists();
+        self.0.retain(|&(_, thread)| *lives.entry(thread).or_insert_with(|| is_there(thread)));
     }
 
     /// All of them, in order and apart from each other.

@@ -107,7 +107,7 @@ fn live(settings: &Settings, before: &[Mapping], tells: &Sender<Result<(), Strin
         }
     };
     let Some(noted) = DESK.open() else {
-        let _ = tells.send(Err("more threads than 256 have begun before it".into()));
+        let _ = tells.send(Err("more threads and robust mutexes than 256 have begun before it".into()));
         return;
     };
     // Threads and all they have are there by now, and the program's stands still.

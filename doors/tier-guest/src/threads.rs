@@ -10,12 +10,13 @@
 #![allow(unsafe_code, reason = "stands in front of functions of the C library")]
 
 use crate::desk::Errand;
+use crate::next::next;
 use crate::start::DESK;
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::AtomicPtr;
 
 /// Bytes of a thread's table. Source: derived: the C library's `struct pthread` has 2304 of them (glibc 2.36, x86-64), and less in others; chosen: a page.
 const TABLE: u64 = 4096;
@@ -38,18 +39,6 @@ pub(crate) fn of_library<T>(run: impl FnOnce() -> T) -> T {
     let done = run();
     OF_LIBRARY.set(before);
     done
-}
-
-/// What the program would have called.
-fn next(name: &'static CStr, found: &AtomicPtr<c_void>) -> *mut c_void {
-    let known = found.load(Ordering::Relaxed);
-    if !known.is_null() {
-        return known;
-    }
-    // SAFETY: a name with its end.
-    let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    found.store(address, Ordering::Relaxed);
-    address
 }
 
 /// This thread's table is not moved, from here on; nor is the stack of one of the library's.

@@ -45,14 +45,16 @@ impl ByKernel {
         if BTreeSet::from_iter(&nodes).len() < nodes.len() {
             return Err(TierError::Nodes);
         }
-        // One page goes everywhere once.
+        // One page is asked to go everywhere once. That it is busy, or the node full, says that there is such a node.
         let page = Tract::new(4096, PageSize::Small)?;
         page.populate(page.start()..page.start() + PAGE)?;
         for &node in &nodes {
-            let mut answers = [Ok(0)];
-            let moved = Nodes::move_pages(&[page.start()], node, &mut answers);
-            let moved = moved.and_then(|()| if answers == [Ok(node)] { Ok(()) } else { Err(refusal(answers[0])) });
-            moved.map_err(|source| TierError::Node { node, source })?;
+            let mut answers = [Ok(node)];
+            let asked = Self::send(&[page.start()], node, &mut answers).and_then(|_| match answers[0] {
+                Err(errno) if !is_passing(errno) => Err(errno.into()),
+                _ => Ok(()),
+            });
+            asked.map_err(|source| TierError::Node { node, source })?;
         }
         Ok(ByKernel { options: options.clone(), nodes, account: Mutex::default() })
     }
@@ -60,6 +62,14 @@ impl ByKernel {
     fn account(&self) -> std::sync::MutexGuard<'_, Account> {
         // Nothing in there is halfway at any time.
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the kernel move pages to a node, with its answers; true if it has stopped as it has no memory there.
+    fn send(pages: &[u64], node: u32, answers: &mut [Result<u32, Errno>]) -> io::Result<bool> {
+        match Nodes::move_pages(pages, node, answers) {
+            Err(error) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => Ok(true),
+            asked => asked.map(|()| false),
+        }
     }
 
     fn tier_of(&self, node: u32) -> Option<usize> {
@@ -131,15 +141,20 @@ impl ByKernel {
         }
         let pages: Vec<u64> = found.iter().map(|&(page, _)| page).collect();
         let mut answers = vec![Err(Errno::AGAIN); pages.len()];
-        Nodes::move_pages(&pages, node, &mut answers).map_err(|error| self.error(to, error))?;
+        let mut is_full = Self::send(&pages, node, &mut answers).map_err(|error| self.error(to, error))?;
         // The kernel gives up at the first page that does not go, and says of parts of huge pages that they are busy as the first takes them along.
         Nodes::of_pages(&pages, &mut answers).map_err(|error| self.error(to, error))?;
         let mut live = [0_i64; MOST_TIERS];
         for (&(page, before), answer) in found.iter().zip(&mut answers) {
             if *answer == Ok(before) {
-                // By itself, to learn why.
-                let alone = std::slice::from_mut(answer);
-                Nodes::move_pages(&[page], node, alone).map_err(|error| self.error(to, error))?;
+                if !is_full {
+                    // By itself, to learn why.
+                    let alone = std::slice::from_mut(answer);
+                    is_full = Self::send(&[page], node, alone).map_err(|error| self.error(to, error))?;
+                }
+                if is_full {
+                    *answer = Err(Errno::NOMEM);
+                }
             }
             match *answer {
                 Ok(on) if on == node => {
@@ -159,9 +174,9 @@ impl ByKernel {
     }
 }
 
-/// What the kernel has said, or that it said nothing.
-fn refusal(answer: Result<u32, Errno>) -> io::Error {
-    answer.map_or_else(Into::into, |_| Errno::AGAIN.into())
+/// It may be otherwise with the next page, or later.
+fn is_passing(errno: Errno) -> bool {
+    matches!(errno, Errno::BUSY | Errno::AGAIN | Errno::NOMEM)
 }
 
 /// Where a page counts that did not go, by what the kernel said. Source: move_pages(2).

@@ -133,7 +133,12 @@ pub(crate) fn open(options: &HeapOptions) -> Result<Arc<dyn Way>, TierError> {
         Some(Mechanism::MovePages) => Ok(Arc::new(ByKernel::new(options)?)),
         None => match Pooled::new(options) {
             Ok(pooled) => Ok(Arc::new(pooled)),
-            Err(error) if is_too_old(&error) => Ok(Arc::new(ByKernel::new(options).map_err(|_| error)?)),
+            Err(error) if is_too_old(&error) => match ByKernel::new(options) {
+                Ok(by_kernel) => Ok(Arc::new(by_kernel)),
+                // Not every tier is a node: a newer kernel would do, too.
+                Err(TierError::Nodes) => Err(error),
+                Err(refused) => Err(refused),
+            },
             Err(error) => Err(error),
         },
     }

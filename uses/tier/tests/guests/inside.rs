@@ -12,6 +12,8 @@ mod heat;
 mod moves;
 #[path = "../nodes.rs"]
 mod nodes;
+#[path = "../own_device.rs"]
+mod own_device;
 #[path = "../pinned.rs"]
 mod pinned;
 #[path = "../shared.rs"]

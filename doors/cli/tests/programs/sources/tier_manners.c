@@ -1,5 +1,5 @@
 // What a program may expect of memory management inside it, beside its bytes: its descriptors have the numbers they would have, it may close and replace
-// any of them, its signals come to its own threads, its children may begin threads, and it may fork with no descriptor left.
+// any of them, its signals come to its own threads, its children may begin threads, it may fork with no descriptor left, and its mutexes of every kind work.
 //
 //   tier_manners SECONDS
 //
@@ -155,6 +155,86 @@ static void forks_without_descriptors(double until, double (*now)(void)) {
     } while (now() < until);
 }
 
+// Mutexes that the kernel writes to itself, each in a page of its own: it hands one on by priority, and one of a thread that ends.
+#define MUTEXES 16
+static pthread_mutex_t *inherits[MUTEXES], *robusts[MUTEXES];
+static atomic_ulong handed_on, inherited;
+
+static void *lock_by_priority(void *arg) {
+    for (unsigned turn = (unsigned)(uintptr_t)arg; !atomic_load(&stop); turn++) {
+        pthread_mutex_t *mutex = inherits[turn % MUTEXES];
+        int error = pthread_mutex_lock(mutex);
+        if (error) FAIL("a mutex with priority inheritance is not locked: %s", strerror(error));
+        // Somebody waits meanwhile, some of the time.
+        if (turn % 4 == 0) usleep(50);
+        error = pthread_mutex_unlock(mutex);
+        if (error) FAIL("a mutex with priority inheritance is not unlocked: %s", strerror(error));
+        atomic_fetch_add(&inherited, 1);
+    }
+    return NULL;
+}
+
+static void *end_with_it_locked(void *mutex) {
+    if (pthread_mutex_lock(mutex)) FAIL("a robust mutex is not locked");
+    return NULL;
+}
+
+static void mutexes(double until, double (*now)(void)) {
+    char *pages = mmap(NULL, (2 * MUTEXES + 512) * 4096ul, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) FAIL("mmap: %s", strerror(errno));
+    memset(pages, 0x5a, (2 * MUTEXES + 512) * 4096ul);
+    // It is managed by then.
+    usleep(200 * 1000);
+    for (int i = 0; i < MUTEXES; i++) {
+        pthread_mutexattr_t inherit, robust;
+        pthread_mutexattr_init(&inherit);
+        pthread_mutexattr_init(&robust);
+        if (pthread_mutexattr_setprotocol(&inherit, PTHREAD_PRIO_INHERIT)) FAIL("no priority inheritance");
+        if (pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST)) FAIL("no robust mutexes");
+        inherits[i] = (pthread_mutex_t *)(pages + (100 + i) * 4096ul);
+        robusts[i] = (pthread_mutex_t *)(pages + (200 + i) * 4096ul);
+        if (pthread_mutex_init(inherits[i], &inherit) || pthread_mutex_init(robusts[i], &robust)) FAIL("pthread_mutex_init");
+    }
+    pthread_t lockers[2], holder;
+    for (uintptr_t i = 0; i < 2; i++)
+        if (pthread_create(&lockers[i], NULL, lock_by_priority, (void *)i)) FAIL("pthread_create");
+    do {
+        for (int i = 0; i < MUTEXES; i++) {
+            if (pthread_create(&holder, NULL, end_with_it_locked, robusts[i])) FAIL("pthread_create");
+            struct timespec end;
+            clock_gettime(CLOCK_REALTIME, &end);
+            end.tv_sec += 20;
+            while (!atomic_load(&stop) && pthread_tryjoin_np(holder, NULL)) sched_yield();
+            int error = pthread_mutex_timedlock(robusts[i], &end);
+            if (error != EOWNERDEAD) FAIL("who waits for a mutex of a thread that has ended is told: %s", strerror(error));
+            if (pthread_mutex_consistent(robusts[i]) || pthread_mutex_unlock(robusts[i])) FAIL("pthread_mutex_consistent");
+            atomic_fetch_add(&handed_on, 1);
+        }
+    } while (now() < until);
+    atomic_store(&stop, 1);
+    for (int i = 0; i < 2; i++) pthread_join(lockers[i], NULL);
+    for (unsigned long at = 0; at < 99 * 4096ul; at++)
+        if (pages[at] != 0x5a) FAIL("a byte beside mutexes");
+    munmap(pages, (2 * MUTEXES + 512) * 4096ul);
+}
+
+// What the system may take some day it may take now. Else it is nobody's that we hear of, and would stay where it is.
+static void frees(double until, double (*now)(void)) {
+    const unsigned long bytes = 64 * 4096;
+    char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) FAIL("mmap: %s", strerror(errno));
+    do {
+        memset(pages, 0x5a, bytes);
+        if (madvise(pages, bytes, MADV_FREE)) FAIL("madvise: %s", strerror(errno));
+        for (unsigned long at = 0; at < bytes; at++)
+            if (pages[at] && (getenv("TELPHER_TIER") || pages[at] != 0x5a)) FAIL("a byte that was freed is %x", pages[at]);
+    } while (now() < until);
+    munmap(pages, bytes);
+    char *file = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, open("/proc/self/exe", O_RDONLY), 0);
+    if (file == MAP_FAILED) FAIL("mmap: %s", strerror(errno));
+    if (!madvise(file, 4096, MADV_FREE) || errno != EINVAL) FAIL("a file is no memory that may be freed");
+}
+
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -162,11 +242,13 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
-    void (*parts[])(double, double (*)(void)) = {descriptors, signals, children, forks_without_descriptors};
-    double each = (argc > 1 ? atof(argv[1]) : 2) / 4;
+    // What takes all descriptors is the last.
+    void (*parts[])(double, double (*)(void)) = {descriptors, signals, mutexes, frees, children, forks_without_descriptors};
+    const int count = sizeof parts / sizeof *parts;
+    double each = (argc > 1 ? atof(argv[1]) : 2) / count;
     number();
     pthread_t thread;
-    for (int part = 0; part < 4; part++) {
+    for (int part = 0; part < count; part++) {
         atomic_store(&stop, 0);
         // Signals are for this thread alone.
         int beside = parts[part] != signals;
@@ -176,6 +258,6 @@ int main(int argc, char **argv) {
         if (beside) pthread_join(thread, NULL);
         check();
     }
-    printf("%lu checks, %lu signals\n", atomic_load(&checks), atomic_load(&ticks));
+    printf("%lu checks, %lu signals, %lu and %lu mutexes\n", atomic_load(&checks), atomic_load(&ticks), atomic_load(&inherited), atomic_load(&handed_on));
     return 0;
 }
