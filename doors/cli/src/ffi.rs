@@ -4,8 +4,10 @@
 //! compiler makes of a slice copy. ISA-L is opened at run time, because it may not be installed.
 #![allow(unsafe_code, reason = "calls libc and ISA-L, stores into a portal, maps files")]
 
+mod called;
 mod remapped;
 
+pub(crate) use called::Called;
 pub(crate) use remapped::Remapped;
 
 use std::ffi::{CStr, c_int, c_uint, c_void};

@@ -25,6 +25,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         Side::copier(PageSize::Huge, IN_HUGE)?.alone(),
         Side::shuttle(PageSize::Huge, IN_HUGE, 1)?.alone(),
         Side::shuttle(PageSize::Huge, 4 * IN_HUGE, 1)?.alone(),
+        Side::calls(PageSize::Huge, IN_HUGE)?.alone(),
     ];
     let seen = rates(machine, time, &mut sides)?;
     for side in sides.iter().flat_map(|side| &side.states) {
@@ -35,6 +36,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let turns = seen[0].len();
     let rate = |micros: f64| (IN_HUGE * 4096) as f64 / micros / 1e3;
     let how = |micros: f64| format!("{micros:.1} µs; there and back, {turns} turns");
+    let [look, out, back] = sides[3].states[0].calls_took();
     Ok(vec![
         Row::new("a huge page at a time", rate(costs[1]), "GB/s", Some(Goal::AtLeast(RATE)), how(costs[1])),
         Row::new(
@@ -50,6 +52,13 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
             "µs",
             None,
             format!("less the {:.1} µs that its copy takes by itself", costs[0]),
+        ),
+        Row::new(
+            "the kernel's calls for it, by themselves",
+            look + out + back,
+            "µs",
+            None,
+            format!("without a heap, around the same copy: a look {look:.2}, out {out:.2}, in {back:.2} µs"),
         ),
         Row::new("four at a time", rate(costs[2]), "GB/s", None, how(costs[2])),
         Row::new("the copy by itself", rate(costs[0]), "GB/s", None, format!("{:.1} µs", costs[0])),

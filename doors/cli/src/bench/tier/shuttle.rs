@@ -1,10 +1,12 @@
-//! Pages that go to the other tier and come back, and the same copies without the way.
+//! Pages that go to the other tier and come back, the same copies without the way, and the kernel's calls without a heap.
 
 use super::turns::Contestant;
 use crate::bench::BenchError;
 use crate::bench::buffers::fill_known;
 use crate::bench::measure::median;
 use crate::bench::questions::Contest;
+use crate::ffi::Called;
+use std::time::Duration;
 use telpher_mem::{PAGE_BYTES, PageSize, Region};
 use telpher_mover::Mover;
 use telpher_tier::{Arena, Heap, HeapOptions, TierId, TierOptions};
@@ -31,6 +33,8 @@ pub(super) enum Side {
     Move(Box<Shuttle>),
     /// Bytes that are copied.
     Copy(Box<Copier>),
+    /// Pages that the kernel's calls move, and how long each of those took, a value a batch.
+    Calls(Box<Called>, Vec<[Duration; 3]>),
 }
 
 /// An arena whose pages go there and back, batch by batch.
@@ -77,9 +81,19 @@ impl Side {
         Ok(Side::Copy(Box::new(Copier { mover: Mover::cpu(), buffer, place, at: 0, away: false })))
     }
 
+    /// Batches of so many pages by the kernel's calls alone.
+    pub(super) fn calls(size: PageSize, pages: usize) -> Result<Side, BenchError> {
+        let called = Called::new(ARENA, pages * PAGE, size).map_err(not_here)?;
+        Ok(Side::Calls(Box::new(called), Vec::new()))
+    }
+
     /// One batch. Returns its pages.
     pub(super) fn step(&mut self) -> Result<u64, BenchError> {
         match self {
+            Side::Calls(called, took) => {
+                took.push(called.go().map_err(not_here)?);
+                Ok(called.unit() / PAGE_BYTES)
+            }
             Side::Move(shuttle) => shuttle.step(),
             Side::Copy(copier) => copier.step(),
         }
@@ -94,8 +108,16 @@ impl Side {
     pub(super) fn but_the_copy(&self) -> f64 {
         match self {
             Side::Move(shuttle) => median(&mut shuttle.but_the_copy.clone()),
-            Side::Copy(_) => f64::NAN,
+            Side::Copy(_) | Side::Calls(..) => f64::NAN,
         }
+    }
+
+    /// Microseconds of a batch that each of the kernel's calls took, a look, out and in: the medians of all batches.
+    pub(super) fn calls_took(&self) -> [f64; 3] {
+        let Side::Calls(_, took) = self else { return [f64::NAN; 3] };
+        std::array::from_fn(|call| {
+            median(&mut took.iter().map(|took| took[call].as_secs_f64() * 1e6).collect::<Vec<_>>())
+        })
     }
 
     /// That every byte is what it was.
@@ -103,6 +125,10 @@ impl Side {
         let Side::Move(shuttle) = self else { return Ok(()) };
         contest.arrived(&known(shuttle.apart), &shuttle.arena)
     }
+}
+
+fn not_here(error: std::io::Error) -> BenchError {
+    BenchError::NotHere(format!("the kernel does not move pages by its calls alone: {error}"))
 }
 
 /// What an arena has in it of which one page in so many was written.
