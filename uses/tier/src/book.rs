@@ -69,9 +69,12 @@ pub(crate) struct Piece {
 
 /// How many states from the first on are this one: most often all, or many, which the processor compares many at once.
 pub(crate) fn alike_with(state: u8, states: &[u8]) -> usize {
+    /// States at once. Source: chosen, a line of the cache.
+    const MANY: usize = 64;
     let mut alike = 0;
-    for some in states.chunks(IN_HUGE) {
-        if some.iter().filter(|other| **other == state).count() < some.len() {
+    for some in states.chunks(MANY) {
+        // Without a way out of the midst, nor numbers that are wider than states.
+        if some.iter().fold(0, |differs, other| differs | (other ^ state)) != 0 {
             return alike + some.iter().take_while(|other| **other == state).count();
         }
         alike += some.len();
@@ -210,12 +213,17 @@ impl Book {
         let range = first..first + tiers.len() as u64 * PAGE;
         self.each_list(&range, |start, states| {
             let place = usize::try_from((start - first) / PAGE).expect("in the row");
-            for (tier, state) in tiers[place..place + states.len()].iter_mut().zip(states) {
-                *tier = match state & (OUT | GONE) {
-                    0 => state & TIER,
+            let (mut states, mut tiers) = (states, &mut tiers[place..]);
+            while let Some(&first) = states.first() {
+                let alike;
+                (alike, states) = states.split_at(alike_with(first, states));
+                let of_alike;
+                (of_alike, tiers) = tiers.split_at_mut(alike.len());
+                of_alike.fill(match first & (OUT | GONE) {
+                    0 => first & TIER,
                     OUT => out,
                     _ => none,
-                };
+                });
             }
         });
     }
@@ -223,7 +231,7 @@ impl Book {
     /// All pages of a range are on this tier, and may be moved.
     pub(crate) fn are_on(&self, range: &Range<u64>, tier: TierId) -> bool {
         let mut on = 0;
-        self.each_list(range, |_, states| on += states.iter().filter(|state| **state == tier.0).count() as u64);
+        self.each_list(range, |_, states| on += alike_with(tier.0, states) as u64);
         on * PAGE == range.end - range.start
     }
 

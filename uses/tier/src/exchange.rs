@@ -433,12 +433,14 @@ impl Exchange {
 
     /// Brings everything back that is out.
     pub(crate) fn bring_back(&self) {
-        let end = Instant::now() + self.patience;
-        self.until_told(|exchange, book| exchange.bring_back_once(book, Instant::now() >= end));
+        // From the first thing on that does not go.
+        let mut end = None;
+        let mut is_last = || Instant::now() >= *end.get_or_insert_with(|| Instant::now() + self.patience);
+        self.until_told(|exchange, book| exchange.bring_back_once(book, &mut is_last));
     }
 
     /// True if there are events to be read first, or something is to be tried again.
-    fn bring_back_once(&self, book: &mut Book, last: bool) -> bool {
+    fn bring_back_once(&self, book: &mut Book, is_last: &mut dyn FnMut() -> bool) -> bool {
         let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.source];
         // As in `take_out_once`: a run may be of several mappings by now.
         let (mut at, mut most, mut again) = (0, LOOK, false);
@@ -484,9 +486,9 @@ impl Exchange {
                     at = run.start;
                 }
                 // The mapping is not there: it was moved or unmapped, and the event is to be read.
-                Errno::NOENT if !last => (at, again) = (run.end, true),
+                Errno::NOENT if !is_last() => (at, again) = (run.end, true),
                 _ => {
-                    again |= self.put_copy(book, run.start, last);
+                    again |= self.put_copy(book, run.start, is_last());
                     at = run.start + 1;
                 }
             }
