@@ -2,18 +2,24 @@
 //!
 //! A thread of the program must not do it itself. It has other descriptors; and with a lock of the library's, it might touch its stack while that is on its
 //! way, and wait for who brings it back, who waits for the lock. Here it has but this desk's, which nobody takes who moves pages or answers faults.
+//!
+//! Modelled in tests/loom_desk.rs.
 
-#[cfg(test)]
+// By its path, as the model takes this file in from elsewhere, and has tests of its own.
+#[cfg(all(test, not(loom)))]
+#[path = "desk/tests.rs"]
 mod tests;
 
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_mem::Lineage;
 
-/// Threads and mutexes that may begin before the library does. Source: chosen.
-const MOST_EARLY: usize = 256;
+/// Threads and mutexes that may begin before the library does. Source: chosen; few in the model, whose threads have small
+/// stacks.
+const MOST_EARLY: usize = if cfg!(loom) { 2 } else { 256 };
 
-/// What is to be done.
+/// One thing to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Errand {
     /// These pages are not moved as long as this thread lives.
@@ -34,8 +40,9 @@ enum Stage {
     Closed,
 }
 
+/// What is to be done.
 #[derive(Debug)]
-struct State {
+pub(crate) struct State {
     stage: Stage,
     early: [Option<Errand>; MOST_EARLY],
     /// As many as there were, also those for which there was no room.
@@ -54,17 +61,17 @@ pub(crate) struct Desk {
     process: OnceLock<Lineage>,
 }
 
+impl State {
+    /// Nothing is noted.
+    pub(crate) const fn new() -> State {
+        State { stage: Stage::Early, early: [None; MOST_EARLY], noted: 0, errand: None }
+    }
+}
+
 impl Desk {
-    /// Not open yet.
-    pub(crate) const fn new() -> Desk {
-        let state = State { stage: Stage::Early, early: [None; MOST_EARLY], noted: 0, errand: None };
-        Desk {
-            turn: Mutex::new(()),
-            state: Mutex::new(state),
-            rung: Condvar::new(),
-            answered: Condvar::new(),
-            process: OnceLock::new(),
-        }
+    /// Not open yet, of a new state, and what waits.
+    pub(crate) const fn new(turn: Mutex<()>, state: Mutex<State>, [rung, answered]: [Condvar; 2]) -> Desk {
+        Desk { turn, state, rung, answered, process: OnceLock::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -126,9 +133,8 @@ impl Desk {
         self.answered.notify_all();
     }
 
-    /// Does what is asked for so long.
-    pub(crate) fn serve(&self, time: Duration, mut each: impl FnMut(Errand)) {
-        let end = Instant::now() + time;
+    /// Does what is asked, and waits for more, each time for as long as there is left, until there is nothing left.
+    pub(crate) fn serve(&self, mut left: impl FnMut() -> Option<Duration>, mut each: impl FnMut(Errand)) {
         let mut state = self.state();
         loop {
             if let Some(errand) = state.errand {
@@ -138,11 +144,14 @@ impl Desk {
                 state.errand = None;
                 self.answered.notify_all();
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
+            let Some(left) = left() else { return };
             state = self.rung.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+}
+
+/// What is left of this time from now on.
+pub(crate) fn left_of(time: Duration) -> impl FnMut() -> Option<Duration> {
+    let end = Instant::now() + time;
+    move || Some(end.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }

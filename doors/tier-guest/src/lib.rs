@@ -28,6 +28,7 @@ mod next;
 mod scout;
 mod shuffle;
 mod start;
+mod sync;
 mod telling;
 mod threads;
 

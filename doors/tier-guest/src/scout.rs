@@ -1,7 +1,7 @@
 //! The thread that looks what the program has mapped, has it taken over, and tells of it; and that does what the program's threads [ask](crate::desk).
 #![allow(unsafe_code, reason = "takes over what an unmodified program has mapped")]
 
-use crate::desk::{Desk, Errand};
+use crate::desk::{Desk, Errand, left_of};
 use crate::maps::{Early, Kind, Mapping, Plan, len, parse, plan, without};
 use crate::telling::Telling;
 use std::collections::BTreeMap;
@@ -224,7 +224,7 @@ impl Scout {
                 told = begun;
                 self.telling.tell(false);
             }
-            desk.serve(look.max(begun.elapsed() * LOOK_SHARE), |errand| self.serve(errand));
+            desk.serve(left_of(look.max(begun.elapsed() * LOOK_SHARE)), |errand| self.serve(errand));
         }
     }
 }

@@ -4,14 +4,14 @@
 #![allow(unsafe_code, reason = "places functions in the sections the dynamic linker calls")]
 
 use crate::descriptors;
-use crate::desk::{Desk, Errand};
+use crate::desk::{Desk, Errand, State};
 use crate::maps::{Early, Mapping, parse};
 use crate::scout::Scout;
 use crate::shuffle;
 use crate::telling::Telling;
 use crate::threads;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions, open};
 use telpher_mem::{Lineage, spawn_unsignalled};
@@ -30,7 +30,7 @@ static BEGIN: extern "C" fn() = begin;
 static END: extern "C" fn() = end;
 
 /// Where the program's threads ask.
-pub(crate) static DESK: Desk = Desk::new();
+pub(crate) static DESK: Desk = Desk::new(Mutex::new(()), Mutex::new(State::new()), [Condvar::new(), Condvar::new()]);
 
 /// The process whose memory is managed; or is not, and what is told of that.
 static BEGUN: OnceLock<(Lineage, Option<Mutex<Telling>>)> = OnceLock::new();

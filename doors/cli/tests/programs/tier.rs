@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use telpher_mem::{Scan, Userfault, UserfaultFeatures};
 
 /// `telpher tier run` with two tiers of one node, everything moved all the time, and what it tells at the end in a file.
-fn moving(json: &Path) -> Command {
+fn moving(json: &Path, device: &str) -> Command {
     let mut command = Command::new(TELPHER);
     command.process_group(0);
-    command.args(["tier", "run", "--tier", "fast=256m", "--tier", "slow", "--shuffle", "--limit", "2g", "--json"]);
-    command.arg(json).arg("--");
+    command.args(["tier", "run", "--tier", "fast=256m", "--tier", "slow", "--shuffle", "--limit", "2g"]);
+    command.args(["--device", device, "--json"]).arg(json).arg("--");
     command
 }
 
@@ -64,11 +64,10 @@ fn a_program_that_checks_every_byte_of_its_own_finds_them_all() {
     let Some(stress) = client("tier_stress") else { return };
     let json = room("tier_stress").join("tiers.json");
     // What was lost was lost at the beginning: so it begins often.
-    for (seconds, traps) in [(1, false), (1, true), (1, false), (1, true), (seconds(), false), (seconds(), true)] {
-        let mut command = moving(&json);
-        if traps {
-            command = trapping(&json);
-        }
+    let turns = [(1, false), (1, true), (1, false), (1, true), (seconds(), false), (seconds(), true)];
+    let by_cpu = turns.map(|(seconds, traps)| (seconds, traps, "cpu"));
+    for (seconds, traps, device) in by_cpu.into_iter().chain([(seconds(), false, "model:spr")]) {
+        let mut command = if traps { trapping(&json) } else { moving(&json, device) };
         command.arg(&stress).arg(seconds.to_string());
         // What waits for itself waits for ever.
         let done = finish(&mut command, None, Duration::from_secs(60 + 2 * seconds));
@@ -89,7 +88,7 @@ fn a_program_finds_nothing_of_ours_in_its_way() {
     }
     let Some(manners) = client("tier_manners") else { return };
     let json = room("tier_manners").join("tiers.json");
-    for mut command in [moving(&json), trapping(&json)] {
+    for mut command in [moving(&json, "cpu"), trapping(&json)] {
         command.arg(&manners).arg((seconds() * 2).to_string());
         let done = finish(&mut command, None, Duration::from_secs(60 + 4 * seconds()));
         assert_eq!(done.code(), 0, "{done}");
@@ -174,7 +173,7 @@ fn redis_has_the_same_in_it_as_without() {
     let (one, other) = (short("redis"), short("redis-tier"));
     let mut env = Command::new("env");
     env.current_dir(&plain);
-    let answers = [redis(env, &one), redis(moving(&json), &other)];
+    let answers = [redis(env, &one), redis(moving(&json, "cpu"), &other)];
     for folder in [one, other] {
         let _ = std::fs::remove_dir_all(folder);
     }
@@ -195,7 +194,7 @@ fn python_passes_tests_of_its_own() {
     }
     let folder = room("python-tier");
     let json = folder.join("tiers.json");
-    let mut python = moving(&json);
+    let mut python = moving(&json, "cpu");
     python.args([
         "python3",
         "-m",

@@ -5,13 +5,17 @@ use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+fn desk() -> Desk {
+    Desk::new(Mutex::new(()), Mutex::new(State::new()), [Condvar::new(), Condvar::new()])
+}
+
 fn errand(thread: i32) -> Errand {
     Errand::LetGo { start: 0, end: 4096, thread }
 }
 
 #[test]
 fn what_is_asked_before_it_opens_is_noted_and_later_done_before_who_asks_goes_on() {
-    let desk = Desk::new();
+    let desk = desk();
     desk.ask(errand(1), None);
     desk.ask(errand(2), None);
     assert_eq!(desk.open(), Some(vec![errand(1), errand(2)]));
@@ -19,7 +23,7 @@ fn what_is_asked_before_it_opens_is_noted_and_later_done_before_who_asks_goes_on
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                desk.serve(Duration::from_millis(1), |errand| {
+                desk.serve(left_of(Duration::from_millis(1)), |errand| {
                     if let Errand::LetGo { thread, .. } = errand {
                         done.fetch_add(1 << (8 * thread), Ordering::SeqCst);
                     }
@@ -45,7 +49,7 @@ fn what_is_asked_before_it_opens_is_noted_and_later_done_before_who_asks_goes_on
 
 #[test]
 fn who_asks_goes_on_when_it_closes_or_the_time_is_over() {
-    let desk = Desk::new();
+    let desk = desk();
     assert_eq!(desk.open(), Some(Vec::new()));
     desk.ask(Errand::End, Some(Duration::from_millis(5)));
     thread::scope(|scope| {
@@ -61,7 +65,7 @@ fn who_asks_goes_on_when_it_closes_or_the_time_is_over() {
 
 #[test]
 fn more_than_can_be_noted_is_told() {
-    let desk = Desk::new();
+    let desk = desk();
     let most = i32::try_from(MOST_EARLY).unwrap();
     (0..=most).for_each(|thread| desk.ask(errand(thread), None));
     assert_eq!(desk.open(), None);
@@ -70,7 +74,7 @@ fn more_than_can_be_noted_is_told() {
 
 #[test]
 fn a_forked_child_asks_nobody() {
-    let desk = Desk::new();
+    let desk = desk();
     desk.open().unwrap();
     let _turn = desk.turn.lock().unwrap();
     // SAFETY: the child asks, which allocates nothing, and ends.
