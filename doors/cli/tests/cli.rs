@@ -67,7 +67,7 @@ fn help_and_version_end_well_and_carry_examples() {
 
 #[test]
 fn what_is_not_understood_is_answered_with_what_is() {
-    let cases: [(&[&str], &str); 25] = [
+    let cases: [(&[&str], &str); 26] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "there are move, fill"),
@@ -83,6 +83,7 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "mover", "--only", "shraing"], "is not a contest; there are"),
         (&["bench", "cache", "--only", "hit"], "is not a contest; there are hits, threads"),
         (&["bench", "tier", "--only", "smal"], "is not a contest; there are small, huge, busy"),
+        (&["bench", "tier", "--only", "programs"], "name them with --program"),
         (&["bench", "vhost", "--only", "copied"], "copies or pipeline or threads"),
         (&["bench", "vhost", "--ring", "spilt"], "split or packed"),
         (&["bench", "vhost", "--size", "9k"], "packets have from 64 to 2048 bytes"),

@@ -60,19 +60,7 @@ Examples:
   telpher bench cache --only hits,threads --seconds 10 --no-html
   telpher bench cache --format csv --no-html > cache.csv")]
     Cache(Contests),
-    /// What it costs to move pages between tiers of memory while a program runs.
-    ///
-    /// A small page by how many go together, a huge page, each with and without its copy; and pages that two threads write to meanwhile, by an
-    /// exchange and by protection, a copy and another mapping: how many move, and how long the threads wait. Everything that is compared takes
-    /// turns, and the numbers are medians over them. Every byte is what it was, or the bench fails.
-    #[command(after_help = "\
-Wants userfaultfd (root, or /dev/userfaultfd) and Linux 6.8; some 700 MiB of memory.
-
-Examples:
-  telpher bench tier
-  telpher bench tier --only huge --seconds 10 --no-html
-  telpher bench tier --format csv --no-html > tier.csv")]
-    Tier(Contests),
+    Tier(TierBench),
     Run(RunBench),
     Query(QueryBench),
     Vhost(VhostBench),
@@ -205,6 +193,30 @@ pub(crate) struct Contests {
     /// Measuring time in all.
     #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
     pub(crate) seconds: f64,
+}
+
+/// What it costs to move pages between tiers of memory while a program runs.
+///
+/// A small page by how many go together, a huge page, each with and without its copy; and pages that two threads write to meanwhile, by an
+/// exchange and by protection, a copy and another mapping: how many move, and how long the threads wait; and what random writes and reads
+/// (GUPS) lose to being looked at. Everything that is compared takes turns, and the numbers are medians over them. Every byte is what it was, or the
+/// bench fails.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Wants userfaultfd (root, or /dev/userfaultfd) and Linux 6.8; some 700 MiB of memory.
+
+Examples:
+  telpher bench tier
+  telpher bench tier --only huge --seconds 10 --no-html
+  telpher bench tier --only programs --program 'XSBench -s small' --program 'sssp -g 20 -v'
+  telpher bench tier --format csv --no-html > tier.csv")]
+pub(crate) struct TierBench {
+    #[command(flatten)]
+    pub(crate) contests: Contests,
+    /// A program, as a shell takes it, that runs three times alone and three times under `telpher tier run`, such as XSBench or one of the GAP suite; may
+    /// be given more than once. It must end with 0. The contest's name is programs, and --seconds is not for it.
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) program: Vec<String>,
 }
 
 /// What it costs a program to run under `telpher run`.

@@ -17,7 +17,7 @@ mod vhost;
 pub(crate) use advise::Advise;
 pub(crate) use bench::{
     Bench, BenchKind, Contests, Format, Hint, OpsBench, Output, Pages, PollutionBench, QueryBench, Queue, RunBench,
-    Sweep, VhostBench, VhostPart, VhostRing, VhostTraffic,
+    Sweep, TierBench, VhostBench, VhostPart, VhostRing, VhostTraffic,
 };
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;

@@ -195,7 +195,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
             Ok(deliver(&pollution.output, POLLUTION_HTML, &result, text, csv, || report::pollution::html(&result))?)
         }
         Some(BenchKind::Mover(args)) => answer(args, MOVER_HTML, mover::LEAD, || mover::run(args, machine)),
-        Some(BenchKind::Tier(args)) => answer(args, TIER_HTML, tier::LEAD, || tier::run(args, machine)),
+        Some(BenchKind::Tier(args)) => answer(&args.contests, TIER_HTML, tier::LEAD, || tier::run(args, machine)),
         Some(BenchKind::Cache(args)) => answer(args, CACHE_HTML, cache::LEAD, || cache::run(args, machine)),
         Some(BenchKind::Run(run)) if run.program => run::program::obey().map_err(BenchError::Output),
         Some(BenchKind::Run(run)) => {

@@ -14,3 +14,8 @@ mod top;
 
 pub(crate) use run::run;
 pub(crate) use top::top;
+
+/// This machine has nodes that are tiers, without anything being said.
+pub(crate) fn has_nodes() -> bool {
+    nodes::tiers(&[], None).is_ok()
+}

@@ -96,6 +96,30 @@ fn a_program_finds_nothing_of_ours_in_its_way() {
     }
 }
 
+/// Whole programs are measured alone and managed; one that fails ends the bench, with what it said.
+#[test]
+fn programs_that_are_given_are_measured_alone_and_managed() {
+    const NAME: &str = "programs_that_are_given_are_measured_alone_and_managed";
+    if cannot(NAME) {
+        return;
+    }
+    let Some(stress) = client("tier_stress") else { return };
+    let bench = |program: &str| {
+        let mut command = Command::new(TELPHER);
+        command.args(["bench", "tier", "--only", "programs", "--format", "json", "--no-html", "--program", program]);
+        finish(&mut command, None, Duration::from_secs(120))
+    };
+    let done = bench(&format!("{} 1", stress.display()));
+    assert_eq!(done.code(), 0, "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let rows = told["contests"][0]["rows"].as_array().unwrap();
+    let measured: Vec<f64> = rows.iter().map(|row| row["measured"].as_f64().unwrap()).collect();
+    // It runs for a second, and little else.
+    assert!(rows.len() == 3 && measured.iter().all(|&number| number > 0.9 && number < 20.0), "{rows:?}");
+    let failed = bench("sh -c 'echo nothing works >&2; exit 7'");
+    assert!(failed.code() != 0 && failed.stderr.contains("exit status: 7; it said last: nothing works"), "{failed}");
+}
+
 /// What `redis-cli` answers, without the end of its line.
 fn ask(socket: &Path, words: &[&str]) -> String {
     let output = Command::new("redis-cli").arg("-s").arg(socket).args(words).output().expect("redis-cli runs");

@@ -5,6 +5,7 @@
 mod busy;
 mod heat;
 mod huge;
+mod programs;
 mod shuttle;
 mod small;
 
@@ -12,7 +13,7 @@ use super::BenchError;
 use super::machine::Machine;
 use super::questions::{self, Answers, Contest};
 use super::turns;
-use crate::args::Contests;
+use crate::args::TierBench;
 
 /// Every contest, in the order in which they run.
 pub(crate) const CONTESTS: &[Contest] = &[small::CONTEST, huge::CONTEST, busy::CONTEST, heat::CONTEST];
@@ -21,11 +22,28 @@ pub(crate) const CONTESTS: &[Contest] = &[small::CONTEST, huge::CONTEST, busy::C
 pub(crate) const LEAD: &str =
     "What it costs to move pages between tiers of memory, and what threads notice of it that use them meanwhile.";
 
-/// Runs the contests asked for.
-pub(crate) fn run(args: &Contests, machine: Machine) -> Result<Answers, BenchError> {
-    let remarks = vec![
+/// Runs the contests asked for, and the programs given.
+pub(crate) fn run(args: &TierBench, machine: Machine) -> Result<Answers, BenchError> {
+    let mut remarks = vec![
         "Tiers are pools of the same memory, so that the way is measured and not the memory. The CPU makes the copies."
             .to_owned(),
     ];
-    questions::hold("tier", CONTESTS, &args.only, args.seconds, machine, remarks)
+    let mut only = args.contests.only.clone();
+    only.retain(|name| name != programs::NAME);
+    let asked = only.len() < args.contests.only.len();
+    if asked && args.program.is_empty() {
+        return Err(BenchError::NotHere("--only programs: name them with --program".into()));
+    }
+    // Asked for alone, they are.
+    let table = if asked && only.is_empty() { &[] } else { CONTESTS };
+    if !args.program.is_empty() {
+        remarks.push(
+            "Programs are on the tiers that `telpher tier run` has here: nodes, or else parts of one.".to_owned(),
+        );
+    }
+    let mut answers = questions::hold("tier", table, &only, args.contests.seconds, machine, remarks)?;
+    if !args.program.is_empty() && (asked || args.contests.only.is_empty()) {
+        answers.contests.push(programs::answer(&args.program)?);
+    }
+    Ok(answers)
 }
