@@ -4,9 +4,10 @@
 mod common;
 
 use common::{FAST, HOME, PAGE, heap, heap_with, skip};
-use telpher_device::{ModelDevice, ModelOptions, OpenOptions, Preset, open};
+use std::time::Duration;
+use telpher_device::{ModelDevice, ModelOptions, OpenOptions, Preset, Runner, open};
 use telpher_mem::PageSize;
-use telpher_mover::{Mover, Policy, Threshold};
+use telpher_mover::{Mover, Policy, Route, Split, Threshold};
 use telpher_tier::{Arena, Heap, HeapOptions, TierError, TierId};
 
 /// Every page with its number in it. None of zeros: of a huge page that it splits, the kernel gives those back.
@@ -86,6 +87,35 @@ fn a_device_compares_them_with_their_old_copies() {
         arena[page * 4096 + 4095] ^= 1;
     }
     check(&arena, 1500);
+}
+
+/// Each of them has a part of it: it comes back when all have done theirs.
+#[test]
+fn a_huge_page_is_copied_by_several_devices_at_once() {
+    let start = || ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();
+    let devices = [start(), start(), start()];
+    let split = Split { above: 64 << 10, ways: 3, hybrid: false };
+    let policy = Policy { threshold: Threshold::DEVICE, split, route: Route::First, ..Policy::default() };
+    let mover = Mover::new(devices.iter().map(|device| device.portal("wq0.0").unwrap()), policy);
+    let Some(heap) = heap_with("a_huge_page_is_copied_by_several_devices_at_once", 8 << 20, |options| {
+        options.mover = mover;
+    }) else {
+        return;
+    };
+    let mut arena = heap.arena(2 << 20, PageSize::Huge).unwrap();
+    number(&mut arena, 512);
+    for (device, to) in devices.iter().zip([FAST, HOME, FAST]) {
+        device.hold(true);
+        let moved = std::thread::scope(|scope| {
+            let migrating = scope.spawn(|| heap.migrate(arena.addresses(), to).unwrap());
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!migrating.is_finished(), "it has come back without this device");
+            device.hold(false);
+            migrating.join().unwrap()
+        });
+        assert_eq!((moved.pages, moved.left.all()), (512, 0), "{moved:?}");
+        check(&arena, 512);
+    }
 }
 
 #[test]
