@@ -4,7 +4,7 @@
 mod common;
 
 use common::stress::lost_writes;
-use common::{FAST, HOME, PAGE, skip};
+use common::{FAST, HOME, PAGE, nodes_with_memory, skip};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_mem::{Nodes, PageSize, Userfault, UserfaultFeatures};
 use telpher_tier::{Arena, Heap, HeapOptions, Mechanism, TierError, TierId, TierOptions};
@@ -16,15 +16,6 @@ fn options(nodes: [Option<u32>; 2], mechanism: Option<Mechanism>) -> HeapOptions
     let tier = |name: &str, node, bytes| TierOptions { name: name.to_string(), node, bytes };
     let tiers = vec![tier("fast", nodes[0], FAST_BYTES), tier("slow", nodes[1], 0)];
     HeapOptions { mechanism, ..HeapOptions::new(tiers) }
-}
-
-/// Nodes that have memory.
-fn nodes_with_memory() -> Vec<u32> {
-    let has_memory = |node: &u32| {
-        let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).unwrap_or_default();
-        !text.is_empty() && !text.contains("MemTotal:              0 kB")
-    };
-    (0..Nodes::of_this_machine().count()).filter(has_memory).collect()
 }
 
 /// One test at a time takes a node's memory.

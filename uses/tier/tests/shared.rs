@@ -4,7 +4,7 @@
 mod common;
 
 use common::stress::lost_writes_over;
-use common::{FAST, HOME, PAGE, skip};
+use common::{FAST, HOME, PAGE, nodes_with_memory, skip};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
@@ -19,11 +19,7 @@ const UNITS: usize = 3;
 
 /// The node of each tier, where there are two with memory.
 fn nodes() -> [Option<u32>; 2] {
-    let has_memory = |node: &u32| {
-        let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).unwrap_or_default();
-        !text.is_empty() && !text.contains("MemTotal:              0 kB")
-    };
-    match (0..Nodes::of_this_machine().count()).filter(has_memory).collect::<Vec<_>>()[..] {
+    match nodes_with_memory()[..] {
         [first, second, ..] => [Some(second), Some(first)],
         _ => [None; 2],
     }

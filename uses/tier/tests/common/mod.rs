@@ -5,7 +5,7 @@
 pub(crate) mod skip;
 pub(crate) mod stress;
 
-use telpher_mem::{Scan, Userfault, UserfaultFeatures};
+use telpher_mem::{Nodes, Scan, Userfault, UserfaultFeatures};
 use telpher_tier::{Heap, HeapOptions, TierId, TierOptions};
 
 pub(crate) const PAGE: u64 = 4096;
@@ -26,4 +26,13 @@ pub(crate) fn heap_with(test: &str, fast_bytes: u64, change: impl FnOnce(&mut He
     let mut options = HeapOptions::new(vec![tier("fast", fast_bytes), tier("slow", 0)]);
     change(&mut options);
     Some(Heap::new(options).unwrap())
+}
+
+/// Nodes that have memory.
+pub(crate) fn nodes_with_memory() -> Vec<u32> {
+    let has_memory = |node: &u32| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).unwrap_or_default();
+        !text.is_empty() && !text.contains("MemTotal:              0 kB")
+    };
+    (0..Nodes::of_this_machine().count()).filter(has_memory).collect()
 }

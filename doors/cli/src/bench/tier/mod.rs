@@ -34,15 +34,16 @@ pub(crate) fn run(args: &TierBench, machine: Machine) -> Result<Answers, BenchEr
     if asked && args.program.is_empty() {
         return Err(BenchError::NotHere("--only programs: name them with --program".into()));
     }
-    // Asked for alone, they are.
-    let table = if asked && only.is_empty() { &[] } else { CONTESTS };
-    if !args.program.is_empty() {
+    let holds_programs = !args.program.is_empty() && (asked || only.is_empty());
+    if holds_programs {
         remarks.push(
             "Programs are on the tiers that `telpher tier run` has here: nodes, or else parts of one.".to_owned(),
         );
     }
+    // Asked for alone, they are.
+    let table = if asked && only.is_empty() { &[] } else { CONTESTS };
     let mut answers = questions::hold("tier", table, &only, args.contests.seconds, machine, remarks)?;
-    if !args.program.is_empty() && (asked || args.contests.only.is_empty()) {
+    if holds_programs {
         answers.contests.push(programs::answer(&args.program)?);
     }
     Ok(answers)
