@@ -2,6 +2,7 @@
 
 use crate::args::{self, Run};
 use std::process::ExitCode;
+use std::time::Duration;
 use telpher_device::{Residency, Runner};
 use telpher_vdev::hardware::{Hardware, HardwareError};
 use telpher_vdev::kernel::Abi;
@@ -53,5 +54,6 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
         inject: args.inject,
         check: args.check,
         summary: args.summary,
+        grace: Duration::from_secs_f64(args.grace),
     })
 }

@@ -1,19 +1,56 @@
 //! What a process tells of itself.
 
 use crate::start::told;
+use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use telpher_tier::{Heap, HotRow, Left, Manager, ManagerOptions, Mechanism, Report, SourceKind};
-use telpher_tier_wire::{Counts, HeatRow, Ignored, Move, Point, Settings, State, TierState, Tracking, VERSION};
+use telpher_tier_wire::{
+    Counts, HeatRow, Identity, Ignored, Move, Point, Settings, State, StateFolder, TierState, Tracking, VERSION,
+};
 
 /// The latest moments that are told. Source: chosen, two minutes of half seconds.
 const POINTS: usize = 240;
 
+/// The run's folder, to which a process of another user than the run's has no access. A daemon may outlive both.
+#[derive(Debug)]
+enum Folder {
+    /// Open, in a table of descriptors that the program does not see.
+    Open(StateFolder),
+    /// Opened for each state: the descriptor would be among the program's.
+    Known(PathBuf, Identity),
+    None,
+}
+
+impl Folder {
+    fn open(path: &Path) -> Folder {
+        StateFolder::open(path).map_or(Folder::None, Folder::Open)
+    }
+
+    /// Lets go of the descriptor.
+    fn closed(self, path: &Path) -> Folder {
+        match self {
+            Folder::Open(folder) => {
+                folder.identity().map_or(Folder::None, |identity| Folder::Known(path.to_owned(), identity))
+            }
+            other => other,
+        }
+    }
+
+    fn write(&self, state: &State) -> io::Result<()> {
+        match self {
+            Folder::Open(folder) => folder.write(state),
+            Folder::Known(path, identity) => StateFolder::open_again(path, *identity)?.write(state),
+            Folder::None => Ok(()),
+        }
+    }
+}
+
 /// What is told, and what it is of.
 #[derive(Debug)]
 pub(crate) struct Telling {
-    folder: PathBuf,
+    folder: Folder,
     begun: Instant,
     state: State,
     heap: Option<Heap>,
@@ -41,7 +78,8 @@ impl Telling {
             home: settings.tiers.get(usize::from(settings.home)).map(|tier| tier.name.clone()).unwrap_or_default(),
             ..State::default()
         };
-        Telling { folder: settings.folder.clone(), begun: Instant::now(), state, heap: None, manager: None }
+        let folder = Folder::open(&settings.folder);
+        Telling { folder, begun: Instant::now(), state, heap: None, manager: None }
     }
 
     /// It is managed from now on.
@@ -82,6 +120,7 @@ impl Telling {
     pub(crate) fn refused(settings: &Settings, why: &str) -> Telling {
         let mut telling = Telling::new(settings);
         telling.state.error = Some(why.to_owned());
+        telling.folder = telling.folder.closed(&settings.folder);
         telling
     }
 
@@ -98,7 +137,7 @@ impl Telling {
             self.ask(&heap);
         }
         // The folder goes when the run ends, which a daemon may outlive.
-        let _ = self.state.write(&self.folder);
+        let _ = self.folder.write(&self.state);
     }
 
     fn ask(&mut self, heap: &Heap) {

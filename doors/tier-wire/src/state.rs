@@ -1,14 +1,11 @@
 //! What a process tells of itself.
 
-use crate::VERSION;
 use serde::{Deserialize, Serialize};
-use std::io;
-use std::path::{Path, PathBuf};
 
 /// What a process has done up to now. Pages are of 4 KiB.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct State {
-    /// [`VERSION`].
+    /// [`VERSION`](crate::VERSION).
     pub version: u32,
     /// The process.
     pub pid: u32,
@@ -152,64 +149,9 @@ pub struct HeatRow {
 }
 
 impl State {
-    /// Where a process' state is.
-    #[must_use]
-    pub fn path(folder: &Path, pid: u32) -> PathBuf {
-        folder.join(format!("{pid}.json"))
-    }
-
-    /// Puts it in its place, whole.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn write(&self, folder: &Path) -> io::Result<()> {
-        let (path, part) = (Self::path(folder, self.pid), folder.join(format!("{}.part", self.pid)));
-        std::fs::write(&part, serde_json::to_vec(self)?)?;
-        std::fs::rename(part, path)
-    }
-
-    /// The states in a folder, by their processes; what is none is left out.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    pub fn read_all(folder: &Path) -> io::Result<Vec<State>> {
-        let mut states = Vec::new();
-        for entry in std::fs::read_dir(folder)? {
-            let path = entry?.path();
-            let is_state = path.extension().is_some_and(|extension| extension == "json");
-            // A process may end, and its file go, while it is read.
-            let text = if is_state { std::fs::read(&path).unwrap_or_default() } else { continue };
-            states.extend(serde_json::from_slice::<State>(&text).ok().filter(|state| state.version == VERSION));
-        }
-        states.sort_by_key(|state| state.pid);
-        Ok(states)
-    }
-
     /// Pages of it on all tiers.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.pages).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn states_are_read_as_they_were_written_and_others_left_out() {
-        let folder = std::env::temp_dir().join(format!("telpher-tier-wire-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let state =
-            |pid, version| State { version, pid, command: vec!["a b".into()], seconds: 1.5, ..State::default() };
-        for state in [state(30, VERSION), state(7, VERSION), state(9, VERSION + 1)] {
-            state.write(&folder).unwrap();
-        }
-        std::fs::write(folder.join("8.json"), "{").unwrap();
-        std::fs::write(folder.join("x.part"), "{}").unwrap();
-        let read = State::read_all(&folder).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(read, [state(7, VERSION), state(30, VERSION)]);
-        assert!(State::read_all(&folder).is_err());
     }
 }

@@ -1,11 +1,12 @@
 //! A virtual DSA for unmodified programs: what `telpher run` is made of.
 //!
 //! ```text
-//! telpher run ─► run ─► kernel      the idxd driver's state: attributes, binding, files (no I/O of its own)
+//! telpher run ─► run ─► launch      finds, starts and watches the program; what is preloaded, the run's directory
+//!                 ├──► kernel      the idxd driver's state: attributes, binding, files (no I/O of its own)
 //!                 ├──► host        files, leases and boards; answers guests' requests, one connection each
 //!                 ├──► view/shadow     the tree for preloaded programs     (view "preload")
 //!                 ├──► view/namespace  the tree as a file system (FUSE)    (view "namespace")
-//!                 └──► image       the preloaded part, in a memory file ─► LD_PRELOAD
+//!                 └──► image       the preloaded part ─► LD_PRELOAD
 //! ```
 //!
 //! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US; **K612** is Linux
@@ -18,6 +19,7 @@ pub mod host;
 pub mod image;
 pub mod inject;
 pub mod kernel;
+pub mod launch;
 pub mod run;
 pub mod summary;
 pub mod trace;

@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 use telpher_device::{Residency, Runner};
 use telpher_vdev::hardware::Hardware;
 use telpher_vdev::kernel::Abi;
+use telpher_vdev::launch::{GRACE, VARIABLE};
 use telpher_vdev::run::{RunOptions, TraceFormat, ViewChoice, run};
 
 /// Tells the process what to run: words separated by newlines.
 const PROGRAM: &str = "TELPHER_RUN_TEST_PROGRAM";
+/// Seconds that it waits after SIGTERM.
+const SECONDS: &str = "TELPHER_RUN_TEST_GRACE";
 /// And in which view.
 const VIEW: &str = "TELPHER_RUN_TEST_VIEW";
 
@@ -30,11 +33,13 @@ fn the_runner_runs() {
         Ok("namespace") => ViewChoice::Namespace,
         _ => ViewChoice::Auto,
     };
+    let grace = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map_or(GRACE, Duration::from_secs_f64);
     // Not the program's business.
     // SAFETY: nobody else reads the environment now: the harness waits for this thread.
     unsafe {
         std::env::remove_var(PROGRAM);
         std::env::remove_var(VIEW);
+        std::env::remove_var(SECONDS);
     }
     mask_all(libc::SIG_UNBLOCK);
     let options = RunOptions {
@@ -52,6 +57,7 @@ fn the_runner_runs() {
         inject: None,
         check: false,
         summary: false,
+        grace,
     };
     let code = run(&options).unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -87,7 +93,7 @@ impl Place {
             // Quiet, so that what the program prints stands alone between the harness' lines.
             .args(["--exact", "the_runner_runs", "--nocapture", "--quiet"])
             .env(PROGRAM, program.join("\n"))
-            .env("XDG_RUNTIME_DIR", &self.0)
+            .env(VARIABLE, &self.0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -109,9 +115,10 @@ impl Place {
         self.run(program).status.code()
     }
 
-    /// Run directories there.
+    /// What is there besides what is preloaded, which stays.
     fn left(&self) -> Vec<PathBuf> {
-        std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect()
+        let paths = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension().is_none_or(|extension| extension != "so")).collect()
     }
 }
 
@@ -178,11 +185,63 @@ fn a_program_finds_its_environment_and_the_tree() {
 #[test]
 fn what_was_to_be_preloaded_still_is() {
     let place = Place::new("preload");
+    let old = place.0.join("telpher-run-0123456789abcdef.so");
+    let other = place.0.join("telpher-run-of-another.so");
     let mut command = place.command(&["sh", "-c", "echo $LD_PRELOAD"]);
-    let output = command.env("LD_PRELOAD", "/nowhere/a.so").output().unwrap();
-    let line = text(&output.stdout);
-    let line = line.lines().find(|line| line.contains("/fd/")).unwrap().to_owned();
-    assert!(line.starts_with("/proc/") && line.ends_with(":/nowhere/a.so"), "{line}");
+    let present = format!("/nowhere/a.so {} {}", old.display(), other.display());
+    let output = command.env("LD_PRELOAD", present).output().unwrap();
+    let lines = text(&output.stdout);
+    let line = lines.lines().find(|line| line.contains("telpher-run-")).unwrap();
+    let (ours, rest) = line.split_once(':').unwrap();
+    // A run within a run has its own library only.
+    assert_eq!(rest, format!("/nowhere/a.so:{}", other.display()));
+    assert!(ours.starts_with(place.0.to_str().unwrap()) && ours.ends_with(".so") && Path::new(ours).exists(), "{line}");
+}
+
+/// What broke: a program that outlived the run executed what was open in another process with the number of the run's.
+#[test]
+fn what_is_preloaded_stays_when_the_run_has_ended() {
+    let place = Place::new("stays");
+    for _ in 0..2 {
+        assert_eq!(place.code(&["true"]), Some(0));
+        let left: Vec<_> = std::fs::read_dir(&place.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        let status = std::fs::metadata(&left[0]).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::mode(&status) & 0o7777, 0o555);
+    }
+}
+
+/// Files that only the owner of the directory could have changed are written anew, and links are not followed.
+#[test]
+fn a_file_that_is_not_this_builds_is_replaced_by_one_that_is() {
+    let place = Place::new("damaged");
+    assert_eq!(place.code(&["true"]), Some(0));
+    let image = std::fs::read_dir(&place.0).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&image).unwrap();
+    let victim = place.0.join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    let damages: [&dyn Fn(); 3] = [
+        &|| std::fs::write(&image, &whole[1..]).unwrap(),
+        &|| std::os::unix::fs::symlink(&victim, &image).unwrap(),
+        &|| std::fs::write(&image, whole.iter().map(|byte| !byte).collect::<Vec<_>>()).unwrap(),
+    ];
+    for damage in damages {
+        std::fs::remove_file(&image).unwrap();
+        damage();
+        assert_eq!(place.code(&["true"]), Some(0));
+        assert!(std::fs::symlink_metadata(&image).unwrap().is_file() && std::fs::read(&image).unwrap() == whole);
+    }
+    assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn runs_that_start_and_end_at_the_same_time_do_not_disturb_each_other() {
+    let place = Place::new("together");
+    std::thread::scope(|scope| {
+        let many = || (0..5).for_each(|_| assert_eq!(place.code(&["true"]), Some(0)));
+        (0..4).for_each(|_| drop(scope.spawn(many)));
+    });
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
 }
 
 #[test]
@@ -276,6 +335,56 @@ fn waiting_for_what_is_left_is_told_of_and_can_be_ended() {
     kill_process(Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
 }
 
+/// What broke: a command with a time limit went on as long as any descendant did.
+#[test]
+fn after_sigterm_the_host_waits_for_the_grace_period_and_prints_what_still_runs() {
+    let place = Place::new("grace");
+    // A child of a child is listed, too. Both end when the pipe that they read from does.
+    let script = "trap '' TERM; exec 3<&0; sh -c 'sh -c \"echo ready; read line; :\"; :' <&3 & wait $!";
+    let mut command = place.command(&["sh", "-c", script]);
+    let mut child = command.env(SECONDS, "0.1").stdin(Stdio::piped()).spawn().unwrap();
+    let keeps_them_alive = child.stdin.take().unwrap();
+    wait_for_line(&mut BufReader::new(child.stdout.take().unwrap()), "ready");
+    kill_process(pid(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    drop(keeps_them_alive);
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    let line = error.lines().find(|line| line.contains("0.1 s after SIGTERM these still run")).unwrap();
+    assert_eq!(line.matches("(sh)").count(), 3, "{line}");
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_program_that_ends_within_the_grace_period_has_its_own_exit_code() {
+    let place = Place::new("graceful");
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = place.command(&["sh", "-c", script]).env(SECONDS, "60").spawn().unwrap();
+    wait_for_line(&mut BufReader::new(child.stdout.take().unwrap()), "ready");
+    kill_process(pid(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(9));
+    assert!(!text(&output.stderr).contains("still run"), "{}", text(&output.stderr));
+}
+
+/// What broke: `telpher run -- echo hi >&-` succeeded, as the output went to /dev/null.
+#[test]
+fn a_standard_descriptor_that_was_closed_is_closed_in_the_program() {
+    let place = Place::new("closed");
+    for descriptor in 0..3 {
+        let script = format!("[ ! -e /proc/self/fd/{descriptor} ]");
+        let mut command = place.command(&["sh", "-c", &script]);
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::close(descriptor);
+                Ok(())
+            });
+        }
+        assert_eq!(command.output().unwrap().status.code(), Some(0), "{descriptor}");
+    }
+}
+
 #[test]
 fn a_killed_host_leaves_nothing_behind() {
     let place = Place::new("killed");
@@ -303,13 +412,13 @@ fn what_earlier_runs_have_left_is_swept_and_what_others_use_is_not() {
     // The number of a process that has ended, and one that lives.
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
-    let stale = place.0.join(format!("telpher-{}-0badcafe", gone.id()));
+    let stale = place.0.join(format!("run-{}-0badcafe", gone.id()));
     std::fs::create_dir_all(stale.join("view/sys/deep/deeper")).unwrap();
     std::fs::write(stale.join("view/sys/file"), "x").unwrap();
     std::os::unix::fs::symlink("/", stale.join("view/root")).unwrap();
-    let fresh = place.0.join(format!("telpher-{}-00000000", std::process::id()));
+    let fresh = place.0.join(format!("tier-{}-00000000", std::process::id()));
     let foreign = place.0.join("other-1-2");
-    let locked = place.0.join(format!("telpher-{}-11111111", gone.id()));
+    let locked = place.0.join(format!("run-{}-11111111", gone.id()));
     for path in [&fresh, &foreign, &locked] {
         std::fs::create_dir(path).unwrap();
     }
@@ -322,14 +431,17 @@ fn what_earlier_runs_have_left_is_swept_and_what_others_use_is_not() {
 }
 
 #[test]
-fn a_long_runtime_directory_is_passed_over() {
-    let place = Place::new("long");
-    let long = place.0.join("x".repeat(100));
-    std::fs::create_dir(&long).unwrap();
-    let mut command = place.command(&["sh", "-c", "echo dir=${TELPHER_RUN##*,}"]);
-    let output = command.env("XDG_RUNTIME_DIR", &long).output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stdout).contains("dir=/dev/shm/telpher-"), "{}", text(&output.stdout));
+fn a_directory_that_is_named_and_not_fit_is_refused_with_the_reason() {
+    let place = Place::new("named");
+    let open = place.0.join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    for (name, reason) in [(place.0.join("x".repeat(100)), "longer than"), (open, "other users may write to")] {
+        let output = place.command(&["true"]).env(VARIABLE, &name).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{error}");
+        assert!(error.contains(VARIABLE) && error.contains(reason), "{error}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Options of `telpher run`.
 
+use super::values::parse_grace;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -66,6 +67,9 @@ pub(crate) struct Run {
     /// Tell at exit what was done: descriptors by operation, status and size, faults, retries, bytes.
     #[arg(long)]
     pub(crate) summary: bool,
+    /// After the first SIGTERM, wait this long for the program and what it has started; then end, and print what still runs.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_grace)]
+    pub(crate) grace: f64,
     /// The program, searched in PATH, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

@@ -1,6 +1,6 @@
 //! Options of `telpher tier`.
 
-use super::values::{ValueError, parse_data, parse_seconds};
+use super::values::{ValueError, parse_data, parse_grace, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -88,6 +88,9 @@ pub(crate) struct TierRun {
     /// Tell nothing on standard error at the end.
     #[arg(long)]
     pub(crate) quiet: bool,
+    /// After the first SIGTERM, wait this long for the program and what it has started; then end, and print what still runs.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_grace)]
+    pub(crate) grace: f64,
     /// The program, searched in PATH, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

@@ -140,6 +140,14 @@ pub(crate) fn parse_seconds(text: &str) -> Result<f64, ValueError> {
     }
 }
 
+/// Time to wait before telpher ends, in seconds; 0 is none.
+pub(crate) fn parse_grace(text: &str) -> Result<f64, ValueError> {
+    match text.trim().trim_end_matches('s').parse::<f64>() {
+        Ok(s) if (0.0..=86_400.0).contains(&s) => Ok(s),
+        _ => Err(ValueError(format!("'{text}' is not a time; give seconds from 0 to 86400, such as 0.5 or 30"))),
+    }
+}
+
 /// NUMA nodes of the source and the destination buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub(crate) struct Placement {

@@ -6,7 +6,6 @@
 //!                                    ──► report, when it has ended
 //! ```
 
-mod folder;
 mod image;
 mod nodes;
 mod run;

@@ -1,6 +1,5 @@
 //! `telpher tier run`.
 
-use super::folder::RunFolder;
 use super::image;
 use super::nodes::{self, TiersError};
 use crate::args::{MechanismArg, SourceArg, TierRun};
@@ -8,10 +7,11 @@ use crate::report::tier as report;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, open};
 use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, Mechanism, SourceKind, TierId, TierOptions};
-use telpher_tier_wire::{Settings, State, VARIABLE};
-use telpher_vdev::run::{Preloaded, RunError};
+use telpher_tier_wire::{Settings, StateFolder, VARIABLE};
+use telpher_vdev::launch::{Image, LaunchError, Preloaded, RunDirectory, RunKind, UserDirectory};
 
 /// Why a program is not run, or its report not written.
 #[derive(Debug, thiserror::Error)]
@@ -35,12 +35,12 @@ pub(crate) enum TierError {
     /// Nobody's memory can be managed here.
     #[error("cannot manage a program's memory")]
     Heap(#[from] telpher_tier::TierError),
-    /// No folder for the states of processes.
-    #[error("cannot make a folder for this run; set XDG_RUNTIME_DIR to a folder that can be written")]
-    Folder(#[source] io::Error),
+    /// What processes have told cannot be read.
+    #[error("cannot read what the processes of this run have told")]
+    States(#[source] io::Error),
     /// The program cannot be run.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Launch(#[from] LaunchError),
     /// A file cannot be written.
     #[error("cannot write {}; name another file", path.display())]
     Report {
@@ -56,7 +56,7 @@ impl TierError {
     /// As of a shell where the program is meant; 125 for all else.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            TierError::Run(error) => error.exit_code(),
+            TierError::Launch(error) => error.exit_code(),
             _ => 125,
         }
     }
@@ -72,7 +72,9 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, TierError> {
     for path in [&args.html, &args.json].into_iter().flatten() {
         writable(path)?;
     }
-    let folder = RunFolder::create().map_err(TierError::Folder)?;
+    let user = UserDirectory::open()?;
+    let folder = RunDirectory::create(&user, RunKind::Tier)?;
+    let states = StateFolder::open(folder.path()).map_err(TierError::States)?;
     let mut settings = Settings::new(folder.path(), tiers, home);
     settings.device = args.device.clone();
     settings.mechanism = args.mechanism.map(|mechanism| match mechanism {
@@ -95,12 +97,12 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, TierError> {
     let preloaded = Preloaded {
         program: program.clone(),
         args: rest.to_vec(),
-        image: image::GUEST,
-        name: "telpher-tier",
+        image: Image { name: "telpher-tier", bytes: image::GUEST },
         variable: (VARIABLE, settings.to_value().into()),
+        grace: Duration::from_secs_f64(args.grace),
     };
-    let code = preloaded.run()?;
-    let states = State::read_all(folder.path()).map_err(TierError::Folder)?;
+    let code = preloaded.run(&user)?;
+    let states = states.read_all().map_err(TierError::States)?;
     if !args.quiet {
         eprint!("{}", report::text(&states));
     }

@@ -1,13 +1,13 @@
 //! `telpher tier top`: a picture of what runs, again and again.
 
-use super::folder;
 use crate::args::{TierTop, TopFormat};
 use crate::report::deliver::{DeliverError, print};
 use crate::report::tier as report;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
-use telpher_tier_wire::State;
+use telpher_tier_wire::{State, StateFolder};
+use telpher_vdev::launch::{RunDirectory, RunKind};
 
 /// Why there is no picture.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,9 @@ pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
 
 /// Of processes that live.
 fn states(pid: Option<u32>) -> Vec<State> {
-    let of_runs = folder::running().into_iter().flat_map(|folder| State::read_all(&folder).unwrap_or_default());
+    // A run may end, and its folder go, while it is read.
+    let read = |folder: &std::path::PathBuf| StateFolder::open(folder).and_then(|folder| folder.read_all());
+    let of_runs = RunDirectory::running(RunKind::Tier).into_iter().flat_map(|folder| read(&folder).unwrap_or_default());
     let lives = |state: &State| !state.ended && Path::new("/proc").join(state.pid.to_string()).exists();
     of_runs.filter(|state| pid.is_none_or(|pid| pid == state.pid) && lives(state)).collect()
 }

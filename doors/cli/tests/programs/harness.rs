@@ -81,6 +81,43 @@ pub(crate) fn room(name: &str) -> PathBuf {
     room
 }
 
+/// A directory for TELPHER_RUNTIME_DIR, gone with it. Its path must be short, which the build's folder need not be.
+pub(crate) struct Runtime(PathBuf);
+
+impl Runtime {
+    pub(crate) fn new(test: &str) -> Runtime {
+        let path = Path::new("/dev/shm").join(format!("test-{test}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).expect("a directory in memory");
+        Runtime(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Nothing is there but what is preloaded, which stays.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_runs("").is_empty()
+    }
+
+    /// The directories of runs of one kind.
+    pub(crate) fn of_runs(&self, kind: &str) -> Vec<PathBuf> {
+        let paths = std::fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_of_run = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(kind) && !name.ends_with(".so")
+        };
+        paths.filter(is_of_run).collect()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A file beside the clients' sources.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/sources").join(name)

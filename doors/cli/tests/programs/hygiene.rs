@@ -1,19 +1,17 @@
 //! Starting and ending: exit codes and signals pass through, nothing is left behind, nobody can stall anybody.
 
-use crate::harness::{Run, TELPHER, View, client, eventually, finish, in_both_views, lacking, room, source, wait};
+use crate::harness::{
+    Run, Runtime, TELPHER, View, client, eventually, finish, in_both_views, lacking, room, source, wait,
+};
 use crate::skip::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A run directory's parent of the test's own.
+/// A folder of the test's own.
 fn place(test: &str, view: View) -> PathBuf {
     room(&format!("{test}-{}", view.name()))
-}
-
-fn is_empty(folder: &Path) -> bool {
-    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// A number that differs from step to step, the same in every run of the tests.
@@ -50,20 +48,20 @@ in_both_views! {
     }
 
     fn a_run_leaves_nothing_behind(view: View) {
-        let folder = place("leaves", view);
-        let run = Run::on_two_queues(view).variable("XDG_RUNTIME_DIR", &folder);
+        let runtime = Runtime::new(&format!("leaves-{}", view.name()));
+        let run = Run::on_two_queues(view).variable("TELPHER_RUNTIME_DIR", runtime.path());
         run.shell("[ -e /dev/dsa/wq0.0 ]; cat /sys/bus/dsa/devices/dsa0/state");
-        assert!(is_empty(&folder), "left in the run directory's place");
+        assert!(runtime.is_empty(), "left in the run directory's place");
         run.program(&["/bin/sh", "-c", "kill -9 $$"]);
-        assert!(is_empty(&folder), "left after a killed program");
+        assert!(runtime.is_empty(), "left after a killed program");
     }
 
     fn a_killed_host_leaves_nothing_behind_and_nobody_hanging(view: View) {
         let Some(worker) = client("worker") else { return };
-        let folder = place("killed-host", view);
+        let runtime = Runtime::new(&format!("killed-host-{}", view.name()));
         let mut state = 7;
         for round in 0..8 {
-            let run = Run::on_two_queues(view).variable("XDG_RUNTIME_DIR", &folder);
+            let run = Run::on_two_queues(view).variable("TELPHER_RUNTIME_DIR", runtime.path());
             // The worker's pipe ends when it and all like it have.
             let mut command = run.command(&[worker.as_os_str(), "300".as_ref()]);
             let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -82,7 +80,7 @@ in_both_views! {
                 let _ = sender.send(());
             });
             ended.recv_timeout(Duration::from_secs(60)).expect("the worker ends without its host");
-            eventually("nothing is left of a killed run", || is_empty(&folder));
+            eventually("nothing is left of a killed run", || runtime.is_empty());
         }
     }
 
@@ -204,7 +202,16 @@ fn an_ordinary_user_has_the_device_in_both_views() {
         );
     let as_user = |words: &[&std::ffi::OsStr]| {
         let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env", "-u", "XDG_RUNTIME_DIR"]);
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "env",
+            "-u",
+            "XDG_RUNTIME_DIR",
+            "-u",
+            "TELPHER_RUNTIME_DIR",
+        ]);
         finish(command.args(words).current_dir("/"), None, Duration::from_secs(60))
     };
     let root = rustix::process::getuid().is_root();

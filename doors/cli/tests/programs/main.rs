@@ -26,6 +26,7 @@ mod refusals;
 mod runner;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
+mod survivors;
 mod tier;
 mod trace;
 mod tree;

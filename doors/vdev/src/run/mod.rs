@@ -7,26 +7,19 @@
 //! The program is looked at before anything is made; the sweeper is forked while there is one thread; everything made is undone by
 //! dropping it, and by the sweeper if this process is killed.
 
-mod directory;
 mod options;
-mod preloaded;
-mod program;
-mod signals;
 mod spawn;
-mod sweeper;
-mod wait;
 
 pub use options::{RunError, RunOptions, TraceFormat, ViewChoice};
-pub use preloaded::Preloaded;
 
 use crate::host::{Behaviour, Host};
 use crate::kernel::Kernel;
+use crate::launch::{
+    Ended, Family, Program, RunDirectory, RunKind, Signals, UserDirectory, adopt_orphans, leave_closed, spawn as start,
+};
 use crate::trace::Reporter;
 use crate::view::namespace;
 use crate::view::shadow::Shadow;
-use directory::RunDirectory;
-use program::Program;
-use signals::Signals;
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
@@ -34,7 +27,6 @@ use std::process::Command;
 use std::sync::Arc;
 use telpher_device::{Residency, Runner};
 use telpher_vdev_wire::settings::{SHADOW, SOCKET, View};
-use wait::{Ended, Family};
 
 /// Runs the program to its end and returns its exit code; 128 + N if signal N ended it.
 ///
@@ -52,35 +44,45 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     if let Ok(cpuinfo) = std::fs::read_to_string("/proc/cpuinfo") {
         kernel.set_cpuinfo(&cpuinfo);
     }
-    let directory = RunDirectory::create()?;
+    let user = UserDirectory::open()?;
+    let image = spawn::IMAGE.place(&user)?;
+    let directory = RunDirectory::create(&user, RunKind::Device)?;
     let signals = Signals::take().map_err(RunError::system("take signals"))?;
     // It has threads: after the sweeper was forked, and with the signals taken.
     let reporter = Arc::new(Reporter::new(options.trace.as_deref(), options.trace_format)?);
-    let host = Host::new(kernel, behaviour(options), reporter.clone(), directory.name())
-        .map_err(|errno| RunError::errno("make a host", errno))?;
+    let name = format!("telpher-{}", directory.name());
+    let host =
+        Host::new(kernel, behaviour(options), reporter.clone(), &name).map_err(RunError::system("make a host"))?;
     let limits = spawn::raise_file_limit();
     let server = host.serve(&directory.path().join(SOCKET)).map_err(RunError::system("listen to guests"))?;
-    let guest = spawn::guest_image().map_err(|errno| RunError::errno("put the preloaded part into memory", errno))?;
     let mut command = Command::new(&program.path);
-    spawn::prepare(&mut command, options, view, directory.path(), &guest);
+    spawn::prepare(&mut command, options, view, directory.path(), &image);
     signals.restore_in(&mut command, limits);
-    wait::adopt_orphans();
+    leave_closed(&mut command);
+    adopt_orphans();
     let child = match view {
         View::Preload => {
             let shadow = Shadow::create(&directory.path().join(SHADOW), &host)
-                .map_err(|errno| RunError::errno("make the tree of the device's files", errno))?;
+                .map_err(RunError::system("make the tree of the device's files"))?;
             host.watch(Box::new(shadow));
-            spawn::spawn(command, &program)?
+            start(command, &program)?
         }
-        View::Namespace => spawn::spawn_in_namespace(command, &program, &host, directory.path(), guest)?,
+        View::Namespace => spawn::spawn_in_namespace(command, &program, &host)?,
     };
-    let mut family = Family::new(child, &signals);
+    let mut family = Family::new(child, &signals, options.grace);
     let ended = family.wait();
-    explain(ended, &program);
+    if let Some(ended) = ended {
+        explain(ended, &program);
+    }
     family.wait_for_others(|left| {
         let path = program.path.display();
         say(format_args!("{path} has ended; what it left running still has the device: {left}; ^C ends the device"));
     });
+    let running = family.running();
+    if family.is_over() && !running.is_empty() {
+        let grace = options.grace.as_secs_f64();
+        say(format_args!("{grace} s after SIGTERM these still run, from now on without the device: {running}"));
+    }
     drop(server);
     host.release_all();
     // The program's end is what counts; that the trace is not whole is told beside it.
@@ -90,7 +92,7 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     if options.summary {
         let _ = write!(std::io::stderr(), "{}", reporter.summary());
     }
-    Ok(ended.code())
+    Ok(ended.map_or(Ended::STILL_RUNNING, Ended::code))
 }
 
 /// Which view a program gets.

@@ -171,7 +171,7 @@ impl Watcher for Shadow {
             let _ = writeln!(
                 std::io::stderr(),
                 "telpher run: the device's files in {} cannot be kept up to date: {errno}; make room there, or set \
-                 XDG_RUNTIME_DIR to a directory that has some",
+                 TELPHER_RUNTIME_DIR to a directory that has some",
                 self.directory.display()
             );
         }

@@ -37,7 +37,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
 };
 use rustix::process::{Pid, getpid};
-use scaffold::{Failure, Luggage, Word};
+use scaffold::{Failure, Word};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -143,7 +143,6 @@ pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(Entrance, Running), Reason> {
 pub struct Entrance {
     plan: Arc<Plan>,
     socket: OwnedFd,
-    luggage: Option<Luggage>,
     /// Who made it, and will fork.
     host: Pid,
     /// Only to see whether it can be done.
@@ -151,18 +150,6 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// Brings a file along: inside, and only there, a copy stands at `directory`/`name`, alone in the directory, which is made.
-    /// In a user namespace a program may not look into its host's `/proc/PID/fd`, so what it shall preload must come with it.
-    ///
-    /// # Errors
-    /// If the directory cannot be made.
-    pub fn carry(&mut self, file: OwnedFd, directory: &Path, name: &str) -> Result<(), Reason> {
-        std::fs::create_dir(directory).map_err(Reason::Serve)?;
-        let [directory, name] = [directory.as_os_str(), name.as_ref()].map(plan::c_string);
-        self.luggage = Some(Luggage { file, directory, name });
-        Ok(())
-    }
-
     /// Has the command's process enter the view before it executes the program. The command must be dropped once it has been
     /// spawned, or [`Running::outcome`] may wait for ever if it never ran.
     pub fn install(self, command: &mut Command) {
@@ -178,7 +165,7 @@ impl Entrance {
         let result = if self.trial {
             scaffold::try_out(&self.plan)
         } else {
-            scaffold::enter(&self.plan, self.luggage.as_ref(), self.host, self.socket.as_fd())
+            scaffold::enter(&self.plan, self.host, self.socket.as_fd())
         };
         match result {
             Ok(()) if self.trial => scaffold::tell_success(self.socket.as_fd()).and(Err(Errno::CANCELED)),
@@ -230,7 +217,7 @@ impl Running {
 fn pair(plan: Plan, trial: bool) -> Result<(Entrance, OwnedFd), Reason> {
     let (host, socket) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| Reason::Serve(errno.into()))?;
-    Ok((Entrance { plan: Arc::new(plan), socket, luggage: None, host: getpid(), trial }, host))
+    Ok((Entrance { plan: Arc::new(plan), socket, host: getpid(), trial }, host))
 }
 
 /// Takes the file system from the child, serves it, and says how the child fared.

@@ -12,7 +12,7 @@
 use super::child;
 use super::plan::{Action, Member, Plan, Replacement, What};
 use crate::tree::Errno;
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, open, openat, sendfile, symlinkat};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, open, openat, symlinkat};
 use rustix::io::{retry_on_intr, write};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, mount_remount,
@@ -20,7 +20,7 @@ use rustix::mount::{
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fmt::Write;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -61,13 +61,10 @@ pub enum Step {
     /// Leaving the private place, or returning to the working directory.
     #[error("leave the place where the view was made")]
     Leave = 10,
-    /// Bringing a file along.
-    #[error("bring the preloaded part into the namespace")]
-    Carry = 11,
 }
 
 impl Step {
-    const ALL: [Step; 11] = [
+    const ALL: [Step; 10] = [
         Step::Unshare,
         Step::Map,
         Step::Private,
@@ -78,7 +75,6 @@ impl Step {
         Step::Show,
         Step::Replace,
         Step::Leave,
-        Step::Carry,
     ];
 }
 
@@ -133,19 +129,8 @@ pub(super) fn try_out(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file that the program shall find, though it may not reach where it comes from.
-#[derive(Debug)]
-pub(super) struct Luggage {
-    /// The file.
-    pub(super) file: OwnedFd,
-    /// An empty directory, in which it will be alone.
-    pub(super) directory: CString,
-    /// Its name there.
-    pub(super) name: CString,
-}
-
 /// Makes the view, telling `host`, which forked this process, on `socket`.
-pub(super) fn enter(plan: &Plan, luggage: Option<&Luggage>, host: Pid, socket: BorrowedFd<'_>) -> Result<(), Failure> {
+pub(super) fn enter(plan: &Plan, host: Pid, socket: BorrowedFd<'_>) -> Result<(), Failure> {
     let fuse = mount_tree(plan)?;
     // The host's end of the socket is open in this process, too, until it executes something. A host that is killed before it takes the
     // descriptor out of the socket would leave it there, and this process to wait for ever for answers from files that it keeps alive itself.
@@ -163,9 +148,6 @@ pub(super) fn enter(plan: &Plan, luggage: Option<&Luggage>, host: Pid, socket: B
             Action::Replace(replacement) => (Step::Replace, replace(replacement, root.as_fd())),
         };
         done.map_err(|errno| Failure { step, action: Some(number), errno })?;
-    }
-    if let Some(luggage) = luggage {
-        carry(luggage).map_err(at(Step::Carry))?;
     }
     // What was mounted from it keeps the file system.
     unmount(&*plan.place, UnmountFlags::DETACH).map_err(at(Step::Leave))?;
@@ -268,22 +250,6 @@ fn replace(replacement: &Replacement, root: BorrowedFd<'_>) -> Result<(), Errno>
         mount_remount(&*replacement.at, flags, c"")?;
     }
     Ok(())
-}
-
-/// Copies the file into a file system of its own: what is executed must be on one that allows it, and the run's directory may
-/// lie on one that does not.
-fn carry(luggage: &Luggage) -> Result<(), Errno> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount(c"telpher", &*luggage.directory, c"tmpfs", flags, c"mode=755")?;
-    let directory = open(&*luggage.directory, DIRECTORY, Mode::empty())?;
-    let how = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let copy = openat(&directory, &*luggage.name, how, Mode::from_raw_mode(0o555))?;
-    let mut offset = 0;
-    // As much as one call takes, until nothing is left.
-    while retry_on_intr(|| sendfile(&copy, &luggage.file, Some(&mut offset), 1 << 30))? > 0 {}
-    // Open for writing, it could be neither sealed nor executed.
-    drop(copy);
-    mount_remount(&*luggage.directory, MountFlags::BIND | MountFlags::RDONLY | flags, c"")
 }
 
 /// Something to mount upon.

@@ -253,34 +253,6 @@ fn nothing_is_seen_outside_or_left_behind() {
 }
 
 #[test]
-fn a_file_that_is_brought_along_is_there_inside_alone() {
-    if !possible("a_file_that_is_brought_along_is_there_inside_alone") {
-        return;
-    }
-    let (mut entrance, running) = prepare(Arc::new(Double::default())).unwrap();
-    // Below a directory that is replaced, and larger than one call would copy through a pipe. Not named as run directories are: a run on the
-    // same machine sweeps those that nobody holds.
-    let directory = PathBuf::from(format!("/dev/shm/carried-{}", std::process::id()));
-    let program = std::fs::File::open("/proc/self/exe").unwrap();
-    let bytes = std::fs::read("/proc/self/exe").unwrap();
-    entrance.carry(program.into(), &directory, "carried").unwrap();
-    let carried = directory.join("carried");
-    let mut command = Command::new("sh");
-    let script =
-        format!("stat -c %a {0}; {0} --list > /dev/null && cat {0}; rm -f {0} 2> /dev/null", carried.display());
-    command.args(["-c", &script]).stdout(Stdio::piped());
-    entrance.install(&mut command);
-    let child = command.spawn().unwrap();
-    drop(command);
-    running.outcome().unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.stdout.starts_with(b"555\n") && output.stdout[4..] == bytes);
-    running.join();
-    // Not outside, and nothing of it left in the directory.
-    std::fs::remove_dir(directory).unwrap();
-}
-
-#[test]
 fn a_view_within_a_view_shows_the_inner_device() {
     let test = "a_view_within_a_view_shows_the_inner_device";
     let script =

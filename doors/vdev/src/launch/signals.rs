@@ -13,15 +13,15 @@ const TAKEN: [libc::c_int; 7] =
 
 /// A signal that came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Came {
-    pub(super) signal: i32,
+pub(crate) struct Came {
+    pub(crate) signal: i32,
     /// Who sent it; `None` if the terminal did, to all of the foreground.
-    pub(super) sender: Option<u32>,
+    pub(crate) sender: Option<u32>,
 }
 
 /// The signals are taken as long as this exists, in the thread that made it and in those it starts meanwhile.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     descriptor: OwnedFd,
     before: libc::sigset_t,
 }
@@ -31,7 +31,7 @@ impl Signals {
     ///
     /// # Errors
     /// For want of descriptors.
-    pub(super) fn take() -> io::Result<Self> {
+    pub(crate) fn take() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `sigemptyset` makes the set a value, `pthread_sigmask` the mask before; the descriptor is new and owned by
@@ -54,7 +54,7 @@ impl Signals {
     }
 
     /// The next signal that has come, if any.
-    pub(super) fn next(&self) -> Option<Came> {
+    pub(crate) fn next(&self) -> Option<Came> {
         let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
         // SAFETY: the kernel writes a whole structure or nothing; it is read only if it was whole.
@@ -70,12 +70,12 @@ impl Signals {
     }
 
     /// Readable when a signal has come.
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
     /// Gives a command's process the signal mask, and the limit of open files, that this one had before.
-    pub(super) fn restore_in(&self, command: &mut Command, files: rustix::process::Rlimit) {
+    pub(crate) fn restore_in(&self, command: &mut Command, files: rustix::process::Rlimit) {
         let before = self.before;
         let restore = move || {
             // SAFETY: a mask of this closure's own.

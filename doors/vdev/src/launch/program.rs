@@ -1,6 +1,6 @@
 //! What kind of program is to be run, from its first bytes: who can have the preloaded part, and who cannot be served.
 
-use super::options::RunError;
+use super::error::LaunchError;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, stat};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,13 +16,13 @@ const HEAD_BYTES: usize = 256;
 
 /// A program that can be executed here.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// The file to execute.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The file that runs in the end: the interpreter of a script.
-    pub(super) binary: PathBuf,
+    pub(crate) binary: PathBuf,
     /// Why nothing can be preloaded into it, or no use would come of it, as a verb phrase.
-    pub(super) unpreloadable: Option<&'static str>,
+    pub(crate) unpreloadable: Option<&'static str>,
 }
 
 impl Program {
@@ -30,7 +30,7 @@ impl Program {
     ///
     /// # Errors
     /// If there is none, or it cannot be executed on the virtual device.
-    pub(super) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<Self, RunError> {
+    pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<Self, LaunchError> {
         let path = locate(name, search)?;
         let mut binary = path.clone();
         for _ in 0..=MAX_INTERPRETERS {
@@ -51,21 +51,21 @@ impl Program {
                 _ => binary = PathBuf::from("/bin/sh"),
             }
         }
-        Err(RunError::NotExecutable { program: path, source: io::Error::from_raw_os_error(libc::ELOOP) })
+        Err(LaunchError::NotExecutable { program: path, source: io::Error::from_raw_os_error(libc::ELOOP) })
     }
 }
 
-fn unreadable(path: &Path, source: io::Error) -> RunError {
-    RunError::NotExecutable { program: path.into(), source }
+fn unreadable(path: &Path, source: io::Error) -> LaunchError {
+    LaunchError::NotExecutable { program: path.into(), source }
 }
 
 /// The file of a name: itself if it has a slash, else the first executable one on the search path.
-fn locate(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, RunError> {
+fn locate(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return match executable(&path) {
             Ok(()) => Ok(path),
-            Err(source) if source.kind() == io::ErrorKind::NotFound => Err(RunError::NotFound { program: path }),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Err(LaunchError::NotFound { program: path }),
             Err(source) => Err(unreadable(&path, source)),
         };
     }
@@ -83,7 +83,7 @@ fn locate(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, RunError> {
             Err(_) => {}
         }
     }
-    Err(refused.unwrap_or(RunError::NotFound { program: name.into() }))
+    Err(refused.unwrap_or(LaunchError::NotFound { program: name.into() }))
 }
 
 fn executable(path: &Path) -> io::Result<()> {
@@ -94,9 +94,9 @@ fn executable(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
-fn open(path: &Path) -> Result<File, RunError> {
+fn open(path: &Path) -> Result<File, LaunchError> {
     File::open(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => RunError::NotFound { program: path.into() },
+        io::ErrorKind::NotFound => LaunchError::NotFound { program: path.into() },
         _ => unreadable(path, source),
     })
 }
@@ -131,7 +131,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// What stands in an ELF file's program headers. Source: ELF-64 object file format, version 1.5.
-fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>, RunError> {
+fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>, LaunchError> {
     const CLASS_64: u8 = 2;
     const X86_64: u64 = 62;
     const I386: u64 = 3;
@@ -144,10 +144,10 @@ fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>
     let machine = field(number::<2>(head, 18))?;
     if machine != X86_64 && machine != I386 {
         let machine = u16::try_from(machine).unwrap_or(u16::MAX);
-        return Err(RunError::OtherMachine { program: path.into(), machine });
+        return Err(LaunchError::OtherMachine { program: path.into(), machine });
     }
     if machine == I386 || head.get(4) != Some(&CLASS_64) {
-        return Err(RunError::ThirtyTwoBit { program: path.into() });
+        return Err(LaunchError::ThirtyTwoBit { program: path.into() });
     }
     let (at, size, count) =
         (field(number::<8>(head, 32))?, field(number::<2>(head, 54))?, field(number::<2>(head, 56))?);
@@ -184,7 +184,7 @@ fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>
 }
 
 /// Refuses what the system executes in a way that ignores LD_PRELOAD (AT_SECURE).
-fn gains_rights(path: &Path) -> Result<(), RunError> {
+fn gains_rights(path: &Path) -> Result<(), LaunchError> {
     let found = stat(path).map_err(|errno| unreadable(path, errno.into()))?;
     let how = rights_gained(&found, rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut capabilities = [0; 64];
@@ -194,7 +194,7 @@ fn gains_rights(path: &Path) -> Result<(), RunError> {
             && rustix::fs::getxattr(path, "security.capability", &mut capabilities).is_ok_and(|len| len > 0)
     };
     match how.or_else(|| has_capabilities().then_some("capabilities")) {
-        Some(how) => Err(RunError::GainsRights { program: path.into(), how }),
+        Some(how) => Err(LaunchError::GainsRights { program: path.into(), how }),
         None => Ok(()),
     }
 }
@@ -267,7 +267,7 @@ mod tests {
         bytes
     }
 
-    fn find(path: &Path) -> Result<Program, RunError> {
+    fn find(path: &Path) -> Result<Program, LaunchError> {
         Program::find(path.as_os_str(), None)
     }
 
@@ -304,22 +304,22 @@ mod tests {
         assert_eq!(find(&bare).unwrap().binary, Path::new("/bin/sh"));
         let lost = scratch.file("lost", b"#!/nowhere/interpreter\n", 0o755);
         assert!(
-            matches!(find(&lost), Err(RunError::NotFound { program }) if program == Path::new("/nowhere/interpreter"))
+            matches!(find(&lost), Err(LaunchError::NotFound { program }) if program == Path::new("/nowhere/interpreter"))
         );
         let own = scratch.file("own", b"", 0o755);
         std::fs::write(&own, format!("#!{}\n", own.display())).unwrap();
-        assert!(matches!(find(&own), Err(RunError::NotExecutable { .. })));
+        assert!(matches!(find(&own), Err(LaunchError::NotExecutable { .. })));
     }
 
     #[test]
     fn other_machines_programs_are_refused_by_what_they_are() {
         let scratch = Scratch::new("machines");
-        assert!(matches!(find(&scratch.file("i386", &elf(1, 3), 0o755)), Err(RunError::ThirtyTwoBit { .. })));
-        assert!(matches!(find(&scratch.file("x32", &elf(1, 62), 0o755)), Err(RunError::ThirtyTwoBit { .. })));
+        assert!(matches!(find(&scratch.file("i386", &elf(1, 3), 0o755)), Err(LaunchError::ThirtyTwoBit { .. })));
+        assert!(matches!(find(&scratch.file("x32", &elf(1, 62), 0o755)), Err(LaunchError::ThirtyTwoBit { .. })));
         let arm = find(&scratch.file("arm", &elf(2, 183), 0o755));
-        assert!(matches!(arm, Err(RunError::OtherMachine { machine: 183, .. })));
+        assert!(matches!(arm, Err(LaunchError::OtherMachine { machine: 183, .. })));
         let short = find(&scratch.file("short", &elf(2, 62)[..40], 0o755));
-        assert!(matches!(short, Err(RunError::NotExecutable { .. })));
+        assert!(matches!(short, Err(LaunchError::NotExecutable { .. })));
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! runs whose sweepers were killed too (by the end of a session, of a container, of the machine's power).
 #![allow(unsafe_code, reason = "fork, and what a forked child may call")]
 
-use super::directory::PREFIX;
+use super::run_directory::{OPEN, RunKind};
 use crate::tree::Errno;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RawDir, flock, fstat, openat, unlinkat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, RawDir, flock, fstat, openat, unlinkat};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -30,14 +30,14 @@ impl Sweeper {
     ///
     /// # Errors
     /// For want of descriptors or processes.
-    pub(super) fn start(base: &OwnedFd, name: &CStr) -> Result<Self, Errno> {
+    pub(super) fn start(base: BorrowedFd<'_>, name: &CStr) -> Result<Self, Errno> {
         let (socket, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // SAFETY: the child runs `sweep` only, which makes system calls on memory and descriptors that it inherits, allocates
         // nothing, takes no lock, and does not return. (A thread that the parent may have does not exist in it.)
         let child = unsafe {
             match libc::fork() {
-                0 => sweep(theirs.as_fd(), base.as_fd(), name),
+                0 => sweep(theirs.as_fd(), base, name),
                 child => child,
             }
         };
@@ -102,10 +102,11 @@ fn each(directory: BorrowedFd<'_>, mut visit: impl FnMut(&CStr)) {
     }
 }
 
-/// Removes the run directories of this user that nobody has locked.
+/// Removes the run directories of this user that no process has locked.
 fn remove_remains(base: BorrowedFd<'_>) {
     each(base, |name| {
-        if let Some(process) = name.to_bytes().strip_prefix(PREFIX.as_bytes())
+        let process = |kind: RunKind| name.to_bytes().strip_prefix(kind.prefix().as_bytes());
+        if let Some(process) = RunKind::ALL.into_iter().find_map(process)
             && is_left(base, name, process)
         {
             let _ = remove(base, name, 0);
@@ -115,8 +116,7 @@ fn remove_remains(base: BorrowedFd<'_>) {
 
 /// True for a directory of ours whose owner is gone; `rest` is its name behind the prefix.
 fn is_left(base: BorrowedFd<'_>, name: &CStr, rest: &[u8]) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(directory) = openat(base, name, flags, Mode::empty()) else { return false };
+    let Ok(directory) = openat(base, name, OPEN, Mode::empty()) else { return false };
     let Ok(status) = fstat(&directory) else { return false };
     if status.st_uid != rustix::process::geteuid().as_raw()
         || flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err()
@@ -135,8 +135,7 @@ fn is_left(base: BorrowedFd<'_>, name: &CStr, rest: &[u8]) -> bool {
 
 /// Removes a directory with all that is in it.
 fn remove(parent: BorrowedFd<'_>, name: &CStr, depth: u32) -> Result<(), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = openat(parent, name, flags, Mode::empty())?;
+    let directory = openat(parent, name, OPEN, Mode::empty())?;
     // An entry may be passed over when another is removed before it, so looked through until it is empty; bounded, since
     // somebody may be making new ones.
     for _ in 0..64 {

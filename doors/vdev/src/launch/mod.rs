@@ -1,0 +1,35 @@
+//! Starts programs that are not ours with a library of ours in them, and waits for them: what `telpher run` and `telpher tier run` share.
+//!
+//! ```text
+//! user_directory ─► image           the library's file: one a build, stays
+//!        └────────► run_directory   one a run; the sweeper removes it, however the run ends
+//! program           which file is executed, and whether a library can be preloaded into it
+//! signals, standard what the program inherits is what telpher was given
+//! spawn ─► wait     the program, what it leaves running, and when waiting ends
+//! ```
+
+mod error;
+mod image;
+mod preloaded;
+mod program;
+mod run_directory;
+mod signals;
+mod spawn;
+mod standard;
+mod sweeper;
+mod user_directory;
+mod wait;
+
+pub use error::LaunchError;
+pub use image::Image;
+pub use preloaded::Preloaded;
+pub use run_directory::{RunDirectory, RunKind};
+pub use user_directory::{UserDirectory, VARIABLE};
+pub use wait::GRACE;
+
+pub(crate) use image::{PRELOAD, preload};
+pub(crate) use program::Program;
+pub(crate) use signals::Signals;
+pub(crate) use spawn::{pid, refused, spawn};
+pub(crate) use standard::leave_closed;
+pub(crate) use wait::{Ended, Family, adopt_orphans};
