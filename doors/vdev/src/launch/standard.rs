@@ -2,10 +2,7 @@
 //!
 //! Rust's runtime opens /dev/null in their place before `main`, so that no other file takes their numbers. A program that is started
 //! must find them closed, as it would without telpher: they are looked at before the runtime begins.
-#![allow(
-    unsafe_code,
-    reason = "places a function in the section the dynamic linker calls; a closure between fork and exec"
-)]
+#![allow(unsafe_code, reason = "a function that the dynamic linker calls, and one between fork and exec")]
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
