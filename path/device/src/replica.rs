@@ -89,7 +89,11 @@ impl EventLog {
             }
             Status::BatchEventLog => {
                 if failed.fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
-                    record = record.with_status_code(StatusByte::new(Status::BatchFail).0).with_result(1);
+                    record = record.with_result(1);
+                    // Only a Success is changed: what the device says of a list that it could not read stays.
+                    if record.status() == Status::Success {
+                        record = record.with_status_code(StatusByte::new(Status::BatchFail).0);
+                    }
                 } else if !entry.record_required() {
                     return true;
                 }
