@@ -80,6 +80,10 @@ pub const THREADED: u32 = 1 << 2;
 pub const TRACE: u32 = 1 << 3;
 /// [`Opened::flags`]: misuse that silicon would not notice is reported in the trace.
 pub const CHECK: u32 = 1 << 4;
+/// [`Opened::flags`]: the device accepts equal offsets in a delta record (`Tolerances::equal_delta_offsets`).
+pub const EQUAL_DELTA_OFFSETS: u32 = 1 << 5;
+/// [`Opened::flags`]: the device ignores reserved bits of an expected-result mask (`Tolerances::result_mask_bits`).
+pub const RESULT_MASK_BITS: u32 = 1 << 6;
 
 /// An open queue: everything the guest needs to be that queue of that device for its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
