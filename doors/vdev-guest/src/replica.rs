@@ -228,6 +228,10 @@ impl Queue for Replica {
         self.device.halt();
     }
 }
+    fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool {
+        self.device.refuses(self.opened.wq, self.opened.pasid, descriptor, member)
+    }
+
 
 /// The observer of a device with threads: what is neither told by a record nor seen by a submitter goes to the driver at once.
 #[derive(Debug)]

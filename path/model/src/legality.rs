@@ -278,6 +278,14 @@ pub(crate) struct Origin {
 }
 
 impl Device {
+    /// True if a queue's engine would end a descriptor without touching any memory but its completion record: it fails
+    /// a check. `member` asks the same of a member of a batch.
+    #[must_use]
+    pub fn refuses(&self, wq: usize, submitter: Submitter, descriptor: &Descriptor, member: bool) -> bool {
+        let origin = Origin { wq, submitter, batch_index: member.then_some(0) };
+        wq >= self.queues() || self.check(descriptor, origin).is_err()
+    }
+
     /// Why this device refuses a descriptor, if it does.
     #[inline]
     pub(crate) fn check(&self, d: &Descriptor, origin: Origin) -> Result<(), Refusal> {
