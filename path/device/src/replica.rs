@@ -168,15 +168,15 @@ impl ModelDevice {
         let response = core.device.submit(wq as usize, kind, write, submission);
         if response == Response::Accepted {
             match &self.inner.crew {
-                CrewKind::Inline(inline) => inline.pump(core, Some(core.device.group_of_wq(wq as usize))),
+                CrewKind::Inline(inline) => inline.submitted(core, core.device.group_of_wq(wq as usize)),
                 CrewKind::Threaded(threaded) => threaded.notify(),
             }
         }
         response
     }
 
-    /// True if a queue's engine would end a descriptor of this PASID, submitted by itself or as a batch's `member`, without touching any
-    /// memory but its completion record: the descriptor fails a check.
+    /// True if a queue's engine would end a descriptor of this PASID, submitted by itself or as a batch's `member`,
+    /// without touching any memory but its completion record: the descriptor fails a check.
     #[must_use]
     pub fn refuses(&self, wq: u32, pasid: u32, descriptor: &Descriptor, member: bool) -> bool {
         let submitter = Submitter { pasid: Some(pasid), ..Submitter::default() };
