@@ -18,7 +18,7 @@ pub enum Kind {
     Store = 2,
     /// Open a queue's node. Path: `/dev/dsa/wqM.N`. `argument`: open(2)'s flags. Reply data: [`Opened`]. Descriptors: the
     /// file (a stream socket whose other end the host holds: when its last copy closes, the file is released), the
-    /// lease, the board.
+    /// lease, the board, its rows.
     Open = 3,
     /// Join a node that was opened through the file system. `open` names it. Reply as for `Open`, without the file.
     Attach = 4,

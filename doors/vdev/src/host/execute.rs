@@ -104,7 +104,7 @@ impl Executor {
         board.state.load(Ordering::Acquire) == ENABLED
             && board.generation.load(Ordering::Acquire) == self.generation
             // Its own descriptors have ended when the next one comes.
-            && (self.threshold == 0 || board.occupancy_of_others(file.opened.row) < self.threshold)
+            && (self.threshold == 0 || board.has_room(file.board.rows(), file.opened.row, 0, self.threshold))
     }
 
     /// Hands on what the device has reported since. Does on the way what the driver does in its interrupt handler.

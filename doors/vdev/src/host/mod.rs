@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_model::Response;
 use telpher_vdev_wire::lease::{Statistics, TraceEntry};
-use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, STRICT, THREADED, TRACE};
+use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
 
 /// How open files behave, as `telpher run` was told.
@@ -481,12 +481,16 @@ impl Host {
         self.file(open).is_ok_and(|file| lock(&self.kernel).poll_ready(file.info.device))
     }
 
-    /// What a guest's device reports to the driver; that of a file which another address space has opened is not its own.
+    /// What a guest's device reports to the driver; that of a file which another address space has opened is not its
+    /// own. No modelled device halts by itself: unless a halt was asked for, a guest that reports one is not believed,
+    /// or one process could stop all others.
     fn report_of(&self, open: u64, space: u64, report: &Report) -> Result<(), Errno> {
-        if self.file(open)?.space() != space {
+        let file = self.file(open)?;
+        let halt = report.kind == ReportKind::Halted as u32;
+        if file.space() != space || (halt && self.behaviour.inject.halt_at == 0) {
             return Err(Errno::PERM);
         }
-        self.report(open, report)
+        self.report(open, &report.in_the_name_of(&file.opened))
     }
 
     /// What a device reports to the driver.
