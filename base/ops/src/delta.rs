@@ -103,10 +103,20 @@ pub struct Entry {
     pub data: [u8; WORD],
 }
 
+/// How an entry's offset relates to the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum OffsetOrder {
+    /// It is larger: what the specification says (§8.3.9).
+    #[default]
+    Ascending,
+    /// It is larger or the same, and of two entries with the same offset the later one counts: what silicon accepts.
+    NotDescending,
+}
+
 /// What is wrong with an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ApplyErrorKind {
-    /// Its offset is not larger than the one before (status 0x07).
+    /// Its offset is not in the order that was asked for (status 0x07).
     Order,
     /// Its offset lies outside of the transfer (status 0x08).
     Range,
@@ -141,13 +151,17 @@ pub fn checked_entries(
     record: &[u8],
     transfer_bytes: usize,
     mut previous: Option<u32>,
+    order: OffsetOrder,
 ) -> impl Iterator<Item = Result<Entry, ApplyError>> + '_ {
     let mut failed = false;
     entries(record).enumerate().map_while(move |(index, entry)| {
         let fits = (entry.offset_bytes as usize).checked_add(WORD).is_some_and(|end| end <= transfer_bytes);
         let kind = match previous {
             _ if failed => return None,
-            Some(previous) if entry.offset_bytes <= previous => ApplyErrorKind::Order,
+            Some(previous) if entry.offset_bytes < previous => ApplyErrorKind::Order,
+            Some(previous) if entry.offset_bytes == previous && order == OffsetOrder::Ascending => {
+                ApplyErrorKind::Order
+            }
             _ if !fits => ApplyErrorKind::Range,
             _ => {
                 previous = Some(entry.offset_bytes);
@@ -166,7 +180,7 @@ pub fn checked_entries(
 /// # Errors
 /// At the first entry that does not ascend or does not lie in `dst`; the entries in front of it are applied.
 pub fn apply(record: &[u8], dst: &mut [u8], previous: Option<u32>) -> Result<(), ApplyError> {
-    for entry in checked_entries(record, dst.len(), previous) {
+    for entry in checked_entries(record, dst.len(), previous, OffsetOrder::Ascending) {
         let Entry { offset_bytes, data } = entry?;
         dst[offset_bytes as usize..][..WORD].copy_from_slice(&data);
     }

@@ -67,7 +67,8 @@ fn entries_that_do_not_ascend_stop_the_application() {
     assert_eq!(dst[16..24], [9; 8]);
     let first = ApplyError { applied: 0, kind: ApplyErrorKind::Order };
     assert_eq!(delta::apply(&record, &mut dst, Some(16)), Err(first));
-    assert_eq!(delta::checked_entries(&record, 64, Some(16)).count(), 1, "the iterator ends after the error");
+    let order = delta::OffsetOrder::Ascending;
+    assert_eq!(delta::checked_entries(&record, 64, Some(16), order).count(), 1, "the iterator ends after the error");
 }
 
 #[test]

@@ -12,8 +12,8 @@ use telpher_vdev_wire::VERSION;
 use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Opened, Reply, Report, Request};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Descriptors a reply may carry: file, lease, board.
-const MAX_DESCRIPTORS: usize = 3;
+/// Descriptors a reply may carry: file, lease, board, rows.
+const MAX_DESCRIPTORS: usize = 4;
 /// Seconds until a host that does not answer counts as gone. Source: chosen; it answers within milliseconds.
 const PATIENCE_SECONDS: i64 = 30;
 
@@ -26,8 +26,10 @@ pub(crate) struct Opening {
     pub(crate) file: Fd,
     /// Memory of the lease.
     pub(crate) lease: Fd,
-    /// Memory of the board.
+    /// Memory of the board, for reading.
     pub(crate) board: Fd,
+    /// Memory of its rows.
+    pub(crate) rows: Fd,
 }
 
 /// The text of an attribute, from its first byte. Path: physical, `/sys/…`.
@@ -111,12 +113,13 @@ impl Answer {
     /// What came; with `file`, the first descriptor is the file.
     fn opening(self, file: bool) -> Result<Opening, Errno> {
         let opened = Opened::read_from_bytes(self.data()).map_err(|_| Errno::IO)?;
-        let [first, second, third] = self.descriptors;
-        let (file, lease, board) = if file { (first, second, third) } else { (third, first, second) };
-        if lease.number() < 0 || board.number() < 0 {
+        let [first, second, third, fourth] = self.descriptors;
+        let (file, lease, board, rows) =
+            if file { (first, second, third, fourth) } else { (fourth, first, second, third) };
+        if [&lease, &board, &rows].into_iter().any(|memory| memory.number() < 0) {
             return Err(Errno::IO);
         }
-        Ok(Opening { opened, file, lease, board })
+        Ok(Opening { opened, file, lease, board, rows })
     }
 
     fn ask(&mut self, kind: Kind, open: u64, argument: u64, path: &[u8], data: &[u8]) -> Result<(), Errno> {

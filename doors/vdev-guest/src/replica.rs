@@ -5,7 +5,8 @@
 //! ```
 //!
 //! **Assumptions.** Descriptors of different processes meet on the board only; see decision 3. A threshold is compared with the
-//! sum of the rows at one moment, so that two processes that submit in the same instant may pass it by one.
+//! sum of the rows at one moment, so that two processes that submit in the same instant may pass it by one; and a
+//! process may use its share of the queue whatever the rows say, so that no other process can keep it out.
 #![allow(
     unsafe_code,
     reason = "gives the device this process's memory, and vouches for what the process itself submits"
@@ -28,7 +29,7 @@ use telpher_device::{ModelDevice, ModelOptions, Notice, Runner};
 use telpher_mem::{Fault, Local, Pagemap, Space, Strict};
 use telpher_model::{Identity, Job, Outcome, Response, Told, Verdict, Write};
 use telpher_portal::Submission;
-use telpher_vdev_wire::board::{Board, ENABLED};
+use telpher_vdev_wire::board::{Board, ENABLED, Rows};
 use telpher_vdev_wire::lease::Lease;
 use telpher_vdev_wire::message::{Opened, Report, STRICT, THREADED};
 
@@ -44,6 +45,7 @@ pub(crate) struct Replica {
     device: ModelDevice,
     memory: Local,
     board: Shared<Board>,
+    rows: Shared<Rows>,
     observer: Arc<Observer>,
     /// State changes of the queue when it was opened.
     generation: u32,
@@ -60,8 +62,9 @@ impl Replica {
     /// ENOMEM, or EIO for an opening that makes no device.
     pub(crate) fn start(opening: &Opening, number: u16) -> Result<Self, Errno> {
         let opened = opening.opened;
-        let (lease, board) =
-            (Shared::<Lease>::map(opening.lease.number())?, Shared::<Board>::map(opening.board.number())?);
+        let lease = Shared::<Lease>::map(opening.lease.number())?;
+        let board = Shared::<Board>::map_for_reading(opening.board.number())?;
+        let rows = Shared::<Rows>::map(opening.rows.number())?;
         // Acquire: pairs with the host's Release; the image is not older than this state.
         let generation = board.as_ref().generation.load(Ordering::Acquire);
         let memory = faults::memory();
@@ -87,6 +90,7 @@ impl Replica {
             device,
             memory,
             board,
+            rows,
             observer,
             generation,
             threshold: opened.threshold(),
@@ -116,8 +120,8 @@ impl Replica {
         }
         let (wq, row) = (self.opened.wq, self.opened.row);
         if deferrable && self.threshold != 0 {
-            let others = board.occupancy_of_others(row);
-            if others != 0 && u64::from(others) + self.device.occupancy(wq) >= u64::from(self.threshold) {
+            let own = u32::try_from(self.device.occupancy(wq)).unwrap_or(u32::MAX);
+            if !board.has_room(self.rows.as_ref(), row, own, self.threshold) {
                 return Response::Retry;
             }
         }
@@ -157,7 +161,7 @@ impl Replica {
     }
 
     fn publish_occupancy(&self) {
-        if let Some(row) = self.board.as_ref().row(self.opened.row) {
+        if let Some(row) = self.rows.as_ref().row(self.opened.row) {
             let waiting = u32::try_from(self.device.occupancy(self.opened.wq)).unwrap_or(u32::MAX);
             // Relaxed: a number of its own.
             if row.load(Ordering::Relaxed) != waiting {
@@ -222,6 +226,10 @@ impl Queue for Replica {
             Response::Retry => Answer::Retry,
             Response::Dropped => Answer::Lost,
         }
+    }
+
+    fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool {
+        self.device.refuses(self.opened.wq, self.opened.pasid, descriptor, member)
     }
 
     fn halt(&self) {

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use telpher_vdev_wire::board::Board;
+use telpher_vdev_wire::board::{Board, Rows};
 use telpher_vdev_wire::lease::Lease;
 
 /// Structures that any process may scribble over while they are used: nothing but atomic integers.
@@ -17,6 +17,8 @@ pub(crate) unsafe trait Scribbled: Sync + 'static {}
 
 // SAFETY: atomics of 32 bits, and reserved integers that nobody reads.
 unsafe impl Scribbled for Board {}
+// SAFETY: atomics of 32 bits.
+unsafe impl Scribbled for Rows {}
 // SAFETY: atomics of 64 bits.
 unsafe impl Scribbled for Lease {}
 
@@ -54,14 +56,25 @@ impl<T: Scribbled> Shared<T> {
     /// # Errors
     /// The system's refusal; EIO if the memory is shorter than the structure.
     pub(crate) fn map(fd: RawFd) -> Result<Self, Errno> {
+        Self::map_as(fd, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// The same of memory that only the host writes: a store faults.
+    ///
+    /// # Errors
+    /// As for [`map`](Shared::map).
+    pub(crate) fn map_for_reading(fd: RawFd) -> Result<Self, Errno> {
+        Self::map_as(fd, libc::PROT_READ)
+    }
+
+    fn map_as(fd: RawFd, protection: i32) -> Result<Self, Errno> {
         // SAFETY: the caller's descriptor, borrowed for the call.
         let status = rustix::fs::fstat(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) })?;
         let len = size_of::<T>();
         if usize::try_from(status.st_size).map_or(true, |size| size < len) {
             return Err(Errno::IO);
         }
-        let protection = word(libc::PROT_READ | libc::PROT_WRITE);
-        let arguments = [0, len, protection, word(libc::MAP_SHARED), word(fd), 0];
+        let arguments = [0, len, word(protection), word(libc::MAP_SHARED), word(fd), 0];
         // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
         let base = unsafe { call(libc::SYS_mmap, arguments) }?;
         // SAFETY: the range just mapped. A child has no business with it: it is another address space.

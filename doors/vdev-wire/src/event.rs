@@ -117,6 +117,10 @@ numbers! {
         WriteAfterRead = 9, "write-after-read";
         /// Writes what an unordered descriptor writes.
         WriteAfterWrite = 10, "write-after-write";
+        /// MOVDIR64B to a shared queue, or ENQCMD to a dedicated one.
+        WrongInstruction = 11, "wrong-instruction";
+        /// Neither a completion record nor an interrupt tells the end of a descriptor that succeeds.
+        NoRecordRequested = 12, "no-record-requested";
     }
 }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! guest ──connect, one Request, one Reply (with descriptors), close──► host     message
 //! guest ◄─────────── memory of one open file, shared by the two ────────► host     lease: statistics, trace
-//! guest ◄─────────── memory of one queue, shared by all its openers ─────► host     board: enabled?, occupancy
+//! guest ◄─────────── state of one queue, which only the host writes ─────── host    board: enabled?, files
+//! guest ◄─────────── memory of one queue, shared by all its openers ─────► host     board: occupancy by file
 //! ```
 //!
 //! Control goes by request, one connection each, so that nothing is kept open in a program that may close, fork or execute at
@@ -21,7 +22,7 @@ pub mod settings;
 mod sync;
 
 /// Changes whenever a layout here does: a guest of another version is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

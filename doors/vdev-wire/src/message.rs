@@ -18,7 +18,7 @@ pub enum Kind {
     Store = 2,
     /// Open a queue's node. Path: `/dev/dsa/wqM.N`. `argument`: open(2)'s flags. Reply data: [`Opened`]. Descriptors: the
     /// file (a stream socket whose other end the host holds: when its last copy closes, the file is released), the
-    /// lease, the board.
+    /// lease, the board, its rows.
     Open = 3,
     /// Join a node that was opened through the file system. `open` names it. Reply as for `Open`, without the file.
     Attach = 4,
@@ -80,6 +80,10 @@ pub const THREADED: u32 = 1 << 2;
 pub const TRACE: u32 = 1 << 3;
 /// [`Opened::flags`]: misuse that silicon would not notice is reported in the trace.
 pub const CHECK: u32 = 1 << 4;
+/// [`Opened::flags`]: the device accepts equal offsets in a delta record (`Tolerances::equal_delta_offsets`).
+pub const EQUAL_DELTA_OFFSETS: u32 = 1 << 5;
+/// [`Opened::flags`]: the device ignores reserved bits of an expected-result mask (`Tolerances::result_mask_bits`).
+pub const RESULT_MASK_BITS: u32 = 1 << 6;
 
 /// An open queue: everything the guest needs to be that queue of that device for its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

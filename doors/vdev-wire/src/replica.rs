@@ -1,9 +1,10 @@
 //! From the words of an opening to the device that they describe, and from what that device reports back to words: the same on
 //! whichever side the replica runs.
 
-use crate::message::{DEDICATED, Opened, Report, ReportKind};
+use crate::message::{DEDICATED, EQUAL_DELTA_OFFSETS, Opened, RESULT_MASK_BITS, Report, ReportKind};
 use telpher_abi::registers::{EngCap, GenCap, GrpCap, GrpCfg, OpCap, WqCap, WqCfg};
-use telpher_device::{Capabilities, Notice, QueueImage};
+use telpher_abi::{EventLogEntry, SwError};
+use telpher_device::{Capabilities, Notice, QueueImage, Tolerances};
 
 impl Opened {
     /// Capabilities of the device.
@@ -22,7 +23,18 @@ impl Opened {
             msix_entries: u16::try_from(self.msix_entries).unwrap_or(u16::MAX),
             counters: u8::try_from(self.counters).unwrap_or(u8::MAX),
             traffic_classes: u8::try_from(self.traffic_classes).unwrap_or(u8::MAX),
+            tolerances: Tolerances {
+                equal_delta_offsets: self.flags & EQUAL_DELTA_OFFSETS != 0,
+                result_mask_bits: self.flags & RESULT_MASK_BITS != 0,
+            },
         }
+    }
+
+    /// [`flags`](Opened::flags) that say what the device accepts beyond the specification's text.
+    #[must_use]
+    pub fn tolerance_flags(tolerances: Tolerances) -> u32 {
+        let flag = |is: bool, flag: u32| if is { flag } else { 0 };
+        flag(tolerances.equal_delta_offsets, EQUAL_DELTA_OFFSETS) | flag(tolerances.result_mask_bits, RESULT_MASK_BITS)
     }
 
     /// Registers of the queue.
@@ -54,6 +66,35 @@ impl Opened {
 }
 
 impl Report {
+    /// The report with queue and address space, where it names any, replaced by those of an open file: a process
+    /// reports what its own descriptors did.
+    #[must_use]
+    pub fn in_the_name_of(&self, opened: &Opened) -> Report {
+        let mut report = *self;
+        let wq = u8::try_from(opened.wq).unwrap_or(u8::MAX);
+        let [a, b, c, d, ..] = self.words;
+        if self.kind == ReportKind::SwError as u32 || self.kind == ReportKind::Halted as u32 {
+            let mut error = SwError([a, b, c, d]);
+            if error.wq_index_valid() {
+                error = error.with_wq_index(wq);
+            }
+            if error.descriptor_valid() {
+                error = error.with_pasid(opened.pasid);
+            }
+            report.words[..4].copy_from_slice(&error.0);
+        } else {
+            let mut entry = EventLogEntry(self.words);
+            if entry.wq_index_valid() {
+                entry = entry.with_wq_index(wq);
+            }
+            if entry.descriptor_valid() {
+                entry = entry.with_pasid(opened.pasid);
+            }
+            report.words = entry.0;
+        }
+        report
+    }
+
     /// Tells the driver of a notice: one report, or a second one of an entry whose record could not be written.
     pub fn of(notice: &Notice, mut tell: impl FnMut(&Report)) {
         let mut report = |kind: ReportKind, words: &[u64]| {
@@ -77,7 +118,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_abi::{EventLogEntry, SwError};
 
     #[test]
     fn what_is_wider_on_the_wire_becomes_what_no_device_has() {
@@ -86,6 +126,34 @@ mod tests {
         assert_eq!((capabilities.msix_entries, capabilities.counters), (u16::MAX, u8::MAX));
         assert_eq!(capabilities.traffic_classes, u8::MAX);
         assert_eq!(Opened { event_log_entries: 1 << 20, ..opened }.queue_image().event_log_entries, u16::MAX);
+    }
+
+    #[test]
+    fn a_report_names_the_queue_and_the_address_space_of_its_file() {
+        let opened = Opened { wq: 3, pasid: 7, ..Opened::default() };
+        let report = |kind: ReportKind, words: &[u64]| {
+            let mut report = Report { kind: kind as u32, ..Report::default() };
+            report.words[..words.len()].copy_from_slice(words);
+            report.in_the_name_of(&opened)
+        };
+        let error = SwError::default().with_valid(true).with_error_code(0x1a).with_wq_index(1).with_pasid(99);
+        let named = error.with_wq_index_valid(true).with_descriptor_valid(true);
+        let SwError(words) = named.with_wq_index(3).with_pasid(7);
+        assert_eq!(report(ReportKind::SwError, &named.0).words[..4], words);
+        assert_eq!(report(ReportKind::SwError, &error.0).words[..4], error.0, "what names none stays as it is");
+        let entry = EventLogEntry::default().with_wq_index_valid(true).with_descriptor_valid(true).with_wq_index(1);
+        for kind in [ReportKind::EventLog, ReportKind::EventLogFailed] {
+            assert_eq!(report(kind, &entry.0).words, entry.with_wq_index(3).with_pasid(7).0);
+        }
+    }
+
+    #[test]
+    fn tolerances_survive_the_wire() {
+        for (equal_delta_offsets, result_mask_bits) in [(false, false), (false, true), (true, false), (true, true)] {
+            let tolerances = Tolerances { equal_delta_offsets, result_mask_bits };
+            let opened = Opened { flags: DEDICATED | Opened::tolerance_flags(tolerances), ..Opened::default() };
+            assert_eq!((opened.capabilities().tolerances, opened.is_dedicated()), (tolerances, true));
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use telpher_abi::SwError;
 use telpher_vdev::hardware::Hardware;
 use telpher_vdev::host::{Behaviour, FileInfo, Host, Listener, Server};
 use telpher_vdev::kernel::{Abi, Kernel};
@@ -269,7 +270,7 @@ fn the_board_follows_the_queue_and_the_rows_its_files() {
     assert_eq!((first.opened.row, second.opened.row), (0, 1));
     assert_eq!(board_words(&first.board), [1, 0, 2]);
     // What a guest says to hold counts until its file is gone.
-    rustix::io::pwrite(&second.board, &7_u32.to_ne_bytes(), 64 + 4).unwrap();
+    rustix::io::pwrite(&second.rows, &7_u32.to_ne_bytes(), 4).unwrap();
     assert_eq!(guest.show(&of_queue(0, "occupancy")).unwrap(), "7\n");
     drop(second);
     assert_eq!(guest.show(&of_queue(0, "occupancy")).unwrap(), "0\n");
@@ -280,6 +281,45 @@ fn the_board_follows_the_queue_and_the_rows_its_files() {
     assert_eq!(board_words(&first.board), [0, 1, 2]);
 }
 
+/// One process of a run reported that the device had halted, and all others lost it; or said that the queue was
+/// disabled.
+#[test]
+fn a_process_stops_nothing_but_its_own_work() {
+    let run = running("hostile", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let (neighbour, hostile) = (guest.open(SHARED).unwrap(), Guest { space: 2, ..guest.clone() });
+    let opening = hostile.open(SHARED).unwrap();
+    let open = opening.opened.open;
+    let halted = Report { kind: ReportKind::Halted as u32, reserved: 0, words: [0x5101, 0, 0, 0, 0, 0, 0, 0] };
+    assert_eq!(hostile.report(open, &halted), Err(Errno::PERM));
+    assert_eq!(hostile.report(neighbour.opened.open, &halted), Err(Errno::PERM), "another process' file");
+    assert_eq!(guest.show("/sys/bus/dsa/devices/dsa0/state").unwrap(), "enabled\n");
+    assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "enabled\n");
+    // The state is the host's to write.
+    assert_eq!(rustix::io::pwrite(&opening.board, &[0; 64], 0), Err(Errno::PERM));
+    assert_eq!(board_words(&neighbour.board), [1, 0, 2]);
+    // An error that it reports is its own: of whatever queue it says it is, it is as if it had named its own.
+    let error = SwError::default().with_valid(true).with_error_code(0x1b).with_wq_index_valid(true);
+    let errors = |queue: u8| {
+        let mut report = Report { kind: ReportKind::SwError as u32, ..Report::default() };
+        report.words[..4].copy_from_slice(&error.with_wq_index(queue).0);
+        hostile.report(open, &report).unwrap();
+        guest.show("/sys/bus/dsa/devices/dsa0/errors").unwrap()
+    };
+    assert_eq!(errors(1), errors(0));
+}
+
+#[test]
+fn a_halt_that_was_asked_for_is_believed() {
+    let mut behaviour = Behaviour::default();
+    behaviour.inject.halt_at = 1;
+    let run = running("halt", behaviour);
+    let opening = run.guest.open(SHARED).unwrap();
+    let halted = Report { kind: ReportKind::Halted as u32, reserved: 0, words: [0x5101, 0, 0, 0, 0, 0, 0, 0] };
+    run.guest.report(opening.opened.open, &halted).unwrap();
+    assert_eq!(run.guest.show("/sys/bus/dsa/devices/dsa0/state").unwrap(), "halted\n");
+}
+
 #[test]
 fn the_behaviour_asked_for_reaches_every_file() {
     let mut behaviour = Behaviour { strict: true, trace: true, ..Behaviour::default() };
@@ -287,7 +327,8 @@ fn the_behaviour_asked_for_reaches_every_file() {
     let run = running("behaviour", behaviour);
     let Running { guest, .. } = &run;
     let opened = guest.open(SHARED).unwrap().opened;
-    assert_eq!((opened.flags, opened.inject.seed), (STRICT | TRACE, 42));
+    let asked = opened.flags & (STRICT | TRACE | DEDICATED | telpher_vdev_wire::message::CHECK);
+    assert_eq!((asked, opened.inject.seed), (STRICT | TRACE, 42));
 }
 
 #[test]
@@ -315,9 +356,10 @@ fn a_latched_error_makes_every_file_of_the_device_readable() {
         epoll::wait(&edges, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default())).unwrap()
     };
     assert_eq!((heard(), heard()), (1, 0), "what was there before");
-    for (word, events) in [(0x5309, 1), (0x1_5309, 0), (0x5201, 1)] {
+    let other_queue = guest.open(DEDICATED_QUEUE).unwrap();
+    for (word, file, events) in [(0x5309, &first, 1), (0x1_5309, &other_queue, 0), (0x5201, &first, 1)] {
         let report = Report { words: [word, 0, 0, 0, 0, 0, 0, 0], ..report };
-        guest.report(first.opened.open, &report).unwrap();
+        guest.report(file.opened.open, &report).unwrap();
         assert_eq!((heard(), heard()), (events, 0), "{word:#x}");
     }
     // Another address space has nothing to say of this file.

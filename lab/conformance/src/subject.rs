@@ -106,10 +106,16 @@ pub struct Promises {
     pub handle_logged: bool,
     /// A DIF transfer that is not a number of whole blocks is refused with 0x13. Otherwise its whole blocks may be worked on.
     pub whole_dif_blocks: bool,
+    /// Whether Apply Delta accepts an entry with the offset of the entry before it; the text refuses it with 0x07,
+    /// Intel's tests of hardware expect it to be accepted. `None`: either.
+    pub equal_delta_offsets: Option<bool>,
+    /// Whether Create Delta ignores bits 7:3 of the expected-result mask; the text refuses them with 0x12, Intel's
+    /// tests of hardware expect them to be accepted. `None`: either.
+    pub result_mask_bits: Option<bool>,
 }
 
 impl Promises {
-    /// Everything.
+    /// Everything, and the text where silicon differs from it.
     pub const ALL: Promises = Promises {
         check_order: true,
         zero_unused: true,
@@ -117,6 +123,8 @@ impl Promises {
         reserved_checked: true,
         handle_logged: true,
         whole_dif_blocks: true,
+        equal_delta_offsets: Some(false),
+        result_mask_bits: Some(false),
     };
 }
 

@@ -48,7 +48,7 @@ pub use name::{DeviceName, ModelSource, NameError, WqName};
 pub use open::{OpenError, OpenOptions, Opened, Skipped, open};
 pub use replica::{Notice, QueueImage};
 pub use runner::Runner;
-pub use telpher_model::{Capabilities, Preset};
+pub use telpher_model::{Capabilities, Preset, Tolerances};
 
 /// The README's examples, compiled and run.
 #[cfg(doctest)]

@@ -9,9 +9,9 @@ use crate::model::{CrewKind, ModelDevice, ModelOptions, StartError};
 use crate::own::own_memory;
 use crate::sync::{AtomicU32, Ordering};
 use telpher_abi::registers::{Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, PortalKind, WqCfg, offset};
-use telpher_abi::{EventLogEntry, Status, StatusByte, SwError};
+use telpher_abi::{Descriptor, EventLogEntry, Status, StatusByte, SwError};
 use telpher_mem::{PAGE_BYTES, PageSize, Region, Space, StableBufMut, WriteHint};
-use telpher_model::{PciControl, Response, Write, layout};
+use telpher_model::{PciControl, Response, Submitter, Write, layout};
 use telpher_portal::Submission;
 
 /// The registers of one queue.
@@ -89,7 +89,11 @@ impl EventLog {
             }
             Status::BatchEventLog => {
                 if failed.fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
-                    record = record.with_status_code(StatusByte::new(Status::BatchFail).0).with_result(1);
+                    record = record.with_result(1);
+                    // Only a Success is changed: what the device says of a list that it could not read stays.
+                    if record.status() == Status::Success {
+                        record = record.with_status_code(StatusByte::new(Status::BatchFail).0);
+                    }
                 } else if !entry.record_required() {
                     return true;
                 }
@@ -164,11 +168,19 @@ impl ModelDevice {
         let response = core.device.submit(wq as usize, kind, write, submission);
         if response == Response::Accepted {
             match &self.inner.crew {
-                CrewKind::Inline(inline) => inline.pump(core, Some(core.device.group_of_wq(wq as usize))),
+                CrewKind::Inline(inline) => inline.submitted(core, core.device.group_of_wq(wq as usize)),
                 CrewKind::Threaded(threaded) => threaded.notify(),
             }
         }
         response
+    }
+
+    /// True if a queue's engine would end a descriptor of this PASID, submitted by itself or as a batch's `member`,
+    /// without touching any memory but its completion record: the descriptor fails a check.
+    #[must_use]
+    pub fn refuses(&self, wq: u32, pasid: u32, descriptor: &Descriptor, member: bool) -> bool {
+        let submitter = Submitter { pasid: Some(pasid), ..Submitter::default() };
+        self.inner.core.device.refuses(wq as usize, submitter, descriptor, member)
     }
 
     /// Descriptors waiting in a queue.
@@ -239,7 +251,7 @@ impl ModelDevice {
         while head != u64::from(EvlStatus([device.read_register(offset::EVLSTATUS, 8)]).tail()) {
             let mut bytes = [0; 64];
             if self.inner.own_space().read(log.address + head * log.entry_bytes, &mut bytes).is_ok() {
-                hear(EventLogEntry(telpher_abi::Descriptor::from_bytes(&bytes).0));
+                hear(EventLogEntry(Descriptor::from_bytes(&bytes).0));
             }
             head = (head + 1) % u64::from(log.entries);
             device.write_register(offset::EVLSTATUS, 4, head);

@@ -4,6 +4,11 @@ pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+#[cfg(loom)]
+pub(crate) use loom::thread::yield_now;
+#[cfg(not(loom))]
+pub(crate) use std::thread::yield_now;
+
 #[cfg(not(loom))]
 use std::sync::TryLockError;
 use std::sync::{Mutex, MutexGuard, PoisonError};

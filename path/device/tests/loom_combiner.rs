@@ -17,14 +17,24 @@ use loom::thread;
 
 #[test]
 fn work_left_to_the_holder_is_done() {
+    work_is_done(0);
+}
+
+/// The same where a thread tries once more before it leaves its work.
+#[test]
+fn work_left_after_a_wait_is_done() {
+    work_is_done(1);
+}
+
+fn work_is_done(tries: u32) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(|| {
+    builder.check(move || {
         let shared = Arc::new((Combiner::new(()), [AtomicU32::new(0), AtomicU32::new(0)]));
-        let bring = |shared: &(Combiner<()>, [AtomicU32; 2]), own: usize| {
+        let bring = move |shared: &(Combiner<()>, [AtomicU32; 2]), own: usize| {
             let (combiner, work) = shared;
             work[own].store(1, Ordering::Relaxed);
-            combiner.run(|(), others| {
+            combiner.run(tries, |(), others| {
                 // One's own kind; the others' only when told that there may be some.
                 work[own].store(0, Ordering::Relaxed);
                 if others {

@@ -4,7 +4,7 @@
 use telpher_abi::registers::{GenCfg, GrpCfg, PortalKind, WqCfg};
 use telpher_abi::{CompletionRecord, Descriptor, DeviceError, Status, StatusByte};
 use telpher_device::{ModelDevice, ModelOptions, Notice, Preset, QueueImage, Runner, StartError};
-use telpher_mem::{Local, Space, Strict};
+use telpher_mem::{Local, Space, StableBufMut, Strict, WriteHint};
 use telpher_model::{Capabilities, Identity, Response, Write};
 use telpher_portal::{RecordCell, Submission};
 
@@ -183,4 +183,42 @@ fn an_untouched_page_faults_in_a_strict_space_and_the_log_does_not() {
     let mut status = [0];
     memory().read(untouched, &mut status).unwrap();
     assert_eq!(status, [StatusByte::new(Status::Success).0]);
+}
+
+/// A batch in an event log of which a member's record could not be written even by the driver: what the driver writes
+/// as the batch's record.
+fn batch_record_that_the_driver_writes(members: u32, readable: u32) -> CompletionRecord {
+    let mut list = telpher_mem::Region::new(8192, telpher_mem::PageSize::Small).unwrap();
+    let gen_cfg = GenCfg::default().with_global_read_buffer_limit(96).with_event_log(true).0[0];
+    let wq_cfg = image(false).wq_cfg.with_prs_disable(true);
+    let image = QueueImage { gen_cfg, wq_cfg, event_log_entries: 64, ..image(false) };
+    // SAFETY: as in `memory`.
+    let strict = Strict::new(unsafe { Local::new() });
+    let device = ModelDevice::replica(options(Runner::Inline), &image, PASID, Box::new(strict)).unwrap();
+    // The second page is never touched: there the list cannot be read.
+    let first = list.address_mut() + 4096 - u64::from(readable) * 64;
+    let nowhere = 0x20;
+    for index in 0..readable {
+        let member = Descriptor::nop().with_record(nowhere);
+        memory().write(first + u64::from(index) * 64, &member.to_bytes(), WriteHint::Cache).unwrap();
+    }
+    let record = RecordCell::new();
+    let batch = Descriptor::batch(first, members).with_record(record.address());
+    assert_eq!(submit(&device, SHARED, batch), Response::Accepted);
+    let notices = notices(&device);
+    let last = notices.last().copied();
+    let Some(Notice::Logged { entry, settled: true }) = last else { panic!("the batch's entry is {last:?}") };
+    assert_eq!(entry.error_code(), Status::BatchEventLog.code());
+    assert_eq!(notices.len(), readable as usize + 1);
+    record.read().unwrap()
+}
+
+/// Linux changes only a Success: a list that could not be read is what the program must hear of, or it would not resume
+/// behind it.
+#[test]
+fn the_driver_keeps_the_status_of_a_batch_whose_list_could_not_be_read() {
+    let unread = batch_record_that_the_driver_writes(3, 2);
+    assert_eq!((unread.status(), unread.bytes_completed(), unread.result()), (Status::BatchPageFault, 2, 1));
+    let read = batch_record_that_the_driver_writes(2, 2);
+    assert_eq!((read.status(), read.bytes_completed(), read.result()), (Status::BatchFail, 2, 1));
 }

@@ -4,6 +4,7 @@ use telpher_abi::{
     DIF_TUPLE_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, Flags, OpFlags, Opcode, OperandId, SourceDifFlags,
 };
 use telpher_mem::WriteHint;
+use telpher_ops::delta::OffsetOrder;
 use telpher_ops::dif::{DifConfig, Tags};
 
 /// One operation on memory, ready to be executed (or, in simulated time, only accounted for).
@@ -82,6 +83,8 @@ pub enum Action {
         dst: u64,
         /// Bytes of that.
         len: u64,
+        /// Which offsets the device accepts.
+        order: OffsetOrder,
     },
     /// Copy to two destinations.
     Dualcast {
@@ -240,9 +243,13 @@ impl Action {
                 room: d.max_delta_size().into(),
                 expected_mask: flags.contains(Flags::CHECK_RESULT).then_some(d.expected_result_mask()),
             },
-            Opcode::ApplyDelta => {
-                Action::ApplyDelta { record: d.src(), record_len: d.delta_record_size().into(), dst: d.dst(), len }
-            }
+            Opcode::ApplyDelta => Action::ApplyDelta {
+                record: d.src(),
+                record_len: d.delta_record_size().into(),
+                dst: d.dst(),
+                len,
+                order: OffsetOrder::Ascending,
+            },
             Opcode::Dualcast => Action::Dualcast { src: d.src(), dst1: d.dst(), dst2: d.dst2(), len, hint },
             Opcode::CrcGeneration | Opcode::CopyCrc => Action::Crc {
                 src: d.src(),
@@ -294,7 +301,7 @@ impl Action {
                 write(Op::Destination1, record, room),
                 None,
             ],
-            Action::ApplyDelta { record, record_len, dst, len } => {
+            Action::ApplyDelta { record, record_len, dst, len, .. } => {
                 [read(Op::Source1, record, record_len), write(Op::Destination1, dst, len), None, None]
             }
             Action::Dualcast { src, dst1, dst2, len, .. } => [

@@ -37,6 +37,27 @@ pub struct Capabilities {
     pub counters: u8,
     /// Traffic classes mapped to an enabled virtual channel, one bit each.
     pub traffic_classes: u8,
+    /// What it accepts beyond the specification's text.
+    pub tolerances: Tolerances,
+}
+
+/// What a device accepts although the specification's text refuses it. No register tells: Intel's tests of hardware
+/// expect it of silicon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Tolerances {
+    /// Apply Delta Record: an entry may have the offset of the entry before it. The text answers 0x07.
+    pub equal_delta_offsets: bool,
+    /// Create Delta Record: bits 7:3 of the expected-result mask are ignored. The text answers 0x12 where they are not
+    /// zero.
+    pub result_mask_bits: bool,
+}
+
+impl Tolerances {
+    /// The specification's text, to the letter.
+    pub const NONE: Tolerances = Tolerances { equal_delta_offsets: false, result_mask_bits: false };
+    /// What Intel's tests of hardware expect of Sapphire Rapids. Source: Intel DML's tests on the hardware path; of the
+    /// mask `ta_equal_vectors_bad_check_result` in `tests/job_api_tests/ta_create_delta.cpp`, which expects 0x02.
+    pub const SAPPHIRE_RAPIDS: Tolerances = Tolerances { equal_delta_offsets: true, result_mask_bits: true };
 }
 
 /// Capability sets with a name.
@@ -104,6 +125,7 @@ impl Preset {
             msix_entries: 9,
             counters: 8,
             traffic_classes: 0b11,
+            tolerances: Tolerances::SAPPHIRE_RAPIDS,
         };
         match self {
             Preset::Spr => spr,
@@ -127,6 +149,7 @@ impl Preset {
                 grp_cap: spr.grp_cap.with_progress_limits(true).with_bandwidth_limits(true),
                 // Commands 1 to 14: everything but the inter-domain ones, interrupt handles included.
                 cmd_cap: 0x7ffe,
+                tolerances: Tolerances::NONE,
                 ..spr
             },
         }

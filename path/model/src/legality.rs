@@ -66,6 +66,8 @@ macro_rules! rows {
     };
 }
 
+/// Reserved bits of Create Delta's expected-result mask, byte 56. Source: SPEC §8.3.8.
+const RESULT_MASK_RESERVED: u8 = 0xf8;
 const DRAIN_GATES: &[(Flags, u32)] = &[(OpFlags::READBACK_1, 9), (OpFlags::READBACK_2, 9)];
 const CRC_GATES: &[(Flags, u32)] = &[(OpFlags::CRC64, 11)];
 
@@ -82,7 +84,7 @@ rows! {
     ComparePattern flags 0x00129f required RECORD, gates &[], selectors A1,
         reserved and_bits(bytes(&[(38, 39), (41, 63)]), 40, 0xfe);
     CreateDelta flags 0x007f9f required RECORD, gates &[], selectors A1 | A2 | A3,
-        reserved and_bits(bytes(&[(38, 39), (52, 55), (57, 63)]), 56, 0xf8);
+        reserved and_bits(bytes(&[(38, 39), (52, 55), (57, 63)]), 56, RESULT_MASK_RESERVED);
     ApplyDelta flags 0x00771f required 0, gates &[], selectors A1 | A2, reserved bytes(&[(38, 39), (44, 63)]);
     Dualcast flags 0x007f1f required 0, gates &[], selectors A1 | A2 | A3, reserved bytes(&[(38, 39), (48, 63)]);
     CrcGeneration flags 0x0f1a1f required RECORD, gates CRC_GATES, selectors A1,
@@ -276,6 +278,14 @@ pub(crate) struct Origin {
 }
 
 impl Device {
+    /// True if a queue's engine would end a descriptor without touching any memory but its completion record: it fails
+    /// a check. `member` asks the same of a member of a batch.
+    #[must_use]
+    pub fn refuses(&self, wq: usize, submitter: Submitter, descriptor: &Descriptor, member: bool) -> bool {
+        let origin = Origin { wq, submitter, batch_index: member.then_some(0) };
+        wq >= self.queues() || self.check(descriptor, origin).is_err()
+    }
+
     /// Why this device refuses a descriptor, if it does.
     #[inline]
     pub(crate) fn check(&self, d: &Descriptor, origin: Origin) -> Result<(), Refusal> {
@@ -393,7 +403,10 @@ impl Device {
     #[inline(always)]
     fn check_reserved(&self, d: &Descriptor, row: &Row) -> Result<(), Refusal> {
         let flags = d.flags();
-        let reserved = mutation::reserved(row.opcode, &row.reserved);
+        let mut reserved = mutation::reserved(row.opcode, &row.reserved);
+        if row.opcode == Opcode::CreateDelta && self.capabilities.tolerances.result_mask_bits {
+            reserved[7] &= !u64::from(RESULT_MASK_RESERVED);
+        }
         let mut wrong = d.0.iter().zip(&reserved).fold(0, |wrong, (word, mask)| wrong | word & mask) != 0;
         wrong |= fails(
             Check::UnusedRecordAddress,

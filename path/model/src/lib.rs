@@ -40,7 +40,9 @@ mod sync;
 mod wq;
 
 pub use action::{Action, Dif, DifKind, Range, Seed, overlaps};
-pub use capabilities::{Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WQS, Preset};
+pub use capabilities::{
+    Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WQS, Preset, Tolerances,
+};
 pub use device::{Device, MAX_LANES, PciControl};
 pub use engine::{Engine, Outcome, Step};
 pub use execute::{Scratch, execute};

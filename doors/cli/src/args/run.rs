@@ -40,7 +40,8 @@ pub(crate) struct Run {
     /// namespace (needs /dev/fuse; static and Go programs see them too), or whichever the program can have.
     #[arg(long, value_enum, default_value_t = View::Auto)]
     pub(crate) view: View,
-    /// Who executes descriptors: the submitting thread before it goes on, or a thread beside it.
+    /// Who executes descriptors: the submitting thread before it goes on (one of a process at a time), or a thread
+    /// beside it.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
     /// What a page that is not present does when a descriptor does not block on faults: faults as on silicon, or is

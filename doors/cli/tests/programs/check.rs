@@ -3,7 +3,7 @@
 use crate::harness::{Done, Run, View, client, in_both_views};
 
 /// The names under which misuses are reported.
-const MISUSES: [&str; 10] = [
+const MISUSES: [&str; 12] = [
     "record-misaligned",
     "record-in-use",
     "record-not-reset",
@@ -14,6 +14,8 @@ const MISUSES: [&str; 10] = [
     "read-after-write",
     "write-after-read",
     "write-after-write",
+    "wrong-instruction",
+    "no-record-requested",
 ];
 
 /// Lines that report a misuse.

@@ -26,6 +26,17 @@ fn a_static_program_configures_and_submits_by_write() {
     finish(auto.args(["run", "--"]).arg(&program), None, Duration::from_secs(60)).expect_success();
 }
 
+/// 64 GiB of work, submitted by one write(): the process could not be killed before the last byte.
+#[test]
+fn what_a_killed_process_had_submitted_ends_with_it() {
+    let test = "what_a_killed_process_had_submitted_ends_with_it";
+    if let Some(reason) = View::Namespace.missing() {
+        return skip(test, reason);
+    }
+    let Some(program) = client_with("killed_writer", "killed_writer", &["-static"]) else { return };
+    Run::new(View::Namespace).with("--hardware").with("spr-1").within(300).program(&[&program]).expect_success();
+}
+
 #[test]
 fn a_static_program_that_uses_the_instructions_gets_a_sentence() {
     let test = "a_static_program_that_uses_the_instructions_gets_a_sentence";

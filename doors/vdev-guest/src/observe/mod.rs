@@ -44,6 +44,8 @@ const LANES: usize = 16;
 pub(crate) trait Queue {
     /// Brings a descriptor to the queue. Its first dword carries a number that must survive: the device does not look at it.
     fn submit(&self, how: How, descriptor: &Descriptor) -> Answer;
+    /// True if the device would end a descriptor, or a batch's `member`, without touching any memory but its record.
+    fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool;
     /// Makes the device halt, as by an error of its own.
     fn halt(&self);
 }
@@ -141,11 +143,24 @@ impl Observer {
         queue: &dyn Queue,
     ) -> Answer {
         let Some(check) = &self.check else { return queue.submit(how, &tagged(descriptor, submission)) };
-        let (file, single_engine, trail) = (self.file, self.single_engine, &self.trail);
-        check.submitted(&Arrival { file, submission, descriptor, destination, single_engine, now_ns, trail });
+        check.submitted(&Arrival {
+            file: self.file,
+            submission,
+            descriptor,
+            destination,
+            single_engine: self.single_engine,
+            is_wrong_instruction: match how {
+                How::Movdir64b => !self.dedicated,
+                How::Enqcmd => self.dedicated,
+                How::Write => false,
+            },
+            now_ns,
+            trail: &self.trail,
+            queue,
+        });
         let answer = queue.submit(how, &tagged(descriptor, submission));
         if answer != Answer::Taken {
-            check.refused(file, submission);
+            check.refused(self.file, submission, descriptor);
         }
         answer
     }

@@ -30,9 +30,9 @@ fn record(n: u64) -> u64 {
     RECORDS + n * 32
 }
 
-/// The tests' memory, which the device and the check both see.
+/// The tests' memory, which the device and the check both see, and how many bytes the check has asked for.
 #[derive(Clone, Debug)]
-struct Shared(Arc<MockSpace>);
+struct Shared(Arc<MockSpace>, Arc<AtomicU64>);
 
 impl Space for Shared {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
@@ -69,6 +69,7 @@ impl Space for Shared {
 
 impl Memory for Shared {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.1.fetch_add(into.len() as u64, Ordering::Relaxed);
         Space::read(&*self.0, address, into)
     }
     fn is_mapped(&self, address: u64) -> bool {
@@ -130,6 +131,10 @@ impl Queue for Stand {
         }
     }
 
+    fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool {
+        self.device.refuses(0, PASID, descriptor, member)
+    }
+
     fn halt(&self) {
         self.halted.store(1, Ordering::SeqCst);
         self.device.halt();
@@ -156,7 +161,7 @@ impl Stand {
         let gen_cfg = GenCfg::default().with_global_read_buffer_limit(96).0[0];
         let image = QueueImage { wq: 0, group: 0, gen_cfg, grp_cfg, wq_cfg, event_log_entries: 0 };
         let opened = Opened { open: 9, flags, inject, grp_cfg: grp_cfg.0, ..Opened::default() };
-        let space = Shared(Arc::new(MockSpace::new()));
+        let space = Shared(Arc::new(MockSpace::new()), Arc::new(AtomicU64::new(0)));
         space.0.map(BASE, 64, Protection::ReadWrite);
         let lease = lease();
         let check = (flags & CHECK != 0).then(|| Arc::new(Checker::new(Box::new(space.clone()))));
@@ -584,6 +589,93 @@ fn records_are_cleared_aligned_and_nobody_else_s() {
     assert_eq!(stand.misuses(), [Misuse::RecordInUse]);
 }
 
+/// A descriptor of 4 GiB that the device refuses took seconds, in which nothing else of the process was submitted.
+#[test]
+fn of_a_descriptor_that_the_device_refuses_only_the_record_is_looked_at() {
+    let stand = checked();
+    let looked = || stand.space.1.swap(0, Ordering::Relaxed);
+    assert_eq!(stand.run(Descriptor::memory_move(SRC, DST, u32::MAX), 0), 0x13);
+    let long_list = Descriptor::batch(LISTS, u32::MAX);
+    assert_eq!(stand.run(long_list, 1), 0x14);
+    let unknown = Descriptor::new(telpher_abi::Opcode::from_code(0x0b)).with_size(u32::MAX);
+    assert_eq!(stand.run(unknown, 2), 0x10);
+    // The status bytes of three records.
+    assert_eq!(looked(), 3);
+    // So it is with a member, and its list.
+    let list = stand.list(&[copy(0), Descriptor::memory_move(SRC, DST, u32::MAX)]);
+    assert_eq!(stand.run(list, 3), 0x05);
+    assert_eq!(looked(), 1 + 2 * 64 + 2 * 2 * 256);
+    // What is refused is in nobody's way.
+    stand.at_once(|| {
+        let _ = stand.offer(Descriptor::memory_move(SRC, DST, u32::MAX).with_record(record(4)));
+        let _ = stand.offer(copy(0).with_record(record(5)));
+    });
+    assert_eq!((stand.wait(4), stand.wait(5)), (0x13, 1));
+    assert_eq!(stand.misuses(), []);
+}
+
+#[test]
+fn of_a_long_descriptor_no_more_than_the_bound_is_looked_at() {
+    let stand = checked();
+    // Most of it is not mapped: the device ends soon, and the check would not.
+    let members = [Descriptor::memory_move(SRC, DST, 1 << 20); 64];
+    assert_eq!(stand.run(stand.list(&members), 0), 0x05);
+    let looked = stand.space.1.swap(0, Ordering::Relaxed);
+    // At submission, and once more when the members begin.
+    assert!(looked <= 2 * check::LOOKED_AT + 64 * 64 + 1, "{looked} bytes");
+    // What changes within the bound is still noticed. (The members write over each other.)
+    let _ = stand.misuses();
+    stand.at_once(|| {
+        let _ = stand.offer(Descriptor::memory_move(SRC, DST, 0x1000).with_record(record(1)));
+        stand.space.0.poke(SRC + 0xfff, &[1]);
+    });
+    assert_eq!(stand.wait(1), 1);
+    assert_eq!(stand.misuses(), [Misuse::SourceChanged]);
+}
+
+#[test]
+fn an_instruction_that_is_not_the_queue_s_is_told() {
+    let stand = checked();
+    let d = copy(0).with_record(record(0));
+    for _ in 0..3 {
+        assert_eq!(stand.observer.offer(How::Movdir64b, PORTAL, &d.0, &stand), Answer::Lost);
+    }
+    let findings = stand.findings();
+    assert_eq!(findings.len(), 1, "the same again tells nothing new");
+    assert_eq!((findings[0].misuse, findings[0].address), (Misuse::WrongInstruction, PORTAL));
+    assert_eq!(findings[0].party.descriptor, d.0);
+    assert_eq!(stand.offer(d), Answer::Taken);
+    assert_eq!((stand.wait(0), stand.misuses()), (1, vec![]));
+
+    let stand = Stand::new(CHECK | DEDICATED, Inject::default());
+    let expected = [(How::Movdir64b, vec![]), (How::Write, vec![]), (How::Enqcmd, vec![Misuse::WrongInstruction])];
+    for ((how, misuses), n) in expected.into_iter().zip(0..) {
+        let _ = stand.observer.offer(how, PORTAL, &copy(n).with_record(record(n)).0, &stand);
+        assert_eq!(stand.misuses(), misuses, "{how:?}");
+    }
+}
+
+#[test]
+fn a_descriptor_whose_end_nothing_tells_is_told() {
+    let stand = checked();
+    let d = copy(0).with_record(record(0));
+    let without = |flags: Flags| d.with_flags(d.flags().difference(flags));
+    for silent in [
+        copy(0),
+        without(Flags::REQUEST_COMPLETION_RECORD),
+        // The device refuses it, without a record.
+        without(Flags::COMPLETION_RECORD_ADDRESS_VALID),
+    ] {
+        let _ = stand.offer(silent);
+        let findings = stand.findings();
+        assert_eq!(findings.iter().map(|finding| finding.misuse).collect::<Vec<_>>(), [Misuse::NoRecordRequested]);
+        assert_eq!(findings[0].party.descriptor, silent.0);
+    }
+    // A member's end is told by its batch's record.
+    assert_eq!(stand.run(stand.list(&[copy(0), copy(1)]), 0), 1);
+    assert_eq!(stand.misuses(), []);
+}
+
 #[test]
 fn what_was_refused_is_told_once_and_forgotten() {
     let stand = Stand::new(CHECK, Inject::default());
@@ -615,8 +707,10 @@ fn a_descriptor_is_held_for_a_while_and_until_those_before_it_have_ended() {
             descriptor,
             destination: 0,
             single_engine: false,
+            is_wrong_instruction: false,
             now_ns: 1000,
             trail,
+            queue: &stand,
         });
     };
     arrive(1, &copy(0));

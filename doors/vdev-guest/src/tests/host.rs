@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use telpher_abi::registers::{GenCfg, GrpCfg, WqCfg};
 use telpher_model::Preset;
 use telpher_vdev_wire::VERSION;
-use telpher_vdev_wire::board::{Board, ENABLED};
+use telpher_vdev_wire::board::{Board, ENABLED, Rows};
 use telpher_vdev_wire::lease::Lease;
 use telpher_vdev_wire::message::{Kind, Opened, Reply, Report, Request};
 use telpher_vdev_wire::name::NodeName;
@@ -29,6 +29,7 @@ struct Known {
 pub(crate) struct Host {
     known: Arc<Mutex<Known>>,
     board: File,
+    rows: File,
     lease: File,
 }
 
@@ -36,7 +37,12 @@ impl Host {
     pub(super) fn listen(adapt: impl FnOnce(&mut Opened)) -> Host {
         let mut opened = usual();
         adapt(&mut opened);
-        let host = Host { known: Arc::default(), board: memory(size_of::<Board>()), lease: memory(size_of::<Lease>()) };
+        let host = Host {
+            known: Arc::default(),
+            board: memory(size_of::<Board>()),
+            rows: memory(size_of::<Rows>()),
+            lease: memory(size_of::<Lease>()),
+        };
         host.set_enabled(true);
         // SAFETY: plain socket calls with structures that outlive them.
         let listener = unsafe {
@@ -47,7 +53,8 @@ impl Host {
             call(libc::SYS_listen, [listener, 16, 0, 0, 0, 0]).unwrap();
             listener
         };
-        let (known, board, lease) = (Arc::clone(&host.known), host.board.as_raw_fd(), host.lease.as_raw_fd());
+        let known = Arc::clone(&host.known);
+        let shared = [&host.lease, &host.board, &host.rows].map(File::as_raw_fd);
         std::thread::spawn(move || {
             loop {
                 // An accept that waits has taken its number already.
@@ -59,7 +66,7 @@ impl Host {
                     let connection = call(libc::SYS_accept, [listener, 0, 0, 0, 0, 0]).unwrap();
                     aside(OwnedFd::from_raw_fd(RawFd::try_from(connection).unwrap()))
                 };
-                answer(&connection, &known, &opened, [lease, board]);
+                answer(&connection, &known, &opened, shared);
             }
         });
         host
@@ -70,9 +77,14 @@ impl Host {
         shared.as_ref().state.store(if enabled { ENABLED } else { 0 }, std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// The queue's board, as others write it.
+    /// The queue's board, as the host writes it.
     pub(super) fn board(&self) -> crate::shared::Shared<Board> {
         crate::shared::Shared::map(self.board.as_raw_fd()).unwrap()
+    }
+
+    /// Its rows, as other processes write them.
+    pub(super) fn rows(&self) -> crate::shared::Shared<Rows> {
+        crate::shared::Shared::map(self.rows.as_raw_fd()).unwrap()
     }
 
     pub(super) fn reports(&self) -> Vec<Report> {
@@ -109,7 +121,7 @@ fn memory(len: usize) -> File {
     file
 }
 
-fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [RawFd; 2]) {
+fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [RawFd; 3]) {
     let mut packet = [0_u8; 10_000];
     // SAFETY: the buffer outlives the call.
     let received = unsafe {
@@ -132,7 +144,7 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
             known.ends.push(ours);
             name(theirs.as_raw_fd(), known.ends.len() as u64);
             text = Opened { open: known.ends.len() as u64, ..*opened }.as_bytes().to_vec();
-            descriptors = vec![theirs.as_raw_fd(), shared[0], shared[1]];
+            descriptors = [&[theirs.as_raw_fd()], &shared[..]].concat();
             kept = Some(theirs);
         }
         Kind::Open => reply.errno = libc::ENXIO,

@@ -6,6 +6,7 @@
 
 use super::files::OpenFile;
 use super::tally::Tally;
+use super::until_killed::{Killed, UntilKilled};
 use crate::tree::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,9 @@ use telpher_vdev_wire::message::{Report, STRICT};
 pub(super) struct Executor {
     device: ModelDevice,
     /// The memory the replica reaches, for what the driver writes there itself.
-    memory: Remote,
+    memory: UntilKilled<Remote>,
+    /// Whether the thread that waits for the descriptors has been killed.
+    killed: Arc<Killed>,
     tally: Arc<Tally>,
     write: Write,
     /// Descriptors that may wait, of all processes together; 0 for a dedicated queue.
@@ -40,9 +43,10 @@ impl Executor {
     /// queue that a driver has enabled makes it do.
     pub(super) fn start(file: &OpenFile, process: u32) -> Result<Self, Errno> {
         let opened = &file.opened;
+        let killed = Arc::new(Killed::default());
         let memory = || {
             let remote = if opened.flags & STRICT != 0 { Remote::strict(process) } else { Remote::new(process) };
-            remote.map_err(|_| Errno::FAULT)
+            remote.map(|remote| UntilKilled::new(remote, Arc::clone(&killed))).map_err(|_| Errno::FAULT)
         };
         let tally = Arc::new(Tally::new(Arc::clone(&file.lease), process, opened));
         let options = ModelOptions { capabilities: opened.capabilities(), ..ModelOptions::default() };
@@ -52,12 +56,23 @@ impl Executor {
         Ok(Executor {
             device,
             memory: memory()?,
+            killed,
             tally,
             write: if opened.is_dedicated() { Write::Posted } else { Write::Deferrable(identity) },
             threshold: opened.threshold(),
             // Acquire: pairs with the Release that published the board's state.
             generation: file.board.memory().generation.load(Ordering::Acquire),
         })
+    }
+
+    /// From now on the descriptors are those of this thread's write(2).
+    pub(super) fn serve(&self, thread: u32) {
+        self.killed.watch(thread);
+    }
+
+    /// True if that thread has been killed, at the last look: nothing more is executed for it.
+    pub(super) fn is_killed(&self) -> bool {
+        self.killed.found()
     }
 
     /// Submits one descriptor and executes it, with all that it lets loose.
@@ -89,7 +104,7 @@ impl Executor {
         board.state.load(Ordering::Acquire) == ENABLED
             && board.generation.load(Ordering::Acquire) == self.generation
             // Its own descriptors have ended when the next one comes.
-            && (self.threshold == 0 || board.occupancy_of_others(file.opened.row) < self.threshold)
+            && (self.threshold == 0 || board.has_room(file.board.rows(), file.opened.row, 0, self.threshold))
     }
 
     /// Hands on what the device has reported since. Does on the way what the driver does in its interrupt handler.

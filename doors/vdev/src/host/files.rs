@@ -9,7 +9,7 @@ use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use telpher_vdev_wire::board::{Board, DISABLED, ENABLED, ROWS};
+use telpher_vdev_wire::board::{Board, DISABLED, ENABLED, ROWS, Rows};
 use telpher_vdev_wire::lease::{Lease, TRACE_ENTRIES};
 use telpher_vdev_wire::message::Opened;
 
@@ -101,11 +101,12 @@ impl OpenFile {
     }
 }
 
-/// The board of a queue, and which of its rows are given out. What the memory says is for guests: any of them may have
+/// The board of a queue, and which of its rows are given out. The rows' memory is for guests: any of them may have
 /// written it.
 #[derive(Debug)]
 pub(super) struct QueueBoard {
     memory: Shared<Board>,
+    rows: Shared<Rows>,
     truth: Mutex<Truth>,
 }
 
@@ -122,7 +123,8 @@ impl QueueBoard {
     /// The board of a queue that takes descriptors or not.
     pub(super) fn new(enabled: bool) -> Result<Self, Errno> {
         let board = QueueBoard {
-            memory: Shared::new("telpher-board")?,
+            memory: Shared::new_for_readers("telpher-board")?,
+            rows: Shared::new("telpher-rows")?,
             truth: Mutex::new(Truth { taken: [false; ROWS], used: 0, enabled, generation: 0 }),
         };
         board.publish(&lock(&board.truth));
@@ -132,6 +134,11 @@ impl QueueBoard {
     /// What guests see.
     pub(super) fn memory(&self) -> &Shared<Board> {
         &self.memory
+    }
+
+    /// What guests write.
+    pub(super) fn rows(&self) -> &Shared<Rows> {
+        &self.rows
     }
 
     /// Gives out the lowest free row, empty.
@@ -152,12 +159,13 @@ impl QueueBoard {
         if let Some(taken) = truth.taken.get_mut(row as usize) {
             *taken = false;
         }
+        self.publish(&truth);
         self.clear(row);
     }
 
     /// Descriptors of all openers in the queue.
     pub(super) fn occupancy(&self) -> u32 {
-        self.memory.occupancy_of_others(u32::MAX)
+        self.memory.occupancy_of_others(&self.rows, u32::MAX)
     }
 
     /// Says whether the queue takes descriptors.
@@ -171,7 +179,7 @@ impl QueueBoard {
     }
 
     fn clear(&self, row: u32) {
-        if let Some(word) = self.memory.row(row) {
+        if let Some(word) = self.rows.row(row) {
             // Relaxed: a number of its own.
             word.store(0, Ordering::Relaxed);
         }
@@ -179,6 +187,8 @@ impl QueueBoard {
 
     fn publish(&self, truth: &Truth) {
         self.memory.used.store(truth.used, Ordering::Relaxed);
+        let files = truth.taken.iter().filter(|taken| **taken).count();
+        self.memory.files.store(u32::try_from(files).unwrap_or(u32::MAX), Ordering::Relaxed);
         // Release, both: pair with the Acquire of whoever looks; who sees the state sees its generation.
         self.memory.generation.store(truth.generation, Ordering::Release);
         self.memory.state.store(if truth.enabled { ENABLED } else { DISABLED }, Ordering::Release);
@@ -193,10 +203,12 @@ mod tests {
     fn rows_are_given_out_lowest_first_and_come_back_empty() {
         let board = QueueBoard::new(true).unwrap();
         assert_eq!([0, 1, 2].map(|_| board.take_row()), [Some(0), Some(1), Some(2)]);
-        board.memory().row(1).unwrap().store(5, Ordering::Relaxed);
+        let files = || board.memory().files.load(Ordering::Relaxed);
+        assert_eq!(files(), 3);
+        board.rows().row(1).unwrap().store(5, Ordering::Relaxed);
         assert_eq!(board.occupancy(), 5);
         board.give_row(1);
-        assert_eq!(board.occupancy(), 0);
+        assert_eq!((board.occupancy(), files()), (0, 2));
         assert_eq!(board.take_row(), Some(1));
         board.give_row(u32::MAX);
     }
@@ -209,10 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn what_guests_scribble_does_not_last() {
+    fn a_board_counts_the_changes_of_its_queue() {
         let board = QueueBoard::new(true).unwrap();
-        board.memory().generation.store(99, Ordering::Relaxed);
-        board.memory().used.store(u32::MAX, Ordering::Relaxed);
         board.set_enabled(false);
         let read = |word: &std::sync::atomic::AtomicU32| word.load(Ordering::Relaxed);
         let memory = board.memory();

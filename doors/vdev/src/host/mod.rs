@@ -19,6 +19,7 @@ mod server;
 mod share;
 mod tally;
 mod tracer;
+mod until_killed;
 
 pub use server::Server;
 
@@ -36,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_model::Response;
 use telpher_vdev_wire::lease::{Statistics, TraceEntry};
-use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, STRICT, THREADED, TRACE};
+use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
 
 /// How open files behave, as `telpher run` was told.
@@ -418,14 +419,28 @@ impl Host {
         if file.identity != Some(identity) {
             return Err(Errno::PERM);
         }
+        let thread = caller.process;
         // It is the opener's address space, whatever number a guest may have given it since.
         let caller = Caller { process: identity.process, space: file.space() };
         lock(&self.kernel).may_write(open, caller, false)?;
+        let descriptors = bytes.as_chunks::<64>().0;
+        if descriptors.is_empty() {
+            return Ok(0);
+        }
         let mut executor = lock(&file.executor);
+        let executor = match &mut *executor {
+            Some(executor) => executor,
+            none => none.insert(Executor::start(&file, caller.process)?),
+        };
+        executor.serve(thread);
         let mut written = 0;
-        for bytes in bytes.as_chunks::<64>().0 {
+        for bytes in descriptors {
+            // A thread that was killed waits here for its end.
+            if executor.is_killed() {
+                return Err(Errno::INTR);
+            }
             let descriptor = Descriptor::from_bytes(bytes);
-            match self.write_one(&file, caller, &mut executor, descriptor) {
+            match self.write_one(&file, caller, executor, descriptor) {
                 Ok(()) => written += bytes.len(),
                 Err(errno) if written == 0 => return Err(errno),
                 Err(_) => break,
@@ -439,7 +454,7 @@ impl Host {
         &self,
         file: &OpenFile,
         caller: Caller,
-        executor: &mut Option<Executor>,
+        executor: &Executor,
         descriptor: Descriptor,
     ) -> Result<(), Errno> {
         let batch = descriptor.opcode() == Opcode::Batch;
@@ -447,13 +462,13 @@ impl Host {
         if !descriptor.completion_address().is_multiple_of(32) {
             return Err(Errno::INVAL);
         }
-        let executor = match executor {
-            Some(executor) => executor,
-            None => executor.insert(Executor::start(file, caller.process)?),
-        };
         let tries = 1 + u64::from(file.opened.enqcmds_retries);
         let refused = (0..tries).all(|_| executor.submit(file, descriptor) == Response::Retry);
         executor.reports(|report| {
+            if executor.is_killed() {
+                // What ended for that reason is no error of the device.
+                return;
+            }
             // A file that was released meanwhile has nobody to tell.
             let _ = self.report(file.info.open, report);
         });
@@ -466,12 +481,16 @@ impl Host {
         self.file(open).is_ok_and(|file| lock(&self.kernel).poll_ready(file.info.device))
     }
 
-    /// What a guest's device reports to the driver; that of a file which another address space has opened is not its own.
+    /// What a guest's device reports to the driver; that of a file which another address space has opened is not its
+    /// own. No modelled device halts by itself: unless a halt was asked for, a guest that reports one is not believed,
+    /// or one process could stop all others.
     fn report_of(&self, open: u64, space: u64, report: &Report) -> Result<(), Errno> {
-        if self.file(open)?.space() != space {
+        let file = self.file(open)?;
+        let halt = report.kind == ReportKind::Halted as u32;
+        if file.space() != space || (halt && self.behaviour.inject.halt_at == 0) {
             return Err(Errno::PERM);
         }
-        self.report(open, report)
+        self.report(open, &report.in_the_name_of(&file.opened))
     }
 
     /// What a device reports to the driver.

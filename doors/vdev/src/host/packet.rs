@@ -107,7 +107,8 @@ impl Host {
 impl Answer {
     /// The descriptors that travel beside it, in the order told at [`Kind`].
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let shared = self.file.iter().flat_map(|file| [file.lease.file(), file.board.memory().file()]);
+        let shared =
+            self.file.iter().flat_map(|file| [file.lease.file(), file.board.memory().file(), file.board.rows().file()]);
         self.end.iter().map(AsFd::as_fd).chain(shared).collect()
     }
 

@@ -188,7 +188,7 @@ impl Service {
             Ok(answer) => (answer.data(), answer.descriptors()),
             Err(_) => (&[][..], Vec::new()),
         };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));

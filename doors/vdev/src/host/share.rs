@@ -7,7 +7,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use telpher_vdev_wire::board::Board;
+use telpher_vdev_wire::board::{Board, Rows};
 use telpher_vdev_wire::lease::Lease;
 
 /// What may lie in memory that strangers write.
@@ -19,6 +19,8 @@ pub(crate) unsafe trait Words: Sync {}
 
 // SAFETY: a board is 32-bit atomics, and words that nobody reads.
 unsafe impl Words for Board {}
+// SAFETY: 32-bit atomics throughout.
+unsafe impl Words for Rows {}
 // SAFETY: a lease is 64-bit atomics throughout.
 unsafe impl Words for Lease {}
 
@@ -37,17 +39,29 @@ unsafe impl<T: Words> Sync for Shared<T> {}
 impl<T: Words> Shared<T> {
     /// A new one, all zero.
     pub(crate) fn new(name: &str) -> Result<Self, Errno> {
+        Self::new_with(name, SealFlags::SEAL)
+    }
+
+    fn new_with(name: &str, seals: SealFlags) -> Result<Self, Errno> {
         const { assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0, "a mapping begins at a page") };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
             // A kernel older than that flag.
             .or_else(|_| memfd_create(name, flags))?;
         ftruncate(&file, size_of::<T>() as u64)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | seals)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: without a wish for an address the system picks a range nobody uses.
         let base = unsafe { mmap(std::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, &file, 0) }?;
         Ok(Shared { file, address: NonNull::new(base.cast()).ok_or(Errno::NOMEM)? })
+    }
+
+    /// The same, which only this process can write: other processes may map it for reading.
+    pub(crate) fn new_for_readers(name: &str) -> Result<Self, Errno> {
+        let shared = Self::new_with(name, SealFlags::empty())?;
+        // This process' mapping is there already, and keeps its permission.
+        fcntl_add_seals(&shared.file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
+        Ok(shared)
     }
 
     /// The memory, to be handed to others.
@@ -87,5 +101,29 @@ mod tests {
         assert_eq!(word, 7_u32.to_ne_bytes());
         assert_eq!(ftruncate(board.file(), 0), Err(Errno::PERM));
         assert_eq!(ftruncate(board.file(), 1 << 20), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn what_is_for_readers_no_other_mapping_writes() {
+        let board = Shared::<Board>::new_for_readers("board").unwrap();
+        board.state.store(7, Ordering::Relaxed);
+        let map = |protection| {
+            // SAFETY: without a wish for an address the system picks a range nobody uses; what is mapped is not
+            // accessed.
+            unsafe { mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, board.file(), 0) }
+        };
+        assert_eq!(map(ProtFlags::READ | ProtFlags::WRITE), Err(Errno::PERM));
+        assert_eq!(rustix::io::pwrite(board.file(), &[1], 0), Err(Errno::PERM));
+        let base = map(ProtFlags::READ).unwrap();
+        // SAFETY: the range just mapped, to which no reference exists.
+        unsafe {
+            assert_eq!(rustix::mm::mprotect(base, 4096, rustix::mm::MprotectFlags::WRITE), Err(Errno::ACCESS));
+            munmap(base, 4096).unwrap();
+        }
+        assert_eq!(ftruncate(board.file(), 0), Err(Errno::PERM));
+        board.state.store(8, Ordering::Relaxed);
+        let mut word = [0; 4];
+        rustix::io::pread(board.file(), &mut word, 0).unwrap();
+        assert_eq!(word, 8_u32.to_ne_bytes());
     }
 }

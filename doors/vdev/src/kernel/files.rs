@@ -173,7 +173,7 @@ impl Kernel {
             wq: number(id.index),
             group: number(group),
             pasid,
-            flags: if wq.settings.dedicated { DEDICATED } else { 0 },
+            flags: Opened::tolerance_flags(caps.tolerances) | if wq.settings.dedicated { DEDICATED } else { 0 },
             mmap_errno: errno(!self.user_submission_safe() && !self.rawio, Errno::PERM),
             write_errno: errno(!self.has_write(), Errno::INVAL),
             write_batch_errno: errno(!self.user_submission_safe(), Errno::INVAL),

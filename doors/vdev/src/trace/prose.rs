@@ -17,6 +17,8 @@ fn what(misuse: Misuse) -> &'static str {
         Misuse::ReadAfterWrite => "a descriptor reads what another in flight may not have written yet",
         Misuse::WriteAfterRead => "a descriptor writes what another in flight may still have to read",
         Misuse::WriteAfterWrite => "two descriptors in flight write the same bytes, in no certain order",
+        Misuse::WrongInstruction => "a descriptor was submitted by an instruction that is not the queue's",
+        Misuse::NoRecordRequested => "a descriptor asks for no completion record, so nothing tells its end",
     }
 }
 
@@ -45,6 +47,14 @@ fn advice(misuse: Misuse) -> &'static str {
         Misuse::ReadAfterWrite | Misuse::WriteAfterRead | Misuse::WriteAfterWrite => {
             "wait for the first one's record before submitting the second; within a batch, set the fence flag of the second"
         }
+        Misuse::WrongInstruction => {
+            "submit by ENQCMD to a shared queue and by MOVDIR64B to a dedicated one (its \"mode\" attribute says which it is); a shared queue \
+             drops a posted write without a word, a dedicated one answers ENQCMD by Retry for ever"
+        }
+        Misuse::NoRecordRequested => {
+            "set the flags for a valid record address and for a requested record; without both a descriptor that succeeds writes no \
+             record, and a program that polls for one waits for ever"
+        }
     }
 }
 
@@ -53,19 +63,20 @@ pub(super) fn report(misuse: Misuse, line: &MisuseLine) -> String {
     let MisuseLine { origin, address, len, party, other, .. } = line;
     let mut text = String::new();
     let _ = writeln!(text, "telpher: check: {} ({})", what(misuse), misuse.name());
-    let _ = writeln!(
-        text,
-        "    where: {len} bytes at {address}; {}, process {}, thread {}",
-        origin.queue, origin.process, origin.thread
-    );
-    let operand = |party: &PartyLine| match misuse {
-        Misuse::ListChanged => "list".to_owned(),
-        _ => party.operand.replace('-', " "),
+    let place = match misuse {
+        Misuse::WrongInstruction => format!("portal address {address}; "),
+        Misuse::NoRecordRequested => String::new(),
+        _ => format!("{len} bytes at {address}; "),
     };
-    let _ = writeln!(text, "    {}: {} of {} {}", label(misuse, false), operand(party), party.which, party.descriptor);
+    let _ = writeln!(text, "    where: {place}{}, process {}, thread {}", origin.queue, origin.process, origin.thread);
+    let operand = |party: &PartyLine| match misuse {
+        Misuse::WrongInstruction | Misuse::NoRecordRequested => String::new(),
+        Misuse::ListChanged => "list of ".to_owned(),
+        _ => format!("{} of ", party.operand.replace('-', " ")),
+    };
+    let _ = writeln!(text, "    {}: {}{} {}", label(misuse, false), operand(party), party.which, party.descriptor);
     if let Some(other) = other {
-        let _ =
-            writeln!(text, "    {}: {} of {} {}", label(misuse, true), operand(other), other.which, other.descriptor);
+        let _ = writeln!(text, "    {}: {}{} {}", label(misuse, true), operand(other), other.which, other.descriptor);
     }
     let _ = write!(text, "    do: {}", advice(misuse));
     text
@@ -109,6 +120,40 @@ mod tests {
              descriptor: destination 1 of #8[1] fill(dst=0x10)\n    \
              in flight: source 1 of #7[1] fill(dst=0x10)\n    \
              do: wait for the first one's record before submitting the second; within a batch, set the fence flag of the second"
+        );
+    }
+
+    #[test]
+    fn a_report_of_how_a_descriptor_was_submitted_names_no_operand() {
+        let line = |misuse: Misuse| MisuseLine {
+            origin: Origin { time_ns: 0, process: 42, thread: 43, queue: "wq0.1".into() },
+            misuse: misuse.name().into(),
+            address: Value::Hex(0x7000),
+            len: Value::Count(64),
+            party: PartyLine {
+                which: Which { submission: 8, member: None },
+                operand: "operand".into(),
+                descriptor: "fill(dst=0x10)".into(),
+            },
+            other: None,
+        };
+        let report = |misuse| report(misuse, &line(misuse));
+        let first_lines = |text: String| text.lines().take(3).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            first_lines(report(Misuse::WrongInstruction)),
+            [
+                "telpher: check: a descriptor was submitted by an instruction that is not the queue's (wrong-instruction)",
+                "    where: portal address 0x7000; wq0.1, process 42, thread 43",
+                "    descriptor: #8 fill(dst=0x10)",
+            ]
+        );
+        assert_eq!(
+            first_lines(report(Misuse::NoRecordRequested)),
+            [
+                "telpher: check: a descriptor asks for no completion record, so nothing tells its end (no-record-requested)",
+                "    where: wq0.1, process 42, thread 43",
+                "    descriptor: #8 fill(dst=0x10)",
+            ]
         );
     }
 

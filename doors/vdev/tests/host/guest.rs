@@ -30,6 +30,7 @@ pub(crate) struct Opening {
     pub(crate) file: Option<OwnedFd>,
     pub(crate) lease: OwnedFd,
     pub(crate) board: OwnedFd,
+    pub(crate) rows: OwnedFd,
 }
 
 impl Guest {
@@ -103,9 +104,9 @@ pub(crate) fn packet(space: u64, kind: Kind, open: u64, argument: u64, path: &st
 fn opening(data: &[u8], descriptors: Vec<OwnedFd>, with_file: bool) -> Opening {
     let mut descriptors = descriptors.into_iter();
     let file = if with_file { Some(descriptors.next().unwrap()) } else { None };
-    let (lease, board) = (descriptors.next().unwrap(), descriptors.next().unwrap());
+    let [lease, board, rows] = [(); 3].map(|()| descriptors.next().unwrap());
     assert!(descriptors.next().is_none());
-    Opening { opened: Opened::read_from_bytes(data).unwrap(), file, lease, board }
+    Opening { opened: Opened::read_from_bytes(data).unwrap(), file, lease, board, rows }
 }
 
 pub(crate) fn receive(socket: &OwnedFd) -> Option<(Reply, Vec<u8>, Vec<OwnedFd>)> {

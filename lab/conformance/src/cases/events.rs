@@ -98,9 +98,41 @@ pub(super) fn add(list: &mut List) {
         same("first error in batch", true, member.first_error_in_batch())?;
         same("the batch", (0x27, 0x01, batch_record), (batch.error_code(), batch.operation(), batch.address()))?;
         same("identifiers", member.batch_identifier(), batch.batch_identifier())?;
-        holds("an image of the batch's record", batch.record_required() && batch.record().status_code() != 0, || {
-            format!("{batch:x?}")
-        })
+        holds("an image of the batch's record", batch.record_required(), || format!("{batch:x?}"))?;
+        // The log has the member's record, and software can still write it: the member has not failed.
+        let image = batch.record();
+        same(
+            "the batch's status, members, result",
+            (0x01, 3, 0),
+            (image.status_code(), image.bytes_completed(), image.result()),
+        )
+    });
+    let continues = list.capabilities.gen_cap.batch_continuation();
+    let name = "a fence abandons the rest after a member whose record the log has";
+    list.fresh(section::EVENT_LOG, name, &wish, move |stand| {
+        let [fenced, last] = [0, 32].map(|offset| batch_record + 64 + offset);
+        stand.arena.protect(place::LANES, PAGE, Access::Read);
+        let fence = Descriptor::nop().and_flags(Flags::FENCE).with_record(fenced);
+        stand.arena.write_list(list_at, &[Descriptor::nop(), nop, fence, Descriptor::nop().with_record(last)]);
+        for record in [batch_record, fenced, last] {
+            stand.arena.clear_record(record);
+        }
+        send(stand, &Descriptor::batch(list_at, 4).with_record(batch_record))?;
+        same("tail", 2, status(stand)?.tail())?;
+        same("the member", (0x1a, true, 0, true, 0x00, HERE, true, 1), who(&entry(stand, 0)))?;
+        let batch = entry(stand, 1);
+        same("the batch", (0x27, 0x01, batch_record), (batch.error_code(), batch.operation(), batch.address()))?;
+        let image = batch.record();
+        let result = u8::from(continues);
+        same(
+            "the batch's status, members, result",
+            (0x05, 2, result),
+            (image.status_code(), image.bytes_completed(), image.result()),
+        )?;
+        for record in [fenced, last] {
+            same("the record of an abandoned member", 0, stand.arena.status_word(record))?;
+        }
+        Ok(())
     });
     list.fresh(section::EVENT_LOG, "an overrun goes to SWERROR even so", &wish, |stand| {
         let portal = stand.portal(PortalWish::of(0))?;

@@ -29,7 +29,13 @@ pub(crate) struct Model {
 impl Model {
     /// With every promise.
     pub(crate) fn new(preset: Preset, runner: Runner) -> Self {
-        Model { preset, runner, promises: Promises::ALL }
+        let tolerances = preset.capabilities().tolerances;
+        let promises = Promises {
+            equal_delta_offsets: Some(tolerances.equal_delta_offsets),
+            result_mask_bits: Some(tolerances.result_mask_bits),
+            ..Promises::ALL
+        };
+        Model { preset, runner, promises }
     }
 }
 

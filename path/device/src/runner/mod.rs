@@ -16,7 +16,8 @@ use telpher_model::{Device, Engine, Observer, Progress, Scratch, Unobserved, run
 /// How a modelled device gets its work done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Runner {
-    /// The submitting thread executes, within `offer`: deterministic, and the default where there is one core.
+    /// The submitting thread executes, within `offer`, when other threads that do so have finished: deterministic, and
+    /// the default where there is one core.
     #[default]
     Inline,
     /// Engines run on threads of their own, which spin for a while and then sleep.

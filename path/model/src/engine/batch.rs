@@ -15,7 +15,8 @@ pub(super) struct Batch {
     pub(super) next: u32,
     pub(super) done: u32,
     pub(super) failed: bool,
-    /// A member's record went to the event log; then the Batch's does too.
+    /// The event log has the record of a member, so the Batch's own record goes there too. Such a member has not
+    /// failed, but a member with a fence does not start after it.
     pub(super) logged: bool,
     /// The list ended with a fault.
     pub(super) fault: Option<Fault>,
@@ -75,8 +76,11 @@ impl Engine {
         self.phase = Phase::Ready;
         match member {
             Err(fault) => batch.fault = Some(fault),
-            Ok(descriptor) if descriptor.flags().contains(Flags::FENCE) && batch.failed => {
-                // Fence: this member and everything after it are abandoned (SPEC Table 8-3).
+            Ok(descriptor) if descriptor.flags().contains(Flags::FENCE) && (batch.failed || batch.logged) => {
+                // Fence: this member and everything after it are abandoned (SPEC Table 8-3), and the Batch has failed.
+                // The device cannot know whether software will be able to write a record that it put into the event log
+                // (`dsa_test -e`, case 1b).
+                batch.failed = true;
                 batch.next = batch.work.descriptor.size();
             }
             Ok(descriptor) => {

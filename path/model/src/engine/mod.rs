@@ -32,6 +32,7 @@ use telpher_abi::perfmon::Event;
 use telpher_abi::registers::WqState;
 use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, OpFlags, Opcode, OperandId, Status, StatusByte};
 use telpher_mem::Fault;
+use telpher_ops::delta::OffsetOrder;
 
 /// What an engine wants next.
 #[must_use]
@@ -410,6 +411,11 @@ impl Engine {
             }
             _ => {
                 self.action = Action::of(descriptor);
+                if let Action::ApplyDelta { order, .. } = &mut self.action
+                    && device.capabilities.tolerances.equal_delta_offsets
+                {
+                    *order = OffsetOrder::NotDescending;
+                }
                 self.phase = Phase::Executing;
                 Some(Step::Execute)
             }

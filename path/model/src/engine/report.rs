@@ -88,6 +88,10 @@ impl Engine {
             self.log(entry, false);
             return;
         }
+        // The record is lost for good, and 0x1a is the member's status: no Success.
+        if let Some(batch) = self.batch.as_mut() {
+            batch.failed = true;
+        }
         let mut report = self.report_of(&outcome, Some((OperandId::CompletionRecord as u32) << 29));
         report.code = Status::CompletionRecordFault.code();
         report.write = true;

@@ -3,7 +3,7 @@
 use super::{End, Ended, Pages, Scratch, index};
 use telpher_abi::{DELTA_ENTRY_BYTES, OperandId, Status};
 use telpher_mem::WriteHint;
-use telpher_ops::delta::{ApplyErrorKind, checked_entries};
+use telpher_ops::delta::{ApplyErrorKind, OffsetOrder, checked_entries};
 
 const ENTRY: u64 = DELTA_ENTRY_BYTES as u64;
 /// Bytes of each source compared at a time: their differences, at 10 bytes for 8, fit the second buffer beside them.
@@ -75,8 +75,8 @@ pub(super) fn apply(
     pages: &mut Pages<'_>,
     scratch: &mut Scratch,
     (record, record_len): (u64, u64),
-    dst: u64,
-    len: u64,
+    (dst, len): (u64, u64),
+    order: OffsetOrder,
 ) -> Ended {
     let whole = record_len / ENTRY * ENTRY;
     let (mut done, mut previous) = (0, None);
@@ -87,7 +87,7 @@ pub(super) fn apply(
             Ok(()) => (buffer.len(), None),
             Err((read, stop)) => (read, Some(stop)),
         };
-        for entry in checked_entries(&buffer[..valid], index(len), previous) {
+        for entry in checked_entries(&buffer[..valid], index(len), previous, order) {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {

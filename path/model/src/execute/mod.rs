@@ -64,8 +64,8 @@ pub fn execute(
         Action::CreateDelta { src1, src2, len, record, room, expected_mask } => {
             delta::create(&mut pages, scratch, [*src1, *src2], *len, (*record, *room), *expected_mask)
         }
-        Action::ApplyDelta { record, record_len, dst, len } => {
-            delta::apply(&mut pages, scratch, (*record, *record_len), *dst, *len)
+        Action::ApplyDelta { record, record_len, dst, len, order } => {
+            delta::apply(&mut pages, scratch, (*record, *record_len), (*dst, *len), *order)
         }
         Action::Crc { .. } => crc::crc(&mut pages, scratch, action),
         Action::Dif(dif) => dif::dif(&mut pages, scratch, dif),

@@ -130,6 +130,28 @@ static void write_after_write(int commit)
 	batched(moving(b, a, SIZE, &r[0]), moving(b + 4096, c, SIZE / 2, &r[1]), commit);
 }
 
+/* The queue is dedicated: it answers ENQCMD by Retry, whatever it has room for. */
+static void wrong_instruction(int commit)
+{
+	desc d = moving(b, a, SIZE, &r[0]);
+	if (commit)
+		EXPECT(enqcmd(q.portal, &d) == 1, "Retry");
+	submit(&q, &d);
+	wait_for(&r[0]);
+}
+
+static void no_record_requested(int commit)
+{
+	desc d = moving(b, a, SIZE, &r[0]);
+	if (commit)
+		d.flags &= ~IDXD_OP_FLAG_RCR;
+	submit(&q, &d);
+	/* Nothing tells the end of the first but the end of what waits for it. */
+	desc drain = asking(DSA_OPCODE_DRAIN, &r[1]);
+	run(&q, &drain);
+	EXPECT((r[0].status != 0) == !commit, "status %u", r[0].status);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -141,6 +163,7 @@ int main(int argc, char **argv)
 		{ "destination-changed", destination_changed }, { "unmapped", unmapped },
 		{ "list-changed", list_changed },		{ "read-after-write", read_after_write },
 		{ "write-after-read", write_after_read },	{ "write-after-write", write_after_write },
+		{ "wrong-instruction", wrong_instruction },	{ "no-record-requested", no_record_requested },
 	};
 	EXPECT(argc == 3, "misuse NAME commit|avoid");
 	q = open_queue(DEDICATED);

@@ -27,7 +27,11 @@ pub(crate) trait Memory: Send + Sync + std::fmt::Debug {
 
 /// The sums of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Content([u64; PARTS]);
+pub(super) struct Content {
+    sums: [u64; PARTS],
+    /// Bytes that were summed.
+    len: u64,
+}
 
 /// What became of a range since it was summed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,15 +47,16 @@ pub(super) enum Change {
 impl Content {
     /// Sums a range.
     pub(super) fn of(memory: &dyn Memory, address: u64, len: u64) -> Self {
-        Content(sums_of(memory, address, len, |_, _| ()))
+        Content { sums: sums_of(memory, address, len, |_, _| ()), len }
     }
 
     /// Compares the range with what it was.
-    pub(super) fn change(&self, memory: &dyn Memory, address: u64, len: u64) -> Change {
+    pub(super) fn change(&self, memory: &dyn Memory, address: u64) -> Change {
+        let len = self.len;
         let mut absent = [None; PARTS];
         let now = sums_of(memory, address, len, |part, fault| absent[part] = absent[part].or(Some(fault)));
         let part_len = part_len(len);
-        for (part, (before, now)) in self.0.iter().zip(&now).enumerate() {
+        for (part, (before, now)) in self.sums.iter().zip(&now).enumerate() {
             match absent[part] {
                 _ if *before == UNKNOWN || before == now => {}
                 None => {
@@ -160,10 +165,10 @@ pub(super) mod tests {
         space.map(0x1_0000, 2, Protection::ReadWrite);
         for len in [1, 7, 64, 65, 513, 4000] {
             let content = Content::of(&space, 0x1_0003, len);
-            assert_eq!(content.change(&space, 0x1_0003, len), Change::None);
+            assert_eq!(content.change(&space, 0x1_0003), Change::None);
             for at in (0..len).step_by(13).chain([len - 1]) {
                 space.poke(0x1_0003 + at, &[1]);
-                let Change::Written(address, changed) = content.change(&space, 0x1_0003, len) else {
+                let Change::Written(address, changed) = content.change(&space, 0x1_0003) else {
                     panic!("byte {at} of {len} is not noticed");
                 };
                 assert!((address..address + changed).contains(&(0x1_0003 + at)));
@@ -180,7 +185,7 @@ pub(super) mod tests {
         let content = Content::of(&space, 0x1_0040, 64);
         space.poke(0x1_003f, &[1]);
         space.poke(0x1_0080, &[1]);
-        assert_eq!(content.change(&space, 0x1_0040, 64), Change::None);
+        assert_eq!(content.change(&space, 0x1_0040), Change::None);
     }
 
     #[test]
@@ -191,8 +196,8 @@ pub(super) mod tests {
         let content = Content::of(&space, 0x1_0000, 0x1_0000);
         space.set_present(0x1_0000, true);
         space.poke(0x1_0000, &[1]);
-        assert_eq!(content.change(&space, 0x1_0000, 0x1_0000), Change::None);
+        assert_eq!(content.change(&space, 0x1_0000), Change::None);
         space.unmap(0x1_8000);
-        assert_eq!(content.change(&space, 0x1_0000, 0x1_0000), Change::Unmapped(0x1_8000));
+        assert_eq!(content.change(&space, 0x1_0000), Change::Unmapped(0x1_8000));
     }
 }

@@ -1,7 +1,7 @@
 //! `--check`: finds misuse that a device would not tell, because on silicon it only sometimes goes wrong.
 //!
 //! ```text
-//! submitted() ─► record aligned, cleared, its own? ─► hazards against all that is in flight ─► contents summed
+//! submitted() ─► instruction; record requested, aligned, cleared, its own? ─► hazards with what is in flight ─► sums
 //!     │ held in the engine's hand for a moment, so that there is a time in which the program can do wrong
 //! may_begin() ─► contents and list as they were?
 //! concluded() ─► its memory is the program's again, just before the record says so
@@ -11,7 +11,9 @@
 //! nothing, whatever it does before and after.
 //!
 //! **Assumptions.** Only this process's stores are seen, and those only by what they changed. Memory that is given back to a
-//! heap counts as written when the heap writes into it. What has no room in the table is not looked at.
+//! heap counts as written when the heap writes into it. What has no room in the table is not looked at. Of a descriptor
+//! that the device refuses only the record is noted. Of one that it executes, with all members of a batch, the first
+//! [`LOOKED_AT`] bytes are compared.
 
 mod content;
 mod mapped;
@@ -20,6 +22,7 @@ mod uses;
 
 pub(crate) use content::{Memory, Own};
 
+use super::Queue;
 use super::trail::{Name, Trail};
 use crate::lock::{Held, Lock};
 use content::{Change, Content};
@@ -37,6 +40,10 @@ pub(super) const HOLD_NS: u64 = 200_000;
 /// takes.
 pub(super) const PATIENCE_NS: u64 = 100_000_000;
 
+/// Bytes of one submission, its members' included, that are compared with what they were. Source: chosen; some
+/// milliseconds.
+pub(super) const LOOKED_AT: u64 = 8 << 20;
+
 /// The check of one process.
 #[derive(Debug)]
 pub(crate) struct Checker {
@@ -52,7 +59,6 @@ struct Inner {
 }
 
 /// What is submitted.
-#[derive(Clone, Debug)]
 pub(super) struct Arrival<'a> {
     /// The open file.
     pub(super) file: u64,
@@ -62,8 +68,12 @@ pub(super) struct Arrival<'a> {
     pub(super) destination: u64,
     /// The queue's group has a single engine.
     pub(super) single_engine: bool,
+    /// It came by an instruction that is not the queue's: MOVDIR64B to a shared queue, or ENQCMD to a dedicated one.
+    pub(super) is_wrong_instruction: bool,
     pub(super) now_ns: u64,
     pub(super) trail: &'a Arc<Trail>,
+    /// The queue it is brought to.
+    pub(super) queue: &'a dyn Queue,
 }
 
 /// Findings of one submission: the first of each kind is told.
@@ -100,8 +110,16 @@ impl Checker {
         let again = inner.refused == sum_of(arrival.descriptor);
         let table = &mut inner.table;
         let mut findings = Findings { trail: arrival.trail, told: if again { u32::MAX } else { 0 } };
-        // What touches no memory but its record gives nobody time to do wrong.
-        let hold = if uses_of(arrival.descriptor).all(|range| range.kind == Kind::Record) { 0 } else { HOLD_NS };
+        judge_submission(arrival, &mut findings);
+        if arrival.is_wrong_instruction {
+            // The queue does not take it.
+            return;
+        }
+        // What touches no memory but its record leaves no time in which the program could do wrong.
+        let touches = |queue: &dyn Queue, descriptor: &Descriptor| {
+            executed_uses(queue, descriptor, false).any(|range| range.kind != Kind::Record)
+        };
+        let hold = if touches(arrival.queue, arrival.descriptor) { HOLD_NS } else { 0 };
         let opened = table.open(|lists| Flight {
             file: arrival.file,
             submission: arrival.submission,
@@ -114,31 +132,31 @@ impl Checker {
             lists,
         });
         let Some(index) = opened else { return };
-        let complete = self.take_in(table, index, &mut findings);
+        let complete = self.take_in(table, index, arrival.queue, &mut findings);
         if !complete {
             table.forget_ranges(index);
         }
     }
 
     /// Notes and judges everything a new flight names; `false` if there was no room.
-    fn take_in(&self, table: &mut Table, index: usize, findings: &mut Findings<'_>) -> bool {
+    fn take_in(&self, table: &mut Table, index: usize, queue: &dyn Queue, findings: &mut Findings<'_>) -> bool {
         let top = table.flight(index).descriptor;
-        if !self.note(table, index, &top, (0, 0), findings) {
+        if !self.note(table, index, queue, &top, (0, 0), findings) {
             return false;
         }
-        if top.opcode() == Opcode::Batch {
+        if top.opcode() == Opcode::Batch && !queue.refuses(&top, false) {
             let mut segment = 0;
             for position in 0..top.size() {
                 let address = top.src().wrapping_add(u64::from(position) * DESCRIPTOR_BYTES);
                 let mut bytes = [0; 64];
-                // A list that is not there yet cannot be checked; nor can one that is too long for any queue.
+                // A list that is not there yet cannot be checked.
                 if self.memory.read(address, &mut bytes).is_err() {
                     return false;
                 }
                 let member = Descriptor::from_bytes(&bytes);
                 segment += u32::from(member.flags().contains(Flags::FENCE));
                 if !table.add_member(index, member)
-                    || !self.note(table, index, &member, (position + 1, segment), findings)
+                    || !self.note(table, index, queue, &member, (position + 1, segment), findings)
                 {
                     return false;
                 }
@@ -153,6 +171,7 @@ impl Checker {
         &self,
         table: &mut Table,
         index: usize,
+        queue: &dyn Queue,
         descriptor: &Descriptor,
         (member, segment): (u32, u32),
         findings: &mut Findings<'_>,
@@ -161,7 +180,7 @@ impl Checker {
             self.judge_record(table.flight(index).submission, descriptor, &record, member, findings);
         }
         let work = work_of(descriptor);
-        uses_of(descriptor).all(|what| {
+        executed_uses(queue, descriptor, member != 0).all(|what| {
             let compared = matches!(what.kind, Kind::Read | Kind::Write);
             let mut range = Range { what, member, segment, work, compared };
             for other in 0..table.len() {
@@ -196,12 +215,15 @@ impl Checker {
         }
     }
 
-    /// Remembers what the memory of a flight holds.
+    /// Remembers what the memory of a flight holds, up to the bound.
     fn sum_contents(&self, table: &mut Table, index: usize) {
+        let mut left = LOOKED_AT;
         let mut cursor = table.ranges(index);
         while let Some((place, range)) = table.step(&mut cursor) {
             if range.compared {
-                table.set_content(place, Content::of(&*self.memory, range.what.address, range.what.len));
+                let len = range.what.len.min(left);
+                left -= len;
+                table.set_content(place, Content::of(&*self.memory, range.what.address, len));
             }
         }
     }
@@ -262,7 +284,7 @@ impl Checker {
             if !range.compared || range.member != member {
                 continue;
             }
-            let change = table.content(place).change(&*self.memory, range.what.address, range.what.len);
+            let change = table.content(place).change(&*self.memory, range.what.address);
             let (misuse, address, len) = match change {
                 Change::None => continue,
                 Change::Written(address, len) if range.what.kind == Kind::Write => {
@@ -321,13 +343,34 @@ impl Checker {
     }
 
     /// The queue did not take it.
-    pub(super) fn refused(&self, file: u64, submission: u64) {
+    pub(super) fn refused(&self, file: u64, submission: u64, descriptor: &Descriptor) {
         let mut inner = self.inner();
+        inner.refused = sum_of(descriptor);
         if let Some(index) = inner.table.find(file, submission) {
-            inner.refused = sum_of(&inner.table.flight(index).descriptor);
             inner.table.close(index);
         }
     }
+}
+
+/// Judges how a descriptor is submitted, whatever becomes of it.
+fn judge_submission(arrival: &Arrival<'_>, findings: &mut Findings<'_>) {
+    let flags = arrival.descriptor.flags();
+    let told = flags.contains(Flags::RECORD) || flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT);
+    for (misuse, committed) in
+        [(Misuse::WrongInstruction, arrival.is_wrong_instruction), (Misuse::NoRecordRequested, !told)]
+    {
+        if committed {
+            let party = party((arrival.submission, 0), OperandId::Unknown, arrival.descriptor);
+            findings.add(&Finding { misuse, party, other: None, address: arrival.destination, len: DESCRIPTOR_BYTES });
+        }
+    }
+}
+
+/// The ranges that a descriptor, or a batch's `member`, will be executed on: of one that the device refuses, its
+/// record.
+fn executed_uses(queue: &dyn Queue, descriptor: &Descriptor, member: bool) -> impl Iterator<Item = Use> {
+    let refused = queue.refuses(descriptor, member);
+    uses_of(descriptor).filter(move |range| !refused || range.kind == Kind::Record)
 }
 
 /// Compares a new range with those of a flight, its own too: judges the two, and compares neither's bytes if the other writes

@@ -182,6 +182,7 @@ fn replica(opened: &Opened) -> Box<telpher_model::Device> {
         msix_entries: opened.msix_entries.try_into().unwrap(),
         counters: opened.counters.try_into().unwrap(),
         traffic_classes: opened.traffic_classes.try_into().unwrap(),
+        tolerances: telpher_model::Tolerances::NONE,
     };
     let pci = telpher_model::PciControl::SHARED_VIRTUAL_MEMORY;
     let device = telpher_model::Device::new(capabilities, pci).unwrap();
@@ -226,7 +227,7 @@ fn what_an_opener_gets_is_a_device_that_works_alone() {
 
         let shared = kernel.open(SHARED, caller(1, 1)).unwrap();
         let config = WqCfg(shared.wq_cfg);
-        assert_eq!((shared.device, shared.wq, shared.group, shared.flags), (0, 0, 0, 0));
+        assert_eq!((shared.device, shared.wq, shared.group, shared.flags & DEDICATED), (0, 0, 0, 0));
         assert_eq!((config.size(), config.threshold(), config.priority()), (16, 8, 10));
         assert!(config.pasid_enable() && config.block_on_fault() && !config.dedicated() && !config.privileged());
         assert_eq!((config.max_transfer_shift(), config.max_batch_shift()), (16, 5));
@@ -244,7 +245,7 @@ fn what_an_opener_gets_is_a_device_that_works_alone() {
 
         let own = kernel.open(OWN, caller(2, 2)).unwrap();
         let config = WqCfg(own.wq_cfg);
-        assert_eq!((own.wq, own.flags, GrpCfg(own.grp_cfg).wqs()), (1, DEDICATED, 0b10));
+        assert_eq!((own.wq, own.flags & DEDICATED, GrpCfg(own.grp_cfg).wqs()), (1, DEDICATED, 0b10));
         assert_eq!((config.pasid(), config.pasid_enable(), config.dedicated()), (own.pasid, true, true));
         assert_eq!(replica(&own).wq_state(1), WqState::Enabled);
         kernel.release(own.open);
