@@ -21,6 +21,7 @@
 //! Perf              loads and stores that a processor's own unit samples, with their addresses
 //! Tract             owned pages that are known by address only
 //! MemoryFile        a file in memory without a name; a Window shows parts of several
+//! write_file        a file for the user, whose name may stand in a directory of others: nothing is followed or truncated
 //! hook              the same faults, answered by a signal handler that is not ours
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
@@ -37,6 +38,7 @@ mod map;
 #[cfg(any(test, feature = "test-util"))]
 mod mock;
 mod nodes;
+mod output;
 #[cfg(any(test, feature = "test-util"))]
 mod pages;
 mod perf;
@@ -60,6 +62,7 @@ pub use map::{FileError, MapError, MemoryFile, Window};
 #[cfg(any(test, feature = "test-util"))]
 pub use mock::{MockSpace, PageRequest};
 pub use nodes::Nodes;
+pub use output::{check_writable, create_file, write_file};
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
 pub use perf::{Event, Perf, PerfCounts, PerfError, Record, Records, Sample};

@@ -5,7 +5,7 @@ use crate::report::advise as report;
 use crate::report::deliver::{deliver, writable};
 use crate::sim::{About, SimError, machine};
 use serde::Serialize;
-use telpher_device::{Config, Preset};
+use telpher_device::{Config, Preset, WqMode};
 use telpher_sim::advise::{Advice, Demand, Work, advise};
 use telpher_sim::{LoadOutcome, Named};
 
@@ -66,8 +66,8 @@ pub(crate) struct Piece {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Came {
     pub(crate) bytes_per_s: f64,
-    pub(crate) p50_ns: f64,
-    pub(crate) p99_ns: f64,
+    pub(crate) p50_ns: Option<f64>,
+    pub(crate) p99_ns: Option<f64>,
     /// Of a core, for one operation: working or polling.
     pub(crate) core_ns_per_op: f64,
 }
@@ -80,6 +80,10 @@ const HTML: &str = "telpher-advise.html";
 /// Gives the advice that the command line asks for.
 pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
     writable(&args.output, HTML)?;
+    if let Some(path) = &args.config {
+        telpher_mem::check_writable(path)
+            .map_err(|source| SimError::Write { path: path.display().to_string(), source })?;
+    }
     let machine = machine(&args.profile, &args.set)?;
     let demands = match &args.work {
         Some(path) => {
@@ -94,9 +98,13 @@ pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
     let result = AdviseResult::of(About::of(&machine), &advice);
     let json = serde_json::to_string_pretty(&result.accel_config).expect("configurations are plain data");
     if let Some(path) = args.config.as_ref().filter(|_| !result.accel_config.is_empty()) {
-        std::fs::write(path, format!("{json}\n"))
+        telpher_mem::write_file(path, format!("{json}\n").as_bytes())
             .map_err(|source| SimError::Write { path: path.display().to_string(), source })?;
         eprintln!("Configuration: {}", path.display());
+        let queues = result.accel_config.iter().flat_map(|device| &device.groups);
+        if queues.flat_map(|group| &group.grouped_workqueues).any(|queue| queue.mode == WqMode::Shared) {
+            eprintln!("It has shared queues, which Linux gives to users from 5.18 on.");
+        }
     }
     let (text, csv) = (|| report::text(&result, &json), || report::csv(&result));
     Ok(deliver(&args.output, HTML, &result, text, csv, || report::html(&result, &json))?)
@@ -164,10 +172,11 @@ impl Came {
         let core = load.cycles.busy + load.cycles.polling;
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let operations = load.operations.max(1) as f64;
+        let at = |part| load.latencies.percentile(part).map(telpher_sim::Ps::as_nanos_f64);
         Came {
             bytes_per_s: load.gigabytes_per_second() * 1e9,
-            p50_ns: load.latencies.at(0.5).as_nanos_f64(),
-            p99_ns: load.latencies.at(0.99).as_nanos_f64(),
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
             core_ns_per_op: core.as_nanos_f64() / operations,
         }
     }

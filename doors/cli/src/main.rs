@@ -13,13 +13,14 @@
 //!      ──► tier ──► telpher-vdev's way to run a program, with telpher-tier-guest loaded first
 //! ```
 //!
-//! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed.
+//! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed (`exit`).
 #![deny(unsafe_code)]
 
 mod advise;
 mod args;
 mod bench;
 mod doctor;
+mod exit;
 mod ffi;
 mod list;
 mod qdp;
@@ -32,54 +33,50 @@ mod tune;
 mod vhost;
 
 use clap::Parser;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    let codes = exit::codes(words.get(1..).unwrap_or_default());
     let cli = match args::Cli::try_parse_from(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             return match args::sentence(&error, &words) {
-                Some(sentence) => fail(&sentence),
+                Some(sentence) => fail(codes.usage, &sentence),
                 None => {
-                    // Printing help to a closed pipe is nobody's failure.
+                    // Printing help to a closed pipe is no failure.
                     let _ = error.print();
-                    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+                    ExitCode::from(if error.use_stderr() { codes.usage } else { 0 })
                 }
             };
         }
     };
-    let outcome: Result<(), Box<dyn std::error::Error>> = match cli.command {
-        args::Command::Advise(args) => advise::run(&args).map_err(Into::into),
-        args::Command::Bench(bench) => bench::run(&bench).map_err(Into::into),
-        args::Command::Doctor(args) => {
-            return doctor::run(&args).unwrap_or_else(|error| fail(&told(&error)));
-        }
-        args::Command::List(list) => list::run(&list).map_err(Into::into),
-        args::Command::Qdp(args) => qdp::run(&args).map_err(Into::into),
-        args::Command::Sim(args) => sim::run(&args).map_err(Into::into),
+    match cli.command {
+        args::Command::Advise(args) => ended(advise::run(&args), codes),
+        args::Command::Bench(bench) => ended(bench::run(&bench), codes),
+        args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &told(&error))),
+        args::Command::List(list) => ended(list::run(&list), codes),
+        args::Command::Qdp(args) => ended(qdp::run(&args), codes),
+        args::Command::Sim(args) => ended(sim::run(&args), codes),
         args::Command::Tier(args) => match args.kind {
             args::TierKind::Run(args) => {
-                return tier::run(&args).unwrap_or_else(|error| {
-                    let _ = fail(&told(&error));
-                    ExitCode::from(error.exit_code())
-                });
+                tier::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &told(&error)))
             }
-            args::TierKind::Top(args) => tier::top(&args).map_err(Into::into),
+            args::TierKind::Top(args) => ended(tier::top(&args), codes),
         },
-        args::Command::Tune(args) => tune::run(&args).map_err(Into::into),
-        args::Command::Vhost(args) => vhost::run(&args).map_err(Into::into),
-        args::Command::Trace(args) => trace::run(&args).map_err(Into::into),
-        args::Command::Run(args) => {
-            return run::run(&args).unwrap_or_else(|error| {
-                let _ = fail(&told(&error));
-                ExitCode::from(error.exit_code())
-            });
-        }
-    };
+        args::Command::Tune(args) => ended(tune::run(&args), codes),
+        args::Command::Vhost(args) => ended(vhost::run(&args), codes),
+        args::Command::Trace(args) => ended(trace::run(&args), codes),
+        args::Command::Run(args) => run::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &told(&error))),
+    }
+}
+
+/// A command's code, and its error as a sentence.
+fn ended<E: exit::Usage>(outcome: Result<(), E>, codes: exit::Codes) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&told(&*error)),
+        Err(error) => fail(if error.is_usage() { codes.usage } else { codes.failure }, &told(&error)),
     }
 }
 
@@ -94,7 +91,8 @@ fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn fail(sentence: &str) -> ExitCode {
-    eprintln!("telpher: {sentence}");
-    ExitCode::FAILURE
+fn fail(code: u8, sentence: &str) -> ExitCode {
+    // What cannot be said is told by the code alone.
+    let _ = writeln!(std::io::stderr(), "telpher: {sentence}");
+    ExitCode::from(code)
 }

@@ -1,6 +1,7 @@
 //! `telpher run`: a program on a virtual DSA.
 
 use crate::args::{self, Run};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 use telpher_device::{Residency, Runner};
@@ -13,7 +14,18 @@ use telpher_vdev::run::{self, RunError, RunOptions, TraceFormat, ViewChoice};
 /// # Errors
 /// If the device or the program cannot be started.
 pub(crate) fn run(args: &Run) -> Result<ExitCode, RunError> {
-    run::run(&options(args)?).map(ExitCode::from)
+    let options = options(args)?;
+    let unshared = options.hardware.unshared(options.abi);
+    if !unshared.is_empty() {
+        let (queues, kernel) = (unshared.join(", "), options.abi.name());
+        // What cannot be said changes nothing.
+        let _ = writeln!(
+            std::io::stderr(),
+            "telpher run: {} shares {queues}, and kernel {kernel} has no shared queues for users: dedicated here",
+            options.hardware.source
+        );
+    }
+    run::run(&options).map(ExitCode::from)
 }
 
 /// The command line in the words of the virtual device.

@@ -2,7 +2,7 @@
 
 use crate::args::{EndFilter, LineFormat, Trace};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use telpher_vdev::summary::Summary;
 use telpher_vdev::trace::line::Story;
@@ -27,10 +27,21 @@ pub(crate) enum TraceError {
         #[source]
         source: ParseError,
     },
+    /// A line without an end.
+    #[error("{} is not a trace of `telpher run`: line {line} is longer than {LONGEST} bytes", path.display())]
+    Long {
+        /// Which file.
+        path: PathBuf,
+        /// Which line.
+        line: u64,
+    },
     /// Standard output refuses.
     #[error("cannot write the result")]
     Output(#[source] io::Error),
 }
+
+/// Bytes that a line may have. Source: chosen; `telpher run` writes lines of a few hundred.
+const LONGEST: u64 = 1 << 20;
 
 /// Writes what passes the filters, or its numbers, to standard output.
 ///
@@ -55,11 +66,15 @@ fn tell(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<()
     let (mut text, mut number) = (String::new(), 0);
     loop {
         text.clear();
-        let read = input.read_line(&mut text);
-        if read.map_err(|source| TraceError::Read { path: args.file.clone(), source })? == 0 {
+        let read = input.by_ref().take(LONGEST + 1).read_line(&mut text);
+        let read = read.map_err(|source| TraceError::Read { path: args.file.clone(), source })?;
+        if read == 0 {
             break;
         }
         number += 1;
+        if read as u64 > LONGEST {
+            return Err(TraceError::Long { path: args.file.clone(), line: number });
+        }
         let line = match Line::parse(text.trim_end_matches('\n'), number) {
             Ok(line) => line,
             // The run was killed in the middle of its last line.
@@ -219,6 +234,17 @@ mod tests {
         let error = told(&[], &format!("{TRACE}oops\n{TRACE}")).unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(source, "line 8 is not a line of a trace: oops");
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused_after_a_mebibyte() {
+        let words = ["telpher", "trace", "zeros"];
+        let crate::args::Command::Trace(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("`telpher trace` is the command")
+        };
+        let error = tell(&args, BufReader::new(io::repeat(0)), io::sink()).unwrap_err();
+        let said = "zeros is not a trace of `telpher run`: line 1 is longer than 1048576 bytes";
+        assert_eq!(error.to_string(), said);
     }
 
     #[test]

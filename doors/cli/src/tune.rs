@@ -80,14 +80,8 @@ fn device(named: Option<&str>) -> Result<String, TuneError> {
 
 /// Finds out before measuring whether the file can be written afterwards, and leaves it as it is.
 fn writable(path: &Path) -> Result<(), TuneError> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let refused = |source| TuningError::File { what: "write", path: path.to_owned(), source };
-    if path.is_dir() {
-        return Err(refused(io::ErrorKind::IsADirectory.into()).into());
-    }
-    let probe = folder.join(format!(".telpher-tune-{}", std::process::id()));
-    std::fs::File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(refused)?;
-    Ok(())
+    Ok(telpher_mem::check_writable(path).map_err(refused)?)
 }
 
 /// The sweep that measures it: the CPU and the device side by side, so many in flight.
@@ -111,8 +105,10 @@ fn plan(args: &Tune, device: &str) -> Sweep {
 }
 
 /// What an operation of a point costs its caller: the latency if it waits for each, the time between two if many are in flight.
+/// Without a latency, the time between two: one operation after the other takes as long.
 fn cost(point: &Point) -> Duration {
-    let nanos = if point.in_flight == 1 { point.p50_ns } else { 1e9 / point.ops_per_s };
+    let latency = point.p50_ns.filter(|_| point.in_flight == 1);
+    let nanos = latency.unwrap_or(1e9 / point.ops_per_s);
     // An operation takes at least a nanosecond, or the file could not say so.
     Duration::from_secs_f64((nanos.max(1.0) / 1e9).min(3600.0))
 }

@@ -115,7 +115,16 @@ fn json_has_every_point_with_its_distance_and_the_crossovers() {
     assert!(points.len() >= 2 * 2 * 4, "{} points", points.len());
     for point in points {
         assert!(point["bytes_per_s"].as_f64().expect("a number") > 0.0, "{point}");
-        assert!(point["p999_ns"].as_f64() >= point["p50_ns"].as_f64(), "{point}");
+        // What too few samples tell is null, never 0.
+        let samples = point["samples"].as_u64().expect("a number");
+        let told = [("p50_ns", 1), ("p99_ns", 100), ("p999_ns", 1000)].map(|(name, least)| {
+            let told = point[name].as_f64();
+            assert_eq!(told.is_some_and(|ns| ns > 0.0), samples >= least, "{name} of {point}");
+            assert_eq!(point[name].is_null(), samples < least, "{name} of {point}");
+            told
+        });
+        let told: Vec<f64> = told.into_iter().flatten().collect();
+        assert!(told.is_sorted(), "{point}");
     }
     let threaded = points.iter().find(|p| p["runner"] == "threaded").expect("a threaded point");
     if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {

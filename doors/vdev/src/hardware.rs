@@ -7,6 +7,7 @@
 
 pub(crate) mod json;
 
+use crate::kernel::Abi;
 use crate::tree::Errno;
 use json::{Json, Object};
 use std::path::{Path, PathBuf};
@@ -214,6 +215,13 @@ impl Hardware {
         Ok(Hardware { devices, shared_virtual_memory: true, source: source.into() })
     }
 
+    /// Queues that the preset shares and this kernel cannot: they are dedicated there.
+    #[must_use]
+    pub fn unshared(&self, abi: Abi) -> Vec<String> {
+        let unshared = self.devices.iter().filter(|device| device.is_unshared(abi));
+        unshared.flat_map(HardwareDevice::shared_queues).collect()
+    }
+
     /// So many devices with these capabilities, unconfigured and disabled.
     #[must_use]
     pub fn unconfigured(devices: u32, capabilities: Capabilities) -> Self {
@@ -232,6 +240,37 @@ impl Hardware {
     #[must_use]
     pub fn presets() -> Vec<&'static str> {
         PRESETS.iter().map(|preset| preset.name).collect()
+    }
+}
+
+impl HardwareDevice {
+    /// True if what is written as shared becomes dedicated: in presets, which serve all kernels. A file means what it says.
+    pub(crate) fn is_unshared(&self, abi: Abi) -> bool {
+        self.from_preset && !abi.has_shared_queues_for_users()
+    }
+
+    /// Names of the queues that the configuration shares.
+    fn shared_queues(&self) -> Vec<String> {
+        let objects = |list: Option<&Json>| match list {
+            Some(Json::List(items)) => items.clone(),
+            _ => Vec::new(),
+        };
+        let groups = objects(self.configuration.as_ref().and_then(|device| device.0.get("groups")));
+        let queues = groups.iter().flat_map(|group| match group {
+            Json::Object(group) => objects(group.get("grouped_workqueues")),
+            _ => Vec::new(),
+        });
+        let name = |queue: Json| match &queue {
+            Json::Object(queue) if queue.get("mode") == Some(&Json::Text("shared".into())) => match queue.get("dev") {
+                // A preset's names are those of its first device.
+                Some(Json::Text(name)) => {
+                    Some(format!("wq{}.{}", self.number, name.rsplit('.').next().unwrap_or(name)))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        queues.filter_map(name).collect()
     }
 }
 

@@ -34,11 +34,27 @@ impl Latencies {
         Ps::from_nanos_f64(self.0.mean() / 1e3)
     }
 
-    /// The time that a part of them (0 to 1) did not exceed.
+    /// The time that a part of them (0 to 1) did not exceed; 0 of none.
     #[must_use]
     pub fn at(&self, part: f64) -> Ps {
         Ps(self.0.value_at_quantile(part))
     }
+
+    /// The same as a result: nothing where there are too few of them to tell.
+    #[must_use]
+    pub fn percentile(&self, part: f64) -> Option<Ps> {
+        enough(self.count(), part).then(|| self.at(part))
+    }
+}
+
+/// Whether so many samples tell what a part of them (0 to 1) did not exceed: at least one of them lies beyond. A median needs one
+/// sample, the 99th percentile 100, and 99.9 % need 1,000.
+#[must_use]
+pub fn enough(samples: u64, part: f64) -> bool {
+    #[allow(clippy::cast_precision_loss, reason = "compared with a thousand")]
+    let samples = samples as f64;
+    // `1.0 - 0.999` is a little less than a thousandth.
+    samples > 0.0 && (part <= 0.5 || samples * (1.0 - part) >= 1.0 - 1e-6)
 }
 
 #[cfg(test)]
@@ -61,5 +77,13 @@ mod tests {
     #[test]
     fn nothing_has_no_latency() {
         assert_eq!(Latencies::default().at(0.99), Ps::ZERO);
+        assert_eq!([0.5, 0.99, 0.999].map(|part| Latencies::default().percentile(part)), [None; 3]);
+    }
+
+    #[test]
+    fn a_percentile_needs_a_sample_beyond_it() {
+        for (part, least) in [(0.5, 1), (0.9, 10), (0.99, 100), (0.999, 1000)] {
+            assert_eq!((enough(least - 1, part), enough(least, part)), (false, true), "{part}");
+        }
     }
 }

@@ -28,7 +28,7 @@ pub use apps::{
     AllReduce, App, CacheBench, Copier, Copies, Digest, Exchange, Gups, Late, MemorySide, Messages, Migration, Offload,
     Pages, Placing, Prefetch, Promotion, Query, SharedMemory, Storage, StorageCosts, Talk, Vhost, VhostCosts,
 };
-pub use latencies::Latencies;
+pub use latencies::{Latencies, enough};
 pub use machine::Machine;
 pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};

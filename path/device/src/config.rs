@@ -1,13 +1,17 @@
 //! Configurations in accel-config's own JSON. Source: accel-config `accfg/config.c` and its packaged example files.
 //!
 //! A file is an array of devices; every object begins with `dev`. Keys that cannot be set (capabilities, states, clients)
-//! may stand in a file, since saved ones have them, and are ignored.
+//! may stand in a file, since saved ones have them, and are ignored. What is written has every key that accel-config and all
+//! kernels need: each queue's and engine's group, a shared queue's threshold, a name, and the driver.
+
+mod written;
 
 use serde::{Deserialize, Serialize};
 use telpher_model::Capabilities;
 
 /// One device: groups with their queues and engines.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "written::Device")]
 pub struct Config {
     /// `dsa0`.
     pub dev: String,
@@ -15,20 +19,15 @@ pub struct Config {
     #[serde(default, alias = "token_limit")]
     pub read_buffer_limit: u32,
     /// Entries of the event log; 0 for none.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub event_log_size: u32,
     /// Groups that have members.
     #[serde(default)]
     pub groups: Vec<GroupConfig>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
-}
-
 /// One group.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 pub struct GroupConfig {
     /// `group0.0`.
     pub dev: String,
@@ -39,7 +38,7 @@ pub struct GroupConfig {
     #[serde(default, alias = "use_token_limit")]
     pub use_read_buffer_limit: u32,
     /// Read buffers this group may use at most; all if absent.
-    #[serde(default, alias = "tokens_allowed", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "tokens_allowed")]
     pub read_buffers_allowed: Option<u32>,
     /// Queues.
     #[serde(default)]
@@ -61,7 +60,7 @@ pub enum WqMode {
 }
 
 /// One queue.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct WqConfig {
     /// `wq0.0`.
     pub dev: String,
@@ -83,13 +82,13 @@ pub struct WqConfig {
     #[serde(default = "default_max_transfer")]
     pub max_transfer_size: u64,
     /// Shared: entries that the portals of users may fill; the whole queue if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub threshold: Option<u32>,
     /// What the queue is for; the model takes `user` only.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type", default)]
     pub kind: Option<String>,
     /// A name for people and programs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub name: Option<String>,
     /// No address translation service.
     #[serde(default)]
@@ -112,7 +111,7 @@ fn default_max_transfer() -> u64 {
 }
 
 /// One engine.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct EngineConfig {
     /// `engine0.0`.
     pub dev: String,
@@ -263,8 +262,35 @@ mod tests {
 
     #[test]
     fn what_is_saved_loads_again() {
-        let config = Config::default_for(&Preset::Full.capabilities());
+        let mut config = Config::default_for(&Preset::Full.capabilities());
         let text = serde_json::to_string(&[&config]).unwrap();
+        // What was implied is written out.
+        for queue in config.groups.iter_mut().flat_map(|group| &mut group.grouped_workqueues) {
+            queue.threshold = (queue.mode == WqMode::Shared).then_some(queue.size);
+        }
         assert_eq!(serde_json::from_str::<Vec<Config>>(&text).unwrap(), [config]);
+    }
+
+    #[test]
+    fn a_written_file_has_every_key_that_accel_config_needs() {
+        let mut plain = WqConfig::new(3, WqMode::Shared, 16);
+        (plain.name, plain.kind, plain.ats_disable) = (None, None, 1);
+        let group = GroupConfig {
+            dev: "group2.1".into(),
+            grouped_workqueues: vec![plain, WqConfig::new(4, WqMode::Dedicated, 8)],
+            grouped_engines: vec![engine(2)],
+            ..GroupConfig::default()
+        };
+        let written = serde_json::to_value(Config::of_groups(vec![group])).unwrap();
+        let group = &written["groups"][0];
+        let (shared, dedicated) = (&group["grouped_workqueues"][0], &group["grouped_workqueues"][1]);
+        for queue in [shared, dedicated] {
+            let driver = (&queue["group_id"], &queue["type"], &queue["driver_name"]);
+            assert_eq!(driver, (&1.into(), &"user".into(), &"user".into()), "{queue}");
+            assert!(queue["name"].is_string() && queue.get("prs_disable").is_none(), "{queue}");
+        }
+        assert_eq!((&shared["threshold"], &shared["ats_disable"]), (&16.into(), &1.into()), "{shared}");
+        assert_eq!((dedicated.get("threshold"), dedicated.get("ats_disable")), (None, None), "{dedicated}");
+        assert_eq!(group["grouped_engines"][0]["group_id"], 1, "{group}");
     }
 }

@@ -11,8 +11,8 @@ use crate::threshold::Threshold;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telpher_abi::Opcode;
@@ -261,23 +261,7 @@ impl Tuning {
     /// [`TuningError::File`].
     pub fn save(&self, path: &Path) -> Result<(), TuningError> {
         let refused = |source| TuningError::File { what: "write", path: path.to_owned(), source };
-        let name = path.file_name().ok_or_else(|| refused(io::ErrorKind::IsADirectory.into()))?;
-        let mut draft = name.to_owned();
-        draft.push(format!(".{}.new", std::process::id()));
-        let draft = path.with_file_name(draft);
-        let written = OpenOptions::new().write(true).create_new(true).open(&draft).and_then(|mut file| {
-            file.write_all(self.to_toml().as_bytes())?;
-            // On the disk before its name is: a power failure leaves the old file or the new one.
-            file.sync_all()?;
-            fs::rename(&draft, path)
-        });
-        written.map_err(|source| {
-            // A draft of somebody else stays; ours goes, if there is one.
-            if source.kind() != io::ErrorKind::AlreadyExists {
-                let _ = fs::remove_file(&draft);
-            }
-            refused(source)
-        })
+        telpher_mem::write_file(path, self.to_toml().as_bytes()).map_err(refused)
     }
 
     /// The file's text: TOML, with comments that say what the numbers are.
@@ -373,7 +357,7 @@ fn quoted(text: &str) -> String {
 
 /// The model name of this machine's processor, if the system tells.
 fn this_cpu() -> Option<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }

@@ -106,7 +106,7 @@ pub(crate) struct Sweep {
     pub(crate) hint: Hint,
     /// Where work goes: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (the CPU,
     /// model:spr, and the hardware queues this program may use). The CPU is always measured beside a device, as its baseline.
-    #[arg(long, value_name = "DEV", default_value = "all")]
+    #[arg(long, value_name = "DEV", default_value = "all", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     #[command(flatten)]
     pub(crate) output: Output,
@@ -173,7 +173,7 @@ pub(crate) struct PollutionBench {
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
     pub(crate) size: u64,
     /// The device that copies: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), or hw:wqM.N.
-    #[arg(long, value_name = "DEV", default_value = "model:spr")]
+    #[arg(long, value_name = "DEV", default_value = "model:spr", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     #[command(flatten)]
     pub(crate) output: Output,

@@ -89,7 +89,7 @@ Examples:
 pub(crate) struct List {
     /// Which device: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N (the device of that
     /// queue), cpu, or all.
-    #[arg(long, value_name = "DEV", default_value = "all")]
+    #[arg(long, value_name = "DEV", default_value = "all", value_parser = values::parse_device)]
     pub(crate) device: String,
     /// Output: text for people, or accel-config's JSON.
     #[arg(long, value_enum, default_value_t = ListFormat::Text)]

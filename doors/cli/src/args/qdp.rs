@@ -98,7 +98,7 @@ pub(crate) struct Qdp {
     pub(crate) late: Late,
     /// Who copies: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every hardware queue that
     /// this user may use, else the CPU).
-    #[arg(long, value_name = "DEV", default_value = "all")]
+    #[arg(long, value_name = "DEV", default_value = "all", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     /// Who executes on a modelled device: the thread that asks for a copy, or a thread beside it.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]

@@ -16,7 +16,7 @@ use telpher_vdev::inject::{self, Inject};
 /// accel-config to set up.
 ///
 /// The exit code is the program's own; 128 + N if signal N ended it, 127 if there is no such program, 126 if it cannot be
-/// executed here, 125 if the device could not be set up.
+/// executed here, 125 if an option is wrong or the device could not be set up.
 ///
 /// CPUID cannot be made to tell of the emulated instructions. /proc/cpuinfo does, and so does the variable
 /// TELPHER_INSTRUCTIONS, which holds `movdir64b enqcmd waitpkg`.

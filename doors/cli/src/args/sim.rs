@@ -164,7 +164,7 @@ pub(crate) struct SimRun {
     pub(crate) rate: Option<u64>,
     /// Where work goes: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON, a device for each of its
     /// entries), or all (the CPU and model:spr).
-    #[arg(long, value_name = "DEV", default_value = "all")]
+    #[arg(long, value_name = "DEV", default_value = "all", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     /// Submissions of each thread, for each point.
     #[arg(long, value_name = "N", default_value = "2000", value_parser = parse_many)]

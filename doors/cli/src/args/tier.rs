@@ -58,7 +58,7 @@ pub(crate) struct TierRun {
     pub(crate) home: Option<String>,
     /// Who copies: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every hardware queue that
     /// this user may use).
-    #[arg(long, value_name = "DEV", default_value = "cpu")]
+    #[arg(long, value_name = "DEV", default_value = "cpu", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     /// How pages move: exchange (UFFDIO_MOVE, copy, UFFDIO_MOVE), or move-pages (by the kernel) [default: exchange where the kernel has it].
     #[arg(long, value_enum)]

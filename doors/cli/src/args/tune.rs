@@ -39,7 +39,7 @@ pub(crate) struct Tune {
     pub(crate) in_flight: u32,
     /// The device: hw:wqM.N, model:spr, model:spr-fw2, model:full or model:FILE [default: hardware if there is any, else
     /// model:spr].
-    #[arg(long, value_name = "DEV")]
+    #[arg(long, value_name = "DEV", value_parser = super::values::parse_device)]
     pub(crate) device: Option<String>,
     /// Who executes on a modelled device: the submitting thread, as programs have it by default, or a thread beside it.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]

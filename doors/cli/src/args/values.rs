@@ -21,6 +21,11 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, ValueError> {
     parse_up_to(text, MAX_SIZE, "2g")
 }
 
+/// The name of a device, as it was typed; refused if it names none.
+pub(crate) fn parse_device(text: &str) -> Result<String, telpher_device::NameError> {
+    text.parse::<telpher_device::DeviceName>().map(|_| text.to_owned())
+}
+
 /// Most bytes of a query's columns. Source: chosen; eight times the largest that are documented.
 const MAX_DATA: u64 = 64 << 30;
 

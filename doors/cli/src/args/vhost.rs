@@ -51,7 +51,7 @@ pub(crate) struct Vhost {
     pub(crate) retry: bool,
     /// Who copies beside the CPU: cpu (nobody), model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every
     /// hardware queue that this user may use).
-    #[arg(long, value_name = "DEV", default_value = "cpu")]
+    #[arg(long, value_name = "DEV", default_value = "cpu", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     /// Who executes on a modelled device: the thread that forwards, or threads beside it.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]

@@ -101,7 +101,7 @@ pub(crate) fn beside_the_cpu(
 
 /// The device of a bench that takes one: a model with engine threads, or a hardware queue.
 pub(crate) fn one(text: &str, machine: &Machine, remarks: &mut Vec<String>) -> Result<Running, BenchError> {
-    let none = || BenchError::NotHere(format!("'{text}' is not one device; name one, such as model:spr or hw:wq0.0"));
+    let none = || BenchError::Usage(format!("'{text}' is not one device; name one, such as model:spr or hw:wq0.0"));
     match text.parse::<DeviceName>()? {
         DeviceName::Cpu | DeviceName::All => Err(none()),
         DeviceName::Model(source) => {

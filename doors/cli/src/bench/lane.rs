@@ -40,11 +40,11 @@ impl Timings {
         }
     }
 
-    /// Medians of the parts.
+    /// Medians of the parts; nothing if none was measured.
     pub(crate) fn breakdown(&self, clock: &Clock) -> Option<Breakdown> {
         let [prepare, submit, wait] = self.parts.as_ref()?;
-        let median = |l: &Latencies| l.quantile(clock, 0.5);
-        Some(Breakdown { prepare_ns: median(prepare), submit_ns: median(submit), wait_ns: median(wait) })
+        let median = |l: &Latencies| l.percentile(clock, 0.5);
+        Some(Breakdown { prepare_ns: median(prepare)?, submit_ns: median(submit)?, wait_ns: median(wait)? })
     }
 }
 

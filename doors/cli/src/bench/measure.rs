@@ -134,7 +134,12 @@ impl Latencies {
         self.ticks.len()
     }
 
-    /// Nanoseconds that the fraction `q` of all operations did not exceed.
+    /// The same as a result: nothing where too few intervals were recorded to tell.
+    pub(crate) fn percentile(&self, clock: &Clock, q: f64) -> Option<f64> {
+        telpher_sim::enough(self.count(), q).then(|| self.quantile(clock, q))
+    }
+
+    /// Nanoseconds that the fraction `q` of all operations did not exceed; 0 of none.
     pub(crate) fn quantile(&self, clock: &Clock, q: f64) -> f64 {
         clock.ns(self.ticks.value_at_quantile(q)) / f64::from(self.group)
     }

@@ -9,6 +9,7 @@ pub(crate) mod crossover;
 pub(crate) mod devices;
 pub(crate) mod distance;
 mod duel;
+mod folder;
 mod lane;
 pub(crate) mod machine;
 pub(crate) mod measure;
@@ -161,6 +162,9 @@ pub(crate) enum BenchError {
     /// A program at the other end of a socket.
     #[error(transparent)]
     Peer(#[from] telpher_vhost::peers::PeerError),
+    /// The command line asks for what there is nowhere.
+    #[error("{0}")]
+    Usage(String),
     /// What was asked for does not exist here.
     #[error("{0}")]
     NotHere(String),

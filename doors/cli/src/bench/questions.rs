@@ -111,7 +111,7 @@ fn chosen(table: &[Contest], names: &[String]) -> Result<Vec<Contest>, BenchErro
     let known = || table.iter().map(|contest| contest.name);
     if let Some(stranger) = names.iter().find(|name| !known().any(|known| known == *name)) {
         let known = known().collect::<Vec<_>>().join(", ");
-        return Err(BenchError::NotHere(format!("--only: '{stranger}' is not a contest; there are {known}")));
+        return Err(BenchError::Usage(format!("--only: '{stranger}' is not a contest; there are {known}")));
     }
     let asked = |contest: &&Contest| names.is_empty() || names.iter().any(|name| name == contest.name);
     Ok(table.iter().filter(asked).copied().collect())

@@ -95,12 +95,12 @@ pub(crate) struct Point {
     pub(crate) bytes_per_s: f64,
     /// Operations per second.
     pub(crate) ops_per_s: f64,
-    /// Median latency of one operation, from its preparation to its completion seen.
-    pub(crate) p50_ns: f64,
-    /// Latency that 99 % of the operations do not exceed.
-    pub(crate) p99_ns: f64,
-    /// Latency that 99.9 % do not exceed.
-    pub(crate) p999_ns: f64,
+    /// Median latency of one operation, from its preparation to its completion seen; nothing if none was measured.
+    pub(crate) p50_ns: Option<f64>,
+    /// Latency that 99 % of the operations do not exceed; nothing of fewer than 100.
+    pub(crate) p99_ns: Option<f64>,
+    /// Latency that 99.9 % do not exceed; nothing of fewer than 1,000.
+    pub(crate) p999_ns: Option<f64>,
     /// Operations timed together for one latency, because one is too short for the clock.
     pub(crate) timed_together: u32,
     /// Latencies measured.
@@ -230,9 +230,9 @@ pub(crate) mod tests {
                     in_flight: 1,
                     bytes_per_s: size as f64 / ns * 1e9,
                     ops_per_s: 1e9 / ns,
-                    p50_ns: ns,
-                    p99_ns: 2.0 * ns,
-                    p999_ns: 3.0 * ns,
+                    p50_ns: Some(ns),
+                    p99_ns: Some(2.0 * ns),
+                    p999_ns: Some(3.0 * ns),
                     timed_together: 1,
                     samples: 1000,
                     cpu_ns_per_op: ns,

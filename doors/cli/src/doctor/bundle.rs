@@ -192,7 +192,8 @@ impl Bundle {
     /// Writes it.
     pub(super) fn save(&self, path: &Path) -> Result<(), BundleError> {
         let text = serde_json::to_string_pretty(self).expect("a bundle is plain data with string keys") + "\n";
-        std::fs::write(path, text).map_err(|source| BundleError::Write { path: path.into(), source })
+        telpher_mem::write_file(path, text.as_bytes())
+            .map_err(|source| BundleError::Write { path: path.into(), source })
     }
 
     /// How many answers it holds.

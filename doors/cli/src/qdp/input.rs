@@ -1,13 +1,14 @@
 //! A user's own data: columns of Parquet and Arrow files as columns of a query.
 
+use super::messages::{MessageError, Messages};
 use super::room;
 use crate::report::units::size;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
-use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, DataType, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::file::metadata::ParquetMetaData;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
@@ -39,7 +40,7 @@ pub(crate) enum InputError {
         /// What helps.
         do_this: &'static str,
         /// What its reader said.
-        source: ArrowError,
+        source: MessageError,
     },
     /// Its reader gave up in a way that it should not.
     #[error("cannot read {} as {format}: it is damaged; write it anew", path.display())]
@@ -361,26 +362,43 @@ impl Format {
                 // What Arrow wrote beside the schema would only say how values are encoded.
                 let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
                 let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file()?, options);
-                let builder = builder.map_err(|error| wrong(error.into()))?;
+                let builder = builder.map_err(|error| wrong(ArrowError::from(error).into()))?;
+                within(builder.metadata(), &file()?).map_err(wrong)?;
                 let chosen = Chosen::of(path, builder.schema(), names, gathered)?;
                 let mask = ProjectionMask::roots(builder.parquet_schema(), chosen.read.iter().copied());
                 let reader = builder.with_projection(mask).with_batch_size(ROWS).build();
-                chosen.gather(path, gathered, reader.map_err(|error| wrong(error.into()))?, wrong)
+                let reader = reader.map_err(|error| wrong(ArrowError::from(error).into()))?;
+                chosen.gather(path, gathered, reader.map(|batch| batch.map_err(MessageError::from)), wrong)
             }
-            Format::Arrow => {
-                let schema = FileReader::try_new_buffered(file()?, None).map_err(wrong)?.schema();
-                let chosen = Chosen::of(path, &schema, names, gathered)?;
-                let reader = FileReader::try_new_buffered(file()?, Some(chosen.read.clone())).map_err(wrong)?;
-                chosen.gather(path, gathered, reader, wrong)
-            }
-            Format::Stream => {
-                let schema = StreamReader::try_new_buffered(file()?, None).map_err(wrong)?.schema();
-                let chosen = Chosen::of(path, &schema, names, gathered)?;
-                let reader = StreamReader::try_new_buffered(file()?, Some(chosen.read.clone())).map_err(wrong)?;
-                chosen.gather(path, gathered, reader, wrong)
+            Format::Arrow | Format::Stream => {
+                let most = gathered.most as u64;
+                let open = if self == Format::Arrow { Messages::of_file } else { Messages::of_stream };
+                let messages = open(file()?, most).map_err(wrong)?;
+                let chosen = Chosen::of(path, messages.schema(), names, gathered)?;
+                let messages = messages.with_columns(chosen.read.clone());
+                chosen.gather(path, gathered, messages, wrong)
             }
         }
     }
+}
+
+/// Whether a Parquet file has the bytes that its columns are said to take, for which its reader takes memory at once.
+fn within(metadata: &ParquetMetaData, file: &File) -> Result<(), MessageError> {
+    let len = file.metadata()?.len();
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        for column in group.columns() {
+            let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+            let end = start.checked_add(column.compressed_size()).and_then(|end| u64::try_from(end).ok());
+            if start < 0 || column.compressed_size() < 0 || end.is_none_or(|end| end > len) {
+                return Err(MessageError::Damaged(format!(
+                    "column {} of row group {number} declares {} bytes at {start}, and the file has {len}",
+                    column.column_path(),
+                    column.compressed_size()
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Rows that are read at a time. Source: assumed; a batch of one column fits the caches.
@@ -411,11 +429,11 @@ impl Chosen {
         &self,
         path: &Path,
         gathered: &mut Gathered,
-        batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
-        wrong: impl Fn(ArrowError) -> InputError,
+        batches: impl Iterator<Item = Result<RecordBatch, MessageError>>,
+        wrong: impl Fn(MessageError) -> InputError,
     ) -> Result<(), InputError> {
         for batch in batches {
-            let batch = batch.and_then(|batch| batch.project(&self.order)).map_err(&wrong)?;
+            let batch = batch.and_then(|batch| Ok(batch.project(&self.order)?)).map_err(&wrong)?;
             gathered.take(path, &batch)?;
         }
         Ok(())
@@ -446,7 +464,8 @@ const SAID: usize = 16;
 mod tests {
     use super::*;
     use arrow_array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, LargeStringArray, UInt16Array, UInt64Array};
-    use arrow_ipc::writer::{FileWriter, StreamWriter};
+    use arrow_ipc::CompressionType;
+    use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
     use parquet::arrow::ArrowWriter;
     use parquet::basic::{Compression, ZstdLevel};
     use parquet::file::properties::WriterProperties;
@@ -489,6 +508,21 @@ mod tests {
         writer.into_inner().unwrap()
     }
 
+    const CODECS: [CompressionType; 2] = [CompressionType::LZ4_FRAME, CompressionType::ZSTD];
+
+    fn compressed(batch: &RecordBatch, codec: CompressionType, is_file: bool) -> Vec<u8> {
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        if is_file {
+            let mut writer = FileWriter::try_new_with_options(Vec::new(), &batch.schema(), options).unwrap();
+            writer.write(batch).unwrap();
+            writer.into_inner().unwrap()
+        } else {
+            let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batch.schema(), options).unwrap();
+            writer.write(batch).unwrap();
+            writer.into_inner().unwrap()
+        }
+    }
+
     /// A file of its own for each test.
     fn file(name: &str, bytes: &[u8]) -> PathBuf {
         let path = std::env::temp_dir().join(format!("telpher-input-{}-{name}", std::process::id()));
@@ -509,6 +543,9 @@ mod tests {
             .map(|compression| parquet(&batch, compression))
             .into();
         all.extend([arrow(&batch), stream(&batch)]);
+        for codec in CODECS {
+            all.extend([true, false].map(|is_file| compressed(&batch, codec, is_file)));
+        }
         all
     }
 
@@ -563,6 +600,52 @@ mod tests {
     }
 
     #[test]
+    fn what_a_compressed_buffer_declares_is_checked_before_memory_is_taken() {
+        // Repeats, so that it is compressed: the length is the first word of a buffer that is not -1.
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values((0..512).map(|row| row % 4)));
+        let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+        let path = file("declared", &[]);
+        for (codec, name) in CODECS.into_iter().zip(["LZ4", "Zstandard"]) {
+            for is_file in [true, false] {
+                let whole = compressed(&batch, codec, is_file);
+                std::fs::write(&path, &whole).unwrap();
+                assert_eq!(of(&[&path], &["x"]).unwrap().rows(), 512);
+                let at = whole.windows(8).position(|word| word == 4096_i64.to_le_bytes()).unwrap();
+                // The last is more than any memory; all were allocated before anything was read.
+                for declared in [64_i64 << 20, 1 << 40, 6_000_000_000_000_000_000] {
+                    let mut damaged = whole.clone();
+                    damaged[at..at + 8].copy_from_slice(&declared.to_le_bytes());
+                    std::fs::write(&path, &damaged).unwrap();
+                    let error = of(&[&path], &["x"]).unwrap_err();
+                    let why = std::error::Error::source(&error).unwrap().to_string();
+                    let begin =
+                        format!("buffer 1 of message {} declares {declared} bytes, and its ", u8::from(!is_file));
+                    assert!(why.starts_with(&begin) && why.contains(&format!("of {name} hold at most ")), "{why}");
+                }
+                let mut damaged = whole;
+                damaged[at..at + 8].copy_from_slice(&(-2_i64).to_le_bytes());
+                std::fs::write(&path, &damaged).unwrap();
+                assert!(of(&[&path], &["x"]).is_err());
+            }
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_fits_the_codec_and_not_the_memory_is_refused_with_the_limit() {
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values((0..1 << 16).map(|_| 7)));
+        let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+        for codec in CODECS {
+            let path = file("limit", &compressed(&batch, codec, true));
+            let mut few = Gathered { columns: Vec::new(), rows: 0, most: 100_000 };
+            let error = add(&path, &["x".to_owned()], &mut few).unwrap_err();
+            let why = std::error::Error::source(&error).unwrap().to_string();
+            assert!(why.contains("declares 524288 bytes by its buffer 1, and 97.656 KiB is the limit"), "{why}");
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
     fn a_reader_that_falls_over_a_file_is_caught() {
         assert_eq!(quietly(|| 7), Some(7));
         assert_eq!(quietly(|| -> u8 { panic!("a file fell over") }), None);
@@ -600,6 +683,6 @@ mod tests {
             }
         }
         std::fs::remove_file(path).unwrap();
-        assert!(refused > 200, "{refused} of 900 were refused");
+        assert!(refused > 200, "{refused} were refused");
     }
 }

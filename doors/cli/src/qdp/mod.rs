@@ -8,6 +8,7 @@
 pub(crate) mod data;
 pub(crate) mod here;
 mod input;
+mod messages;
 mod room;
 pub(crate) mod simulated;
 

@@ -40,7 +40,14 @@ pub(super) fn enough(
 /// Bytes that programs can have without anything being swapped; fewer if this process is limited to fewer.
 pub(super) fn anywhere() -> Option<u64> {
     let system = kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, &["MemAvailable:"]);
-    [system, allowed()].into_iter().flatten().min()
+    [system, allowed(), addresses()].into_iter().flatten().min()
+}
+
+/// Bytes of addresses that this process may yet map (RLIMIT_AS).
+fn addresses() -> Option<u64> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::As).current?;
+    let mapped = kibibytes(&fs::read_to_string("/proc/self/status").ok()?, &["VmSize:"])?;
+    Some(most.saturating_sub(mapped))
 }
 
 /// Bytes of a node that are free, or kept for files only.

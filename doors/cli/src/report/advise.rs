@@ -87,8 +87,8 @@ fn came(work: &Piece) -> [[String; 6]; 2] {
             name.to_owned(),
             how,
             units::three(came.bytes_per_s / 1e9),
-            units::time(came.p50_ns),
-            units::time(came.p99_ns),
+            units::time_or_none(came.p50_ns),
+            units::time_or_none(came.p99_ns),
             units::time(came.core_ns_per_op),
         ]
     };

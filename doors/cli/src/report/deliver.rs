@@ -30,8 +30,7 @@ fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
 /// Finds out before the work whether the report can be written afterwards.
 pub(crate) fn writable(output: &Output, default: &str) -> Result<(), DeliverError> {
     let Some(path) = report_path(output, default) else { return Ok(()) };
-    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    opened.map(drop).map_err(|source| DeliverError::Html { path: path.into(), source })
+    telpher_mem::check_writable(path).map_err(|source| DeliverError::Html { path: path.into(), source })
 }
 
 /// Prints the result in the format asked for and writes the report.
@@ -49,7 +48,8 @@ pub(crate) fn deliver<T: Serialize>(
         Format::Json => serde_json::to_string_pretty(result).expect("results are plain data with string keys"),
     })?;
     if let Some(path) = report_path(output, default) {
-        std::fs::write(path, html()).map_err(|source| DeliverError::Html { path: path.into(), source })?;
+        telpher_mem::write_file(path, html().as_bytes())
+            .map_err(|source| DeliverError::Html { path: path.into(), source })?;
         eprintln!("Report: {}", path.display());
     }
     Ok(())

@@ -63,9 +63,9 @@ fn table(result: &RunResult, op: &str) -> Table {
             units::size(point.size),
             point.how(),
             units::three(point.bytes_per_s / 1e9),
-            units::time(point.p50_ns),
-            units::time(point.p99_ns),
-            units::time(point.p999_ns),
+            units::time_or_none(point.p50_ns),
+            units::time_or_none(point.p99_ns),
+            units::time_or_none(point.p999_ns),
             units::time(point.core.busy_ns),
             point.bottleneck.as_ref().map_or("", |held| held.limit).to_owned(),
         ]);
@@ -104,10 +104,11 @@ fn detail(point: &Point) -> String {
         units::three(point.bytes_per_s / 1e9),
         units::frequency(point.ops_per_s)
     );
-    let _ = writeln!(out, "  latency    {} on average", units::time(point.mean_ns));
+    let _ = writeln!(out, "  latency    {} on average", units::time_or_none(point.mean_ns));
     for part in &point.parts {
-        let share = part.ns / point.mean_ns * 100.0;
-        let _ = writeln!(out, "    {:9}{:>9}  {share:3.0} %", part.name, units::time(part.ns));
+        let share = part.ns.zip(point.mean_ns).map(|(ns, mean)| format!("  {:3.0} %", ns / mean * 100.0));
+        let share = share.unwrap_or_default();
+        let _ = writeln!(out, "    {:9}{:>9}{share}", part.name, units::time_or_none(part.ns));
     }
     let core = &point.core;
     let kinds =
@@ -141,11 +142,11 @@ pub(crate) fn csv(result: &RunResult) -> String {
         parts,
     );
     for p in &result.points {
-        let parts: Vec<String> = p.parts.iter().map(|part| format!("{:.3}", part.ns)).collect();
+        let parts: Vec<String> = p.parts.iter().map(|part| units::field(part.ns, 3)).collect();
         let (limit, sentence) = p.bottleneck.as_ref().map_or(("", ""), |held| (held.limit, held.sentence.as_str()));
         let _ = writeln!(
             out,
-            "yes,{},{},{},{},{},{},{},{},{},{},{:.0},{:.0},{:.3},{:.3},{:.3},{:.3},{},{:.3},{:.3},{:.3},{:.3},{limit},\"{sentence}\",,,",
+            "yes,{},{},{},{},{},{},{},{},{},{},{:.0},{:.0},{},{},{},{},{},{},{},{},{},{limit},\"{sentence}\",,,",
             quoted(&result.about.profile),
             result.about.profile_hash,
             quoted(&p.load),
@@ -158,10 +159,10 @@ pub(crate) fn csv(result: &RunResult) -> String {
             p.operations,
             p.bytes_per_s,
             p.ops_per_s,
-            p.p50_ns,
-            p.p99_ns,
-            p.p999_ns,
-            p.mean_ns,
+            units::field(p.p50_ns, 3),
+            units::field(p.p99_ns, 3),
+            units::field(p.p999_ns, 3),
+            units::field(p.mean_ns, 3),
             parts.join(","),
             p.core.busy_ns,
             p.core.polling_ns,
@@ -174,8 +175,12 @@ pub(crate) fn csv(result: &RunResult) -> String {
     for app in &result.apps {
         for (name, value, unit) in &app.measures {
             let (profile, load, name) = (quoted(&result.about.profile), quoted(&app.load), quoted(name));
-            let _ =
-                writeln!(out, "yes,{profile},{},{load},{empty},{name},{value:.6},{unit}", result.about.profile_hash);
+            let _ = writeln!(
+                out,
+                "yes,{profile},{},{load},{empty},{name},{},{unit}",
+                result.about.profile_hash,
+                units::field(Some(*value), 6)
+            );
         }
     }
     out
@@ -196,14 +201,15 @@ pub(crate) fn html(result: &RunResult) -> String {
     );
     let labels = labels(result);
     let legend = || labels.iter().enumerate().map(|(style, label)| (style, label.as_str()));
-    let lines = |op: &str, value: fn(&Point) -> f64| -> Vec<Series> {
+    type Value = fn(&Point) -> Option<f64>;
+    let lines = |op: &str, value: Value| -> Vec<Series> {
         let line = |(style, label): (usize, &String)| {
             let of = result.points.iter().filter(|point| point.op == op && point.how() == *label);
-            Series { style, dashed: false, points: of.map(|point| (point.size, value(point))).collect() }
+            Series { style, dashed: false, points: of.filter_map(|point| Some((point.size, value(point)?))).collect() }
         };
         labels.iter().enumerate().map(line).collect()
     };
-    let each = |y: &str, value: fn(&Point) -> f64, tick: fn(f64) -> String| -> Vec<Figure<'static>> {
+    let each = |y: &str, value: Value, tick: fn(f64) -> String| -> Vec<Figure<'static>> {
         let figure = |op: &'static str| Figure {
             caption: op.to_owned(),
             svg: chart::lines(&lines(op, value), y, TRANSFER, Scale::Log, tick),
@@ -218,7 +224,7 @@ pub(crate) fn html(result: &RunResult) -> String {
     if sizes.len() > 1 && result.workload.is_none() {
         page.section("Throughput", "Transfer size times operations per second; 1 GB is 10⁹ bytes.");
         page.legend(legend());
-        page.charts(each("throughput, GB/s", |p| p.bytes_per_s / 1e9, units::trimmed));
+        page.charts(each("throughput, GB/s", |p| Some(p.bytes_per_s / 1e9), units::trimmed));
         page.section("Latency", "The median, from preparing a descriptor, or a batch, to seeing its record.");
         page.legend(legend());
         page.charts(each("latency", |p| p.p50_ns, units::time));
@@ -233,9 +239,9 @@ pub(crate) fn html(result: &RunResult) -> String {
                 point.how(),
                 units::three(point.bytes_per_s / 1e9),
                 units::frequency(point.ops_per_s),
-                units::time(point.p50_ns),
-                units::time(point.p99_ns),
-                units::time(point.p999_ns),
+                units::time_or_none(point.p50_ns),
+                units::time_or_none(point.p99_ns),
+                units::time_or_none(point.p999_ns),
                 units::time(point.core.busy_ns),
                 point.bottleneck.as_ref().map_or(String::new(), |held| held.sentence.clone()),
             ]
@@ -276,8 +282,9 @@ fn spent(page: &mut Page, result: &RunResult, labels: &[String]) {
     for op in ops(result) {
         for label in labels {
             let of = result.points.iter().filter(|point| point.op == op && point.how() == *label && !point.is_cpu());
-            let bars: Vec<chart::Bar> =
-                of.map(|point| (point.size, point.parts.iter().map(|part| part.ns).enumerate().collect())).collect();
+            let bars: Vec<chart::Bar> = of
+                .map(|point| (point.size, point.parts.iter().filter_map(|part| part.ns).enumerate().collect()))
+                .collect();
             let svg = chart::bars(&bars, "latency", units::time);
             figures.push(Figure { caption: format!("{op}, {label}"), svg, legend: Vec::new() });
         }

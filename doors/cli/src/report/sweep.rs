@@ -74,7 +74,7 @@ fn parts(result: &SweepResult, op: &str) -> Table {
 }
 
 fn percentiles(p: &Point) -> String {
-    joined([p.p50_ns, p.p99_ns, p.p999_ns], " / ")
+    joined([p.p50_ns, p.p99_ns, p.p999_ns].map(|ns| ns.unwrap_or(f64::NAN)), " / ")
 }
 
 /// Three times, with the unit once where they share it.
@@ -125,7 +125,7 @@ pub(crate) fn csv(result: &SweepResult) -> String {
             p.distance.map_or(",".into(), |d| format!("{:.1},{:?}", d.round_trip_ns, d.class).to_lowercase());
         let _ = writeln!(
             out,
-            "{},{},{},{runner},{},{},{},{},{:.0},{:.0},{:.2},{:.2},{:.2},{},{},{:.3},{},{},{},{distance}",
+            "{},{},{},{runner},{},{},{},{},{:.0},{:.0},{},{},{},{},{},{:.3},{},{},{},{distance}",
             p.op,
             p.size,
             quoted(&r.device),
@@ -135,9 +135,9 @@ pub(crate) fn csv(result: &SweepResult) -> String {
             p.in_flight,
             p.bytes_per_s,
             p.ops_per_s,
-            p.p50_ns,
-            p.p99_ns,
-            p.p999_ns,
+            units::field(p.p50_ns, 2),
+            units::field(p.p99_ns, 2),
+            units::field(p.p999_ns, 2),
             p.timed_together,
             p.samples,
             p.cpu_ns_per_op,
@@ -168,10 +168,11 @@ pub(crate) fn html(result: &SweepResult) -> String {
         let all = routes.iter().zip(&labels).enumerate();
         all.filter(|(_, (r, _))| only(r)).map(|(i, (_, l))| (i, l.as_str())).collect()
     };
-    let lines = |op: &str, only: fn(&Route) -> bool, value: fn(&Point) -> f64, dashed: Option<fn(&Point) -> f64>| {
+    type Value = fn(&Point) -> Option<f64>;
+    let lines = |op: &str, only: fn(&Route) -> bool, value: Value, dashed: Option<Value>| {
         let mut series = Vec::new();
         for (style, route) in routes.iter().enumerate().filter(|(_, r)| only(r)) {
-            let line = |f: fn(&Point) -> f64| result.of(op, route).map(|p| (p.size, f(p))).collect();
+            let line = |f: Value| result.of(op, route).filter_map(|p| Some((p.size, f(p)?))).collect();
             series.push(Series { style, dashed: false, points: line(value) });
             series.extend(dashed.map(|f| Series { style, dashed: true, points: line(f) }));
         }
@@ -192,7 +193,7 @@ pub(crate) fn html(result: &SweepResult) -> String {
     );
     page.legend(legend(|_| true));
     page.charts(each(&|op| {
-        let series = lines(op, |_| true, |p| p.bytes_per_s / 1e9, None);
+        let series = lines(op, |_| true, |p| Some(p.bytes_per_s / 1e9), None);
         chart::lines(&series, "throughput, GB/s", TRANSFER, Scale::Log, units::trimmed)
     }));
 
@@ -219,7 +220,7 @@ pub(crate) fn html(result: &SweepResult) -> String {
     page.legend(legend(|_| true));
     page.charts(each(&|op| {
         chart::lines(
-            &lines(op, |_| true, |p| p.cpu_ns_per_op, None),
+            &lines(op, |_| true, |p| Some(p.cpu_ns_per_op), None),
             "CPU time per operation",
             TRANSFER,
             Scale::Log,
@@ -301,9 +302,9 @@ fn every_number(page: &mut Page, result: &SweepResult) {
                 p.route.label(),
                 units::three(p.bytes_per_s / 1e9),
                 units::frequency(p.ops_per_s),
-                units::time(p.p50_ns),
-                units::time(p.p99_ns),
-                units::time(p.p999_ns),
+                units::time_or_none(p.p50_ns),
+                units::time_or_none(p.p99_ns),
+                units::time_or_none(p.p999_ns),
                 units::time(p.cpu_ns_per_op),
                 part(|b| b.prepare_ns),
                 part(|b| b.submit_ns),
@@ -344,6 +345,18 @@ mod tests {
         let csv = csv(&sample());
         let counts: Vec<usize> = csv.lines().map(|l| l.split(',').count()).collect();
         assert_eq!(counts, [21; 7], "{csv}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_dash_or_an_empty_field() {
+        let mut result = sample();
+        for point in &mut result.points {
+            (point.p50_ns, point.p99_ns, point.p999_ns, point.breakdown, point.samples) = (None, None, None, None, 0);
+        }
+        let (text, csv, html) = (text(&result), csv(&result), html(&result));
+        assert!(text.contains("– / – / –") && !text.contains("0 ns"), "{text}");
+        assert!(csv.contains(",,,,1,0,"), "{csv}");
+        assert!(html.contains("–") && !html.contains(">0 ns<"), "{html}");
     }
 
     #[test]

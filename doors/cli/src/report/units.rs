@@ -23,6 +23,16 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
+/// The same of what may not have been measured.
+pub(crate) fn time_or_none(ns: Option<f64>) -> String {
+    time(ns.unwrap_or(f64::NAN))
+}
+
+/// A CSV field of what may not have been measured, with so many digits after the point; empty if it was not.
+pub(crate) fn field(value: Option<f64>, digits: usize) -> String {
+    value.filter(|value| value.is_finite()).map_or_else(String::new, |value| format!("{value:.digits$}"))
+}
+
 /// `12.3 GB/s`; GB is 10^9 bytes.
 pub(crate) fn rate(bytes_per_second: f64) -> String {
     format!("{} GB/s", three(bytes_per_second / 1e9))
@@ -38,8 +48,10 @@ pub(crate) fn frequency(per_second: f64) -> String {
 }
 
 /// Three significant digits without an exponent.
+/// A dash of what was not measured.
 pub(crate) fn three(value: f64) -> String {
     match value.abs() {
+        v if !v.is_finite() => "–".into(),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
         v if v >= 0.9995 => format!("{value:.2}"),
@@ -74,6 +86,13 @@ mod tests {
             assert_eq!(time(ns), text);
         }
         assert_eq!(time(f64::NAN), "–");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_dash_or_an_empty_field() {
+        assert_eq!(three(f64::NAN), "–");
+        assert_eq!((time_or_none(None), time_or_none(Some(0.0))), ("–".into(), "0 ns".into()));
+        assert_eq!([None, Some(f64::NAN), Some(1.25)].map(|value| field(value, 1)), ["", "", "1.2"]);
     }
 
     #[test]

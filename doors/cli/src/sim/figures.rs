@@ -56,7 +56,7 @@ fn wanted(only: &[String]) -> Result<Vec<&'static Sheet>, SimError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), SimError> {
-    std::fs::write(path, text).map_err(|source| failed(path, source))
+    telpher_mem::write_file(path, text.as_bytes()).map_err(|source| failed(path, source))
 }
 
 fn failed(path: &Path, source: std::io::Error) -> SimError {

@@ -37,13 +37,13 @@ pub(crate) struct Point {
     /// Operations per second.
     pub(crate) ops_per_s: f64,
     /// Latency of a submission (of a batch, where it is one) that half of them do not exceed.
-    pub(crate) p50_ns: f64,
-    /// That 99 % of them do not exceed.
-    pub(crate) p99_ns: f64,
-    /// That 99.9 % do not exceed.
-    pub(crate) p999_ns: f64,
-    /// On average; the parts together.
-    pub(crate) mean_ns: f64,
+    pub(crate) p50_ns: Option<f64>,
+    /// That 99 % of them do not exceed; nothing of fewer than 100.
+    pub(crate) p99_ns: Option<f64>,
+    /// That 99.9 % do not exceed; nothing of fewer than 1,000.
+    pub(crate) p999_ns: Option<f64>,
+    /// On average; the parts together. Nothing if none was completed.
+    pub(crate) mean_ns: Option<f64>,
     /// Where it is spent.
     pub(crate) parts: Vec<Part>,
     /// What the load's cores did for one operation.
@@ -72,8 +72,8 @@ pub(crate) struct Pages {
 pub(crate) struct Part {
     /// `prepare`, `queue` and so on.
     pub(crate) name: &'static str,
-    /// Nanoseconds of one submission.
-    pub(crate) ns: f64,
+    /// Nanoseconds of one submission; nothing if none was completed.
+    pub(crate) ns: Option<f64>,
 }
 
 /// Nanoseconds of a core for one operation.
@@ -116,8 +116,8 @@ impl Point {
     pub(crate) fn of(outcome: &Outcome, load: &LoadOutcome, stream: &Stream, threads: u32, device: String) -> Self {
         let each = |time: Ps| time.as_nanos_f64() / float(load.operations);
         let (timeline, cycles) = (&load.timeline, &load.cycles);
-        let part =
-            |(name, time): (&'static str, Ps)| Part { name, ns: time.as_nanos_f64() / float(timeline.completed) };
+        let completed = (timeline.completed > 0).then(|| float(timeline.completed));
+        let part = |(name, time): (&'static str, Ps)| Part { name, ns: completed.map(|all| time.as_nanos_f64() / all) };
         let parts = [
             timeline.backlog,
             timeline.prepare,
@@ -128,7 +128,7 @@ impl Point {
             timeline.complete,
             timeline.notice,
         ];
-        let at = |part| load.latencies.at(part).as_nanos_f64();
+        let at = |part| load.latencies.percentile(part).map(Ps::as_nanos_f64);
         Point {
             load: load.name.clone(),
             op: crate::args::operation::name(stream.op),
@@ -144,7 +144,7 @@ impl Point {
             p50_ns: at(0.5),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
-            mean_ns: load.mean_latency_ns(),
+            mean_ns: completed.map(|_| load.mean_latency_ns()),
             parts: PARTS.into_iter().zip(parts).map(part).collect(),
             core: Cores {
                 busy_ns: each(cycles.busy),

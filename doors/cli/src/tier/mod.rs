@@ -12,7 +12,7 @@ mod run;
 mod top;
 
 pub(crate) use run::run;
-pub(crate) use top::top;
+pub(crate) use top::{TopError, top};
 
 /// This machine has nodes that are tiers, without anything being said.
 pub(crate) fn has_nodes() -> bool {

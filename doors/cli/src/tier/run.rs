@@ -117,13 +117,12 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, TierError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), TierError> {
-    std::fs::write(path, text).map_err(|source| TierError::Report { path: path.into(), source })
+    telpher_mem::write_file(path, text.as_bytes()).map_err(|source| TierError::Report { path: path.into(), source })
 }
 
 /// Finds out before the program runs whether its report can be written afterwards.
 fn writable(path: &Path) -> Result<(), TierError> {
-    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    opened.map(drop).map_err(|source| TierError::Report { path: path.into(), source })
+    telpher_mem::check_writable(path).map_err(|source| TierError::Report { path: path.into(), source })
 }
 
 /// Sets up here what each process will set up, to tell now why it cannot be, and lets it go again.

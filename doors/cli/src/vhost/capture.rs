@@ -63,7 +63,7 @@ impl Capture {
     /// Begins a file; one that is there is replaced. Of each packet at most `snap` bytes are written.
     pub(crate) fn begin(path: &Path, snap: u32) -> Result<Arc<Capture>, VhostError> {
         let failed = |source| VhostError::Capture { path: path.into(), source };
-        let mut file = File::create(path).map_err(failed)?;
+        let mut file = telpher_mem::create_file(path).map_err(failed)?;
         file.write_all(&file_header(snap)).map_err(failed)?;
         let (pieces, received) = sync_channel(WAITING);
         let counts = Arc::new(CaptureCounts::default());

@@ -5,6 +5,7 @@
 //! does not end is killed with all it has started, and the test fails.
 
 mod accel_config;
+mod advise;
 mod attributes;
 mod bench;
 mod check;
@@ -22,6 +23,8 @@ mod hygiene;
 mod inject;
 mod libtelpher;
 mod mounted;
+#[path = "../plans/mod.rs"]
+mod plans;
 mod refusals;
 mod runner;
 #[path = "../../../../ci/skip.rs"]

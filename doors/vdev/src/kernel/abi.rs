@@ -29,6 +29,12 @@ impl Abi {
         }
     }
 
+    /// True if users may have shared queues: without ENQCMD, which 5.15 masks off, they cannot submit to one.
+    #[must_use]
+    pub const fn has_shared_queues_for_users(self) -> bool {
+        !matches!(self, Abi::V5_15)
+    }
+
     /// The flavour of a name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -207,7 +207,7 @@ impl Loader<'_> {
             }
         };
         // What a preset would share is dedicated where the kernel has no shared queues for users.
-        let unshared = self.found.from_preset && name == "mode" && text == "shared" && self.kernel.abi() < Abi::V6_1;
+        let unshared = self.found.is_unshared(self.kernel.abi()) && name == "mode" && text == "shared";
         let text = if unshared { "dedicated".into() } else { text };
         // The tool takes no negative values for a group.
         if level.kind == "group" && text.starts_with('-') {

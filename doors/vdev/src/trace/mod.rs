@@ -24,7 +24,6 @@ use assemble::Assembler;
 use later::Later;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -98,7 +97,7 @@ impl Reporter {
     pub fn new(trace: Option<&Path>, format: TraceFormat) -> Result<Self, TraceError> {
         let open = |path: &Path| -> io::Result<Box<dyn Write + Send>> {
             let out: Box<dyn Write + Send> =
-                if path == Path::new("-") { Box::new(io::stderr()) } else { Box::new(File::create(path)?) };
+                if path == Path::new("-") { Box::new(io::stderr()) } else { Box::new(telpher_mem::create_file(path)?) };
             Ok(Box::new(Later::new(out)?))
         };
         let sink = match trace {

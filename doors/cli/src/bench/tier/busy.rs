@@ -7,6 +7,7 @@ use crate::bench::measure::{Clock, median};
 use crate::bench::questions::Contest;
 use crate::bench::row::{Goal, Row};
 use crate::ffi::{self, Remapped};
+use crate::report::units;
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -102,9 +103,12 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
 
 fn rows_of(sides: &[Side<'_>; 2]) -> [Row; 6] {
     let pages = sides.each_ref().map(|side| median(&mut side.rates.clone()));
-    let wait = |side: &Side<'_>, quantile| side.waits.value_at_quantile(quantile) as f64 / 1e3;
-    let waits = sides.each_ref().map(|side| if side.waits.is_empty() { f64::NAN } else { wait(side, 0.99) });
-    let how = |side: &Side<'_>| format!("{} waits, median {:.0} µs", side.waits.len(), wait(side, 0.5));
+    let wait = |side: &Side<'_>, part| {
+        let told = telpher_sim::enough(side.waits.len(), part);
+        if told { side.waits.value_at_quantile(part) as f64 / 1e3 } else { f64::NAN }
+    };
+    let waits = sides.each_ref().map(|side| wait(side, 0.99));
+    let how = |side: &Side<'_>| format!("{} waits, median {}", side.waits.len(), units::time(wait(side, 0.5) * 1e3));
     let [exchange, remap] = sides;
     let what = |what: &str| format!("{} pages together: {what}", exchange.together);
     [

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &TierBench, machine: Machine) -> Result<Answers, BenchEr
     only.retain(|name| name != programs::NAME);
     let asked = only.len() < args.contests.only.len();
     if asked && args.program.is_empty() {
-        return Err(BenchError::NotHere("--only programs: name them with --program".into()));
+        return Err(BenchError::Usage("--only programs: name them with --program".into()));
     }
     let holds_programs = !args.program.is_empty() && (asked || only.is_empty());
     if holds_programs {

@@ -1,6 +1,7 @@
 //! What programs take whose memory is managed, by what they take alone.
 
 use crate::bench::BenchError;
+use crate::bench::folder::Folder;
 use crate::bench::measure::median;
 use crate::bench::questions::Answer;
 use crate::bench::row::Row;
@@ -31,7 +32,8 @@ struct Run {
 pub(super) fn answer(programs: &[String]) -> Result<Answer, BenchError> {
     let failed = |why: &dyn std::fmt::Display| BenchError::NotHere(format!("programs cannot be managed: {why}"));
     let telpher = std::env::current_exe().map_err(|error| failed(&error))?;
-    let states = std::env::temp_dir().join(format!("telpher-bench-tier-{}.json", std::process::id()));
+    let folder = Folder::new()?;
+    let states = folder.file("states.json");
     let mut rows = Vec::new();
     for program in programs {
         let (mut alone, mut managed) = (Vec::new(), Vec::new());

@@ -3,11 +3,12 @@
 //! So it is on two cores that no thread waits for another's turn. Ours has our own guest, DPDK's has its own, `net_virtio_user`.
 
 use super::super::BenchError;
+use super::super::folder::Folder;
 use super::asynchronous::Asynchronous;
 use super::guest::Guest;
 use super::ours::{Ours, Way, Working};
 use super::point::{Cores, Seen, Watch};
-use super::scene::{Folder, MIB, virtio};
+use super::scene::{MIB, virtio};
 use crate::args::{VhostRing, VhostTraffic};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

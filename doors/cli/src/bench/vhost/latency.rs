@@ -61,11 +61,13 @@ pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Re
                 let first = number as usize % 2;
                 let measure = |who: usize| {
                     let passed = pass(if who == 0 { &mut cpu } else { &mut pipeline }, size, gap, time, cores)?;
-                    heard[who] = [0.5, 0.99].map(|quantile| passed.latencies.quantile(&clock, quantile) / 1e3);
+                    let at = |part| passed.latencies.percentile(&clock, part).map_or(f64::NAN, |ns| ns / 1e3);
+                    heard[who] = [0.5, 0.99].map(at);
                     Ok::<_, BenchError>(Seen { value: 0.0, share: None, counts: passed.counts })
                 };
                 if let [Some(one), Some(other)] = round(2, first, drops, || cores.distance(), measure)?[..]
                     && one.distance == other.distance
+                    && heard.as_flattened().iter().all(|us| us.is_finite())
                 {
                     let [without, with] = heard;
                     seen.push((one.distance, [without[0], with[0], without[1], with[1]]));

@@ -156,7 +156,7 @@ fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
 pub(crate) fn run(args: &VhostBench, machine: Machine) -> Result<VhostResult, BenchError> {
     let plan = Plan::of(args, &machine);
     if let Some(size) = plan.sizes.iter().find(|&&size| !(64..=LONGEST).contains(&size)) {
-        return Err(BenchError::NotHere(format!("--size: packets have from 64 to {LONGEST} bytes, not {size}")));
+        return Err(BenchError::Usage(format!("--size: packets have from 64 to {LONGEST} bytes, not {size}")));
     }
     let pool = PacketPool::new(PoolOptions { longest: LONGEST, ..PoolOptions::default() })?;
     let mut found = Found::new(&plan, args);

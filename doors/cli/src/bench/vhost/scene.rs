@@ -1,6 +1,7 @@
 //! One guest and its backends: DPDK's testpmd with a device at each backend's socket, of which one works at a time; or our own guest.
 
 use super::super::BenchError;
+use super::super::folder::Folder;
 use super::asynchronous::Asynchronous;
 use super::guest::Guest;
 use super::ours::{Ours, Way, Working};
@@ -67,7 +68,7 @@ impl Scene {
         pool: &PacketPool,
     ) -> Result<Scene, BenchError> {
         let folder = Folder::new()?;
-        let sockets: Vec<PathBuf> = (0..who.len()).map(|number| folder.0.join(format!("socket{number}"))).collect();
+        let sockets: Vec<PathBuf> = (0..who.len()).map(|number| folder.file(&format!("socket{number}"))).collect();
         let testpmds = who.iter().filter(|who| !matches!(who, Who::Ours(_))).count() as u64 + u64::from(!own_guest);
         let pages = if testpmds > 0 { Some(HugePages::reserve(testpmds * MIB / 2)?) } else { None };
         let mut backends = Vec::new();
@@ -82,10 +83,10 @@ impl Scene {
                 }
                 Who::NetVhost => {
                     let port = VhostPort { socket: socket.clone(), queues: 1, client: false };
-                    Backend::Testpmd(Testpmd::backend(&seat("net-vhost", cores.backend, &folder.0), &[port])?)
+                    Backend::Testpmd(Testpmd::backend(&seat("net-vhost", cores.backend, folder.path()), &[port])?)
                 }
                 Who::DpdkAsync(dma) => {
-                    Backend::Asynchronous(Asynchronous::start(&folder.0, socket, None, cores.backend, *dma)?)
+                    Backend::Asynchronous(Asynchronous::start(folder.path(), socket, None, cores.backend, *dma)?)
                 }
             });
         }
@@ -97,7 +98,7 @@ impl Scene {
             Frontend::Own(guests.collect::<Result<_, _>>()?)
         } else {
             let sockets: Vec<&Path> = sockets.iter().map(PathBuf::as_path).collect();
-            Frontend::Testpmd(Testpmd::guest(&seat("guest", cores.guest, &folder.0), &virtio(ring), &sockets)?)
+            Frontend::Testpmd(Testpmd::guest(&seat("guest", cores.guest, folder.path()), &virtio(ring), &sockets)?)
         };
         let shared = who.iter().map(|who| match who {
             Who::Ours(Way::Thread(_, core)) | Who::DpdkAsync(core) => Some(*core),
@@ -273,36 +274,6 @@ pub(super) fn virtio(ring: VhostRing) -> Virtio {
         VhostRing::PackedInorder => Virtio { in_order: true, mergeable: false, ..Virtio::PACKED },
         VhostRing::SplitVec => Virtio { mergeable: false, vectorised: true, ..Virtio::SPLIT },
         VhostRing::PackedVec => Virtio { in_order: true, mergeable: false, vectorised: true, ..Virtio::PACKED },
-    }
-}
-
-/// A folder for sockets, gone with what is in it.
-pub(super) struct Folder(PathBuf);
-
-impl Folder {
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Where a file of this name goes.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    pub(super) fn new() -> Result<Folder, BenchError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: a number that nobody else has. In the temporary folder, whose name is short: a socket's has at most 107 bytes.
-        let name = format!("telpher-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        let made = std::fs::create_dir(&path);
-        made.map_err(|source| BenchError::Program { what: format!("making {}", path.display()), source })?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,0 +1,107 @@
+//! Exit codes: what a script learns without reading.
+//!
+//! | command | command line not understood | failure | else |
+//! |---|---|---|---|
+//! | `run`, `tier run` | 125 | 125 of ours; 126 the program cannot be executed, 127 it is not there | the program's own |
+//! | `doctor` | 1 | 1 | 0 nothing or notes, 2 warnings, 3 errors |
+//! | all others | 2 | 1 | 0 |
+
+use crate::bench::BenchError;
+use crate::qdp::QdpError;
+use crate::sim::SimError;
+use crate::tier::TopError;
+use crate::trace::TraceError;
+use crate::tune::TuneError;
+use crate::vhost::VhostError;
+
+/// A command's codes for what it does not do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Codes {
+    /// The command line is not understood.
+    pub(crate) usage: u8,
+    /// Something failed.
+    pub(crate) failure: u8,
+}
+
+/// Commands that differ, by their first words. As env(1) and timeout(1) have it, a program's own codes stay below 125; the
+/// doctor's 2 means warnings.
+const COMMANDS: [(&[&str], Codes); 3] = [
+    (&["run"], Codes { usage: 125, failure: 125 }),
+    (&["tier", "run"], Codes { usage: 125, failure: 125 }),
+    (&["doctor"], Codes { usage: 1, failure: 1 }),
+];
+
+/// Those of the command that the words after the binary's name begin with.
+pub(crate) fn codes(words: &[String]) -> Codes {
+    let is_it = |command: &&(&[&str], Codes)| {
+        let names = words.iter().take(command.0.len()).map(String::as_str);
+        names.eq(command.0.iter().copied())
+    };
+    COMMANDS.iter().find(is_it).map_or(Codes { usage: 2, failure: 1 }, |command| command.1)
+}
+
+/// An error that may be about the command line.
+pub(crate) trait Usage: std::error::Error {
+    /// True if the command line could not be right on any machine.
+    fn is_usage(&self) -> bool;
+}
+
+impl Usage for BenchError {
+    fn is_usage(&self) -> bool {
+        matches!(self, BenchError::Name(_) | BenchError::Usage(_))
+    }
+}
+
+impl Usage for SimError {
+    fn is_usage(&self) -> bool {
+        matches!(self, SimError::Name(_) | SimError::NoFigure { .. } | SimError::NoProfile { .. } | SimError::Not(_))
+    }
+}
+
+impl Usage for QdpError {
+    fn is_usage(&self) -> bool {
+        match self {
+            QdpError::Text { .. } | QdpError::Name(_) | QdpError::Setting(_) => true,
+            QdpError::Sim(error) => error.is_usage(),
+            _ => false,
+        }
+    }
+}
+
+impl Usage for TuneError {
+    fn is_usage(&self) -> bool {
+        match self {
+            TuneError::Device(_) => true,
+            TuneError::Bench(error) => error.is_usage(),
+            _ => false,
+        }
+    }
+}
+
+impl Usage for VhostError {
+    fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            VhostError::NoPorts
+                | VhostError::TapName(_)
+                | VhostError::NoPort { .. }
+                | VhostError::NoLane { .. }
+                | VhostError::NoDevice
+                | VhostError::Threads { .. }
+                | VhostError::Size { .. }
+                | VhostError::Name(_)
+        )
+    }
+}
+
+impl Usage for TraceError {
+    fn is_usage(&self) -> bool {
+        false
+    }
+}
+
+impl Usage for TopError {
+    fn is_usage(&self) -> bool {
+        false
+    }
+}

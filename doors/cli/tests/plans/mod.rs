@@ -1,0 +1,108 @@
+//! Plans of `telpher advise` for many workloads, and what accel-config says to them on a machine of so many devices.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use telpher_abi::Opcode;
+use telpher_device::{Config, Preset, WqMode};
+use telpher_sim::Machine;
+use telpher_sim::advise::{Demand, Objective, advise};
+
+/// Kernel flavours, as `--abi` names them.
+pub(crate) const FLAVOURS: [&str; 4] = ["5.15", "6.1", "6.6", "6.12"];
+
+/// Fifty workloads: one piece or two, of sizes, threads and placements that lead to different queues, groups and devices.
+pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
+    let mut all = Vec::new();
+    for (profile, dst) in [("spr-asplos", 0), ("xeon-max-9468", 1)] {
+        for (size, threads, at_once) in [
+            (4096, 1, 32),
+            (4096, 2, 32),
+            (4096, 4, 8),
+            (65536, 3, 4),
+            (65536, 6, 4),
+            (65536, 8, 2),
+            (1 << 20, 5, 2),
+            (16384, 9, 4),
+            (65536, 12, 2),
+        ] {
+            for objective in [Objective::Throughput, Objective::Cycles] {
+                let demand = Demand { threads, at_once, dst, ..Demand::of(Opcode::MemoryMove, size) };
+                all.push((profile, vec![demand], objective));
+            }
+        }
+        for (op, size, threads) in
+            [(Opcode::CrcGeneration, 16384, 1), (Opcode::Fill, 65536, 2), (Opcode::Compare, 65536, 7)]
+        {
+            all.push((
+                profile,
+                vec![Demand { threads, at_once: 8, dst, ..Demand::of(op, size) }],
+                Objective::Throughput,
+            ));
+        }
+        for threads in [1, 2, 3, 7] {
+            let copy = |size, at_once| Demand { threads, at_once, dst, ..Demand::of(Opcode::MemoryMove, size) };
+            all.push((profile, vec![copy(1500, 16), copy(1 << 20, 2)], Objective::Throughput));
+        }
+    }
+    all
+}
+
+/// Distinct configurations of those workloads, in the order in which they come.
+pub(crate) fn plans() -> Vec<Vec<Config>> {
+    let capabilities = Preset::default().capabilities();
+    let mut plans: Vec<Vec<Config>> = Vec::new();
+    for (profile, demands, objective) in workloads() {
+        let machine = Machine::built_in(profile).expect("a built-in profile");
+        let advice = advise(&machine, capabilities, &demands, objective).expect("advice");
+        if !advice.configs.is_empty() && !plans.contains(&advice.configs) {
+            plans.push(advice.configs);
+        }
+    }
+    plans
+}
+
+/// Whether a kernel can have the plan: 5.15 has no shared queues for users.
+pub(crate) fn fits(plan: &[Config], flavour: &str) -> bool {
+    let mut queues = plan.iter().flat_map(|device| &device.groups).flat_map(|group| &group.grouped_workqueues);
+    flavour != "5.15" || queues.all(|queue| queue.mode == WqMode::Dedicated)
+}
+
+/// `accel-config load-config -e` of a file, under a kernel, on eight devices that are not configured; prints the states of all queues.
+pub(crate) fn load(file: &Path, flavour: &str) -> Output {
+    let devices = "dsa0 dsa1 dsa2 dsa3 dsa4 dsa5 dsa6 dsa7";
+    let script = format!(
+        "accel-config disable-device {devices} >/dev/null 2>&1\naccel-config load-config -c '{}' -e >&2\n\
+         cat /sys/bus/dsa/devices/wq*/state",
+        file.display()
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    command.args([
+        "run",
+        "--view",
+        "preload",
+        "--hardware",
+        "xeon-max-8",
+        "--abi",
+        flavour,
+        "--",
+        "/bin/sh",
+        "-ec",
+        &script,
+    ]);
+    command.output().expect("the binary runs")
+}
+
+/// Loads a plan, all of whose queues must be enabled afterwards; or says what is wrong.
+pub(crate) fn loads(plan: &[Config], file: &Path, flavour: &str) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(plan).expect("configurations are plain data");
+    std::fs::write(file, &text).expect("our own folder");
+    let queues =
+        plan.iter().flat_map(|device| &device.groups).map(|group| group.grouped_workqueues.len()).sum::<usize>();
+    let output = load(file, flavour);
+    let (said, states) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    let enabled = states.lines().filter(|state| *state == "enabled").count();
+    if output.status.success() && enabled == queues {
+        return Ok(());
+    }
+    Err(format!("kernel {flavour}: {}, {enabled} of {queues} queues enabled\n{said}\n{text}", output.status))
+}
