@@ -18,6 +18,7 @@ mod endings;
 mod handler;
 mod hardware;
 mod harness;
+mod hostile;
 mod hygiene;
 mod inject;
 mod libtelpher;
