@@ -148,7 +148,7 @@ impl Summary {
         Summary {
             forward: settings.mode,
             full: settings.full,
-            retry_for_seconds: (settings.full == Full::Retry).then(|| settings.retry_for.as_secs_f64()),
+            retry_for_seconds: (settings.full == Full::Retry).then_some(settings.retry_for.as_secs_f64()),
             burst: settings.burst,
             device: args.device.clone(),
             rule: lanes.rule(),
