@@ -15,8 +15,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings there can be in one process. Source: assumed: what a vhost-user frontend may have (509 memory slots) twice over.
-pub const MOST_SHARED: usize = 1024;
+/// Mappings there can be in one process. Source: derived: what a vhost-user frontend may have, 509 memory slots, a dirty log and a record for each of 32
+/// ports. So frontends that take all that they may leave enough for the others; beyond that the system's `vm.max_map_count` is next, 65,530 by default.
+pub const MOST_SHARED: usize = 32 * 512;
 
 /// One row of the handler's table. A row with `start` 0 is free or on its way.
 struct Row {

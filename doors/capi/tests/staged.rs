@@ -16,6 +16,18 @@ use telpher_vhost::words::Features;
 
 /// Where devices for the programs come from.
 const DEVICES: [&str; 2] = ["model:spr", "model:full"];
+/// What has a compiler watch addresses and what C leaves undefined. The library itself is as it is: what it writes into a program's memory is watched by
+/// valgrind.
+const SANITIZED: [&str; 3] = ["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+/// What a hash table or a thread of Rust's keeps is pointed to in the middle, which valgrind calls possibly lost.
+const VALGRIND: [&str; 6] = [
+    "valgrind",
+    "--quiet",
+    "--fair-sched=try",
+    "--leak-check=full",
+    "--errors-for-leak-kinds=definite",
+    "--error-exitcode=9",
+];
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -102,20 +114,32 @@ fn same_everywhere(example: &str, lines: usize) {
             assert_eq!(run(stage, program, &[device]), expected, "{} {device}", program.display());
         }
     }
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        return skip::skip(&format!("{example} under valgrind"), "no valgrind");
+    let source = format!("examples/{example}.c");
+    let sanitized = compile(stage, &source, &format!("{example}_c_sanitized"), &SANITIZED, None);
+    for device in DEVICES {
+        assert_eq!(run(stage, &sanitized, &[device]), expected, "{} {device}", sanitized.display());
+    }
+    if no_valgrind(example) {
+        return;
     }
     for program in programs {
-        // What a hash table or a thread of Rust's keeps is pointed to in the middle, which valgrind calls possibly lost.
-        let words = ["--quiet", "--leak-check=full", "--errors-for-leak-kinds=definite", "--error-exitcode=9"];
-        let words = [&words[..], &[program.to_str().expect("a path in UTF-8"), DEVICES[0]]].concat();
-        let watched = ran(stage, Path::new("valgrind"), &words);
+        let words = [&VALGRIND[1..], &[program.to_str().expect("a path in UTF-8"), DEVICES[0]]].concat();
+        let watched = ran(stage, Path::new(VALGRIND[0]), &words);
         // userfaultfd(2), which valgrind 3.19 does not know. Source: Linux, arch/x86/entry/syscalls/syscall_64.tbl.
         if String::from_utf8_lossy(&watched.stderr).contains("unhandled amd64-linux syscall: 323") {
             return skip::skip(&format!("{example} under valgrind"), "this valgrind has no userfaultfd");
         }
         assert_eq!(ok(&format!("valgrind {words:?}"), watched), expected);
     }
+}
+
+/// Says so and is `true` where there is no valgrind.
+fn no_valgrind(example: &str) -> bool {
+    let none = Command::new(VALGRIND[0]).arg("--version").output().is_err();
+    if none {
+        skip::skip(&format!("{example} under valgrind"), "no valgrind");
+    }
+    none
 }
 
 #[test]
@@ -146,8 +170,7 @@ fn passes(name: &str, source: &str) {
     };
     let stem = name.replace(' ', "_");
     let plain = compile(stage, source, &stem, &["-pthread"], None);
-    let sanitized = ["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    let sanitized = compile(stage, source, &format!("{stem}_sanitized"), &sanitized, None);
+    let sanitized = compile(stage, source, &format!("{stem}_sanitized"), &SANITIZED, None);
     for device in DEVICES {
         for program in [&plain, &sanitized] {
             run(stage, program, &[device]);
@@ -231,18 +254,19 @@ fn cpp_heaps_and_arenas_end_themselves_in_any_order() {
     }
 }
 
-/// The switch of the examples between two guests, on a device: what one sends the other receives.
-fn switches(language: &str) {
-    let name = format!("vhost_switch_{language}");
+/// The switch of the examples between two guests, on a device: what one sends the other receives. It is compiled with these options, and started by
+/// these words.
+fn switches(name: &str, source: &str, options: &[&str], starter: &[&str]) {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip(&name, why),
+        Err(why) => return skip::skip(name, why),
     };
-    let program = compile(stage, &format!("examples/vhost_switch.{language}"), &name, &[], None);
+    let program = compile(stage, source, name, options, None);
     for device in ["cpu", DEVICES[0]] {
         let paths = ["a", "b"].map(|port| stage.join(format!("{name}-{port}.sock")));
         let mut command = Command::new("timeout");
-        command.arg("60").arg(&program).args(&paths).arg(device).env("LD_LIBRARY_PATH", stage.join("lib"));
+        command.arg("120").args(starter).arg(&program).args(&paths).arg(device);
+        command.env("LD_LIBRARY_PATH", stage.join("lib"));
         let mut running = command.stdout(Stdio::piped()).spawn().expect("timeout runs");
         let mut runs = || assert!(running.try_wait().is_ok_and(|ended| ended.is_none()), "{name} {device} has ended");
         while !paths.iter().all(|path| path.exists()) {
@@ -268,7 +292,7 @@ fn switches(language: &str) {
         // To timeout(1), which hands it on.
         let pid = rustix::process::Pid::from_child(&running);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-        let said = ok(&name, running.wait_with_output().expect("it ends"));
+        let said = ok(name, running.wait_with_output().expect("it ends"));
         let by_device = if device == "cpu" { 0 } else { 2 * 27 };
         let expected = (0..2).map(|port| {
             format!("port {port}: 50 packets from the guest, 50 to it, 0 lost, {by_device} by the device\n")
@@ -279,12 +303,24 @@ fn switches(language: &str) {
 
 #[test]
 fn the_switch_in_c_forwards_between_two_guests() {
-    switches("c");
+    switches("vhost_switch_c", "examples/vhost_switch.c", &[], &[]);
 }
 
 #[test]
 fn the_switch_in_cpp_forwards_between_two_guests() {
-    switches("cpp");
+    switches("vhost_switch_cpp", "examples/vhost_switch.cpp", &[], &[]);
+}
+
+#[test]
+fn the_switch_in_c_forwards_under_the_sanitizers() {
+    switches("vhost_switch_c_sanitized", "examples/vhost_switch.c", &SANITIZED, &[]);
+}
+
+#[test]
+fn the_switch_in_c_forwards_under_valgrind() {
+    if !no_valgrind("the_switch_in_c_forwards_under_valgrind") {
+        switches("vhost_switch_c_watched", "examples/vhost_switch.c", &[], &VALGRIND);
+    }
 }
 
 #[test]

@@ -2,12 +2,18 @@
 
 #[path = "../../../uses/vhost/tests/frontend/mod.rs"]
 mod frontend;
+#[path = "../../../ci/skip.rs"]
+mod skip;
 
-use frontend::wire::Wire;
-use frontend::{HEADER, MRG};
+use frontend::wire::{Wire, message, send};
+use frontend::{HEADER, MRG, addresses, count, event, u32s, u64s};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -265,11 +271,17 @@ fn number(value: &Value, path: &str) -> u64 {
 
 /// What came and was made is what was sent, sunk, dropped, held and is on its way.
 fn assert_adds_up(summary: &Value) {
+    assert_adds_up_but_for(summary, |_| false);
+}
+
+/// The same of guests some of whose chains had no packet: what was dropped for these reasons never came.
+fn assert_adds_up_but_for(summary: &Value, never_came: impl Fn(&str) -> bool) {
     let ports = summary["ports"].as_array().expect("ports");
     let all = |path: &str| ports.iter().map(|port| number(port, path)).sum::<u64>();
     let dropped = |port: &Value| {
-        let reasons = port["dropped"].as_object().expect("reasons");
-        reasons.values().map(|count| count.as_u64().expect("a count")).sum::<u64>()
+        let reasons = port["dropped"].as_object().expect("reasons").iter();
+        let came = reasons.filter(|(reason, _)| !never_came(reason));
+        came.map(|(_, count)| count.as_u64().expect("a count")).sum::<u64>()
     };
     let came = all("/received/packets") + all("/made");
     let went = all("/sent/packets") + all("/sunk") + all("/held") + all("/unsettled");
@@ -420,7 +432,20 @@ fn a_guest_that_has_moved_is_announced_on_the_other_side_by_its_own_address() {
     let room = Room::new("moved");
     let (a, b) = (room.word("a"), room.word("b"));
     for forward in ["io", "mac"] {
-        let args = ["--socket", &a, "--socket", &b, "--forward", forward, "--retry", "--format", "json", "--quiet"];
+        let args = [
+            "--socket",
+            &a,
+            "--socket",
+            &b,
+            "--forward",
+            forward,
+            "--retry",
+            "--retry-for",
+            "60",
+            "--format",
+            "json",
+            "--quiet",
+        ];
         let switch = Switch::start(&args);
         let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
         one.moves(MOVED);
@@ -448,11 +473,388 @@ fn a_guest_that_has_moved_is_announced_on_the_other_side_by_its_own_address() {
     }
 }
 
+/// What broke: with `--retry` a guest that took nothing blocked the port that sent to it, for ever.
+#[test]
+fn a_guest_that_takes_nothing_holds_up_its_partner_no_longer_than_told() {
+    let room = Room::new("stalled");
+    let (a, b) = (room.word("a"), room.word("b"));
+    let args = ["--socket", &a, "--socket", &b, "--retry", "--retry-for", "0.2", "--format", "json", "--quiet"];
+    let switch = Switch::start(&args);
+    let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
+    // The receiver has so many buffers, and makes none available again.
+    let buffers = u64::from(SIZE);
+    one.send_all(0..3 * buffers);
+    let came = two.receive_some(SIZE.into());
+    assert!(came.iter().enumerate().all(|(number, bytes)| is_packet(bytes, number as u64)));
+    // Now it has: what comes is not dropped any more.
+    one.send_all(3 * buffers..4 * buffers);
+    let came = two.receive_some(SIZE.into());
+    assert!(came.iter().zip(3 * buffers..).all(|(bytes, number)| is_packet(bytes, number)));
+    let summary = switch.summary();
+    assert_adds_up(&summary);
+    assert_eq!(summary["retry_for_seconds"], 0.2);
+    let dropped = &summary["ports"][1]["dropped"];
+    assert_eq!(dropped["no room at the receiver for --retry-for"], 2 * buffers, "{summary:#}");
+    assert_eq!(dropped.as_object().map(serde_json::Map::len), Some(1), "{summary:#}");
+}
+
+#[test]
+fn a_time_to_wait_is_for_those_that_wait() {
+    let switch = Switch::start(&["--socket", "/nowhere/a", "--retry-for", "3"]);
+    let output = switch.wait();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("--retry"), "{said}");
+}
+
+/// The frontend's end of a connection reads nothing any more: the switch has ended the session, and counted why.
+fn wait_for_the_end(wire: &Wire) {
+    let mut rest = Vec::new();
+    // A connection that is closed with unread bytes is reset.
+    let _ = (&wire.0).read_to_end(&mut rest);
+}
+
+/// What broke: only refusals that the frontend had asked to be told of were counted, and some were told nowhere.
+#[test]
+fn every_refusal_is_counted_and_its_reason_is_told() {
+    type Deed = fn(&Wire, &MockGuest, &MockDriver);
+    fn say(wire: &Wire, request: u32, payload: &[u8], files: &[BorrowedFd<'_>]) {
+        assert!(send(&wire.0, &message(request, 0, payload), files));
+    }
+    fn table(guest: &MockGuest, more: u64) -> Vec<u8> {
+        let region = guest.region();
+        u64s(&[1, region.guest, region.len + more, region.user, region.offset])
+    }
+    // What a frontend does that asks for no answers, and what is told of it; its session ends.
+    let ends: [(&str, Deed); 6] = [
+        ("the frontend took features", |wire, _, _| say(wire, 2, &u64s(&[u64::MAX]), &[])),
+        ("ring 9 of 2", |wire, _, _| say(wire, 8, &u32s(&[9, 64]), &[])),
+        ("request 1 came with 1 files, and takes 0 at most", |wire, guest, _| {
+            say(wire, 1, &[], &[guest.file().as_fd()])
+        }),
+        ("takes 1 at most", |wire, guest, _| say(wire, 5, &table(guest, 0), &[guest.file().as_fd(); 9])),
+        ("of a file of 4194304 bytes were asked for", |wire, guest, _| {
+            say(wire, 5, &table(guest, 1 << 20), &[guest.file().as_fd()]);
+        }),
+        ("a frontend's ring 1 was refused", |wire, guest, driver| {
+            say(wire, 5, &table(guest, 0), &[guest.file().as_fd()]);
+            say(wire, 8, &u32s(&[1, SIZE.into()]), &[]);
+            let mut outside = addresses(1, driver, 0, 0);
+            outside[8..16].copy_from_slice(&[0x55; 8]);
+            say(wire, 9, &outside, &[]);
+            say(wire, 12, &u64s(&[0x101]), &[]);
+        }),
+    ];
+    let room = Room::new("refused");
+    let path = room.word("a");
+    let switch = || Switch::start(&["--socket", &path, "--format", "json", "--quiet"]);
+    let guest = || {
+        let mut memory = MockGuest::new(4 << 20);
+        let driver = MockDriver::new(&mut memory, SIZE, Features::from_bits_retain(MRG), Direction::Transmit);
+        (memory, driver)
+    };
+    for (why, deed) in ends {
+        let (switch, (memory, driver)) = (switch(), guest());
+        for _ in 0..2 {
+            let wire = dial(path.as_ref());
+            deed(&wire, &memory, &driver);
+            wait_for_the_end(&wire);
+        }
+        let summary = switch.summary();
+        assert_eq!(number(&summary, "/ports/0/refused_requests"), 2, "{why}: {summary:#}");
+        let told = summary["ports"][0]["last_remark"].as_str().unwrap_or_default();
+        assert!(told.contains(why), "{why}: {told}");
+    }
+    // A ring that is described before its memory, and does not lie in it: the table is taken, and the ring waits for another.
+    let (running, (mut memory, mut driver)) = (switch(), guest());
+    let wire = dial(path.as_ref());
+    wire.agree(MRG).expect("an agreement");
+    wire.ring(1, &driver).expect("a ring");
+    let other = MockGuest::new(1 << 20);
+    let region = other.region();
+    let elsewhere = u64s(&[1, region.guest, region.len, 0x7777_0000_0000, region.offset]);
+    wire.tell(5, &elsewhere, &[other.file().as_fd()]).expect("it is taken");
+    // With the answer to the next request, what became of the one before is known.
+    wire.tell(3, &[], &[]).expect("it is heard");
+    let summary = running.summary();
+    assert_eq!(number(&summary, "/ports/0/refused_requests"), 1, "{summary:#}");
+    let told = summary["ports"][0]["last_remark"].as_str().unwrap_or_default().to_owned();
+    assert!(told.contains("ring 1 was refused") && told.contains("not whole in one region"), "{told}");
+    // A file that is cut off while it is the guest's memory breaks the rings in it.
+    let running = switch();
+    let wire = dial(path.as_ref());
+    wire.agree(MRG).expect("an agreement");
+    wire.memory(&memory).expect("memory");
+    let broken = event();
+    wire.tell(14, &u64s(&[1]), &[broken.as_fd()]).expect("it is heard");
+    wire.ring(1, &driver).expect("a ring");
+    let at = memory.lend(BUFFER);
+    offer(&mut driver, at, BUFFER);
+    rustix::fs::ftruncate(memory.file(), 0).expect("the file is ours");
+    let begun = Instant::now();
+    while count(&broken) == 0 {
+        assert!(begun.elapsed() < SOON, "the frontend is not told that its ring broke");
+        std::thread::yield_now();
+    }
+    // Also of a session that has ended since.
+    drop(wire);
+    let summary = running.summary();
+    let told = summary["ports"][0]["broken_rings"]["1"].as_str().unwrap_or_default();
+    assert!(told.contains("a file of the guest's memory became shorter than it was announced"), "{summary:#}");
+}
+
+/// This program again, as the hostile frontend: the socket, the seed, and milliseconds.
+const HOSTILE: &str = "TELPHER_TEST_HOSTILE_FRONTEND";
+/// A user that owns nothing, by number.
+const UNPRIVILEGED: u32 = 64_001;
+
+/// Seeded chance: splitmix64, Steele et al. 2014.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn bytes(&mut self, len: u64) -> Vec<u8> {
+        (0..len).map(|_| self.next().to_le_bytes()[0]).collect()
+    }
+}
+
+/// One session of the hostile frontend's, to whatever end it takes.
+fn hostile_session(chance: &mut Chance, path: &str) -> std::io::Result<()> {
+    let features = if chance.below(2) == 0 { MRG } else { PACKED };
+    let wire = Wire(UnixStream::connect(path)?);
+    // The switch owes no answer.
+    wire.0.set_read_timeout(Some(Duration::from_millis(500)))?;
+    wire.0.set_write_timeout(Some(Duration::from_millis(500)))?;
+    let mut memory = MockGuest::new(4 << 20);
+    let files = [
+        memory.file().try_clone()?,
+        event(),
+        std::fs::File::open("/dev/zero")?.into(),
+        wire.0.try_clone()?.into(),
+        rustix::fs::memfd_create("empty", rustix::fs::MemfdFlags::CLOEXEC)?,
+    ];
+    if chance.below(4) == 0 {
+        // Bytes that mean nothing, perhaps half of what they announce, and it stays.
+        let count = usize::try_from(chance.below(9)).expect("small");
+        let bytes = if chance.below(2) == 0 { chance.bytes(64) } else { message(5, 0, &[0; 200])[..100].to_vec() };
+        send(&wire.0, &bytes, &vec![files[0].as_fd(); count]);
+        std::thread::sleep(Duration::from_millis(chance.below(5)));
+        return Ok(());
+    }
+    wire.agree(features)?;
+    wire.memory(&memory)?;
+    let agreed = Features::from_bits_retain(features);
+    let mut drivers =
+        [Direction::Receive, Direction::Transmit].map(|way| MockDriver::new(&mut memory, 64, agreed, way));
+    for (ring, driver) in (0..).zip(&drivers) {
+        wire.ring(ring, driver)?;
+    }
+    let buffer = memory.lend(1 << 20);
+    for _ in 0..chance.below(60) {
+        match chance.below(12) {
+            // Chains to anywhere, of any length, and words of a ring turned into others.
+            0..=4 => {
+                let at = if chance.below(3) == 0 { chance.next() } else { buffer + chance.below(1 << 20) };
+                let longest = if chance.below(3) == 0 { 1 << 32 } else { 3000 };
+                let len = u32::try_from(chance.below(longest)).expect("a word");
+                let _ = drivers[usize::from(chance.below(2) == 0)].offer(&[(at, len)]);
+            }
+            5 => {
+                let parts = drivers[usize::from(chance.below(2) == 0)].parts();
+                let part =
+                    [parts.descriptors, parts.driver, parts.device][usize::try_from(chance.below(3)).expect("small")];
+                memory.write(part + 2 * chance.below(64), &chance.bytes(2));
+            }
+            // The guest's memory becomes another, shorter, or none.
+            6 => {
+                let region = memory.region();
+                let table = u64s(&[1, region.guest, 4096 * chance.below(1025), region.user, 4096 * chance.below(3)]);
+                send(&wire.0, &message(5, 8, &table), &[files[0].as_fd()]);
+            }
+            7 => rustix::fs::ftruncate(memory.file(), 4096 * chance.below(1024))?,
+            8 => {
+                let ring = u32::try_from(chance.below(3)).expect("small");
+                send(&wire.0, &message(11, 0, &u32s(&[ring, 0])), &[]);
+            }
+            // Any request, with words of the right length, and any files.
+            _ => {
+                let request = u32::try_from(chance.below(42)).expect("small");
+                let len = match request {
+                    1 | 3 | 4 | 15 | 17 | 34 | 36 | 40 => 0,
+                    6 => 16,
+                    9 | 37 | 38 => 40,
+                    31 | 32 => 20,
+                    _ => 8,
+                };
+                let payload: Vec<u8> = if chance.below(2) == 0 {
+                    chance.bytes(len)
+                } else {
+                    vec![0; usize::try_from(len).expect("small")]
+                };
+                let from = usize::try_from(chance.below(files.len() as u64)).expect("small");
+                let files: Vec<_> =
+                    files[from..].iter().take(usize::try_from(chance.below(3)).expect("small")).collect();
+                let files: Vec<BorrowedFd<'_>> = files.into_iter().map(AsFd::as_fd).collect();
+                if !send(&wire.0, &message(request, if chance.below(2) == 0 { 8 } else { 0 }, &payload), &files) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Started by the test below; nothing by itself.
+#[test]
+fn the_hostile_frontend() {
+    let Ok(role) = std::env::var(HOSTILE) else { return };
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("it is there");
+    let [path, seed, millis] = role.split(' ').collect::<Vec<_>>()[..] else { panic!("{role}") };
+    let end = Instant::now() + Duration::from_millis(millis.parse().expect("a number"));
+    let mut chance = Chance(seed.parse().expect("a number"));
+    for session in 0.. {
+        if session >= 20 && Instant::now() >= end {
+            break;
+        }
+        // What the switch refuses ends the session, and the next begins.
+        let _ = hostile_session(&mut chance, path);
+    }
+}
+
+/// Files that the switch has open.
+fn open_files(switch: &Switch) -> usize {
+    let id = switch.child.as_ref().expect("it runs").id();
+    std::fs::read_dir(format!("/proc/{id}/fd")).expect("a list of open files").count()
+}
+
+/// A frontend of another user's may say and write anything: the other guests' packets come as they were sent, and the next frontend is served.
+#[test]
+fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
+    let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse::<u64>().expect("whole seconds"));
+    let room = Room::new("hostile");
+    let [h, x, a, b] = ["h", "x", "a", "b"].map(|name| room.word(name));
+    let args =
+        ["--socket", &h, "--socket", &x, "--socket", &a, "--socket", &b, "--device", "model:spr", "--threshold", "512"];
+    // No packet takes more than one of the guests' buffers.
+    let switch = Switch::start(&[&args[..], &["--longest", "2000", "--format", "json", "--quiet"]].concat());
+    let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, PACKED));
+    let mut partner = Guest::connect(&x, MRG);
+    drop(Guest::connect(&h, MRG));
+    // The next is served when all of the one before is closed; its own connection is not counted on either side.
+    let honest = Guest::connect(&h, MRG);
+    let before = open_files(&switch);
+    drop(honest);
+    let mut hostile = Command::new("/proc/self/exe");
+    hostile.args(["--exact", "the_hostile_frontend", "--nocapture", "--test-threads=1"]);
+    hostile.env(HOSTILE, format!("{h} 1 {}", seconds * 1000)).stdout(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        // Who may not write to the socket is not heard; these may.
+        hostile.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+        std::fs::set_permissions(&room.0, PermissionsExt::from_mode(0o755)).expect("the folder is ours");
+        std::fs::set_permissions(&h, PermissionsExt::from_mode(0o666)).expect("the socket is ours");
+    }
+    let mut hostile = hostile.spawn().expect("this program starts again");
+    let begun = Instant::now();
+    let ended = loop {
+        for packets in exchange(&mut one, &mut two, 200) {
+            assert!(packets.iter().enumerate().all(|(number, bytes)| is_packet(bytes, number as u64)));
+        }
+        // The partner gives back what comes, and sends, too.
+        partner.receive();
+        partner.send(&packet(7));
+        if let Some(status) = hostile.try_wait().expect("it can be waited for") {
+            break status;
+        }
+        assert!(begun.elapsed() < SOON + Duration::from_secs(seconds), "the hostile frontend hangs");
+    };
+    assert!(ended.success(), "the hostile frontend: {ended}");
+    let mut guest = Guest::connect(&h, MRG);
+    assert_eq!(open_files(&switch), before, "what hostile sessions sent is closed");
+    // Buffers that the hostile guest's packets are in are free again.
+    partner.receive();
+    guest.send_all(0..50);
+    let is_one = |bytes: &Vec<u8>| {
+        let number = bytes.get(14..22).map(|number| u64::from_le_bytes(number.try_into().expect("eight bytes")));
+        number.is_some_and(|number| number < 50 && bytes.len() >= 64 && is_packet(bytes, number))
+    };
+    let (mut came, begun) = (Vec::new(), Instant::now());
+    while came.len() < 50 {
+        // Behind what the hostile guest sent.
+        came.extend(partner.receive().into_iter().filter(is_one));
+        assert!(begun.elapsed() < SOON, "{} of 50 packets came", came.len());
+    }
+    let summary = switch.summary();
+    // Chains that cannot be followed, and packets that are longer than the switch can hold.
+    let chains = ["a buffer", "a chain", "a descriptor", "an indirect", "a packet is longer"];
+    assert_adds_up_but_for(&summary, |reason| chains.iter().any(|chain| reason.starts_with(chain)));
+    assert!(number(&summary, "/ports/0/sessions") > 3, "{summary:#}");
+    assert!(number(&summary, "/ports/0/refused_requests") > 0, "{summary:#}");
+    for port in ["1", "2", "3"] {
+        assert_eq!(number(&summary, &format!("/ports/{port}/sessions")), 1, "{summary:#}");
+    }
+}
+
+/// Root's socket is root's: the system lets nobody connect who may not write to it.
+#[test]
+fn a_user_who_may_not_write_to_the_socket_is_no_frontend() {
+    if !rustix::process::geteuid().is_root() {
+        let test = "a_user_who_may_not_write_to_the_socket_is_no_frontend";
+        return skip::skip(test, "becomes another user, which only root can");
+    }
+    let room = Room::new("foreign");
+    let path = room.word("a");
+    let switch = Switch::start(&["--socket", &path, "--format", "json", "--quiet"]);
+    drop(dial(path.as_ref()));
+    std::fs::set_permissions(&room.0, PermissionsExt::from_mode(0o755)).expect("the folder is ours");
+    let mode = std::fs::metadata(&path).expect("the socket is there").permissions().mode();
+    assert_eq!(mode & 0o002, 0, "of this system's umask, {mode:o}");
+    let mut foreign = Command::new("/proc/self/exe");
+    foreign.args(["--exact", "the_foreign_user", "--nocapture", "--test-threads=1"]).env(FOREIGN, &path);
+    let status = foreign.uid(UNPRIVILEGED).gid(UNPRIVILEGED).stdout(Stdio::null()).status();
+    assert!(status.expect("this program starts again").success());
+    assert_eq!(number(&switch.summary(), "/ports/0/sessions"), 1);
+}
+
+/// The socket that another user tries.
+const FOREIGN: &str = "TELPHER_TEST_FOREIGN_USER";
+
+/// Started by the test above; nothing by itself.
+#[test]
+fn the_foreign_user() {
+    let Ok(path) = std::env::var(FOREIGN) else { return };
+    let refused = UnixStream::connect(&path).expect_err("it is root's");
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    // Nor may it put a socket of its own in its place.
+    assert!(std::fs::remove_file(&path).is_err());
+}
+
 #[test]
 fn an_announcement_that_waits_for_room_at_the_end_is_held() {
     let room = Room::new("held");
     let (a, b) = (room.word("a"), room.word("b"));
-    let args = ["--socket", &a, "--socket", &b, "--forward", "io", "--retry", "--format", "json", "--quiet"];
+    let args = [
+        "--socket",
+        &a,
+        "--socket",
+        &b,
+        "--forward",
+        "io",
+        "--retry",
+        "--retry-for",
+        "60",
+        "--format",
+        "json",
+        "--quiet",
+    ];
     let switch = Switch::start(&args);
     let [mut one, two] = [&a, &b].map(|path| Guest::connect(path, MRG));
     let count = u64::from(SIZE) + 64;

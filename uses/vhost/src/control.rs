@@ -27,7 +27,7 @@ pub struct Control {
     memory: Arc<GuestMemory>,
     log: Option<Arc<DirtyLog>>,
     record: Option<Arc<Record>>,
-    /// The last request that was refused, and how many were.
+    /// How many refusals there were that the session outlived, and the last of them.
     refused: (u64, Option<RequestError>),
     /// How long this request waits for copies.
     until: Instant,
@@ -68,7 +68,8 @@ impl Control {
         &self.memory
     }
 
-    /// How many of its requests were refused, and the last of them.
+    /// How many refusals the session has outlived, and the last of them: requests that were answered with "refused", and rings that could not start in
+    /// the memory that a request gave them. A refusal that ends the session is in the error of [`hear`](Control::hear).
     #[must_use]
     pub fn refused(&self) -> (u64, Option<&RequestError>) {
         (self.refused.0, self.refused.1.as_ref())
@@ -119,7 +120,7 @@ impl Control {
         match done {
             Ok((answer, outcome)) => Ok(self.session.reply(answer, outcome, header.wants_reply())),
             Err(error) if told => {
-                self.refused = (self.refused.0 + 1, Some(error));
+                self.refuse(error);
                 Ok(Some(Reply::Number(1)))
             }
             Err(error) => Err(error.into()),
@@ -199,10 +200,16 @@ impl Control {
         }
         self.memory = next;
         for ring in 0..self.session.rings() {
-            // The memory is as it was asked for, whatever becomes of rings in it.
-            let _ = self.refresh(ring);
+            // The memory is as it was asked for, so the request succeeds. A ring that does not lie in it waits for another table.
+            if let Err(error) = self.refresh(ring) {
+                self.refuse(error);
+            }
         }
         Ok(())
+    }
+
+    fn refuse(&mut self, error: RequestError) {
+        self.refused = (self.refused.0 + 1, Some(error));
     }
 
     /// What is marked in the log, if anything is, has a bit there; or a migrated guest would miss what was written to memory that came later

@@ -75,6 +75,14 @@ pub enum SessionError {
     Socket(#[source] std::io::Error),
 }
 
+impl SessionError {
+    /// Whether the session ends because the backend refused a message or a request.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, SessionError::Message(_) | SessionError::Request(_))
+    }
+}
+
 /// Why something is no packet that is outside of its pool's rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -62,9 +62,34 @@ pub enum MemoryError {
     /// It is none of the table's.
     #[error("there is no such region")]
     Unknown,
+    /// Its file lies where a program may be asked for each page, which may let the thread that polls wait for ever.
+    #[error(
+        "its file lies on a file system of type {magic:#x}, whose pages may never come; use a memory file (memfd), or one on tmpfs, hugetlbfs, ext4, xfs or btrfs"
+    )]
+    FileSystem {
+        /// Its number in linux/magic.h.
+        magic: u64,
+    },
     /// Its file cannot be mapped.
     #[error("its file cannot be mapped")]
     Map(#[from] SharedError),
+}
+
+/// File systems whose pages the kernel brings by itself: tmpfs, where memory files are as well; hugetlbfs; ramfs; ext2 to ext4; xfs; btrfs. Any user may
+/// mount FUSE and answer for its pages whenever that user likes, or never. Source: UAPI, linux/magic.h, `*_SUPER_MAGIC` and `*_MAGIC`.
+const FILE_SYSTEMS: [u32; 6] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6, 0xef53, 0x5846_5342, 0x9123_683e];
+
+/// Refuses a file whose pages may never come.
+fn check_file_system(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    // What the system does not tell of, it does not map.
+    let Ok(stat) = rustix::fs::fstatfs(file) else { return Ok(()) };
+    // The field is signed, and as wide as a register.
+    let magic = stat.f_type.cast_unsigned();
+    if FILE_SYSTEMS.iter().any(|known| u64::from(*known) == magic) {
+        Ok(())
+    } else {
+        Err(MemoryError::FileSystem { magic })
+    }
 }
 
 /// One region and its bytes.
@@ -209,6 +234,7 @@ impl GuestMemory {
         if let Some(other) = self.meeting(region) {
             return Err(refused(MemoryError::Overlaps { other: other.region }));
         }
+        check_file_system(file).map_err(refused)?;
         let shared = Shared::map(file, region.offset, region.len).map_err(|error| refused(error.into()))?;
         let mapped = Mapped { region, file: FileId::of(file), host: shared.address(), shared: Arc::new(shared) };
         let place = self.regions.partition_point(|other| other.region.guest < region.guest);

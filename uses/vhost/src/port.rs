@@ -75,6 +75,8 @@ pub(crate) struct Slot {
     pub(crate) kept: Packets,
     /// What virtqueues that were here before have done.
     pub(crate) past: Stats,
+    /// Why the last of them that broke did.
+    last_broken: Option<Broken>,
     /// The frontend was told that its ring is broken.
     told: bool,
 }
@@ -91,6 +93,7 @@ impl Port {
             error: None,
             kept: pool.row(0),
             past: Stats::default(),
+            last_broken: None,
             told: false,
         };
         let place = |_| Place { slot: Mutex::new(slot()), wanted: AtomicU64::new(0) };
@@ -255,6 +258,15 @@ impl Port {
         self.slot(ring).virtqueue.as_ref().and_then(Virtqueue::broken)
     }
 
+    /// Why the ring broke last, whether it was set up again since or not, over all frontends.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    #[must_use]
+    pub fn last_broken(&self, ring: usize) -> Option<Broken> {
+        self.slot(ring).last_broken
+    }
+
     /// What a ring has done, over all frontends.
     ///
     /// # Panics
@@ -383,8 +395,11 @@ impl Slot {
         {
             ring_bell(call);
         }
-        if virtqueue.broken().is_some() && !self.told {
+        if let Some(broken) = virtqueue.broken()
+            && !self.told
+        {
             self.told = true;
+            self.last_broken = Some(broken);
             if let Some(error) = &self.error {
                 ring_bell(error);
             }

@@ -39,6 +39,8 @@ pub enum Role {
 /// How long a frontend that is not there is left alone before it is tried again.
 /// Source: assumed; a frontend that restarts takes seconds.
 const RETRY: Duration = Duration::from_millis(100);
+/// Files that are kept of one message: one more than any request takes, so that too many are noticed. The rest is closed.
+const SEEN_FILES: usize = MOST_FILES + 1;
 /// Frontends that may wait for the one that is served. Source: assumed: one that restarts before its end was noticed, and some that are wrong here.
 const BACKLOG: i32 = 8;
 
@@ -49,7 +51,8 @@ pub struct SocketState {
     pub connected: bool,
     /// Sessions that began.
     pub sessions: u64,
-    /// Requests that were refused, in all sessions.
+    /// Refusals in all sessions: messages that do not keep to the protocol, requests that were refused, whether the frontend was told or its session
+    /// ended, and rings that could not start in the memory that a request gave them.
     pub refused: u64,
     /// Why the last session ended, or the last request was refused.
     pub last: Option<String>,
@@ -173,9 +176,9 @@ impl Server {
             }
             let (count, last) = control.refused();
             if count > refused {
-                refused = count;
+                let more = count - std::mem::replace(&mut refused, count);
                 self.tell(|state| {
-                    state.refused += 1;
+                    state.refused += more;
                     state.last = last.map(|error| text(error));
                 });
             }
@@ -183,6 +186,7 @@ impl Server {
         drop(control);
         self.tell(|state| {
             state.connected = false;
+            state.refused += u64::from(end.as_ref().is_some_and(SessionError::is_refusal));
             state.last = end.as_ref().map(|error| text(error)).or(state.last.take());
         });
     }
@@ -208,7 +212,7 @@ impl Server {
     fn receive(&self, stream: &OwnedFd, bytes: &mut [u8], files: &mut Vec<OwnedFd>) -> Result<bool, SessionError> {
         let mut got = 0;
         while got < bytes.len() {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SEEN_FILES))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let slices = &mut [IoSliceMut::new(&mut bytes[got..])];
             match recvmsg(stream, slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
@@ -226,7 +230,7 @@ impl Server {
                 if let RecvAncillaryMessage::ScmRights(sent) = message {
                     // Each is closed that there is no room for.
                     for file in sent {
-                        if files.len() < MOST_FILES {
+                        if files.len() < SEEN_FILES {
                             files.push(file);
                         }
                     }

@@ -46,9 +46,13 @@ pub(crate) struct Vhost {
     /// What is done with packets.
     #[arg(long, value_enum, default_value_t = Forward::Io)]
     pub(crate) forward: Forward,
-    /// Keep packets that a guest has no buffers for until it has, instead of dropping them.
+    /// Keep packets that a guest has no buffers for until it has, instead of dropping them. They wait for --retry-for at most.
     #[arg(long)]
     pub(crate) retry: bool,
+    /// How many seconds packets wait with --retry while their guest takes none. Then they are dropped and counted, and so is what follows until the
+    /// guest takes packets again, so that it does not block the port that sends to it.
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds, requires = "retry")]
+    pub(crate) retry_for: f64,
     /// Who copies beside the CPU: cpu (nobody), model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every
     /// hardware queue that this user may use).
     #[arg(long, value_name = "DEV", default_value = "cpu", value_parser = super::values::parse_device)]

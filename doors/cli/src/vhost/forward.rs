@@ -36,9 +36,14 @@ pub(crate) enum Mode {
 pub(crate) enum Full {
     /// They are dropped, and counted.
     Drop,
-    /// They wait, and so do those behind them, as long as there is somebody on the other side.
+    /// They wait, and so do those behind them, for [`Settings::retry_for`] at most. Then they are dropped, and counted, and so is what comes after them
+    /// until the receiver takes a packet again.
     Retry,
 }
+
+/// How long packets wait for a receiver that takes nothing, unless `--retry-for` says otherwise. Source: chosen. A guest that is paused for a moment, as
+/// at the end of a live migration, is back within a second; a guest that is stopped costs its partner a second, once.
+pub(crate) const RETRY_FOR: Duration = Duration::from_secs(1);
 
 /// How a forwarder works.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +54,8 @@ pub(crate) struct Settings {
     pub(crate) burst: usize,
     /// What happens when there is no room.
     pub(crate) full: Full,
+    /// How long packets wait with [`Full::Retry`] while the receiver takes none.
+    pub(crate) retry_for: Duration,
     /// Bytes of packets that are made.
     pub(crate) len: u32,
     /// Destinations of packets that are made.
@@ -58,7 +65,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     /// testpmd's: io, 32 packets a burst, no retry, packets of 64 bytes.
     fn default() -> Self {
-        Settings { mode: Mode::Io, burst: 32, full: Full::Drop, len: 64, flows: 1 }
+        Settings { mode: Mode::Io, burst: 32, full: Full::Drop, retry_for: RETRY_FOR, len: 64, flows: 1 }
     }
 }
 
@@ -112,6 +119,8 @@ pub(crate) struct PortCounts {
     pub(crate) sunk: u64,
     /// Packets for it that its guest had no buffers for.
     pub(crate) no_room: u64,
+    /// The same, after the guest took nothing for [`Settings::retry_for`].
+    pub(crate) retried: u64,
     /// Packets for it while nobody was there.
     pub(crate) nobody: u64,
     /// Packets for it that were still in the switch's hands when it ended.
@@ -171,6 +180,7 @@ struct Stream {
     spare: Packets,
     /// Packets that are through.
     done: Packets,
+    stall: Stall,
     sampling: Sampling,
     /// Who writes down what comes.
     coming: Option<Pen>,
@@ -226,6 +236,7 @@ impl Forwarder {
                 row,
                 spare,
                 done,
+                stall: Stall::default(),
                 sampling: Sampling::default(),
                 coming: None,
                 going: None,
@@ -301,6 +312,30 @@ impl Forwarder {
                 break;
             }
         }
+    }
+}
+
+/// Whether a stream's receiver takes packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stall {
+    /// It took some when it was offered some last, or was not there.
+    #[default]
+    Takes,
+    /// It has taken none since then.
+    Since(Instant),
+    /// It has taken none for as long as packets wait.
+    Over,
+}
+
+impl Stall {
+    /// The receiver takes none of the packets that it is offered now. True if they have waited long enough.
+    fn is_over(&mut self, now: Instant, retry_for: Duration) -> bool {
+        *self = match *self {
+            Stall::Takes => Stall::Since(now),
+            Stall::Since(begun) if now.saturating_duration_since(begun) >= retry_for => Stall::Over,
+            same => same,
+        };
+        *self == Stall::Over
     }
 }
 
@@ -460,11 +495,21 @@ impl Stream {
             let submitted = ends[end].submit(queue, row);
             port.submitted += submitted as u64;
             all += submitted as u64;
+            if submitted > 0 {
+                self.stall = Stall::Takes;
+            }
             if !row.is_empty() && !matches!(self.work, Work::Make(_)) {
                 let left = row.len();
-                let there = ends[end].is_there(queue);
-                if !there || settings.full == Full::Drop {
-                    *(if there { &mut port.no_room } else { &mut port.nobody }) += left as u64;
+                let dropped = if !ends[end].is_there(queue) {
+                    self.stall = Stall::Takes;
+                    Some(&mut port.nobody)
+                } else if settings.full == Full::Drop {
+                    Some(&mut port.no_room)
+                } else {
+                    self.stall.is_over(Instant::now(), settings.retry_for).then_some(&mut port.retried)
+                };
+                if let Some(dropped) = dropped {
+                    *dropped += left as u64;
                     row.move_to(left, &mut self.spare);
                 }
             }
@@ -510,6 +555,7 @@ impl PortCounts {
             made: of(self.made, other.made),
             sunk: of(self.sunk, other.sunk),
             no_room: of(self.no_room, other.no_room),
+            retried: of(self.retried, other.retried),
             nobody: of(self.nobody, other.nobody),
             held: of(self.held, other.held),
             announced: of(self.announced, other.announced),
@@ -571,6 +617,17 @@ mod tests {
         let counts = forwarder.counts().ports[0];
         assert_eq!(counts, PortCounts { made: 32, ..PortCounts::default() });
         assert_eq!(forwarder.counts().stages.idle_turns, 2);
+    }
+
+    #[test]
+    fn packets_wait_for_a_receiver_as_long_as_they_are_told_to_and_not_again_until_it_takes_some() {
+        let (begun, bound) = (Instant::now(), Duration::from_millis(10));
+        let at = |millis| begun + Duration::from_millis(millis);
+        let mut stall = Stall::default();
+        let over = [0, 9, 10, 11].map(|millis| stall.is_over(at(millis), bound));
+        assert_eq!(over, [false, false, true, true]);
+        stall = Stall::Takes;
+        assert_eq!([100, 109, 110].map(|millis| stall.is_over(at(millis), bound)), [false, false, true]);
     }
 
     #[test]

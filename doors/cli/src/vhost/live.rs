@@ -52,6 +52,9 @@ impl Live {
             {
                 let _ = writeln!(events, "port {index}: a request of its frontend was refused: {why}");
             }
+            for (ring, why) in port.broken.iter().filter(|broken| !then.broken.contains(broken)) {
+                let _ = writeln!(events, "port {index}: its ring {ring} stands still until it is set up again: {why}");
+            }
         }
         let mut text = String::new();
         let seconds = (now.at - begun.at).as_secs_f64();

@@ -6,6 +6,7 @@ use super::forward::Counts;
 use crate::ffi::ticks;
 use std::sync::Arc;
 use std::time::Instant;
+use telpher_vhost::ring::Broken;
 use telpher_vhost::words::Features;
 use telpher_vhost::{Drop, SocketState, Stats};
 
@@ -29,6 +30,8 @@ pub(crate) struct PortLook {
     /// What its virtqueues have done; nothing for an interface.
     pub(crate) rings: Option<Stats>,
     pub(crate) socket: Option<SocketState>,
+    /// Why its rings broke last, by ring, in the order of rings; those that never did are left out.
+    pub(crate) broken: Vec<(usize, Broken)>,
     /// Packets in its capture, and those left out.
     pub(crate) capture: Option<(String, u64, u64)>,
     /// Somebody is there to take packets.
@@ -39,19 +42,20 @@ pub(crate) struct PortLook {
 
 impl PortLook {
     pub(crate) fn new(name: &str, end: &End, socket: Option<SocketState>, capture: Option<&Arc<Capture>>) -> PortLook {
-        let (drops, rings) = match end {
+        let (drops, rings, broken) = match end {
             End::Guest(port) => {
                 let stats =
                     (0..2 * port.pairs()).map(|ring| port.stats(ring)).fold(Stats::default(), |sum, of| sum + of);
                 let drops = Drop::ALL.iter().map(|reason| (reason.to_string(), stats.drops(*reason)));
-                (drops.collect(), Some(stats))
+                let broken = (0..2 * port.pairs()).filter_map(|ring| Some((ring, port.last_broken(ring)?))).collect();
+                (drops.collect(), Some(stats), broken)
             }
             End::Tap(tap) => {
                 let drops = [
                     ("a frame is shorter than an Ethernet header".to_owned(), tap.refused()),
                     ("a frame is longer than --longest".to_owned(), tap.long()),
                 ];
-                (drops.into(), None)
+                (drops.into(), None, Vec::new())
             }
         };
         let capture = capture.map(|capture| {
@@ -59,7 +63,7 @@ impl PortLook {
             (capture.path().display().to_string(), written, left_out)
         });
         let up = (0..end.queues()).any(|queue| end.is_there(queue));
-        PortLook { name: name.to_owned(), drops, rings, socket, capture, up, refused: end.refused() }
+        PortLook { name: name.to_owned(), drops, rings, socket, broken, capture, up, refused: end.refused() }
     }
 
     /// What its guest has agreed on, in a few words; nothing while none is there.
@@ -146,6 +150,7 @@ impl Look {
         let counts = &self.counts.ports[port];
         let ours = [
             ("no room at the receiver".to_owned(), counts.no_room),
+            ("no room at the receiver for --retry-for".to_owned(), counts.retried),
             ("nobody at the receiver".to_owned(), counts.nobody),
         ];
         let all = ours.into_iter().chain(self.ports[port].drops.iter().cloned());
@@ -167,6 +172,7 @@ mod tests {
                 drops: Vec::new(),
                 rings: Some(stats),
                 socket: None,
+                broken: Vec::new(),
                 capture: None,
                 up: true,
                 refused: 0,

@@ -288,7 +288,8 @@ fn settings(args: &Vhost) -> Settings {
     };
     let flows = if mode == Mode::FlowGen { args.flows } else { 1 };
     let full = if args.retry { Full::Retry } else { Full::Drop };
-    Settings { mode, burst: args.burst.into(), full, len: args.size, flows }
+    let retry_for = Duration::from_secs_f64(args.retry_for);
+    Settings { mode, burst: args.burst.into(), full, retry_for, len: args.size, flows }
 }
 
 /// Makes the ports and begins to serve them: sockets, then interfaces.

@@ -16,6 +16,8 @@ use std::fmt::Write;
 pub(crate) struct Summary {
     forward: Mode,
     full: Full,
+    /// How long packets wait for room, if they do.
+    retry_for_seconds: Option<f64>,
     burst: usize,
     device: String,
     /// Who copies which packets.
@@ -51,10 +53,12 @@ struct PortSummary {
     calls: u64,
     /// Frontends that came.
     sessions: u64,
-    /// Their requests that were refused.
+    /// Their requests that were refused, whether they were told or their session ended.
     refused_requests: u64,
     /// Why the last was, or why the last session ended.
     last_remark: Option<String>,
+    /// Why rings broke last, by ring.
+    broken_rings: BTreeMap<usize, String>,
     capture: Option<CaptureSummary>,
 }
 
@@ -124,6 +128,7 @@ impl Summary {
                 sessions: socket.sessions,
                 refused_requests: socket.refused,
                 last_remark: socket.last,
+                broken_rings: port.broken.iter().map(|(ring, why)| (*ring, why.to_string())).collect(),
                 capture: capture.map(|(file, packets, left_out)| CaptureSummary { file, packets, left_out }),
             }
         };
@@ -143,6 +148,7 @@ impl Summary {
         Summary {
             forward: settings.mode,
             full: settings.full,
+            retry_for_seconds: (settings.full == Full::Retry).then_some(settings.retry_for.as_secs_f64()),
             burst: settings.burst,
             device: args.device.clone(),
             rule: lanes.rule(),
@@ -215,6 +221,13 @@ impl Summary {
             if port.unsettled > 0 {
                 let _ =
                     writeln!(text, "port {index}: {} packets were on their way when their guest went", port.unsettled);
+            }
+            if port.refused_requests > 0 {
+                let _ =
+                    writeln!(text, "port {index}: {} requests of its frontends were refused", port.refused_requests);
+            }
+            for (ring, why) in &port.broken_rings {
+                let _ = writeln!(text, "port {index}: its ring {ring} broke: {why}");
             }
             if let Some(remark) = &port.last_remark {
                 let _ = writeln!(text, "port {index}: {remark}");

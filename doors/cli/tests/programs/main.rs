@@ -19,6 +19,7 @@ mod endings;
 mod handler;
 mod hardware;
 mod harness;
+mod hostile;
 mod hygiene;
 mod inject;
 mod libtelpher;

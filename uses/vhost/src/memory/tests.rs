@@ -49,6 +49,28 @@ fn no_byte_outside_a_region_has_an_address() {
     assert_eq!(GuestMemory::new().host(0, 0), None);
 }
 
+/// What broke: two frontends with all the regions that they may have left no mapping for a third.
+#[test]
+fn frontends_with_all_the_regions_that_they_may_have_leave_mappings_for_others() {
+    let file = file(0x1000);
+    let all = || {
+        (0..MOST_REGIONS as u64).fold(GuestMemory::new(), |memory, index| {
+            memory.with(region(index << 12, 0x1000, index << 12, 0), file.as_fd()).unwrap()
+        })
+    };
+    let frontends = [all(), all(), all(), all()];
+    assert!(frontends.iter().all(|memory| memory.regions() == MOST_REGIONS));
+}
+
+/// Any user can mount FUSE and let a touch of a page wait for ever, with the thread that polls all ports.
+#[test]
+fn a_file_whose_pages_another_process_brings_is_refused() {
+    // There is no FUSE here; proc is no file system for memory either.
+    let file = std::fs::File::open("/proc/self/status").unwrap();
+    let refused = GuestMemory::new().with(region(0x1000, 0x1000, 0, 0), file.as_fd()).unwrap_err();
+    assert!(matches!(refused.source, MemoryError::FileSystem { magic: 0x9fa0 }), "{refused:?}");
+}
+
 #[test]
 fn a_range_across_neighbours_comes_in_pieces() {
     let (memory, _) = three();

@@ -238,6 +238,8 @@ impl Ring {
             Layout::Packed(ring) => ring.take(&self.memory, burst, most),
         };
         if let Err(broken) = taken {
+            // Zeros in the place of pages that went away may look like anything.
+            let broken = if self.memory.is_whole() { broken } else { Broken::Torn };
             self.broken = Some(broken);
             // What came before goes its way.
             if burst.chains.len() == before {

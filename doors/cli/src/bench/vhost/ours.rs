@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
 use telpher_vhost::{Hybrid, Lane, LaneStats, PacketPool, Port, PortOptions, QueueOptions, Role, Socket};
 
@@ -92,7 +93,9 @@ impl Ours {
             VhostTraffic::F2b => Mode::RxOnly,
             VhostTraffic::Loop => Mode::Mac,
         };
-        let settings = Settings { mode, full: Full::Retry, len, ..Settings::default() };
+        // The packets of a loop are made once. On a machine whose cores are taken away for seconds they must not be dropped.
+        let retry_for = Duration::from_secs(60);
+        let settings = Settings { mode, full: Full::Retry, retry_for, len, ..Settings::default() };
         let ends = [End::Guest(Arc::clone(&self.port))];
         Forwarder::new(&ends, &routes(&[self.port.pairs()], mode), &self.pool, settings)
     }

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# each libFuzzer target for a while, with AddressSanitizer, where a nightly toolchain is installed
+#   ci/libfuzzer.sh [SECONDS]   for so long each; 60 by default
+. "$(dirname "$0")/lib.sh"
+seconds=${1:-60}
+if ! cargo +nightly --version >/dev/null 2>&1; then
+    skip libfuzzer "no nightly toolchain is installed"
+    exit 0
+fi
+host=$(rustc -vV | sed -n 's/^host: //p')
+# What cargo-fuzz gives to the compiler, which is not needed for more than that: coverage for libFuzzer, and AddressSanitizer.
+coverage=(-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares)
+RUSTFLAGS="${coverage[*]} -Zsanitizer=address -Cdebug-assertions --cfg fuzzing" CARGO_TARGET_DIR=$target/libfuzzer \
+    cargo +nightly build --manifest-path fuzz/Cargo.toml --release --bins --target "$host"
+for source in fuzz/fuzz_targets/*.rs; do
+    name=$(basename "$source" .rs)
+    corpus=$target/libfuzzer/corpus/$name
+    finds=$target/libfuzzer/finds/$name
+    mkdir -p "$corpus" "$finds"
+    # Seeds are inputs of the first target.
+    seeds=()
+    [ "$name" != hostile ] || seeds=(fuzz/seeds)
+    echo "libfuzzer: $name for $seconds s; what it finds is kept in $finds"
+    "$target/libfuzzer/$host/release/$name" -max_total_time="$seconds" -artifact_prefix="$finds/" -print_final_stats=1 \
+        "$corpus" "${seeds[@]}"
+done
