@@ -76,6 +76,10 @@ pub(crate) struct TierRun {
     /// Move all memory to and fro all the time, whatever is hot: to see whether the program stands it.
     #[arg(long)]
     pub(crate) shuffle: bool,
+    /// Let programs go that are started with another LD_PRELOAD or an empty environment. Normally the functions of the C library that execute
+    /// programs put back what makes them managed.
+    #[arg(long)]
+    pub(crate) no_follow: bool,
     /// Leave mappings of fewer bytes alone.
     #[arg(long, value_name = "SIZE", default_value = "128k", value_parser = parse_data)]
     pub(crate) least: u64,

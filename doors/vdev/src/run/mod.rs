@@ -11,6 +11,7 @@ mod directory;
 mod options;
 mod preloaded;
 mod program;
+mod sanitizer;
 mod signals;
 mod spawn;
 mod sweeper;

@@ -2,6 +2,7 @@
 
 use super::options::{RunError, RunOptions};
 use super::program::Program;
+use super::sanitizer;
 use crate::host::Host;
 use crate::image;
 use crate::tree::Errno;
@@ -17,6 +18,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telpher_interpose::exec::{Name, Wanted, is_runtime};
 use telpher_vdev_wire::settings::{EMULATED, INSTRUCTIONS, RUN, Settings, View};
 
 /// The loader's list of what to load first.
@@ -87,19 +89,22 @@ fn path_of(file: &OwnedFd) -> String {
 
 /// Has a file loaded in front of what is loaded anyway.
 pub(super) fn preload_too(command: &mut Command, image: &OwnedFd) {
-    command.env(PRELOAD, preload(&path_of(image), std::env::var_os(PRELOAD).as_deref(), false));
+    let first = sanitizer::runtime(Path::new(command.get_program()));
+    command.env(PRELOAD, preload(&path_of(image), first.as_ref(), std::env::var_os(PRELOAD).as_deref(), false));
 }
 
 /// Fills a command in: arguments and environment.
 pub(super) fn prepare(command: &mut Command, options: &RunOptions, view: View, directory: &Path, guest: &OwnedFd) {
-    let settings = Settings { view, rewrite: options.rewrite, directory: directory.as_os_str().as_bytes() };
+    let directory_bytes = directory.as_os_str().as_bytes();
+    let settings = Settings { view, rewrite: options.rewrite, follow: options.follow, directory: directory_bytes };
     let image = match view {
         View::Preload => path_of(guest),
         // A program in a user namespace may not look into its host's descriptors.
         View::Namespace => directory.join(IMAGE.0).join(IMAGE.1).display().to_string(),
     };
     let nested = std::env::var_os(RUN).is_some();
-    let preload = preload(&image, std::env::var_os(PRELOAD).as_deref(), nested);
+    let first = sanitizer::runtime(Path::new(command.get_program()));
+    let preload = preload(&image, first.as_ref(), std::env::var_os(PRELOAD).as_deref(), nested);
     command
         .arg0(&options.program)
         .args(&options.args)
@@ -108,19 +113,18 @@ pub(super) fn prepare(command: &mut Command, options: &RunOptions, view: View, d
         .env(PRELOAD, preload);
 }
 
-/// The image in front of what is to be preloaded anyway. In a run within a run the outer one's image is first there, and is left
-/// out: one process cannot have two devices.
-fn preload(image: &str, present: Option<&OsStr>, nested: bool) -> OsString {
-    let mut list = image.as_bytes().to_vec();
+/// The image in front of what is to be preloaded anyway, but for a sanitizer's runtime. In a run within a run the outer one's image is the
+/// first in the list that is no such runtime, and is left out: one process cannot have two devices.
+fn preload(image: &str, first: Option<&Name>, present: Option<&OsStr>, nested: bool) -> OsString {
     let present = present.map_or(&b""[..], OsStrExt::as_bytes);
-    let mut rest = present.split(|byte| matches!(byte, b':' | b' ')).filter(|name| !name.is_empty());
-    if nested {
-        rest.next();
+    let mut names: Vec<&[u8]> =
+        present.split(|byte| matches!(byte, b':' | b' ')).filter(|name| !name.is_empty()).collect();
+    if nested && let Some(outer) = names.iter().position(|name| !is_runtime(name)) {
+        names.remove(outer);
     }
-    for name in rest {
-        list.push(b':');
-        list.extend_from_slice(name);
-    }
+    let mut list = Vec::new();
+    let wanted = Wanted { image: image.as_bytes(), first: first.map(Name::as_bytes) };
+    wanted.compose(&names.join(&b':'), &mut |piece| list.extend_from_slice(piece));
     OsString::from_vec(list)
 }
 
@@ -171,10 +175,11 @@ mod tests {
 
     #[test]
     fn ours_comes_first_and_what_was_there_stays() {
-        let list = |present: Option<&str>, nested| preload("/ours", present.map(OsStr::new), nested);
+        let list = |present: Option<&str>, nested| preload("/ours", None, present.map(OsStr::new), nested);
         assert_eq!(list(None, false), "/ours");
         assert_eq!(list(Some("a.so b.so:c.so"), false), "/ours:a.so:b.so:c.so");
         assert_eq!(list(Some("/proc/1/fd/3:a.so"), true), "/ours:a.so");
+        assert_eq!(list(Some("/lib/libasan.so.8:/proc/1/fd/3:a.so"), true), "/lib/libasan.so.8:/ours:a.so");
         assert_eq!(list(Some(""), true), "/ours");
     }
 
