@@ -33,9 +33,14 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 use telpher_device::{Residency, Runner};
 use telpher_vdev_wire::settings::{SHADOW, SOCKET, View};
 use wait::{Ended, Family};
+
+/// Time within which the kernel takes the file system away when its last process has gone. Source: chosen; it takes milliseconds, unless a
+/// process that is none of the program's has entered the namespace.
+const LAST_RELEASES: Duration = Duration::from_secs(5);
 
 /// Runs the program to its end and returns its exit code; 128 + N if signal N ended it.
 ///
@@ -66,14 +71,17 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     spawn::prepare(&mut command, options, view, directory.path(), &guest);
     signals.restore_in(&mut command, limits);
     wait::adopt_orphans();
-    let child = match view {
+    let (child, running) = match view {
         View::Preload => {
             let shadow = Shadow::create(&directory.path().join(SHADOW), &host)
                 .map_err(|errno| RunError::errno("make the tree of the device's files", errno))?;
             host.watch(Box::new(shadow));
-            spawn::spawn(command, &program)?
+            (spawn::spawn(command, &program)?, None)
         }
-        View::Namespace => spawn::spawn_in_namespace(command, &program, &host, directory.path(), guest)?,
+        View::Namespace => {
+            let (child, running) = spawn::spawn_in_namespace(command, &program, &host, directory.path(), guest)?;
+            (child, Some(running))
+        }
     };
     let mut family = Family::new(child, &signals);
     let ended = family.wait();
@@ -82,6 +90,10 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
         let path = program.path.display();
         say(format_args!("{path} has ended; what it left running still has the device: {left}; ^C ends the device"));
     });
+    // What is told of files that the last processes had open.
+    if let Some(running) = running.filter(|_| !family.has_others()) {
+        running.wait(LAST_RELEASES);
+    }
     drop(server);
     host.release_all();
     // The program's end is what counts; that the trace is not whole is told beside it.

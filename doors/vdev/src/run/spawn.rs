@@ -6,7 +6,7 @@ use super::sanitizer;
 use crate::host::Host;
 use crate::image;
 use crate::tree::Errno;
-use crate::view::namespace;
+use crate::view::namespace::{self, Running};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::{OsStr, OsString};
@@ -147,7 +147,7 @@ pub(super) fn spawn_in_namespace(
     host: &Arc<Host>,
     directory: &Path,
     guest: OwnedFd,
-) -> Result<Pid, RunError> {
+) -> Result<(Pid, Running), RunError> {
     let no_view = |reason| RunError::Namespace { program: program.path.clone(), source: Box::new(reason) };
     let (mut entrance, running) = namespace::prepare(Arc::clone(host)).map_err(no_view)?;
     entrance.carry(guest, &directory.join(IMAGE.0), IMAGE.1).map_err(no_view)?;
@@ -156,8 +156,9 @@ pub(super) fn spawn_in_namespace(
     drop(command);
     running.outcome().map_err(no_view)?;
     let child = spawned.map_err(|source| refused(source, program))?;
-    host.on_report(move || running.wake());
-    Pid::from_raw(child.id().cast_signed()).ok_or(RunError::NotFound { program: program.path.clone() })
+    host.on_report(running.waker());
+    let child = Pid::from_raw(child.id().cast_signed()).ok_or(RunError::NotFound { program: program.path.clone() })?;
+    Ok((child, running))
 }
 
 fn refused(source: io::Error, program: &Program) -> RunError {

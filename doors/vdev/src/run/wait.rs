@@ -103,6 +103,11 @@ impl<'a> Family<'a> {
         }
     }
 
+    /// Processes of the program's may still be there.
+    pub(super) fn has_others(&self) -> bool {
+        self.others
+    }
+
     /// Takes the news of all children.
     fn collect(&mut self) {
         loop {
