@@ -20,6 +20,7 @@
 //! shadows    old copies of pages that went to a faster tier
 //! order      events of mappings that come otherwise than things happened
 //! traps      pages that are out so that whoever touches one is told of
+//! tracer     whether another process traces this one
 //! gate       forks that the kernel does not tell of
 //! clock      time of a core
 //! sync       atomics of what is modelled
@@ -48,6 +49,7 @@ mod shadows;
 mod slots;
 mod stats;
 mod sync;
+mod tracer;
 mod traps;
 mod way;
 
