@@ -26,6 +26,9 @@ mod qdp;
 mod report;
 mod run;
 mod sim;
+#[cfg(test)]
+#[path = "../../../ci/skip.rs"]
+mod skip;
 mod tier;
 mod trace;
 mod tune;
@@ -66,6 +69,8 @@ fn main() -> ExitCode {
                 });
             }
             args::TierKind::Top(args) => tier::top(&args).map_err(Into::into),
+            args::TierKind::Pause(args) => tier::pause(args.pid, true).map_err(Into::into),
+            args::TierKind::Resume(args) => tier::pause(args.pid, false).map_err(Into::into),
         },
         args::Command::Tune(args) => tune::run(&args).map_err(Into::into),
         args::Command::Vhost(args) => vhost::run(&args).map_err(Into::into),

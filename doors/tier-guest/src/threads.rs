@@ -41,6 +41,11 @@ pub(crate) fn of_library<T>(run: impl FnOnce() -> T) -> T {
     done
 }
 
+/// This thread is the library's.
+pub(crate) fn is_of_library() -> bool {
+    OF_LIBRARY.get()
+}
+
 /// This thread's table is not moved, from here on; nor is the stack of one of the library's.
 fn let_go(of_library: bool) {
     OF_LIBRARY.set(of_library);

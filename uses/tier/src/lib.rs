@@ -54,6 +54,9 @@ mod traps;
 mod way;
 
 #[cfg(test)]
+#[path = "../../../ci/skip.rs"]
+mod skip;
+#[cfg(test)]
 #[path = "../tests/common/stress.rs"]
 #[allow(dead_code, reason = "others use the rest of it")]
 mod stress;

@@ -4,14 +4,17 @@
 //! run ──► nodes (which tiers) ──► telpher-vdev's Preloaded: the program, with telpher-tier-guest loaded first
 //!          guest ──► folder/PID.json ──► top, while it runs
 //!                                    ──► report, when it has ended
+//! pause ──► folder/PID.pause ──► guest    pages stay where they are, until resume removes it
 //! ```
 
 mod folder;
 mod image;
 mod nodes;
+mod pause;
 mod run;
 mod top;
 
+pub(crate) use pause::pause;
 pub(crate) use run::run;
 pub(crate) use top::top;
 

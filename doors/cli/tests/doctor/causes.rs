@@ -228,6 +228,7 @@ cases! {
         Text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0"),
         Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"),
     ];
+    "transparent-huge-pages-off": &[Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")];
     "huge-pages-used-up": &[Text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0")];
     "cpu-quota": &[Text("/sys/fs/cgroup/user.slice/cpu.max", "50000 100000")];
     "hugetlb-limit": &[Text("/sys/fs/cgroup/user.slice/hugetlb.2MB.max", "0")];

@@ -80,6 +80,7 @@ const ROOMS: &[&str] = &[
     "doors/tier-guest/src/scout.rs",
     "doors/tier-guest/src/start.rs",
     "doors/tier-guest/src/threads.rs",
+    "doors/tier-guest/src/userfaults.rs",
     "doors/vdev-guest/src/control.rs",
     "doors/vdev-guest/src/faults.rs",
     "doors/vdev-guest/src/files/descriptor.rs",
