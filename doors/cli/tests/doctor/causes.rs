@@ -323,6 +323,12 @@ pub(crate) const HARMLESS: &[Harmless] = &[
         &[],
     ),
     // No host of another maker's has a DSA to give.
+    // What costs `telpher tier` something is told where there is no device, too.
+    (
+        "no device and no huge pages",
+        &[NO_DEVICE, &[Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")]],
+        &["device-not-enumerated", "transparent-huge-pages-off"],
+    ),
     (
         "a guest of another maker",
         &[NO_DEVICE, &[Text(CPUINFO, "vendor_id\t: AuthenticAMD\nmodel name\t: EPYC\nflags\t\t: fpu sse2 hypervisor")]],

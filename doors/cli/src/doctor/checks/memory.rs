@@ -30,13 +30,18 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .remedy("sysctl vm.nr_hugepages=1024    # reserves 2 GiB of 2 MiB pages")
                 .remedy(format!("or: echo madvise > {TRANSPARENT}")),
         );
-    } else if memory.never_transparent {
-        findings.push(
-            Finding::of(&causes::TRANSPARENT_HUGE_PAGES_OFF, "the machine")
-                .seen(p.seen(TRANSPARENT))
-                .because(format!("With `telpher tier run` {COST_OF_NEVER}."))
-                .remedy(format!("echo madvise > {TRANSPARENT}    # for programs that ask for them")),
-        );
+    } else {
+        findings.extend(transparent(p));
     }
     findings
+}
+
+/// What the setting for transparent huge pages costs `telpher tier`, which needs no device.
+pub(super) fn transparent(p: &Patient<'_>) -> Option<Finding> {
+    p.memory.never_transparent.then(|| {
+        Finding::of(&causes::TRANSPARENT_HUGE_PAGES_OFF, "the machine")
+            .seen(p.seen(TRANSPARENT))
+            .because(format!("With `telpher tier run` {COST_OF_NEVER}."))
+            .remedy(format!("echo madvise > {TRANSPARENT}    # for programs that ask for them"))
+    })
 }
