@@ -13,6 +13,7 @@ fn main() {
             "base/abi",
             "base/mem",
             "base/ops",
+            "base/interpose",
             "path/portal",
             "path/model",
             "path/hw",

@@ -136,6 +136,144 @@ pub(crate) fn pending() -> u64 {
     set
 }
 
+/// `openat`, to read a file.
+///
+/// # Safety
+/// `path` is a string, and `directory` a descriptor or `AT_FDCWD`.
+pub(crate) unsafe fn open(directory: i32, path: *const libc::c_char, flags: i32) -> Result<i32, Errno> {
+    let flags = flags | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    // SAFETY: the path is the caller's promise; without O_CREAT no file is made.
+    let opened = unsafe { call(libc::SYS_openat, [word(directory), path.expose_provenance(), word(flags), 0, 0, 0]) }?;
+    i32::try_from(opened).map_err(|_| libc::EBADF)
+}
+
+/// `close`, of a descriptor that the caller has opened.
+pub(crate) fn close(descriptor: i32) {
+    // SAFETY: no pointer is passed.
+    let _ = unsafe { call(libc::SYS_close, [word(descriptor), 0, 0, 0, 0, 0]) };
+}
+
+/// `pread64`: bytes of a file, as many as there are; 0 if it cannot be read.
+pub(crate) fn read_at(descriptor: i32, offset: u64, into: &mut [u8]) -> usize {
+    let Ok(offset) = usize::try_from(offset) else { return 0 };
+    let arguments = [word(descriptor), into.as_mut_ptr().expose_provenance(), into.len(), offset, 0, 0];
+    // SAFETY: writes into a slice that lives.
+    unsafe { call(libc::SYS_pread64, arguments) }.unwrap_or(0)
+}
+
+/// `newfstatat`.
+///
+/// # Safety
+/// As [`open`].
+pub(crate) unsafe fn status(directory: i32, path: *const libc::c_char, flags: i32) -> Result<libc::stat, Errno> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    let arguments =
+        [word(directory), path.expose_provenance(), status.as_mut_ptr().expose_provenance(), word(flags), 0, 0];
+    // SAFETY: the path is the caller's promise; the kernel's structure on x86-64 is the C library's.
+    unsafe { call(libc::SYS_newfstatat, arguments) }?;
+    // SAFETY: the call has succeeded, and filled it in.
+    Ok(unsafe { status.assume_init() })
+}
+
+/// `faccessat`: the file can be executed by this user.
+///
+/// # Safety
+/// As [`open`].
+pub(crate) unsafe fn may_execute(directory: i32, path: *const libc::c_char) -> bool {
+    let arguments = [word(directory), path.expose_provenance(), word(libc::X_OK), 0, 0, 0];
+    // SAFETY: the path is the caller's promise.
+    unsafe { call(libc::SYS_faccessat, arguments) }.is_ok()
+}
+
+/// `fgetxattr`: the file has an attribute of this name.
+pub(crate) fn has_attribute(descriptor: i32, name: &std::ffi::CStr) -> bool {
+    // SAFETY: the name is a string that lives; with a size of zero nothing is written.
+    unsafe { call(libc::SYS_fgetxattr, [word(descriptor), name.as_ptr().addr(), 0, 0, 0, 0]) }
+        .is_ok_and(|bytes| bytes > 0)
+}
+
+/// `fstatfs`: programs of this file system gain no rights when they are executed.
+pub(crate) fn is_nosuid(descriptor: i32) -> bool {
+    /// Words of the kernel's `struct statfs` on x86-64, and which of them has the flags. Source: asm-generic/statfs.h.
+    const WORDS: usize = 15;
+    const FLAGS: usize = 10;
+    /// Source: linux/statfs.h, ST_NOSUID.
+    const NOSUID: u64 = 2;
+    let mut status = [0_u64; WORDS];
+    let arguments = [word(descriptor), status.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: writes a structure of so many words.
+    let known = unsafe { call(libc::SYS_fstatfs, arguments) }.is_ok();
+    known && status[FLAGS] & NOSUID != 0
+}
+
+/// This process gains no rights by executing a program (`PR_GET_NO_NEW_PRIVS`).
+pub(crate) fn gains_no_rights() -> bool {
+    // SAFETY: asks for a number.
+    let answer = unsafe { call(libc::SYS_prctl, [word(libc::PR_GET_NO_NEW_PRIVS), 0, 0, 0, 0, 0]) };
+    answer == Ok(1)
+}
+
+/// Real user and group.
+pub(crate) fn user_and_group() -> (u32, u32) {
+    // SAFETY: asks for a number; cannot fail.
+    let user = unsafe { call(libc::SYS_getuid, [0; 6]) }.unwrap_or(0);
+    // SAFETY: as before.
+    let group = unsafe { call(libc::SYS_getgid, [0; 6]) }.unwrap_or(0);
+    (u32::try_from(user).unwrap_or(u32::MAX), u32::try_from(group).unwrap_or(u32::MAX))
+}
+
+/// `writev` of some parts to standard error, in one call. Nothing can be done if it cannot be written.
+pub(crate) fn write_error(parts: &[&[u8]]) {
+    const MOST: usize = 10;
+    let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST];
+    for (vector, part) in vectors.iter_mut().zip(parts) {
+        *vector = libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() };
+    }
+    let count = parts.len().min(MOST);
+    let arguments = [word(libc::STDERR_FILENO), vectors.as_ptr().expose_provenance(), count, 0, 0, 0];
+    // SAFETY: reads slices that live.
+    let _ = unsafe { call(libc::SYS_writev, arguments) };
+}
+
+/// `execveat`.
+///
+/// # Safety
+/// As execveat(2).
+pub(crate) unsafe fn execute(
+    directory: i32,
+    path: *const libc::c_char,
+    arguments: *const *const libc::c_char,
+    environment: *const *const libc::c_char,
+    flags: i32,
+) -> Errno {
+    let words = [
+        word(directory),
+        path.expose_provenance(),
+        arguments.expose_provenance(),
+        environment.expose_provenance(),
+        word(flags),
+        0,
+    ];
+    // SAFETY: forwarded. It returns only if it fails.
+    unsafe { call(libc::SYS_execveat, words) }.err().unwrap_or(libc::ENOEXEC)
+}
+
+/// `pidfd_open`.
+pub(crate) fn open_process(process: i32) -> Result<i32, Errno> {
+    // SAFETY: no pointer is passed.
+    let opened = unsafe { call(libc::SYS_pidfd_open, [word(process), 0, 0, 0, 0, 0]) }?;
+    i32::try_from(opened).map_err(|_| libc::EBADF)
+}
+
+/// `munmap`.
+///
+/// # Safety
+/// The pages are the caller's, and nothing uses them any more.
+pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
+    // SAFETY: forwarded.
+    let _ = unsafe { call(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]) };
+}
+
 /// `sched_yield`.
 pub(crate) fn yield_now() {
     // SAFETY: changes nothing.

@@ -11,6 +11,8 @@
 //!                                       │ back, or
 //!                                       └─► invalid opcode ─► signals::deliver (faults, handlers that were put off)
 //! every other signal ─► signals ─► the program's handler, or put off
+//! exec      programs that the program executes have the preloaded library, too
+//! sanitizer what the runtime of AddressSanitizer wants of a preloaded library
 //! thread    what one thread must remember, reachable in any of these
 //! kernel    system calls, past the C library
 //! context, vectors   registers in a signal frame
@@ -24,10 +26,12 @@ mod context;
 pub mod decode;
 mod emulate;
 mod entry;
+pub mod exec;
 mod guarded;
 mod handler;
 mod kernel;
 pub mod registers;
+pub mod sanitizer;
 pub mod signals;
 pub mod sites;
 mod thread;

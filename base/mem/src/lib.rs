@@ -20,6 +20,7 @@
 //! Scan              which pages are there, by the page tables
 //! Perf              loads and stores that a processor's own unit samples, with their addresses
 //! Tract             owned pages that are known by address only
+//! TransparentHugePages  the system's setting for huge pages of private memory
 //! MemoryFile        a file in memory without a name; a Window shows parts of several
 //! write_file        a file for the user, whose name may stand in a directory of others: nothing is followed or truncated
 //! hook              the same faults, answered by a signal handler that is not ours
@@ -53,6 +54,7 @@ mod stable;
 mod strict;
 mod thread;
 mod tract;
+mod transparent;
 mod userfault;
 
 pub use distance::{Distance, line_round_trip};
@@ -77,4 +79,5 @@ pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;
 pub use thread::spawn_unsignalled;
 pub use tract::Tract;
+pub use transparent::TransparentHugePages;
 pub use userfault::{Progress, Userfault, UserfaultError, UserfaultEvent, UserfaultFeatures};

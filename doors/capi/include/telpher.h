@@ -393,7 +393,8 @@ typedef struct telpher_tier_moved {
     uint64_t gone;        /* went while they were looked at */
     uint64_t no_room;     /* stayed: the tier is full, or its node has no more memory, or no huge page */
     uint64_t failed;      /* stayed: their copy failed */
-    uint64_t reserved[4];
+    uint64_t held;        /* stayed: a debugger or another process traces this one, and could not read a page while it is moved */
+    uint64_t reserved[3];
 } telpher_tier_moved;
 
 /* What a heap has done. Each number is right for some moment during the call that asked. */

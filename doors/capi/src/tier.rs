@@ -197,6 +197,7 @@ fn moved_of(moved: Moved) -> TierMoved {
         gone: moved.left.gone,
         no_room: moved.left.no_room,
         failed: moved.left.failed,
-        reserved: [0; 4],
+        held: moved.left.held,
+        reserved: [0; 3],
     }
 }

@@ -330,7 +330,8 @@ fn every_field_lies_where_the_header_has_it() {
     layout!(c, TierOptions, "telpher_tier_options": name, size, flags, node, path, reserved);
     layout!(c, TierInfo, "telpher_tier_info": name, size, free_pages, old_copies, node, home, reserved);
     layout!(
-        c, TierMoved, "telpher_tier_moved": pages, huge, already, pinned, unsupported, gone, no_room, failed, reserved
+        c, TierMoved, "telpher_tier_moved": pages, huge, already, pinned, unsupported, gone, no_room, failed, held,
+        reserved
     );
     layout!(
         c, TierStats, "telpher_tier_stats": moved, not_copied, exchanges, dropped, returned, fills, forks, given, lies,

@@ -9,7 +9,7 @@
 use crate::bench::BenchError;
 use crate::qdp::QdpError;
 use crate::sim::SimError;
-use crate::tier::TopError;
+use crate::tier::{PauseError, TopError};
 use crate::trace::TraceError;
 use crate::tune::TuneError;
 use crate::vhost::VhostError;
@@ -95,6 +95,12 @@ impl Usage for VhostError {
 }
 
 impl Usage for TraceError {
+    fn is_usage(&self) -> bool {
+        false
+    }
+}
+
+impl Usage for PauseError {
     fn is_usage(&self) -> bool {
         false
     }

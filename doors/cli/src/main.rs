@@ -27,6 +27,9 @@ mod qdp;
 mod report;
 mod run;
 mod sim;
+#[cfg(test)]
+#[path = "../../../ci/skip.rs"]
+mod skip;
 mod tier;
 mod trace;
 mod tune;
@@ -64,6 +67,8 @@ fn main() -> ExitCode {
                 tier::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &told(&error)))
             }
             args::TierKind::Top(args) => ended(tier::top(&args), codes),
+            args::TierKind::Pause(args) => ended(tier::pause(args.pid, true), codes),
+            args::TierKind::Resume(args) => ended(tier::pause(args.pid, false), codes),
         },
         args::Command::Tune(args) => ended(tune::run(&args), codes),
         args::Command::Vhost(args) => ended(vhost::run(&args), codes),

@@ -58,6 +58,7 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
             args::Residency::Lenient => Residency::Lenient,
         },
         rewrite: !args.no_rewrite,
+        follow: !args.no_follow,
         trace: args.trace.clone(),
         trace_format: match args.trace_format {
             args::TraceFormat::Text => TraceFormat::Text,

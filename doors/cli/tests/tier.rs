@@ -207,3 +207,54 @@ fn a_run_can_be_watched_and_what_was_killed_is_told_of() {
     assert!(left.iter().all(|name| name.to_string_lossy().ends_with(".so")), "folders of runs go with them: {left:?}");
     std::fs::remove_dir_all(&runtime).unwrap();
 }
+
+/// Holds memory until its input has a line, and lets it go.
+const LETS_GO: &str = "import mmap, sys\nb = mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+                       for i in range(0, len(b), 4096): b[i] = 1\nsys.stdin.readline()\nb.close()";
+
+#[test]
+fn the_closing_report_has_the_peak_of_what_was_let_go_before_the_end() {
+    const NAME: &str = "the_closing_report_has_the_peak_of_what_was_let_go_before_the_end";
+    if lacking(NAME) || Command::new("python3").arg("--version").output().is_err() {
+        return;
+    }
+    let json = room("peak").join("tiers.json");
+    let mut args = vec!["run", "--json", json.to_str().unwrap()];
+    args.extend(TIERS);
+    args.extend(["--", "python3", "-c", LETS_GO]);
+    let mut running = telpher(&args).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pages = |state: &Value, what: &str| -> u64 {
+        state["tiers"].as_array().into_iter().flatten().filter_map(|tier| tier[what].as_u64()).sum()
+    };
+    let most = (48 << 20) / 4096;
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let told = output(&["top", "--once", "--format", "json"]);
+        let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+        if told.as_array().into_iter().flatten().any(|state| pages(state, "most_pages") >= most) {
+            break;
+        }
+        assert!(Instant::now() < end, "the peak is not told of: {told}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(running.stdin.take());
+    let ended = running.wait_with_output().unwrap();
+    let said = error(&ended);
+    assert!(ended.status.success(), "{said}");
+    let told: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let state = &told[0];
+    assert!(pages(state, "most_pages") >= most && pages(state, "mean_pages") > 0, "{state}");
+    assert!(pages(state, "pages") < most / 2, "it was let go: {state}");
+    assert!(said.contains("peak") && said.contains("average") && said.contains("transparent huge pages: "), "{said}");
+}
+
+#[test]
+fn a_run_of_a_program_too_short_to_be_managed_says_so() {
+    if lacking("a_run_of_a_program_too_short_to_be_managed_says_so") {
+        return;
+    }
+    let ended = run(&[], &["true"]);
+    let said = error(&ended);
+    assert!(ended.status.success() && said.contains("moved 0 pages; of process "), "{said}");
+    assert!(said.contains("no mapping was managed; new ones are looked for every 50 ms"), "{said}");
+}

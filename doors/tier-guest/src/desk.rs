@@ -26,6 +26,8 @@ pub(crate) enum Errand {
     LetGo { start: u64, end: u64, thread: i32 },
     /// Nor is the mapping that has this address: the stack of a thread of the library's.
     LetStackGo { at: u64, thread: i32 },
+    /// These pages, which were let go for this thread, may be taken over again.
+    MayTake { start: u64, end: u64, thread: i32 },
     /// The program ends.
     End,
 }

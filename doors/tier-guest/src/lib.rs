@@ -2,7 +2,8 @@
 //! the tiers where it belongs.
 //!
 //! Preloaded into every dynamically linked program of a run. It stands in front of the C library's functions that
-//! begin a thread or a mutex, and of `madvise`, and of no other: mappings are found in `/proc/self/maps`, and what happens to them is told by the kernel.
+//! begin a thread or a mutex, execute a program, and of `madvise` and `ioctl`, and of no other: mappings are found in `/proc/self/maps`, and
+//! what happens to them is told by the kernel.
 //!
 //! ```text
 //! before main ──► start ──► a thread ──► descriptors of its own, a heap (telpher-tier), its manager; then it is the scout
@@ -13,6 +14,8 @@
 //! mutexes     that the kernel writes to are let go, too; they ask for it at the
 //! desk        where the scout does what the program's threads want
 //! discards    what the system may take it takes at once
+//! exec        programs that are executed have this library, too
+//! userfaults  memory on which the program registers a userfaultfd is let go
 //! heap        this library's own memory, which is never managed
 //! ```
 #![deny(unsafe_code)]
@@ -21,6 +24,7 @@
 mod descriptors;
 mod desk;
 mod discards;
+mod exec;
 mod heap;
 mod maps;
 mod mutexes;
@@ -31,6 +35,7 @@ mod start;
 mod sync;
 mod telling;
 mod threads;
+mod userfaults;
 
 /// Memory of this library.
 #[cfg_attr(not(test), global_allocator)]

@@ -85,10 +85,14 @@ pub(crate) struct Early {
 const LARGE: u64 = 2 << 20;
 
 impl Early {
-    /// Of mappings before the library had set anything up, and after.
-    pub(crate) fn new(before: &[Mapping], after: &[Mapping]) -> Early {
+    /// Of mappings before the library had set anything up, and after. A sanitizer's memory is not the program's, large as it is: the library's
+    /// threads use it, too.
+    pub(crate) fn new(before: &[Mapping], after: &[Mapping], of_sanitizer: &[Range<u64>]) -> Early {
+        let is_of_sanitizer =
+            |range: &Range<u64>| of_sanitizer.iter().any(|other| range.start < other.end && other.start < range.end);
         let memory = before.iter().filter(|mapping| mapping.kind == Kind::Memory).map(|mapping| mapping.range.clone());
-        let (large, of_program): (Vec<_>, Vec<_>) = memory.partition(|range| len(range) >= LARGE);
+        let (large, of_program): (Vec<_>, Vec<_>) =
+            memory.partition(|range| len(range) >= LARGE && !is_of_sanitizer(range));
         Early { ranges: without(after.iter().map(|mapping| mapping.range.clone()), &large), of_program }
     }
 }
@@ -210,10 +214,15 @@ nonsense
         // Between the two the library has mapped something, right behind what was there.
         let before = parse(MAPS);
         let after = parse(&MAPS.replace("7f0000000000-7f0000400000", "7f0000000000-7f0000500000"));
-        let early = Early::new(&before, &after);
+        let early = Early::new(&before, &after, &[]);
         let grown = parse(&MAPS.replace("01000000-01100000", "01000000-01300000"));
         let plan = plan(&grown, &early, &[], 0x10_0000);
         assert_eq!(plan.fresh, [0x110_0000..0x130_0000, 0x7f00_0000_0000..0x7f00_0040_0000]);
         assert!(plan.ignored.iter().any(|ignored| ignored.reason == "there before main" && ignored.mappings == 1));
+        // A sanitizer's is left alone.
+        let of_sanitizer = [0x1000..0x2000, 0x7f00_0000_0000..0x7f00_0040_0000];
+        let early = Early::new(&before, &after, &of_sanitizer);
+        assert_eq!(super::plan(&grown, &early, &[], 0x10_0000).fresh.first(), Some(&(0x110_0000..0x130_0000)));
+        assert_eq!(super::plan(&grown, &early, &[], 0x10_0000).fresh.len(), 1);
     }
 }

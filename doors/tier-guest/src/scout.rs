@@ -31,6 +31,11 @@ impl Held {
         }
     }
 
+    /// Not these any more, for this thread.
+    fn give_up(&mut self, range: &Range<u64>, thread: i32) {
+        self.0.retain(|(other, its)| other != range || *its != thread);
+    }
+
     /// Those of threads that have ended are no more.
     fn of_the_living(&mut self) {
         // Many are of one.
@@ -204,6 +209,7 @@ impl Scout {
                     self.let_go(mapping.range, thread);
                 }
             }
+            Errand::MayTake { start, end, thread } => self.held.give_up(&(start..end), thread),
             Errand::End => {
                 self.telling.tell(true);
                 self.telling.end();
@@ -215,11 +221,13 @@ impl Scout {
     pub(crate) fn run(mut self, settings: &Settings, desk: &Desk, noted: Vec<Errand>) {
         let (look, tell) = (Duration::from_millis(settings.look_ms), Duration::from_millis(settings.tell_ms));
         noted.into_iter().for_each(|errand| self.serve(errand));
-        let mut told = Instant::now();
+        let (mut told, mut before) = (Instant::now(), Instant::now());
         loop {
             let begun = Instant::now();
+            self.telling.hold(begun.duration_since(std::mem::replace(&mut before, begun)));
             let ignored = self.look();
             self.telling.ignored(ignored);
+            self.telling.sample();
             if begun.duration_since(told) >= tell {
                 told = begun;
                 self.telling.tell(false);
@@ -262,5 +270,11 @@ mod tests {
         held.of_the_living();
         held.hold(45..55, this);
         assert_eq!(held.ranges(), [40..55, 60..70]);
+        // Only what this thread has held.
+        held.give_up(&(45..55), none);
+        held.give_up(&(45..50), this);
+        assert_eq!(held.ranges(), [40..55, 60..70]);
+        held.give_up(&(45..55), this);
+        assert_eq!(held.ranges(), [40..50, 60..70]);
     }
 }

@@ -5,15 +5,17 @@
 
 use crate::descriptors;
 use crate::desk::{Desk, Errand, State};
-use crate::maps::{Early, Mapping, parse};
+use crate::maps::{Early, Kind, Mapping, parse};
 use crate::scout::Scout;
 use crate::shuffle;
 use crate::telling::Telling;
 use crate::threads;
+use std::ops::Range;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions, open};
+use telpher_interpose::sanitizer::{self, Linked};
 use telpher_mem::{Lineage, spawn_unsignalled};
 use telpher_mover::{Mover, Policy};
 use telpher_tier::{Heap, HeapOptions, Mechanism, TierId, TierOptions};
@@ -51,8 +53,11 @@ extern "C" fn begin() {
             return eprintln!("telpher: the memory of process {} is not managed: {error}", std::process::id());
         }
     };
+    if settings.follow {
+        crate::exec::follow(&value);
+    }
     crate::heap::keep_through_forks();
-    let mut refused = set_up(settings);
+    let mut refused = sanitizer::allow_leaks(|| set_up(settings));
     if let Some((why, telling)) = &mut refused {
         DESK.close();
         eprintln!("telpher: the memory of process {} is not managed: {why}", std::process::id());
@@ -111,9 +116,26 @@ fn live(settings: &Settings, before: &[Mapping], tells: &Sender<Result<(), Strin
         return;
     };
     // Threads and all they have are there by now, and the program's stands still.
-    let scout = Scout::new(heap, telling, Early::new(before, &mappings()), settings.least);
+    let early = Early::new(before, &mappings(), &of_sanitizer(before));
+    let scout = Scout::new(heap, telling, early, settings.least);
     let _ = tells.send(Ok(()));
     scout.run(settings, &DESK, noted);
+}
+
+/// What a sanitizer's runtime has for itself; says so if its leak check cannot be told of this library.
+fn of_sanitizer(before: &[Mapping]) -> Vec<Range<u64>> {
+    let is_memory = |mapping: &Mapping| mapping.kind == Kind::Memory;
+    let mapped = |address| before.iter().any(|mapping| is_memory(mapping) && mapping.range.contains(&address));
+    let Some(runtime) = sanitizer::runtime(mapped) else { return Vec::new() };
+    let checks = !std::env::var("ASAN_OPTIONS").is_ok_and(|options| options.contains("detect_leaks=0"));
+    if runtime.linked == Linked::Statically && checks {
+        eprintln!(
+            "telpher: process {} has AddressSanitizer's runtime in itself, which will take a thread of telpher's for a leak; set \
+             ASAN_OPTIONS=detect_leaks=0",
+            std::process::id()
+        );
+    }
+    runtime.memory.into()
 }
 
 /// Sets everything up that a process wants.

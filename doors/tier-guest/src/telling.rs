@@ -4,7 +4,8 @@ use crate::start::told;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use telpher_mem::TransparentHugePages;
 use telpher_tier::{Heap, HotRow, Left, Manager, ManagerOptions, Mechanism, Report, SourceKind};
 use telpher_tier_wire::{
     Counts, HeatRow, Identity, Ignored, Move, Point, Settings, State, StateFolder, TierState, Tracking, VERSION,
@@ -45,6 +46,11 @@ impl Folder {
             Folder::None => Ok(()),
         }
     }
+
+    /// Only a managed process has pages that move.
+    fn is_paused(&self, pid: u32) -> bool {
+        matches!(self, Folder::Open(folder) if folder.is_paused(pid))
+    }
 }
 
 /// What is told, and what it is of.
@@ -56,7 +62,22 @@ pub(crate) struct Telling {
     heap: Option<Heap>,
     /// None if all memory is moved to and fro.
     manager: Option<Manager>,
+    samples: Samples,
 }
+
+/// How much memory was on each tier, moment by moment.
+#[derive(Debug)]
+struct Samples {
+    /// When the last one was taken, and when the next is.
+    last: Instant,
+    due: Instant,
+    /// Pages times microseconds, a number a tier, and microseconds.
+    page_micros: Vec<u128>,
+    micros: u128,
+}
+
+/// A sample takes at most one part of so many of a core. Source: chosen.
+const SAMPLE_SHARE: u32 = 200;
 
 impl Telling {
     /// Of a process whose memory is not managed yet.
@@ -76,10 +97,13 @@ impl Telling {
             command,
             tiers: settings.tiers.iter().map(tier).collect(),
             home: settings.tiers.get(usize::from(settings.home)).map(|tier| tier.name.clone()).unwrap_or_default(),
+            transparent_huge_pages: TransparentHugePages::setting().to_string(),
             ..State::default()
         };
+        let begun = Instant::now();
+        let samples = Samples { last: begun, due: begun, page_micros: vec![0; settings.tiers.len()], micros: 0 };
         let folder = Folder::open(&settings.folder);
-        Telling { folder, begun: Instant::now(), state, heap: None, manager: None }
+        Telling { folder, begun, state, heap: None, manager: None, samples }
     }
 
     /// It is managed from now on.
@@ -129,6 +153,49 @@ impl Telling {
         self.state.ignored = ignored;
     }
 
+    /// Takes note of how much memory is on each tier, if that is due.
+    pub(crate) fn sample(&mut self) {
+        let begun = Instant::now();
+        let Some(heap) = self.heap.clone().filter(|_| self.samples.due <= begun) else { return };
+        let ranges = heap.ranges();
+        let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+        let pages = residency(&heap, ranges, self.state.tiers.len());
+        self.note(&pages, bytes);
+        self.samples.due = begun + begun.elapsed() * SAMPLE_SHARE;
+    }
+
+    /// So many pages are on each tier now, of so many bytes that are managed.
+    fn note(&mut self, pages: &[u64], bytes: u64) {
+        let Samples { last, page_micros, micros, .. } = &mut self.samples;
+        let before = std::mem::replace(last, Instant::now());
+        let passed = last.saturating_duration_since(before).as_micros();
+        *micros += passed;
+        for ((tier, &pages), sum) in self.state.tiers.iter_mut().zip(pages).zip(page_micros) {
+            *sum += u128::from(pages) * passed;
+            tier.most_pages = tier.most_pages.max(pages);
+            tier.mean_pages = sum.checked_div(*micros).and_then(|mean| u64::try_from(mean).ok()).unwrap_or(pages);
+        }
+        self.state.most_mapped_bytes = self.state.most_mapped_bytes.max(bytes);
+    }
+
+    /// Finds out whether the process is traced, or is to be paused, and has nothing move then. What changes is told at once: it is true by then.
+    pub(crate) fn hold(&mut self, since_last: Duration) {
+        let Some(heap) = self.heap.clone() else { return };
+        if self.state.tracer.is_some() || self.state.paused {
+            self.state.held_seconds += since_last.as_secs_f64();
+        }
+        let tracer = heap.tracer();
+        let paused = self.folder.is_paused(self.state.pid);
+        let is_new = (tracer, paused) != (self.state.tracer, self.state.paused);
+        if paused != self.state.paused && heap.hold(paused).is_err() {
+            return;
+        }
+        (self.state.tracer, self.state.paused) = (tracer, paused);
+        if is_new {
+            self.tell(false);
+        }
+    }
+
     /// Tells what has been done up to now. In the program's memory nothing changes by it.
     pub(crate) fn tell(&mut self, ended: bool) {
         self.state.seconds = self.begun.elapsed().as_secs_f64();
@@ -149,6 +216,7 @@ impl Telling {
             Some(report) => report.tiers.iter().map(|tier| tier.pages).collect(),
             None => residency(heap, ranges, self.state.tiers.len()),
         };
+        self.note(&pages, self.state.mapped_bytes);
         for ((tier, &pages), free) in self.state.tiers.iter_mut().zip(&pages).zip(heap.free()) {
             (tier.pages, tier.free) = (pages, free);
         }
@@ -188,6 +256,8 @@ impl Telling {
         let failed = report.failed.iter().chain(report.sources.iter().filter_map(|source| source.failed.as_ref()));
         let resting = report.opinion.resting_until.filter(|&until| until > report.time);
         let resting = resting.map(|_| "pages came back before their moves had paid".to_string());
+        let known = report.tiers.iter().flat_map(|tier| tier.heats).sum();
+        let hot = report.tiers.iter().skip(1).map(|tier| tier.hot).sum();
         self.state.tracking = Tracking {
             source: names.join(", "),
             without_damon: report.without_damon.clone(),
@@ -197,6 +267,8 @@ impl Telling {
             waited_seconds: report.sources.iter().map(|source| source.cost.waited.as_secs_f64()).sum(),
             moving_share: report.moving.cpu.as_secs_f64() / report.awake.as_secs_f64().max(1e-9),
             holds: failed.cloned().reduce(|one, other| format!("{one}; {other}")).or(resting),
+            most_known: self.state.tracking.most_known.max(known),
+            most_hot: self.state.tracking.most_hot.max(hot),
         };
         let row = |row: &HotRow| HeatRow {
             start: row.range.start,
@@ -228,6 +300,7 @@ fn stayed(left: &Left) -> Vec<Move> {
         ("gone meanwhile", left.gone),
         ("no room", left.no_room),
         ("copy failed", left.failed),
+        ("held in place", left.held),
     ];
     let some = reasons.into_iter().filter(|(_, pages)| *pages > 0);
     some.map(|(what, pages)| Move { what: what.into(), pages }).collect()

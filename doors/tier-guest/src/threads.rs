@@ -17,6 +17,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
+use telpher_interpose::sanitizer;
 
 /// Bytes of a thread's table. Source: derived: the C library's `struct pthread` has 2304 of them (glibc 2.36, x86-64), and less in others; chosen: a page.
 const TABLE: u64 = 4096;
@@ -41,9 +42,17 @@ pub(crate) fn of_library<T>(run: impl FnOnce() -> T) -> T {
     done
 }
 
+/// This thread is the library's.
+pub(crate) fn is_of_library() -> bool {
+    OF_LIBRARY.get()
+}
+
 /// This thread's table is not moved, from here on; nor is the stack of one of the library's.
 fn let_go(of_library: bool) {
     OF_LIBRARY.set(of_library);
+    if of_library {
+        sanitizer::allow_leaks_of_this_thread();
+    }
     // SAFETY: asks for a number, which in the C library is the table's address, at the top of the stack.
     let table = unsafe { libc::pthread_self() };
     let thread = rustix::thread::gettid().as_raw_pid();

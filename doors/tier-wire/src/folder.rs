@@ -2,7 +2,7 @@
 
 use crate::VERSION;
 use crate::state::State;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -72,6 +72,27 @@ impl StateFolder {
         let file = openat(&self.0, &part, flags, Mode::RUSR | Mode::WUSR)?;
         File::from(file).write_all(&text)?;
         Ok(renameat(&self.0, &part, &self.0, &name)?)
+    }
+
+    /// Has a process take no page out as long as it is paused, or take them out again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn pause(&self, pid: u32, paused: bool) -> io::Result<()> {
+        let name = format!("{pid}.pause");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (done, already) = if paused {
+            (openat(&self.0, &name, flags, Mode::RUSR | Mode::WUSR).map(drop), Errno::EXIST)
+        } else {
+            (unlinkat(&self.0, &name, AtFlags::empty()), Errno::NOENT)
+        };
+        if done == Err(already) { Ok(()) } else { Ok(done?) }
+    }
+
+    /// A process is paused.
+    #[must_use]
+    pub fn is_paused(&self, pid: u32) -> bool {
+        statat(&self.0, format!("{pid}.pause"), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// The states in the folder, by their processes; files that hold no state of this version are left out.

@@ -18,4 +18,4 @@ pub use settings::{Settings, SettingsError, Tier, VARIABLE};
 pub use state::{Counts, HeatRow, Ignored, Move, Point, State, TierState, Tracking};
 
 /// Changes whenever a word here does: a part of another version is refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;

@@ -39,6 +39,8 @@ pub struct Settings {
     pub limit: Option<u64>,
     /// All memory is moved to and fro, whatever is hot.
     pub shuffle: bool,
+    /// Programs that are executed are managed, too, whatever environment they are given.
+    pub follow: bool,
     /// Mappings of fewer bytes are left alone.
     pub least: u64,
     /// Milliseconds between two looks at the program's mappings.
@@ -91,6 +93,7 @@ impl Settings {
             source: None,
             limit: None,
             shuffle: false,
+            follow: true,
             // Source of the three: chosen. A mapping is a piece of memory to keep account of; a look reads a file of some ten kilobytes.
             least: 128 << 10,
             look_ms: 50,

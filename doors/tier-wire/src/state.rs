@@ -27,6 +27,8 @@ pub struct State {
     pub mappings: u64,
     /// Their bytes.
     pub mapped_bytes: u64,
+    /// The most bytes that were managed at a moment.
+    pub most_mapped_bytes: u64,
     /// Mappings that were left alone, by reason, at the last look.
     pub ignored: Vec<Ignored>,
     /// Pages that moved, and those that stayed.
@@ -37,6 +39,14 @@ pub struct State {
     pub tracking: Tracking,
     /// Where it is hot.
     pub heat: Vec<HeatRow>,
+    /// The process that traces this one, such as a debugger. While there is one no page is out, and none moves.
+    pub tracer: Option<u32>,
+    /// `telpher tier pause` has it that nothing moves; no page is out.
+    pub paused: bool,
+    /// Seconds in which nothing moved for one of these two reasons.
+    pub held_seconds: f64,
+    /// The system's setting for transparent huge pages: always, madvise, never or unknown.
+    pub transparent_huge_pages: String,
 }
 
 /// A tier.
@@ -50,6 +60,10 @@ pub struct TierState {
     pub bytes: u64,
     /// Pages of the process that are there.
     pub pages: u64,
+    /// The most pages that were there at a moment. Moments are some ten milliseconds apart, or a hundred times what a look at the pages takes.
+    pub most_pages: u64,
+    /// Pages that were there on the average of the time.
+    pub mean_pages: u64,
     /// Free pages that are kept of it.
     pub free: u64,
 }
@@ -133,6 +147,10 @@ pub struct Tracking {
     pub moving_share: f64,
     /// What the policy holds back for, as words; none if it does not.
     pub holds: Option<String>,
+    /// The most pages whose heat was known at a moment.
+    pub most_known: u64,
+    /// The most pages that were hot and not on the fastest tier at a moment.
+    pub most_hot: u64,
 }
 
 /// A piece of memory.

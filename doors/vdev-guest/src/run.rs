@@ -7,6 +7,7 @@
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
+use telpher_interpose::exec::Words;
 use telpher_vdev_wire::settings::{self, Settings, View};
 
 /// Longest run directory; a Unix socket's address has 108 bytes and the socket's name takes some.
@@ -24,6 +25,8 @@ struct State {
     stage: AtomicU8,
     /// 1 if submission sites are to be rewritten.
     rewrite: AtomicU8,
+    /// 1 if programs that are executed are to have this library, too.
+    follow: AtomicU8,
     /// Bytes of the directory.
     directory_len: AtomicUsize,
     /// Random number of this address space.
@@ -39,6 +42,7 @@ unsafe impl Sync for State {}
 static STATE: State = State {
     stage: AtomicU8::new(UNKNOWN),
     rewrite: AtomicU8::new(0),
+    follow: AtomicU8::new(0),
     directory_len: AtomicUsize::new(0),
     space: AtomicU64::new(0),
     directory: UnsafeCell::new([0; MAX_DIRECTORY]),
@@ -48,6 +52,21 @@ static STATE: State = State {
 unsafe extern "C" {
     /// The C library's environment.
     static environ: *const *const c_char;
+    /// Where the stack began when the kernel started the program: the number of arguments. The dynamic linker's.
+    static __libc_stack_end: *const usize;
+}
+
+/// The environment of the process. A sanitizer's runtime calls here while the dynamic linker still works, before the C library has set its
+/// own variable: then it is found where the kernel has put it, behind the arguments. Source: System V ABI, AMD64 supplement, 3.4.1.
+fn whole_environment() -> *const *const c_char {
+    // SAFETY: both are set before any code of a library runs, or are null. The words of the kernel's stay as they are until `main`.
+    unsafe {
+        if !environ.is_null() || __libc_stack_end.is_null() {
+            return environ;
+        }
+        // The number itself, so many pointers, and the null pointer at their end.
+        __libc_stack_end.add(1 + *__libc_stack_end + 1).cast()
+    }
 }
 
 /// How files are seen; `None` outside of a run, where this library does nothing.
@@ -64,6 +83,22 @@ pub(crate) fn view() -> Option<View> {
 pub(crate) fn rewrites() -> bool {
     // Relaxed: ordered by the stage, which was acquired.
     view().is_some() && STATE.rewrite.load(Ordering::Relaxed) == 1
+}
+
+/// Has what makes a program part of this run restored in the environments of programs that are executed.
+pub(crate) fn follow() {
+    // Relaxed: ordered by the stage, which was acquired.
+    let Some(view) = view().filter(|_| STATE.follow.load(Ordering::Relaxed) == 1) else { return };
+    let value = |name, otherwise| (name, environment(name).unwrap_or(otherwise));
+    let variables = [value(settings::RUN, b""), value(settings::INSTRUCTIONS, settings::EMULATED.as_bytes())];
+    let words = Words {
+        prefix: "telpher run: ",
+        consequence: "it runs without the device",
+        otherwise: "use --view namespace, in which it sees the device's files and submits by write()",
+    };
+    // In a namespace such programs see the device, too.
+    let words = (view == View::Preload).then_some(words);
+    telpher_interpose::exec::start((&raw const STATE).cast(), &variables, words);
 }
 
 /// The run directory, absolute; empty outside of a run.
@@ -145,6 +180,7 @@ fn keep(found: &Settings<'_>) -> u8 {
     }
     STATE.directory_len.store(directory.len(), Ordering::Relaxed);
     STATE.rewrite.store(found.rewrite.into(), Ordering::Relaxed);
+    STATE.follow.store(found.follow.into(), Ordering::Relaxed);
     renew_space();
     match found.view {
         View::Preload => PRELOAD,
@@ -154,10 +190,10 @@ fn keep(found: &Settings<'_>) -> u8 {
 
 /// A variable's value in the environment, without the C library's getenv, which a program may have wrapped.
 fn environment(name: &str) -> Option<&'static [u8]> {
-    // SAFETY: the C library keeps `environ` a null-terminated array of strings; this runs before main, or in the first call
-    // of a constructor, when nobody changes it.
+    // SAFETY: it is a null-terminated array of strings; this runs before main, or in the first call of a constructor, when no code changes
+    // it.
     unsafe {
-        let mut entry = environ;
+        let mut entry = whole_environment();
         while !entry.is_null() && !(*entry).is_null() {
             let text = std::ffi::CStr::from_ptr(*entry).to_bytes();
             if let Some(value) = text.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {

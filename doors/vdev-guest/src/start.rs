@@ -36,6 +36,7 @@ fn begin() {
         // Refused only by a sandbox that forbids rt_sigaction: then instructions trap into the program, as without us.
         let _ = telpher_interpose::install(&Portals, Options { rewrite: run::rewrites() });
         fork::register();
+        run::follow();
         crate::files::start();
     }
     // Release: pairs with the Acquire in `start`.

@@ -1,8 +1,8 @@
 //! What a guest learns from its environment, before it has asked anything.
 //!
 //! ```text
-//! TELPHER_RUN=<view>,<rewrite>,<run directory>        preload,rewrite,/dev/shm/telpher-1234-9f2c
-//! TELPHER_INSTRUCTIONS=movdir64b enqcmd waitpkg       what is emulated; CPUID cannot be made to say so
+//! TELPHER_RUN=<view>,<rewrite>,<follow>,<run directory>        preload,rewrite,follow,/dev/shm/telpher-1234-9f2c
+//! TELPHER_INSTRUCTIONS=movdir64b enqcmd waitpkg                what is emulated; CPUID cannot be made to say so
 //! ```
 
 /// Variable with the settings; its absence makes the guest do nothing at all.
@@ -33,6 +33,8 @@ pub struct Settings<'a> {
     pub view: View,
     /// Whether submission sites are rewritten after their first trap.
     pub rewrite: bool,
+    /// Whether programs that are executed have the guest, too, whatever environment they are given.
+    pub follow: bool,
     /// The run directory, absolute.
     pub directory: &'a [u8],
 }
@@ -41,7 +43,7 @@ impl<'a> Settings<'a> {
     /// Reads the variable's value; `None` if it is not one. Does not allocate.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
-        let mut parts = value.splitn(3, |byte| *byte == b',');
+        let mut parts = value.splitn(4, |byte| *byte == b',');
         let view = match parts.next()? {
             b"preload" => View::Preload,
             b"namespace" => View::Namespace,
@@ -52,8 +54,13 @@ impl<'a> Settings<'a> {
             b"trap" => false,
             _ => return None,
         };
+        let follow = match parts.next()? {
+            b"follow" => true,
+            b"no-follow" => false,
+            _ => return None,
+        };
         let directory = parts.next().filter(|directory| directory.first() == Some(&b'/'))?;
-        Some(Settings { view, rewrite, directory })
+        Some(Settings { view, rewrite, follow, directory })
     }
 
     /// The variable's value.
@@ -64,7 +71,8 @@ impl<'a> Settings<'a> {
             View::Namespace => b"namespace",
         };
         let rewrite: &[u8] = if self.rewrite { b"rewrite" } else { b"trap" };
-        [view, rewrite, self.directory].join(&b","[..])
+        let follow: &[u8] = if self.follow { b"follow" } else { b"no-follow" };
+        [view, rewrite, follow, self.directory].join(&b","[..])
     }
 }
 
@@ -75,8 +83,8 @@ mod tests {
     #[test]
     fn settings_survive_the_environment() {
         for view in [View::Preload, View::Namespace] {
-            for rewrite in [false, true] {
-                let settings = Settings { view, rewrite, directory: b"/tmp/a,b" };
+            for (rewrite, follow) in [(false, false), (false, true), (true, false), (true, true)] {
+                let settings = Settings { view, rewrite, follow, directory: b"/tmp/a,b" };
                 assert_eq!(Settings::parse(&settings.to_value()), Some(settings));
             }
         }
@@ -84,7 +92,10 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_setting() {
-        for value in ["", "preload", "preload,rewrite", "preload,rewrite,", "preload,rewrite,tmp", "x,rewrite,/tmp"] {
+        let broken = ["", "preload", "preload,rewrite", "preload,rewrite,follow", "preload,rewrite,follow,"];
+        let wrong =
+            ["preload,rewrite,follow,tmp", "x,rewrite,follow,/tmp", "preload,x,follow,/tmp", "preload,trap,x,/tmp"];
+        for value in broken.into_iter().chain(wrong) {
             assert_eq!(Settings::parse(value.as_bytes()), None, "{value}");
         }
     }

@@ -25,3 +25,7 @@ pub mod summary;
 pub mod trace;
 pub mod tree;
 pub mod view;
+
+#[cfg(test)]
+#[path = "../../../ci/skip.rs"]
+mod skip;

@@ -52,6 +52,7 @@ fn the_runner_runs() {
         runner: Runner::Inline,
         residency: Residency::Strict,
         rewrite: true,
+        follow: true,
         trace: None,
         trace_format: TraceFormat::Text,
         inject: None,

@@ -32,6 +32,8 @@ struct Account {
     /// Pages on each tier when last counted, and those that came and went since: not those that the program has discarded.
     live: [u64; MOST_TIERS],
     stats: Stats,
+    /// The heap's owner has all pages stay where they are.
+    holds: bool,
 }
 
 impl ByKernel {
@@ -133,6 +135,10 @@ impl ByKernel {
         let there = found.len();
         found.retain(|&(_, on)| on != node);
         moved.left.already = (there - found.len()) as u64;
+        if self.account().holds {
+            moved.left.held = found.len() as u64;
+            return Ok(moved);
+        }
         let room = self.room(to, found.len() as u64)?;
         moved.left.no_room = found.len() as u64 - room;
         found.truncate(usize::try_from(room).expect("no more than there are"));
@@ -195,6 +201,10 @@ fn stayed(left: &mut Left, answer: Result<u32, Errno>) -> &mut u64 {
 impl Way for ByKernel {
     fn mechanism(&self) -> Mechanism {
         Mechanism::MovePages
+    }
+
+    fn hold(&self, holds: bool) {
+        self.account().holds = holds;
     }
 
     fn adopt(&self, range: Range<u64>, _room: Option<Range<u64>>) -> Result<(), TierError> {

@@ -165,6 +165,28 @@ impl Heap {
         }
     }
 
+    /// The process that traces this one with `ptrace`, if any. As long as there is one nothing moves ([`Left::held`](crate::Left::held)), because what a
+    /// tracer reads of a page that is out is an error. **When this returns a process, no page is out, and none goes out until the tracer has left.**
+    ///
+    /// A heap asks the kernel by itself before it takes pages out, at most once a millisecond. A tracer that stops all threads of the process at once
+    /// may stop them while pages are out: call [`hold`](Heap::hold) before it attaches. Always none with [`Mechanism::MovePages`], with which every
+    /// reader waits, and in a forked child. [Shared arenas](Heap::shared_arena) are not held in place.
+    #[must_use]
+    pub fn tracer(&self) -> Option<u32> {
+        self.inner.is_ours().ok().and_then(|()| self.inner.way.tracer())
+    }
+
+    /// Keeps all pages where they are (`true`) until it is called again (`false`): nothing is moved or trapped. When it returns, every page is where the
+    /// program has it, and can be read by debuggers, checkpoint tools and readers of `/proc/PID/mem`. Shared arenas are not held.
+    ///
+    /// # Errors
+    /// [`TierError`]: this is a forked child.
+    pub fn hold(&self, holds: bool) -> Result<(), TierError> {
+        self.inner.is_ours()?;
+        self.inner.way.hold(holds);
+        Ok(())
+    }
+
     /// What it has done. **Staleness**: each number is right for some moment during the call.
     #[must_use]
     pub fn stats(&self) -> Stats {

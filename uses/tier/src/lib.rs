@@ -20,6 +20,7 @@
 //! shadows    old copies of pages that went to a faster tier
 //! order      events of mappings that come otherwise than things happened
 //! traps      pages that are out so that whoever touches one is told of
+//! tracer     whether another process traces this one
 //! gate       forks that the kernel does not tell of
 //! clock      time of a core
 //! sync       atomics of what is modelled
@@ -48,9 +49,13 @@ mod shadows;
 mod slots;
 mod stats;
 mod sync;
+mod tracer;
 mod traps;
 mod way;
 
+#[cfg(test)]
+#[path = "../../../ci/skip.rs"]
+mod skip;
 #[cfg(test)]
 #[path = "../tests/common/stress.rs"]
 #[allow(dead_code, reason = "others use the rest of it")]

@@ -10,6 +10,7 @@ use crate::book::{Book, Lists, MOST_SPANS, Piece, alike_with};
 use crate::config::{HUGE, HeapOptions, IN_HUGE, PAGE, TierId};
 use crate::error::TierError;
 use crate::exchange::Exchange;
+use crate::exchange::trapping::ALL;
 use crate::flight::{Aloft, LOOK, Stage, Why};
 use crate::gate::{NoFork, hold_forks};
 use crate::heat::NO_TIER;
@@ -17,6 +18,7 @@ use crate::keeper::Keeper;
 use crate::shadows::Shadows;
 use crate::slots::{Place, Slots};
 use crate::stats::{Moved, Stats};
+use crate::tracer::TracerCheck;
 use crate::way::{Mechanism, Trapping, Watch, Way, whole_pages};
 use rustix::io::Errno;
 use std::io;
@@ -56,6 +58,9 @@ struct Pools {
     found: Vec<Found>,
     /// Tiers of pages that are looked at.
     row: Vec<u8>,
+    /// The heap's owner has all pages stay where they are.
+    holds: bool,
+    tracer: TracerCheck,
 }
 
 /// Neighbouring pages that may be moved, which are alike.
@@ -137,7 +142,9 @@ impl Pooled {
         let shadows = Shadows::new(tiers, shadows);
         // A look ends where a huge page does.
         let row = vec![NO_TIER; batch.next_multiple_of(IN_HUGE) + IN_HUGE];
-        let pools = Mutex::new(Pools { tiers: pools, shadows, found: Vec::with_capacity(flight), row });
+        let found = Vec::with_capacity(flight);
+        let tracer = TracerCheck::default();
+        let pools = Mutex::new(Pools { tiers: pools, shadows, found, row, holds: false, tracer });
         let (options, lineage) = (options.clone(), Lineage::current());
         let probe = Tract::new(PROBE_BYTES, PageSize::Small)?;
         probe.keep_from_children()?;
@@ -335,7 +342,11 @@ impl Way for Pooled {
             self.exchange.recall(&at);
             let mut of_batch = Moved::default();
             at.start = pools.look(self, at.clone(), to, &mut of_batch).map_err(TierError::Scan)?;
-            if !pools.found.is_empty() {
+            let any = !pools.found.is_empty();
+            if any && pools.is_held() {
+                let pages = |found: &Found| (found.units * found.unit_pages()) as u64;
+                of_batch.left.held += pools.found.iter().map(pages).sum::<u64>();
+            } else if any {
                 of_batch.add(self.move_found(&mut pools, to));
             }
             let mut book = self.exchange.book();
@@ -345,6 +356,22 @@ impl Way for Pooled {
             moved.add(of_batch);
         }
         Ok(moved)
+    }
+
+    fn tracer(&self) -> Option<u32> {
+        // In its turn: no exchange is under way.
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let tracer = pools.tracer.tracer()?;
+        self.exchange.recall(&ALL);
+        Some(tracer)
+    }
+
+    fn hold(&self, holds: bool) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.holds = holds;
+        if holds {
+            self.exchange.recall(&ALL);
+        }
     }
 
     fn stats(&self) -> Stats {
@@ -363,6 +390,11 @@ impl Way for Pooled {
 }
 
 impl Pools {
+    /// Nothing is to go out now: the owner says so, or the process is traced.
+    fn is_held(&mut self) -> bool {
+        self.holds || self.tracer.tracer().is_some()
+    }
+
     /// Finds pages that may be moved, as many as go at once. Returns up to where it has looked.
     fn look(&mut self, pooled: &Pooled, range: Range<u64>, to: TierId, moved: &mut Moved) -> std::io::Result<u64> {
         self.found.clear();

@@ -18,13 +18,15 @@ pub struct Left {
     pub no_room: u64,
     /// Their copy failed, or something was in the place from which it is made; they are where they were.
     pub failed: u64,
+    /// Nothing is taken out now: a process traces this one ([`Heap::tracer`](crate::Heap::tracer)), or [`Heap::hold`](crate::Heap::hold) is in force.
+    pub held: u64,
 }
 
 impl Left {
     /// All of them.
     #[must_use]
     pub fn all(&self) -> u64 {
-        self.already + self.pinned + self.unsupported + self.gone + self.no_room + self.failed
+        self.already + self.pinned + self.unsupported + self.gone + self.no_room + self.failed + self.held
     }
 
     pub(crate) fn add(&mut self, other: Left) {
@@ -34,6 +36,7 @@ impl Left {
         self.gone += other.gone;
         self.no_room += other.no_room;
         self.failed += other.failed;
+        self.held += other.held;
     }
 }
 

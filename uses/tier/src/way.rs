@@ -70,6 +70,14 @@ pub(crate) trait Way: Debug + Send + Sync {
     /// Pages of a range that are on each tier.
     fn residency(&self, range: Range<u64>) -> Result<Vec<u64>, TierError>;
 
+    /// The process that traces this one, if pages are held in place because of it; then nothing is out.
+    fn tracer(&self) -> Option<u32> {
+        None
+    }
+
+    /// Takes nothing out as long as it holds; what is out is back when this returns.
+    fn hold(&self, holds: bool);
+
     /// What it has done.
     fn stats(&self) -> Stats;
 

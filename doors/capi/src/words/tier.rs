@@ -60,8 +60,10 @@ pub struct TierMoved {
     pub no_room: u64,
     /// Stayed: their copy failed.
     pub failed: u64,
+    /// Stayed: a process traces this one.
+    pub held: u64,
     /// Zero.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 3],
 }
 
 /// What a heap has done.

@@ -51,6 +51,11 @@ pub(crate) struct Run {
     /// Let every submission trap. Normally a site is rewritten after its first trap to call the emulation directly.
     #[arg(long)]
     pub(crate) no_rewrite: bool,
+    /// Let programs go that are started with another LD_PRELOAD or an empty environment: they run without the device. Normally the
+    /// functions of the C library that execute programs put back what makes them part of the run: the entry of LD_PRELOAD,
+    /// TELPHER_RUN and TELPHER_INSTRUCTIONS.
+    #[arg(long)]
+    pub(crate) no_follow: bool,
     /// Write every descriptor and record, decoded, with process, thread, queue and times; - is standard error. `telpher trace`
     /// filters and summarises such a file.
     #[arg(long, value_name = "FILE")]

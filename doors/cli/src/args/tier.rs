@@ -19,7 +19,8 @@ Examples:
   telpher tier run --tier hbm@1 --tier ddr@0 -- ./my-program
   telpher tier run --tier fast=256m --tier slow -- redis-server    one node: parts of it, to try it out
   telpher tier run --html tiers.html -- python3 job.py      with a report at the end
-  telpher tier top                                          what runs now, tier by tier")]
+  telpher tier top                                          what runs now, tier by tier
+  telpher tier pause 4711 && gdb -p 4711                    no page moves until telpher tier resume 4711")]
 pub(crate) struct Tier {
     #[command(subcommand)]
     pub(crate) kind: TierKind,
@@ -29,6 +30,22 @@ pub(crate) struct Tier {
 pub(crate) enum TierKind {
     Run(Box<TierRun>),
     Top(TierTop),
+    /// Keep all pages of a process where they are, so that debuggers and checkpoint tools can read them.
+    ///
+    /// The kernel answers EIO to a debugger, and to any reader of /proc/PID/mem, that meets a page while it moves. When this command returns, no
+    /// page of the process is on its way, and none will be until `telpher tier resume PID`. The process itself runs on. A tracer that is
+    /// attached has the same effect, but may stop the process while pages are on their way: pause it first.
+    Pause(TierPid),
+    /// Let the pages of a paused process move again.
+    Resume(TierPid),
+}
+
+/// A process.
+#[derive(Debug, Args)]
+pub(crate) struct TierPid {
+    /// The process, as `telpher tier top` shows it.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
 }
 
 /// Run a program with its memory managed.
@@ -76,6 +93,10 @@ pub(crate) struct TierRun {
     /// Move all memory to and fro all the time, whatever is hot: to see whether the program stands it.
     #[arg(long)]
     pub(crate) shuffle: bool,
+    /// Let programs go that are started with another LD_PRELOAD or an empty environment. Normally the functions of the C library that execute
+    /// programs put back what makes them managed.
+    #[arg(long)]
+    pub(crate) no_follow: bool,
     /// Leave mappings of fewer bytes alone.
     #[arg(long, value_name = "SIZE", default_value = "128k", value_parser = parse_data)]
     pub(crate) least: u64,

@@ -191,6 +191,8 @@ causes! {
 
     HUGE_PAGES_NONE = "huge-pages-none", Memory, Note,
         "There are no huge pages, neither reserved nor transparent";
+    TRANSPARENT_HUGE_PAGES_OFF = "transparent-huge-pages-off", Memory, Note,
+        "Transparent huge pages are switched off, so that `telpher tier` moves 2 MiB as 512 small pages";
     HUGE_PAGES_USED_UP = "huge-pages-used-up", Memory, Note,
         "All reserved huge pages are taken";
 

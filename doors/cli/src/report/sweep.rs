@@ -354,7 +354,7 @@ mod tests {
             (point.p50_ns, point.p99_ns, point.p999_ns, point.breakdown, point.samples) = (None, None, None, None, 0);
         }
         let (text, csv, html) = (text(&result), csv(&result), html(&result));
-        assert!(text.contains("– / – / –") && !text.contains("0 ns"), "{text}");
+        assert!(text.contains("– / – / –") && !text.contains(" 0 ns"), "{text}");
         assert!(csv.contains(",,,,1,0,"), "{csv}");
         assert!(html.contains("–") && !html.contains(">0 ns<"), "{html}");
     }

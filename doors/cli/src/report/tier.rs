@@ -33,7 +33,7 @@ const MOST: usize = 8;
 /// Those of which more is told than that they were there: with managed memory, or an error, those that moved most first; and the others.
 fn chosen(states: &[State]) -> (Vec<&State>, Vec<&State>) {
     let (mut some, mut others): (Vec<&State>, Vec<&State>) =
-        states.iter().partition(|state| state.mappings > 0 || state.counts.moved > 0 || state.error.is_some());
+        states.iter().partition(|state| state.most_mapped_bytes > 0 || state.counts.moved > 0 || state.error.is_some());
     some.sort_by_key(|state| (state.error.is_none(), std::cmp::Reverse(state.counts.moved), state.pid));
     others.extend(some.split_off(MOST.min(some.len())));
     (some, others)
@@ -49,26 +49,37 @@ fn head(out: &mut String, state: &State) {
     if let Some(why) = &state.error {
         let _ = writeln!(out, "  its memory is not managed: {why}");
     }
+    if let Some(tracer) = state.tracer {
+        let _ = writeln!(out, "  process {tracer} traces it: no page moves until it detaches");
+    }
+    if state.paused {
+        let _ = writeln!(out, "  paused: no page moves until `telpher tier resume {}`", state.pid);
+    }
 }
 
-fn tiers(state: &State) -> Table {
+/// Each tier's pages: the most and the average of the run, and those at the moment that `now` names.
+fn tiers(state: &State, now: &'static str) -> Table {
     let columns = [
         ("tier", Align::Left),
         ("node", Align::Right),
-        ("here", Align::Right),
+        ("peak", Align::Right),
+        ("average", Align::Right),
+        (now, Align::Right),
         ("share", Align::Right),
-        ("at most", Align::Right),
+        ("limit", Align::Right),
         ("kept free", Align::Right),
     ];
     let mut table = Table::new(&columns);
-    let all = state.pages().max(1);
+    let all = state.pages();
     for tier in &state.tiers {
         let home = if tier.name == state.home { " (home)" } else { "" };
         table.row([
             format!("{}{home}", tier.name),
             tier.node.map_or("–".into(), |node| node.to_string()),
+            pages(tier.most_pages),
+            pages(tier.mean_pages),
             pages(tier.pages),
-            format!("{:.0} %", 100.0 * tier.pages as f64 / all as f64),
+            if all == 0 { "–".into() } else { format!("{:.0} %", 100.0 * tier.pages as f64 / all as f64) },
             if tier.bytes == 0 { "–".into() } else { units::size(tier.bytes) },
             pages(tier.free),
         ]);
@@ -108,9 +119,10 @@ fn counts(out: &mut String, state: &State) {
     let ignored = state.ignored.iter().map(|i| format!("{} {} ({})", i.mappings, i.reason, units::size(i.bytes)));
     let _ = writeln!(
         out,
-        "  mappings managed: {} ({}); left alone: {}",
+        "  mappings managed: {} ({}; peak {}); left alone: {}",
         state.mappings,
         units::size(state.mapped_bytes),
+        units::size(state.most_mapped_bytes),
         list(ignored.collect())
     );
     let tracking = &state.tracking;
@@ -137,12 +149,73 @@ fn counts(out: &mut String, state: &State) {
     if let Some(why) = &tracking.without_damon {
         let _ = writeln!(out, "  not by DAMON: {why}");
     }
+    if state.held_seconds > 0.0 {
+        let _ = writeln!(
+            out,
+            "  held in place for {:.1} s, while another process traced it or it was paused",
+            state.held_seconds
+        );
+    }
+    let _ = writeln!(out, "  transparent huge pages: {}", huge_pages(state));
     if counts.forks > 0 || counts.dropped > 0 {
         let _ = writeln!(out, "  forks {}; discarded on their way: {} pages", counts.forks, counts.dropped);
     }
     if counts.lost > 0 {
         let _ = writeln!(out, "  LOST: {} pages. Bytes of the program are gone; please tell the authors.", counts.lost);
     }
+}
+
+/// The setting for transparent huge pages, and what it costs.
+fn huge_pages(state: &State) -> String {
+    let setting = &state.transparent_huge_pages;
+    match setting.as_str() {
+        "never" => format!("{setting}; {COST_OF_NEVER}; to allow them: echo madvise > {TRANSPARENT}"),
+        "madvise" => format!("{setting}, for programs that ask for them"),
+        _ => setting.clone(),
+    }
+}
+
+/// The file of the setting.
+const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// What the setting `never` costs. Source: measured, uses/tier/README.md: 178 and 59 µs a huge page, 0.49 and 0.37 µs a small one of 512, on an Intel
+/// Xeon and an AMD EPYC.
+pub(crate) const COST_OF_NEVER: &str =
+    "2 MiB move as 512 small pages, which takes 1.4 to 3.2 times as long as one huge page (measured on two machines)";
+
+/// Why no page moved in a run; none if pages moved, or the memory was not managed.
+fn why_nothing_moved(state: &State) -> Option<String> {
+    if state.counts.moved > 0 || state.error.is_some() {
+        return None;
+    }
+    let fastest = state.tiers.first().map_or("", |tier| tier.name.as_str());
+    let elsewhere = state.tiers.iter().skip(1).any(|tier| tier.most_pages > 0);
+    let stayed = state.counts.stayed.iter().filter(|stayed| stayed.what != "there already").max_by_key(|it| it.pages);
+    let tracking = &state.tracking;
+    Some(if state.held_seconds > state.seconds / 2.0 {
+        "another process traced it, or it was paused, for most of the time".into()
+    } else if state.most_mapped_bytes == 0 {
+        format!(
+            "no mapping was managed; new ones are looked for every 50 ms, and the program ran for {:.2} s",
+            state.seconds
+        )
+    } else if !elsewhere {
+        format!("all pages that were seen were on {fastest}, the fastest tier")
+    } else if let Some(stayed) = stayed {
+        format!("pages were to move and stayed; most of them: {}", stayed.what)
+    } else if tracking.source.is_empty() {
+        format!("the program ended before any memory was moved, after {:.2} s", state.seconds)
+    } else if tracking.most_known == 0 {
+        format!(
+            "no page's heat was known by the end, after {:.2} s; heat is found by {}",
+            state.seconds, tracking.source
+        )
+    } else if tracking.most_hot == 0 {
+        format!("of {} pages whose heat was known none was hot outside of {fastest}", tracking.most_known)
+    } else if let Some(why) = &tracking.holds {
+        format!("the policy held back: {why}")
+    } else {
+        format!("{} hot pages outside of {fastest} were not hot for long enough", tracking.most_hot)
+    })
 }
 
 /// The end of a run, for people.
@@ -160,10 +233,13 @@ pub(crate) fn text(states: &[State]) -> String {
         if !state.ended {
             let _ = writeln!(out, "  it was killed, or left by _exit: this is what it told last");
         }
-        let table = tiers(state).to_string();
+        let table = tiers(state, "at the end").to_string();
         table.lines().for_each(|line| {
             let _ = writeln!(out, "  {line}");
         });
+        if let Some(why) = why_nothing_moved(state) {
+            let _ = writeln!(out, "  nothing moved: {why}");
+        }
         counts(&mut out, state);
     }
     out.push_str(&of_others(&others));
@@ -175,10 +251,13 @@ fn of_others(others: &[&State]) -> String {
     let moved: u64 = others.iter().map(|state| state.counts.moved).sum();
     let lost: u64 = others.iter().map(|state| state.counts.lost).sum();
     let lost = if lost > 0 { format!(", LOST {lost}") } else { String::new() };
+    let longest = others.iter().max_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    let why = longest.filter(|_| moved == 0).and_then(|state| why_nothing_moved(state));
+    let why = why.map_or(String::new(), |why| format!("; of process {}: {why}", longest.map_or(0, |state| state.pid)));
     match others.len() {
         0 => String::new(),
-        1 => format!("telpher tier: another process moved {moved} pages{lost}\n"),
-        many => format!("telpher tier: {many} more processes moved {moved} pages{lost}\n"),
+        1 => format!("telpher tier: another process moved {moved} pages{lost}{why}\n"),
+        many => format!("telpher tier: {many} more processes moved {moved} pages{lost}{why}\n"),
     }
 }
 
@@ -187,7 +266,7 @@ pub(crate) fn picture(states: &[State]) -> String {
     let mut out = String::new();
     for state in states {
         head(&mut out, state);
-        out.push_str(&tiers(state).to_string());
+        out.push_str(&tiers(state, "now").to_string());
         if let [.., before, last] = state.points.as_slice() {
             let seconds = (last.seconds - before.seconds).max(1e-3);
             let rate = |count: u64| units::frequency(count as f64 / seconds);
@@ -277,13 +356,16 @@ pub(crate) fn html(states: &[State]) -> String {
             },
         ]);
         page.table(
-            &["tier", "pages", "memory", "at most"].map(String::from),
+            &["tier", "peak", "average", "at the end", "limit"].map(String::from),
             state.tiers.iter().map(|tier| {
                 let most = if tier.bytes == 0 { "–".into() } else { units::size(tier.bytes) };
-                vec![tier.name.clone(), tier.pages.to_string(), pages(tier.pages), most]
+                vec![tier.name.clone(), pages(tier.most_pages), pages(tier.mean_pages), pages(tier.pages), most]
             }),
         );
         let mut told = String::new();
+        if let Some(why) = why_nothing_moved(state) {
+            let _ = writeln!(told, "  nothing moved: {why}");
+        }
         counts(&mut told, state);
         page.listing(&told);
         if !state.heat.is_empty() {
@@ -294,4 +376,78 @@ pub(crate) fn html(states: &[State]) -> String {
         page.small(&of_others(&others));
     }
     page.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_tier_wire::{Move, TierState};
+
+    /// A process with memory on both of two tiers, of which 20 MiB are left.
+    fn state() -> State {
+        let tier = |name: &str, most_pages, mean_pages, pages| TierState {
+            name: name.into(),
+            most_pages,
+            mean_pages,
+            pages,
+            ..TierState::default()
+        };
+        let mut state = State { pid: 7, seconds: 10.0, ended: true, home: "slow".into(), ..State::default() };
+        state.tiers = vec![tier("fast", 0, 0, 0), tier("slow", 57_600, 25_600, 5120)];
+        (state.most_mapped_bytes, state.mapped_bytes, state.mappings) = (225 << 20, 20 << 20, 1);
+        state.transparent_huge_pages = "madvise".into();
+        state.tracking.source = "windows".into();
+        state
+    }
+
+    #[test]
+    fn the_closing_table_has_the_peak_and_the_average_of_the_run() {
+        let told = text(&[state()]);
+        let row = told.lines().find(|line| line.contains("slow (home)")).unwrap();
+        let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(cells[2..5], ["225 MiB", "100 MiB", "20 MiB"], "{told}");
+        assert!(told.contains("mappings managed: 1 (20 MiB; peak 225 MiB)"), "{told}");
+    }
+
+    #[test]
+    fn a_run_that_moved_nothing_says_why() {
+        type Change = fn(&mut State);
+        let cases: [(Change, &str); 8] = [
+            (|state| state.held_seconds = 9.0, "another process traced it, or it was paused"),
+            (|state| state.most_mapped_bytes = 0, "no mapping was managed"),
+            (|state| state.tiers.swap(0, 1), "all pages that were seen were on slow, the fastest tier"),
+            (
+                |state| state.counts.stayed = vec![Move { what: "no room".into(), pages: 3 }],
+                "pages were to move and stayed; most of them: no room",
+            ),
+            (|state| state.tracking.source.clear(), "ended before any memory was moved"),
+            (|_| (), "no page's heat was known by the end"),
+            (|state| state.tracking.most_known = 9, "of 9 pages whose heat was known none was hot outside of fast"),
+            (
+                |state| (state.tracking.most_known, state.tracking.most_hot) = (9, 5),
+                "5 hot pages outside of fast were not hot for long enough",
+            ),
+        ];
+        for (change, why) in cases {
+            let mut state = state();
+            change(&mut state);
+            if state.most_mapped_bytes == 0 {
+                state.mappings = 0;
+            }
+            let told = text(&[state]);
+            assert!(told.contains(why), "{why}: {told}");
+        }
+        let mut state = state();
+        state.counts.moved = 1;
+        assert!(!text(&[state]).contains("nothing moved"));
+    }
+
+    #[test]
+    fn never_is_told_with_what_it_costs_and_what_changes_it() {
+        let mut state = state();
+        state.transparent_huge_pages = "never".into();
+        let told = text(&[state]);
+        let line = told.lines().find(|line| line.contains("transparent huge pages: never")).unwrap();
+        assert!(line.contains("1.4 to 3.2 times") && line.contains("echo madvise > /sys/kernel/mm"), "{told}");
+    }
 }

@@ -91,6 +91,7 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, TierError> {
     settings.source = source.map(|source| source.name().into());
     settings.limit = args.limit;
     settings.shuffle = args.shuffle;
+    settings.follow = !args.no_follow;
     settings.least = args.least;
     try_here(&settings, &device, source)?;
     let (program, rest) = args.program.split_first().expect("the parser asks for a program");

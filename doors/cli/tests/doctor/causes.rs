@@ -228,6 +228,7 @@ cases! {
         Text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0"),
         Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"),
     ];
+    "transparent-huge-pages-off": &[Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")];
     "huge-pages-used-up": &[Text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0")];
     "cpu-quota": &[Text("/sys/fs/cgroup/user.slice/cpu.max", "50000 100000")];
     "hugetlb-limit": &[Text("/sys/fs/cgroup/user.slice/hugetlb.2MB.max", "0")];
@@ -322,6 +323,12 @@ pub(crate) const HARMLESS: &[Harmless] = &[
         &[],
     ),
     // No host of another maker's has a DSA to give.
+    // What costs `telpher tier` something is told where there is no device, too.
+    (
+        "no device and no huge pages",
+        &[NO_DEVICE, &[Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")]],
+        &["device-not-enumerated", "transparent-huge-pages-off"],
+    ),
     (
         "a guest of another maker",
         &[NO_DEVICE, &[Text(CPUINFO, "vendor_id\t: AuthenticAMD\nmodel name\t: EPYC\nflags\t\t: fpu sse2 hypervisor")]],

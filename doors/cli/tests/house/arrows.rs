@@ -65,11 +65,11 @@ const HOUSE: &[Rule] = &[
     ),
     rule("doors", "preload", &["mover", "device", "interpose", "mem", "abi"], &[]),
     // the virtual device: its host, the part inside a program, and the words between the two (decision 0003)
-    rule("doors", "vdev", &["vdev-wire", "model", "device", "portal", "mem", "abi"], &[]),
+    rule("doors", "vdev", &["vdev-wire", "model", "device", "portal", "interpose", "mem", "abi"], &[]),
     rule("doors", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "abi"], &[]),
     rule("doors", "vdev-wire", &["device", "abi"], &[]),
     // the same two for programs whose memory is managed; their host is the command
-    rule("doors", "tier-guest", &["tier-wire", "tier", "mover", "device", "mem", "abi"], &[]),
+    rule("doors", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "abi"], &[]),
     rule("doors", "tier-wire", &[], &[]),
 ];
 

@@ -15,14 +15,14 @@ pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
     let mut all = Vec::new();
     for (profile, dst) in [("spr-asplos", 0), ("xeon-max-9468", 1)] {
         for (size, threads, at_once) in [
-            (4096, 1, 32),
-            (4096, 2, 32),
-            (4096, 4, 8),
+            (16384, 1, 4),
+            (65536, 2, 4),
+            (65536, 4, 2),
             (65536, 3, 4),
-            (65536, 6, 4),
-            (65536, 8, 2),
+            (65536, 6, 2),
+            (65536, 8, 1),
             (1 << 20, 5, 2),
-            (16384, 9, 4),
+            (65536, 9, 2),
             (65536, 12, 2),
         ] {
             for objective in [Objective::Throughput, Objective::Cycles] {
@@ -35,13 +35,13 @@ pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
         {
             all.push((
                 profile,
-                vec![Demand { threads, at_once: 8, dst, ..Demand::of(op, size) }],
+                vec![Demand { threads, at_once: 4, dst, ..Demand::of(op, size) }],
                 Objective::Throughput,
             ));
         }
         for threads in [1, 2, 3, 7] {
             let copy = |size, at_once| Demand { threads, at_once, dst, ..Demand::of(Opcode::MemoryMove, size) };
-            all.push((profile, vec![copy(1500, 16), copy(1 << 20, 2)], Objective::Throughput));
+            all.push((profile, vec![copy(16384, 4), copy(1 << 20, 2)], Objective::Throughput));
         }
     }
     all
@@ -50,15 +50,36 @@ pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
 /// Distinct configurations of those workloads, in the order in which they come.
 pub(crate) fn plans() -> Vec<Vec<Config>> {
     let capabilities = Preset::default().capabilities();
-    let mut plans: Vec<Vec<Config>> = Vec::new();
-    for (profile, demands, objective) in workloads() {
+    let workloads = workloads();
+    assert_eq!(workloads.len(), 50);
+    let configs = |(profile, demands, objective): &(&str, Vec<Demand>, Objective)| {
         let machine = Machine::built_in(profile).expect("a built-in profile");
-        let advice = advise(&machine, capabilities, &demands, objective).expect("advice");
-        if !advice.configs.is_empty() && !plans.contains(&advice.configs) {
-            plans.push(advice.configs);
+        advise(&machine, capabilities, demands, *objective).expect("advice").configs
+    };
+    let mut plans: Vec<Vec<Config>> = Vec::new();
+    for plan in on_two_threads(&workloads, |_, workload| configs(workload)) {
+        if !plan.is_empty() && !plans.contains(&plan) {
+            plans.push(plan);
         }
     }
     plans
+}
+
+/// What becomes of each item, in their order; half of them by each of two threads.
+pub(crate) fn on_two_threads<T: Sync, U: Send>(items: &[T], work: impl Fn(usize, &T) -> U + Sync) -> Vec<U> {
+    std::thread::scope(|scope| {
+        let halves = [0, 1].map(|half| {
+            let work = &work;
+            scope.spawn(move || {
+                let mine = items.iter().enumerate().skip(half).step_by(2);
+                mine.map(|(number, item)| (number, work(number, item))).collect::<Vec<_>>()
+            })
+        });
+        let mut all: Vec<(usize, U)> =
+            halves.into_iter().flat_map(|half| half.join().expect("workers do not panic")).collect();
+        all.sort_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, result)| result).collect()
+    })
 }
 
 /// Whether a kernel can have the plan: 5.15 has no shared queues for users.
@@ -67,11 +88,14 @@ pub(crate) fn fits(plan: &[Config], flavour: &str) -> bool {
     flavour != "5.15" || queues.all(|queue| queue.mode == WqMode::Dedicated)
 }
 
-/// `accel-config load-config -e` of a file, under a kernel, on eight devices that are not configured; prints the states of all queues.
-pub(crate) fn load(file: &Path, flavour: &str) -> Output {
-    let devices = "dsa0 dsa1 dsa2 dsa3 dsa4 dsa5 dsa6 dsa7";
+/// `accel-config load-config -e` of a file, under a kernel, on devices that are not configured; prints the states of all queues.
+pub(crate) fn load(file: &Path, devices: usize, flavour: &str) -> Output {
+    let presets = [(1, "spr-1"), (2, "spr-2"), (4, "spr-4"), (8, "xeon-max-8")];
+    let (all, hardware) = presets.into_iter().find(|(all, _)| devices <= *all).expect("a machine with so many devices");
+    let names = (0..all).map(|device| format!("dsa{device}")).collect::<Vec<_>>().join(" ");
+    // Presets are configured.
     let script = format!(
-        "accel-config disable-device {devices} >/dev/null 2>&1\naccel-config load-config -c '{}' -e >&2\n\
+        "accel-config disable-device {names} >/dev/null 2>&1\naccel-config load-config -c '{}' -e >&2\n\
          cat /sys/bus/dsa/devices/wq*/state",
         file.display()
     );
@@ -81,7 +105,7 @@ pub(crate) fn load(file: &Path, flavour: &str) -> Output {
         "--view",
         "preload",
         "--hardware",
-        "xeon-max-8",
+        hardware,
         "--abi",
         flavour,
         "--",
@@ -98,7 +122,9 @@ pub(crate) fn loads(plan: &[Config], file: &Path, flavour: &str) -> Result<(), S
     std::fs::write(file, &text).expect("our own folder");
     let queues =
         plan.iter().flat_map(|device| &device.groups).map(|group| group.grouped_workqueues.len()).sum::<usize>();
-    let output = load(file, flavour);
+    // Devices before the last that have nothing to do are left out.
+    let numbers = plan.iter().filter_map(|device| device.dev.strip_prefix("dsa")?.parse::<usize>().ok());
+    let output = load(file, numbers.max().map_or(1, |last| last + 1), flavour);
     let (said, states) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     let enabled = states.lines().filter(|state| *state == "enabled").count();
     if output.status.success() && enabled == queues {

@@ -1,7 +1,7 @@
 //! What `telpher advise` and `telpher list` write, loaded by Debian's accel-config under each kernel.
 
 use crate::harness::{TELPHER, lacking, room};
-use crate::plans::{FLAVOURS, fits, load, loads, plans};
+use crate::plans::{FLAVOURS, fits, load, loads, on_two_threads, plans};
 use std::process::Command;
 
 #[test]
@@ -9,18 +9,24 @@ fn each_plan_loads_under_one_kernel_and_all_kernels_have_some() {
     if lacking("each_plan_loads_under_one_kernel_and_all_kernels_have_some", &[("accel-config", "accel-config")]) {
         return;
     }
-    let (file, plans) = (room("advised").join("plan.json"), plans());
+    let (room, plans) = (room("advised"), plans());
     let mut loaded = [0; FLAVOURS.len()];
-    for plan in &plans {
-        // The kernel that has had the fewest, of those that can.
+    // The kernel that has had the fewest, of those that can.
+    let kernel = |plan| {
         let can = (0..FLAVOURS.len()).filter(|flavour| fits(plan, FLAVOURS[*flavour]));
         let flavour = can.min_by_key(|flavour| loaded[*flavour]).expect("6.1 can have every plan");
         loaded[flavour] += 1;
-        loads(plan, &file, FLAVOURS[flavour]).unwrap_or_else(|wrong| panic!("{wrong}"));
-    }
+        (plan, FLAVOURS[flavour])
+    };
+    let pairs: Vec<_> = plans.iter().map(Vec::as_slice).map(kernel).collect();
+    let results = on_two_threads(&pairs, |number, (plan, flavour)| {
+        loads(plan, &room.join(format!("plan-{number}.json")), flavour)
+    });
+    let wrong: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(plans.len() >= 12 && loaded.iter().all(|plans| *plans >= 2), "{} plans: {loaded:?}", plans.len());
     let shared = plans.iter().find(|plan| !fits(plan, "5.15")).expect("a plan with a shared queue");
-    let refused = loads(shared, &file, "5.15").unwrap_err();
+    let refused = loads(shared, &room.join("shared.json"), "5.15").unwrap_err();
     assert!(refused.contains("kernel 5.15"), "{refused}");
 }
 
@@ -35,7 +41,7 @@ fn the_file_of_advise_and_listings_of_devices_load() {
     let said = said.expect("the binary runs");
     assert!(said.status.success(), "{said:?}");
     for flavour in FLAVOURS {
-        let output = load(&file, flavour);
+        let output = load(&file, 1, flavour);
         assert!(output.status.success(), "{flavour}: {output:?}");
     }
     for device in ["model:spr", "model:spr-fw2"] {
@@ -43,7 +49,7 @@ fn the_file_of_advise_and_listings_of_devices_load() {
         std::fs::write(&file, listed.expect("the binary runs").stdout).expect("our own folder");
         // The model's default has shared queues.
         for flavour in &FLAVOURS[1..] {
-            let output = load(&file, flavour);
+            let output = load(&file, 1, flavour);
             let enabled = String::from_utf8_lossy(&output.stdout).matches("enabled").count();
             assert!(output.status.success() && enabled == 8, "{device}, {flavour}: {output:?}");
         }

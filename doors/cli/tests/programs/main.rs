@@ -15,6 +15,7 @@ mod disturbed;
 mod doctor;
 mod dpdk;
 mod endings;
+mod following;
 #[path = "../../../../path/mover/tests/common/handler.rs"]
 mod handler;
 mod hardware;

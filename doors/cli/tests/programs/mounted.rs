@@ -52,6 +52,41 @@ fn a_static_program_that_uses_the_instructions_gets_a_sentence() {
 }
 
 #[test]
+fn a_static_program_that_maps_a_portal_is_told_to_write() {
+    let test = "a_static_program_that_maps_a_portal_is_told_to_write";
+    if let Some(reason) = View::Namespace.missing() {
+        return skip(test, reason);
+    }
+    let Some(program) = client_with("mapping", "mapping-static", &["-static"]) else { return };
+    let run = |what: &str| Run::on_two_queues(View::Namespace).program(&[program.as_os_str(), what.as_ref()]);
+    for (what, code) in [("fails", 1), ("goes-on", 0)] {
+        let done = run(what);
+        assert_eq!(done.code(), code, "{done}");
+        let sentences: Vec<&str> = done.stderr.lines().collect();
+        let expected = format!("telpher run: {} is statically linked, and had /dev/dsa/wq0.0 open", program.display());
+        assert!(sentences.len() == 1 && sentences[0].starts_with(&expected), "{done}");
+        assert!(sentences[0].contains("mmap answers ENODEV") && sentences[0].contains("write()"), "{done}");
+    }
+    let done = run("writes");
+    done.expect_success();
+    assert_eq!(done.stderr, "", "{done}");
+    // A program that has written once knows how.
+    let script = format!("'{0}' writes; '{0}' goes-on", program.display());
+    let done = Run::on_two_queues(View::Namespace).program(&["/bin/sh", "-ec", &script]);
+    done.expect_success();
+    assert_eq!(done.stderr, "", "{done}");
+    // Once for a program, however often it runs.
+    let script = format!("for i in 1 2 3; do '{}' goes-on; done", program.display());
+    let done = Run::on_two_queues(View::Namespace).program(&["/bin/sh", "-ec", &script]);
+    done.expect_success();
+    assert_eq!(done.stderr.lines().count(), 1, "{done}");
+    // A program with the preloaded part maps it, or does not: that is its own affair.
+    let done = Run::on_two_queues(View::Namespace).program(&["/bin/sh", "-ec", "exec 3<>/dev/dsa/wq0.0"]);
+    done.expect_success();
+    assert_eq!(done.stderr, "", "{done}");
+}
+
+#[test]
 fn a_go_program_configures_and_submits_by_write() {
     let test = "a_go_program_configures_and_submits_by_write";
     if let Some(reason) = View::Namespace.missing() {

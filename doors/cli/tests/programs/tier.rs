@@ -3,6 +3,7 @@
 use crate::harness::{TELPHER, client, finish, lacking, room};
 use crate::skip::skip;
 use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -235,4 +236,106 @@ fn python_passes_tests_of_its_own() {
     assert_eq!(done.code(), 0, "{done}");
     assert!(done.stdout.contains("SUCCESS"), "{done}");
     assert!(moved(&json) > 10_000);
+}
+
+/// A userfaultfd that the program registers on memory that was taken over already: the kernel would answer `EBUSY`.
+#[test]
+fn a_program_registers_its_own_userfaultfd_on_managed_memory() {
+    const NAME: &str = "a_program_registers_its_own_userfaultfd_on_managed_memory";
+    if cannot(NAME) {
+        return;
+    }
+    let Some(userfault) = client("tier_userfault") else { return };
+    let json = room("tier_userfault").join("tiers.json");
+    let done = finish(moving(&json, "cpu").arg(&userfault), None, Duration::from_secs(200));
+    assert_eq!((done.code(), done.stdout.as_str()), (0, "done\n"), "{done}");
+    assert!(moved(&json) > 1000, "{done}");
+}
+
+/// The state of a process that runs, as `telpher tier top` tells it.
+fn state(pid: &str) -> Value {
+    let top = Command::new(TELPHER).args(["tier", "top", "--once", "--format", "json", pid]).output().unwrap();
+    let told: Value = serde_json::from_slice(&top.stdout).unwrap_or_default();
+    told[0].clone()
+}
+
+/// Waits until the process says so of itself.
+fn wait_for(pid: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        let state = state(pid);
+        if is_so(&state) {
+            return state;
+        }
+        assert!(Instant::now() < end, "{what} does not happen: {state}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn moved_pages(state: &Value) -> u64 {
+    state["counts"]["moved"].as_u64().unwrap_or(0)
+}
+
+/// A line of a program's output.
+fn line(output: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).expect("the program can be read");
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn a_tracer_reads_every_page_and_so_does_anyone_while_a_process_is_paused() {
+    const NAME: &str = "a_tracer_reads_every_page_and_so_does_anyone_while_a_process_is_paused";
+    if cannot(NAME) {
+        return;
+    }
+    let Some(readers) = client("tier_readers") else { return };
+    let json = room("tier_readers").join("tiers.json");
+    let mut run = moving(&json, "cpu");
+    run.arg(&readers).arg("hold").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let place = line(&mut BufReader::new(run.stdout.take().unwrap()));
+    let [pid, start, pages] = place.split(' ').collect::<Vec<_>>()[..] else { panic!("{place}") };
+    let reader = |how: &str| {
+        let mut reader = Command::new(&readers);
+        reader.args([how, pid, start, pages]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        reader
+    };
+    let before = wait_for(pid, "a move", |state| moved_pages(state) > 10_000);
+    assert_eq!((&before["tracer"], &before["paused"]), (&Value::Null, &Value::Bool(false)));
+
+    let mut tracer = reader("trace").spawn().unwrap();
+    let mut told = BufReader::new(tracer.stdout.take().unwrap());
+    assert_eq!(line(&mut told), "attached");
+    wait_for(pid, "that the tracer is noticed", |state| state["tracer"] == tracer.id());
+    tracer.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let all = 10 * pages.parse::<u64>().unwrap();
+    assert_eq!(line(&mut told), format!("0 of {all} wrong"), "PTRACE_PEEKDATA");
+    assert!(tracer.wait().unwrap().success());
+    let after = wait_for(pid, "that it is not traced", |state| state["tracer"].is_null());
+    wait_for(pid, "a move after that", |state| moved_pages(state) > moved_pages(&after) + 10_000);
+
+    let tier = |command: &str, pid: &str| Command::new(TELPHER).args(["tier", command, pid]).output().unwrap();
+    for _ in 0..2 {
+        let paused = tier("pause", pid);
+        assert!(paused.status.success() && paused.stderr.is_empty(), "{paused:?}");
+        let read = reader("mem").output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&read.stdout), format!("0 of {all} wrong\n"), "/proc/PID/mem");
+    }
+    let paused = state(pid);
+    assert_eq!(paused["paused"], true, "{paused}");
+    for _ in 0..2 {
+        let resumed = tier("resume", pid);
+        assert!(resumed.status.success() && resumed.stderr.is_empty(), "{resumed:?}");
+    }
+    wait_for(pid, "a move after that", |state| moved_pages(state) > moved_pages(&paused) + 10_000);
+    drop(run.stdin.take());
+    let done = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("held in place for "), "{said}");
+    assert!(moved(&json) > 10_000);
+    // It has ended.
+    let refused = tier("pause", pid);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains(&format!("process {pid} does not run under")), "{said}");
 }

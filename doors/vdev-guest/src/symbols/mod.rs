@@ -3,6 +3,7 @@
 mod changes;
 mod descriptors;
 mod directories;
+mod exec;
 mod files;
 pub(crate) mod map;
 mod next;

@@ -33,7 +33,7 @@ pub(crate) fn case(name: &str, adapt: impl FnOnce(&mut Opened), act: impl FnOnce
     let directory = std::env::temp_dir().join(format!("telpher-guest-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let text = directory.to_str().unwrap().as_bytes();
-    let value = Settings { view: View::Preload, rewrite: false, directory: text }.to_value();
+    let value = Settings { view: View::Preload, rewrite: false, follow: false, directory: text }.to_value();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(CASE, name)

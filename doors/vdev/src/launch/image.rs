@@ -4,6 +4,7 @@
 //! executes. Each of them finds the same file there for as long as the machine is up.
 
 use super::error::LaunchError;
+use super::sanitizer;
 use super::user_directory::UserDirectory;
 use crate::tree::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, linkat, openat, renameat, unlinkat};
@@ -14,6 +15,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use telpher_interpose::exec::{Name, Wanted};
 
 /// The loader's list of what to load first.
 pub(crate) const PRELOAD: &str = "LD_PRELOAD";
@@ -135,20 +137,20 @@ impl Image<'_> {
     }
 }
 
-/// The value of `LD_PRELOAD` with the file first, before what is `present`. A run within a run has the inner one's file only: a
-/// process cannot have two of a kind.
-pub(crate) fn preload(image: &Path, name: &str, present: Option<&OsStr>) -> OsString {
+/// The value of `LD_PRELOAD` for a program: the file before what is `present`, but behind a sanitizer's runtime. A run within a run has the
+/// inner one's file only: a process cannot have two of a kind.
+pub(crate) fn preload(image: &Path, name: &str, program: &Path, present: Option<&OsStr>) -> OsString {
     let of_a_run = |entry: &&[u8]| {
         let file = entry.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let hash = file.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
         hash.and_then(|rest| rest.strip_suffix(b".so")).is_some_and(|hash| hash.iter().all(u8::is_ascii_hexdigit))
     };
-    let mut list = image.as_os_str().as_bytes().to_vec();
     let present = present.map_or(&b""[..], OsStrExt::as_bytes);
     let others = present.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty());
-    for entry in others.filter(|entry| !of_a_run(entry)) {
-        list.push(b':');
-        list.extend_from_slice(entry);
-    }
+    let others: Vec<&[u8]> = others.filter(|entry| !of_a_run(entry)).collect();
+    let first = sanitizer::runtime(program);
+    let wanted = Wanted { image: image.as_os_str().as_bytes(), first: first.as_ref().map(Name::as_bytes) };
+    let mut list = Vec::new();
+    wanted.compose(&others.join(&b':'), &mut |piece| list.extend_from_slice(piece));
     OsString::from_vec(list)
 }

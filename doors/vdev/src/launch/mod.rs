@@ -4,6 +4,7 @@
 //! user_directory ─► image           the library's file: one a build, stays
 //!        └────────► run_directory   one a run; the sweeper removes it, however the run ends
 //! program           which file is executed, and whether a library can be preloaded into it
+//! sanitizer         what must be loaded before the library
 //! signals, standard what the program inherits is what telpher was given
 //! spawn ─► wait     the program, what it leaves running, and when waiting ends
 //! ```
@@ -13,6 +14,7 @@ mod image;
 mod preloaded;
 mod program;
 mod run_directory;
+mod sanitizer;
 mod signals;
 mod spawn;
 mod standard;

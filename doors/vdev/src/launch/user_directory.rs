@@ -282,13 +282,9 @@ fn check_own(path: &Path, status: &Stat) -> Result<(), Unfit> {
 }
 
 #[cfg(test)]
-#[path = "../../../../ci/skip.rs"]
-mod skip;
-
-#[cfg(test)]
 mod tests {
-    use super::skip::skip;
     use super::*;
+    use crate::skip::skip;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
     /// A directory of one test's own, gone with it.

@@ -133,6 +133,11 @@ impl<'a> Family<'a> {
         least.and_then(|least| Timespec::try_from(least).ok())
     }
 
+    /// Processes of the program's may still be there.
+    pub(crate) fn has_others(&self) -> bool {
+        self.others
+    }
+
     /// Takes the news of all children.
     fn collect(&mut self) {
         loop {

@@ -25,8 +25,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 use telpher_device::{Residency, Runner};
 use telpher_vdev_wire::settings::{SHADOW, SOCKET, View};
+
+/// Time within which the kernel takes the file system away when its last process has gone. Source: chosen; it takes milliseconds, unless a
+/// process that is none of the program's has entered the namespace.
+const LAST_RELEASES: Duration = Duration::from_secs(5);
 
 /// Runs the program to its end and returns its exit code; 128 + N if signal N ended it.
 ///
@@ -60,14 +65,17 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     signals.restore_in(&mut command, limits);
     leave_closed(&mut command);
     adopt_orphans();
-    let child = match view {
+    let (child, files) = match view {
         View::Preload => {
             let shadow = Shadow::create(&directory.path().join(SHADOW), &host)
                 .map_err(RunError::system("make the tree of the device's files"))?;
             host.watch(Box::new(shadow));
-            start(command, &program)?
+            (start(command, &program)?, None)
         }
-        View::Namespace => spawn::spawn_in_namespace(command, &program, &host)?,
+        View::Namespace => {
+            let (child, files) = spawn::spawn_in_namespace(command, &program, &host)?;
+            (child, Some(files))
+        }
     };
     let mut family = Family::new(child, &signals, options.grace);
     let ended = family.wait();
@@ -82,6 +90,10 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     if family.is_over() && !running.is_empty() {
         let grace = options.grace.as_secs_f64();
         say(format_args!("{grace} s after SIGTERM these still run, from now on without the device: {running}"));
+    }
+    // What is told of files that the last processes had open.
+    if let Some(files) = files.filter(|_| !family.has_others()) {
+        files.wait(LAST_RELEASES);
     }
     drop(server);
     host.release_all();

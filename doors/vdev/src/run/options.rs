@@ -54,6 +54,8 @@ pub struct RunOptions {
     pub residency: Residency,
     /// Submission sites are rewritten after their first trap.
     pub rewrite: bool,
+    /// Programs that are executed belong to the run, whatever environment they are given.
+    pub follow: bool,
     /// Where every descriptor and record is written; `-` is standard error.
     pub trace: Option<PathBuf>,
     /// How.

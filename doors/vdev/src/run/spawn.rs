@@ -4,7 +4,7 @@ use super::options::{RunError, RunOptions};
 use crate::host::Host;
 use crate::image;
 use crate::launch::{Image, PRELOAD, Program, pid, preload, refused};
-use crate::view::namespace;
+use crate::view::namespace::{self, Running};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -27,8 +27,10 @@ pub(super) fn raise_file_limit() -> Rlimit {
 
 /// Fills a command in: arguments and environment.
 pub(super) fn prepare(command: &mut Command, options: &RunOptions, view: View, directory: &Path, image: &Path) {
-    let settings = Settings { view, rewrite: options.rewrite, directory: directory.as_os_str().as_bytes() };
-    let preload = preload(image, IMAGE.name, std::env::var_os(PRELOAD).as_deref());
+    let directory_bytes = directory.as_os_str().as_bytes();
+    let settings = Settings { view, rewrite: options.rewrite, follow: options.follow, directory: directory_bytes };
+    let program = Path::new(command.get_program());
+    let preload = preload(image, IMAGE.name, program, std::env::var_os(PRELOAD).as_deref());
     command
         .arg0(&options.program)
         .args(&options.args)
@@ -41,7 +43,11 @@ pub(super) fn prepare(command: &mut Command, options: &RunOptions, view: View, d
 ///
 /// # Errors
 /// If the system does not execute it, or refuses the view.
-pub(super) fn spawn_in_namespace(mut command: Command, program: &Program, host: &Arc<Host>) -> Result<Pid, RunError> {
+pub(super) fn spawn_in_namespace(
+    mut command: Command,
+    program: &Program,
+    host: &Arc<Host>,
+) -> Result<(Pid, Running), RunError> {
     let no_view = |reason| RunError::Namespace { program: program.path.clone(), source: Box::new(reason) };
     let (entrance, running) = namespace::prepare(Arc::clone(host)).map_err(no_view)?;
     entrance.install(&mut command);
@@ -49,6 +55,6 @@ pub(super) fn spawn_in_namespace(mut command: Command, program: &Program, host: 
     drop(command);
     running.outcome().map_err(no_view)?;
     let child = spawned.map_err(|source| refused(source, program))?;
-    host.on_report(move || running.wake());
-    Ok(pid(child.id(), program)?)
+    host.on_report(running.waker());
+    Ok((pid(child.id(), program)?, running))
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::wait::Wait;
+use std::fs;
 
 fn machine() -> TunedMachine {
     TunedMachine {
@@ -115,7 +116,7 @@ fn a_file_that_cannot_be_written_or_read_is_told_by_its_name() {
     for (said, what) in [
         (tuning.save(&nowhere), "cannot write the tuning file"),
         (Tuning::load(&nowhere).map(drop), "cannot read the tuning file"),
-        // A directory of that name: the draft is written, and taken back.
+        // A directory of that name.
         (tuning.save(&directory), "cannot write the tuning file"),
     ] {
         assert!(said.unwrap_err().to_string().starts_with(what));

@@ -181,10 +181,16 @@ impl State {
         self.moving.steps += 1;
         // What cannot be asked about stays; the next decision asks again.
         let moved = moved.unwrap_or_default();
+        if moved.left.held > 0 {
+            // No page was refused, and the others will not go either: all of it is decided anew.
+            self.queue.clear();
+        }
         let rate = if what.is_promotion() { &mut self.promoted } else { &mut self.demoted };
         rate.total += moved.pages;
         self.left.add(moved.left);
-        self.policy.done(now, what, moved.pages);
+        if moved.left.held == 0 {
+            self.policy.done(now, what, moved.pages);
+        }
     }
 
     /// When there is something to do.

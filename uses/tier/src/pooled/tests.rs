@@ -6,10 +6,11 @@ use super::*;
 use crate::arena::Arena;
 use crate::config::TierOptions;
 use crate::heap::Heap;
+use crate::skip::skip;
 use crate::slots::tests::POISON;
 use crate::stress;
 use std::sync::atomic::Ordering;
-use telpher_mem::Userfault;
+use telpher_mem::{TransparentHugePages, Userfault};
 
 const FAST: TierId = TierId(0);
 const HOME: TierId = TierId(1);
@@ -31,6 +32,15 @@ fn heap_with(change: impl FnOnce(&mut HeapOptions)) -> Option<Tested> {
     }
     let way: Arc<Pooled> = Arc::clone(&pooled);
     Some(Tested { pooled, heap: Heap::by(options, way) })
+}
+
+/// Memory that asks for huge pages gets none. Says so of a test.
+pub(super) fn lacks_huge_pages(test: &str) -> bool {
+    let setting = TransparentHugePages::setting();
+    if setting.are_off() {
+        skip(&format!("{test} (huge pages)"), &format!("transparent huge pages: {setting}"));
+    }
+    setting.are_off()
 }
 
 /// A heap, and what is inside.

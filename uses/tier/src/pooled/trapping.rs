@@ -185,10 +185,10 @@ impl Trapping for Pooled {
 
     fn set(&self, drawn: &[Drawn]) -> io::Result<u64> {
         // In its turn: a migration finds nothing out that it has not called back.
-        let _turn = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let mut places = self.trap_places();
         let Some(places) = &mut *places else { return Ok(0) };
-        if !places.lent.is_empty() {
+        if !places.lent.is_empty() || pools.is_held() {
             return Ok(0);
         }
         let planned = places.plan(&self.exchange, drawn);

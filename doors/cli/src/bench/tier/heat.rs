@@ -10,7 +10,7 @@ use crate::ffi;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use telpher_mem::PageSize;
+use telpher_mem::{PageSize, TransparentHugePages};
 use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, SourceKind, TierOptions};
 
 /// The contest.
@@ -115,7 +115,9 @@ const PRECISION: f64 = 95.0;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
-    for case in &CASES {
+    // Of small pages nothing would be said of huge ones; the remark at the beginning says that they are left out.
+    let off = TransparentHugePages::setting().are_off();
+    for case in CASES.iter().filter(|case| case.pages != PageSize::Huge || !off) {
         rows.extend(measure_case(case, machine, time / u32::try_from(CASES.len()).expect("some cases"))?);
     }
     Ok(rows)

@@ -14,6 +14,7 @@ use super::machine::Machine;
 use super::questions::{self, Answers, Contest};
 use super::turns;
 use crate::args::TierBench;
+use telpher_mem::TransparentHugePages;
 
 /// Every contest, in the order in which they run.
 pub(crate) const CONTESTS: &[Contest] = &[small::CONTEST, huge::CONTEST, busy::CONTEST, heat::CONTEST];
@@ -28,6 +29,8 @@ pub(crate) fn run(args: &TierBench, machine: Machine) -> Result<Answers, BenchEr
         "Tiers are pools of the same memory, so that the way is measured and not the memory. The CPU makes the copies."
             .to_owned(),
     ];
+    let setting = TransparentHugePages::setting();
+    remarks.push(format!("Transparent huge pages: {setting} (/sys/kernel/mm/transparent_hugepage/enabled)."));
     let mut only = args.contests.only.clone();
     only.retain(|name| name != programs::NAME);
     let asked = only.len() < args.contests.only.len();
@@ -41,8 +44,21 @@ pub(crate) fn run(args: &TierBench, machine: Machine) -> Result<Answers, BenchEr
         );
     }
     // Asked for alone, they are.
-    let table = if asked && only.is_empty() { &[] } else { CONTESTS };
-    let mut answers = questions::hold("tier", table, &only, args.contests.seconds, machine, remarks)?;
+    let mut table = if asked && only.is_empty() { Vec::new() } else { CONTESTS.to_vec() };
+    if setting.are_off() && (only.is_empty() || only.iter().any(|name| name == huge::CONTEST.name)) {
+        remarks.push(format!(
+            "Not measured: {} and the huge pages of {}, because transparent huge pages are off; to allow them: \
+             echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+            huge::CONTEST.name,
+            heat::CONTEST.name
+        ));
+        table.retain(|contest| contest.name != huge::CONTEST.name);
+        only.retain(|name| name != huge::CONTEST.name);
+        if only.is_empty() && !args.contests.only.is_empty() {
+            table.clear();
+        }
+    }
+    let mut answers = questions::hold("tier", &table, &only, args.contests.seconds, machine, remarks)?;
     if holds_programs {
         answers.contests.push(programs::answer(&args.program)?);
     }

@@ -7,7 +7,7 @@ use crate::bench::measure::median;
 use crate::bench::questions::Contest;
 use crate::ffi::Called;
 use std::time::Duration;
-use telpher_mem::{PAGE_BYTES, PageSize, Region};
+use telpher_mem::{PAGE_BYTES, PageSize, Region, TransparentHugePages};
 use telpher_mover::Mover;
 use telpher_tier::{Arena, Heap, HeapOptions, TierId, TierOptions};
 
@@ -41,6 +41,8 @@ pub(super) enum Side {
 pub(super) struct Shuttle {
     heap: Heap,
     arena: Arena,
+    /// Its pages are to be huge.
+    size: PageSize,
     /// Pages that go together, and how far they are apart, in pages.
     pages: usize,
     apart: usize,
@@ -70,7 +72,16 @@ impl Side {
         for (page, known) in arena.chunks_exact_mut(PAGE).zip(known.chunks_exact(PAGE)).step_by(apart) {
             page.copy_from_slice(known);
         }
-        Ok(Side::Move(Box::new(Shuttle { heap, arena, pages, apart, at: 0, away: false, but_the_copy: Vec::new() })))
+        Ok(Side::Move(Box::new(Shuttle {
+            heap,
+            arena,
+            size,
+            pages,
+            apart,
+            at: 0,
+            away: false,
+            but_the_copy: Vec::new(),
+        })))
     }
 
     /// The copies of batches of so many pages.
@@ -150,6 +161,15 @@ impl Shuttle {
         if moved.pages != self.pages as u64 {
             let pages = self.pages;
             return Err(BenchError::NotHere(format!("{pages} pages were to move, and this became of them: {moved:?}")));
+        }
+        if self.size == PageSize::Huge && moved.huge != moved.pages {
+            return Err(BenchError::NotHere(format!(
+                "huge pages were to move, and {} of {} pages were small ones; transparent huge pages: {}; if they are not off, the system has no \
+                 huge page free: echo 1 > /proc/sys/vm/compact_memory may make some",
+                moved.pages - moved.huge,
+                moved.pages,
+                TransparentHugePages::setting()
+            )));
         }
         let after = self.heap.stats();
         let took = (after.moving - before.moving).saturating_sub(after.copying - before.copying);

@@ -94,6 +94,9 @@ pub(crate) fn examine(p: &Patient<'_>) -> Examination {
                 .remedy("dmesg | grep -i idxd    # the driver says there why"),
         );
     }
+    if !has_device {
+        findings.extend(memory::transparent(p));
+    }
     findings.sort_by_key(|finding| (finding.stage, std::cmp::Reverse(finding.severity)));
     let walk = Stage::ALL.into_iter().map(|stage| step(p, stage, nothing, has_device, &findings)).collect();
     Examination { worst: findings.iter().map(|finding| finding.severity).max(), walk, findings }
@@ -108,10 +111,10 @@ fn step(p: &Patient<'_>, stage: Stage, nothing: bool, has_device: bool, findings
         _ if !has_device && !below => Some(NO_DRIVER),
         _ => None,
     };
-    if let Some(why) = skipped {
+    let found = findings.iter().filter(|finding| finding.stage == stage).count();
+    if let Some(why) = skipped.filter(|_| found == 0) {
         return Step { stage, state: StepState::Skipped, says: why.into() };
     }
-    let found = findings.iter().filter(|finding| finding.stage == stage).count();
     let state = if found == 0 { StepState::Fine } else { StepState::Findings };
     Step { stage, state, says: looked_at(p, stage) }
 }

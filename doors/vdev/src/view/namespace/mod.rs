@@ -46,6 +46,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Why there can be no view of this kind, or why one was not made.
@@ -122,20 +123,22 @@ pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(Entrance, Running), Reason> {
     let wake = {
         // The tree may keep this in turn, to be told of its own changes.
         let (tree, waiters) = (Arc::downgrade(&tree), Arc::clone(&waiters));
-        Box::new(move || {
+        Arc::new(move || {
             if let Some(tree) = tree.upgrade() {
                 waiters.wake(&*tree);
             }
         })
     };
     let plan = Arc::clone(&entrance.plan);
+    let (serves, served) = channel();
     let serve = move || {
+        let _serves: Sender<()> = serves;
         let files = |layout| FileSystem::new(tree, layout, waiters);
         serve(&socket, &plan, layout, files, &report);
     };
     let server =
         std::thread::Builder::new().name("telpher-namespace".to_owned()).spawn(serve).map_err(Reason::Serve)?;
-    Ok((entrance, Running { server, outcome, wake }))
+    Ok((entrance, Running { server, outcome, served, wake }))
 }
 
 /// What the program's process does between fork and exec.
@@ -182,7 +185,9 @@ impl Entrance {
 pub struct Running {
     server: JoinHandle<()>,
     outcome: Receiver<Result<(), Reason>>,
-    wake: Box<dyn Fn() + Send + Sync>,
+    /// Disconnected when the server has ended.
+    served: Receiver<()>,
+    wake: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl std::fmt::Debug for Running {
@@ -203,8 +208,15 @@ impl Running {
 
     /// Has those who wait in poll(2) look again: to be called when a device has latched an error that no write through the view
     /// has caused.
-    pub fn wake(&self) {
-        (self.wake)();
+    pub fn waker(&self) -> impl Fn() + Send + Sync + use<> {
+        let wake = Arc::clone(&self.wake);
+        move || wake()
+    }
+
+    /// Waits until the last process in the namespace has gone and everything that it had open is released, but no longer than this.
+    pub fn wait(&self, at_most: Duration) {
+        // Nothing is sent: it ends with the server, or with the time.
+        let _ = self.served.recv_timeout(at_most);
     }
 
     /// Waits until the last process in the namespace has gone.

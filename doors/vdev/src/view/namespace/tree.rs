@@ -3,6 +3,7 @@
 use crate::host::Host;
 use crate::tree::{Caller, Entry, Errno};
 use std::fmt::Debug;
+use std::io::Write;
 
 /// The driver's files. All methods may be called by any thread; each answers as [`Host`]'s method of that name.
 pub trait Tree: Debug + Send + Sync + 'static {
@@ -67,6 +68,8 @@ pub trait Tree: Debug + Send + Sync + 'static {
     }
     /// True if poll(2) of an open node by its opener answers POLLIN.
     fn poll_ready(&self, open: u64) -> bool;
+    /// Tells the user a sentence.
+    fn tell(&self, sentence: &str);
 }
 
 impl Tree for Host {
@@ -116,5 +119,10 @@ impl Tree for Host {
 
     fn poll_ready(&self, open: u64) -> bool {
         Host::poll_ready(self, open)
+    }
+
+    fn tell(&self, sentence: &str) {
+        // If it cannot be written, the user does not read standard error.
+        let _ = writeln!(std::io::stderr(), "telpher run: {sentence}");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::config::{PAGE, TierId};
-use crate::pooled::tests::{Tested, assert_settled, heap, is_whole, number, touch, wrong};
+use crate::pooled::tests::{Tested, assert_settled, heap, is_whole, lacks_huge_pages, number, touch, wrong};
 use crate::stress::{self, Places};
 use crate::traps::{Fate, Trap};
 use crate::way::{Drawn, Trapping};
@@ -204,6 +204,9 @@ fn a_child_is_given_what_is_trapped() {
 
 #[test]
 fn what_is_discarded_of_a_trapped_huge_page_is_zeros_and_its_place_is_renewed() {
+    if lacks_huge_pages("what_is_discarded_of_a_trapped_huge_page_is_zeros_and_its_place_is_renewed") {
+        return;
+    }
     let Some(heap) = traps(512) else { return };
     // More than there are places.
     for round in 0..40 {

@@ -20,6 +20,7 @@ mod files;
 mod inodes;
 mod requests;
 mod shown;
+mod unserved;
 mod waiters;
 mod workers;
 
@@ -36,6 +37,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
+use unserved::{Programs, Unserved};
 use workers::Workers;
 
 /// `_IOR('t', 1, u64)`: an open node's number.
@@ -75,6 +77,7 @@ pub(super) struct FileSystem<T> {
     files: Files,
     waiters: Arc<Waiters>,
     workers: Workers,
+    programs: Programs,
 }
 
 impl<T: Tree> FileSystem<T> {
@@ -90,6 +93,7 @@ impl<T: Tree> FileSystem<T> {
             files: Files::default(),
             waiters,
             workers: Workers::default(),
+            programs: Programs::default(),
         }
     }
 
@@ -196,7 +200,10 @@ impl<T: Tree> FileSystem<T> {
                 let open = self.tree.open(&path, caller(thread))?;
                 // A stream has no position, so neither threads nor processes wait for each other on its account.
                 let how = direct | FopenFlags::FOPEN_STREAM | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-                (File::Node { open }, how)
+                // A portal can only be mapped from a file that is open for both.
+                let may_map = flags.acc_mode() == OpenAccMode::O_RDWR;
+                let unserved = if may_map { self.programs.opened_by(thread, &path) } else { None };
+                (File::Node { open, unserved }, how)
             }
             Entry::Directory => return Err(Errno::ISDIR),
             Entry::Link(_) => return Err(Errno::LOOP),
@@ -268,10 +275,17 @@ impl<T: Tree> FileSystem<T> {
         }
     }
 
+    /// A node's file is gone: tells of a program that wanted to map a portal.
+    fn tell_of(&self, unserved: Option<&Unserved>) {
+        if let Some(sentence) = unserved.and_then(Unserved::sentence) {
+            self.tree.tell(&sentence);
+        }
+    }
+
     /// The number of an open node.
     fn node(&self, handle: FileHandle) -> Option<u64> {
         match *self.files.get(handle.0).ok()? {
-            File::Node { open } => Some(open),
+            File::Node { open, .. } => Some(open),
             _ => None,
         }
     }
@@ -289,7 +303,12 @@ fn write_file(tree: &dyn Tree, file: &File, thread: u32, offset: u64, data: &[u8
             }
             tree.write_at(path, offset, &data[..data.len().min(left)])
         }
-        File::Node { open } => tree.write(*open, caller(thread), data),
+        File::Node { open, unserved } => {
+            if let Some(unserved) = unserved {
+                unserved.has_written();
+            }
+            tree.write(*open, caller(thread), data)
+        }
         File::Directory { .. } => Err(Errno::ISDIR),
     }
 }

@@ -43,9 +43,10 @@ impl<T: Tree> Filesystem for FileSystem<T> {
     /// it has sent that they are.
     fn destroy(&mut self) {
         for file in self.files.take_all() {
-            if let File::Node { open } = *file {
-                self.waiters.forget(open);
-                self.tree.release(open);
+            if let File::Node { open, unserved } = &*file {
+                self.waiters.forget(*open);
+                self.tree.release(*open);
+                self.tell_of(unserved.as_ref());
             }
         }
     }
@@ -176,7 +177,9 @@ impl<T: Tree> Filesystem for FileSystem<T> {
             self.waiters.forget(open);
             self.tree.release(open);
         }
-        self.files.remove(handle.0);
+        if let Some(File::Node { unserved, .. }) = self.files.remove(handle.0).as_deref() {
+            self.tell_of(unserved.as_ref());
+        }
         reply.ok();
     }
 

@@ -202,4 +202,8 @@ impl Tree for Double {
     fn poll_ready(&self, _: u64) -> bool {
         false
     }
+
+    fn tell(&self, sentence: &str) {
+        eprintln!("{sentence}");
+    }
 }

@@ -12,9 +12,6 @@ use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdout, Output, Stdio};
 use telpher_vdev_wire::lease::{Statistics, TraceEntry};
 
-#[path = "../../../../../../ci/skip.rs"]
-mod skip;
-
 /// Variable that makes a test be something else: it has started itself again.
 const ROLE: &str = "TELPHER_TEST_ROLE";
 
@@ -22,7 +19,7 @@ const ROLE: &str = "TELPHER_TEST_ROLE";
 fn possible(test: &str) -> bool {
     let answer = available();
     if let Err(reason) = &answer {
-        skip::skip(test, &reason.to_string());
+        crate::skip::skip(test, &reason.to_string());
     }
     answer.is_ok()
 }
@@ -334,7 +331,7 @@ impl Program {
     /// `None`, said visibly, without the compiler.
     fn build(test: &str, compiler: &str, arguments: &[&str], (name, text): (&str, &str)) -> Option<Self> {
         if Command::new(compiler).arg("version").output().is_err() {
-            skip::skip(test, &format!("no {compiler}"));
+            crate::skip::skip(test, &format!("no {compiler}"));
             return None;
         }
         let program = Program(std::env::temp_dir().join(format!("telpher-{test}-{}", std::process::id())));
@@ -469,7 +466,7 @@ fn a_user_without_privilege_has_the_same_view() {
         let said = String::from_utf8_lossy(&output.stderr);
         // A skip of it is a skip of this.
         if let Some((_, reason)) = said.split_once(&format!("SKIPPED: {test}: ")) {
-            return skip::skip(test, reason.trim());
+            return crate::skip::skip(test, reason.trim());
         }
         assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
         return;
@@ -503,7 +500,7 @@ fn a_user_without_privilege_has_the_same_view() {
 fn other_users_get_what_the_modes_give_them() {
     let test = "other_users_get_what_the_modes_give_them";
     if !rustix::process::geteuid().is_root() {
-        return skip::skip(test, "becomes another user, which only root can");
+        return crate::skip::skip(test, "becomes another user, which only root can");
     }
     if !possible(test) {
         return;
