@@ -137,9 +137,10 @@ static void handles_are_independent(telpher_device *device) {
     const int had = telpher_channel_new(&channel, device, 0, 4, NULL);
     CHECK(had == (info.dedicated ? -EBUSY : 0) && telpher_channel_free(channel) == 0);
     CHECK(telpher_vhost_socket_new(&socket, port, path, TELPHER_VHOST_SERVER) == 0 && access(path, F_OK) == 0);
-    CHECK(telpher_vhost_socket_new(&other, port, path, TELPHER_VHOST_SERVER) == -EADDRINUSE && other == NULL && says(path));
     CHECK(telpher_vhost_socket_state_of(socket, &state) == 0 && state.connected == 0 && state.sessions == 0);
     CHECK(telpher_vhost_socket_last(socket, text, sizeof text) == 0 && text[0] == 0);
+    /* It tries whether the first one listens, which that one may count as a session. */
+    CHECK(telpher_vhost_socket_new(&other, port, path, TELPHER_VHOST_SERVER) == -EADDRINUSE && other == NULL && says(path));
     /* The port is held by its socket. */
     telpher_vhost_port_free(port);
     CHECK(telpher_vhost_pool_free(pool) == -EBUSY && access(path, F_OK) == 0);
