@@ -38,7 +38,7 @@ unsafe impl Portal for ModelPortal {
 
         if response == Response::Accepted {
             match &self.inner.crew {
-                CrewKind::Inline(inline) => inline.submitted(core, core.device.group_of_wq(self.wq)),
+                CrewKind::Inline(inline) => inline.submitted(core, self.wq),
                 CrewKind::Threaded(threaded) => threaded.notify(),
             }
         }

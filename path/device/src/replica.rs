@@ -168,7 +168,7 @@ impl ModelDevice {
         let response = core.device.submit(wq as usize, kind, write, submission);
         if response == Response::Accepted {
             match &self.inner.crew {
-                CrewKind::Inline(inline) => inline.submitted(core, core.device.group_of_wq(wq as usize)),
+                CrewKind::Inline(inline) => inline.submitted(core, wq as usize),
                 CrewKind::Threaded(threaded) => threaded.notify(),
             }
         }

@@ -221,6 +221,23 @@ impl Device {
         self.wqs.get(wq).map_or(0, |wq| wq.ring.occupancy())
     }
 
+    /// Positions of a queue: of its oldest descriptor, and of the next one that it will accept.
+    ///
+    /// **Staleness.** Other threads take and submit meanwhile.
+    #[must_use]
+    #[inline]
+    pub fn wq_positions(&self, wq: usize) -> (u64, u64) {
+        self.wqs.get(wq).map_or((0, 0), |wq| (wq.ring.head_position(), wq.ring.tail_position()))
+    }
+
+    /// True if the oldest descriptor of a queue has arrived completely; it has its place before that.
+    ///
+    /// **Staleness.** Another thread may take it meanwhile.
+    #[must_use]
+    pub fn wq_has_arrived(&self, wq: usize) -> bool {
+        self.wqs.get(wq).is_some_and(|wq| wq.ring.is_ready(self.slots_of(wq)))
+    }
+
     /// A queue's configuration as written, with its state and occupancy.
     #[must_use]
     pub fn wq_cfg(&self, wq: usize) -> WqCfg {

@@ -143,7 +143,7 @@ impl Ring {
         Some(entry)
     }
 
-    /// True if the oldest descriptor has arrived completely. Caller has the group's turn.
+    /// True if the oldest descriptor has arrived completely. It stays the oldest only if the caller has the group's turn.
     #[inline]
     pub(crate) fn is_ready(&self, slots: &[Slot]) -> bool {
         let position = self.head.0.load(Ordering::Relaxed);

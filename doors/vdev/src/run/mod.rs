@@ -55,9 +55,9 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     let signals = Signals::take().map_err(RunError::system("take signals"))?;
     // It has threads: after the sweeper was forked, and with the signals taken.
     let reporter = Arc::new(Reporter::new(options.trace.as_deref(), options.trace_format)?);
-    let name = format!("telpher-{}", directory.name());
-    let host =
-        Host::new(kernel, behaviour(options), reporter.clone(), &name).map_err(RunError::system("make a host"))?;
+    // The preloaded part knows queues' files by this name.
+    let host = Host::new(kernel, behaviour(options), reporter.clone(), directory.name())
+        .map_err(RunError::system("make a host"))?;
     let limits = spawn::raise_file_limit();
     let server = host.serve(&directory.path().join(SOCKET)).map_err(RunError::system("listen to guests"))?;
     let mut command = Command::new(&program.path);

@@ -7,7 +7,7 @@
 
 use super::combiner::Combiner;
 use super::{Core, Crew, Round};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, yield_now};
 use telpher_mem::Lineage;
 use telpher_model::Progress;
 
@@ -31,12 +31,33 @@ impl Inline {
         Inline { crew, held: AtomicU32::new(0), started_in: Lineage::current() }
     }
 
-    /// Executes what a thread has just submitted to a group's queue, before it goes on.
+    /// Executes what a thread has just submitted to a queue, before it goes on.
+    ///
+    /// A descriptor may lie behind one whose thread has its place in the queue and has not put it there yet: that one must
+    /// arrive first.
     #[inline]
-    pub(crate) fn submitted(&self, core: &Core, group: usize) {
+    pub(crate) fn submitted(&self, core: &Core, wq: usize) {
+        let device = &core.device;
+        let group = Some(device.group_of_wq(wq));
+        let (_, tail) = device.wq_positions(wq);
         // A forked child has only one thread: what another one held in its parent stays held.
         let tries = if self.started_in.is_current() { TRIES } else { 0 };
-        self.run(core, Some(group), tries);
+        self.run(core, group, tries);
+        for _ in 0..tries {
+            let (head, end) = device.wq_positions(wq);
+            if head >= tail || head >= end {
+                return;
+            }
+            let had_arrived = device.wq_has_arrived(wq);
+            if !had_arrived {
+                yield_now();
+            }
+            self.run(core, group, tries);
+            // The engines do not take it: they wait for something else, or are held.
+            if had_arrived && device.wq_positions(wq).0 == head {
+                return;
+            }
+        }
     }
 
     /// Steps the engines of one group, or of all, until none can go on, unless another thread does already; work that
