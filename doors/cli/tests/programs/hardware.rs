@@ -209,7 +209,8 @@ in_both_views! {
 #[test]
 fn an_announcement_without_who_emulates_is_not_believed() {
     in_view(View::Namespace, "an_announcement_without_who_emulates_is_not_believed", |view| {
-        acts(Run::on_two_queues(view), &["/usr/bin/env", "-u", "LD_PRELOAD"], "unattended");
+        let run = Run::on_two_queues(view).with("--no-follow");
+        acts(run, &["/usr/bin/env", "-u", "LD_PRELOAD"], "unattended");
     });
 }
 
