@@ -13,7 +13,7 @@ pub struct NodeName {
 }
 
 impl NodeName {
-    /// The name in a run: `telpher-1234-9f2c/17/0.3`.
+    /// The name in a run: `run-1234-9f2c/17/0.3`.
     #[must_use]
     pub fn to_text(&self, run: &str) -> String {
         format!("{run}/{}/{}.{}", self.open, self.device, self.wq)

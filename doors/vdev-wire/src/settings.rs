@@ -1,7 +1,7 @@
 //! What a guest learns from its environment, before it has asked anything.
 //!
 //! ```text
-//! TELPHER_RUN=<view>,<rewrite>,<follow>,<run directory>        preload,rewrite,follow,/dev/shm/telpher-1234-9f2c
+//! TELPHER_RUN=<view>,<rewrite>,<follow>,<run directory>        preload,rewrite,follow,/run/telpher/0/run-1234-9f2c
 //! TELPHER_INSTRUCTIONS=movdir64b enqcmd waitpkg                what is emulated; CPUID cannot be made to say so
 //! ```
 
