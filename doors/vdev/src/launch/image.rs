@@ -137,9 +137,9 @@ impl Image<'_> {
     }
 }
 
-/// The value of `LD_PRELOAD` for a program: the file before what is `present`, but behind a sanitizer's runtime. A run within a run has the
+/// The value of `LD_PRELOAD` for a program whose binary this is: the file before what is `present`, but behind a sanitizer's runtime. A run within a run has the
 /// inner one's file only: a process cannot have two of a kind.
-pub(crate) fn preload(image: &Path, name: &str, program: &Path, present: Option<&OsStr>) -> OsString {
+pub(crate) fn preload(image: &Path, name: &str, binary: &Path, present: Option<&OsStr>) -> OsString {
     let of_a_run = |entry: &&[u8]| {
         let file = entry.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let hash = file.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
@@ -148,7 +148,7 @@ pub(crate) fn preload(image: &Path, name: &str, program: &Path, present: Option<
     let present = present.map_or(&b""[..], OsStrExt::as_bytes);
     let others = present.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty());
     let others: Vec<&[u8]> = others.filter(|entry| !of_a_run(entry)).collect();
-    let first = sanitizer::runtime(program);
+    let first = sanitizer::runtime(binary);
     let wanted = Wanted { image: image.as_os_str().as_bytes(), first: first.as_ref().map(Name::as_bytes) };
     let mut list = Vec::new();
     wanted.compose(&others.join(&b':'), &mut |piece| list.extend_from_slice(piece));

@@ -48,7 +48,7 @@ impl Preloaded<'_> {
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let mut command = Command::new(&program.path);
         command.arg0(&self.program).args(&self.args).env(self.variable.0, &self.variable.1);
-        command.env(PRELOAD, preload(&image, self.image.name, &program.path, std::env::var_os(PRELOAD).as_deref()));
+        command.env(PRELOAD, preload(&image, self.image.name, &program.binary, std::env::var_os(PRELOAD).as_deref()));
         signals.restore_in(&mut command, limits);
         leave_closed(&mut command);
         adopt_orphans();

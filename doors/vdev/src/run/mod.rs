@@ -61,7 +61,7 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     let limits = spawn::raise_file_limit();
     let server = host.serve(&directory.path().join(SOCKET)).map_err(RunError::system("listen to guests"))?;
     let mut command = Command::new(&program.path);
-    spawn::prepare(&mut command, options, view, directory.path(), &image);
+    spawn::prepare(&mut command, &program, options, view, directory.path(), &image);
     signals.restore_in(&mut command, limits);
     leave_closed(&mut command);
     adopt_orphans();

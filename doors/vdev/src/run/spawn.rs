@@ -26,11 +26,17 @@ pub(super) fn raise_file_limit() -> Rlimit {
 }
 
 /// Fills a command in: arguments and environment.
-pub(super) fn prepare(command: &mut Command, options: &RunOptions, view: View, directory: &Path, image: &Path) {
+pub(super) fn prepare(
+    command: &mut Command,
+    program: &Program,
+    options: &RunOptions,
+    view: View,
+    directory: &Path,
+    image: &Path,
+) {
     let directory_bytes = directory.as_os_str().as_bytes();
     let settings = Settings { view, rewrite: options.rewrite, follow: options.follow, directory: directory_bytes };
-    let program = Path::new(command.get_program());
-    let preload = preload(image, IMAGE.name, program, std::env::var_os(PRELOAD).as_deref());
+    let preload = preload(image, IMAGE.name, &program.binary, std::env::var_os(PRELOAD).as_deref());
     command
         .arg0(&options.program)
         .args(&options.args)
