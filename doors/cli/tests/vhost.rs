@@ -736,7 +736,7 @@ fn open_files(switch: &Switch) -> usize {
     std::fs::read_dir(format!("/proc/{id}/fd")).expect("a list of open files").count()
 }
 
-/// A frontend of another user's may say and write anything: the other guests' packets come as they were sent, and the next frontend is served.
+/// Whatever a frontend of another user sends and writes, the other guests' packets come as they were sent, and the next frontend is served.
 #[test]
 fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse::<u64>().expect("whole seconds"));
@@ -757,7 +757,7 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     hostile.args(["--exact", "the_hostile_frontend", "--nocapture", "--test-threads=1"]);
     hostile.env(HOSTILE, format!("{h} 1 {}", seconds * 1000)).stdout(Stdio::null());
     if rustix::process::geteuid().is_root() {
-        // Who may not write to the socket is not heard; these may.
+        // Only a user with write permission can connect; these have it.
         hostile.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         std::fs::set_permissions(&room.0, PermissionsExt::from_mode(0o755)).expect("the folder is ours");
         std::fs::set_permissions(&h, PermissionsExt::from_mode(0o666)).expect("the socket is ours");
@@ -803,7 +803,7 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     }
 }
 
-/// Root's socket is root's: the system lets nobody connect who may not write to it.
+/// The system lets only users connect that may write to the socket: of root's, root alone.
 #[test]
 fn a_user_who_may_not_write_to_the_socket_is_no_frontend() {
     if !rustix::process::geteuid().is_root() {

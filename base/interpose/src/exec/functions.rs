@@ -41,7 +41,7 @@ impl Next {
 
     /// Its address; null if this C library has none of that name.
     fn get(&self) -> *mut c_void {
-        // Relaxed: an address of code, which nothing is published with; all who look it up find the same.
+        // Relaxed: an address of code; no other memory is published with it, and every thread finds the same.
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {
             // SAFETY: the name is a string; RTLD_NEXT searches behind the library that this code is in.

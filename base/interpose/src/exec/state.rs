@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Variables that are restored, at most.
 const MOST_VARIABLES: usize = 4;
 
-/// What is said of programs into which nothing can be preloaded.
+/// The line that is printed for a program into which nothing can be preloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Words {
-    /// Who says it: `telpher run: `.
+    /// How the line begins: `telpher run: `.
     pub prefix: &'static str,
-    /// What follows of it: `it runs without the device`.
+    /// What the program has to do without: `it runs without the device`.
     pub consequence: &'static str,
-    /// What helps, where a program is of another kind.
+    /// What the user can do, unless the program gains rights.
     pub otherwise: &'static str,
 }
 

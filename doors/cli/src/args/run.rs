@@ -12,8 +12,8 @@ use telpher_vdev::inject::{self, Inject};
 /// The program and everything it starts find a machine with the device: the driver's files below /sys, the queues in
 /// /dev/dsa, the submission instructions (MOVDIR64B, ENQCMD, UMONITOR, UMWAIT, TPAUSE) that this CPU may lack. Descriptors
 /// are executed by the software model, in the memory of the process that submits them. Nothing outside the program's own
-/// process tree changes. The library that is preloaded stays in a directory of this user; all else goes with the run. Without --hardware there is one device that is not configured yet, for
-/// accel-config to set up.
+/// process tree changes. The library that is preloaded stays in a directory of this user; all else goes with the run.
+/// Without --hardware there is one device that is not configured yet, for accel-config to set up.
 ///
 /// The exit code is the program's own; 128 + N if signal N ended it, 127 if there is no such program, 126 if it cannot be
 /// executed here, 125 if an option is wrong or the device could not be set up.

@@ -107,7 +107,7 @@ fn a_program_of_a_run_that_cannot_be_preloaded_is_told_of_in_one_line() {
 fn a_program_of_a_run_that_gains_rights_is_told_of_in_one_line() {
     const NAME: &str = "a_program_of_a_run_that_gains_rights_is_told_of_in_one_line";
     if !rustix::process::getuid().is_root() {
-        return skip(NAME, "only root can make a program that is setuid to somebody else");
+        return skip(NAME, "only root can make a program that is setuid to another user");
     }
     let path = room("setuid-in-run").join("program");
     std::fs::copy("/bin/true", &path).expect("a copy");

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// True, and said, for a user who may not become another.
+/// Skips the test, and is true, for a user that cannot become another one.
 fn is_not_root(test: &str) -> bool {
     let is_not = !rustix::process::geteuid().is_root();
     if is_not {

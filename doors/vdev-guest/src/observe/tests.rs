@@ -605,7 +605,7 @@ fn of_a_descriptor_that_the_device_refuses_only_the_record_is_looked_at() {
     let list = stand.list(&[copy(0), Descriptor::memory_move(SRC, DST, u32::MAX)]);
     assert_eq!(stand.run(list, 3), 0x05);
     assert_eq!(looked(), 1 + 2 * 64 + 2 * 2 * 256);
-    // What is refused is in nobody's way.
+    // A refused descriptor conflicts with no other one.
     stand.at_once(|| {
         let _ = stand.offer(Descriptor::memory_move(SRC, DST, u32::MAX).with_record(record(4)));
         let _ = stand.offer(copy(0).with_record(record(5)));

@@ -108,7 +108,7 @@ mod tests {
         let board = Shared::<Board>::new_for_readers("board").unwrap();
         board.state.store(7, Ordering::Relaxed);
         let map = |protection| {
-            // SAFETY: without a wish for an address the system picks a range nobody uses; what is mapped is not
+            // SAFETY: without a wish for an address the system picks a free range; what is mapped is not
             // accessed.
             unsafe { mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, board.file(), 0) }
         };

@@ -2,13 +2,13 @@
  *
  *     hostile_batches SEED SECONDS [ATTACKER NEIGHBOUR]
  *
- * The attacker is a process after the other, each with a random seed of its own: it submits batches with lists and members of
+ * The attacker is one process after another, each with a random seed of its own: it submits batches with lists and members of
  * random bytes, records in bad places and sizes up to 4 GiB, unmaps, closes, forks and ends while they are in flight. It may
  * only hurt itself. Attackers and neighbour open the queues and then become the users ATTACKER and NEIGHBOUR, if they are given.
  * The neighbour copies, alone and in batches, on the same shared queue all the while, and compares every byte.
  *
- * Says how many rounds each of both had. Ends with 1 if a byte of the neighbour's is wrong, if somebody hangs or if the queue
- * is dead in the end. */
+ * Prints how many rounds attacker and neighbour had. Ends with 1 if a byte of the neighbour's is wrong, if a process hangs or if
+ * the queue takes nothing in the end. */
 #include "client.h"
 #include <grp.h>
 #include <signal.h>
@@ -17,8 +17,8 @@
 
 enum { ARENA = 64, MANY = 128, COPY = 6000, HANGS_AFTER = 60 };
 
-/* Memory that random descriptors may hit by intent. It lies where the kernel puts nothing that it may choose the place of, so
- * that what is unmapped there is nobody's. Behind it are a page for reading, one for nothing, and a hole. */
+/* Memory that random descriptors are meant to hit. The kernel places no mapping at these addresses by itself, so a page that is
+ * unmapped there stays free. Behind it are a page for reading, a page without access, and a hole. */
 static unsigned char *const arena = (unsigned char *)0x100000000000;
 static unsigned char *const loose = (unsigned char *)0x110000000000;
 

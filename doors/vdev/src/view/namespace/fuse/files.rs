@@ -1,7 +1,7 @@
 //! What is open, by the handle the kernel uses.
 
 use super::inodes::Type;
-use super::unserved::Unserved;
+use super::portal_advice::PortalAdvice;
 use crate::tree::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,7 @@ pub(super) enum File {
         /// The host's number of the open file.
         open: u64,
         /// Set if it may be that the program wants to map a portal, and cannot.
-        unserved: Option<Unserved>,
+        advice: Option<PortalAdvice>,
     },
 }
 

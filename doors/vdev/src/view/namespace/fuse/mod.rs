@@ -18,9 +18,9 @@
 
 mod files;
 mod inodes;
+mod portal_advice;
 mod requests;
 mod shown;
-mod unserved;
 mod waiters;
 mod workers;
 
@@ -32,12 +32,12 @@ use crate::tree::{Caller, Entry, Errno};
 use files::{File, Files, Name, Text};
 use fuser::{FileAttr, FileHandle, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyDirectory};
 use inodes::{Inodes, Type};
+use portal_advice::{PortalAdvice, Programs};
 use shown::Shown;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
-use unserved::{Programs, Unserved};
 use workers::Workers;
 
 /// `_IOR('t', 1, u64)`: an open node's number.
@@ -202,8 +202,8 @@ impl<T: Tree> FileSystem<T> {
                 let how = direct | FopenFlags::FOPEN_STREAM | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
                 // A portal can only be mapped from a file that is open for both.
                 let may_map = flags.acc_mode() == OpenAccMode::O_RDWR;
-                let unserved = if may_map { self.programs.opened_by(thread, &path) } else { None };
-                (File::Node { open, unserved }, how)
+                let advice = if may_map { self.programs.opened_by(thread, &path) } else { None };
+                (File::Node { open, advice }, how)
             }
             Entry::Directory => return Err(Errno::ISDIR),
             Entry::Link(_) => return Err(Errno::LOOP),
@@ -276,8 +276,8 @@ impl<T: Tree> FileSystem<T> {
     }
 
     /// A node's file is gone: tells of a program that wanted to map a portal.
-    fn tell_of(&self, unserved: Option<&Unserved>) {
-        if let Some(sentence) = unserved.and_then(Unserved::sentence) {
+    fn tell_of(&self, advice: Option<&PortalAdvice>) {
+        if let Some(sentence) = advice.and_then(PortalAdvice::sentence) {
             self.tree.tell(&sentence);
         }
     }
@@ -303,9 +303,9 @@ fn write_file(tree: &dyn Tree, file: &File, thread: u32, offset: u64, data: &[u8
             }
             tree.write_at(path, offset, &data[..data.len().min(left)])
         }
-        File::Node { open, unserved } => {
-            if let Some(unserved) = unserved {
-                unserved.has_written();
+        File::Node { open, advice } => {
+            if let Some(advice) = advice {
+                advice.has_written();
             }
             tree.write(*open, caller(thread), data)
         }

@@ -31,7 +31,7 @@ pub(super) struct Programs(Mutex<HashMap<PathBuf, Arc<Program>>>);
 
 impl Programs {
     /// A queue's file that a thread has opened; none if its program has the preloaded part, or cannot be looked at.
-    pub(super) fn opened_by(&self, thread: u32, node: &Arc<str>) -> Option<Unserved> {
+    pub(super) fn opened_by(&self, thread: u32, node: &Arc<str>) -> Option<PortalAdvice> {
         let link = format!("/proc/{thread}/exe");
         let file = File::open(&link).ok()?;
         // What cannot be read is not there.
@@ -46,19 +46,19 @@ impl Programs {
         };
         let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let program = Arc::clone(programs.entry(path.clone()).or_insert_with(|| Arc::new(new())));
-        Some(Unserved { program, node: Arc::clone(node) })
+        Some(PortalAdvice { program, node: Arc::clone(node) })
     }
 }
 
 /// A queue's file, open in such a program.
 #[derive(Debug)]
-pub(super) struct Unserved {
+pub(super) struct PortalAdvice {
     program: Arc<Program>,
     /// The queue's node.
     node: Arc<str>,
 }
 
-impl Unserved {
+impl PortalAdvice {
     /// The program submits by write(2).
     pub(super) fn has_written(&self) {
         // Relaxed, here and below: looked at when a file is gone, which the kernel tells after the last write has been answered.

@@ -43,10 +43,10 @@ impl<T: Tree> Filesystem for FileSystem<T> {
     /// it has sent that they are.
     fn destroy(&mut self) {
         for file in self.files.take_all() {
-            if let File::Node { open, unserved } = &*file {
+            if let File::Node { open, advice } = &*file {
                 self.waiters.forget(*open);
                 self.tree.release(*open);
-                self.tell_of(unserved.as_ref());
+                self.tell_of(advice.as_ref());
             }
         }
     }
@@ -177,8 +177,8 @@ impl<T: Tree> Filesystem for FileSystem<T> {
             self.waiters.forget(open);
             self.tree.release(open);
         }
-        if let Some(File::Node { unserved, .. }) = self.files.remove(handle.0).as_deref() {
-            self.tell_of(unserved.as_ref());
+        if let Some(File::Node { advice, .. }) = self.files.remove(handle.0).as_deref() {
+            self.tell_of(advice.as_ref());
         }
         reply.ok();
     }
