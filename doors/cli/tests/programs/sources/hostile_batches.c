@@ -236,10 +236,9 @@ static void close_in_flight(void)
 
 static void become(long user, const char *who)
 {
-	if (user < 0)
-		return;
-	EXPECT(setgroups(0, NULL) == 0 && setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0, "%s", who);
-	/* Whose parent ends, ends. */
+	if (user >= 0)
+		EXPECT(setgroups(0, NULL) == 0 && setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0, "%s", who);
+	/* A child ends with its parent, also when the test has failed. Changing the user clears this, so it comes last. */
 	EXPECT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
 }
 
