@@ -20,3 +20,5 @@ mod pinned;
 mod shared;
 #[path = "../soak_events.rs"]
 mod soak_events;
+#[path = "../traced.rs"]
+mod traced;
