@@ -67,7 +67,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SPEC", value_parser = inject::parse)]
     pub(crate) inject: Option<Inject>,
     /// Report misuse that a device would not notice: a record reused or a buffer changed while in flight, a status that was
-    /// not reset, descriptors that race.
+    /// not reset, descriptors that race, no record requested, MOVDIR64B to a shared queue or ENQCMD to a dedicated one.
     #[arg(long)]
     pub(crate) check: bool,
     /// Tell at exit what was done: descriptors by operation, status and size, faults, retries, bytes.
