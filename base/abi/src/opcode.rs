@@ -46,6 +46,35 @@ macro_rules! opcodes {
     };
 }
 
+/// Short names of the operations that users name in options, tables and files.
+const SHORT_NAMES: [(&str, Opcode); 14] = [
+    ("move", Opcode::MemoryMove),
+    ("fill", Opcode::Fill),
+    ("compare", Opcode::Compare),
+    ("compare-pattern", Opcode::ComparePattern),
+    ("create-delta", Opcode::CreateDelta),
+    ("apply-delta", Opcode::ApplyDelta),
+    ("dualcast", Opcode::Dualcast),
+    ("crc", Opcode::CrcGeneration),
+    ("copy-crc", Opcode::CopyCrc),
+    ("dif-check", Opcode::DifCheck),
+    ("dif-insert", Opcode::DifInsert),
+    ("dif-strip", Opcode::DifStrip),
+    ("dif-update", Opcode::DifUpdate),
+    ("cache-flush", Opcode::CacheFlush),
+];
+
+impl Opcode {
+    /// Operations that have a short name, with that name, in the order of reports.
+    pub const NAMED: &'static [(&'static str, Opcode)] = &SHORT_NAMES;
+
+    /// The short name in options, tables and files: `"move"`, `"crc"`; the specification's name for operations that have none.
+    #[must_use]
+    pub fn short_name(self) -> &'static str {
+        SHORT_NAMES.iter().find(|(_, op)| *op == self).map_or(self.name(), |(name, _)| name)
+    }
+}
+
 opcodes! {
     /// No operation; with Fence in a batch it marks the completion of all earlier members.
     Nop = 0x00, "nop";

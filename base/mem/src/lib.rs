@@ -12,17 +12,8 @@
 //! Region            owned pages, 4 KiB or 2 MiB
 //! Pool              a tier of memory, lent out in pieces
 //! Shared            bytes of a file that others have, too, and may take away
-//! Lineage           tells a forked child from its parent
-//! spawn_unsignalled a thread that takes no signals of the program's
-//! Distance          how far two CPUs are from each other, as a cache line travels
-//! Nodes             which NUMA node a thread or a page is on
-//! Userfault         page faults that a thread of this process answers, and pages that change their place
-//! Scan              which pages are there, by the page tables
-//! Perf              loads and stores that a processor's own unit samples, with their addresses
 //! Tract             owned pages that are known by address only
-//! TransparentHugePages  the system's setting for huge pages of private memory
 //! MemoryFile        a file in memory without a name; a Window shows parts of several
-//! write_file        a file for the user, whose name may stand in a directory of others: nothing is followed or truncated
 //! hook              the same faults, answered by a signal handler that is not ours
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
@@ -31,53 +22,33 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-mem is for x86-64 Linux: its kernels are assembly and its faults are signals");
 
-mod distance;
 pub mod hook;
-mod lineage;
 mod local;
 mod map;
 #[cfg(any(test, feature = "test-util"))]
 mod mock;
-mod nodes;
-mod output;
 #[cfg(any(test, feature = "test-util"))]
 mod pages;
-mod perf;
 mod pool;
-mod presence;
 mod region;
 mod remote;
-mod scan;
 mod shared;
 mod space;
 mod stable;
 mod strict;
-mod thread;
 mod tract;
-mod transparent;
-mod userfault;
 
-pub use distance::{Distance, line_round_trip};
-pub use lineage::{Lineage, on_fork};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::{FileError, MapError, MemoryFile, Window};
 #[cfg(any(test, feature = "test-util"))]
 pub use mock::{MockSpace, PageRequest};
-pub use nodes::Nodes;
-pub use output::{check_writable, create_file, write_file};
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
-pub use perf::{Event, Perf, PerfCounts, PerfError, Record, Records, Sample};
 pub use pool::{Piece, Pool, PoolOptions, Supply};
-pub use presence::Pagemap;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
-pub use scan::{PageRun, Scan};
 pub use shared::{MOST_SHARED, Shared, SharedError, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;
-pub use thread::spawn_unsignalled;
 pub use tract::Tract;
-pub use transparent::TransparentHugePages;
-pub use userfault::{Progress, Userfault, UserfaultError, UserfaultEvent, UserfaultFeatures};

@@ -12,8 +12,8 @@ use std::ptr::{self, NonNull};
 pub(crate) const SMALL_BYTES: usize = 4096;
 const _: () = assert!(SMALL_BYTES as u64 == crate::PAGE_BYTES);
 
-/// Move pages that are elsewhere. Source: UAPI, linux/mempolicy.h.
-pub(crate) const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
+/// Moves pages that are elsewhere. Source: UAPI, linux/mempolicy.h.
+const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
 /// The most nodes Linux can have. Source: NODES_SHIFT is at most 10.
 const MOST_NODES: u32 = 1 << 10;
 
@@ -160,12 +160,6 @@ impl Mapping {
         } else {
             Err(MapError::last("keep from children", self.len, "raise `vm.max_map_count`"))
         }
-    }
-
-    /// Asks the kernel to give a forked child empty pages in its place; false if it cannot.
-    pub(crate) fn wipe_on_fork(&self) -> bool {
-        // SAFETY: our own private anonymous mapping; no byte changes in this process.
-        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_WIPEONFORK) == 0 }
     }
 
     /// Changes what may be done with the pages of a range. Only for mappings to which no reference exists.

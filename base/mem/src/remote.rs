@@ -12,10 +12,10 @@
 mod vm;
 
 use crate::map::SMALL_BYTES;
-use crate::presence::{BATCH_PAGES, ask_pagemap};
 use crate::{Fault, PAGE_BYTES, Space, WriteHint};
 use std::io;
 use std::os::fd::OwnedFd;
+use telpher_os::presence::{BATCH_PAGES, ask_pagemap};
 use vm::Process;
 
 /// Bytes moved at once; a multiple of the patterns' 16 bytes. Source: chosen; past the cost of a system call, within L2.

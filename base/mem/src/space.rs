@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 
-/// Bytes of the smallest page; faults are reported at this granularity.
-pub const PAGE_BYTES: u64 = 4096;
+/// Faults are reported at this granularity.
+pub use telpher_os::PAGE_BYTES;
 
 /// An access that could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

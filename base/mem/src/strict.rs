@@ -1,7 +1,7 @@
 //! A space in which pages that are not present fault, as for a device with block on fault off.
 
-use crate::presence::{BATCH_PAGES, Pagemap, Presence};
 use crate::{Fault, PAGE_BYTES, Space, WriteHint};
+use telpher_os::presence::{BATCH_PAGES, Pagemap, Presence};
 
 /// Bytes done between two looks at the page tables; a multiple of the patterns' 16 bytes.
 const BATCH_BYTES: u64 = BATCH_PAGES as u64 * PAGE_BYTES;

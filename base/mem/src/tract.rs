@@ -101,7 +101,7 @@ impl Tract {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scan;
+    use telpher_os::Scan;
 
     fn pages_there(tract: &Tract) -> u64 {
         let mut there = 0;

@@ -11,7 +11,7 @@ use guest::Guest;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use telpher_mem::{Scan, Userfault, UserfaultFeatures};
+use telpher_os::{Scan, Userfault, UserfaultFeatures};
 use telpher_vhost::words::Features;
 
 /// Where devices for the programs come from.

@@ -6,13 +6,14 @@
 //! | `doctor` | 1 | 1 | 0 nothing or notes, 2 warnings, 3 errors |
 //! | all others | 2 | 1 | 0 |
 
-use crate::bench::BenchError;
 use crate::qdp::QdpError;
 use crate::sim::SimError;
-use crate::tier::{PauseError, TopError};
+use crate::tier::TopError;
 use crate::trace::TraceError;
 use crate::tune::TuneError;
 use crate::vhost::VhostError;
+use telpher_bench::BenchError;
+use telpher_switch::SwitchError;
 
 /// A command's codes for what it does not do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +53,12 @@ impl Usage for BenchError {
     }
 }
 
+impl Usage for crate::bench::Error {
+    fn is_usage(&self) -> bool {
+        matches!(self, crate::bench::Error::Bench(error) if error.is_usage())
+    }
+}
+
 impl Usage for SimError {
     fn is_usage(&self) -> bool {
         matches!(self, SimError::Name(_) | SimError::NoFigure { .. } | SimError::NoProfile { .. } | SimError::Not(_))
@@ -83,7 +90,7 @@ impl Usage for VhostError {
         matches!(
             self,
             VhostError::NoPorts
-                | VhostError::TapName(_)
+                | VhostError::Switch(SwitchError::TapName(_))
                 | VhostError::NoPort { .. }
                 | VhostError::NoLane { .. }
                 | VhostError::NoDevice
@@ -100,7 +107,7 @@ impl Usage for TraceError {
     }
 }
 
-impl Usage for PauseError {
+impl Usage for telpher_tier_run::PauseError {
     fn is_usage(&self) -> bool {
         false
     }

@@ -1,13 +1,13 @@
 //! `telpher list`: devices, groups, queues, engines and what they can do.
 
 use crate::args::{List, ListFormat};
-use crate::bench::{BenchError, devices};
-use crate::report::table::{Align, Table};
-use crate::report::units;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use telpher_bench::{BenchError, devices};
 use telpher_device::{DeviceName, Listing, ModelDevice, ModelSource, Preset};
 use telpher_hw::Live;
+use telpher_report::table::{Align, Table};
+use telpher_report::units;
 
 /// Prints what is there.
 pub(crate) fn run(args: &List) -> Result<(), BenchError> {

@@ -21,15 +21,10 @@ mod args;
 mod bench;
 mod doctor;
 mod exit;
-mod ffi;
 mod list;
 mod qdp;
-mod report;
 mod run;
 mod sim;
-#[cfg(test)]
-#[path = "../../../ci/skip.rs"]
-mod skip;
 mod tier;
 mod trace;
 mod tune;
@@ -38,6 +33,7 @@ mod vhost;
 use clap::Parser;
 use std::io::Write;
 use std::process::ExitCode;
+use telpher_os::chain;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
@@ -58,13 +54,13 @@ fn main() -> ExitCode {
     match cli.command {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
-        args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &told(&error))),
+        args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
         args::Command::List(list) => ended(list::run(&list), codes),
         args::Command::Qdp(args) => ended(qdp::run(&args), codes),
         args::Command::Sim(args) => ended(sim::run(&args), codes),
         args::Command::Tier(args) => match args.kind {
             args::TierKind::Run(args) => {
-                tier::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &told(&error)))
+                tier::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error)))
             }
             args::TierKind::Top(args) => ended(tier::top(&args), codes),
             args::TierKind::Pause(args) => ended(tier::pause(args.pid, true), codes),
@@ -73,7 +69,7 @@ fn main() -> ExitCode {
         args::Command::Tune(args) => ended(tune::run(&args), codes),
         args::Command::Vhost(args) => ended(vhost::run(&args), codes),
         args::Command::Trace(args) => ended(trace::run(&args), codes),
-        args::Command::Run(args) => run::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &told(&error))),
+        args::Command::Run(args) => run::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error))),
     }
 }
 
@@ -81,19 +77,8 @@ fn main() -> ExitCode {
 fn ended<E: exit::Usage>(outcome: Result<(), E>, codes: exit::Codes) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(if error.is_usage() { codes.usage } else { codes.failure }, &told(&error)),
+        Err(error) => fail(if error.is_usage() { codes.usage } else { codes.failure }, &chain(&error)),
     }
-}
-
-/// The error and what led to it, in one sentence.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 fn fail(code: u8, sentence: &str) -> ExitCode {

@@ -4,19 +4,21 @@
 //! options ──► bench::sweep ──► points ──► Tuning ──► the file; a table of what follows
 //! ```
 
-use crate::args::{self, Format, Runner, Sweep, Tune, operation};
-use crate::bench::machine::Machine;
-use crate::bench::results::{self, Point, SweepResult};
-use crate::bench::{BenchError, sweep};
-use crate::report::table::{Align, Table};
-use crate::report::units;
+use crate::args::{Format, Runner, Tune};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
+use telpher_bench::options::{Hint, SweepOptions};
+use telpher_bench::results::{self, Point, SweepResult};
+use telpher_bench::{BenchError, sweep};
 use telpher_device::{DeviceName, OpenOptions};
+use telpher_mem::PageSize;
 use telpher_mover::{Measured, Opcode, TunedMachine, Tuning, TuningError};
+use telpher_report::machine::Machine;
+use telpher_report::table::{Align, Table};
+use telpher_report::units;
 
 /// Why a machine was not tuned.
 #[derive(Debug, thiserror::Error)]
@@ -81,25 +83,24 @@ fn device(named: Option<&str>) -> Result<String, TuneError> {
 /// Finds out before measuring whether the file can be written afterwards, and leaves it as it is.
 fn writable(path: &Path) -> Result<(), TuneError> {
     let refused = |source| TuningError::File { what: "write", path: path.to_owned(), source };
-    Ok(telpher_mem::check_writable(path).map_err(refused)?)
+    Ok(telpher_os::check_writable(path).map_err(refused)?)
 }
 
 /// The sweep that measures it: the CPU and the device side by side, so many in flight.
-fn plan(args: &Tune, device: &str) -> Sweep {
-    Sweep {
-        op: args.op.clone(),
-        size: args.size.clone(),
-        depth: Some(args::values::Counts(vec![args.in_flight])),
-        batch: None,
+fn plan(args: &Tune, device: &str) -> SweepOptions {
+    SweepOptions {
+        ops: args.op.0.clone(),
+        sizes: args.size.0.clone(),
+        depths: Some(vec![args.in_flight]),
+        batches: None,
         threads: 1,
         queue: None,
         wq_size: None,
         engines: None,
         placement: None,
-        pages: args::Pages::Small,
-        hint: args::Hint::Cache,
+        pages: PageSize::Small,
+        hint: Hint::Cache,
         device: device.into(),
-        output: args::Output { format: args.format, html: None, no_html: true },
         seconds: args.seconds,
     }
 }
@@ -127,7 +128,7 @@ fn tuning(result: &SweepResult, device: &str, args: &Tune, machine: &Machine) ->
     let measured = result.points.iter().filter(wanted).filter_map(|point| {
         let cpu =
             result.points.iter().find(|cpu| cpu.route.is_cpu() && (cpu.op, cpu.size) == (point.op, point.size))?;
-        let op = Opcode::ALL.iter().copied().find(|op| operation::name(*op) == point.op)?;
+        let op = Opcode::ALL.iter().copied().find(|op| op.short_name() == point.op)?;
         Some(Measured { op, bytes: point.size, cpu: cost(cpu), device: cost(point) })
     });
     let where_measured = TunedMachine {
@@ -153,7 +154,7 @@ fn limit(bytes: u64) -> String {
 fn operations(tuning: &Tuning) -> impl Iterator<Item = (&'static str, u64, &[Measured])> {
     let threshold = tuning.policy().threshold;
     let by_operation = tuning.measured.chunk_by(|a, b| a.op == b.op);
-    by_operation.map(move |points| (operation::name(points[0].op), threshold.of(points[0].op), points))
+    by_operation.map(move |points| (points[0].op.short_name(), threshold.of(points[0].op), points))
 }
 
 fn table(tuning: &Tuning, remarks: &[String], path: &Path) -> String {
@@ -274,7 +275,7 @@ mod tests {
     #[test]
     fn a_sweep_s_points_become_pairs_and_the_threshold_that_follows() {
         let args = args(&["--runner", "threaded"]);
-        let tuning = tuning(&results::tests::sample(), "model:spr", &args, &Machine::read());
+        let tuning = tuning(&results::sample(), "model:spr", &args, &Machine::read());
         let sizes: Vec<u64> = tuning.measured.iter().map(|point| point.bytes).collect();
         assert_eq!(sizes, [64, 4096, 65536]);
         assert_eq!(tuning.measured[1].cpu, Duration::from_nanos(80));
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_runner_not_asked_for_is_left_out() {
-        let tuning = tuning(&results::tests::sample(), "model:spr", &args(&[]), &Machine::read());
+        let tuning = tuning(&results::sample(), "model:spr", &args(&[]), &Machine::read());
         assert!(tuning.measured.is_empty(), "the sample has threaded points only");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use telpher_mem::{Scan, Userfault, UserfaultFeatures};
+use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
 const TIERS: [&str; 4] = ["--tier", "fast=64m", "--tier", "slow"];
 

@@ -13,7 +13,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use telpher_mem::Lineage;
+use telpher_os::Lineage;
 
 /// Files that children close at most; further ones they keep. Source: chosen; eight devices have 64 queues.
 const MOST: usize = 256;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
-use telpher_mem::Lineage;
+use telpher_os::Lineage;
 
 /// Bytes of a portal. Source: SPEC §3.3.
 const PORTAL_BYTES: usize = 4096;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{COMPLETION_RECORD_BYTES, Descriptor, Opcode};
-use telpher_mem::Lineage;
+use telpher_os::Lineage;
 use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission, Watch};
 
 /// How descriptors reach the queue.

@@ -29,7 +29,7 @@ const TRIES: u32 = 10_000;
 /// From now on forks wait for this mover's descriptors.
 pub(crate) fn attend(mover: &Arc<Core>) {
     static HANDLERS: Once = Once::new();
-    HANDLERS.call_once(|| telpher_mem::on_fork(before, after));
+    HANDLERS.call_once(|| telpher_os::on_fork(before, after));
     let _inside = nest::Inside::enter();
     for _ in 0..TRIES {
         let mut movers = match MOVERS.try_lock() {

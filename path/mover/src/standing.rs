@@ -9,7 +9,7 @@
 
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use telpher_mem::Lineage;
+use telpher_os::Lineage;
 
 const USED: u8 = 0;
 const OUT: u8 = 1;

@@ -4,7 +4,7 @@ use crate::ask::Ask;
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
-use telpher_mem::Nodes;
+use telpher_os::Nodes;
 
 /// What a mover asks about NUMA nodes. The system's in programs; a test's or a simulator's elsewhere.
 ///

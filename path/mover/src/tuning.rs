@@ -261,7 +261,7 @@ impl Tuning {
     /// [`TuningError::File`].
     pub fn save(&self, path: &Path) -> Result<(), TuningError> {
         let refused = |source| TuningError::File { what: "write", path: path.to_owned(), source };
-        telpher_mem::write_file(path, self.to_toml().as_bytes()).map_err(refused)
+        telpher_os::write_file(path, self.to_toml().as_bytes()).map_err(refused)
     }
 
     /// The file's text: TOML, with comments that say what the numbers are.

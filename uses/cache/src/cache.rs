@@ -16,8 +16,8 @@ use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
-use telpher_mem::Nodes;
 use telpher_mover::Mover;
+use telpher_os::Nodes;
 
 /// Copies of blocks in fast memory, made by a device, lent to many threads. Cheap to clone; every clone is the same cache.
 ///

@@ -375,7 +375,7 @@ fn tiers_are_chosen_as_the_policy_says() {
         tiers: vec![TierConfig { pool: pool(8), near: Some(77) }, TierConfig { pool: pool(8), near: Some(0) }],
         ..two()
     };
-    if telpher_mem::Nodes::of_this_machine().count() == 1 {
+    if telpher_os::Nodes::of_this_machine().count() == 1 {
         assert_eq!(lent(near, &[0, 1]), [0, 2]);
     }
     let turns = Config { placement: Placement::Interleaved { bytes: BLOCK as u64 }, ..two() };

@@ -17,8 +17,9 @@ use telpher_cache::query::{
 };
 use telpher_cache::{Cache, Config, Eviction};
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
-use telpher_mem::{Nodes, Pool, PoolOptions, Region};
+use telpher_mem::{Pool, PoolOptions, Region};
 use telpher_mover::{Mover, OnFault, Policy, Threshold};
+use telpher_os::Nodes;
 use telpher_portal::QueueMode;
 
 type Source = Arc<Region>;

@@ -12,7 +12,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use telpher_mem::{Nodes, PageSize, Tract};
+use telpher_mem::{PageSize, Tract};
+use telpher_os::Nodes;
 
 /// Nodes that are tiers.
 #[derive(Debug)]

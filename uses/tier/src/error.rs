@@ -2,7 +2,8 @@
 
 use crate::heat::DamonError;
 use std::io;
-use telpher_mem::{FileError, MapError, PerfError, UserfaultError};
+use telpher_mem::{FileError, MapError};
+use telpher_os::{PerfError, UserfaultError};
 
 /// Why there is no heap, or why it did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -24,8 +24,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use telpher_mem::{Progress, Scan, Tract, Userfault, UserfaultFeatures};
+use telpher_mem::Tract;
 use telpher_mover::{JobError, Mover, Outcome};
+use telpher_os::{Progress, Scan, Userfault, UserfaultFeatures};
 
 /// What exchanges are made with.
 #[derive(Debug)]

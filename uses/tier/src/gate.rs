@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
-use telpher_mem::{Lineage, on_fork, spawn_unsignalled};
+use telpher_os::{Lineage, on_fork, spawn_unsignalled};
 use turns::Turns;
 
 #[cfg(not(loom))]

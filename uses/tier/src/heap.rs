@@ -11,7 +11,8 @@ use crate::stats::{Moved, Stats};
 use crate::way::{self, Mechanism, Way};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use telpher_mem::{Lineage, PageSize};
+use telpher_mem::PageSize;
+use telpher_os::Lineage;
 
 /// The largest batch. Source: chosen, 256 MiB: the first page would wait for some 20 ms.
 const MOST_BATCH: usize = 65_536;

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use telpher_mem::{UserfaultEvent, spawn_unsignalled};
+use telpher_os::{UserfaultEvent, spawn_unsignalled};
 
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]

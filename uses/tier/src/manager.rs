@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use telpher_mem::{Lineage, spawn_unsignalled};
+use telpher_os::{Lineage, spawn_unsignalled};
 
 pub(crate) use crate::clock::of_this_thread as cpu;
 

@@ -26,7 +26,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use telpher_mem::{Lineage, PageSize, Scan, Tract, UserfaultFeatures};
+use telpher_mem::{PageSize, Tract};
+use telpher_os::{Lineage, Scan, UserfaultFeatures};
 use trapping::TrapPlaces;
 use userfault::open_userfault;
 

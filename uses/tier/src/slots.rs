@@ -4,7 +4,8 @@ use crate::config::PAGE;
 use crate::exchange::Exchange;
 use crate::runs::Runs;
 use std::ops::Range;
-use telpher_mem::{MapError, Nodes, PageSize, Tract};
+use telpher_mem::{MapError, PageSize, Tract};
+use telpher_os::Nodes;
 
 /// Bytes that the system is asked for at once. Source: chosen, four huge pages.
 const SPRING_BYTES: usize = 4 * (2 << 20);
@@ -249,7 +250,7 @@ pub(crate) mod tests {
     use crate::pooled::userfault::EVENTS;
     use std::sync::Arc;
     use std::time::Duration;
-    use telpher_mem::{Scan, Userfault};
+    use telpher_os::{Scan, Userfault};
 
     /// What is in free pages where a test asks for it.
     pub(crate) const POISON: u8 = 0xa5;

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use telpher_mem::UserfaultError;
+use telpher_os::UserfaultError;
 
 /// By which mechanism pages change their tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use telpher_mem::{PageSize, Userfault, UserfaultError, UserfaultFeatures};
+use telpher_mem::PageSize;
+use telpher_os::{Userfault, UserfaultError, UserfaultFeatures};
 
 const NAME: &str = "a_fork_that_is_not_told_of_waits_until_nothing_is_out";
 /// Set in the process without the capability.

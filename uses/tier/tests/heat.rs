@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use telpher_mem::{PageSize, Scan, Userfault, UserfaultFeatures};
+use telpher_mem::PageSize;
+use telpher_os::{Scan, Userfault, UserfaultFeatures};
 use telpher_tier::heat::{HeatMap, Source};
 use telpher_tier::{Advice, Arena, Heap, HeapOptions, Manager, ManagerOptions, Report, SourceKind, TierError, TierId};
 
@@ -336,7 +337,7 @@ fn huge_pages_that_are_only_read_are_found_and_promoted() {
         *bytes = (word + 1).to_ne_bytes();
     }
     let mut huge = 0;
-    let count = |run: telpher_mem::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
+    let count = |run: telpher_os::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
     Scan::open().unwrap().present(arena.addresses(), count).unwrap();
     if huge < 40 * 512 {
         skip::skip(test, "the system has not as many huge pages now");

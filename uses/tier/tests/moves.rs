@@ -6,8 +6,9 @@ mod common;
 use common::{FAST, HOME, PAGE, heap, heap_with, skip};
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, OpenOptions, Preset, Runner, open};
-use telpher_mem::{PageSize, TransparentHugePages};
+use telpher_mem::PageSize;
 use telpher_mover::{Mover, Policy, Route, Split, Threshold};
+use telpher_os::TransparentHugePages;
 use telpher_tier::{Arena, Heap, HeapOptions, TierError, TierId};
 
 /// Every page with its number in it. None of zeros: of a huge page that it splits, the kernel gives those back.

@@ -6,7 +6,8 @@ mod common;
 use common::stress::lost_writes;
 use common::{FAST, HOME, PAGE, nodes_with_memory, skip};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use telpher_mem::{Nodes, PageSize, Userfault, UserfaultFeatures};
+use telpher_mem::PageSize;
+use telpher_os::{Nodes, Userfault, UserfaultFeatures};
 use telpher_tier::{Arena, Heap, HeapOptions, Mechanism, TierError, TierId, TierOptions};
 
 const FAST_BYTES: u64 = 32 << 20;
@@ -246,7 +247,7 @@ fn pages_shared_with_a_child_move_or_are_counted() {
 fn a_heap_says_how_it_moves_pages() {
     let moves = match Userfault::open(UserfaultFeatures::MOVE) {
         Ok(_) => true,
-        Err(telpher_mem::UserfaultError::Forbidden(_)) => return,
+        Err(telpher_os::UserfaultError::Forbidden(_)) => return,
         Err(_) => false,
     };
     let none = Heap::new(options([None; 2], None));

@@ -9,8 +9,9 @@ use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Residency, Runner};
-use telpher_mem::{PageSize, Scan};
+use telpher_mem::PageSize;
 use telpher_mover::{Mover, OnFault, Policy, Threshold, Via};
+use telpher_os::Scan;
 use telpher_tier::{Arena, Heap};
 
 /// A device, and a mover that has it copy all there is.

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use telpher_mem::{Nodes, Userfault, UserfaultFeatures};
+use telpher_os::{Nodes, Userfault, UserfaultFeatures};
 use telpher_tier::{Heap, HeapOptions, SharedArena, TierError, TierId, TierMemory, TierOptions};
 
 /// Bytes of a unit.

@@ -4,7 +4,6 @@
 mod tests;
 
 use super::{MapError, Mapping};
-use crate::Userfault;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -12,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use telpher_os::Userfault;
 
 /// A file cannot be had as memory.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@ use super::operation::Ops;
 use super::values::{Counts, Placement, Sizes, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use telpher_bench::options;
 
 /// Measure operations on the CPU, on the modelled device and on DSA hardware.
 ///
@@ -419,4 +420,148 @@ pub(crate) enum Hint {
     Cache,
     /// In memory: they are large or cold.
     Memory,
+}
+
+impl Sweep {
+    /// What is measured.
+    pub(crate) fn options(&self) -> options::SweepOptions {
+        options::SweepOptions {
+            ops: self.op.0.clone(),
+            sizes: self.size.0.clone(),
+            depths: self.depth.as_ref().map(|counts| counts.0.clone()),
+            batches: self.batch.as_ref().map(|counts| counts.0.clone()),
+            threads: self.threads,
+            queue: self.queue.map(|queue| match queue {
+                Queue::Dedicated => options::QueueKind::Dedicated,
+                Queue::Shared => options::QueueKind::Shared,
+            }),
+            wq_size: self.wq_size,
+            engines: self.engines,
+            placement: self.placement.map(|nodes| options::Placement { src: nodes.src, dst: nodes.dst }),
+            pages: match self.pages {
+                Pages::Small => telpher_mem::PageSize::Small,
+                Pages::Huge => telpher_mem::PageSize::Huge,
+            },
+            hint: match self.hint {
+                Hint::Cache => options::Hint::Cache,
+                Hint::Memory => options::Hint::Memory,
+            },
+            device: self.device.clone(),
+            seconds: self.seconds,
+        }
+    }
+}
+
+impl OpsBench {
+    /// What is measured.
+    pub(crate) fn options(&self) -> options::OpsOptions {
+        options::OpsOptions { ops: self.op.0.clone(), sizes: self.size.0.clone(), seconds: self.seconds }
+    }
+}
+
+impl PollutionBench {
+    /// What is measured.
+    pub(crate) fn options(&self) -> options::PollutionOptions {
+        options::PollutionOptions {
+            working_sets: self.working_set.0.clone(),
+            size: self.size,
+            device: self.device.clone(),
+            seconds: self.seconds,
+        }
+    }
+}
+
+impl Contests {
+    /// What is measured.
+    pub(crate) fn options(&self) -> options::ExperimentOptions {
+        options::ExperimentOptions { only: self.only.clone(), seconds: self.seconds }
+    }
+}
+
+impl TierBench {
+    /// What is measured.
+    pub(crate) fn options(&self) -> options::TierOptions {
+        options::TierOptions { experiments: self.contests.options(), programs: self.program.clone() }
+    }
+}
+
+impl QueryBench {
+    /// What is measured.
+    pub(crate) fn options(&self) -> options::QueryOptions {
+        options::QueryOptions {
+            size: self.size,
+            threads: self.threads,
+            python: self.python.clone(),
+            seconds: self.seconds,
+        }
+    }
+}
+
+impl VhostBench {
+    /// What is measured.
+    pub(crate) fn options(&self) -> options::VhostOptions {
+        options::VhostOptions {
+            only: self.only.iter().map(|part| part.option()).collect(),
+            sizes: self.size.as_ref().map(|sizes| sizes.0.clone()),
+            rings: self.ring.iter().map(|ring| ring.option()).collect(),
+            traffic: self.traffic.iter().map(|traffic| traffic.option()).collect(),
+            threshold: self.threshold,
+            rounds: self.rounds,
+            quick: self.quick,
+            own_guest: self.own_guest,
+        }
+    }
+}
+
+impl VhostPart {
+    fn option(self) -> options::VhostPart {
+        match self {
+            VhostPart::Copies => options::VhostPart::Copies,
+            VhostPart::Pipeline => options::VhostPart::Pipeline,
+            VhostPart::Threads => options::VhostPart::Threads,
+            VhostPart::Rings => options::VhostPart::Rings,
+            VhostPart::Flat => options::VhostPart::Flat,
+            VhostPart::Latency => options::VhostPart::Latency,
+        }
+    }
+}
+
+impl VhostRing {
+    fn option(self) -> options::VhostRing {
+        match self {
+            VhostRing::Split => options::VhostRing::Split,
+            VhostRing::Packed => options::VhostRing::Packed,
+            VhostRing::SplitInorder => options::VhostRing::SplitInorder,
+            VhostRing::PackedInorder => options::VhostRing::PackedInorder,
+            VhostRing::SplitVec => options::VhostRing::SplitVec,
+            VhostRing::PackedVec => options::VhostRing::PackedVec,
+        }
+    }
+}
+
+impl VhostTraffic {
+    fn option(self) -> options::VhostTraffic {
+        match self {
+            VhostTraffic::B2f => options::VhostTraffic::B2f,
+            VhostTraffic::F2b => options::VhostTraffic::F2b,
+            VhostTraffic::Loop => options::VhostTraffic::Loop,
+        }
+    }
+}
+
+impl Output {
+    /// Where the result goes.
+    pub(crate) fn destination(&self) -> telpher_report::deliver::Output {
+        telpher_report::deliver::Output { format: self.format.report(), html: self.html.clone(), no_html: self.no_html }
+    }
+}
+
+impl Format {
+    fn report(self) -> telpher_report::deliver::Format {
+        match self {
+            Format::Table => telpher_report::deliver::Format::Table,
+            Format::Json => telpher_report::deliver::Format::Json,
+            Format::Csv => telpher_report::deliver::Format::Csv,
+        }
+    }
 }

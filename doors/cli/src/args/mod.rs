@@ -15,16 +15,13 @@ pub(crate) mod values;
 mod vhost;
 
 pub(crate) use advise::Advise;
-pub(crate) use bench::{
-    Bench, BenchKind, Contests, Format, Hint, OpsBench, Output, Pages, PollutionBench, QueryBench, Queue, RunBench,
-    Sweep, TierBench, VhostBench, VhostPart, VhostRing, VhostTraffic,
-};
+pub(crate) use bench::{Bench, BenchKind, Contests, Format, Hint, Output, Pages, Queue};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use qdp::{Late, Qdp};
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
-pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierArg, TierKind, TierRun, TierTop, TopFormat};
+pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop, TopFormat};
 pub(crate) use trace::{EndFilter, LineFormat, Trace};
 pub(crate) use tune::Tune;
 pub(crate) use vhost::{Forward, MapArg, SummaryFormat, Threshold, Vhost};

@@ -4,29 +4,6 @@ use super::values::ValueError;
 use std::str::FromStr;
 use telpher_abi::Opcode;
 
-/// The operations a bench can run, with the short name beside the specification's.
-const NAMES: &[(&str, Opcode)] = &[
-    ("move", Opcode::MemoryMove),
-    ("fill", Opcode::Fill),
-    ("compare", Opcode::Compare),
-    ("compare-pattern", Opcode::ComparePattern),
-    ("create-delta", Opcode::CreateDelta),
-    ("apply-delta", Opcode::ApplyDelta),
-    ("dualcast", Opcode::Dualcast),
-    ("crc", Opcode::CrcGeneration),
-    ("copy-crc", Opcode::CopyCrc),
-    ("dif-check", Opcode::DifCheck),
-    ("dif-insert", Opcode::DifInsert),
-    ("dif-strip", Opcode::DifStrip),
-    ("dif-update", Opcode::DifUpdate),
-    ("cache-flush", Opcode::CacheFlush),
-];
-
-/// The short name of an operation in options, tables and files.
-pub(crate) fn name(op: Opcode) -> &'static str {
-    NAMES.iter().find(|(_, o)| *o == op).map_or(op.name(), |(name, _)| name)
-}
-
 /// Operations in the order they were asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ops(pub(crate) Vec<Opcode>);
@@ -38,12 +15,12 @@ impl FromStr for Ops {
         let mut ops = Vec::new();
         for part in text.split(',').map(|p| p.trim().to_ascii_lowercase()) {
             match part.as_str() {
-                "all" => ops.extend(NAMES.iter().map(|(_, op)| *op)),
+                "all" => ops.extend(Opcode::NAMED.iter().map(|(_, op)| *op)),
                 "copy" => ops.push(Opcode::MemoryMove),
-                _ => match NAMES.iter().find(|(name, op)| *name == part || op.name() == part) {
+                _ => match Opcode::NAMED.iter().find(|(name, op)| *name == part || op.name() == part) {
                     Some((_, op)) => ops.push(*op),
                     None => {
-                        let all: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+                        let all: Vec<&str> = Opcode::NAMED.iter().map(|(name, _)| *name).collect();
                         return Err(ValueError(format!(
                             "'{part}' is not an operation; there are {} and all",
                             all.join(", ")
@@ -75,7 +52,7 @@ mod tests {
 
     #[test]
     fn all_is_every_operation_once() {
-        assert_eq!("fill,all".parse::<Ops>().unwrap().0.len(), NAMES.len());
+        assert_eq!("fill,all".parse::<Ops>().unwrap().0.len(), Opcode::NAMED.len());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::values::{ValueError, parse_data, parse_grace, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
+use telpher_tier_run::TierChoice;
 
 /// Have an unmodified program's memory on the tiers where it belongs: what is hot in fast memory, what is cold in slow memory.
 ///
@@ -68,8 +68,8 @@ A user who may not answer page faults is told how to be allowed to: /dev/userfau
 pub(crate) struct TierRun {
     /// A tier, the fastest first: its name, the NUMA node it is, and how much of it a process may take. Without a node it is a part of what memory
     /// there is [default: every node that has memory, fastest first by what the firmware says of its latency and bandwidth; all that is free].
-    #[arg(long, value_name = "NAME[@NODE][=SIZE]")]
-    pub(crate) tier: Vec<TierArg>,
+    #[arg(long, value_name = "NAME[@NODE][=SIZE]", value_parser = parse_tier)]
+    pub(crate) tier: Vec<TierChoice>,
     /// The tier whose memory pages have when they are touched first [default: that of the first node with CPUs; of parts of one node, the last].
     #[arg(long, value_name = "NAME")]
     pub(crate) home: Option<String>,
@@ -145,34 +145,23 @@ pub(crate) struct TierTop {
     pub(crate) format: TopFormat,
 }
 
-/// A tier as typed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct TierArg {
-    pub(crate) name: String,
-    pub(crate) node: Option<u32>,
-    pub(crate) bytes: Option<u64>,
-}
-
-impl FromStr for TierArg {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let why = || {
-            ValueError(format!(
-                "'{text}' is not a tier; it is a name, such as hbm, with @ and a NUMA node, and = and a size, such as hbm@1=16g"
-            ))
-        };
-        let (rest, bytes) = match text.split_once('=') {
-            Some((rest, size)) => (rest, Some(parse_data(size)?)),
-            None => (text, None),
-        };
-        let (name, node) = match rest.split_once('@') {
-            Some((name, node)) => (name, Some(node.parse().map_err(|_| why())?)),
-            None => (rest, None),
-        };
-        let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-        if is_name { Ok(TierArg { name: name.into(), node, bytes }) } else { Err(why()) }
-    }
+/// Reads a tier as typed: `NAME[@NODE][=SIZE]`.
+fn parse_tier(text: &str) -> Result<TierChoice, ValueError> {
+    let why = || {
+        ValueError(format!(
+            "'{text}' is not a tier; it is a name, such as hbm, with @ and a NUMA node, and = and a size, such as hbm@1=16g"
+        ))
+    };
+    let (rest, bytes) = match text.split_once('=') {
+        Some((rest, size)) => (rest, Some(parse_data(size)?)),
+        None => (text, None),
+    };
+    let (name, node) = match rest.split_once('@') {
+        Some((name, node)) => (name, Some(node.parse().map_err(|_| why())?)),
+        None => (rest, None),
+    };
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    if is_name { Ok(TierChoice { name: name.into(), node, bytes }) } else { Err(why()) }
 }
 
 /// How pages move.
@@ -214,7 +203,7 @@ mod tests {
 
     #[test]
     fn tiers_are_names_with_nodes_and_sizes() {
-        let tier = |text: &str| text.parse::<TierArg>().map(|tier| (tier.name, tier.node, tier.bytes));
+        let tier = |text: &str| parse_tier(text).map(|tier| (tier.name, tier.node, tier.bytes));
         assert_eq!(tier("hbm"), Ok(("hbm".into(), None, None)));
         assert_eq!(tier("hbm@1"), Ok(("hbm".into(), Some(1), None)));
         assert_eq!(tier("cxl-0@2=64g"), Ok(("cxl-0".into(), Some(2), Some(64 << 30))));

@@ -4,17 +4,17 @@ use super::QdpError;
 use super::data::{self, Data, Prepared};
 use super::room;
 use crate::args::{self, Pages, Qdp};
-use crate::bench::machine::Machine;
-use crate::bench::measure::median;
-use crate::bench::results::MODEL_REMARK;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telpher_bench::measure::median;
+use telpher_bench::results::MODEL_REMARK;
 use telpher_cache::query::{self, Ahead, Answer, Blocks, Late, Options, Report, Role, Row};
 use telpher_cache::{Cache, Config, Stats, TierConfig};
 use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
 use telpher_mem::{PageSize, Pool, PoolOptions, Region};
 use telpher_mover::{Mover, Policy, Tuning};
+use telpher_report::machine::Machine;
 
 /// Everything `telpher qdp` found.
 #[derive(Clone, Debug, Serialize)]

@@ -2,7 +2,6 @@
 
 use super::messages::{MessageError, Messages};
 use super::room;
-use crate::report::units::size;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Schema};
@@ -17,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use telpher_cache::query::{Column, ColumnError, Kind, Table, TableError};
 use telpher_mem::{MapError, Region};
+use telpher_report::units::size;
 
 /// Why a file gave no columns.
 #[derive(Debug, thiserror::Error)]

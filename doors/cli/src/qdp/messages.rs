@@ -7,7 +7,6 @@
 //!
 //! arrow-ipc's own readers allocate what the file says, and a process that asks for more than there is ends without a sentence.
 
-use crate::report::units::size;
 use arrow_array::RecordBatch;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
@@ -17,6 +16,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::Arc;
+use telpher_report::units::size;
 
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]

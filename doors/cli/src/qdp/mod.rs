@@ -9,12 +9,12 @@ pub(crate) mod data;
 pub(crate) mod here;
 mod input;
 mod messages;
+mod prefetching;
+mod report;
 mod room;
 pub(crate) mod simulated;
 
 use crate::args::Qdp;
-use crate::report::deliver::{DeliverError, deliver, writable};
-use crate::report::{prefetching, qdp};
 use crate::sim::SimError;
 use telpher_cache::ConfigError;
 use telpher_cache::query::generate::GenerateError;
@@ -22,6 +22,7 @@ use telpher_cache::query::{PlanError, RunError, SqlError};
 use telpher_device::{NameError, OpenError};
 use telpher_mem::MapError;
 use telpher_mover::TuningError;
+use telpher_report::deliver::{DeliverError, deliver, writable};
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -108,13 +109,13 @@ const HTML: &str = "telpher-qdp.html";
 
 /// Executes or simulates what the command line asks for.
 pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
-    writable(&args.output, HTML)?;
+    writable(&args.output.destination(), HTML)?;
     if let Some(profile) = &args.profile {
         let result = simulated::run(profile, &args.set)?;
         let (text, csv) = (|| prefetching::text(&result), || prefetching::csv(&result));
-        return Ok(deliver(&args.output, HTML, &result, text, csv, || prefetching::html(&result))?);
+        return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || prefetching::html(&result))?);
     }
     let result = here::run(args)?;
-    let (text, csv) = (|| qdp::text(&result), || qdp::csv(&result));
-    Ok(deliver(&args.output, HTML, &result, text, csv, || qdp::html(&result))?)
+    let (text, csv) = (|| report::text(&result), || report::csv(&result));
+    Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || report::html(&result))?)
 }

@@ -1,8 +1,8 @@
 //! How much memory there is, asked for before it is filled: a system that has none left ends programs without a word.
 
-use crate::report::units::size;
 use std::fs;
 use std::path::Path;
+use telpher_report::units::size;
 
 /// There is too little memory.
 #[derive(Debug, thiserror::Error)]

@@ -2,9 +2,9 @@
 
 use super::SimError;
 use crate::args::Elsewhere;
-use crate::bench::machine::{command, date};
 use serde::Serialize;
 use std::time::SystemTime;
+use telpher_report::machine::{command, date};
 use telpher_sim::{BUILT_IN, Machine};
 
 /// What stands above everything that is simulated.

@@ -1,7 +1,7 @@
 //! Why there is nothing to tell.
 
-use crate::report::deliver::DeliverError;
 use std::io;
+use telpher_report::deliver::DeliverError;
 
 /// Why a simulation did not come to a result.
 #[derive(Debug, thiserror::Error)]

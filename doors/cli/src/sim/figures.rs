@@ -1,12 +1,12 @@
 //! `telpher sim figures`: a folder with every figure's data, and one page with the charts.
 
+use super::figures_report as report;
 use super::{SimError, about};
 use crate::args::{Figures, Format};
-use crate::bench::machine::command;
-use crate::report::deliver::print;
-use crate::report::figures as report;
 use std::path::Path;
 use telpher_claims::figures::{Figure, Sheet, draw, sheets};
+use telpher_report::deliver::print;
+use telpher_report::machine::command;
 
 /// Draws, writes, prints.
 pub(super) fn run(args: &Figures) -> Result<(), SimError> {
@@ -56,7 +56,7 @@ fn wanted(only: &[String]) -> Result<Vec<&'static Sheet>, SimError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), SimError> {
-    telpher_mem::write_file(path, text.as_bytes()).map_err(|source| failed(path, source))
+    telpher_os::write_file(path, text.as_bytes()).map_err(|source| failed(path, source))
 }
 
 fn failed(path: &Path, source: std::io::Error) -> SimError {

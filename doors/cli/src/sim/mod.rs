@@ -9,18 +9,20 @@ mod about;
 mod config;
 mod error;
 mod figures;
+pub(crate) mod figures_report;
+pub(crate) mod plot;
 mod point;
 mod profiles;
+mod report;
 pub(crate) mod run;
 pub(crate) mod validate;
+mod validation;
 
 use crate::args::{Sim, SimKind};
-use crate::report::deliver::{deliver, print, writable};
-use crate::report::sim as report;
-use crate::report::validation;
 pub(crate) use about::{About, machine};
 pub(crate) use error::SimError;
 pub(crate) use point::{PARTS, Point};
+use telpher_report::deliver::{deliver, print, writable};
 
 const VALIDATE_HTML: &str = "telpher-sim-validate.html";
 const RUN_HTML: &str = "telpher-sim-run.html";
@@ -29,18 +31,18 @@ const RUN_HTML: &str = "telpher-sim-run.html";
 pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
     match &args.kind {
         SimKind::Run(run) => {
-            writable(&run.output, RUN_HTML)?;
+            writable(&run.output.destination(), RUN_HTML)?;
             let result = run::run(run)?;
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
-            Ok(deliver(&run.output, RUN_HTML, &result, text, csv, || report::html(&result))?)
+            Ok(deliver(&run.output.destination(), RUN_HTML, &result, text, csv, || report::html(&result))?)
         }
         SimKind::Figures(figures) => figures::run(figures),
         SimKind::Validate(args) => {
-            writable(&args.output, VALIDATE_HTML)?;
+            writable(&args.output.destination(), VALIDATE_HTML)?;
             let result = validate::run(args)?;
             let tables = if args.markdown { validation::markdown } else { validation::text };
             let (text, csv) = (|| tables(&result), || validation::csv(&result));
-            Ok(deliver(&args.output, VALIDATE_HTML, &result, text, csv, || validation::html(&result))?)
+            Ok(deliver(&args.output.destination(), VALIDATE_HTML, &result, text, csv, || validation::html(&result))?)
         }
         SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
     }

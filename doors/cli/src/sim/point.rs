@@ -131,7 +131,7 @@ impl Point {
         let at = |part| load.latencies.percentile(part).map(Ps::as_nanos_f64);
         Point {
             load: load.name.clone(),
-            op: crate::args::operation::name(stream.op),
+            op: stream.op.short_name(),
             // Of several sizes, their mean.
             size: load.bytes.checked_div(load.operations).unwrap_or(0),
             device,

@@ -1,8 +1,8 @@
 //! `telpher sim profiles`: the machines there are.
 
 use super::{SimError, about};
-use crate::report::table::{Align, Table};
-use crate::report::units;
+use telpher_report::table::{Align, Table};
+use telpher_report::units;
 use telpher_sim::{BUILT_IN, TEMPLATE};
 
 /// A table of all, or the text of one.

@@ -323,7 +323,7 @@ fn lasting(
     #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a count")]
     let fill = (stream.submissions as f64 * seconds / outcome.loads[0].elapsed.as_secs_f64().max(1e-15)).ceil() as u64;
     if fill > MANY {
-        let (op, size) = (crate::args::operation::name(stream.op), stream.size);
+        let (op, size) = (stream.op.short_name(), stream.size);
         return Err(SimError::Not(format!(
             "in {seconds} s each thread would submit {op} of {size} bytes {fill} times, and a point has {MANY} at most; give fewer \
              --seconds"

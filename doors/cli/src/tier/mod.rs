@@ -1,23 +1,146 @@
-//! `telpher tier`: unmodified programs with their memory on several tiers.
-//!
-//! ```text
-//! run ──► nodes (which tiers) ──► telpher-vdev's Preloaded: the program, with telpher-tier-guest loaded first
-//!          guest ──► folder/PID.json ──► top, while it runs
-//!                                    ──► report, when it has ended
-//! pause ──► folder/PID.pause ──► guest    pages stay where they are, until resume removes it
-//! ```
+//! `telpher tier`: unmodified programs with their memory on several tiers, and what is shown of them.
 
-mod image;
-mod nodes;
-mod pause;
-mod run;
-mod top;
+pub(crate) mod report;
 
-pub(crate) use pause::{PauseError, pause};
-pub(crate) use run::run;
-pub(crate) use top::{TopError, top};
+use crate::args::{MechanismArg, SourceArg, TierRun, TierTop, TopFormat};
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use telpher_launch::{RunDirectory, RunKind};
+use telpher_report::deliver::{DeliverError, print};
+use telpher_tier::{Mechanism, SourceKind};
+use telpher_tier_run::{RunOptions, TierError};
+use telpher_tier_wire::{State, StateFolder};
 
-/// This machine has nodes that are tiers, without anything being said.
-pub(crate) fn has_nodes() -> bool {
-    nodes::tiers(&[], None).is_ok()
+pub(crate) use telpher_tier_run::pause;
+
+/// Why a program is not run, or its report not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum RunError {
+    /// The program cannot be run.
+    #[error(transparent)]
+    Run(#[from] TierError),
+    /// A file cannot be written.
+    #[error("cannot write {}; name another file", path.display())]
+    Report {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl RunError {
+    /// The exit code: as a shell's if the program cannot be run, 125 for everything else.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Run(error) => error.exit_code(),
+            RunError::Report { .. } => 125,
+        }
+    }
+}
+
+/// Runs the program to its end, and reports what was done; the exit code is the program's own.
+///
+/// # Errors
+/// If the program cannot be run, or a report cannot be written.
+pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
+    // Found out before the program runs.
+    for path in [&args.html, &args.json].into_iter().flatten() {
+        telpher_os::check_writable(path).map_err(|source| RunError::Report { path: path.into(), source })?;
+    }
+    let options = RunOptions {
+        program: args.program.clone(),
+        tiers: args.tier.clone(),
+        home: args.home.clone(),
+        device: args.device.clone(),
+        mechanism: args.mechanism.map(|mechanism| match mechanism {
+            MechanismArg::Exchange => Mechanism::Exchange,
+            MechanismArg::MovePages => Mechanism::MovePages,
+        }),
+        source: match args.source {
+            SourceArg::Auto => None,
+            SourceArg::Damon => Some(SourceKind::Damon),
+            SourceArg::Traps => Some(SourceKind::Traps),
+            SourceArg::Perf => Some(SourceKind::Perf),
+            SourceArg::Windows => Some(SourceKind::Windows),
+        },
+        limit: args.limit,
+        shuffle: args.shuffle,
+        follow: !args.no_follow,
+        least: args.least,
+        grace: Duration::from_secs_f64(args.grace),
+    };
+    let (code, states) = telpher_tier_run::run(&options)?;
+    if !args.quiet {
+        eprint!("{}", report::text(&states));
+    }
+    if let Some(path) = &args.json {
+        write(path, &serde_json::to_string_pretty(&states).expect("states are plain data"))?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &report::html(&states))?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), RunError> {
+    telpher_os::write_file(path, text.as_bytes()).map_err(|source| RunError::Report { path: path.into(), source })
+}
+
+/// Why there is no picture.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum TopError {
+    /// Nothing runs.
+    #[error("no program runs under `telpher tier run` as this user{}; start one, or look as the user whose it is", of(*.0))]
+    None(Option<u32>),
+    /// Standard output is gone.
+    #[error(transparent)]
+    Deliver(#[from] DeliverError),
+}
+
+fn of(pid: Option<u32>) -> String {
+    pid.map_or(String::new(), |pid| format!(", or none that is process {pid}"))
+}
+
+/// Clears the screen and goes to its upper left corner. Source: ECMA-48, CUP, ED.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Shows pictures until nothing runs any more.
+///
+/// # Errors
+/// If there is nothing to show at the beginning, or nobody to show it to.
+pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
+    let mut shown = false;
+    loop {
+        let states = states(args.pid);
+        if states.is_empty() {
+            return if shown { Ok(()) } else { Err(TopError::None(args.pid)) };
+        }
+        let text = match args.format {
+            TopFormat::Table => report::picture(&states),
+            TopFormat::Json if args.once => serde_json::to_string_pretty(&states).expect("states are plain data"),
+            TopFormat::Json => serde_json::to_string(&states).expect("states are plain data"),
+        };
+        let again = args.format == TopFormat::Table && !args.once && std::io::stdout().is_terminal();
+        print(if again { format!("{CLEAR}{text}") } else { text })?;
+        if args.once {
+            return Ok(());
+        }
+        shown = true;
+        std::thread::sleep(Duration::from_secs_f64(args.every));
+    }
+}
+
+/// Of processes that live.
+fn states(pid: Option<u32>) -> Vec<State> {
+    // A run may end, and its folder go, while it is read.
+    let read = |folder: &std::path::PathBuf| StateFolder::open(folder).and_then(|folder| folder.read_all());
+    let of_runs = RunDirectory::running(RunKind::Tier).into_iter().flat_map(|folder| read(&folder).unwrap_or_default());
+    let lives = |state: &State| !state.ended && Path::new("/proc").join(state.pid.to_string()).exists();
+    of_runs.filter(|state| pid.is_none_or(|pid| pid == state.pid) && lives(state)).collect()
 }

@@ -2,7 +2,6 @@
 
 use super::VhostError;
 use crate::args::{MapArg, Runner, Threshold, Vhost};
-use crate::ffi;
 use std::sync::Arc;
 use telpher_device::{DeviceName, OpenOptions, Opened};
 use telpher_vhost::{Hybrid, Lane, QueueOptions};
@@ -24,15 +23,15 @@ impl Lanes {
             Runner::Inline => telpher_device::Runner::Inline,
             Runner::Threaded => telpher_device::Runner::Threaded,
         };
-        let before = ffi::allowed_cpus().unwrap_or_default();
+        let before = telpher_os::allowed_cpus().unwrap_or_default();
         let others: Vec<usize> = before.iter().copied().filter(|cpu| !args.cpus.contains(cpu)).collect();
         if !args.cpus.is_empty() && !others.is_empty() {
             // Threads inherit where they may run from who starts them.
-            let _ = ffi::pin(&others);
+            let _ = telpher_os::run_on(&others);
         }
         let opened = telpher_device::open(&name, OpenOptions { runner });
         if !before.is_empty() {
-            let _ = ffi::pin(&before);
+            let _ = telpher_os::run_on(&before);
         }
         let Opened { portals, skipped } = opened?;
         skipped.iter().for_each(|skipped| tell(&format!("{} is left out: {}", skipped.queue, skipped.why)));

@@ -1,10 +1,10 @@
 //! What a running switch tells every second: on a terminal in place, else line after line.
 
-use super::forward::Mode;
 use super::look::{Cycles, Look};
-use crate::report::units::three;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use telpher_report::units::three;
+use telpher_switch::Mode;
 
 /// Bits that a frame has on the wire beside its own: preamble 8, frame check sequence 4, gap 12. Source: IEEE 802.3 §3, §4.4.2.
 const WIRE_BYTES: f64 = 24.0;

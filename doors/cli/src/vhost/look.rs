@@ -1,11 +1,9 @@
 //! What a switch has done up to a moment.
 
-use super::capture::Capture;
-use super::end::End;
-use super::forward::Counts;
-use crate::ffi::ticks;
 use std::sync::Arc;
 use std::time::Instant;
+use telpher_os::ticks;
+use telpher_switch::{Capture, Counts, End};
 use telpher_vhost::ring::Broken;
 use telpher_vhost::words::Features;
 use telpher_vhost::{Drop, SocketState, Stats};
@@ -161,7 +159,7 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vhost::forward::Stages;
+    use telpher_switch::Stages;
     use telpher_vhost::Clocked;
 
     #[test]

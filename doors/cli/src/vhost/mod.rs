@@ -9,23 +9,13 @@
 //! every second: look ──► live: lines on standard error          at the end: look ──► summary on standard output
 //! ```
 
-mod capture;
-pub(crate) mod end;
 mod features;
-pub(crate) mod forward;
-pub(crate) mod frames;
 mod lanes;
 mod live;
 mod look;
 mod summary;
-mod tap;
 
 use crate::args::{Forward, Vhost};
-use crate::ffi;
-use crate::report::deliver::{DeliverError, print};
-use capture::Capture;
-use end::End;
-use forward::{Counts, Forwarder, Full, Mode, Route, Settings};
 use lanes::Lanes;
 use live::Live;
 use look::{Look, PortLook};
@@ -36,7 +26,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use summary::Summary;
-use tap::Tap;
+use telpher_os::Termination;
+use telpher_report::deliver::{DeliverError, print};
+use telpher_switch::{
+    Capture, Counts, End, Forwarder, Full, Mode, PortCounts, Settings, SwitchError, Tap, partner, routes, shares,
+    tap_queues,
+};
 use telpher_vhost::words::Features;
 use telpher_vhost::{Offer, PacketPool, PoolOptions, Port, PortOptions, Role, Socket};
 
@@ -55,27 +50,9 @@ pub(crate) enum VhostError {
         /// What was attempted and what the system said.
         source: io::Error,
     },
-    /// Not a name for an interface.
-    #[error("--tap '{0}': an interface's name has 1 to 15 letters, digits, dots or dashes")]
-    TapName(String),
-    /// An interface cannot be.
-    #[error("no TAP interface {name}; {remedy}")]
-    Tap {
-        /// Its name.
-        name: String,
-        /// What helps.
-        remedy: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file cannot be written.
-    #[error("cannot capture into {}; name another file with --capture", path.display())]
-    Capture {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// An interface or a capture cannot be made.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
     /// A port that is not there.
     #[error("--{option} names port {port}; there are ports 0 to {last}, sockets first, in the order given")]
     NoPort {
@@ -188,7 +165,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
         return Ok(print(features::Shown::new(&Offer::of_pairs(pairs), None).text(args.format))?);
     }
     check(args)?;
-    let endings = ffi::endings().map_err(VhostError::Start)?;
+    let endings = Termination::listen().map_err(VhostError::Start)?;
     let lanes = Lanes::open(args, |remark| eprintln!("telpher: {remark}"))?;
     // Interfaces know a frame that is too long by one byte more.
     let options = PoolOptions { buffers: args.buffers, longest: args.longest + 1 };
@@ -201,8 +178,8 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     let ends: Vec<End> = seats.iter().map(|seat| seat.end.clone()).collect();
     let queues: Vec<usize> = ends.iter().map(End::queues).collect();
     let settings = settings(args);
-    let routes = forward::routes(&queues, settings.mode);
-    let shares = shares(&routes, args.cpus.len().max(1));
+    let all = routes(&queues, settings.mode);
+    let shares = shares(&all, args.cpus.len().max(1));
     if let Some(threads) = Some(args.cpus.len()).filter(|threads| *threads > shares.len()) {
         return Err(VhostError::Threads { threads, routes: shares.len() });
     }
@@ -220,7 +197,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
                 let mut forwarder = forwarder;
                 if let Some(cpu) = cpu {
                     // It may: that was found out before.
-                    let _ = ffi::pin(&[cpu]);
+                    let _ = telpher_os::run_on(&[cpu]);
                 }
                 forwarder.run(stop, board);
             };
@@ -236,7 +213,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
             let next = last.at + NEWS;
             follow(&seats);
             let until = end.map_or(next, |end| end.min(next)).min(Instant::now() + FOLLOWED);
-            let asked = ffi::readable(&endings, until.saturating_duration_since(Instant::now()));
+            let asked = endings.wait(until.saturating_duration_since(Instant::now()));
             if asked || end.is_some_and(|end| Instant::now() >= end) {
                 break;
             }
@@ -255,7 +232,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     }
     let summary = Summary::new(args, settings, &lanes, &begun, &look());
     print(summary.text(args.format))?;
-    failed
+    Ok(failed?)
 }
 
 /// What can be refused before anything is made.
@@ -270,7 +247,7 @@ fn check(args: &Vhost) -> Result<(), VhostError> {
     if matches!(args.forward, Forward::Txonly | Forward::Flowgen) && args.size > args.longest {
         return Err(VhostError::Size { size: args.size, longest: args.longest });
     }
-    let allowed = ffi::allowed_cpus().map_err(VhostError::Start)?;
+    let allowed = telpher_os::allowed_cpus().map_err(VhostError::Start)?;
     if let Some(&cpu) = args.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
         let allowed = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         return Err(VhostError::Cpu { cpu, allowed });
@@ -318,16 +295,10 @@ fn seats(args: &Vhost, lanes: &Lanes, pool: &PacketPool) -> Result<Vec<Seat>, Vh
     Ok(seats)
 }
 
-/// How many queues each of so many interfaces has, which come after sockets with these: as many as its partner, and one among themselves.
-fn tap_queues(sockets: &[usize], taps: usize) -> Vec<usize> {
-    let partner = |port: usize| sockets.get(forward::partner(port, sockets.len() + taps)).copied();
-    (sockets.len()..sockets.len() + taps).map(|port| partner(port).unwrap_or(1)).collect()
-}
-
 /// Has interfaces use the queues that their partners' guests use.
 fn follow(seats: &[Seat]) {
     for (index, seat) in seats.iter().enumerate() {
-        if let (End::Tap(tap), End::Guest(port)) = (&seat.end, &seats[forward::partner(index, seats.len())].end) {
+        if let (End::Tap(tap), End::Guest(port)) = (&seat.end, &seats[partner(index, seats.len())].end) {
             tap.follow(|queue| port.is_running(2 * queue));
         }
     }
@@ -342,40 +313,23 @@ fn captures(args: &Vhost, ports: usize) -> Result<Vec<Option<Arc<Capture>>>, Vho
     Ok(captures)
 }
 
-/// The routes of each thread: those that lead to the same queue stay together.
-fn shares(routes: &[Route], threads: usize) -> Vec<Vec<Route>> {
-    let mut targets: Vec<Vec<Route>> = Vec::new();
-    for route in routes {
-        match targets.iter_mut().find(|routes| route.to.is_some() && routes[0].to == route.to) {
-            Some(routes) => routes.push(*route),
-            None => targets.push(vec![*route]),
-        }
-    }
-    let mut shares = vec![Vec::new(); threads.min(targets.len())];
-    for (index, routes) in targets.into_iter().enumerate() {
-        let share = index % shares.len();
-        shares[share].extend(routes);
-    }
-    shares
-}
-
 /// What there is to see now.
 fn look(seats: &[Seat], boards: &[Mutex<Counts>], captures: &[Option<Arc<Capture>>]) -> Look {
     let mut counts = Counts::default();
     for board in boards {
         counts += &*board.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     }
-    counts.ports.resize(seats.len(), forward::PortCounts::default());
+    counts.ports.resize(seats.len(), PortCounts::default());
     let port = |(index, seat): (usize, &Seat)| {
         let capture = captures.get(index).and_then(Option::as_ref);
         PortLook::new(&seat.name, &seat.end, seat.socket.as_ref().map(Socket::state), capture)
     };
     let ports = seats.iter().enumerate().map(port).collect();
-    Look { at: Instant::now(), ticks: ffi::ticks(), counts, ports }
+    Look { at: Instant::now(), ticks: telpher_os::ticks(), counts, ports }
 }
 
 /// Waits for a frontend whose driver is there, and shows what it has agreed on.
-fn show_agreed(args: &Vhost, seat: &Seat, endings: &std::os::fd::OwnedFd) -> Result<(), VhostError> {
+fn show_agreed(args: &Vhost, seat: &Seat, endings: &Termination) -> Result<(), VhostError> {
     let (End::Guest(port), Some(socket)) = (&seat.end, &seat.socket) else {
         unreachable!("the first port is a socket")
     };
@@ -389,32 +343,8 @@ fn show_agreed(args: &Vhost, seat: &Seat, endings: &std::os::fd::OwnedFd) -> Res
             return Ok(print(shown.text(args.format))?);
         }
         let waited = begun.elapsed().as_secs_f64();
-        if ffi::readable(endings, moment) || args.seconds.is_some_and(|seconds| waited >= seconds) {
+        if endings.wait(moment) || args.seconds.is_some_and(|seconds| waited >= seconds) {
             return Err(VhostError::NoFrontend { seconds: waited.round(), path: seat.name.clone() });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interface_has_as_many_queues_as_its_partner() {
-        assert_eq!(tap_queues(&[4], 1), [4]);
-        assert_eq!(tap_queues(&[4, 2], 2), [1, 1]);
-        assert_eq!(tap_queues(&[1, 2, 3], 3), [3, 1, 1]);
-        assert_eq!(tap_queues(&[], 2), [1, 1]);
-        assert_eq!(tap_queues(&[2], 0), Vec::<usize>::new());
-    }
-
-    #[test]
-    fn queues_that_lead_to_the_same_place_have_one_thread() {
-        let io = forward::routes(&[2, 1], Mode::Io);
-        assert_eq!(shares(&io, 2), [vec![io[0], io[1]], vec![io[2]]]);
-        assert_eq!(shares(&io, 1).concat().len(), 3);
-        assert_eq!(shares(&io, 9).len(), 2);
-        let rx = forward::routes(&[2, 1], Mode::RxOnly);
-        assert_eq!(shares(&rx, 2), [vec![rx[0], rx[2]], vec![rx[1]]]);
     }
 }

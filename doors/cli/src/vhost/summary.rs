@@ -1,15 +1,15 @@
 //! What a switch has done, at its end: a table for people, or JSON.
 
-use super::forward::{Full, Mode, Settings};
 use super::lanes::Lanes;
 use super::live::Rate;
 use super::look::{Cycles, Look};
 use crate::args::{SummaryFormat, Vhost};
-use crate::report::table::{Align, Table};
-use crate::report::units::three;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use telpher_report::table::{Align, Table};
+use telpher_report::units::three;
+use telpher_switch::{Full, Mode, Settings};
 
 /// The whole.
 #[derive(Debug, Serialize)]
@@ -245,18 +245,5 @@ impl Summary {
             );
         }
         text
-    }
-}
-
-impl Mode {
-    /// What it does, for people.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Mode::Io => "io forwarding",
-            Mode::Mac => "mac forwarding",
-            Mode::RxOnly => "receiving only",
-            Mode::TxOnly => "sending only",
-            Mode::FlowGen => "flow generation",
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use telpher_mem::{Scan, Userfault, UserfaultFeatures};
+use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
 /// A file of the device, which a program sees only as part of the run.
 const SEEN: &str = "/sys/bus/dsa/devices/dsa0/state";

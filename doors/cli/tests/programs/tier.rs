@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use telpher_mem::{Scan, Userfault, UserfaultFeatures};
+use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
 /// `telpher tier run` with two tiers of one node, everything moved all the time, and what it tells at the end in a file.
 fn moving(json: &Path, device: &str) -> Command {

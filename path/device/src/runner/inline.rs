@@ -8,8 +8,8 @@
 use super::combiner::Combiner;
 use super::{Core, Crew, Round};
 use crate::sync::{AtomicU32, Ordering, yield_now};
-use telpher_mem::Lineage;
 use telpher_model::Progress;
+use telpher_os::Lineage;
 
 /// Tries of a submitting thread to have its turn, before it leaves its descriptor to the thread that has it. Source:
 /// chosen; half a second at least, more than a descriptor of common size takes, and an end to a wait for a thread that

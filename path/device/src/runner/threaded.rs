@@ -10,7 +10,7 @@ use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use telpher_mem::Lineage;
+use telpher_os::Lineage;
 
 /// Looks at empty queues before a worker sleeps: about 50 µs, several times what a round trip between cores takes.
 /// Source: chosen; the cost of a sleep and a wake-up is of the same size.

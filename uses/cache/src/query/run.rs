@@ -24,7 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use std::{io, thread};
-use telpher_mem::{Nodes, Region};
+use telpher_mem::Region;
+use telpher_os::Nodes;
 
 /// Which blocks are fetched ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -14,8 +14,9 @@ use hold::{Protected, Veils};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
-use telpher_mem::{Lineage, MemoryFile, Userfault, UserfaultFeatures, Window};
+use telpher_mem::{MemoryFile, Window};
 use telpher_mover::Mover;
+use telpher_os::{Lineage, Userfault, UserfaultFeatures};
 
 /// Owned, zeroed memory of a heap that is a file's, shared, and moves in units of 2 MiB, whose writers wait meanwhile, and only those, unless it
 /// comes [from a file](TierMemory::File). What it is made of on each tier, [`HeapOptions::shared_memory`] says.

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
-use telpher_mem::Progress;
+use telpher_os::Progress;
 
 /// Faults that a test asks for; none until it does.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use crate::traps::{Fate, Trap};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::time::{Duration, Instant};
-use telpher_mem::Progress;
+use telpher_os::Progress;
 
 impl Exchange {
     /// Takes so many neighbouring small pages, or one huge one, to empty places of traps, as far as the kernel lets it. False if an event is to be

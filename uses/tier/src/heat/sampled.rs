@@ -1,13 +1,13 @@
 //! Loads and stores that a processor's own unit samples (PEBS, IBS): pages are as hot as they are often among them.
 //!
-//! **Unverified on silicon**, as [`telpher_mem::Perf`] is.
+//! **Unverified on silicon**, as [`telpher_os::Perf`] is.
 
 use crate::config::{HUGE, PAGE};
 use crate::heat::{HeatMap, Source};
 use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
-use telpher_mem::{Perf, PerfError};
+use telpher_os::{Perf, PerfError};
 
 /// One access of so many is sampled at first. Source: chosen, a prime, so that no loop is in step with it.
 const PERIOD: u64 = 100_003;

@@ -10,7 +10,7 @@ use crate::skip::skip;
 use crate::slots::tests::POISON;
 use crate::stress;
 use std::sync::atomic::Ordering;
-use telpher_mem::{TransparentHugePages, Userfault};
+use telpher_os::{TransparentHugePages, Userfault};
 
 const FAST: TierId = TierId(0);
 const HOME: TierId = TierId(1);

@@ -1,7 +1,7 @@
 //! The userfaultfd by which pages move, with as much as this user may have and the kernel can.
 
 use crate::gate::hold_forks;
-use telpher_mem::{Userfault, UserfaultError, UserfaultFeatures};
+use telpher_os::{Userfault, UserfaultError, UserfaultFeatures};
 
 /// What is told of besides faults.
 pub(crate) const EVENTS: UserfaultFeatures = UserfaultFeatures::EVENT_REMAP

@@ -8,7 +8,7 @@ use crate::marks::Marks;
 use crate::way::Watch;
 use std::io;
 use std::ops::Range;
-use telpher_mem::{PageRun, UserfaultFeatures};
+use telpher_os::{PageRun, UserfaultFeatures};
 
 /// Notes which pages of a window a run is of.
 fn note(marks: &mut Marks, window: &Range<u64>, run: PageRun) {

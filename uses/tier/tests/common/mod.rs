@@ -5,7 +5,7 @@
 pub(crate) mod skip;
 pub(crate) mod stress;
 
-use telpher_mem::{Nodes, Scan, Userfault, UserfaultFeatures};
+use telpher_os::{Nodes, Scan, Userfault, UserfaultFeatures};
 use telpher_tier::{Heap, HeapOptions, TierId, TierOptions};
 
 pub(crate) const PAGE: u64 = 4096;

@@ -42,7 +42,7 @@ fn a_window_shows_no_more_than_a_file_has() {
 fn who_touches_a_hidden_part_waits_until_something_is_shown_there() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let test = "who_touches_a_hidden_part_waits_until_something_is_shown_there";
-    let Ok(veils) = Userfault::open(crate::UserfaultFeatures::EVENT_REMAP) else {
+    let Ok(veils) = Userfault::open(telpher_os::UserfaultFeatures::EVENT_REMAP) else {
         return skip::skip(test, "this user may have no userfaultfd");
     };
     let files = [0, 1].map(|_| MemoryFile::new(HUGE_BYTES).unwrap());

@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use telpher_mem::{Lineage, MemoryFile, Userfault, UserfaultFeatures, Window, spawn_unsignalled};
+use telpher_mem::{MemoryFile, Window};
+use telpher_os::{Lineage, Userfault, UserfaultFeatures, spawn_unsignalled};
 
 /// A unit that nobody writes to, until this goes.
 pub(super) struct Protected<'a> {

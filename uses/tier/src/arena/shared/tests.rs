@@ -6,7 +6,8 @@ use crate::heap::Heap;
 use crate::stress;
 use crate::way::Mechanism;
 use std::sync::atomic::Ordering;
-use telpher_mem::{PageSize, Scan};
+use telpher_mem::PageSize;
+use telpher_os::Scan;
 
 const FAST: TierId = TierId(0);
 const HOME: TierId = TierId(1);

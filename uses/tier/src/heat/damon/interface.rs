@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use telpher_mem::Lineage;
+use telpher_os::Lineage;
 
 /// Regions that the kernel may make, at least and at most. Source: chosen: a hundredth of the memory may be hot and is seen, and each costs two short looks
 /// of the kernel's a sample.

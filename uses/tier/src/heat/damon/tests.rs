@@ -6,7 +6,8 @@ use crate::arena::Arena;
 use crate::config::{HeapOptions, PAGE, TierOptions};
 use rustix::io::Errno;
 use std::time::Instant;
-use telpher_mem::{PageSize, Userfault, UserfaultFeatures};
+use telpher_mem::PageSize;
+use telpher_os::{Userfault, UserfaultFeatures};
 
 const CONTEXT: &str = "0/contexts/0";
 const MIB: u64 = 1 << 20;

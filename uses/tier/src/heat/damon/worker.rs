@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use telpher_mem::{Lineage, spawn_unsignalled};
+use telpher_os::{Lineage, spawn_unsignalled};
 
 /// What a look has found, and what the looks have cost.
 #[derive(Debug)]

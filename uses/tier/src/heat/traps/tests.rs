@@ -5,7 +5,8 @@ use crate::arena::Arena;
 use crate::config::{HeapOptions, TierId, TierOptions};
 use crate::heat::NO_TIER;
 use std::ops::Range;
-use telpher_mem::{PageSize, Scan, Userfault, UserfaultFeatures};
+use telpher_mem::PageSize;
+use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
 const TIME: Duration = Duration::from_millis(10);
 
@@ -24,7 +25,7 @@ fn out(arena: &Arena) -> Vec<usize> {
     let mut there = vec![false; arena.len() / 4096];
     let start = arena.addresses().start;
     let place = |address: u64| usize::try_from((address - start) / PAGE).unwrap();
-    let mark = |run: telpher_mem::PageRun| there[place(run.start)..place(run.end)].fill(true);
+    let mark = |run: telpher_os::PageRun| there[place(run.start)..place(run.end)].fill(true);
     Scan::open().unwrap().present(arena.addresses(), mark).unwrap();
     (0..there.len()).filter(|&page| !there[page]).collect()
 }
@@ -118,7 +119,7 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
     number(&mut arena);
     let huge = |arena: &Arena| {
         let mut huge = 0;
-        let mark = |run: telpher_mem::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
+        let mark = |run: telpher_os::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
         Scan::open().unwrap().present(arena.addresses(), mark).unwrap();
         huge
     };

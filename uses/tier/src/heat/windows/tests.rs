@@ -3,7 +3,8 @@
 use super::*;
 use crate::arena::Arena;
 use crate::config::{HeapOptions, TierId, TierOptions};
-use telpher_mem::{PageSize, Scan, Userfault, UserfaultFeatures};
+use telpher_mem::PageSize;
+use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
 const WINDOW: Duration = Duration::from_millis(10);
 

@@ -1,0 +1,40 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("telpher-os is for x86-64 Linux");
+
+mod chain;
+mod cpus;
+mod distance;
+mod lineage;
+mod nodes;
+mod output;
+mod perf;
+pub mod presence;
+mod random;
+mod scan;
+mod termination;
+mod thread;
+mod ticks;
+mod transparent;
+mod userfault;
+
+pub use chain::chain;
+pub use cpus::{allowed_cpus, run_on};
+pub use distance::{Distance, line_round_trip};
+pub use lineage::{Lineage, on_fork};
+pub use nodes::Nodes;
+pub use output::{check_writable, create_file, write_file};
+pub use perf::{Event, Perf, PerfCounts, PerfError, Record, Records, Sample};
+pub use presence::Pagemap;
+pub use random::Random;
+pub use scan::{PageRun, Scan};
+pub use termination::Termination;
+pub use thread::spawn_unsignalled;
+pub use ticks::ticks;
+pub use transparent::{COST_OF_NEVER, TransparentHugePages};
+pub use userfault::{Progress, Userfault, UserfaultError, UserfaultEvent, UserfaultFeatures};
+
+/// Bytes of the smallest page.
+pub const PAGE_BYTES: u64 = 4096;

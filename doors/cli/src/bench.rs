@@ -1,0 +1,106 @@
+//! `telpher bench`: measures, and delivers what was measured.
+
+use crate::args::{Bench, BenchKind, Contests, Output};
+use serde::Serialize;
+use std::io;
+use telpher_bench::questions::Answers;
+use telpher_bench::{BenchError, report};
+use telpher_report::deliver::{self, DeliverError};
+use telpher_report::machine::Machine;
+
+/// Why a bench ended without results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    /// It could not be measured.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// The result did not arrive.
+    #[error(transparent)]
+    Deliver(#[from] DeliverError),
+    /// Standard output is closed.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn run(args: &Bench) -> Result<(), Error> {
+    let machine = Machine::read();
+    match &args.kind {
+        None => measured(
+            &args.sweep.output,
+            "telpher-bench.html",
+            || telpher_bench::sweep::run(&args.sweep.options(), machine),
+            [report::sweep::text, report::sweep::csv, report::sweep::html],
+        ),
+        Some(BenchKind::Ops(ops)) => measured(
+            &ops.output,
+            "telpher-bench-ops.html",
+            || telpher_bench::ops::run(&ops.options(), machine),
+            [report::ops::text, report::ops::csv, report::ops::html],
+        ),
+        Some(BenchKind::Pollution(pollution)) => measured(
+            &pollution.output,
+            "telpher-bench-pollution.html",
+            || telpher_bench::pollution::run(&pollution.options(), machine),
+            [report::pollution::text, report::pollution::csv, report::pollution::html],
+        ),
+        Some(BenchKind::Mover(args)) => answered(args, "telpher-bench-mover.html", telpher_bench::mover::LEAD, || {
+            telpher_bench::mover::run(&args.options(), machine)
+        }),
+        Some(BenchKind::Cache(args)) => answered(args, "telpher-bench-cache.html", telpher_bench::cache::LEAD, || {
+            telpher_bench::cache::run(&args.options(), machine)
+        }),
+        Some(BenchKind::Tier(args)) => {
+            answered(&args.contests, "telpher-bench-tier.html", telpher_bench::tier::LEAD, || {
+                telpher_bench::tier::run(&args.options(), machine)
+            })
+        }
+        Some(BenchKind::Run(run)) if run.program => telpher_bench::run::program::obey().map_err(Error::Output),
+        Some(BenchKind::Run(run)) => measured(
+            &run.output,
+            "telpher-bench-run.html",
+            || telpher_bench::run::run(run.seconds, machine),
+            [report::run::text, report::run::csv, report::run::html],
+        ),
+        Some(BenchKind::Query(query)) => measured(
+            &query.output,
+            "telpher-bench-query.html",
+            || telpher_bench::query::run(&query.options(), machine),
+            [report::query::text, report::query::csv, report::query::html],
+        ),
+        Some(BenchKind::Vhost(vhost)) => measured(
+            &vhost.output,
+            "telpher-bench-vhost.html",
+            || telpher_bench::vhost::run(&vhost.options(), machine),
+            [report::vhost::text, report::vhost::csv, report::vhost::html],
+        ),
+    }
+}
+
+/// Measures, and delivers the result in the format asked for: text, CSV, HTML.
+fn measured<T: Serialize>(
+    output: &Output,
+    html: &str,
+    measure: impl FnOnce() -> Result<T, BenchError>,
+    [as_text, as_csv, as_html]: [fn(&T) -> String; 3],
+) -> Result<(), Error> {
+    let output = output.destination();
+    deliver::writable(&output, html)?;
+    let result = measure()?;
+    Ok(deliver::deliver(&output, html, &result, || as_text(&result), || as_csv(&result), || as_html(&result))?)
+}
+
+/// Runs experiments, and delivers their answers.
+fn answered(
+    args: &Contests,
+    html: &str,
+    lead: &str,
+    run: impl FnOnce() -> Result<Answers, BenchError>,
+) -> Result<(), Error> {
+    let output = args.output.destination();
+    deliver::writable(&output, html)?;
+    let answers = run()?;
+    let (text, csv) = (|| report::questions::text(&answers), || report::questions::csv(&answers));
+    Ok(deliver::deliver(&output, html, &answers, text, csv, || report::questions::html(&answers, lead))?)
+}

@@ -1,0 +1,286 @@
+//! Figures as one HTML page, CSV and JSON.
+
+use super::plot;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use telpher_claims::figures::{Axis, FROM_PROSE, Figure, Origin, Scale};
+use telpher_claims::published::Use;
+use telpher_claims::verdict::{Row, Verdict};
+use telpher_report::html::{Figure as Drawing, Page};
+use telpher_report::table::{Align, Table, hanging};
+
+/// What stands in the place of a document where none has such a figure.
+const NOBODYS: &str = "No document has this figure";
+
+/// What stands on everything: that it is simulated, and on which machine.
+fn simulated(figure: &Figure) -> String {
+    format!("simulated, {}", machines(figure))
+}
+
+/// `spr-asplos (0123456789abcdef)`.
+fn named(profile: &(String, u64)) -> String {
+    format!("{} ({:016x})", profile.0, profile.1)
+}
+
+fn machines(figure: &Figure) -> String {
+    figure.profiles.iter().map(named).collect::<Vec<_>>().join(", ")
+}
+
+/// What a terminal shows: each figure, and where it differs from what was published.
+pub(crate) fn text(figures: &[Figure]) -> String {
+    let mut table = Table::new(&[("figure", Align::Left), ("claims", Align::Right), ("differ", Align::Right)]);
+    let mut profiles = BTreeSet::new();
+    for figure in figures {
+        profiles.extend(figure.profiles.iter().map(named));
+        let (claims, differ) = (figure.facts.len().to_string(), figure.differs().count().to_string());
+        table.row([figure.sheet.id.into(), claims, differ]);
+        table.below(figure.sheet.title);
+    }
+    let profiles = profiles.into_iter().collect::<Vec<_>>().join(", ");
+    let mut out = format!("{}\n{table}", hanging("", 0, &format!("Simulated · profile {profiles}")));
+    for figure in figures {
+        for row in figure.differs() {
+            let (claim, why) = (row.claim, row.verdict.why());
+            let says = format!("{} {} ({}): {}", figure.sheet.id, claim.id, claim.place, claim.says);
+            let numbers = format!("published {}; simulated {}", row.published(), row.simulated);
+            let _ = write!(out, "\n{}{}{}", hanging("", 0, &says), hanging("", 2, &numbers), hanging("", 2, &why));
+        }
+        let cannot = figure.cannot.iter().map(|why| format!("cannot be drawn on this machine: {why}"));
+        for told in cannot.chain(figure.distances.iter().cloned()) {
+            let _ = write!(out, "\n{}", hanging("", 0, &format!("{} {told}", figure.sheet.id)));
+        }
+    }
+    out
+}
+
+/// One line a point.
+pub(crate) fn csv(figures: &[Figure]) -> String {
+    let mut out = String::from("figure,panel,series,origin,profile,x_axis,x,x_name,x_unit,y_axis,y,y_unit\n");
+    for figure in figures {
+        let profile = machines(figure);
+        for panel in &figure.panels {
+            for series in &panel.series {
+                let (origin, profile) = match series.origin {
+                    Origin::Simulated => ("simulated", profile.as_str()),
+                    Origin::Published => ("published", ""),
+                };
+                for (x, y) in &series.points {
+                    let (x, y) = (x.to_string(), y.to_string());
+                    let name = name(&x, &panel.x);
+                    let fields = [
+                        figure.sheet.id,
+                        &panel.title,
+                        &series.name,
+                        origin,
+                        profile,
+                        &panel.x.label,
+                        &x,
+                        &name,
+                        panel.x.unit,
+                        &panel.y.label,
+                        &y,
+                        panel.y.unit,
+                    ];
+                    out.push_str(&fields.map(quoted).join(","));
+                    out.push('\n');
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The name of a place, where an axis has names.
+fn name(x: &str, axis: &Axis) -> String {
+    match &axis.scale {
+        Scale::Names(names) => x.parse().ok().and_then(|x: usize| names.get(x)).cloned().unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+/// A CSV field.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// Everything about one figure.
+pub(crate) fn json(figure: &Figure) -> Value {
+    let axis = |axis: &Axis| {
+        let scale = match &axis.scale {
+            Scale::Linear => json!("linear"),
+            Scale::Log => json!("log10"),
+            Scale::Binary => json!("log2"),
+            Scale::Names(names) => json!(names),
+        };
+        json!({ "label": axis.label, "unit": axis.unit, "scale": scale })
+    };
+    let panels = figure.panels.iter().map(|panel| {
+        let series = panel.series.iter().map(|series| {
+            let simulated = series.origin == Origin::Simulated;
+            json!({ "name": series.name, "simulated": simulated, "points": series.points })
+        });
+        let series: Vec<Value> = series.collect();
+        json!({ "title": panel.title, "x": axis(&panel.x), "y": axis(&panel.y), "series": series })
+    });
+    let claims = figure.facts.iter().map(|row| {
+        json!({
+            "id": row.claim.id,
+            "where": row.claim.place,
+            "says": row.claim.says,
+            "published": row.published(),
+            "simulated": row.simulated,
+            "verdict": row.verdict.name(),
+            "why": row.verdict.why(),
+            "calibrates": row.claim.usage == Use::Calibrate,
+        })
+    });
+    let profiles = figure.profiles.iter().map(|it| json!({ "name": it.0, "hash": format!("{:016x}", it.1) }));
+    json!({
+        "simulated": true,
+        "figure": figure.sheet.id,
+        "title": figure.sheet.title,
+        "source": figure.sheet.source,
+        "how": figure.sheet.how,
+        "profiles": profiles.collect::<Vec<_>>(),
+        "panels": panels.collect::<Vec<_>>(),
+        "claims": claims.collect::<Vec<_>>(),
+        "cannot": figure.cannot,
+        "distances": figure.distances,
+        "coincide": figure.coincide,
+    })
+}
+
+/// The page.
+pub(crate) fn html(figures: &[Figure], command: &str) -> String {
+    let profiles: BTreeSet<String> = figures.iter().flat_map(|figure| &figure.profiles).map(named).collect();
+    let rows = || figures.iter().flat_map(|figure| &figure.facts);
+    let hold = rows().filter(|row| row.verdict == Verdict::Holds).count();
+    let differ = figures.iter().map(|figure| figure.differs().count()).sum::<usize>();
+    let facts = [
+        ("Simulated", "every line and bar; nothing was measured".to_owned()),
+        ("Profiles", profiles.into_iter().collect::<Vec<_>>().join(", ")),
+        ("Claims", format!("{hold} hold, {differ} differ; under each figure are those about it")),
+        ("Command", command.to_owned()),
+        ("Version", format!("telpher {}", env!("CARGO_PKG_VERSION"))),
+    ];
+    let mut page = Page::with_facts(
+        "telpher sim figures",
+        "Published figures about the Data Streaming Accelerator, drawn anew in simulated time. Lines with dots and filled bars are \
+         simulated. Dashed lines and shaded ranges are published numbers, with the name of the claim they are of; open circles and \
+         outlined bars are published series.",
+        &facts,
+        &[],
+    );
+    for figure in figures {
+        section(&mut page, figure);
+    }
+    page.finish()
+}
+
+/// A figure with what the document says of it.
+pub(crate) fn section(page: &mut Page, figure: &Figure) {
+    page.section(&format!("{}: {}", figure.sheet.id, figure.sheet.title), figure.sheet.how);
+    let legends: Vec<Vec<(usize, &str)>> = figure.panels.iter().map(plot::colours).collect();
+    let common = legends.windows(2).all(|pair| pair[0] == pair[1]);
+    if common && let Some(legend) = legends.first() {
+        page.legend(legend.iter().copied());
+    }
+    page.charts(figure.panels.iter().zip(&legends).map(|(panel, legend)| {
+        let title = if panel.title.is_empty() { &panel.y.label } else { &panel.title };
+        let legend = if common { Vec::new() } else { legend.clone() };
+        Drawing { caption: title.clone(), svg: plot::svg(panel), legend }
+    }));
+    let published = figure.panels.iter().flat_map(|panel| &panel.series).any(|it| it.origin == Origin::Published);
+    let own = figure.sheet.source.is_empty();
+    let known = if published || own || figure.cannot.is_some() { "" } else { FROM_PROSE };
+    let source = if own { NOBODYS } else { figure.sheet.source };
+    page.small(&format!("{source}; {}. {known}", simulated(figure)));
+    if let Some(why) = &figure.cannot {
+        page.small(&format!("It cannot be drawn on this machine: {why}."));
+    }
+    for note in figure.distances.iter().chain(&figure.coincide) {
+        page.small(&format!("{note}."));
+    }
+    if !figure.facts.is_empty() {
+        let header = ["claim", "what the document says", "published", "simulated", "verdict"];
+        page.sentences(&header, figure.facts.iter().map(cells));
+    }
+}
+
+/// A claim in the table under its figure.
+fn cells(row: &Row) -> Vec<String> {
+    let used = if row.claim.usage == Use::Calibrate { " (calibrates)" } else { "" };
+    let (verdict, why) = (row.verdict.name(), row.verdict.why());
+    vec![
+        format!("{}, {}", row.claim.id, row.claim.place),
+        format!("{}{used}", row.claim.says),
+        row.published(),
+        row.simulated.clone(),
+        if why.is_empty() { verdict.into() } else { format!("{verdict}: {why}") },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::LazyLock;
+    use telpher_claims::figures::{draw, sheets};
+
+    static SOME: LazyLock<Vec<Figure>> = LazyLock::new(|| {
+        let some: Vec<_> =
+            sheets().filter(|it| ["asplos-5", "asplos-10", "lightdsa-single"].contains(&it.id)).collect();
+        draw(&some, 2, None).unwrap()
+    });
+
+    #[test]
+    fn everything_says_that_it_is_simulated_and_on_which_machine() {
+        let hash = format!("{:016x}", SOME[0].profiles[0].1);
+        for (what, text) in [
+            ("page", html(&SOME, "telpher sim figures")),
+            ("CSV", csv(&SOME)),
+            ("JSON", json(&SOME[0]).to_string()),
+            ("text", text(&SOME)),
+        ] {
+            for word in ["imulated", "spr-asplos", &hash] {
+                assert!(text.contains(word), "{what}: {word} is missing in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn csv_has_as_many_fields_in_every_line_and_a_line_for_every_point() {
+        let csv = csv(&SOME[1..2]);
+        let points: usize = SOME[1].panels.iter().flat_map(|panel| &panel.series).map(|it| it.points.len()).sum();
+        assert_eq!(csv.lines().count(), points + 1);
+        assert!(csv.lines().all(|line| line.split(',').count() == 12), "{csv}");
+    }
+
+    #[test]
+    fn json_can_be_read_back_and_names_the_axes() {
+        let text = serde_json::to_string_pretty(&json(&SOME[0])).unwrap();
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["panels"][0]["y"]["unit"], "µs");
+        assert_eq!(read["panels"][0]["x"]["scale"][0], "core");
+        assert!(read["panels"][0]["series"][1]["points"][0][1].as_f64().unwrap() > 0.0);
+        assert_eq!(read["claims"][0]["id"], "K-033");
+    }
+
+    #[test]
+    fn a_figure_of_no_document_says_so() {
+        let own: Vec<_> = sheets().filter(|it| it.id == "migration-user-devices").collect();
+        let page = html(&draw(&own, 1, None).unwrap(), "telpher sim figures");
+        assert!(page.contains(NOBODYS) && !page.contains(FROM_PROSE), "{page}");
+        assert!(!html(&SOME, "telpher sim figures").contains(NOBODYS));
+    }
+
+    #[test]
+    fn the_page_has_every_chart_and_fetches_nothing() {
+        let page = html(&SOME, "telpher sim figures");
+        assert_eq!(page.matches("<svg ").count(), SOME.iter().map(|figure| figure.panels.len()).sum::<usize>());
+        for word in ["src=", "href=", "url(", "@import", "<script", "<link", "NaN"] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(page.contains(FROM_PROSE) && page.contains("K-047") && page.contains("70.0 GB/s"));
+    }
+}

@@ -1,0 +1,425 @@
+//! Published beside simulated, as terminal tables, CSV and an HTML page.
+
+use crate::sim::validate::{ClaimRow, Count, SeriesRow, ValidateResult};
+use std::fmt::Write as _;
+use telpher_report::chart::{self, Scale, Series, TRANSFER};
+use telpher_report::html::{Figure, Page};
+use telpher_report::table::{Align, Table, WIDTH, hanging, wrapped};
+use telpher_report::units;
+
+/// Characters of a published or simulated number. Source: chosen; a table fills 79 of a terminal's 80 columns.
+const NUMBER: usize = 20;
+
+/// The tables for a terminal.
+pub(crate) fn text(result: &ValidateResult) -> String {
+    let mut out = hanging("", 0, &result.about.heading());
+    if let Some(remark) = remark(result) {
+        out.push_str(&hanging("", 0, &remark));
+    }
+    for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
+        if claims.rows.is_empty() {
+            continue;
+        }
+        let _ = write!(out, "\n{}", hanging("", 0, &summary(title, &claims.count)));
+        if title == HELD_OUT {
+            for line in apart(result) {
+                out.push_str(&hanging("", 2, &line));
+            }
+        }
+        let _ = write!(out, "{}", table(&claims.rows));
+    }
+    if !result.series.is_empty() {
+        let _ = write!(
+            out,
+            "\nRaw series (LightDSA): deviation in per cent; mean over all sizes\n{}",
+            series_table(&result.series)
+        );
+    }
+    let told: Vec<&ClaimRow> = all(result).filter(|row| result.some || row.verdict != "holds").collect();
+    if !told.is_empty() {
+        let _ = writeln!(out, "\n{}", if result.some { "In detail" } else { "What does not hold, and why" });
+        for row in told {
+            out.push_str(&detail(row));
+        }
+    }
+    if !result.not_simulated.is_empty() {
+        let ids: Vec<&str> = result.not_simulated.iter().map(|row| row.id).collect();
+        let _ = writeln!(out, "\nNot simulated (how things were measured, or nothing to simulate):");
+        out.push_str(&hanging("", 2, &ids.join(" ")));
+        for row in result.not_simulated.iter().filter(|row| row.held_out) {
+            out.push_str(&detail(row));
+        }
+    }
+    if !result.goals.is_empty() {
+        let _ = writeln!(out, "\nWhat was to be reached");
+        for goal in &result.goals {
+            let met = format!("  {}", met(goal.met));
+            let _ = write!(out, "{}{}", hanging(&met, 11, goal.goal), hanging("", 11, &goal.reached));
+        }
+    }
+    out
+}
+
+fn all(result: &ValidateResult) -> impl Iterator<Item = &ClaimRow> {
+    result.held_out.rows.iter().chain(&result.calibration.rows)
+}
+
+const HELD_OUT: &str = "Held out";
+
+/// Whether a goal was reached; `told` where no line was drawn.
+fn met(met: Option<bool>) -> &'static str {
+    match met {
+        Some(true) => "met",
+        Some(false) => "NOT MET",
+        None => "told",
+    }
+}
+
+/// Held-out claims that nobody looked at, and those that somebody did.
+fn apart(result: &ValidateResult) -> [String; 2] {
+    [
+        summary("untouched", &result.held_out_untouched),
+        format!("{} (*: something was chosen while they could be seen)", summary("in view*", &result.held_out_in_view)),
+    ]
+}
+
+/// `Held out: 61 of 70 claims hold (87 %), 3 contradict other numbers; 41 numbers 4.2 % off on average`.
+fn summary(title: &str, count: &Count) -> String {
+    let contradict = match count.contradict {
+        0 => String::new(),
+        count => format!(", {count} contradict other numbers"),
+    };
+    format!(
+        "{title}: {} of {} claims hold ({:.0} %){contradict}; {} numbers, {:.1} % off on average",
+        count.hold,
+        count.simulated,
+        count.share * 100.0,
+        count.numbers,
+        count.mean_absolute_deviation * 100.0
+    )
+}
+
+/// Two lines a claim: its numbers; what it says and where.
+fn table(rows: &[ClaimRow]) -> Table {
+    let mut table = Table::new(&[
+        ("claim", Align::Left),
+        ("published", Align::Right),
+        ("simulated", Align::Right),
+        ("off", Align::Right),
+        ("verdict", Align::Left),
+    ]);
+    for row in rows {
+        let published = if row.kind == "shape" { "a shape".to_owned() } else { cut(&row.published, NUMBER) };
+        table.row([marked(row), published, cut(&row.brief, NUMBER), off(row.deviation), row.verdict.to_owned()]);
+        table.below(&format!("{} ({})", row.says, row.source));
+    }
+    table
+}
+
+fn off(deviation: Option<f64>) -> String {
+    deviation.map_or(String::new(), |deviation| format!("{:+.1} %", deviation * 100.0))
+}
+
+/// Everything about a claim.
+fn detail(row: &ClaimRow) -> String {
+    let mut out = String::from("\n");
+    for line in wrapped(&format!("{} {}: {}", row.id, row.verdict, row.says), WIDTH - 2) {
+        let _ = writeln!(out, "  {line}");
+    }
+    let compared = if row.kind == "shape" { String::new() } else { row.compared.to_owned() };
+    for (name, text) in [
+        ("source", row.source.as_str()),
+        ("published", &row.published),
+        ("compared", &compared),
+        ("simulated", &row.simulated),
+        ("beside", &row.beside),
+        ("why", &row.why),
+        ("note", row.notes),
+        ("in view", row.in_view),
+    ] {
+        for (index, line) in wrapped(text, WIDTH - 14).into_iter().enumerate() {
+            let _ = writeln!(out, "    {:<10}{line}", if index == 0 { name } else { "" });
+        }
+    }
+    out
+}
+
+fn series_table(series: &[SeriesRow]) -> Table {
+    let sizes: Vec<u32> = sizes(series).into_iter().step_by(2).filter(|size| *size < 1 << 20).collect();
+    let names: Vec<String> = sizes.iter().map(|size| short(*size)).collect();
+    let mut columns = vec![("series", Align::Left), ("mean", Align::Right)];
+    columns.extend(names.iter().map(|name| (name.as_str(), Align::Right)));
+    let mut table = Table::new(&columns);
+    let mut group = None;
+    for row in series {
+        let kind = (row.by, row.held_out);
+        if group != Some(kind) {
+            table.gap();
+            table.row([format!("{}, {}", row.by, used(row))]);
+        }
+        group = Some(kind);
+        let at = |size: &u32| {
+            let point = row.points.iter().find(|point| point.size_bytes == *size);
+            point.map_or(String::new(), |point| format!("{:+.0}", point.deviation * 100.0))
+        };
+        let name = row.id.strip_prefix("lightdsa.").unwrap_or(row.id);
+        let mean = format!("{:.1}", row.mean_absolute_deviation * 100.0);
+        table.row([format!("  {name}"), mean].into_iter().chain(sizes.iter().map(at)));
+    }
+    table
+}
+
+fn used(series: &SeriesRow) -> &'static str {
+    if series.held_out { "held out" } else { "calibrates" }
+}
+
+fn sizes(series: &[SeriesRow]) -> Vec<u32> {
+    let mut sizes: Vec<u32> = series.iter().flat_map(|row| &row.points).map(|point| point.size_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// `64`, `4k`, `1m`.
+fn short(size: u32) -> String {
+    match size {
+        size if size >= 1 << 20 => format!("{}m", size >> 20),
+        size if size >= 1 << 10 => format!("{}k", size >> 10),
+        size => size.to_string(),
+    }
+}
+
+/// At most so many characters.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// A claim's name; with a star where something was chosen while it could be seen.
+fn marked(row: &ClaimRow) -> String {
+    format!("{}{}", row.id, if row.in_view.is_empty() { "" } else { "*" })
+}
+
+/// The tables in full, for a document: nothing cut, nothing folded away.
+pub(crate) fn markdown(result: &ValidateResult) -> String {
+    let mut out = result.about.heading();
+    if let Some(remark) = remark(result) {
+        let _ = writeln!(out, "\n{remark}");
+    }
+    for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
+        let _ = writeln!(out, "\n### {title}\n\n{}\n", summary(title, &claims.count));
+        if title == HELD_OUT {
+            let _ = writeln!(out, "{}", apart(result).map(|line| format!("- {line}\n")).concat());
+        }
+        let header = ["claim", "what it says", "source", "published", "simulated", "off", "verdict"];
+        let rows = claims.rows.iter().map(|row| {
+            let beside = if row.beside.is_empty() { String::new() } else { format!(" (beside: {})", row.beside) };
+            let simulated = format!("{}{beside}", row.simulated);
+            let numbers = [row.published.clone(), simulated, off(row.deviation), row.verdict.to_owned()];
+            [marked(row), row.says.to_owned(), row.source.clone()].into_iter().chain(numbers).collect()
+        });
+        markdown_table(&mut out, &header, rows);
+    }
+    let reasons = all(result).filter(|row| row.verdict != "holds");
+    let reasons = reasons.chain(result.not_simulated.iter().filter(|row| row.held_out));
+    out.push_str("\n### What does not hold, and why\n\n");
+    let rows = reasons.map(|row| vec![marked(row), row.verdict.to_owned(), row.why.clone()]);
+    markdown_table(&mut out, &["claim", "verdict", "why"], rows);
+    if !result.series.is_empty() {
+        let sizes = sizes(&result.series);
+        let sizes: Vec<String> = sizes.iter().map(|size| short(*size)).collect();
+        out.push_str("\n### Raw series (LightDSA): deviation in per cent\n\n");
+        let header: Vec<&str> = ["series", "use", "mean"].into_iter().chain(sizes.iter().map(String::as_str)).collect();
+        markdown_table(&mut out, &header, result.series.iter().map(series_cells(&result.series)));
+    }
+    if !result.goals.is_empty() {
+        out.push_str("\n### What was to be reached\n\n");
+        let rows =
+            result.goals.iter().map(|goal| vec![goal.goal.to_owned(), goal.reached.clone(), met(goal.met).to_owned()]);
+        markdown_table(&mut out, &["goal", "reached", ""], rows);
+    }
+    out
+}
+
+fn markdown_table(out: &mut String, header: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    out.push_str(&line(header.iter().map(|name| (*name).to_owned()).collect()));
+    out.push_str(&line(vec!["---".to_owned(); header.len()]));
+    for row in rows {
+        // A bar would end a cell.
+        out.push_str(&line(row.iter().map(|cell| cell.replace('|', "\\|")).collect()));
+    }
+}
+
+/// A series' cells: its name, its use, its mean, its deviation at every size of all of them.
+fn series_cells(series: &[SeriesRow]) -> impl Fn(&SeriesRow) -> Vec<String> {
+    let sizes = sizes(series);
+    move |row| {
+        let at = |size: &u32| {
+            let point = row.points.iter().find(|point| point.size_bytes == *size);
+            point.map_or(String::new(), |point| format!("{:+.0}", point.deviation * 100.0))
+        };
+        let mean = format!("{:.1} %", row.mean_absolute_deviation * 100.0);
+        [row.id.to_owned(), used(row).to_owned(), mean].into_iter().chain(sizes.iter().map(at)).collect()
+    }
+}
+
+/// One line a claim, then one line a point of a series.
+pub(crate) fn csv(result: &ValidateResult) -> String {
+    let mut out = String::from(
+        "simulated,profiles,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,in_view,beside\n",
+    );
+    let percent = |deviation: f64| format!("{:.2}", deviation * 100.0);
+    for (used, rows) in [
+        ("held out", &result.held_out.rows),
+        ("calibration", &result.calibration.rows),
+        ("not simulated", &result.not_simulated),
+    ] {
+        for row in rows {
+            let deviation = row.deviation.map_or(String::new(), percent);
+            let cells = [
+                "yes",
+                &result.about.named,
+                used,
+                row.id,
+                &row.source,
+                row.about,
+                row.kind,
+                row.says,
+                &row.published,
+                &row.simulated,
+                &deviation,
+                row.verdict,
+                &row.why,
+                row.in_view,
+                &row.beside,
+            ];
+            let _ = writeln!(out, "{}", cells.map(quoted).join(","));
+        }
+    }
+    for series in &result.series {
+        for point in &series.points {
+            let _ = writeln!(
+                out,
+                "yes,{},{},{},LightDSA,{},series,{},{:.0} MiB/s,{:.0} MiB/s,{},,,,",
+                quoted(&result.about.named),
+                if series.held_out { "held out" } else { "calibration" },
+                series.id,
+                series.by,
+                quoted(&format!("{}: {} bytes", series.says, point.size_bytes)),
+                point.published_mib_per_s,
+                point.simulated_mib_per_s,
+                percent(point.deviation),
+            );
+        }
+    }
+    out
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// What a reader must know where another machine was asked for.
+fn remark(result: &ValidateResult) -> Option<String> {
+    result.elsewhere.as_ref().map(|name| {
+        format!(
+            "Everything was done on {name}, in place of the machines of which numbers were published: what does not hold tells how \
+             {name} differs from them."
+        )
+    })
+}
+
+/// The report.
+pub(crate) fn html(result: &ValidateResult) -> String {
+    let mut page = Page::with_facts(
+        "telpher sim validate",
+        "Every number that was published about the device, beside what the simulation gives for it. Nothing here was measured.",
+        &result.about.facts(),
+        remark(result).as_slice(),
+    );
+    let words = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+    if !result.goals.is_empty() {
+        page.section("What was to be reached", "");
+        let rows =
+            result.goals.iter().map(|goal| vec![goal.goal.to_owned(), goal.reached.clone(), met(goal.met).to_owned()]);
+        page.table(&words(&["goal", "reached", ""]), rows);
+    }
+    for (title, claims) in [(HELD_OUT, &result.held_out), ("Calibration", &result.calibration)] {
+        let [untouched, in_view] = apart(result);
+        let about = match title {
+            HELD_OUT => format!("No parameter was set by any of these. Of them {untouched}; {in_view}."),
+            _ => "Each of these set a parameter: it proves nothing that they come back.".to_owned(),
+        };
+        page.section(title, &format!("{}. {about}", summary(title, &claims.count)));
+        let rows = claims.rows.iter().map(|row| {
+            let published = if row.kind == "shape" { "a shape".to_owned() } else { row.published.clone() };
+            let numbers = [published, row.brief.clone(), off(row.deviation), row.verdict.to_owned()];
+            [marked(row), row.says.to_owned(), row.source.clone()].into_iter().chain(numbers).collect()
+        });
+        page.sentences(&["claim", "what it says", "source", "published", "simulated", "off", "verdict"], rows);
+        page.details("What was compared, all that came, what is to be known", |page| {
+            let rows = claims.rows.iter().map(|row| {
+                let seen = if row.in_view.is_empty() { String::new() } else { format!("In view: {}", row.in_view) };
+                let known: Vec<&str> = [row.notes, &seen].into_iter().filter(|text| !text.is_empty()).collect();
+                let found = [row.simulated.clone(), row.beside.clone()];
+                [marked(row), row.compared.to_owned()].into_iter().chain(found).chain([known.join(". ")]).collect()
+            });
+            page.sentences(&["claim", "compared", "simulated", "other readings", "to be known"], rows);
+        });
+    }
+    let not: Vec<&ClaimRow> = all(result).filter(|row| row.verdict != "holds").collect();
+    if !not.is_empty() {
+        page.section("What does not hold, and why", "A reason is shown by something, or said to be supposed.");
+        let rows = not.into_iter().map(|row| vec![marked(row), row.simulated.clone(), row.why.clone()]);
+        page.sentences(&["claim", "simulated", "why"], rows);
+    }
+    if !result.series.is_empty() {
+        page.section(
+            "Raw series",
+            "LightDSA's result files (EuroSys 2026): MiB a second, published dashed, simulated drawn through. Series of one engine with \
+             one descriptor at a time calibrate; all others are held out.",
+        );
+        page.legend([(0, "published"), (1, "simulated")]);
+        page.charts(result.series.iter().map(chart_of));
+        let sizes = sizes(&result.series);
+        let header =
+            ["series", "use", "mean"].into_iter().map(String::from).chain(sizes.iter().map(|size| short(*size)));
+        page.table(&header.collect::<Vec<_>>(), result.series.iter().map(series_cells(&result.series)));
+    }
+    page.details("Claims about which there is nothing to simulate", |page| {
+        let rows = result.not_simulated.iter().map(|row| {
+            vec![row.id.to_owned(), row.says.to_owned(), row.source.clone(), row.published.clone(), row.why.clone()]
+        });
+        page.sentences(&["claim", "what it says", "source", "published", "why"], rows);
+    });
+    page.finish()
+}
+
+fn chart_of(row: &SeriesRow) -> Figure<'static> {
+    let line = |style, dashed, value: fn(&crate::sim::validate::PointRow) -> f64| Series {
+        style,
+        dashed,
+        points: row.points.iter().map(|point| (point.size_bytes.into(), value(point))).collect(),
+    };
+    let lines = [line(0, true, |point| point.published_mib_per_s), line(1, false, |point| point.simulated_mib_per_s)];
+    Figure {
+        caption: format!("{}: {:.1} % off on average", row.id, row.mean_absolute_deviation * 100.0),
+        svg: chart::lines(&lines, "MiB/s", TRANSFER, Scale::Log, units::trimmed),
+        legend: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_is_cut() {
+        assert_eq!(cut("queues and engines", 9), "queues a…");
+        assert_eq!(cut("queues", 9), "queues");
+    }
+}

@@ -1,0 +1,156 @@
+//! The file that is preloaded: one for each build, in the [user's directory](crate::UserDirectory), never replaced and never removed.
+//!
+//! A program that was started in a run keeps its path in `LD_PRELOAD`, also after the run has ended, and so do all programs it
+//! executes. Each of them finds the same file there for as long as the machine is up.
+
+use crate::error::LaunchError;
+use crate::sanitizer;
+use crate::user_directory::UserDirectory;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, linkat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use rustix::io::retry_on_intr;
+use rustix::process::geteuid;
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hasher};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use telpher_interpose::exec::{Name, Wanted};
+
+/// The loader's list of what to load first.
+pub const PRELOAD: &str = "LD_PRELOAD";
+
+/// All may load it, and it is never written to again.
+const IMAGE_MODE: Mode = Mode::from_raw_mode(0o555);
+
+/// A library that is preloaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Image<'a> {
+    /// What its file is called, before the hash: `telpher-run`.
+    pub name: &'static str,
+    /// The shared object.
+    pub bytes: &'a [u8],
+}
+
+impl Image<'_> {
+    /// The name of its file.
+    fn file_name(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(self.bytes);
+        format!("{}-{:016x}.so", self.name, hasher.finish())
+    }
+
+    /// Path of its file, which is made if this build has not been run before.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn place(&self, user: &UserDirectory) -> Result<PathBuf, LaunchError> {
+        let name = self.file_name();
+        let place = || -> Result<(), Errno> {
+            let directory = user.descriptor();
+            if self.is_there(directory, &name)? {
+                return Ok(());
+            }
+            match self.write(directory, &name) {
+                // Another start of this user was quicker.
+                Err(Errno::EXIST) if self.is_there(directory, &name)? => Ok(()),
+                // Not this build's bytes: only the user himself can have changed them. Programs that have the old file mapped keep it.
+                Err(Errno::EXIST) => self.replace(directory, &name),
+                done => done,
+            }
+        };
+        place().map_err(LaunchError::errno("write the library that is preloaded"))?;
+        Ok(user.path().join(name))
+    }
+
+    /// True if the file is there, whole, and this user's.
+    fn is_there(&self, directory: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = match openat(directory, name, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(false),
+            Err(errno) => return Err(errno),
+        };
+        let status = fstat(&file)?;
+        Ok(FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+            && status.st_uid == geteuid().as_raw()
+            && status.st_mode & 0o777 == IMAGE_MODE.as_raw_mode()
+            && u64::try_from(status.st_size).is_ok_and(|size| size == self.bytes.len() as u64)
+            && self.is_content(&file)?)
+    }
+
+    fn is_content(&self, file: &OwnedFd) -> Result<bool, Errno> {
+        let mut buffer = vec![0; 64 << 10];
+        let mut rest = self.bytes;
+        while !rest.is_empty() {
+            let count = retry_on_intr(|| rustix::io::read(file, &mut buffer[..]))?;
+            if count == 0 || rest.get(..count) != Some(&buffer[..count]) {
+                return Ok(false);
+            }
+            rest = &rest[count..];
+        }
+        Ok(true)
+    }
+
+    /// Writes the file whole before it has its name.
+    fn write(&self, directory: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+        match openat(directory, ".", OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::RWXU) {
+            Ok(file) => {
+                self.fill(&file)?;
+                let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+                linkat(CWD, &unnamed, directory, name, AtFlags::SYMLINK_FOLLOW)
+            }
+            // Some file systems have no files without a name.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                self.write_beside(directory, |beside| linkat(directory, beside, directory, name, AtFlags::empty()))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn replace(&self, directory: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+        self.write_beside(directory, |beside| renameat(directory, beside, directory, name))
+    }
+
+    /// Writes the file under another name, has `settle` give it its own, and takes the other away.
+    fn write_beside(
+        &self,
+        directory: BorrowedFd<'_>,
+        settle: impl FnOnce(&str) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let beside = format!(".{}-{}", self.name, std::process::id());
+        // Left by a process of this number that was killed.
+        let _ = unlinkat(directory, &beside, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(directory, &beside, flags, Mode::RWXU)?;
+        let settled = self.fill(&file).and_then(|()| settle(&beside));
+        let _ = unlinkat(directory, &beside, AtFlags::empty());
+        settled
+    }
+
+    fn fill(&self, file: &OwnedFd) -> Result<(), Errno> {
+        let mut rest = self.bytes;
+        while !rest.is_empty() {
+            rest = &rest[retry_on_intr(|| rustix::io::write(file, rest))?..];
+        }
+        fchmod(file, IMAGE_MODE)
+    }
+}
+
+/// The value of `LD_PRELOAD` for a program whose binary this is: the file before what is `present`, but behind a sanitizer's runtime. A run within a run has the
+/// inner one's file only: a process cannot have two of a kind.
+pub fn preload(image: &Path, name: &str, binary: &Path, present: Option<&OsStr>) -> OsString {
+    let of_a_run = |entry: &&[u8]| {
+        let file = entry.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let hash = file.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
+        hash.and_then(|rest| rest.strip_suffix(b".so")).is_some_and(|hash| hash.iter().all(u8::is_ascii_hexdigit))
+    };
+    let present = present.map_or(&b""[..], OsStrExt::as_bytes);
+    let others = present.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty());
+    let others: Vec<&[u8]> = others.filter(|entry| !of_a_run(entry)).collect();
+    let first = sanitizer::runtime(binary);
+    let wanted = Wanted { image: image.as_os_str().as_bytes(), first: first.as_ref().map(Name::as_bytes) };
+    let mut list = Vec::new();
+    wanted.compose(&others.join(&b':'), &mut |piece| list.extend_from_slice(piece));
+    OsString::from_vec(list)
+}

@@ -1,0 +1,41 @@
+//! Starts programs that are not ours with a library of ours in them, and waits for them: what `telpher run` and `telpher tier run` share.
+//!
+//! ```text
+//! user_directory ─► image           the library's file: one a build, stays
+//!        └────────► run_directory   one a run; the sweeper removes it, however the run ends
+//! program           which file is executed, and whether a library can be preloaded into it
+//! sanitizer         what must be loaded before the library
+//! libraries         the libraries themselves, built by build.rs and carried in the binary
+//! signals, standard what the program inherits is what telpher was given
+//! spawn ─► wait     the program, what it leaves running, and when waiting ends
+//! ```
+#![deny(unsafe_code)]
+
+mod error;
+mod image;
+pub mod libraries;
+mod preloaded;
+mod program;
+mod run_directory;
+mod sanitizer;
+mod signals;
+mod spawn;
+mod standard;
+mod sweeper;
+mod user_directory;
+mod wait;
+
+pub use error::LaunchError;
+pub use image::{Image, PRELOAD, preload};
+pub use preloaded::Preloaded;
+pub use program::Program;
+pub use run_directory::{RunDirectory, RunKind};
+pub use signals::Signals;
+pub use spawn::{pid, refused, spawn};
+pub use standard::leave_closed;
+pub use user_directory::{UserDirectory, VARIABLE};
+pub use wait::{Ended, Family, GRACE, adopt_orphans};
+
+#[cfg(test)]
+#[path = "../../../ci/skip.rs"]
+mod skip;

@@ -1,0 +1,9 @@
+//! The libraries that are preloaded into programs, as `build.rs` has built them.
+
+use crate::Image;
+
+/// The virtual device inside a program: `telpher-vdev-guest`.
+pub const VDEV: Image<'static> = Image { name: "telpher-run", bytes: include_bytes!(env!("TELPHER_VDEV_LIBRARY")) };
+
+/// The manager of a program's memory: `telpher-tier-guest`.
+pub const TIER: Image<'static> = Image { name: "telpher-tier", bytes: include_bytes!(env!("TELPHER_TIER_LIBRARY")) };

@@ -1,0 +1,218 @@
+//! This library's own memory, in a piece of address space of its own: what the program allocates is managed, and what manages it must not be.
+//!
+//! The piece is reserved when memory is wanted first, before the program's `main`, and never given back: so every address in it is known to be
+//! the library's, whatever the program maps beside it.
+#![allow(unsafe_code, reason = "a global allocator on pages from the kernel")]
+
+use dlmalloc::{Allocator, Dlmalloc};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+#[cfg(test)]
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+/// Address space that is reserved. Source: derived: two bytes a page of 4 KiB that is managed (its state and its heat), twice for lists that grow,
+/// for 8 TiB; chosen: room for as much again of everything else. It is address space, not memory.
+const RESERVED: usize = 64 << 30;
+/// Less where the system does not let a process have so much address space (`ulimit -v`). Source: chosen.
+const AT_LEAST: usize = 64 << 20;
+
+/// Where it is; its length is not zero once it is there.
+static START: AtomicUsize = AtomicUsize::new(0);
+static LEN: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of it that are lent to the allocator.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Pages of the reserved piece.
+#[derive(Debug)]
+struct Pages;
+
+/// Reserves the piece, or a smaller one.
+fn reserve() -> bool {
+    let mut len = RESERVED;
+    while len >= AT_LEAST {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: without a fixed address the kernel picks a range nobody uses.
+        if let Ok(start) = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), flags) } {
+            START.store(start.expose_provenance(), Ordering::Relaxed);
+            LEN.store(len, Ordering::Relaxed);
+            return true;
+        }
+        len /= 2;
+    }
+    false
+}
+
+// SAFETY: pages are lent once and never taken back, so they are this allocator's alone; it is called under its lock only.
+unsafe impl Allocator for Pages {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        let none = (ptr::null_mut(), 0, 0);
+        if LEN.load(Ordering::Relaxed) == 0 && !reserve() {
+            return none;
+        }
+        let (used, len) = (USED.load(Ordering::Relaxed), LEN.load(Ordering::Relaxed));
+        let Some(end) = used.checked_add(size).filter(|&end| end <= len) else { return none };
+        let block: *mut u8 = ptr::with_exposed_provenance_mut(START.load(Ordering::Relaxed) + used);
+        // SAFETY: pages of the reserved piece that nobody has yet.
+        if unsafe { mprotect(block.cast(), size, MprotectFlags::READ | MprotectFlags::WRITE) }.is_err() {
+            return none;
+        }
+        USED.store(end, Ordering::Relaxed);
+        (block, size, 0)
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        ptr::null_mut()
+    }
+
+    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn free(&self, _: *mut u8, _: usize) -> bool {
+        false
+    }
+
+    fn can_release_part(&self, _: u32) -> bool {
+        false
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        4096
+    }
+}
+
+struct Inner(Dlmalloc<Pages>);
+
+// SAFETY: its pages belong to the process, not to a thread.
+unsafe impl Send for Inner {}
+
+/// The heap.
+pub(crate) struct Heap {
+    inner: Mutex<Inner>,
+    /// What a thread that forks holds meanwhile.
+    forking: UnsafeCell<Option<MutexGuard<'static, Inner>>>,
+}
+
+// SAFETY: `forking` is reached only by who has the lock.
+unsafe impl Sync for Heap {}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Heap").finish_non_exhaustive()
+    }
+}
+
+impl Heap {
+    pub(crate) const fn new() -> Self {
+        let inner = Mutex::new(Inner(Dlmalloc::new_with_allocator(Pages)));
+        Heap { inner, forking: UnsafeCell::new(None) }
+    }
+
+    fn hold(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: dlmalloc keeps the trait's promises, under the lock.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: forwarded.
+        unsafe { self.hold().0.malloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: forwarded.
+        unsafe { self.hold().0.calloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: forwarded.
+        unsafe { self.hold().0.free(block, layout.size(), layout.align()) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: forwarded.
+        unsafe { self.hold().0.realloc(block, layout.size(), layout.align(), size) }
+    }
+}
+
+/// Where this library's memory is.
+#[cfg(test)]
+fn reserved() -> Range<u64> {
+    let start = START.load(Ordering::Relaxed) as u64;
+    start..start + LEN.load(Ordering::Relaxed) as u64
+}
+
+/// From now on a forked child finds the heap whole, and free.
+pub(crate) fn keep_through_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| telpher_os::on_fork(before, after));
+}
+
+extern "C" fn before() {
+    let held = crate::HEAP.hold();
+    // SAFETY: the lock is this thread's.
+    unsafe { *crate::HEAP.forking.get() = Some(held) };
+}
+
+extern "C" fn after() {
+    // SAFETY: this thread has taken the lock in `before`; in a child it is the only one.
+    let held = unsafe { (*crate::HEAP.forking.get()).take() };
+    drop(held);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_of_the_reserved_piece_and_keep_their_bytes() {
+        let heap = Heap::new();
+        let layouts = (0..2000_usize).map(|n| Layout::from_size_align(1 + n * 37 % 9000, 1 << (n % 8)).unwrap());
+        let mut blocks: Vec<(*mut u8, Layout, u8)> = Vec::new();
+        for (n, layout) in layouts.enumerate() {
+            let mark = u8::try_from(n % 251).unwrap();
+            // SAFETY: sizes are not zero; each block is written within its size and freed once.
+            unsafe {
+                let block = heap.alloc(layout);
+                assert!(!block.is_null() && block.addr().is_multiple_of(layout.align()));
+                let at = block.expose_provenance() as u64;
+                assert!(reserved().contains(&at) && reserved().contains(&(at + layout.size() as u64)));
+                block.write_bytes(mark, layout.size());
+                blocks.push((block, layout, mark));
+                if n % 3 == 0 {
+                    let (block, layout, mark) = blocks.swap_remove(n % blocks.len());
+                    assert_eq!((*block, *block.add(layout.size() - 1)), (mark, mark));
+                    heap.dealloc(block, layout);
+                }
+            }
+        }
+        for (block, layout, mark) in blocks {
+            // SAFETY: as above.
+            unsafe {
+                assert!(std::slice::from_raw_parts(block, layout.size()).iter().all(|byte| *byte == mark));
+                heap.dealloc(block, layout);
+            }
+        }
+        // What comes back is lent again: the piece is never given back, and must last.
+        let used = || USED.load(Ordering::Relaxed);
+        let (before, layout) = (used(), Layout::from_size_align(1 << 20, 4096).unwrap());
+        for _ in 0..1000 {
+            // SAFETY: as above.
+            unsafe {
+                let block = heap.alloc(layout);
+                assert!(!block.is_null());
+                heap.dealloc(block, layout);
+            }
+        }
+        assert!(used() - before < 8 << 20, "{} bytes more", used() - before);
+    }
+}

@@ -1,0 +1,307 @@
+//! What a process tells of itself.
+
+use crate::start::told;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use telpher_os::TransparentHugePages;
+use telpher_tier::{Heap, HotRow, Left, Manager, ManagerOptions, Mechanism, Report, SourceKind};
+use telpher_tier_wire::{
+    Counts, HeatRow, Identity, Ignored, Move, Point, Settings, State, StateFolder, TierState, Tracking, VERSION,
+};
+
+/// The latest moments that are told. Source: chosen, two minutes of half seconds.
+const POINTS: usize = 240;
+
+/// The run's folder, to which a process of another user than the run's has no access. A daemon may outlive both.
+#[derive(Debug)]
+enum Folder {
+    /// Open, in a table of descriptors that the program does not see.
+    Open(StateFolder),
+    /// Opened for each state: the descriptor would be among the program's.
+    Known(PathBuf, Identity),
+    None,
+}
+
+impl Folder {
+    fn open(path: &Path) -> Folder {
+        StateFolder::open(path).map_or(Folder::None, Folder::Open)
+    }
+
+    /// Lets go of the descriptor.
+    fn closed(self, path: &Path) -> Folder {
+        match self {
+            Folder::Open(folder) => {
+                folder.identity().map_or(Folder::None, |identity| Folder::Known(path.to_owned(), identity))
+            }
+            other => other,
+        }
+    }
+
+    fn write(&self, state: &State) -> io::Result<()> {
+        match self {
+            Folder::Open(folder) => folder.write(state),
+            Folder::Known(path, identity) => StateFolder::open_again(path, *identity)?.write(state),
+            Folder::None => Ok(()),
+        }
+    }
+
+    /// Only a managed process has pages that move.
+    fn is_paused(&self, pid: u32) -> bool {
+        matches!(self, Folder::Open(folder) if folder.is_paused(pid))
+    }
+}
+
+/// What is told, and what it is of.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    folder: Folder,
+    begun: Instant,
+    state: State,
+    heap: Option<Heap>,
+    /// None if all memory is moved to and fro.
+    manager: Option<Manager>,
+    samples: Samples,
+}
+
+/// How much memory was on each tier, moment by moment.
+#[derive(Debug)]
+struct Samples {
+    /// When the last one was taken, and when the next is.
+    last: Instant,
+    due: Instant,
+    /// Pages times microseconds, a number a tier, and microseconds.
+    page_micros: Vec<u128>,
+    micros: u128,
+}
+
+/// A sample takes at most one part of so many of a core. Source: chosen.
+const SAMPLE_SHARE: u32 = 200;
+
+impl Telling {
+    /// Of a process whose memory is not managed yet.
+    pub(crate) fn new(settings: &Settings) -> Telling {
+        let words = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+        let words = words.split(|&byte| byte == 0).filter(|word| !word.is_empty());
+        let command = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let tier = |tier: &telpher_tier_wire::Tier| TierState {
+            name: tier.name.clone(),
+            node: tier.node,
+            bytes: tier.bytes,
+            ..TierState::default()
+        };
+        let state = State {
+            version: VERSION,
+            pid: std::process::id(),
+            command,
+            tiers: settings.tiers.iter().map(tier).collect(),
+            home: settings.tiers.get(usize::from(settings.home)).map(|tier| tier.name.clone()).unwrap_or_default(),
+            transparent_huge_pages: TransparentHugePages::setting().to_string(),
+            ..State::default()
+        };
+        let begun = Instant::now();
+        let samples = Samples { last: begun, due: begun, page_micros: vec![0; settings.tiers.len()], micros: 0 };
+        let folder = Folder::open(&settings.folder);
+        Telling { folder, begun, state, heap: None, manager: None, samples }
+    }
+
+    /// It is managed from now on.
+    ///
+    /// # Errors
+    /// Why there is nobody who moves it.
+    pub(crate) fn begin(&mut self, heap: &Heap, settings: &Settings) -> Result<(), String> {
+        // Where all moves in any case, who is asked to look does, and moves nothing.
+        if !settings.shuffle || settings.source.is_some() {
+            let mut options = ManagerOptions::new(heap);
+            options.moves = !settings.shuffle;
+            if let Some(name) = &settings.source {
+                let named = SourceKind::ALL.into_iter().find(|kind| kind.name() == name);
+                options.sources = Some(vec![named.ok_or_else(|| format!("there is no source \"{name}\""))?]);
+            }
+            if let Some(limit) = settings.limit {
+                options.policy.bytes_per_second = limit;
+            }
+            self.manager = Some(Manager::start(heap, options).map_err(|error| told(&error))?);
+        }
+        self.state.mechanism = match heap.mechanism() {
+            Mechanism::Exchange => "UFFDIO_MOVE, copy, UFFDIO_MOVE".into(),
+            Mechanism::MovePages => "move_pages(2)".into(),
+            other => format!("{other:?}"),
+        };
+        self.heap = Some(heap.clone());
+        Ok(())
+    }
+
+    /// The program ends: what the machine has one of, and looked at its memory, is given back.
+    pub(crate) fn end(&self) {
+        if let Some(manager) = &self.manager {
+            manager.pause();
+        }
+    }
+
+    /// Of a process that is not managed, and why.
+    pub(crate) fn refused(settings: &Settings, why: &str) -> Telling {
+        let mut telling = Telling::new(settings);
+        telling.state.error = Some(why.to_owned());
+        telling.folder = telling.folder.closed(&settings.folder);
+        telling
+    }
+
+    /// What the last look left alone.
+    pub(crate) fn ignored(&mut self, ignored: Vec<Ignored>) {
+        self.state.ignored = ignored;
+    }
+
+    /// Takes note of how much memory is on each tier, if that is due.
+    pub(crate) fn sample(&mut self) {
+        let begun = Instant::now();
+        let Some(heap) = self.heap.clone().filter(|_| self.samples.due <= begun) else { return };
+        let ranges = heap.ranges();
+        let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+        let pages = residency(&heap, ranges, self.state.tiers.len());
+        self.note(&pages, bytes);
+        self.samples.due = begun + begun.elapsed() * SAMPLE_SHARE;
+    }
+
+    /// So many pages are on each tier now, of so many bytes that are managed.
+    fn note(&mut self, pages: &[u64], bytes: u64) {
+        let Samples { last, page_micros, micros, .. } = &mut self.samples;
+        let before = std::mem::replace(last, Instant::now());
+        let passed = last.saturating_duration_since(before).as_micros();
+        *micros += passed;
+        for ((tier, &pages), sum) in self.state.tiers.iter_mut().zip(pages).zip(page_micros) {
+            *sum += u128::from(pages) * passed;
+            tier.most_pages = tier.most_pages.max(pages);
+            tier.mean_pages = sum.checked_div(*micros).and_then(|mean| u64::try_from(mean).ok()).unwrap_or(pages);
+        }
+        self.state.most_mapped_bytes = self.state.most_mapped_bytes.max(bytes);
+    }
+
+    /// Finds out whether the process is traced, or is to be paused, and has nothing move then. What changes is told at once: it is true by then.
+    pub(crate) fn hold(&mut self, since_last: Duration) {
+        let Some(heap) = self.heap.clone() else { return };
+        if self.state.tracer.is_some() || self.state.paused {
+            self.state.held_seconds += since_last.as_secs_f64();
+        }
+        let tracer = heap.tracer();
+        let paused = self.folder.is_paused(self.state.pid);
+        let is_new = (tracer, paused) != (self.state.tracer, self.state.paused);
+        if paused != self.state.paused && heap.hold(paused).is_err() {
+            return;
+        }
+        (self.state.tracer, self.state.paused) = (tracer, paused);
+        if is_new {
+            self.tell(false);
+        }
+    }
+
+    /// Tells what has been done up to now. In the program's memory nothing changes by it.
+    pub(crate) fn tell(&mut self, ended: bool) {
+        self.state.seconds = self.begun.elapsed().as_secs_f64();
+        self.state.ended = ended;
+        if let Some(heap) = self.heap.clone() {
+            self.ask(&heap);
+        }
+        // The folder goes when the run ends, which a daemon may outlive.
+        let _ = self.folder.write(&self.state);
+    }
+
+    fn ask(&mut self, heap: &Heap) {
+        let ranges = heap.ranges();
+        self.state.mappings = ranges.len() as u64;
+        self.state.mapped_bytes = ranges.iter().map(|range| range.end - range.start).sum();
+        let report = self.manager.as_ref().and_then(|manager| manager.report().ok());
+        let pages = match &report {
+            Some(report) => report.tiers.iter().map(|tier| tier.pages).collect(),
+            None => residency(heap, ranges, self.state.tiers.len()),
+        };
+        self.note(&pages, self.state.mapped_bytes);
+        for ((tier, &pages), free) in self.state.tiers.iter_mut().zip(&pages).zip(heap.free()) {
+            (tier.pages, tier.free) = (pages, free);
+        }
+        let stats = heap.stats();
+        let Counts { promoted, demoted, .. } = self.state.counts;
+        self.state.counts = Counts {
+            moved: stats.moved.pages,
+            huge: stats.moved.huge,
+            stayed: stayed(&stats.moved.left),
+            exchanges: stats.exchanges,
+            dropped: stats.dropped,
+            forks: stats.forks,
+            lost: stats.lost,
+            moving_seconds: stats.moving.as_secs_f64(),
+            copying_seconds: stats.copying.as_secs_f64(),
+            promoted,
+            demoted,
+        };
+        let (mut promoted, mut demoted) = (0, 0);
+        if let Some(report) = report {
+            let before = (self.state.counts.promoted, self.state.counts.demoted);
+            self.found(&report);
+            promoted = report.promoted - before.0.min(report.promoted);
+            demoted = report.demoted - before.1.min(report.demoted);
+        }
+        let points = &mut self.state.points;
+        if points.len() == POINTS {
+            points.remove(0);
+        }
+        points.push(Point { seconds: self.state.seconds, pages, promoted, demoted });
+    }
+
+    /// What the manager has found.
+    fn found(&mut self, report: &Report) {
+        (self.state.counts.promoted, self.state.counts.demoted) = (report.promoted, report.demoted);
+        let names: Vec<&str> = report.sources.iter().map(|source| source.name).collect();
+        let failed = report.failed.iter().chain(report.sources.iter().filter_map(|source| source.failed.as_ref()));
+        let resting = report.opinion.resting_until.filter(|&until| until > report.time);
+        let resting = resting.map(|_| "pages came back before their moves had paid".to_string());
+        let known = report.tiers.iter().flat_map(|tier| tier.heats).sum();
+        let hot = report.tiers.iter().skip(1).map(|tier| tier.hot).sum();
+        self.state.tracking = Tracking {
+            source: names.join(", "),
+            without_damon: report.without_damon.clone(),
+            lost: report.sources.iter().map(|source| source.cost.lost).sum(),
+            core_share: report.tracking_share(),
+            faults: report.sources.iter().map(|source| source.cost.faults).sum(),
+            waited_seconds: report.sources.iter().map(|source| source.cost.waited.as_secs_f64()).sum(),
+            moving_share: report.moving.cpu.as_secs_f64() / report.awake.as_secs_f64().max(1e-9),
+            holds: failed.cloned().reduce(|one, other| format!("{one}; {other}")).or(resting),
+            most_known: self.state.tracking.most_known.max(known),
+            most_hot: self.state.tracking.most_hot.max(hot),
+        };
+        let row = |row: &HotRow| HeatRow {
+            start: row.range.start,
+            end: row.range.end,
+            heat: f32::from(row.heat.unwrap_or(0)) / 255.0,
+            pages: row.tiers.clone(),
+        };
+        self.state.heat = report.map.iter().map(row).collect();
+    }
+}
+
+/// Pages of these ranges on each of so many tiers.
+fn residency(heap: &Heap, ranges: Vec<Range<u64>>, tiers: usize) -> Vec<u64> {
+    let mut pages = vec![0; tiers];
+    for range in ranges {
+        // Page tables that cannot be asked are told of by zeros.
+        let on = heap.residency(range).unwrap_or_default();
+        pages.iter_mut().zip(on).for_each(|(pages, on)| *pages += on);
+    }
+    pages
+}
+
+/// Pages that stayed, by reason.
+fn stayed(left: &Left) -> Vec<Move> {
+    let reasons = [
+        ("there already", left.already),
+        ("pinned, or shared with a process", left.pinned),
+        ("of a mapping that cannot be moved", left.unsupported),
+        ("gone meanwhile", left.gone),
+        ("no room", left.no_room),
+        ("copy failed", left.failed),
+        ("held in place", left.held),
+    ];
+    let some = reasons.into_iter().filter(|(_, pages)| *pages > 0);
+    some.map(|(what, pages)| Move { what: what.into(), pages }).collect()
+}

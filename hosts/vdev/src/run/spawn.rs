@@ -1,0 +1,63 @@
+//! The program's environment, and its start in a view of its own.
+
+use super::options::{RunError, RunOptions};
+use crate::host::Host;
+use crate::view::namespace::{self, Running};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use telpher_launch::libraries::VDEV;
+use telpher_launch::{PRELOAD, Program, pid, preload, refused};
+use telpher_vdev_wire::settings::{EMULATED, INSTRUCTIONS, RUN, Settings, View};
+
+/// Lets this process have as many descriptors as it may: each open queue takes two. Returns the limit the program shall have.
+pub(super) fn raise_file_limit() -> Rlimit {
+    let before = getrlimit(Resource::Nofile);
+    // Refused or not, the run begins; then fewer queues can be open at once.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, maximum: before.maximum });
+    before
+}
+
+/// Fills a command in: arguments and environment.
+pub(super) fn prepare(
+    command: &mut Command,
+    program: &Program,
+    options: &RunOptions,
+    view: View,
+    directory: &Path,
+    image: &Path,
+) {
+    let directory_bytes = directory.as_os_str().as_bytes();
+    let settings = Settings { view, rewrite: options.rewrite, follow: options.follow, directory: directory_bytes };
+    let preload = preload(image, VDEV.name, &program.binary, std::env::var_os(PRELOAD).as_deref());
+    command
+        .arg0(&options.program)
+        .args(&options.args)
+        .env(RUN, OsString::from_vec(settings.to_value()))
+        .env(INSTRUCTIONS, EMULATED)
+        .env(PRELOAD, preload);
+}
+
+/// Starts the program in a view of its own.
+///
+/// # Errors
+/// If the system does not execute it, or refuses the view.
+pub(super) fn spawn_in_namespace(
+    mut command: Command,
+    program: &Program,
+    host: &Arc<Host>,
+) -> Result<(Pid, Running), RunError> {
+    let no_view = |reason| RunError::Namespace { program: program.path.clone(), source: Box::new(reason) };
+    let (entrance, running) = namespace::prepare(Arc::clone(host)).map_err(no_view)?;
+    entrance.install(&mut command);
+    let spawned = command.spawn();
+    drop(command);
+    running.outcome().map_err(no_view)?;
+    let child = spawned.map_err(|source| refused(source, program))?;
+    host.on_report(running.waker());
+    Ok((pid(child.id(), program)?, running))
+}

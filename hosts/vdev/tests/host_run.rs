@@ -1,0 +1,463 @@
+//! Programs run to their end, however it comes. `run()` is called in a process of its own: this test binary, run for one test.
+//!
+//! `run()` wants a process with one thread, and the harness has two: its first one is started with all signals blocked, so that
+//! they wait for the thread that takes them.
+#![allow(unsafe_code, reason = "signal masks, and what a child does between fork and exec")]
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use telpher_device::{Residency, Runner};
+use telpher_launch::{GRACE, VARIABLE};
+use telpher_vdev::hardware::Hardware;
+use telpher_vdev::kernel::Abi;
+use telpher_vdev::run::{RunOptions, TraceFormat, ViewChoice, run};
+
+/// Tells the process what to run: words separated by newlines.
+const PROGRAM: &str = "TELPHER_RUN_TEST_PROGRAM";
+/// Seconds that it waits after SIGTERM.
+const SECONDS: &str = "TELPHER_RUN_TEST_GRACE";
+/// And in which view.
+const VIEW: &str = "TELPHER_RUN_TEST_VIEW";
+
+/// No test of its own: the process that is `telpher run`.
+#[test]
+fn the_runner_runs() {
+    let Some(program) = std::env::var_os(PROGRAM) else { return };
+    let mut words = program.to_str().unwrap().split('\n').map(Into::into);
+    let view = match std::env::var(VIEW).as_deref() {
+        Ok("preload") => ViewChoice::Preload,
+        Ok("namespace") => ViewChoice::Namespace,
+        _ => ViewChoice::Auto,
+    };
+    let grace = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map_or(GRACE, Duration::from_secs_f64);
+    // Not the program's business.
+    // SAFETY: nobody else reads the environment now: the harness waits for this thread.
+    unsafe {
+        std::env::remove_var(PROGRAM);
+        std::env::remove_var(VIEW);
+        std::env::remove_var(SECONDS);
+    }
+    mask_all(libc::SIG_UNBLOCK);
+    let options = RunOptions {
+        program: words.next().unwrap(),
+        args: words.collect(),
+        hardware: Hardware::from_name("spr-1").unwrap(),
+        abi: Abi::V6_6,
+        rawio: true,
+        view,
+        runner: Runner::Inline,
+        residency: Residency::Strict,
+        rewrite: true,
+        follow: true,
+        trace: None,
+        trace_format: TraceFormat::Text,
+        inject: None,
+        check: false,
+        summary: false,
+        grace,
+    };
+    let code = run(&options).unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        error.exit_code()
+    });
+    std::process::exit(code.into());
+}
+
+/// Blocks all signals in this thread, or none.
+fn mask_all(how: libc::c_int) {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call makes a value of the set, the second reads it.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(how, all.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// A place of its own for the run directories of one test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = Path::new("/dev/shm").join(format!("test-run-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+
+    fn command(&self, program: &[&str]) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            // Quiet, so that what the program prints stands alone between the harness' lines.
+            .args(["--exact", "the_runner_runs", "--nocapture", "--quiet"])
+            .env(PROGRAM, program.join("\n"))
+            .env(VARIABLE, &self.0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                mask_all(libc::SIG_BLOCK);
+                Ok(())
+            });
+        }
+        command
+    }
+
+    fn run(&self, program: &[&str]) -> Output {
+        self.command(program).output().unwrap()
+    }
+
+    fn code(&self, program: &[&str]) -> Option<i32> {
+        self.run(program).status.code()
+    }
+
+    /// What is there besides what is preloaded, which stays.
+    fn left(&self) -> Vec<PathBuf> {
+        let paths = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension().is_none_or(|extension| extension != "so")).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
+}
+
+/// Waits for the line with which a program says that it is there, past the harness' own.
+fn wait_for_line(from: &mut impl BufRead, line: &str) {
+    let mut read = String::new();
+    while read.trim() != line {
+        read.clear();
+        assert_ne!(from.read_line(&mut read).unwrap(), 0, "ended before it said {line}");
+    }
+}
+
+#[test]
+fn the_exit_code_is_the_program_s() {
+    let place = Place::new("codes");
+    assert_eq!(place.code(&["true"]), Some(0));
+    assert_eq!(place.code(&["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(place.code(&["sh", "-c", "kill -9 $$"]), Some(137));
+    assert_eq!(place.code(&["sh", "-c", "kill -SEGV $$"]), Some(139));
+    assert_eq!(place.code(&["telpher-no-such-program"]), Some(127));
+    assert_eq!(place.code(&["/etc/passwd"]), Some(126));
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_program_finds_its_environment_and_the_tree() {
+    let place = Place::new("tree");
+    let script = "echo $TELPHER_INSTRUCTIONS; d=${TELPHER_RUN##*,}; stat -c %a $d; ls $d; cat $d/view/dev/dsa/wq0.0; echo; \
+                  readlink $d/view/sys/bus/dsa/devices/wq0.1; cd $d/view/sys/bus/dsa/devices/wq0.1 && pwd -P";
+    let output = place.run(&["sh", "-c", script]);
+    let lines = text(&output.stdout);
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.is_empty()).collect();
+    let start = lines.iter().position(|line| line.starts_with("movdir64b")).unwrap();
+    let physical = "sys/devices/pci0000:6a/0000:6a:01.0/dsa0/wq0.1";
+    assert_eq!(lines[start], "movdir64b enqcmd waitpkg");
+    assert_eq!(lines[start + 1..start + 4], ["700", "socket", "view"]);
+    assert!(lines[start + 4].starts_with("511:"), "{lines:?}");
+    assert_eq!(lines[start + 5], format!("../../../{}", &physical[4..]));
+    assert!(lines[start + 6].ends_with(physical), "{lines:?}");
+}
+
+#[test]
+fn what_was_to_be_preloaded_still_is() {
+    let place = Place::new("preload");
+    let old = place.0.join("telpher-run-0123456789abcdef.so");
+    let other = place.0.join("telpher-run-of-another.so");
+    let mut command = place.command(&["sh", "-c", "echo $LD_PRELOAD"]);
+    let present = format!("/nowhere/a.so {} {}", old.display(), other.display());
+    let output = command.env("LD_PRELOAD", present).output().unwrap();
+    let lines = text(&output.stdout);
+    let line = lines.lines().find(|line| line.contains("telpher-run-")).unwrap();
+    let (ours, rest) = line.split_once(':').unwrap();
+    // A run within a run has its own library only.
+    assert_eq!(rest, format!("/nowhere/a.so:{}", other.display()));
+    assert!(ours.starts_with(place.0.to_str().unwrap()) && ours.ends_with(".so") && Path::new(ours).exists(), "{line}");
+}
+
+/// What broke: a program that outlived the run executed what was open in another process with the number of the run's.
+#[test]
+fn what_is_preloaded_stays_when_the_run_has_ended() {
+    let place = Place::new("stays");
+    for _ in 0..2 {
+        assert_eq!(place.code(&["true"]), Some(0));
+        let left: Vec<_> = std::fs::read_dir(&place.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        let status = std::fs::metadata(&left[0]).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::mode(&status) & 0o7777, 0o555);
+    }
+}
+
+/// Files that only the owner of the directory could have changed are written anew, and links are not followed.
+#[test]
+fn a_file_that_is_not_this_builds_is_replaced_by_one_that_is() {
+    let place = Place::new("damaged");
+    assert_eq!(place.code(&["true"]), Some(0));
+    let image = std::fs::read_dir(&place.0).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&image).unwrap();
+    let victim = place.0.join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    let damages: [&dyn Fn(); 3] = [
+        &|| std::fs::write(&image, &whole[1..]).unwrap(),
+        &|| std::os::unix::fs::symlink(&victim, &image).unwrap(),
+        &|| std::fs::write(&image, whole.iter().map(|byte| !byte).collect::<Vec<_>>()).unwrap(),
+    ];
+    for damage in damages {
+        std::fs::remove_file(&image).unwrap();
+        damage();
+        assert_eq!(place.code(&["true"]), Some(0));
+        assert!(std::fs::symlink_metadata(&image).unwrap().is_file() && std::fs::read(&image).unwrap() == whole);
+    }
+    assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn runs_that_start_and_end_at_the_same_time_do_not_disturb_each_other() {
+    let place = Place::new("together");
+    std::thread::scope(|scope| {
+        let many = || (0..5).for_each(|_| assert_eq!(place.code(&["true"]), Some(0)));
+        (0..4).for_each(|_| drop(scope.spawn(many)));
+    });
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn limits_and_signals_are_the_program_s_own() {
+    let place = Place::new("inherit");
+    let script = "ulimit -Sn; grep -E 'SigBlk' /proc/self/status; kill -TERM $$";
+    let mut command = place.command(&["bash", "-c", script]);
+    let limit = rustix::process::Rlimit { current: Some(300), maximum: Some(4000) };
+    // SAFETY: one system call between fork and exec.
+    unsafe {
+        command.pre_exec(move || Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?));
+    }
+    let output = command.output().unwrap();
+    let lines = text(&output.stdout);
+    assert!(lines.contains("\n300\n") || lines.starts_with("300\n"), "{lines}");
+    assert!(lines.contains("SigBlk:\t0000000000000000"), "{lines}");
+    assert_eq!(output.status.code(), Some(128 + 15));
+}
+
+#[test]
+fn a_program_that_cannot_be_served_is_told_so_in_a_sentence() {
+    let place = Place::new("refused");
+    let elf = |name: &str, class: u8, machine: u8| {
+        let mut bytes = vec![0; 64];
+        bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
+        (bytes[18], bytes[32], bytes[54]) = (machine, 64, 56);
+        let path = place.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let said = |path: &str| {
+        let output = place.command(&[path]).env(VIEW, "preload").output().unwrap();
+        assert_eq!(output.status.code(), Some(126));
+        text(&output.stderr)
+    };
+    assert!(said(&elf("i386", 1, 3)).contains("32-bit"));
+    assert!(said(&elf("arm", 2, 183)).contains("another processor"));
+    assert!(said(&elf("static", 2, 62)).contains("statically linked"));
+}
+
+#[test]
+fn signals_to_the_host_reach_the_program() {
+    let place = Place::new("signals");
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::USR1] {
+        let script = "trap 'exit 9' TERM HUP INT USR1; echo ready; while :; do sleep 0.05; done";
+        let mut child = place.command(&["sh", "-c", script]).spawn().unwrap();
+        wait_for_line(&mut BufReader::new(child.stdout.take().unwrap()), "ready");
+        kill_process(pid(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{signal:?}");
+    }
+}
+
+#[test]
+fn the_host_outlives_an_interrupt_of_the_whole_group() {
+    let place = Place::new("group");
+    let script = "trap 'sleep 0.2; exit 5' INT; echo ready; while :; do sleep 0.05; done";
+    let mut child = place.command(&["sh", "-c", script]).process_group(0).spawn().unwrap();
+    wait_for_line(&mut BufReader::new(child.stdout.take().unwrap()), "ready");
+    kill_process_group(pid(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn what_a_program_leaves_running_keeps_the_device_until_it_ends() {
+    let place = Place::new("orphans");
+    let script = "(sleep 0.3; test -e ${TELPHER_RUN##*,}/socket && echo still there) & exit 4";
+    let start = Instant::now();
+    let output = place.run(&["sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    assert!(text(&output.stdout).contains("still there"));
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn waiting_for_what_is_left_is_told_of_and_can_be_ended() {
+    let place = Place::new("lingering");
+    let mut child = place.command(&["sh", "-c", "sleep 1000 & echo $!; exit 6"]).spawn().unwrap();
+    let mut error = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("still has the device") {
+        line.clear();
+        assert_ne!(error.read_line(&mut line).unwrap(), 0);
+    }
+    assert!(line.contains("(sleep)"), "{line}");
+    kill_process(pid(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(6));
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+    let left = line.split("device: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
+}
+
+/// What broke: a command with a time limit went on as long as any descendant did.
+#[test]
+fn after_sigterm_the_host_waits_for_the_grace_period_and_prints_what_still_runs() {
+    let place = Place::new("grace");
+    // A child of a child is listed, too. Both end when the pipe that they read from does.
+    let script = "trap '' TERM; exec 3<&0; sh -c 'sh -c \"echo ready; read line; :\"; :' <&3 & wait $!";
+    let mut command = place.command(&["sh", "-c", script]);
+    let mut child = command.env(SECONDS, "0.1").stdin(Stdio::piped()).spawn().unwrap();
+    let keeps_them_alive = child.stdin.take().unwrap();
+    wait_for_line(&mut BufReader::new(child.stdout.take().unwrap()), "ready");
+    kill_process(pid(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    drop(keeps_them_alive);
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    let line = error.lines().find(|line| line.contains("0.1 s after SIGTERM these still run")).unwrap();
+    assert_eq!(line.matches("(sh)").count(), 3, "{line}");
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_program_that_ends_within_the_grace_period_has_its_own_exit_code() {
+    let place = Place::new("graceful");
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = place.command(&["sh", "-c", script]).env(SECONDS, "60").spawn().unwrap();
+    wait_for_line(&mut BufReader::new(child.stdout.take().unwrap()), "ready");
+    kill_process(pid(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(9));
+    assert!(!text(&output.stderr).contains("still run"), "{}", text(&output.stderr));
+}
+
+/// What broke: `telpher run -- echo hi >&-` succeeded, as the output went to /dev/null.
+#[test]
+fn a_standard_descriptor_that_was_closed_is_closed_in_the_program() {
+    let place = Place::new("closed");
+    for descriptor in 0..3 {
+        let script = format!("[ ! -e /proc/self/fd/{descriptor} ]");
+        let mut command = place.command(&["sh", "-c", &script]);
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::close(descriptor);
+                Ok(())
+            });
+        }
+        assert_eq!(command.output().unwrap().status.code(), Some(0), "{descriptor}");
+    }
+}
+
+#[test]
+fn a_killed_host_leaves_nothing_behind() {
+    let place = Place::new("killed");
+    let mut child = place.command(&["sh", "-c", "echo ready; exec sleep 1000"]).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    wait_for_line(&mut output, "ready");
+    assert_eq!(place.left().len(), 1);
+    // The program is a child of the host, and outlives it as any child does.
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let children = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap();
+    let program: String = tasks.map(|task| children(task.unwrap())).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("the directory is gone", || place.left().is_empty());
+    for program in program.split_ascii_whitespace() {
+        let _ = kill_process(Pid::from_raw(program.parse().unwrap()).unwrap(), Signal::KILL);
+    }
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+}
+
+#[test]
+fn what_earlier_runs_have_left_is_swept_and_what_others_use_is_not() {
+    let place = Place::new("stale");
+    // The number of a process that has ended, and one that lives.
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let stale = place.0.join(format!("run-{}-0badcafe", gone.id()));
+    std::fs::create_dir_all(stale.join("view/sys/deep/deeper")).unwrap();
+    std::fs::write(stale.join("view/sys/file"), "x").unwrap();
+    std::os::unix::fs::symlink("/", stale.join("view/root")).unwrap();
+    let fresh = place.0.join(format!("tier-{}-00000000", std::process::id()));
+    let foreign = place.0.join("other-1-2");
+    let locked = place.0.join(format!("run-{}-11111111", gone.id()));
+    for path in [&fresh, &foreign, &locked] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let lock = std::fs::File::open(&locked).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(place.code(&["true"]), Some(0));
+    eventually("the old one is gone", || !stale.exists());
+    assert!(fresh.exists() && foreign.exists() && locked.exists());
+    assert!(Path::new("/etc").exists());
+}
+
+#[test]
+fn a_directory_that_is_named_and_not_fit_is_refused_with_the_reason() {
+    let place = Place::new("named");
+    let open = place.0.join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    for (name, reason) in [(place.0.join("x".repeat(100)), "longer than"), (open, "other users may write to")] {
+        let output = place.command(&["true"]).env(VARIABLE, &name).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{error}");
+        assert!(error.contains(VARIABLE) && error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_file_mode_mask_does_not_show_in_the_tree() {
+    let place = Place::new("umask");
+    let script = "d=${TELPHER_RUN##*,}/view/sys/bus/dsa; stat -c 'modes %a' $d/drivers $d/drivers/user/bind $d/devices/wq0.0/state";
+    let mut command = place.command(&["sh", "-c", script]);
+    // SAFETY: one system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+            Ok(())
+        });
+    }
+    let output = text(&command.output().unwrap().stdout);
+    let modes: Vec<&str> = output.lines().filter(|line| line.starts_with("modes")).collect();
+    assert_eq!(modes, ["modes 755", "modes 200", "modes 444"], "{output}");
+}

@@ -1,0 +1,182 @@
+//! Memory that benches work on: known bytes, page borders, and as many places as it takes to stay warm or cold.
+
+use serde::Serialize;
+use telpher_mem::{MapError, PageSize, Region};
+
+/// Bytes a page has.
+const PAGE: usize = 4096;
+
+/// Whether operations meet their bytes in the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Temperature {
+    /// The same place again and again: in the cache where it fits.
+    Warm,
+    /// Around through more memory than the last-level cache holds.
+    Cold,
+}
+
+impl Temperature {
+    /// The word in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Temperature::Warm => "warm",
+            Temperature::Cold => "cold",
+        }
+    }
+}
+
+/// Fills with bytes that depend on `seed` and the position, so that a misplaced byte is seen.
+pub fn fill_known(bytes: &mut [u8], seed: u64) {
+    let mut state = seed | 1;
+    let mut chunks = bytes.chunks_exact_mut(8);
+    let mut next = || {
+        // Steele and Vigna's SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31).to_le_bytes()
+    };
+    for chunk in &mut chunks {
+        chunk.copy_from_slice(&next());
+    }
+    let rest = chunks.into_remainder();
+    let word = next();
+    rest.copy_from_slice(&word[..rest.len()]);
+}
+
+/// The first offset in which two buffers differ; a missing byte differs from any.
+pub fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    let shared = a.iter().zip(b).position(|(x, y)| x != y);
+    shared.or_else(|| (a.len() != b.len()).then(|| a.len().min(b.len())))
+}
+
+/// `len` zero bytes from a page border on, every page touched by this thread.
+pub fn touched(len: usize, pages: PageSize) -> Result<Region, MapError> {
+    let mut region = Region::new(len, pages)?;
+    region.iter_mut().step_by(PAGE).for_each(|byte| *byte = std::hint::black_box(0));
+    Ok(region)
+}
+
+/// Source and destination memory, divided into places of one transfer each.
+#[derive(Debug)]
+pub struct Arena {
+    src: Region,
+    dst: Region,
+}
+
+/// Which place of an arena comes next.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    src_len: usize,
+    dst_len: usize,
+    stride: usize,
+    count: usize,
+    step: usize,
+    at: usize,
+}
+
+impl Places {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+impl Arena {
+    /// Room for `len` bytes on each side, the destination a little more for operations that add to their data; the source
+    /// filled with known bytes.
+    pub fn new(len: usize) -> Result<Self, MapError> {
+        let (src, dst) = (touched(len, PageSize::Small)?, touched(len + len / 32 + PAGE, PageSize::Small)?);
+        let mut arena = Arena { src, dst };
+        fill_known(&mut arena.src, 1);
+        Ok(arena)
+    }
+
+    /// Places for transfers of `src_len` to `dst_len` bytes.
+    pub fn places(&self, src_len: usize, dst_len: usize, temperature: Temperature) -> Places {
+        let stride = src_len.max(dst_len).next_multiple_of(64);
+        let room = self.src.len().min(self.dst.len());
+        let count = match temperature {
+            Temperature::Warm => 1,
+            Temperature::Cold => (room / stride).max(1),
+        };
+        // About the golden section of the count and odd, so that neighbours in time are far apart in memory and the
+        // prefetcher has nothing to foresee; the whole arena comes round because the two share no divisor.
+        let step = (count * 618 / 1000..).find(|s| *s > 0 && gcd(*s, count) == 1).unwrap_or(1);
+        Places { src_len, dst_len, stride, count, step, at: 0 }
+    }
+
+    /// The source and the destination of the next place.
+    #[inline]
+    pub fn next(&mut self, places: &mut Places) -> (&[u8], &mut [u8]) {
+        places.at += places.step;
+        if places.at >= places.count {
+            places.at %= places.count;
+        }
+        let from = places.at * places.stride;
+        (&self.src[from..][..places.src_len], &mut self.dst[from..][..places.dst_len])
+    }
+
+    /// Source and destination of the place that came last.
+    pub fn last(&self, places: &Places) -> (&[u8], &[u8]) {
+        let from = places.at * places.stride;
+        (&self.src[from..][..places.src_len], &self.dst[from..][..places.dst_len])
+    }
+
+    /// Makes both sides equal in every place, for operations that compare.
+    pub fn equalise(&mut self, places: &Places) {
+        let len = (places.count * places.stride).min(self.src.len());
+        self.dst[..len].copy_from_slice(&self.src[..len]);
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_bytes_differ_by_seed_and_place() {
+        let (mut a, mut b) = (vec![0; 1003], vec![0; 1003]);
+        fill_known(&mut a, 1);
+        fill_known(&mut b, 3);
+        assert_ne!(a, b);
+        assert_ne!(a[..8], a[8..16]);
+        fill_known(&mut b, 1);
+        assert_eq!(first_difference(&a, &b), None);
+        b[777] ^= 1;
+        assert_eq!(first_difference(&a, &b), Some(777));
+        assert_eq!(first_difference(&a, &a[..5]), Some(5));
+    }
+
+    #[test]
+    fn cold_places_come_round_only_after_all_of_them() {
+        let mut arena = Arena::new(64 << 10).unwrap();
+        let mut places = arena.places(1000, 1000, Temperature::Cold);
+        let mut seen: Vec<usize> = (0..places.count).map(|_| arena.next(&mut places).0.as_ptr() as usize).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!((seen.len(), places.count), (64, 64));
+    }
+
+    #[test]
+    fn a_warm_place_is_always_the_same() {
+        let mut arena = Arena::new(4096).unwrap();
+        let mut places = arena.places(64, 64, Temperature::Warm);
+        let first = arena.next(&mut places).0.as_ptr();
+        assert_eq!(arena.next(&mut places).0.as_ptr(), first);
+    }
+
+    #[test]
+    fn equalised_places_compare_equal() {
+        let mut arena = Arena::new(8192).unwrap();
+        let mut places = arena.places(100, 100, Temperature::Cold);
+        arena.equalise(&places);
+        let (a, b) = arena.next(&mut places);
+        assert_eq!(a, b);
+    }
+}

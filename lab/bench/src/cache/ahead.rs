@@ -1,0 +1,114 @@
+//! Fetching ahead where nothing is gained by it.
+//!
+//! The query engine runs its pipeline without a cache, and with one whose memory is no faster than where the columns lie.
+
+use crate::BenchError;
+use crate::measure::median;
+use crate::questions::Contest;
+use crate::row::{Goal, Row};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telpher_cache::query::{Ahead, Options, Plan, Query, Report, Table, generate, run};
+use telpher_cache::{Cache, Config};
+use telpher_mem::{Pool, PoolOptions, Region};
+use telpher_mover::Mover;
+use telpher_report::machine::Machine;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "ahead",
+    question: "What does fetching columns ahead cost a query that gains nothing by it?",
+    cores: 1,
+    weight: 4.0,
+    measure,
+};
+
+/// Most that a query may take longer, in percent. Source: promise of the engine.
+const LONGER: f64 = 5.0;
+/// Rows of the tables: 64 MiB of two columns of 64 bits, and of the seven of TPC-H's.
+const ROWS: [u64; 2] = [4 << 20, (64 << 20) / 38];
+/// Of the generated data. Source: chosen.
+const SEED: u64 = 6;
+/// Fewest rounds, however little time there is.
+const FEWEST: usize = 5;
+
+/// Without a cache; with one, what cannot gain being left; with one, everything fetched.
+const WAYS: usize = 3;
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let two = generate::two_columns(ROWS[0], SEED, &mut generate::anywhere)?;
+    let items = generate::lineitem(ROWS[1], SEED, &mut generate::anywhere)?;
+    let queries = [
+        ("the thesis' query", Plan::thesis(), &two),
+        ("TPC-H query 1", Plan::tpch_q1(), &items),
+        ("TPC-H query 6", Plan::tpch_q6(), &items),
+    ];
+    let (mut left, mut forced) = (Vec::new(), Vec::new());
+    for (name, plan, table) in queries {
+        let query = plan.on(table).expect("its columns are generated, and their values small");
+        let seen = rounds(machine, &query, table, time / 3)?;
+        left.push(seen.row(format!("{name}, fetched ahead where it can gain"), 1, Some(Goal::AtMost(LONGER))));
+        forced.push(seen.row(format!("{name}, everything fetched ahead all the same"), 2, None));
+    }
+    left.extend(forced);
+    Ok(left)
+}
+
+/// Milliseconds of each way, a value a round, and what the last round did.
+struct Seen {
+    times: [Vec<f64>; WAYS],
+    last: [Report; WAYS],
+}
+
+fn rounds(machine: &Machine, query: &Query, table: &Table, time: Duration) -> Result<Seen, BenchError> {
+    let bytes = table.columns().iter().map(|column| column.range(0..table.rows()).len()).sum();
+    let pool = Pool::new(PoolOptions::new(bytes))?;
+    let cache: Cache<Arc<Region>> = Cache::new(Mover::cpu(), Config::new([pool]))?;
+    let options = Options::new(u32::try_from(machine.cores.len()).unwrap_or(1));
+    let all = Options { ahead: Ahead::Always, ..options };
+    let expected = query.alone(machine.cores.len());
+    let once = |way: usize| -> Result<Report, BenchError> {
+        cache.clear();
+        let report = match way {
+            0 => run(query, None, &options),
+            1 => run(query, Some(&cache), &options),
+            _ => run(query, Some(&cache), &all),
+        }?;
+        if report.answer == expected {
+            return Ok(report);
+        }
+        Err(BenchError::Wrong { op: "query".into(), route: CONTEST.name.into() })
+    };
+    let mut last = [once(0)?, once(1)?, once(2)?];
+    let mut times: [Vec<f64>; WAYS] = Default::default();
+    let begun = Instant::now();
+    while times[0].len() < FEWEST || begun.elapsed() < time {
+        // Who begins changes.
+        for place in 0..WAYS {
+            let way = (times[0].len() + place) % WAYS;
+            last[way] = once(way)?;
+        }
+        for (times, report) in times.iter_mut().zip(&last) {
+            times.push(report.time.as_secs_f64() * 1e3);
+        }
+    }
+    Ok(Seen { times, last })
+}
+
+impl Seen {
+    /// How much longer a way takes than the first.
+    fn row(&self, what: String, way: usize, goal: Option<Goal>) -> Row {
+        let mut more: Vec<f64> =
+            self.times[way].iter().zip(&self.times[0]).map(|(with, without)| 100.0 * (with / without - 1.0)).collect();
+        let [with, without] = [way, 0].map(|way| median(&mut self.times[way].clone()));
+        let blocks = self.last[way].blocks;
+        let how = format!(
+            "{with:.2} ms against {without:.2} ms without a cache, {} rounds; of the blocks of the last {} were asked for and {} left because \
+             they lie where their copies would",
+            more.len(),
+            blocks.asked,
+            blocks.spared
+        );
+        Row::new(what, median(&mut more), "% longer", goal, how)
+    }
+}

@@ -1,0 +1,59 @@
+//! What it takes to be given a block that is there.
+
+use super::shelf::{Reader, Shelf};
+use super::turns::{Contestant, rates};
+use crate::BenchError;
+use crate::measure::median;
+use crate::questions::Contest;
+use crate::row::{Goal, Row};
+use std::time::Duration;
+use telpher_report::machine::Machine;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "hits",
+    question: "What does a block cost that is there, by one thread?",
+    cores: 1,
+    weight: 1.0,
+    measure,
+};
+
+/// Most nanoseconds of an access, its location, and giving the handle back. Source: promise of the cache.
+const HIT: f64 = 60.0;
+/// Entries: in the first-level cache with all that is known of them; the usual; beyond the second level of most cores.
+const FEW: usize = 16;
+const SOME: usize = 1024;
+const MANY: usize = 16_384;
+
+type Step<'a> = dyn Fn(&mut Reader<'a>) -> Result<u64, BenchError> + Sync;
+
+/// One thread that asks for all blocks of a shelf.
+fn side<'a>(shelf: &'a Shelf, step: &'a Step<'a>) -> Contestant<'a, Reader<'a>> {
+    Contestant { states: vec![Reader::new(shelf, 0, shelf.blocks())], step }
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let full = |blocks| Shelf::full(&CONTEST, blocks);
+    let (few, some, many) = (full(FEW)?, full(SOME)?, full(MANY)?);
+    let mut sides = [
+        side(&some, &Reader::access),
+        side(&few, &Reader::access),
+        side(&many, &Reader::access),
+        side(&some, &Reader::part),
+        side(&some, &Reader::peek),
+    ];
+    let seen = rates(machine, time, &mut sides)?;
+    let what = |blocks: usize| format!("access and location of a present block, one of {blocks}");
+    let names = [
+        (what(SOME), Some(Goal::AtMost(HIT))),
+        (what(FEW), Some(Goal::AtMost(HIT))),
+        (what(MANY), None),
+        (format!("the same of 64 B in the middle of a block, one of {SOME}"), None),
+        (format!("peek (weak access) and location, one of {SOME}"), None),
+    ];
+    let rows = names.into_iter().zip(seen).map(|((what, goal), mut seen)| {
+        let how = format!("in no order, the handle given back each time; {} turns", seen.len());
+        Row::new(what, 1e9 / median(&mut seen), "ns", goal, how)
+    });
+    Ok(rows.collect())
+}

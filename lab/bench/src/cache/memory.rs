@@ -1,0 +1,46 @@
+//! What an entry takes of memory beside the copy.
+
+use super::shelf::{BLOCK, Shelf};
+use crate::BenchError;
+use crate::ffi;
+use crate::questions::Contest;
+use crate::row::{Goal, Row};
+use std::time::Duration;
+use telpher_mover::Mover;
+use telpher_report::machine::Machine;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "memory",
+    question: "How much memory does an entry take beside its copy?",
+    cores: 1,
+    weight: 0.2,
+    measure,
+};
+
+/// Most bytes. Source: promise of the cache.
+const ENTRY: f64 = 128.0;
+/// Entries.
+const COUNTS: [usize; 3] = [1024, 16_384, 65_536];
+
+fn measure(_: &Machine, _: Duration) -> Result<Vec<Row>, BenchError> {
+    COUNTS.into_iter().map(with).collect()
+}
+
+/// With so many.
+fn with(blocks: usize) -> Result<Row, BenchError> {
+    // Small blocks: what is counted is what stands beside them.
+    let shelf = Shelf::empty(Mover::cpu(), BLOCK / 8, blocks, blocks)?;
+    let held = || ffi::allocated_bytes() as f64;
+    let before = held();
+    for number in 0..blocks {
+        shelf.access(number)?.settle();
+    }
+    let measured = (held() - before) / blocks as f64;
+    if shelf.check(&CONTEST)? != blocks {
+        return Err(BenchError::Wrong { op: "access".into(), route: CONTEST.name.into() });
+    }
+    let how = "what the C library's allocator handed out meanwhile, its own words and the table's free places included; sources are \
+               Arc<[u8]>";
+    Ok(Row::new(format!("memory of an entry, one of {blocks}"), measured, "B", Some(Goal::AtMost(ENTRY)), how))
+}

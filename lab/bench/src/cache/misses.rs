@@ -1,0 +1,169 @@
+//! What it takes to be given a block that is not there, without the copy that then is made.
+
+use super::shelf::{BLOCK, Shelf};
+use crate::BenchError;
+use crate::measure::{median, to_ns};
+use crate::questions::Contest;
+use crate::row::{Goal, Row};
+use std::hint::black_box;
+use std::thread;
+use std::time::{Duration, Instant};
+use telpher_cache::Priority;
+use telpher_device::{Config, ModelDevice, ModelOptions, WqMode};
+use telpher_mem::{Piece, Pool, PoolOptions};
+use telpher_mover::{Mover, Policy, Threshold};
+use telpher_report::machine::Machine;
+use telpher_report::units;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "misses",
+    question: "What does a block cost that is not there, beyond the copy itself?",
+    cores: 1,
+    weight: 1.5,
+    measure,
+};
+
+/// Most nanoseconds of an access that has a block copied, and of giving the handle back, without the copy. Source: promise of the cache.
+const MISS: f64 = 1000.0;
+/// Blocks of a turn: with their copies within the second-level cache of most cores, so that memory is not what is measured.
+const BLOCKS: usize = 128;
+/// Bytes of a block that a device copies.
+const LARGE: usize = 64 << 10;
+/// Large ones of a turn.
+const LARGE_BLOCKS: usize = 8;
+/// Blocks of a turn that come by turns for want of room: so many that those to go have to be looked for.
+const MORE: usize = 1024;
+/// Fewest turns, however little time there is.
+const FEWEST: usize = 5;
+
+/// One way of coming to a block, and the copy that it contains.
+struct Side {
+    shelf: Shelf,
+    /// Where the copies alone go.
+    pieces: Vec<Piece>,
+    /// What is done with a block.
+    step: fn(&Shelf, usize) -> Result<(), BenchError>,
+    /// The cache is emptied before each turn.
+    clears: bool,
+    /// Who copies.
+    by: &'static str,
+    /// Nanoseconds of a step and of a copy, a pair a turn.
+    seen: Vec<(f64, f64)>,
+}
+
+impl Side {
+    /// So many blocks of so many bytes, and room for `room` of them; emptied before each turn if it has room for all.
+    fn new(
+        (mover, by): (Mover, &'static str),
+        (block, blocks, room): (usize, usize, usize),
+        step: fn(&Shelf, usize) -> Result<(), BenchError>,
+    ) -> Result<Self, BenchError> {
+        let shelf = Shelf::empty(mover, block, blocks, room)?;
+        let pool = Pool::new(PoolOptions::new(blocks * block))?;
+        let pieces = (0..blocks).map(|_| pool.obtain(block).expect("as much as there is")).collect();
+        Ok(Side { shelf, pieces, step, clears: room >= blocks, by, seen: Vec::new() })
+    }
+
+    fn turn(&mut self) -> Result<(), BenchError> {
+        if self.clears {
+            self.shelf.cache.clear();
+        }
+        let each = |begun: Instant, blocks: usize| to_ns(begun.elapsed()) / blocks as f64;
+        let blocks = self.shelf.blocks();
+        let begun = Instant::now();
+        for number in 0..blocks {
+            (self.step)(&self.shelf, number)?;
+        }
+        let steps = each(begun, blocks);
+        let begun = Instant::now();
+        for (number, piece) in self.pieces.iter_mut().enumerate() {
+            let source = &self.shelf.source[self.shelf.range(number)];
+            CONTEST.done(self.shelf.cache.mover().copy_slices(source, black_box(piece)))?;
+        }
+        self.seen.push((steps, each(begun, blocks)));
+        Ok(())
+    }
+
+    fn row(&self, what: impl Into<String>, goal: Option<Goal>) -> Row {
+        let of = |value: fn(&(f64, f64)) -> f64| median(&mut self.seen.iter().map(value).collect::<Vec<_>>());
+        let [whole, copy, more] = [of(|pair| pair.0), of(|pair| pair.1), of(|pair| pair.0 - pair.1)];
+        let block = units::size(self.shelf.block as u64);
+        let by = self.by;
+        let how = format!(
+            "{} in all, a copy of {block} {by} alone {}; {} turns",
+            units::time(whole),
+            units::time(copy),
+            self.seen.len()
+        );
+        Row::new(what.into(), more, "ns", goal, how)
+    }
+}
+
+fn access(shelf: &Shelf, number: usize) -> Result<(), BenchError> {
+    black_box(shelf.access(number)?.location().bytes().as_ptr());
+    Ok(())
+}
+
+fn wait(shelf: &Shelf, number: usize) -> Result<(), BenchError> {
+    black_box(shelf.access(number)?.wait().bytes().as_ptr());
+    Ok(())
+}
+
+fn ahead(shelf: &Shelf, number: usize) -> Result<(), BenchError> {
+    let _ = shelf.cache.prefetch(&shelf.source, shelf.range(number), Priority::default())?;
+    access(shelf, number)
+}
+
+fn peek(shelf: &Shelf, number: usize) -> Result<(), BenchError> {
+    black_box(shelf.cache.peek(&shelf.source, shelf.range(number))?.is_some());
+    Ok(())
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let device = ModelDevice::start(ModelOptions::default().with_config(Config::single(WqMode::Dedicated, 64, 1)))
+        .map_err(|source| BenchError::Start { name: "model:spr".into(), source })?;
+    let policy = Policy { threshold: Threshold::all(0), ..Policy::default() };
+    let device = Mover::new([device.portal("wq0.0")?], policy);
+    let cpu = || (Mover::cpu(), "by the CPU");
+    let all = (BLOCK, BLOCKS, BLOCKS);
+    let mut sides = [
+        Side::new(cpu(), all, access)?,
+        Side::new(cpu(), (BLOCK, MORE, MORE / 2), access)?,
+        Side::new((device, "by the modelled device, inline"), (LARGE, LARGE_BLOCKS, LARGE_BLOCKS), wait)?,
+        Side::new(cpu(), all, ahead)?,
+    ];
+    let mut weak = Side::new(cpu(), all, peek)?;
+    let begun = Instant::now();
+    let work = || -> Result<(), BenchError> {
+        let _ = telpher_os::run_on(&[machine.core(0)]);
+        // Once unmeasured: pages, caches, the tables' first growth.
+        for side in sides.iter_mut().chain([&mut weak]) {
+            side.turn()?;
+            side.seen.clear();
+        }
+        while weak.seen.len() < FEWEST || begun.elapsed() < time {
+            for side in sides.iter_mut().chain([&mut weak]) {
+                side.turn()?;
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| scope.spawn(work).join().expect("measurements report their errors"))?;
+    for side in &sides {
+        if side.shelf.check(&CONTEST)? == 0 {
+            return Err(BenchError::Wrong { op: "access".into(), route: CONTEST.name.into() });
+        }
+    }
+    // Of the steps, none of which copies.
+    let mut none: Vec<f64> = weak.seen.iter().map(|pair| pair.0).collect();
+    let [miss, evicting, waited, fetched] = &sides;
+    let goal = Some(Goal::AtMost(MISS));
+    Ok(vec![
+        miss.row("access and location of an absent block, beyond its copy", goal),
+        evicting.row("the same if another block has to go for it", goal),
+        waited.row("access and wait, copied by a device, beyond copying and waiting without a cache", goal),
+        fetched.row("prefetch, then access and location, beyond the copy", None),
+        Row::new("peek (weak access) of an absent block", median(&mut none), "ns", None, "nothing is copied"),
+    ])
+}

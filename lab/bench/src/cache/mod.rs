@@ -1,0 +1,28 @@
+//! `telpher bench cache`: what the cache of hot blocks costs, a contest for each question.
+//!
+//! Copies are the CPU's, unless a row says otherwise: what is asked is what the cache adds to them.
+
+mod ahead;
+mod hits;
+mod memory;
+mod misses;
+mod shelf;
+mod threads;
+
+use super::BenchError;
+use super::questions::{self, Answers, Contest};
+use super::turns;
+use crate::options::ExperimentOptions;
+use telpher_report::machine::Machine;
+
+/// Every contest, in the order in which they run.
+pub const CONTESTS: &[Contest] = &[hits::CONTEST, threads::CONTEST, misses::CONTEST, memory::CONTEST, ahead::CONTEST];
+
+/// What its report begins with.
+pub const LEAD: &str = "What the cache of hot blocks costs beyond the copies it makes, and what fetching ahead does.";
+
+/// Runs the contests asked for.
+pub fn run(args: &ExperimentOptions, machine: Machine) -> Result<Answers, BenchError> {
+    let remarks = vec!["The CPU makes the copies unless a row says otherwise; blocks are of 4 KiB.".to_owned()];
+    questions::hold("cache", CONTESTS, &args.only, args.seconds, machine, remarks)
+}

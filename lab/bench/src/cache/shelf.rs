@@ -1,0 +1,158 @@
+//! A cache and what it has blocks of, as the contests use them.
+
+use crate::BenchError;
+use crate::buffers::fill_known;
+use crate::questions::Contest;
+use std::hint::black_box;
+use std::ops::Range;
+use std::sync::Arc;
+use telpher_cache::{Cache, Config, Handle};
+use telpher_mem::{Pool, PoolOptions};
+use telpher_mover::Mover;
+
+/// Bytes of a block.
+pub(super) const BLOCK: usize = 4096;
+
+/// A source of some blocks, and a cache with room for some of them.
+pub(super) struct Shelf {
+    pub(super) cache: Cache<Arc<[u8]>>,
+    pub(super) source: Arc<[u8]>,
+    pub(super) block: usize,
+}
+
+impl Shelf {
+    /// A source of `blocks` blocks, none of them in the cache, which has room for `room`.
+    pub(super) fn empty(mover: Mover, block: usize, blocks: usize, room: usize) -> Result<Self, BenchError> {
+        let mut source = vec![0; blocks * block];
+        fill_known(&mut source, blocks as u64);
+        let pool = Pool::new(PoolOptions::new(room * block))?;
+        Ok(Shelf { cache: Cache::new(mover, Config::new([pool]))?, source: source.into(), block })
+    }
+
+    /// All blocks, present and compared.
+    pub(super) fn full(contest: &Contest, blocks: usize) -> Result<Self, BenchError> {
+        let shelf = Shelf::empty(Mover::cpu(), BLOCK, blocks, blocks)?;
+        for number in 0..blocks {
+            shelf.access(number)?.settle();
+        }
+        assert_eq!(shelf.check(contest)?, blocks, "the pool has room for all blocks");
+        Ok(shelf)
+    }
+
+    /// Blocks of the source.
+    pub(super) fn blocks(&self) -> usize {
+        self.source.len() / self.block
+    }
+
+    /// Where a block lies in the source.
+    #[inline]
+    pub(super) fn range(&self, number: usize) -> Range<usize> {
+        number * self.block..(number + 1) * self.block
+    }
+
+    #[inline]
+    pub(super) fn access(&self, number: usize) -> Result<Handle<Arc<[u8]>>, BenchError> {
+        Ok(self.cache.access(&self.source, self.range(number))?)
+    }
+
+    /// Compares what is in the cache with the source; how many blocks those are.
+    pub(super) fn check(&self, contest: &Contest) -> Result<usize, BenchError> {
+        let mut present = 0;
+        for number in 0..self.blocks() {
+            let Some(handle) = self.cache.peek(&self.source, self.range(number))? else { continue };
+            present += usize::from(handle.is_fast());
+            contest.arrived(&self.source[self.range(number)], &handle.location())?;
+        }
+        Ok(present)
+    }
+}
+
+/// A thread that asks for blocks of a part of a shelf, in no order.
+pub(super) struct Reader<'a> {
+    shelf: &'a Shelf,
+    /// The first of its blocks.
+    first: usize,
+    /// One less than it has, which is a power of two.
+    mask: usize,
+    last: usize,
+}
+
+/// Accesses of a step.
+pub(super) const STEP: u64 = 64;
+
+impl<'a> Reader<'a> {
+    /// Of `blocks` blocks, a power of two, from `first` on.
+    pub(super) fn new(shelf: &'a Shelf, first: usize, blocks: usize) -> Self {
+        assert!(blocks.is_power_of_two() && first + blocks <= shelf.blocks());
+        Reader { shelf, first, mask: blocks - 1, last: 0 }
+    }
+
+    /// The next block: each once, in an order without a stride.
+    #[inline]
+    fn next(&mut self) -> usize {
+        // A full period for every power of two (Hull and Dobell, 1962): an odd addend, a factor that is one more than a multiple of four.
+        self.last = self.last.wrapping_mul(0x5_DEEC_E66D).wrapping_add(11) & self.mask;
+        self.first + self.last
+    }
+
+    /// So many times a handle and where its bytes are.
+    #[inline]
+    pub(super) fn access(&mut self) -> Result<u64, BenchError> {
+        for _ in 0..STEP {
+            let handle = self.shelf.access(self.next())?;
+            black_box(handle.location().bytes().as_ptr());
+        }
+        Ok(STEP)
+    }
+
+    /// The same for a line in the middle of a block.
+    #[inline]
+    pub(super) fn part(&mut self) -> Result<u64, BenchError> {
+        for _ in 0..STEP {
+            let middle = self.shelf.range(self.next()).start + BLOCK / 2;
+            let handle = self.shelf.cache.access(&self.shelf.source, middle..middle + 64)?;
+            black_box(handle.location().bytes().as_ptr());
+        }
+        Ok(STEP)
+    }
+
+    /// The same without asking for a copy.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Result<u64, BenchError> {
+        for _ in 0..STEP {
+            let range = self.shelf.range(self.next());
+            let handle = self.shelf.cache.peek(&self.shelf.source, range)?;
+            black_box(handle.map(|handle| handle.location().bytes().as_ptr()));
+        }
+        Ok(STEP)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hits::CONTEST;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_reader_comes_to_every_one_of_its_blocks_in_turn_and_to_no_other() {
+        let shelf = Shelf::full(&CONTEST, 64).unwrap();
+        for (first, blocks) in [(0, 64), (32, 32), (63, 1), (0, 2)] {
+            let mut reader = Reader::new(&shelf, first, blocks);
+            let seen: BTreeSet<usize> = (0..blocks).map(|_| reader.next()).collect();
+            assert_eq!(seen, (first..first + blocks).collect());
+        }
+    }
+
+    #[test]
+    fn what_is_compared_is_what_is_there() {
+        let shelf = Shelf::empty(Mover::cpu(), BLOCK, 8, 2).unwrap();
+        assert_eq!(shelf.check(&CONTEST).unwrap(), 0);
+        shelf.access(5).unwrap().settle();
+        assert_eq!(shelf.check(&CONTEST).unwrap(), 1);
+        for number in 0..8 {
+            shelf.access(number).unwrap().settle();
+        }
+        assert_eq!(shelf.check(&CONTEST).unwrap(), 2);
+    }
+}

@@ -1,0 +1,466 @@
+//! The contests of `telpher bench ops`: each operation, its best alternative, and the ratio it must reach.
+
+use super::buffers::{Arena, Places, Temperature, fill_known, first_difference};
+use super::duel::{Duel, duel};
+use super::measure::Implausible;
+use super::protection::{BLOCK, DIF, TAGS, check_by, crc16_fast, crc16_naive, insert_by, protected, protected_len};
+use crate::ffi::{self, Isal};
+use std::hint::black_box;
+use std::time::Duration;
+use telpher_abi::{MAX_DELTA_TRANSFER, Opcode};
+use telpher_ops::crc::CrcMode;
+use telpher_ops::dif;
+use telpher_ops::{Hint, delta};
+
+/// Why a contest has no result.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub(crate) enum ContestError {
+    /// One side's bytes are wrong.
+    #[error("first wrong byte at offset {0}")]
+    Mismatch(usize),
+    /// The numbers cannot be.
+    #[error(transparent)]
+    Implausible(#[from] Implausible),
+}
+
+/// Where and how long a contest runs.
+pub(crate) struct Ring<'a> {
+    /// Memory for both sides.
+    pub arena: &'a mut Arena,
+    /// Bytes of one transfer.
+    pub size: usize,
+    /// In the cache or not.
+    pub temperature: Temperature,
+    /// Measuring time.
+    pub time: Duration,
+    /// ISA-L, if installed.
+    pub isal: Option<Isal>,
+}
+
+/// One operation against one alternative.
+#[derive(Clone, Copy)]
+pub(crate) struct Contest {
+    /// The operation; what `--op` chooses by.
+    pub op: Opcode,
+    /// The row's name.
+    pub name: &'static str,
+    /// The alternative's name.
+    pub against: &'static str,
+    /// Needs ISA-L.
+    pub isal: bool,
+    /// The sizes it makes sense for.
+    pub takes: fn(usize) -> bool,
+    /// The ratio it must reach at a size.
+    pub goal: fn(usize) -> f64,
+    /// Runs it.
+    pub run: fn(&mut Ring<'_>) -> Result<Duel, ContestError>,
+}
+
+const ANY: fn(usize) -> bool = |_| true;
+const BLOCKS: fn(usize) -> bool = |size| size.is_multiple_of(BLOCK);
+/// Median 1.0 overall, and no size below this.
+const PARITY: fn(usize) -> f64 = |_| 0.9;
+const CRC_GOAL: fn(usize) -> f64 = |size| if size >= 4096 { 1.0 } else { 0.9 };
+const ONE_PASS: fn(usize) -> f64 = |size| if size >= 16 << 10 { 1.3 } else { 0.9 };
+const BANDWIDTH: fn(usize) -> f64 = |_| 0.7;
+
+/// Every contest there is.
+pub(crate) const CONTESTS: &[Contest] = &[
+    Contest {
+        op: Opcode::MemoryMove,
+        name: "move",
+        against: "memcpy",
+        isal: false,
+        takes: ANY,
+        goal: PARITY,
+        run: copy,
+    },
+    Contest {
+        op: Opcode::MemoryMove,
+        name: "move, overlapping",
+        against: "memmove",
+        isal: false,
+        takes: ANY,
+        goal: PARITY,
+        run: overlap,
+    },
+    Contest {
+        op: Opcode::MemoryMove,
+        name: "move to memory",
+        against: "memcpy",
+        isal: false,
+        takes: |size| size >= telpher_ops::STREAM_BYTES,
+        // Worth asking for only where it is faster: beyond the caches.
+        goal: |size| if size >= 32 << 20 { 1.2 } else { 0.9 },
+        run: copy_to_memory,
+    },
+    Contest { op: Opcode::Fill, name: "fill", against: "memset", isal: false, takes: ANY, goal: PARITY, run: fill },
+    Contest {
+        op: Opcode::Compare,
+        name: "compare",
+        against: "memcmp",
+        isal: false,
+        takes: ANY,
+        goal: PARITY,
+        run: compare,
+    },
+    Contest {
+        op: Opcode::CrcGeneration,
+        name: "crc",
+        against: "ISA-L",
+        isal: true,
+        takes: ANY,
+        goal: CRC_GOAL,
+        run: crc_isal,
+    },
+    Contest {
+        op: Opcode::CrcGeneration,
+        name: "crc",
+        against: "crc-fast",
+        isal: false,
+        takes: ANY,
+        goal: CRC_GOAL,
+        run: crc_fast,
+    },
+    Contest {
+        op: Opcode::CopyCrc,
+        name: "copy-crc",
+        against: "memcpy, then ISA-L",
+        isal: true,
+        takes: ANY,
+        goal: ONE_PASS,
+        run: copy_crc_isal,
+    },
+    Contest {
+        op: Opcode::CopyCrc,
+        name: "copy-crc",
+        against: "memcpy, then crc-fast",
+        isal: false,
+        takes: ANY,
+        goal: ONE_PASS,
+        run: copy_crc_fast,
+    },
+    Contest {
+        op: Opcode::DifInsert,
+        name: "dif-insert 512",
+        against: "memcpy and ISA-L a block",
+        isal: true,
+        takes: BLOCKS,
+        goal: BANDWIDTH,
+        run: dif_insert_isal,
+    },
+    Contest {
+        op: Opcode::DifInsert,
+        name: "dif-insert 512",
+        against: "memcpy and crc-fast a block",
+        isal: false,
+        takes: BLOCKS,
+        goal: BANDWIDTH,
+        run: dif_insert_fast,
+    },
+    Contest {
+        op: Opcode::DifCheck,
+        name: "dif-check 512",
+        against: "ISA-L a block",
+        isal: true,
+        takes: BLOCKS,
+        goal: BANDWIDTH,
+        run: dif_check_isal,
+    },
+    Contest {
+        op: Opcode::DifCheck,
+        name: "dif-check 512",
+        against: "crc-fast a block",
+        isal: false,
+        takes: BLOCKS,
+        goal: BANDWIDTH,
+        run: dif_check_fast,
+    },
+    Contest {
+        op: Opcode::CreateDelta,
+        name: "create-delta, equal data",
+        against: "memcmp",
+        isal: false,
+        takes: |size| size % 8 == 0 && size <= MAX_DELTA_TRANSFER as usize,
+        goal: BANDWIDTH,
+        run: delta_equal,
+    },
+];
+
+/// The state of both sides: memory and the place that comes next.
+struct State<'a> {
+    arena: &'a mut Arena,
+    places: Places,
+}
+
+impl<'a> State<'a> {
+    fn new(ring: &'a mut Ring<'_>, dst_len: usize) -> Self {
+        let places = ring.arena.places(ring.size, dst_len, ring.temperature);
+        State { arena: ring.arena, places }
+    }
+
+    #[inline]
+    fn next(&mut self) -> (&[u8], &mut [u8]) {
+        self.arena.next(&mut self.places)
+    }
+
+    /// Runs `step` once over a spoilt destination and compares it with `expected`, made from the source.
+    fn check(
+        &mut self,
+        step: impl Fn(&[u8], &mut [u8]),
+        expected: impl Fn(&[u8]) -> Vec<u8>,
+    ) -> Result<(), ContestError> {
+        let (src, dst) = self.next();
+        fill_known(dst, 99);
+        step(src, dst);
+        first_difference(dst, &expected(src)).map_or(Ok(()), |at| Err(ContestError::Mismatch(at)))
+    }
+}
+
+/// A contest of two functions of source and destination, both checked against `expected` before and ours after.
+fn between(
+    ring: &mut Ring<'_>,
+    dst_len: usize,
+    ours: impl Fn(&[u8], &mut [u8]),
+    theirs: impl Fn(&[u8], &mut [u8]),
+    expected: impl Fn(&[u8]) -> Vec<u8>,
+) -> Result<Duel, ContestError> {
+    let (time, bytes) = (ring.time, ring.size as u64);
+    let mut state = State::new(ring, dst_len);
+    state.check(&theirs, &expected)?;
+    state.check(&ours, &expected)?;
+    let mut step = |s: &mut State<'_>| {
+        let (src, dst) = s.next();
+        ours(src, dst);
+    };
+    let result = duel(time, bytes, &mut state, &mut step, |s| {
+        let (src, dst) = s.next();
+        theirs(src, dst);
+    })?;
+    step(&mut state);
+    let (src, dst) = state.arena.last(&state.places);
+    first_difference(dst, &expected(src)).map_or(Ok(result), |at| Err(ContestError::Mismatch(at)))
+}
+
+/// A contest of two functions that look and give a number; both must give `expected`'s.
+fn looking<T: PartialEq>(
+    ring: &mut Ring<'_>,
+    prepare: impl Fn(&mut Arena, &Places),
+    dst_len: usize,
+    ours: impl Fn(&[u8], &[u8]) -> T,
+    theirs: impl Fn(&[u8], &[u8]) -> T,
+    expected: impl Fn(&[u8], &[u8]) -> T,
+) -> Result<Duel, ContestError> {
+    let (time, bytes) = (ring.time, ring.size as u64);
+    let mut state = State::new(ring, dst_len);
+    prepare(state.arena, &state.places);
+    for _ in 0..2 {
+        let (src, dst) = state.next();
+        let right = expected(src, dst);
+        if ours(src, dst) != right || theirs(src, dst) != right {
+            return Err(ContestError::Mismatch(0));
+        }
+    }
+    Ok(duel(
+        time,
+        bytes,
+        &mut state,
+        |s| {
+            let (src, dst) = s.next();
+            black_box(ours(src, dst));
+        },
+        |s| {
+            let (src, dst) = s.next();
+            black_box(theirs(src, dst));
+        },
+    )?)
+}
+
+fn copy(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let len = ring.size;
+    between(ring, len, |s, d| telpher_ops::copy(s, d, Hint::Cache), |s, d| ffi::memcpy(d, s), <[u8]>::to_vec)
+}
+
+fn copy_to_memory(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let len = ring.size;
+    between(ring, len, |s, d| telpher_ops::copy(s, d, Hint::Memory), |s, d| ffi::memcpy(d, s), <[u8]>::to_vec)
+}
+
+/// Up by an eighth of the size within one buffer, so that seven eighths overlap.
+fn overlap(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let (size, time) = (ring.size, ring.time);
+    let shift = (size / 8).max(1);
+    let mut places = ring.arena.places(size, size + shift, ring.temperature);
+    let (_, dst) = ring.arena.next(&mut places);
+    fill_known(dst, 5);
+    let mut right = dst.to_vec();
+    right.copy_within(..size, shift);
+    telpher_ops::copy_within(dst, 0..size, shift);
+    if let Some(at) = first_difference(dst, &right) {
+        return Err(ContestError::Mismatch(at));
+    }
+    let mut state = State { arena: ring.arena, places };
+    Ok(duel(
+        time,
+        size as u64,
+        &mut state,
+        |s| telpher_ops::copy_within(s.next().1, 0..size, shift),
+        |s| ffi::memmove_within(s.next().1, 0, shift, size),
+    )?)
+}
+
+fn fill(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    // The only patterns memset can do as well.
+    const BYTE: u8 = 0xa5;
+    let len = ring.size;
+    between(
+        ring,
+        len,
+        |_, d| telpher_ops::fill(d, u64::from_ne_bytes([BYTE; 8]), Hint::Cache),
+        |_, d| ffi::memset(d, BYTE),
+        |s| vec![BYTE; s.len()],
+    )
+}
+
+fn equal(arena: &mut Arena, places: &Places) {
+    arena.equalise(places);
+}
+
+fn compare(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let len = ring.size;
+    looking(ring, equal, len, |a, b| telpher_ops::compare(a, b).is_none(), ffi::memcmp_equal, |a, b| a == b)
+}
+
+fn delta_equal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let len = ring.size;
+    let ours = |a: &[u8], b: &[u8]| {
+        let mut record = [0; 80];
+        let created = delta::create(a, b, 0, &mut record);
+        created.record_bytes == 0 && created.bytes_compared == a.len()
+    };
+    looking(ring, equal, len, ours, ffi::memcmp_equal, |a, b| a == b)
+}
+
+/// CRC32C bit by bit, from its definition.
+fn crc32c_naive(data: &[u8]) -> u32 {
+    !data.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |c, _| if c & 1 == 1 { c >> 1 ^ 0x82f6_3b78 } else { c >> 1 })
+    })
+}
+
+fn crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<Duel, ContestError> {
+    let len = ring.size;
+    let ours = |s: &[u8], _: &[u8]| telpher_ops::crc::crc32c(0, s, CrcMode::default());
+    looking(ring, |_, _| (), len, ours, |s, _| theirs(s), |s, _| crc32c_naive(s))
+}
+
+fn crc_isal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let isal = ring.isal.expect("run only with ISA-L");
+    crc_against(ring, |s| isal.crc32c(s))
+}
+
+fn crc_fast(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    crc_against(ring, crc_fast::crc32_iscsi)
+}
+
+fn copy_crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<Duel, ContestError> {
+    let len = ring.size;
+    between(
+        ring,
+        len,
+        |s, d| {
+            black_box(telpher_ops::crc::copy_crc32c(s, d, 0, CrcMode::default(), Hint::Cache));
+        },
+        |s, d| {
+            ffi::memcpy(d, s);
+            black_box(theirs(s));
+        },
+        <[u8]>::to_vec,
+    )
+}
+
+fn copy_crc_isal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let isal = ring.isal.expect("run only with ISA-L");
+    copy_crc_against(ring, |s| isal.crc32c(s))
+}
+
+fn copy_crc_fast(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    copy_crc_against(ring, crc_fast::crc32_iscsi)
+}
+
+fn dif_insert_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<Duel, ContestError> {
+    let len = protected_len(ring.size);
+    let ours = |s: &[u8], d: &mut [u8]| {
+        dif::insert(&DIF, s, d, &mut TAGS.clone());
+    };
+    between(ring, len, ours, |s, d| insert_by(s, d, TAGS, &guard), |s| protected(s, TAGS, crc16_naive))
+}
+
+fn dif_insert_isal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let isal = ring.isal.expect("run only with ISA-L");
+    dif_insert_against(ring, |s| isal.crc16(s))
+}
+
+fn dif_insert_fast(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    dif_insert_against(ring, crc16_fast)
+}
+
+fn dif_check_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<Duel, ContestError> {
+    let len = protected_len(ring.size);
+    let prepare = |arena: &mut Arena, places: &Places| {
+        let mut all = *places;
+        for _ in 0..all.count() {
+            let (src, dst) = arena.next(&mut all);
+            insert_by(src, dst, TAGS, &guard);
+        }
+    };
+    let ours = |_: &[u8], d: &[u8]| dif::check(&DIF, d, &mut TAGS.clone()).error.is_none();
+    looking(ring, prepare, len, ours, |_, d| check_by(d, &guard), |_, d| check_by(d, crc16_naive))
+}
+
+fn dif_check_isal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    let isal = ring.isal.expect("run only with ISA-L");
+    dif_check_against(ring, |s| isal.crc16(s))
+}
+
+fn dif_check_fast(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+    dif_check_against(ring, crc16_fast)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_naive_checksum_has_its_check_value() {
+        assert_eq!(crc32c_naive(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn every_contest_ends_with_a_ratio_warm_and_cold() {
+        let mut arena = Arena::new(2 * telpher_ops::STREAM_BYTES).unwrap();
+        let isal = Isal::open();
+        for contest in CONTESTS.iter().filter(|c| !c.isal || isal.is_some()) {
+            for temperature in [Temperature::Warm, Temperature::Cold] {
+                let size = if (contest.takes)(4096) { 4096 } else { telpher_ops::STREAM_BYTES };
+                let mut ring = Ring { arena: &mut arena, size, temperature, time: Duration::ZERO, isal };
+                let result = (contest.run)(&mut ring);
+                let label = format!("{} against {}, {}", contest.name, contest.against, temperature.name());
+                assert!(result.as_ref().is_ok_and(|d| d.ratio > 0.0), "{label}: {result:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_is_found() {
+        let mut arena = Arena::new(4096).unwrap();
+        let mut ring =
+            Ring { arena: &mut arena, size: 256, temperature: Temperature::Warm, time: Duration::ZERO, isal: None };
+        let spoil = |s: &[u8], d: &mut [u8]| {
+            d.copy_from_slice(s);
+            d[77] ^= 1;
+        };
+        let result = between(&mut ring, 256, spoil, |s, d| d.copy_from_slice(s), <[u8]>::to_vec);
+        assert_eq!(result, Err(ContestError::Mismatch(77)));
+    }
+}

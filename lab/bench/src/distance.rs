@@ -1,0 +1,157 @@
+//! How far apart two cores are right now: the round trip of one cache line between two pinned threads.
+//!
+//! Virtual processors wander over a host's dies, and the distance changes what every multi-thread result means. So it is
+//! measured right before such a result and printed beside it.
+
+use super::measure::to_ns;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a measurement takes.
+pub const PING_PONG: Duration = Duration::from_millis(20);
+
+/// Round trips below this many nanoseconds count as near: two cores under one last-level cache.
+/// Source: assumed; cores of one die answer in 40 to 120 ns, cores of two dies or sockets in 200 ns and more.
+const NEAR_NS: f64 = 150.0;
+
+/// Round trips from this many nanoseconds on say nothing of the distance: other work held a core.
+/// Source: assumed; ten times the longest trip between sockets.
+const BUSY_NS: f64 = 5_000.0;
+
+/// Round trip between two cores.
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
+pub struct Distance {
+    /// First core.
+    pub from: usize,
+    /// Second core.
+    pub to: usize,
+    /// There and back, in nanoseconds.
+    pub round_trip_ns: f64,
+    /// `near`, `far` or `busy`.
+    pub class: Class,
+}
+
+/// Whether the cores share a last-level cache, as far as time can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Below 150 ns.
+    Near,
+    /// 150 ns or more.
+    Far,
+    /// Not to be told: the cores did other work meanwhile.
+    Busy,
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let class = match self.class {
+            Class::Near => "near",
+            Class::Far => "far",
+            Class::Busy => return f.write_str("cores busy"),
+        };
+        write!(f, "{class} {:.0} ns", self.round_trip_ns)
+    }
+}
+
+/// A cache line of its own, so that the ping-pong is about nothing else.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// The last ball: whoever sees it leaves.
+const STOP: u64 = u64::MAX;
+
+/// Measures for `time`; `None` if the threads cannot be pinned to two different cores.
+pub fn measure(from: usize, to: usize, time: Duration) -> Option<Distance> {
+    if from == to {
+        return None;
+    }
+    let (ping, pong) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
+    let round_trip_ns = thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            let pinned = telpher_os::run_on(&[to]).is_ok();
+            let mut last = 0;
+            loop {
+                // Acquire and Release pair with the other side's: one line travels per direction.
+                let ball = ping.0.load(Ordering::Acquire);
+                if ball != last {
+                    pong.0.store(ball, Ordering::Release);
+                    last = ball;
+                }
+                if ball == STOP {
+                    return pinned;
+                }
+                std::hint::spin_loop();
+            }
+        });
+        let server = scope.spawn(|| {
+            let pinned = telpher_os::run_on(&[from]).is_ok();
+            let rally = |ball: u64| {
+                ping.0.store(ball, Ordering::Release);
+                while pong.0.load(Ordering::Acquire) != ball {
+                    std::hint::spin_loop();
+                }
+            };
+            let (start, mut ball, mut samples) = (Instant::now(), 0, Vec::new());
+            // A sample is the mean of 16 rallies: short, so that many meet no other work.
+            while start.elapsed() < time {
+                let sample = Instant::now();
+                for _ in 0..RALLIES {
+                    ball += 1;
+                    rally(ball);
+                }
+                samples.push(to_ns(sample.elapsed()) / f64::from(RALLIES));
+            }
+            rally(STOP);
+            pinned.then(|| undisturbed(&mut samples))
+        });
+        let trip = server.join().ok().flatten();
+        echo.join().ok().filter(|&pinned| pinned).and(trip)
+    })?;
+    let class = match round_trip_ns {
+        ns if ns < NEAR_NS => Class::Near,
+        ns if ns < BUSY_NS => Class::Far,
+        _ => Class::Busy,
+    };
+    Some(Distance { from, to, round_trip_ns, class })
+}
+
+/// Round trips of one sample.
+const RALLIES: u32 = 16;
+
+/// The lower quartile: other work on the cores only ever adds.
+fn undisturbed(samples: &mut [f64]) -> f64 {
+    samples.sort_unstable_by(f64::total_cmp);
+    samples.get(samples.len() / 4).copied().unwrap_or(f64::INFINITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_cores_have_a_distance_and_one_has_none() {
+        let cpus = telpher_os::allowed_cpus().unwrap();
+        assert_eq!(measure(cpus[0], cpus[0], PING_PONG), None);
+        if let [first, .., last] = cpus[..] {
+            let distance = measure(first, last, Duration::from_millis(5)).unwrap();
+            assert!(distance.round_trip_ns > 1.0, "{distance:?}");
+        } else {
+            eprintln!("skipped: only one core");
+        }
+    }
+
+    #[test]
+    fn it_reads_as_class_and_time() {
+        let d = Distance { from: 0, to: 1, round_trip_ns: 61.4, class: Class::Near };
+        assert_eq!(d.to_string(), "near 61 ns");
+        assert_eq!(Distance { class: Class::Busy, ..d }.to_string(), "cores busy");
+    }
+
+    #[test]
+    fn disturbed_samples_do_not_count() {
+        assert_eq!(undisturbed(&mut [9e6, 60.0, 61.0, 4e6, 62.0, 63.0]), 61.0);
+    }
+}

@@ -1,0 +1,328 @@
+//! The few calls into the C library and the processor that a fair measurement needs, each behind a safe function.
+//!
+//! glibc's memory functions are called as the symbols they are, so that what is measured is the library and not what the
+//! compiler makes of a slice copy. ISA-L is opened at run time, because it may not be installed.
+#![allow(unsafe_code, reason = "calls libc and ISA-L, stores into a portal, maps files")]
+
+mod called;
+mod remapped;
+
+pub(crate) use called::Called;
+pub(crate) use remapped::Remapped;
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use telpher_abi::Descriptor;
+use telpher_portal::{Offer, RecordCell, Submission};
+
+/// The words of a buffer, which threads may change together.
+pub(crate) fn atomics(bytes: &mut [u8]) -> &[AtomicU64] {
+    // SAFETY: any eight bytes are an `AtomicU64`, and the buffer is borrowed for as long as they are, by nobody else.
+    let (head, words, _) = unsafe { bytes.align_to_mut::<AtomicU64>() };
+    assert!(head.is_empty(), "the buffer begins at a word");
+    words
+}
+
+/// How often this thread has given its core away because it had to wait.
+pub(crate) fn voluntary_switches() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the structure is valid for writes, and zeros are one of its values, if the call should fail.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nvcsw
+}
+
+/// glibc's `memcpy` over the shorter of the two lengths.
+#[inline]
+pub(crate) fn memcpy(dst: &mut [u8], src: &[u8]) {
+    let len = dst.len().min(src.len());
+    // SAFETY: both ranges are valid for `len` bytes, and a `&mut` and a `&` never overlap.
+    unsafe { libc::memcpy(dst.as_mut_ptr().cast(), src.as_ptr().cast(), len) };
+}
+
+/// glibc's `memmove` within one buffer: `len` bytes from `from` to `to`.
+#[inline]
+pub(crate) fn memmove_within(buffer: &mut [u8], from: usize, to: usize, len: usize) {
+    assert!(from.checked_add(len).is_some_and(|end| end <= buffer.len()), "source lies in the buffer");
+    assert!(to.checked_add(len).is_some_and(|end| end <= buffer.len()), "destination lies in the buffer");
+    let base = buffer.as_mut_ptr();
+    // SAFETY: both ranges lie in the buffer (asserted above), which is borrowed mutably; memmove allows overlap.
+    unsafe { libc::memmove(base.add(to).cast(), base.add(from).cast(), len) };
+}
+
+/// glibc's `memset`.
+#[inline]
+pub(crate) fn memset(dst: &mut [u8], byte: u8) {
+    // SAFETY: the range is valid for writes of its length.
+    unsafe { libc::memset(dst.as_mut_ptr().cast(), c_int::from(byte), dst.len()) };
+}
+
+/// True if glibc's `memcmp` finds the two equal over the shorter length.
+#[inline]
+pub(crate) fn memcmp_equal(a: &[u8], b: &[u8]) -> bool {
+    let len = a.len().min(b.len());
+    // SAFETY: both ranges are valid for reads of `len` bytes.
+    unsafe { libc::memcmp(a.as_ptr().cast(), b.as_ptr().cast(), len) == 0 }
+}
+
+/// Copies with non-temporal stores, whatever the length: past the caches. The lengths are equal.
+pub(crate) fn copy_past_caches(dst: &mut [u8], src: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    assert_eq!(dst.len(), src.len(), "the lengths are equal");
+    // SAFETY: any 16 bytes are an `__m128i`, and any `__m128i` is 16 bytes.
+    let (head, middle, tail) = unsafe { dst.align_to_mut::<__m128i>() };
+    let (first, rest) = src.split_at(head.len());
+    let (aligned, last) = rest.split_at(16 * middle.len());
+    head.copy_from_slice(first);
+    tail.copy_from_slice(last);
+    for (to, from) in middle.iter_mut().zip(aligned.chunks_exact(16)) {
+        // SAFETY: `from` has 16 bytes to read, `to` is 16 aligned bytes to write; SSE2 is part of x86-64.
+        unsafe { _mm_stream_si128(to, _mm_loadu_si128(from.as_ptr().cast())) };
+    }
+    // SAFETY: SSE is part of x86-64.
+    unsafe { _mm_sfence() };
+}
+
+/// CPU time the calling thread has used. A system call: call it around a run, not inside one.
+pub(crate) fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for one timespec; the clock always exists on Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Lets pages that this thread touches for the first time come from `node` only; `None` goes back to the default.
+pub(crate) fn place_new_pages(node: Option<u32>) -> io::Result<()> {
+    let (mode, mask) = match node {
+        Some(n) if n < 64 => (libc::MPOL_BIND, 1u64 << n),
+        Some(_) => return Err(io::Error::from(io::ErrorKind::InvalidInput)),
+        None => (libc::MPOL_DEFAULT, 0),
+    };
+    let (nodes, bits) = if node.is_some() { (&raw const mask, 65u64) } else { (std::ptr::null(), 0) };
+    // SAFETY: set_mempolicy reads at most `bits - 1` = 64 bits from `nodes`, which points at a live u64 or is null with 0.
+    match unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(mode), nodes, bits) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets the calling thread's sleeps end when they should, instead of up to 50 µs later with others'.
+pub(crate) fn wake_exactly() {
+    // SAFETY: changes nothing but the calling thread's timer slack; one nanosecond is the smallest.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+}
+
+/// Bytes that the C library's allocator has handed out and not got back.
+pub(crate) fn allocated_bytes() -> usize {
+    // SAFETY: mallinfo2 has no preconditions.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+/// A No-op that may be offered: it names no memory but its record.
+pub(crate) fn nop(record: &'static RecordCell) -> Submission {
+    // SAFETY: a No-op has no ranges; its record lives for ever and is touched through its atomics only.
+    unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) }
+}
+
+/// Bytes to copy from one place to another, which are nobody else's for good.
+#[derive(Debug)]
+pub(crate) struct OwnedCopy {
+    src: &'static [u8],
+    dst: NonNull<u8>,
+    record: &'static RecordCell,
+    submission: Submission,
+}
+
+impl OwnedCopy {
+    /// A Memory Move of `src` to memory of its own. Both stay allocated: a device may look at them at any time.
+    pub(crate) fn new(src: Vec<u8>) -> Self {
+        let dst = NonNull::from(vec![0x55; src.len()].leak()).cast::<u8>();
+        let src: &'static [u8] = src.leak();
+        let record: &'static RecordCell = Box::leak(Box::default());
+        let len = u32::try_from(src.len()).expect("benches stay below 4 GiB");
+        let move_it = Descriptor::memory_move(src.as_ptr() as u64, dst.as_ptr() as u64, len);
+        // SAFETY: `src` is read-only from here on, `dst` is touched in `is_exact` alone and only after the record, which lives
+        // for ever and is touched through its atomics only.
+        let submission = unsafe { Submission::vouch(move_it.with_record(record.address())) };
+        OwnedCopy { src, dst, record, submission }
+    }
+
+    /// What to offer, one at a time.
+    pub(crate) fn submission(&self) -> &Submission {
+        &self.submission
+    }
+
+    /// Where its end is seen.
+    pub(crate) fn record(&self) -> &'static RecordCell {
+        self.record
+    }
+
+    /// Whether it has ended and every byte has arrived.
+    pub(crate) fn is_exact(&mut self) -> bool {
+        self.record.status().is_some() && {
+            // SAFETY: `dst` is valid for as many bytes as `src`; the device, which had the one submission there is, has ended
+            // it, and `&mut self` keeps it from being offered meanwhile.
+            let dst = unsafe { std::slice::from_raw_parts(self.dst.as_ptr(), self.src.len()) };
+            memcmp_equal(dst, self.src)
+        }
+    }
+}
+
+/// A queue's portal, mapped as programs for DSA do it.
+#[derive(Debug)]
+pub(crate) struct MappedPortal {
+    page: NonNull<c_void>,
+    shared: bool,
+}
+
+/// Bytes of a portal page.
+const PORTAL: usize = 4096;
+
+impl MappedPortal {
+    /// Opens a queue's node and maps its portal.
+    pub(crate) fn open(node: &Path, shared: bool) -> io::Result<Self> {
+        Self::of(&File::options().read(true).write(true).open(node)?, shared)
+    }
+
+    /// Maps the portal of a queue whose node is open.
+    pub(crate) fn of(node: &File, shared: bool) -> io::Result<Self> {
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: a new mapping where the kernel likes it.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), PORTAL, libc::PROT_WRITE, flags, node.as_raw_fd(), 0) };
+        match NonNull::new(page) {
+            Some(page) if page.as_ptr() != libc::MAP_FAILED => Ok(MappedPortal { page, shared }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Submits: MOVDIR64B to a dedicated queue, ENQCMD to a shared one.
+    #[inline]
+    pub(crate) fn offer(&self, submission: &Submission) -> Offer {
+        let (to, from) = (self.page.as_ptr(), submission.descriptor());
+        if !self.shared {
+            // SAFETY: the page is mapped for writing and aligned, 64 bytes can be read at `from`; what the device then does was
+            // vouched for. A CPU without the instruction raises SIGILL.
+            unsafe {
+                std::arch::asm!(".byte 0x66, 0x0f, 0x38, 0xf8, 0x02", in("rax") to, in("rdx") from, options(nostack))
+            };
+            return Offer::Taken;
+        }
+        let retry: u8;
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!(
+                ".byte 0xf2, 0x0f, 0x38, 0xf8, 0x02",
+                "setz {retry}",
+                in("rax") to,
+                in("rdx") from,
+                retry = out(reg_byte) retry,
+                options(nostack)
+            );
+        }
+        if retry == 0 { Offer::Taken } else { Offer::Retry }
+    }
+}
+
+impl Drop for MappedPortal {
+    fn drop(&mut self) {
+        // SAFETY: the page was mapped by `open` and is not used again.
+        unsafe { libc::munmap(self.page.as_ptr(), PORTAL) };
+    }
+}
+
+/// ISA-L's checksum functions, if the library is installed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Isal {
+    crc32_iscsi: unsafe extern "C" fn(*const u8, c_int, c_uint) -> c_uint,
+    crc16_t10dif: unsafe extern "C" fn(u16, *const u8, u64) -> u16,
+}
+
+/// Name under which distributions install ISA-L 2.x.
+pub(crate) const ISAL_LIBRARY: &CStr = c"libisal.so.2";
+
+impl Isal {
+    /// Opens the library; `None` if it is not installed or lacks a function.
+    pub(crate) fn open() -> Option<Isal> {
+        // SAFETY: the name ends with NUL, and ISA-L's initialisers only look at the processor's features.
+        let library = unsafe { libc::dlopen(ISAL_LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if library.is_null() {
+            return None;
+        }
+        let symbol = |name: &CStr| {
+            // SAFETY: `library` is an open handle that is never closed, and the name ends with NUL.
+            let address: *mut c_void = unsafe { libc::dlsym(library, name.as_ptr()) };
+            (!address.is_null()).then_some(address)
+        };
+        let (crc32, crc16) = (symbol(c"crc32_iscsi")?, symbol(c"crc16_t10dif")?);
+        // SAFETY: `isa-l/crc.h` declares `unsigned int crc32_iscsi(unsigned char *buffer, int len, unsigned int init_crc)`.
+        let crc32_iscsi = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(_, _, _) -> _>(crc32) };
+        // SAFETY: `isa-l/crc.h` declares `uint16_t crc16_t10dif(uint16_t init_crc, const unsigned char *buf, uint64_t len)`.
+        let crc16_t10dif = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(_, _, _) -> _>(crc16) };
+        Some(Isal { crc32_iscsi, crc16_t10dif })
+    }
+
+    /// CRC32C as iSCSI and DSA define it.
+    #[inline]
+    pub(crate) fn crc32c(&self, data: &[u8]) -> u32 {
+        let len = c_int::try_from(data.len()).expect("benches stay below 2 GiB");
+        // SAFETY: the range is valid for reads of `len` bytes; the function does not write to it.
+        !unsafe { (self.crc32_iscsi)(data.as_ptr(), len, u32::MAX) }
+    }
+
+    /// T10-DIF guard of one block.
+    #[inline]
+    pub(crate) fn crc16(&self, data: &[u8]) -> u16 {
+        // SAFETY: the range is valid for reads of its length.
+        unsafe { (self.crc16_t10dif)(0, data.as_ptr(), data.len() as u64) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_c_functions_do_what_they_are_named_for() {
+        let src: Vec<u8> = (0..=255).collect();
+        let mut dst = vec![0; 256];
+        memcpy(&mut dst, &src);
+        assert_eq!(dst, src);
+        assert!(memcmp_equal(&dst, &src));
+        dst[255] = 0;
+        assert!(!memcmp_equal(&dst, &src));
+        memmove_within(&mut dst, 0, 1, 100);
+        assert_eq!(&dst[1..101], &src[..100]);
+        memset(&mut dst, 7);
+        assert_eq!(dst, [7; 256]);
+        copy_past_caches(&mut dst[3..250], &src[1..248]);
+        assert_eq!((&dst[..3], &dst[3..250], &dst[250..]), (&[7; 3][..], &src[1..248], &[7; 6][..]));
+    }
+
+    #[test]
+    fn thread_time_advances_with_work() {
+        let start = thread_cpu();
+        while thread_cpu() <= start {}
+    }
+
+    #[test]
+    fn isal_computes_the_check_values_when_installed() {
+        match Isal::open() {
+            Some(isal) => {
+                // Check values of the CRC catalogue: CRC-32/ISCSI and CRC-16/T10-DIF of "123456789".
+                assert_eq!(isal.crc32c(b"123456789"), 0xe306_9283);
+                assert_eq!(isal.crc16(b"123456789"), 0xd0db);
+            }
+            None => eprintln!("skipped: libisal2 is not installed"),
+        }
+    }
+}

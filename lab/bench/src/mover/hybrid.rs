@@ -1,0 +1,279 @@
+//! One copy shared between a device and the thread that waits for it, against one thread alone.
+//!
+//! The device's engine is a thread on a core of its own, the waiting thread has another: two cores do the work of one copy. What
+//! they can reach at most is what two threads reach that do the same copy, a half each, the one spinning until the other brings
+//! it its half and until it is back. That is measured too: where it is below twice one thread, it is the memory's limit.
+//! Buffers take turns over more than the caches hold, for one half as for both, as those of a program that moves bulk.
+
+use super::Contest;
+use super::turns::{Contestant, rates, ratio};
+use crate::BenchError;
+use crate::buffers::fill_known;
+use crate::measure::median;
+use crate::row::{Goal, Row};
+use std::collections::VecDeque;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
+use telpher_mover::{Mover, Outcome, Policy, Split};
+use telpher_report::machine::Machine;
+use telpher_report::units;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "hybrid",
+    question: "How much faster is a copy that a device and the waiting thread share than memcpy on one thread?",
+    cores: 2,
+    weight: 3.0,
+    measure,
+};
+
+/// Least speed of a shared copy by that of one thread. Source: promise of the mover.
+const SHARED: f64 = 1.5;
+/// Part of what two threads reach that counts as the memory's limit.
+const LIMIT: f64 = 0.95;
+/// Bytes of one copy.
+const SIZES: [usize; 4] = [1 << 20, 4 << 20, 16 << 20, 64 << 20];
+/// Looks of a thread that waits for its half before it looks at the clock: some microseconds.
+const LOOKS: u32 = 4096;
+
+/// A source and a destination.
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// How a pair is copied.
+enum Way {
+    /// By one thread.
+    Alone,
+    /// By a device, and perhaps the thread that waits.
+    By(Mover),
+    /// By two threads, a half each; the pair is a half, and the other one travels.
+    Halves(Arc<Handoff>, VecDeque<Pair>),
+    /// By the thread that is brought its half.
+    Brought(Arc<Handoff>),
+}
+
+/// A pair on its way to another thread and back.
+#[derive(Default)]
+struct Handoff {
+    state: AtomicU8,
+    pair: Mutex<Option<Pair>>,
+}
+
+const NOTHING: u8 = 0;
+const OFFERED: u8 = 1;
+const TAKEN: u8 = 2;
+const BACK: u8 = 3;
+
+impl Handoff {
+    fn put(&self, pair: Pair, state: u8) {
+        *self.pair.lock().unwrap_or_else(PoisonError::into_inner) = Some(pair);
+        // Release: pairs with the Acquire in `take`, as far as the lock does not say it.
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// The pair, if it is in this state.
+    fn take(&self, state: u8, then: u8) -> Option<Pair> {
+        // A look first: a line that is only read stays where it is.
+        if self.state.load(Ordering::Acquire) != state {
+            return None;
+        }
+        self.state.compare_exchange(state, then, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+fn copied((src, mut dst): Pair) -> Pair {
+    dst.copy_from_slice(&src);
+    (src, dst)
+}
+
+/// Who copies, and the buffers that take turns.
+struct Side {
+    way: Way,
+    /// The next to be copied is the last.
+    pairs: VecDeque<Pair>,
+}
+
+/// Pairs of so many bytes that together are more than `room`.
+fn pairs(bytes: usize, room: u64, seed: u64) -> VecDeque<Pair> {
+    let count = (usize::try_from(room).unwrap_or(usize::MAX) / (2 * bytes)).max(1);
+    let mut src = vec![0; bytes];
+    fill_known(&mut src, seed);
+    (0..count).map(|_| (src.clone(), vec![0; bytes])).collect()
+}
+
+impl Side {
+    fn new(way: Way, bytes: usize, room: u64) -> Self {
+        Side { way, pairs: pairs(bytes, room, 1) }
+    }
+
+    /// Two threads that do each copy together.
+    fn halves(bytes: usize, room: u64) -> Vec<Self> {
+        let handoff = Arc::new(Handoff::default());
+        let others = pairs(bytes / 2, room / 2, 2);
+        let leads = Side::new(Way::Halves(Arc::clone(&handoff), others), bytes / 2, room / 2);
+        vec![leads, Side { way: Way::Brought(handoff), pairs: VecDeque::new() }]
+    }
+
+    /// Copies one pair; how many bytes that were.
+    fn copy(&mut self) -> Result<u64, BenchError> {
+        if let Way::Brought(handoff) = &self.way {
+            for _ in 0..LOOKS {
+                match handoff.take(OFFERED, TAKEN) {
+                    Some(pair) => handoff.put(copied(pair), BACK),
+                    None => spin_loop(),
+                }
+            }
+            // Counted by who brought it.
+            return Ok(0);
+        }
+        let (src, dst) = self.pairs.pop_back().expect("the buffers came back");
+        let mut bytes = src.len() as u64;
+        let (result, src, dst) = match &mut self.way {
+            Way::By(mover) => mover.copy(src, dst).wait().into_parts(),
+            Way::Halves(handoff, others) => {
+                handoff.put(others.pop_back().expect("the halves came back"), OFFERED);
+                let (src, dst) = copied((src, dst));
+                let other = loop {
+                    // The other thread's turn may be over.
+                    match handoff.take(OFFERED, NOTHING).map(copied).or_else(|| handoff.take(BACK, NOTHING)) {
+                        Some(other) => break other,
+                        None => spin_loop(),
+                    }
+                };
+                bytes += other.0.len() as u64;
+                others.push_front(other);
+                (Ok(Outcome::Done), src, dst)
+            }
+            Way::Alone | Way::Brought(_) => {
+                let (src, dst) = copied((src, dst));
+                (Ok(Outcome::Done), src, dst)
+            }
+        };
+        self.pairs.push_front((src, dst));
+        CONTEST.done(result).map(|()| bytes)
+    }
+
+    /// The pairs copied last, and whether any is wrong.
+    fn check(&self) -> Result<(), BenchError> {
+        let others = if let Way::Halves(_, others) = &self.way { others.front() } else { None };
+        self.pairs.front().into_iter().chain(others).try_for_each(|(src, dst)| CONTEST.arrived(src, dst))
+    }
+}
+
+/// A device whose one engine has a thread on the second core; two policies over its one queue.
+fn movers(machine: &Machine) -> Result<[Mover; 2], BenchError> {
+    let options =
+        ModelOptions::default().with_config(Config::single(WqMode::Shared, 64, 1)).with_runner(Runner::Threaded);
+    // A thread inherits where it may run from who starts it.
+    let started = thread::scope(|scope| {
+        let starter = scope.spawn(|| {
+            let _ = telpher_os::run_on(&machine.engine_cores(1));
+            ModelDevice::start(options)
+        });
+        starter.join().expect("starting a device does not panic")
+    });
+    let device = started.map_err(|source| BenchError::Start { name: "model:spr".into(), source })?;
+    let queue = device.portal("wq0.0")?;
+    let with = |hybrid| Policy { split: Split { hybrid, ..Split::default() }, ..Policy::default() };
+    Ok([false, true].map(|hybrid| Mover::new([queue.clone()], with(hybrid))))
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let [alone, shared] = movers(machine)?;
+    let each = time / u32::try_from(SIZES.len()).unwrap_or(1);
+    let mut rows = Vec::new();
+    for bytes in SIZES {
+        rows.extend(at(machine, each, bytes, [&alone, &shared])?);
+    }
+    Ok(rows)
+}
+
+/// The rows of one size.
+fn at(machine: &Machine, time: Duration, bytes: usize, [alone, shared]: [&Mover; 2]) -> Result<[Row; 2], BenchError> {
+    // Cold for one half too, whose thread may have a cache of its own.
+    let room = 2 * machine.cold_bytes();
+    let one = |way| Contestant { states: vec![Side::new(way, bytes, room)], step: &Side::copy };
+    let halves = Contestant { states: Side::halves(bytes, room), step: &Side::copy };
+    let mut sides = [one(Way::By(shared.clone())), one(Way::Alone), one(Way::By(alone.clone())), halves];
+    let seen = rates(machine, time, &mut sides)?;
+    sides.iter().flat_map(|side| &side.states).try_for_each(Side::check)?;
+    let speed = |side: usize| units::rate(median(&mut seen[side].clone()));
+    let size = units::size(bytes as u64);
+    let (of_one, of_two) = (ratio(&seen[0], &seen[1]), ratio(&seen[0], &seen[3]));
+    let limited = of_one < SHARED && of_two >= LIMIT;
+    let how = format!(
+        "cold buffers; {} shared, {} memcpy, {} device alone; two threads with a half each: {} ({:.2} of one){}",
+        speed(0),
+        speed(1),
+        speed(2),
+        speed(3),
+        ratio(&seen[3], &seen[1]),
+        if limited { "; limit reached" } else { "" },
+    );
+    Ok([
+        Row::new(
+            format!("{size} copies, device and waiting thread: against memcpy on one thread"),
+            of_one,
+            "of its speed",
+            // Where two threads reach no more either, the memory is the limit, and the next row shows it.
+            (!limited).then_some(Goal::AtLeast(SHARED)),
+            how,
+        ),
+        Row::new(
+            format!("{size} copies, device and waiting thread: against two threads with a half each"),
+            of_two,
+            "of their speed",
+            (of_one < SHARED).then_some(Goal::AtLeast(LIMIT)),
+            "the same turns",
+        ),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_have_a_share_and_a_wrong_byte_is_found() {
+        let [_, shared] = movers(&Machine::read()).unwrap();
+        let mut side = Side::new(Way::By(shared), 4 << 20, 0);
+        assert_eq!(side.copy().unwrap(), 4 << 20);
+        side.check().unwrap();
+        side.pairs[0].1[1_234_567] ^= 1;
+        assert!(matches!(side.check(), Err(BenchError::Mismatch { offset: 1_234_567, .. })));
+    }
+
+    #[test]
+    fn two_threads_have_a_half_each_and_one_alone_does_both() {
+        let mut sides = Side::halves(2 << 20, 0);
+        let mut other = sides.pop().unwrap();
+        let mut leads = sides.pop().unwrap();
+        assert_eq!(leads.copy().unwrap(), 2 << 20, "nobody takes the half that is offered");
+        let others = |side: &mut Side| match &mut side.way {
+            Way::Halves(_, others) => others[0].1.clone(),
+            _ => Vec::new(),
+        };
+        leads.check().unwrap();
+        let other_half = others(&mut leads);
+        assert!(leads.pairs[0].1 != other_half && other_half.len() == 1 << 20);
+        thread::scope(|scope| {
+            let brought = scope.spawn(move || {
+                while Arc::strong_count(match &other.way {
+                    Way::Brought(handoff) => handoff,
+                    _ => unreachable!("the second of two halves"),
+                }) > 1
+                {
+                    assert_eq!(other.copy().unwrap(), 0);
+                }
+            });
+            (0..20).for_each(|_| assert_eq!(leads.copy().unwrap(), 2 << 20));
+            leads.check().unwrap();
+            drop(leads);
+            brought.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! Two threads that share one mover, against two with a mover each.
+//!
+//! Below the threshold nothing is shared but what both read. Above it, every operation takes a slot, a credit and a turn, and
+//! gives them back: words that the two cores write. The devices are inline: who submits also executes, so that two cores are
+//! enough for two threads.
+
+use super::Contest;
+use super::turns::{Contestant, rates, ratio};
+use crate::BenchError;
+use crate::buffers::{fill_known, touched};
+use crate::row::{Goal, Row};
+use std::sync::Arc;
+use std::time::Duration;
+use telpher_device::{Config, ModelDevice, ModelOptions, WqMode};
+use telpher_mem::{PageSize, Region};
+use telpher_mover::{Mover, Policy, Threshold};
+use telpher_portal::Portal;
+use telpher_report::machine::Machine;
+use telpher_report::units;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "sharing",
+    question: "How much do two threads lose that share one mover?",
+    cores: 2,
+    weight: 2.0,
+    measure,
+};
+
+/// Least speed of two threads sharing a mover by that of two with one each. Source: promise of the mover.
+const SHARED: f64 = 0.9;
+/// Bytes below the threshold.
+const SMALL: usize = 256;
+/// Bytes at the threshold and well above it.
+const LARGE: [usize; 2] = [4 << 10, 64 << 10];
+
+/// One thread's mover and buffers.
+struct Hand {
+    mover: Mover,
+    /// There between two copies. Each begins on a page of its own: neighbours in one cache line would be what is measured.
+    buffers: Option<(Region, Region)>,
+}
+
+impl Hand {
+    fn new(mover: Mover, bytes: usize, seed: u64) -> Result<Self, BenchError> {
+        let (mut src, dst) = (touched(bytes, PageSize::Small)?, touched(bytes, PageSize::Small)?);
+        fill_known(&mut src, seed);
+        Ok(Hand { mover, buffers: Some((src, dst)) })
+    }
+
+    fn copy(&mut self) -> Result<u64, BenchError> {
+        let (src, dst) = self.buffers.take().expect("the buffers came back");
+        let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
+        self.buffers = Some((src, dst));
+        CONTEST.done(result).map(|()| 1)
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        let (src, dst) = self.buffers.as_ref().expect("the buffers came back");
+        CONTEST.arrived(src, dst)
+    }
+}
+
+/// A queue of an inline device of its own.
+fn queue(mode: WqMode) -> Result<Arc<dyn Portal>, BenchError> {
+    let options = ModelOptions::default().with_config(Config::single(mode, 64, 1));
+    let device =
+        ModelDevice::start(options).map_err(|source| BenchError::Start { name: "model:spr".into(), source })?;
+    Ok(device.portal("wq0.0")?)
+}
+
+fn mover(portals: &[Arc<dyn Portal>]) -> Mover {
+    Mover::new(portals.to_vec(), Policy { threshold: Threshold::all(LARGE[0] as u64), ..Policy::default() })
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let each = time / 4;
+    let own = [queue(WqMode::Dedicated)?, queue(WqMode::Dedicated)?];
+    let common = [queue(WqMode::Shared)?];
+    let mut rows = Vec::new();
+    for bytes in LARGE {
+        let movers = own.clone().map(|queue| mover(&[queue]));
+        let one = mover(&own);
+        rows.push(against(machine, each, bytes, "a device each", movers, &one)?);
+    }
+    let of_common = || mover(&common);
+    rows.push(against(machine, each, LARGE[0], "one shared queue", [of_common(), of_common()], &of_common())?);
+    let small = "below the threshold";
+    rows.push(against(machine, each, SMALL, small, [of_common(), of_common()], &of_common())?);
+    Ok(rows)
+}
+
+/// Two threads with `own`, and two with clones of `one`, copying `bytes` one at a time.
+fn against(
+    machine: &Machine,
+    time: Duration,
+    bytes: usize,
+    how: &str,
+    own: [Mover; 2],
+    one: &Mover,
+) -> Result<Row, BenchError> {
+    let hands = |movers: [Mover; 2]| -> Result<Vec<Hand>, BenchError> {
+        (1..).zip(movers).map(|(seed, mover)| Hand::new(mover, bytes, seed)).collect()
+    };
+    let mut sides = [
+        Contestant { states: hands([one.clone(), one.clone()])?, step: &Hand::copy },
+        Contestant { states: hands(own)?, step: &Hand::copy },
+    ];
+    let seen = rates(machine, time, &mut sides)?;
+    sides.iter().flat_map(|side| &side.states).try_for_each(Hand::check)?;
+    let speed = |seen: &[f64]| units::frequency(crate::measure::median(&mut seen.to_vec()));
+    Ok(Row::new(
+        format!("{} copies, {how}: sharing a mover, against one each", units::size(bytes as u64)),
+        ratio(&seen[0], &seen[1]),
+        "of its speed",
+        Some(Goal::AtLeast(SHARED)),
+        format!("two threads, inline, one at a time; {} against {} together", speed(&seen[0]), speed(&seen[1])),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_byte_is_found() {
+        let mut hand = Hand::new(mover(&[queue(WqMode::Shared).unwrap()]), 8192, 1).unwrap();
+        assert_eq!(hand.copy().unwrap(), 1);
+        hand.check().unwrap();
+        hand.buffers.as_mut().unwrap().1[4097] ^= 1;
+        assert!(matches!(hand.check(), Err(BenchError::Mismatch { offset: 4097, .. })));
+    }
+}

@@ -1,0 +1,121 @@
+//! What a submission to hardware costs before the instruction: a queue of no device, where ordinary stores stand in for
+//! MOVDIR64B and ENQCMD, under the code that submits to real ones.
+//!
+//! The numbers include what stands in: 64 bytes stored and a record written.
+
+use super::Contest;
+use super::turns::{Contestant, rates};
+use crate::BenchError;
+use crate::ffi;
+use crate::measure::median;
+use crate::row::{Goal, Row};
+use std::sync::Arc;
+use std::time::Duration;
+use telpher_mover::{Channel, ChannelPolicy, Finished};
+use telpher_portal::{Offer, Portal, RecordCell};
+use telpher_report::machine::Machine;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "submission",
+    question: "What does a submission to hardware cost beside the instruction?",
+    cores: 1,
+    weight: 0.5,
+    measure,
+};
+
+/// Most nanoseconds for a descriptor. Source: promise of the hardware path.
+const MOST_NS: f64 = 40.0;
+/// Descriptors of a burst, entries of the queue, places of the channel.
+const BURST: u32 = 32;
+
+/// Who submits a burst of No-ops and sees each completed.
+#[allow(clippy::large_enum_variant, reason = "there are two of them, and the larger is what is measured")]
+enum Hand {
+    /// Builds descriptors and offers them.
+    Bare(Arc<dyn Portal>, &'static [RecordCell]),
+    /// A channel prepares them, submits them and fetches them.
+    Channel(Channel<Vec<u8>, Vec<u8>>, Vec<Finished<Vec<u8>, Vec<u8>>>),
+}
+
+impl Hand {
+    fn bare(portal: Arc<dyn Portal>) -> Self {
+        // Kept for ever, as whoever vouches for a descriptor must.
+        Hand::Bare(portal, (0..BURST).map(|_| RecordCell::new()).collect::<Vec<_>>().leak())
+    }
+
+    fn channel(portal: Arc<dyn Portal>) -> Self {
+        let channel = Channel::new(portal, BURST, ChannelPolicy::default()).expect("a capacity within the limits");
+        Hand::Channel(channel, Vec::with_capacity(BURST as usize))
+    }
+
+    fn burst(&mut self) -> Result<u64, BenchError> {
+        let wrong = || BenchError::Wrong { op: "nop".into(), route: CONTEST.name.into() };
+        match self {
+            Hand::Bare(portal, records) => {
+                for record in *records {
+                    record.clear();
+                    if portal.offer(&ffi::nop(record)) != Offer::Taken {
+                        return Err(wrong());
+                    }
+                }
+                if records.iter().any(|record| record.status().is_none()) {
+                    return Err(wrong());
+                }
+            }
+            Hand::Channel(channel, done) => {
+                for _ in 0..BURST {
+                    channel.nop().map_err(|_| wrong())?;
+                }
+                channel.submit();
+                done.clear();
+                channel.completed(done);
+                if done.len() != BURST as usize || done.iter().any(|finished| finished.result.is_err()) {
+                    return Err(wrong());
+                }
+            }
+        }
+        Ok(BURST.into())
+    }
+}
+
+/// A dedicated queue of no device, without batches, so that every descriptor is offered by itself.
+fn portal() -> Result<Arc<dyn Portal>, BenchError> {
+    match telpher_hw::rehearsal(BURST) {
+        Ok(portal) => Ok(Arc::new(portal)),
+        Err(error) => Err(BenchError::NotHere(format!("submission: no page of memory: {error}"))),
+    }
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let mut hands = [Hand::bare(portal()?), Hand::channel(portal()?)]
+        .map(|hand| Contestant { states: vec![hand], step: &Hand::burst });
+    let seen = rates(machine, time, &mut hands)?;
+    let ns = |rates: &[f64]| 1e9 / median(&mut rates.to_vec());
+    let goal = Some(Goal::AtMost(MOST_NS));
+    let how = "one thread, a dedicated queue of no device, ordinary stores in the instruction's place";
+    Ok(vec![
+        Row::new("a descriptor built and offered, its record seen", ns(&seen[0]), "ns", goal, how),
+        Row::new(
+            "the same through a channel: prepared, submitted, fetched",
+            ns(&seen[1]),
+            "ns",
+            None,
+            format!("{how}; bursts of {BURST}"),
+        ),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_hands_see_every_record_of_a_burst() {
+        for mut hand in [Hand::bare(portal().unwrap()), Hand::channel(portal().unwrap())] {
+            for _ in 0..100 {
+                assert_eq!(hand.burst().unwrap(), u64::from(BURST));
+            }
+        }
+    }
+}

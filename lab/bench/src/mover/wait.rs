@@ -1,0 +1,170 @@
+//! What waiting costs: the CPU time of a thread that waits for a long job, and how much later it goes on.
+//!
+//! One copy of 4 MiB at a time to a device whose engine has a core of its own, between buffers that no cache holds: a copy within
+//! the last-level cache takes this modelled device a quarter of the time that the real one needs, and sleeping for so short is not
+//! what anybody would. All ways of waiting take turns on the same queue; spinning is what the others are compared with, since nobody
+//! notices a record earlier.
+
+use super::Contest;
+use crate::BenchError;
+use crate::buffers::fill_known;
+use crate::devices::{self, Shape};
+use crate::measure::{median, window};
+use crate::results::Runner;
+use crate::row::{Goal, Row};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use telpher_device::{ModelSource, Preset};
+use telpher_mover::{Mover, Policy, Split, Threshold, Wait};
+use telpher_portal::Portal;
+use telpher_report::machine::Machine;
+use telpher_report::units;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "wait",
+    question: "What CPU time does waiting for a long job take, and how much later is it seen?",
+    cores: 2,
+    weight: 1.0,
+    measure,
+};
+
+/// Bytes of a job.
+const BYTES: usize = 4 << 20;
+/// Most CPU time of a predicted sleep, by that of spinning. Source: promise of the mover.
+const CPU: f64 = 30.0;
+/// Most time from submission to seeing the record, by that of spinning. Source: promise of the mover.
+const LATENCY: f64 = 1.10;
+/// Turns aimed at, and the fewest.
+const TURNS: u32 = 11;
+const FEWEST: usize = 3;
+
+/// The ways of waiting; the first is what the others are compared with.
+const WAYS: [(&str, Wait); 4] = [
+    ("spinning", Wait::Spin),
+    ("predicted sleep", Wait::Predicted),
+    ("yielding", Wait::Yield { pauses: telpher_mover::DEFAULT_PAUSES }),
+    ("sleeping 50 µs at a time", Wait::Sleep { pauses: 0, interval: Duration::from_micros(50) }),
+];
+
+/// Pairs of buffers, the one that was used last at the end. All ways share them, since not all memory is equally fast.
+type Rooms = VecDeque<(Vec<u8>, Vec<u8>)>;
+
+/// One way of waiting, and nanoseconds of one copy in each turn: on the wall, of the CPU.
+struct Way {
+    mover: Mover,
+    wall: Vec<f64>,
+    cpu: Vec<f64>,
+}
+
+impl Way {
+    fn new(portal: &Arc<dyn Portal>, wait: Wait) -> Self {
+        // The device does all of it, in one piece: what is measured is the waiting.
+        let split = Split { hybrid: false, above: u64::MAX, ..Split::default() };
+        let policy = Policy { wait, split, threshold: Threshold::DEVICE, ..Policy::default() };
+        Way { mover: Mover::new([Arc::clone(portal)], policy), wall: Vec::new(), cpu: Vec::new() }
+    }
+
+    fn copy(&mut self, rooms: &mut Rooms) -> Result<u64, BenchError> {
+        let (src, dst) = rooms.pop_front().expect("the buffers came back");
+        let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
+        rooms.push_back((src, dst));
+        CONTEST.done(result).map(|()| 1)
+    }
+
+    fn turn(&mut self, rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
+        let seen = window(time, || self.copy(rooms))?;
+        self.wall.push(seen.ns_per_op());
+        self.cpu.push(seen.cpu_ns_per_op());
+        Ok(())
+    }
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let source = ModelSource::Preset(Preset::default());
+    let device = devices::start("model:spr", &source, Shape::PLAIN, Runner::Threaded, machine)?;
+    let portal = device.portals.first().expect("a plain device has a queue");
+    let pairs = usize::try_from(machine.cold_bytes()).unwrap_or(usize::MAX) / (2 * BYTES);
+    let mut src = vec![0; BYTES];
+    fill_known(&mut src, 7);
+    let mut rooms: Rooms = (0..pairs.max(1)).map(|_| (src.clone(), vec![0; BYTES])).collect();
+    let mut ways = WAYS.map(|(_, wait)| Way::new(portal, wait));
+    thread::scope(|scope| {
+        let submitter = scope.spawn(|| {
+            let _ = telpher_os::run_on(&[machine.core(0)]);
+            turns(&mut ways, &mut rooms, time)
+        });
+        submitter.join().expect("measurements report their errors")
+    })?;
+    rooms.iter().try_for_each(|(src, dst)| CONTEST.arrived(src, dst))?;
+    Ok(rows(&ways))
+}
+
+/// Each way in turn, until the time is over.
+fn turns(ways: &mut [Way], rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
+    let slice = time / (TURNS * u32::try_from(ways.len()).unwrap_or(1));
+    // Unmeasured: pages, and what predictions learn from.
+    for way in &mut *ways {
+        for _ in 0..LESSONS {
+            way.copy(rooms)?;
+        }
+    }
+    let begin = Instant::now();
+    while ways[0].wall.len() < FEWEST || begin.elapsed() < time {
+        ways.iter_mut().try_for_each(|way| way.turn(rooms, slice))?;
+    }
+    Ok(())
+}
+
+/// Copies before the first measured one. Source: chosen; an estimate has settled after some twenty.
+const LESSONS: u32 = 32;
+
+fn rows(ways: &[Way]) -> Vec<Row> {
+    let ratio = |of: &[f64], by: &[f64]| median(&mut of.iter().zip(by).map(|(of, by)| of / by).collect::<Vec<_>>());
+    let (spin, others) = ways.split_first().expect("there is a first way");
+    let time = |values: &[f64]| units::time(median(&mut values.to_vec()));
+    let mut rows = Vec::new();
+    for (way, (name, wait)) in others.iter().zip(&WAYS[1..]) {
+        let must = *wait == Wait::Predicted;
+        rows.push(Row::new(
+            format!("{name}: CPU time while a 4 MiB copy is under way, by spinning's"),
+            100.0 * ratio(&way.cpu, &spin.cpu),
+            "%",
+            must.then_some(Goal::AtMost(CPU)),
+            format!(
+                "of the submitting thread, cold buffers, threaded device; {} against {} a copy",
+                time(&way.cpu),
+                time(&spin.cpu)
+            ),
+        ));
+        rows.push(Row::new(
+            format!("{name}: until its end is seen, by spinning's"),
+            ratio(&way.wall, &spin.wall),
+            "of its time",
+            must.then_some(Goal::AtMost(LATENCY)),
+            format!("one at a time; {} against {}", time(&way.wall), time(&spin.wall)),
+        ));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_compared_with_spinning_turn_by_turn() {
+        let portal: Vec<Arc<dyn Portal>> = Vec::new();
+        let way = |wall: f64, cpu: f64| Way {
+            mover: Mover::new(portal.clone(), Policy::default()),
+            wall: vec![wall, 2.0 * wall],
+            cpu: vec![cpu, 2.0 * cpu],
+        };
+        let rows = rows(&[way(100.0, 100.0), way(108.0, 25.0), way(101.0, 100.0), way(150.0, 5.0)]);
+        assert_eq!(rows.len(), 6);
+        assert!((rows[0].measured - 25.0).abs() < 1e-9 && (rows[1].measured - 1.08).abs() < 1e-9);
+        assert!(rows.iter().all(Row::reached) && rows[..2].iter().all(|row| row.goal.is_some()));
+    }
+}

@@ -1,0 +1,219 @@
+//! `telpher bench ops`: every operation against the best alternative of this machine, then the costs around a descriptor.
+
+use super::BenchError;
+use super::buffers::{Arena, Temperature};
+use super::contests::{CONTESTS, Contest, ContestError, Ring};
+use super::costs::{self, Cost};
+use super::measure::median;
+use super::progress::{Budget, weight};
+use super::results::MODEL_REMARK;
+use crate::ffi::{self, Isal};
+use crate::options::OpsOptions;
+use serde::Serialize;
+use std::time::Duration;
+use telpher_report::machine::Machine;
+use telpher_report::units;
+
+/// One contest at one size.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// What telpher does.
+    pub op: &'static str,
+    /// What it is compared with.
+    pub against: &'static str,
+    /// Bytes of one transfer.
+    pub size: u64,
+    /// Cached or not.
+    pub temperature: Temperature,
+    /// Nanoseconds of telpher's, median.
+    pub ours_ns: f64,
+    /// Nanoseconds of the alternative's, median.
+    pub theirs_ns: f64,
+    /// Median ratio; above 1 telpher is faster.
+    pub ratio: f64,
+    /// What the ratio must reach at this size.
+    pub goal: f64,
+    /// Turns each side took.
+    pub turns: usize,
+}
+
+impl Row {
+    /// True if this is the cold side of `warm`.
+    pub fn is_cold_of(&self, warm: &Row) -> bool {
+        self.temperature == Temperature::Cold
+            && (self.op, self.against, self.size) == (warm.op, warm.against, warm.size)
+    }
+
+    /// True if the ratio is below its goal.
+    pub fn falls_short(&self) -> bool {
+        self.ratio < self.goal
+    }
+}
+
+/// Median ratio of one contest over all sizes, warm and cold.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Overall {
+    /// What telpher does.
+    pub op: &'static str,
+    /// What it is compared with.
+    pub against: &'static str,
+    /// The median of the ratios.
+    pub ratio: f64,
+    /// The smallest of them.
+    pub lowest: f64,
+    /// Rows that fall short of their goal.
+    pub short: usize,
+    /// All rows.
+    pub rows: usize,
+}
+
+/// Everything `telpher bench ops` found.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpsResult {
+    /// `ops`.
+    pub kind: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What a reader must know.
+    pub remarks: Vec<String>,
+    /// Every contest at every size.
+    pub rows: Vec<Row>,
+    /// Medians by contest.
+    pub overall: Vec<Overall>,
+    /// The costs around a descriptor.
+    pub costs: Vec<Cost>,
+}
+
+/// Part of the time that the costs around a descriptor get.
+const COSTS_SHARE: f64 = 0.2;
+
+/// Runs the whole comparison.
+pub fn run(args: &OpsOptions, machine: Machine) -> Result<OpsResult, BenchError> {
+    let isal = Isal::open();
+    let mut remarks = vec![format!("telpher's kernels: {}.", telpher_ops::dispatch::level()), MODEL_REMARK.to_owned()];
+    if isal.is_none() {
+        let library = ffi::ISAL_LIBRARY.to_string_lossy();
+        remarks.push(format!("ISA-L is not installed ({library}; apt install libisal2): its rows are left out."));
+    }
+    // One core for all of it; the device's costs pin their own threads.
+    let _ = telpher_os::run_on(&[machine.core(0)]);
+    let total = Duration::from_secs_f64(args.seconds);
+    let planned = plan(args, isal);
+    let mut rows = Vec::with_capacity(planned.len());
+    let mut budget = Budget::new(total.mul_f64(1.0 - COSTS_SHARE), planned.iter().map(|p| weight(p.1 as u64)).sum());
+    if let Some(largest) = planned.iter().map(|p| p.1).max() {
+        let cold = usize::try_from(machine.cold_bytes()).unwrap_or(usize::MAX);
+        let mut arena = Arena::new(cold.max(2 * largest))?;
+        for (contest, size, temperature) in planned {
+            let what = format!(
+                "{} against {}, {}, {}",
+                contest.name,
+                contest.against,
+                units::size(size as u64),
+                temperature.name()
+            );
+            let time = budget.step(&what, weight(size as u64));
+            let mut ring = Ring { arena: &mut arena, size, temperature, time, isal };
+            let duel = (contest.run)(&mut ring).map_err(|error| failed(contest, size, error))?;
+            rows.push(Row {
+                op: contest.name,
+                against: contest.against,
+                size: size as u64,
+                temperature,
+                ours_ns: duel.ours_ns,
+                theirs_ns: duel.theirs_ns,
+                ratio: duel.ratio,
+                goal: (contest.goal)(size),
+                turns: duel.turns,
+            });
+        }
+    }
+    budget.finish();
+    let _ = telpher_os::run_on(&machine.cores);
+    let costs = costs::run(&machine, total.mul_f64(COSTS_SHARE))?;
+    let overall = overall(&rows);
+    Ok(OpsResult { kind: "ops", machine, remarks, rows, overall, costs })
+}
+
+/// The contests that `--op` and `--size` choose and this machine can run.
+fn plan(args: &OpsOptions, isal: Option<Isal>) -> Vec<(&'static Contest, usize, Temperature)> {
+    let sizes: Vec<usize> = args.sizes.iter().filter_map(|s| usize::try_from(*s).ok()).collect();
+    let chosen = CONTESTS.iter().filter(|c| args.ops.contains(&c.op) && (!c.isal || isal.is_some()));
+    let mut all = Vec::new();
+    for contest in chosen {
+        for &size in sizes.iter().filter(|s| (contest.takes)(**s)) {
+            all.extend([Temperature::Warm, Temperature::Cold].map(|t| (contest, size, t)));
+        }
+    }
+    all
+}
+
+fn failed(contest: &Contest, size: usize, error: ContestError) -> BenchError {
+    let (op, size) = (contest.name, size as u64);
+    match error {
+        ContestError::Mismatch(offset) => {
+            BenchError::Mismatch { op: op.into(), route: contest.against.into(), size, offset: offset as u64 }
+        }
+        ContestError::Implausible(source) => {
+            BenchError::Implausible { what: format!("{op} of {}", units::size(size)), source }
+        }
+    }
+}
+
+fn overall(rows: &[Row]) -> Vec<Overall> {
+    let mut all: Vec<Overall> = Vec::new();
+    for row in rows {
+        if all.iter().any(|o| o.op == row.op && o.against == row.against) {
+            continue;
+        }
+        let same = || rows.iter().filter(|r| r.op == row.op && r.against == row.against);
+        let mut ratios: Vec<f64> = same().map(|r| r.ratio).collect();
+        all.push(Overall {
+            op: row.op,
+            against: row.against,
+            ratio: median(&mut ratios),
+            lowest: ratios[0],
+            short: same().filter(|r| r.falls_short()).count(),
+            rows: ratios.len(),
+        });
+    }
+    all
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn row(op: &'static str, size: u64, temperature: Temperature, ratio: f64) -> Row {
+        Row {
+            op,
+            against: "memcpy",
+            size,
+            temperature,
+            ours_ns: 10.0,
+            theirs_ns: 10.0 * ratio,
+            ratio,
+            goal: 0.9,
+            turns: 15,
+        }
+    }
+
+    /// Two operations, one row short of its goal.
+    pub(crate) fn sample() -> OpsResult {
+        let ratios = [("move", 256, 1.2), ("move", 4096, 0.8), ("move", 65536, 1.1), ("fill", 256, 2.0)];
+        let both = |(op, size, ratio)| {
+            [row(op, size, Temperature::Warm, ratio), row(op, size, Temperature::Cold, ratio + 0.4)]
+        };
+        let rows: Vec<Row> = ratios.into_iter().flat_map(both).collect();
+        let overall = overall(&rows);
+        OpsResult { kind: "ops", machine: Machine::read(), remarks: vec!["r".into()], rows, overall, costs: Vec::new() }
+    }
+
+    #[test]
+    fn the_overall_ratio_is_the_median_and_the_lowest_stands_beside_it() {
+        let overall = sample().overall;
+        assert_eq!((overall[0].op, overall[0].lowest, overall[0].short), ("move", 0.8, 1));
+        assert!((overall[0].ratio - 1.2).abs() < 1e-9);
+        assert_eq!((overall[1].op, overall[1].rows), ("fill", 2));
+    }
+}

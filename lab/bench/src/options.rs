@@ -1,0 +1,184 @@
+//! What to measure: the options of each bench.
+
+use std::path::PathBuf;
+use telpher_abi::Opcode;
+use telpher_mem::PageSize;
+
+/// NUMA nodes of the source and the destination buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Placement {
+    /// Node of the source buffers.
+    pub src: u32,
+    /// Node of the destination buffers.
+    pub dst: u32,
+}
+
+/// The kind of work queue that is configured on a modelled device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueKind {
+    /// One client, posted writes; never answers that it is full.
+    Dedicated,
+    /// Many clients; answers Retry when full.
+    Shared,
+}
+
+/// Where a device shall leave results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hint {
+    /// In the cache.
+    Cache,
+    /// In memory.
+    Memory,
+}
+
+/// Options of the sweep over operations, sizes and modes.
+#[derive(Clone, Debug)]
+pub struct SweepOptions {
+    /// Operations.
+    pub ops: Vec<Opcode>,
+    /// Transfer sizes in bytes.
+    pub sizes: Vec<u64>,
+    /// Descriptors or batches in flight.
+    pub depths: Option<Vec<u32>>,
+    /// Descriptors that a batch carries.
+    pub batches: Option<Vec<u32>>,
+    /// Submitting threads.
+    pub threads: u32,
+    /// Kind of work queue; dedicated unless given.
+    pub queue: Option<QueueKind>,
+    /// Entries of a work queue; the device's entries divided among its queues unless given.
+    pub wq_size: Option<u32>,
+    /// Engines behind the queues; one unless given.
+    pub engines: Option<u32>,
+    /// NUMA nodes of the buffers; where the kernel puts them unless given.
+    pub placement: Option<Placement>,
+    /// Pages of the buffers.
+    pub pages: PageSize,
+    /// Where the device shall leave results.
+    pub hint: Hint,
+    /// Name of the device.
+    pub device: String,
+    /// Measuring time in seconds.
+    pub seconds: f64,
+}
+
+/// Options of the comparison of each operation with the best alternative.
+#[derive(Clone, Debug)]
+pub struct OpsOptions {
+    /// Operations.
+    pub ops: Vec<Opcode>,
+    /// Transfer sizes in bytes.
+    pub sizes: Vec<u64>,
+    /// Measuring time in seconds.
+    pub seconds: f64,
+}
+
+/// Options of the cache pollution experiment.
+#[derive(Clone, Debug)]
+pub struct PollutionOptions {
+    /// Working sets of the co-runners in bytes.
+    pub working_sets: Vec<u64>,
+    /// Transfer size of the copies in bytes.
+    pub size: u64,
+    /// Name of the device that copies.
+    pub device: String,
+    /// Measuring time in seconds.
+    pub seconds: f64,
+}
+
+/// Options of a bench that consists of named experiments.
+#[derive(Clone, Debug)]
+pub struct ExperimentOptions {
+    /// Names of the experiments to run; all if empty.
+    pub only: Vec<String>,
+    /// Measuring time in seconds.
+    pub seconds: f64,
+}
+
+/// Options of the bench of page tiering.
+#[derive(Clone, Debug)]
+pub struct TierOptions {
+    /// The experiments.
+    pub experiments: ExperimentOptions,
+    /// Programs that run alone and under `telpher tier run`, as a shell takes them.
+    pub programs: Vec<String>,
+}
+
+/// Options of the bench of the column engine against DuckDB.
+#[derive(Clone, Debug)]
+pub struct QueryOptions {
+    /// Bytes of the columns of each table.
+    pub size: u64,
+    /// Threads of each side; one a core unless given.
+    pub threads: Option<u32>,
+    /// A Python that has the packages duckdb and numpy.
+    pub python: PathBuf,
+    /// Measuring time in seconds.
+    pub seconds: f64,
+}
+
+/// Options of the bench of packets into virtual machines and out of them.
+#[derive(Clone, Debug)]
+pub struct VhostOptions {
+    /// Parts to measure; all if empty.
+    pub only: Vec<VhostPart>,
+    /// Lengths of packets in bytes.
+    pub sizes: Option<Vec<u64>>,
+    /// Rings and drivers.
+    pub rings: Vec<VhostRing>,
+    /// Directions in which packets travel.
+    pub traffic: Vec<VhostTraffic>,
+    /// Packets of this many bytes or more are copied by the device in the hybrid pipeline; learned unless given.
+    pub threshold: Option<u32>,
+    /// Times that every point is measured.
+    pub rounds: Option<u32>,
+    /// Three lengths, one round, short windows.
+    pub quick: bool,
+    /// Use our own guest, also where testpmd is installed.
+    pub own_guest: bool,
+}
+
+/// A part of the bench of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VhostPart {
+    /// CPU copies against DPDK's net_vhost.
+    Copies,
+    /// The hybrid pipeline with an inline engine against our CPU copies.
+    Pipeline,
+    /// An engine with a thread of its own against DPDK's asynchronous path with its software DMA.
+    Threads,
+    /// What a chain costs on its way through a ring.
+    Rings,
+    /// What a packet costs the forwarding core while a device copies.
+    Flat,
+    /// How much longer a packet takes through the pipeline.
+    Latency,
+}
+
+/// A ring and the guest driver's way to use it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VhostRing {
+    /// A split ring, mergeable buffers.
+    Split,
+    /// A packed ring, mergeable buffers.
+    Packed,
+    /// A split ring used in order.
+    SplitInorder,
+    /// A packed ring used in order, buffers not merged.
+    PackedInorder,
+    /// A split ring, vector instructions.
+    SplitVec,
+    /// A packed ring used in order, vector instructions.
+    PackedVec,
+}
+
+/// The direction in which packets travel, as seen from the backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VhostTraffic {
+    /// Backend to frontend.
+    B2f,
+    /// Frontend to backend.
+    F2b,
+    /// Around.
+    Loop,
+}

@@ -1,0 +1,311 @@
+//! `telpher bench pollution`: what copying does to the memory latency of neighbours.
+
+use super::BenchError;
+use super::buffers::{Arena, Temperature, first_difference};
+use super::chase::Chase;
+use super::devices::{self, Running};
+use super::distance::{self, Distance, PING_PONG};
+use super::lane::{DeviceLane, Lane};
+use super::measure::median;
+use super::progress::Budget;
+use super::results::{Route, Runner};
+use super::work::{Ground, Work};
+use crate::ffi;
+use crate::options::PollutionOptions;
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use telpher_abi::Opcode;
+use telpher_mem::PageSize;
+use telpher_mover::Hint;
+use telpher_report::machine::Machine;
+use telpher_report::units;
+
+/// How the neighbour copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Copies {
+    /// Not at all.
+    None,
+    /// glibc's memcpy.
+    Memcpy,
+    /// Non-temporal stores of the CPU.
+    NonTemporal,
+    /// The device: a model with its engine on the copying core, or a real one.
+    Device,
+}
+
+impl Copies {
+    /// All four, the quiet one first.
+    pub const ALL: [Copies; 4] = [Copies::None, Copies::Memcpy, Copies::NonTemporal, Copies::Device];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Copies::None => "none",
+            Copies::Memcpy => "memcpy",
+            Copies::NonTemporal => "non-temporal",
+            Copies::Device => "device",
+        }
+    }
+}
+
+/// Latency of the co-runners under one kind of copies.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// Bytes each co-runner walks through.
+    pub working_set: u64,
+    /// What went on beside them.
+    pub copies: Copies,
+    /// Nanoseconds per access of a co-runner, median.
+    pub latency_ns: f64,
+    /// The same by that without copies in the same round, median over the rounds.
+    pub against_none: f64,
+    /// Bytes copied a second beside them.
+    pub copied_per_s: f64,
+    /// Between a co-runner and the copying core, measured just before.
+    pub distance: Option<Distance>,
+}
+
+/// Everything `telpher bench pollution` found.
+#[derive(Clone, Debug, Serialize)]
+pub struct PollutionResult {
+    /// `pollution`.
+    pub kind: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What a reader must know.
+    pub remarks: Vec<String>,
+    /// Co-runners, each on a core of its own.
+    pub co_runners: usize,
+    /// The device that copies.
+    pub device: String,
+    /// Bytes of one copy.
+    pub copy_size: u64,
+    /// Every working set with every kind of copies.
+    pub rows: Vec<Row>,
+}
+
+/// Rounds over the kinds of copies for each working set; the median of the rounds is reported.
+const ROUNDS: usize = 5;
+
+/// Runs the experiment.
+pub fn run(args: &PollutionOptions, machine: Machine) -> Result<PollutionResult, BenchError> {
+    let [runners @ .., copier] = machine.cores.as_slice() else {
+        return Err(BenchError::NotHere("this process may use no core at all".into()));
+    };
+    if runners.is_empty() {
+        return Err(BenchError::NotHere(
+            "the pollution bench needs two cores, one to copy and one to be disturbed; this process may use one".into(),
+        ));
+    }
+    let mut remarks = remarks(&machine, runners.len());
+    let size = usize::try_from(args.size).unwrap_or(usize::MAX);
+    let cold = usize::try_from(machine.cold_bytes()).unwrap_or(usize::MAX);
+    let mut copier = Copier::new(&args.device, *copier, size, cold.max(2 * size), &mut remarks)?;
+    let sets = &args.working_sets;
+    let mut budget =
+        Budget::new(Duration::from_secs_f64(args.seconds), (sets.len() * ROUNDS * Copies::ALL.len()) as f64);
+    let mut rows = Vec::new();
+    for &working_set in sets {
+        let mut chases: Vec<Chase> = runners.iter().map(|_| Chase::new(working_set)).collect();
+        let distance = distance::measure(runners[0], copier.core, PING_PONG);
+        let mut seen = Copies::ALL.map(|_| (Vec::new(), Vec::new()));
+        for round in 0..ROUNDS {
+            for i in 0..Copies::ALL.len() {
+                // Each round begins with another kind, so that none always follows the same.
+                let i = (i + round) % Copies::ALL.len();
+                let time = budget.step(&format!("{} beside {}", Copies::ALL[i].name(), units::size(working_set)), 1.0);
+                let (ns, copied) = beside(&mut chases, runners, &mut copier, Copies::ALL[i], time)?;
+                seen[i].0.push(ns);
+                seen[i].1.push(copied);
+            }
+        }
+        let quiet = seen[0].0.clone();
+        for (copies, (mut ns, mut copied)) in Copies::ALL.into_iter().zip(seen) {
+            // Against the quiet window of the same round: what changes slowly changes both.
+            let against_none = median(&mut ns.iter().zip(&quiet).map(|(ns, quiet)| ns / quiet).collect::<Vec<_>>());
+            let (latency_ns, copied_per_s) = (median(&mut ns), median(&mut copied));
+            rows.push(Row { working_set, copies, latency_ns, against_none, copied_per_s, distance });
+        }
+    }
+    budget.finish();
+    let co_runners = runners.len();
+    let (device, copy_size) = (copier.device, args.size);
+    Ok(PollutionResult { kind: "pollution", machine, remarks, co_runners, device, copy_size, rows })
+}
+
+fn remarks(machine: &Machine, runners: usize) -> Vec<String> {
+    let word = if runners == 1 { "co-runner" } else { "co-runners" };
+    let mut remarks = vec![format!(
+        "{runners} {word} and one copying core; the paper had eight co-runners and four copying cores on one socket. With \
+             few cores less pressure on the shared cache is physically possible, so expect smaller effects."
+    )];
+    if machine.virtual_machine {
+        remarks.push(
+            "In a virtual machine the last-level cache is shared with strangers, whose work moves these numbers."
+                .into(),
+        );
+    }
+    remarks
+}
+
+/// Said beside a modelled device.
+const ENGINE_REMARK: &str = "The modelled engine is a thread on the copying core: it shows what its copies cost neighbours as \
+     software. A hardware engine reads without allocating in any cache and writes into a part of the last level only, which no \
+     software can. The model's engine stores past the caches only transfers of 8 MiB and more.";
+
+/// The copying side: one core, its memory, and a device; a modelled one's engine runs on that core too.
+struct Copier {
+    device: String,
+    core: usize,
+    size: usize,
+    arena: Arena,
+    lane: Lane,
+    work: Work,
+}
+
+/// Copies that the device has in flight: enough for the submitting thread to sleep while the engine has the core.
+const DEPTH: u32 = 64;
+
+impl Copier {
+    fn new(
+        device: &str,
+        core: usize,
+        size: usize,
+        bytes: usize,
+        remarks: &mut Vec<String>,
+    ) -> Result<Self, BenchError> {
+        // Only the copying core: the engine must not run on a co-runner's.
+        let there = Machine { cores: vec![core], ..Machine::read() };
+        let Running { name: device, runner, portals } = devices::one(device, &there, remarks)?;
+        if runner == Runner::Threaded {
+            remarks.push(ENGINE_REMARK.to_owned());
+        }
+        let route = Route { device: device.clone(), runner: Some(runner), depth: DEPTH, batch: 1, threads: 1 };
+        // As hardware does unless told otherwise: results go to memory.
+        let mut lane = Lane::Device(Box::new(DeviceLane::new(portals[0].clone(), &route, Hint::Memory)?));
+        let ground = Ground { pages: PageSize::Small, placement: None };
+        let mut work = Work::new(Opcode::MemoryMove, size, (bytes / size).max(2), ground)?;
+        lane.verify(Opcode::MemoryMove, &mut work, Copies::Device.name())?;
+        Ok(Copier { device, core, size, arena: Arena::new(bytes)?, lane, work })
+    }
+
+    /// Copies until told to stop, at least once; bytes per second. Says when it begins.
+    fn until(&mut self, begun: &AtomicBool, stop: &AtomicBool, copies: Copies) -> Result<f64, BenchError> {
+        let _ = telpher_os::run_on(&[self.core]);
+        ffi::wake_exactly();
+        // Relaxed: flags that nothing else depends on.
+        begun.store(true, Ordering::Relaxed);
+        let going = || !stop.load(Ordering::Relaxed);
+        let mut places = self.arena.places(self.size, self.size, Temperature::Cold);
+        let (start, mut count) = (Instant::now(), 0u64);
+        let mut on_cpu = |copy: fn(&[u8], &mut [u8])| {
+            loop {
+                let (src, dst) = self.arena.next(&mut places);
+                copy(src, dst);
+                count += 1;
+                if !going() {
+                    return;
+                }
+            }
+        };
+        match copies {
+            Copies::None => return Ok(0.0),
+            Copies::Memcpy => on_cpu(|src, dst| ffi::memcpy(dst, src)),
+            Copies::NonTemporal => on_cpu(|src, dst| ffi::copy_past_caches(dst, src)),
+            Copies::Device => {
+                loop {
+                    count += self.lane.throughput(Opcode::MemoryMove, &mut self.work, Duration::from_millis(10))?.ops;
+                    if !going() {
+                        break;
+                    }
+                }
+                self.work.check(copies.name())?;
+                return Ok(count as f64 * self.size as f64 / start.elapsed().as_secs_f64());
+            }
+        }
+        let rate = count as f64 * self.size as f64 / start.elapsed().as_secs_f64();
+        let (src, dst) = self.arena.last(&places);
+        if let Some(offset) = first_difference(src, dst) {
+            let (op, route, size, offset) = ("move".into(), copies.name().into(), self.size as u64, offset as u64);
+            return Err(BenchError::Mismatch { op, route, size, offset });
+        }
+        Ok(rate)
+    }
+}
+
+/// One window: median latency of the co-runners and bytes copied a second.
+fn beside(
+    chases: &mut [Chase],
+    runners: &[usize],
+    copier: &mut Copier,
+    copies: Copies,
+    time: Duration,
+) -> Result<(f64, f64), BenchError> {
+    let (begun, stop) = (&AtomicBool::new(false), &AtomicBool::new(false));
+    thread::scope(|scope| {
+        let copying = scope.spawn(|| copier.until(begun, stop, copies));
+        let running: Vec<_> = chases
+            .iter_mut()
+            .zip(runners)
+            .map(|(chase, core)| {
+                scope.spawn(move || {
+                    let _ = telpher_os::run_on(&[*core]);
+                    // On a busy machine the copies may come later than all of this is over.
+                    while !begun.load(Ordering::Relaxed) {
+                        thread::yield_now();
+                    }
+                    // A third to reach the state that this kind of copies leads to, the rest to measure.
+                    chase.run(time / 3);
+                    chase.run(time - time / 3)
+                })
+            })
+            .collect();
+        let mut latencies: Vec<f64> = running.into_iter().map(|r| r.join().expect("a chase does not panic")).collect();
+        // Relaxed: as above.
+        stop.store(true, Ordering::Relaxed);
+        let copied = copying.join().expect("copying reports its errors")?;
+        Ok((median(&mut latencies), copied))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Two working sets, the larger one disturbed.
+    pub(crate) fn sample() -> PollutionResult {
+        let mut rows = Vec::new();
+        for (working_set, quiet, factor) in [(1u64 << 20, 5.0, 1.0), (16 << 20, 20.0, 1.5)] {
+            for copies in Copies::ALL {
+                let against_none = if copies == Copies::None { 1.0 } else { factor };
+                let copied_per_s = if copies == Copies::None { 0.0 } else { 9e9 };
+                rows.push(Row {
+                    working_set,
+                    copies,
+                    latency_ns: quiet * against_none,
+                    against_none,
+                    copied_per_s,
+                    distance: None,
+                });
+            }
+        }
+        let machine = Machine::read();
+        let (remarks, device) = (remarks(&machine, 1), "model:spr".into());
+        PollutionResult { kind: "pollution", machine, remarks, co_runners: 1, device, copy_size: 65536, rows }
+    }
+
+    #[test]
+    fn copies_beside_a_co_runner_are_checked_and_measured() {
+        let cpus = telpher_os::allowed_cpus().unwrap();
+        let mut copier = Copier::new("model:spr", cpus[cpus.len() - 1], 4096, 1 << 20, &mut Vec::new()).unwrap();
+        let mut chases = [Chase::new(64 << 10)];
+        for copies in Copies::ALL {
+            let (ns, copied) = beside(&mut chases, &cpus[..1], &mut copier, copies, Duration::from_millis(6)).unwrap();
+            assert!(ns > 0.0);
+            assert_eq!(copied > 0.0, copies != Copies::None, "{copies:?}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! DuckDB in a process of Python's, if there is one that has it.
+
+use crate::BenchError;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+use telpher_cache::query::{Answer, Kind, Table};
+
+/// What it runs.
+const PROGRAM: &str = include_str!("duckdb.py");
+
+/// A line of its.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Told {
+    version: String,
+    missing: Option<String>,
+    error: Option<String>,
+    kinds: Vec<String>,
+    ns: u64,
+    rows: Vec<Vec<Option<String>>>,
+}
+
+/// DuckDB, waiting for what to do.
+#[derive(Debug)]
+pub(super) struct Rival {
+    version: String,
+    child: Child,
+    /// `None` once it has been told to end.
+    questions: Option<BufWriter<ChildStdin>>,
+    answers: BufReader<ChildStdout>,
+}
+
+/// Why there is no rival: a sentence for who reads the table.
+#[derive(Debug)]
+pub(super) struct Missing(pub String);
+
+impl Rival {
+    /// Starts it with so many threads a query.
+    pub(super) fn start(python: &Path, threads: usize) -> Result<Result<Self, Missing>, BenchError> {
+        let mut command = Command::new(python);
+        // Unbuffered and without what the surroundings might have it import.
+        command.args(["-u", "-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Ok(Err(Missing(format!("{} does not start: {error}", python.display())))),
+        };
+        let questions = child.stdin.take().map(BufWriter::new);
+        let answers = BufReader::new(child.stdout.take().expect("standard output is piped"));
+        let mut rival = Rival { version: String::new(), child, questions, answers };
+        let told = rival.hear().map_err(failed)?;
+        if let Some(missing) = told.missing {
+            return Ok(Err(Missing(format!("{} says: {missing}", python.display()))));
+        }
+        rival.version = told.version;
+        rival.ask(&json!({ "threads": threads }), &[]).map_err(failed)?;
+        Ok(Ok(rival))
+    }
+
+    /// Its version, such as `2.0.0`.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Gives it a table's columns, of the types they have here.
+    pub(super) fn load(&mut self, name: &str, table: &Table) -> Result<(), BenchError> {
+        let all = 0..table.rows();
+        let bytes: Vec<&[u8]> = table.columns().iter().map(|column| column.bytes(all.clone())).collect();
+        let kinds = table.columns().iter().map(|column| kind(column.kind()));
+        let columns: Vec<_> = table
+            .columns()
+            .iter()
+            .zip(kinds.clone())
+            .zip(&bytes)
+            .map(|((c, k), b)| json!([c.name(), k.0, b.len()]))
+            .collect();
+        let told = self.ask(&json!({ "table": name, "columns": columns }), &bytes).map_err(failed)?;
+        if !told.kinds.iter().map(String::as_str).eq(kinds.map(|kind| kind.1)) {
+            return Err(failed(io::Error::other(format!("its columns have other types: {}", told.kinds.join(", ")))));
+        }
+        Ok(())
+    }
+
+    /// Has it parse and plan what it is asked from now on.
+    pub(super) fn prepare(&mut self, sql: &str) -> Result<(), BenchError> {
+        self.ask(&json!({ "prepare": sql }), &[]).map(drop).map_err(failed)
+    }
+
+    /// Asks it; how long it took by its own clock, and whether its answer is this one.
+    pub(super) fn turn(&mut self, expected: &Answer) -> Result<(Duration, bool), BenchError> {
+        let told = self.ask(&json!({ "ask": 1 }), &[]).map_err(failed)?;
+        Ok((Duration::from_nanos(told.ns), is_same(expected, &told.rows)))
+    }
+
+    fn ask(&mut self, line: &impl Serialize, bytes: &[&[u8]]) -> io::Result<Told> {
+        let questions = self.questions.as_mut().expect("only dropping ends it");
+        serde_json::to_writer(&mut *questions, line)?;
+        questions.write_all(b"\n")?;
+        for bytes in bytes {
+            questions.write_all(bytes)?;
+        }
+        questions.flush()?;
+        self.hear()
+    }
+
+    fn hear(&mut self) -> io::Result<Told> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer"));
+        }
+        let told: Told = serde_json::from_str(&line).map_err(|_| io::Error::other(format!("it said {line:?}")))?;
+        match told.error {
+            Some(error) => Err(io::Error::other(error)),
+            None => Ok(told),
+        }
+    }
+}
+
+impl Drop for Rival {
+    fn drop(&mut self) {
+        // The end of its input is the end of its work.
+        drop(self.questions.take());
+        // It has nothing more to say, and an error has been told before.
+        let _ = self.child.wait();
+    }
+}
+
+fn failed(source: io::Error) -> BenchError {
+    BenchError::Program { what: "DuckDB".into(), source }
+}
+
+/// What numpy and DuckDB call it.
+fn kind(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::U8 => ("uint8", "UTINYINT"),
+        Kind::I32 => ("int32", "INTEGER"),
+        Kind::I64 => ("int64", "BIGINT"),
+    }
+}
+
+/// Whether these rows, of the keys and the values as text, are those of an answer, in its order.
+fn is_same(answer: &Answer, rows: &[Vec<Option<String>>]) -> bool {
+    let ours = answer.rows.iter().map(|row| {
+        let keys = row.keys.iter().map(|key| Some(key.to_string()));
+        let values = row.values.iter().map(|value| value.map(|value| value.to_string()));
+        keys.chain(values).collect::<Vec<_>>()
+    });
+    ours.eq(rows.iter().cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_cache::query::Row;
+
+    #[test]
+    fn answers_are_the_same_only_if_every_row_is() {
+        let row = |key, values| Row { keys: vec![key], values };
+        let rows = vec![row(1, vec![Some(i128::from(i64::MAX) + 1), None]), row(2, vec![Some(-3), Some(0)])];
+        let answer = Answer { keys: vec!["k".into()], values: vec!["a".into(), "b".into()], rows };
+        let text = |cells: [&str; 3]| cells.map(|cell| (cell != "NULL").then(|| cell.to_owned())).to_vec();
+        let right = [text(["1", "9223372036854775808", "NULL"]), text(["2", "-3", "0"])];
+        assert!(is_same(&answer, &right));
+        assert!(!is_same(&answer, &right[..1]));
+        assert!(!is_same(&answer, &[right[1].clone(), right[0].clone()]));
+        assert!(!is_same(&answer, &[right[0].clone(), text(["2", "-3", "NULL"])]));
+        assert!(!is_same(&answer, &[right[0].clone(), text(["2", "-30", "0"])]));
+        assert!(!is_same(&answer, &[right[0].clone(), right[1].clone(), right[1].clone()]));
+        assert!(!is_same(&answer, &[right[0].clone(), right[1][..2].to_vec()]));
+    }
+
+    #[test]
+    fn a_python_that_is_not_there_is_told() {
+        let missing = Rival::start(Path::new("/nowhere/python3"), 2).expect("no error").expect_err("no rival");
+        assert!(missing.0.starts_with("/nowhere/python3 does not start: No such file"), "{missing:?}");
+    }
+}

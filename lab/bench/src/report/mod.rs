@@ -1,0 +1,10 @@
+//! The results of each bench as text, CSV and HTML.
+
+pub mod ops;
+pub mod pollution;
+pub mod query;
+pub mod questions;
+mod rows;
+pub mod run;
+pub mod sweep;
+pub mod vhost;

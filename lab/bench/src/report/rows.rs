@@ -1,0 +1,101 @@
+//! Rows with goals, as they stand in any table.
+
+use crate::row::{Goal, Row, Verdict};
+use telpher_report::table::{Align, Table, wrapped};
+use telpher_report::units;
+
+/// The columns.
+pub(super) const HEADER: [&str; 5] = ["what", "measured", "goal", "", "how"];
+
+/// What CSV calls them.
+pub(super) const CSV: &str = "what,measured,unit,at_most,at_least,reached";
+
+/// Columns that words get in a terminal. Source: chosen; with the numbers before them a line has some hundred.
+const WORDS: usize = 72;
+
+/// The table for a terminal: numbers first, and how they came about below what they are.
+pub(super) fn text(rows: &[Row]) -> String {
+    let columns =
+        [("measured", Align::Right), ("goal", Align::Right), ("", Align::Left), ("what, and how", Align::Left)];
+    let mut table = Table::new(&columns);
+    for row in rows {
+        let [what, measured, goal, mark, how] = cells(row);
+        let how = wrapped(&how, WORDS - 2).into_iter().map(|line| format!("  {line}"));
+        let mut words = wrapped(&what, WORDS).into_iter().chain(how);
+        table.row([measured, goal, mark, words.next().unwrap_or_default()]);
+        words.for_each(|line| table.row([String::new(), String::new(), String::new(), line]));
+    }
+    table.to_string()
+}
+
+/// What marks mean.
+pub(super) const MARKS: &str =
+    "A row that is marked '<' is short of its goal; of one with '?' too little was measured to tell.";
+
+/// A row's cells; '<' marks one that is short of its goal, '?' one of which nobody knows.
+pub(super) fn cells(row: &Row) -> [String; 5] {
+    let goal = match row.goal {
+        None => String::new(),
+        Some(Goal::AtMost(most)) => format!("≤ {}", units::trimmed(most)),
+        Some(Goal::AtLeast(least)) => format!("≥ {}", units::trimmed(least)),
+    };
+    [
+        row.what.clone().into_owned(),
+        if row.measured.is_nan() {
+            "not measured".into()
+        } else {
+            format!("{} {}", units::three(row.measured), row.unit)
+        },
+        goal,
+        row.verdict().mark().into(),
+        row.how.clone(),
+    ]
+}
+
+/// One line of CSV.
+pub(super) fn csv(row: &Row) -> String {
+    let (most, least) = match row.goal {
+        None => (String::new(), String::new()),
+        Some(Goal::AtMost(most)) => (most.to_string(), String::new()),
+        Some(Goal::AtLeast(least)) => (String::new(), least.to_string()),
+    };
+    let reached = match row.verdict() {
+        Verdict::Reached => "yes",
+        Verdict::Short => "no",
+        Verdict::Open => "unknown",
+    };
+    format!("\"{}\",{},{},{most},{least},{reached}", row.what, number(row), row.unit)
+}
+
+/// Its number; nothing if it was not measured.
+pub(super) fn number(row: &Row) -> String {
+    if row.measured.is_nan() { String::new() } else { format!("{:.4}", row.measured) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal_and_how_stands_below_what() {
+        let how =
+            "one thread, a dedicated queue of no device, ordinary stores in the instruction's place; bursts of 32";
+        let long =
+            "messages, one in twenty large; each waited for, inline: learned, against the best of 7 fixed thresholds";
+        let goal = Some(Goal::AtLeast(0.95));
+        let text = text(&[Row::new(long, 0.5, "of its speed", goal, how), Row::new("b", 12.0, "ns", None, "")]);
+        assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for told in ["0.500 of its speed ≥ 0.95 < messages, one in", "of 7 fixed thresholds one thread, a", "12.0 ns b"]
+        {
+            assert!(words.contains(told), "{told} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_in_words_and_is_no_number() {
+        let row = Row::new("a", f64::NAN, "ns", Some(Goal::AtMost(5.0)), "none");
+        assert_eq!(cells(&row), ["a", "not measured", "≤ 5", "?", "none"]);
+        assert_eq!(csv(&row), "\"a\",,ns,5,,unknown");
+    }
+}

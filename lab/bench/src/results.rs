@@ -1,0 +1,266 @@
+//! What a sweep found, as data: what JSON and CSV carry, and what tables and charts are drawn from.
+
+use super::crossover::{Crossover, crossover};
+use super::distance::Distance;
+use serde::Serialize;
+use telpher_report::machine::Machine;
+
+/// Said wherever numbers of the modelled device stand.
+pub const MODEL_REMARK: &str =
+    "Device numbers are those of a software model: its speed on this CPU, not the speed of DSA hardware.";
+
+/// Said beside hardware's numbers under `telpher run`.
+pub const VIRTUAL_REMARK: &str = "The hardware here is the virtual device of `telpher run`, a software model too: its numbers are not those of DSA hardware.";
+
+/// Who executes a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Runner {
+    /// The submitting thread.
+    Inline,
+    /// Engine threads of the model.
+    Threaded,
+    /// A real device.
+    Hardware,
+}
+
+/// One way of getting the work done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Route {
+    /// `cpu` or the device's name.
+    pub device: String,
+    /// Who executes, for a device.
+    pub runner: Option<Runner>,
+    /// Descriptors or batches asked to be in flight.
+    pub depth: u32,
+    /// Descriptors in a batch; 1 without batches.
+    pub batch: u32,
+    /// Submitting threads.
+    pub threads: u32,
+}
+
+impl Route {
+    /// True for the CPU path.
+    pub fn is_cpu(&self) -> bool {
+        self.runner.is_none()
+    }
+
+    /// True if each operation is waited for before the next.
+    pub fn is_sync(&self) -> bool {
+        self.depth == 1 && self.batch == 1
+    }
+
+    /// A short name for columns and legends: `threaded` one at a time, `threaded ×32` with 32 in flight, `threaded 2×b32`
+    /// with two batches of 32 in flight.
+    pub fn label(&self) -> String {
+        let runner = match self.runner {
+            None => return "CPU".into(),
+            Some(Runner::Inline) => "inline",
+            Some(Runner::Threaded) => "threaded",
+            Some(Runner::Hardware) => "hardware",
+        };
+        match (self.depth, self.batch) {
+            (1, 1) => runner.into(),
+            (depth, 1) => format!("{runner} ×{depth}"),
+            (1, batch) => format!("{runner} b{batch}"),
+            (depth, batch) => format!("{runner} {depth}×b{batch}"),
+        }
+    }
+}
+
+/// Where the time of an operation on a device goes, medians in nanoseconds per descriptor.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Breakdown {
+    /// Building the descriptor and taking its buffers in.
+    pub prepare_ns: f64,
+    /// Until the queue owns it.
+    pub submit_ns: f64,
+    /// From then until the completion record is seen.
+    pub wait_ns: f64,
+}
+
+/// One operation at one size on one route.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Point {
+    /// Short name of the operation.
+    pub op: &'static str,
+    /// Bytes of one transfer.
+    pub size: u64,
+    /// How it was done.
+    #[serde(flatten)]
+    pub route: Route,
+    /// Descriptors really in flight per thread: the depth times the batch, as far as buffers and queue allow.
+    pub in_flight: u32,
+    /// Bytes per second: transfer size times operations, whatever an operation reads and writes besides.
+    pub bytes_per_s: f64,
+    /// Operations per second.
+    pub ops_per_s: f64,
+    /// Median latency of one operation, from its preparation to its completion seen; nothing if none was measured.
+    pub p50_ns: Option<f64>,
+    /// Latency that 99 % of the operations do not exceed; nothing of fewer than 100.
+    pub p99_ns: Option<f64>,
+    /// Latency that 99.9 % do not exceed; nothing of fewer than 1,000.
+    pub p999_ns: Option<f64>,
+    /// Operations timed together for one latency, because one is too short for the clock.
+    pub timed_together: u32,
+    /// Latencies measured.
+    pub samples: u64,
+    /// CPU time of the submitting threads for one operation.
+    pub cpu_ns_per_op: f64,
+    /// Prepare, submit, wait; only for a device, one at a time.
+    #[serde(flatten)]
+    pub breakdown: Option<Breakdown>,
+    /// Between the submitting core and the next one involved, measured just before.
+    pub distance: Option<Distance>,
+}
+
+/// From which size a route beats the CPU path.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CrossoverRow {
+    /// Short name of the operation.
+    pub op: &'static str,
+    /// Label of the route.
+    pub route: String,
+    /// By throughput.
+    pub throughput: Crossover,
+    /// By the submitting thread's CPU time.
+    pub cpu_time: Crossover,
+}
+
+/// A whole sweep.
+#[derive(Clone, Debug, Serialize)]
+pub struct SweepResult {
+    /// `sweep`.
+    pub kind: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What a reader must know, one sentence each.
+    pub remarks: Vec<String>,
+    /// Every measurement.
+    pub points: Vec<Point>,
+    /// Derived from the points.
+    pub crossovers: Vec<CrossoverRow>,
+}
+
+impl SweepResult {
+    /// Derives the crossovers.
+    pub fn new(machine: Machine, remarks: Vec<String>, points: Vec<Point>) -> Self {
+        let mut result = SweepResult { kind: "sweep", machine, remarks, points, crossovers: Vec::new() };
+        for op in result.ops() {
+            for route in result.routes().into_iter().filter(|r| !r.is_cpu()) {
+                let against = |cost: fn(&Point) -> f64| {
+                    let pairs: Vec<_> = result
+                        .of(op, &route)
+                        .filter_map(|p| {
+                            let cpu =
+                                result.points.iter().find(|c| c.op == op && c.size == p.size && c.route.is_cpu())?;
+                            Some((p.size, cost(p), cost(cpu)))
+                        })
+                        .collect();
+                    crossover(&pairs)
+                };
+                let row = CrossoverRow {
+                    op,
+                    route: route.label(),
+                    throughput: against(|p| 1.0 / p.ops_per_s),
+                    cpu_time: against(|p| p.cpu_ns_per_op),
+                };
+                if result.points.iter().any(|p| p.route.is_cpu()) {
+                    result.crossovers.push(row);
+                }
+            }
+        }
+        result
+    }
+
+    /// The operations in the order they ran.
+    pub fn ops(&self) -> Vec<&'static str> {
+        unique(self.points.iter().map(|p| p.op))
+    }
+
+    /// The routes in the order they ran.
+    pub fn routes(&self) -> Vec<Route> {
+        unique(self.points.iter().map(|p| p.route.clone()))
+    }
+
+    /// The sizes, ascending.
+    pub fn sizes(&self) -> Vec<u64> {
+        let mut sizes = unique(self.points.iter().map(|p| p.size));
+        sizes.sort_unstable();
+        sizes
+    }
+
+    /// The points of one line.
+    pub fn of<'a>(&'a self, op: &str, route: &Route) -> impl Iterator<Item = &'a Point> {
+        self.points.iter().filter(move |p| p.op == op && p.route == *route)
+    }
+
+    /// The point at one place.
+    pub fn at(&self, op: &str, size: u64, route: &Route) -> Option<&Point> {
+        self.of(op, route).find(|p| p.size == size)
+    }
+}
+
+/// Every value once, in the order of first appearance.
+fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.fold(Vec::new(), |mut seen, value| {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+        seen
+    })
+}
+
+/// A sweep of one operation at three sizes, where the threaded device wins from 4 KiB.
+#[cfg(any(test, feature = "test-util"))]
+#[must_use]
+pub fn sample() -> SweepResult {
+    let mut points = Vec::new();
+    for (size, cpu, device) in [(64u64, 2.0, 90.0), (4096, 80.0, 60.0), (65536, 2000.0, 900.0)] {
+        for (runner, ns) in [(None, cpu), (Some(Runner::Threaded), device)] {
+            let device = if runner.is_some() { "model:spr" } else { "cpu" };
+            let distance = Distance { from: 0, to: 1, round_trip_ns: 61.0, class: crate::distance::Class::Near };
+            points.push(Point {
+                op: "move",
+                size,
+                route: Route { device: device.into(), runner, depth: 1, batch: 1, threads: 1 },
+                in_flight: 1,
+                bytes_per_s: size as f64 / ns * 1e9,
+                ops_per_s: 1e9 / ns,
+                p50_ns: Some(ns),
+                p99_ns: Some(2.0 * ns),
+                p999_ns: Some(3.0 * ns),
+                timed_together: 1,
+                samples: 1000,
+                cpu_ns_per_op: ns,
+                breakdown: runner.map(|_| Breakdown { prepare_ns: 10.0, submit_ns: 20.0, wait_ns: ns - 30.0 }),
+                distance: runner.map(|_| distance),
+            });
+        }
+    }
+    SweepResult::new(Machine::read(), vec![MODEL_REMARK.into()], points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_s_crossover_is_found_from_the_points() {
+        let result = sample();
+        assert_eq!(result.crossovers.len(), 1);
+        assert_eq!(result.crossovers[0].throughput, Crossover::From(4096));
+        assert_eq!(result.crossovers[0].route, "threaded");
+    }
+
+    #[test]
+    fn labels_tell_the_modes_apart() {
+        let route = |runner, depth, batch| Route { device: "d".into(), runner, depth, batch, threads: 1 }.label();
+        assert_eq!(route(None, 1, 1), "CPU");
+        assert_eq!(route(Some(Runner::Inline), 1, 1), "inline");
+        assert_eq!(route(Some(Runner::Threaded), 32, 1), "threaded ×32");
+        assert_eq!(route(Some(Runner::Hardware), 32, 1), "hardware ×32");
+        assert_eq!(route(Some(Runner::Threaded), 1, 32), "threaded b32");
+        assert_eq!(route(Some(Runner::Threaded), 4, 32), "threaded 4×b32");
+    }
+}

@@ -1,0 +1,115 @@
+//! One number, what it must reach, and how it was measured.
+
+use serde::Serialize;
+use std::borrow::Cow;
+
+/// One number and what it may be.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// What is measured.
+    pub what: Cow<'static, str>,
+    /// The number, a median.
+    pub measured: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it must reach, if it must.
+    pub goal: Option<Goal>,
+    /// How it was measured.
+    pub how: String,
+    /// Too little was measured to say whether the goal is reached.
+    pub open: bool,
+}
+
+/// How a row stands to its goal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is reached, or there is none.
+    Reached,
+    /// It is not.
+    Short,
+    /// Nobody knows.
+    Open,
+}
+
+impl Verdict {
+    /// What marks it in a table.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Verdict::Reached => "",
+            Verdict::Short => "<",
+            Verdict::Open => "?",
+        }
+    }
+}
+
+/// What a number must reach.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Goal {
+    /// This or less.
+    AtMost(f64),
+    /// This or more.
+    AtLeast(f64),
+}
+
+impl Row {
+    /// A row, ready to stand in a table. A number that is none is one that was not measured.
+    pub fn new(
+        what: impl Into<Cow<'static, str>>,
+        measured: f64,
+        unit: &'static str,
+        goal: Option<Goal>,
+        how: impl Into<String>,
+    ) -> Self {
+        let open = goal.is_some() && measured.is_nan();
+        Row { what: what.into(), measured, unit, goal, how: how.into(), open }
+    }
+
+    /// The same, of which too little was measured for a goal to be reached, if so; what is short of it stays short.
+    pub fn open_if(self, little: bool) -> Self {
+        let open = self.open || (little && self.goal.is_some() && self.reached());
+        Row { open, ..self }
+    }
+
+    /// How it stands to its goal.
+    pub fn verdict(&self) -> Verdict {
+        match self.open {
+            true => Verdict::Open,
+            false if self.reached() => Verdict::Reached,
+            false => Verdict::Short,
+        }
+    }
+
+    /// True if the goal is reached, or there is none. What could not be measured reaches no goal.
+    pub fn reached(&self) -> bool {
+        match self.goal {
+            None => true,
+            Some(Goal::AtMost(most)) => self.measured <= most,
+            Some(Goal::AtLeast(least)) => self.measured >= least,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_reached_at_its_edge_and_by_no_missing_number() {
+        let reached = |measured, goal| Row::new("a", measured, "ns", Some(goal), "").reached();
+        assert!(reached(40.0, Goal::AtMost(40.0)) && !reached(40.1, Goal::AtMost(40.0)));
+        assert!(reached(0.9, Goal::AtLeast(0.9)) && !reached(0.89, Goal::AtLeast(0.9)));
+        assert!(!reached(f64::NAN, Goal::AtMost(40.0)) && !reached(f64::NAN, Goal::AtLeast(0.9)));
+        assert!(Row::new("a", f64::NAN, "ns", None, "").reached());
+    }
+
+    #[test]
+    fn nothing_measured_is_no_verdict_and_little_is_one_only_where_it_is_short() {
+        let row = |measured| Row::new("a", measured, "ns", Some(Goal::AtLeast(0.9)), "");
+        assert_eq!([f64::NAN, 0.8, 1.0].map(|n| row(n).verdict()), [Verdict::Open, Verdict::Short, Verdict::Reached]);
+        let little = [f64::NAN, 0.8, 1.0].map(|n| row(n).open_if(true).verdict());
+        assert_eq!(little, [Verdict::Open, Verdict::Short, Verdict::Open]);
+        assert_eq!(row(1.0).open_if(false).verdict().mark(), "");
+        assert_eq!(Row::new("a", 1.0, "ns", None, "").open_if(true).verdict(), Verdict::Reached);
+    }
+}

@@ -1,0 +1,60 @@
+//! Programs that take turns: each waits for a line that says what to do next.
+
+use super::program::Task;
+use crate::BenchError;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// The measured program in a process of its own.
+#[derive(Debug)]
+pub(super) struct Partner {
+    what: String,
+    child: Child,
+    /// `None` once it has been told to end.
+    questions: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Partner {
+    /// Starts it, under `telpher run` with these options or, with none, by itself.
+    pub(super) fn start(what: &str, options: Option<&[&str]>) -> Result<Self, BenchError> {
+        let failed = |source| BenchError::Program { what: what.into(), source };
+        let telpher = std::env::current_exe().map_err(failed)?;
+        let mut command = Command::new(&telpher);
+        if let Some(options) = options {
+            command.arg("run").args(options).arg("--").arg(&telpher);
+        }
+        command.args(["bench", "run", "--program"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let questions = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().expect("standard output is piped"));
+        Ok(Partner { what: what.into(), child, questions, answers })
+    }
+
+    /// Lets it work for `time`; nanoseconds of one.
+    pub(super) fn turn(&mut self, task: Task, time: Duration) -> Result<f64, BenchError> {
+        self.ask(task, time)
+            .map_err(|source| BenchError::Program { what: format!("{} ({})", self.what, task.word()), source })
+    }
+
+    fn ask(&mut self, task: Task, time: Duration) -> io::Result<f64> {
+        let questions = self.questions.as_mut().expect("only dropping ends it");
+        writeln!(questions, "{} {}", task.word(), time.as_millis().max(1))?;
+        questions.flush()?;
+        let mut line = String::new();
+        if self.answers.read_line(&mut line)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer"));
+        }
+        line.trim().parse().map_err(|_| io::Error::other(line.trim().trim_start_matches("- ").to_owned()))
+    }
+}
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        // The end of its input is the end of its work.
+        drop(self.questions.take());
+        // It has nothing more to say, and an error has been told before.
+        let _ = self.child.wait();
+    }
+}

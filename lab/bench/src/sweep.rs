@@ -1,0 +1,321 @@
+//! `telpher bench`: operation × size × mode, on the CPU path and on devices, modelled or real.
+
+use super::BenchError;
+use super::devices::{self, Running, Shape};
+use super::distance::{self, Distance, PING_PONG};
+use super::lane::{DeviceLane, Lane, Timings};
+use super::measure::{Clock, Window, median, plausible};
+use super::progress::{Budget, weight};
+use super::results::{Point, Route, Runner, SweepResult};
+use super::work::{Ground, Work, refuses};
+use crate::ffi;
+use crate::options::Placement;
+use crate::options::{Hint, SweepOptions};
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+use telpher_abi::Opcode;
+use telpher_report::machine::Machine;
+use telpher_report::units;
+
+/// One route with a lane for each submitting thread.
+struct Contestant {
+    route: Route,
+    lanes: Vec<Lane>,
+    engines: u32,
+    operations: Option<telpher_abi::registers::OpCap>,
+}
+
+/// Engines that may work for a hardware queue: those of the largest device. Source: semantics-notes §13, SPR's profile.
+const MOST_ENGINES: u32 = 4;
+/// Rounds over all routes at one size; the median is reported.
+const ROUNDS: u32 = 3;
+/// Bytes of sources that may be in flight at most, unless that is fewer than two transfers.
+const MOST_IN_FLIGHT: usize = 16 << 20;
+/// Places at least: consecutive transfers do not touch the same bytes.
+const FEWEST_PLACES: usize = 4;
+
+/// Runs the sweep.
+pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchError> {
+    if let Some(placement) = args.placement {
+        nodes_exist(placement, &machine.nodes)?;
+    }
+    let clock = Clock::calibrate();
+    let mut remarks = Vec::new();
+    let mut contestants = contestants(args, &machine, &mut remarks)?;
+    if machine.cores.len() <= args.threads as usize {
+        remarks.push(format!(
+            "Only {} core(s) for {} submitting thread(s) and the engines: they take turns, and threaded numbers mean little.",
+            machine.cores.len(),
+            args.threads
+        ));
+    }
+    let (mut planned, mut refused) = (Vec::new(), Vec::new());
+    for &op in &args.ops {
+        for &size in &args.sizes {
+            match refuses(op, size) {
+                None => planned.push((op, size)),
+                Some(why) => refused.push(format!("{} {why}; other sizes are left out.", op.short_name())),
+            }
+        }
+    }
+    refused.dedup();
+    remarks.extend(refused);
+    let pages = args.pages;
+    let ground = Ground { pages, placement: args.placement };
+    let most = contestants.iter().map(|c| c.route.depth * c.route.batch).max().unwrap_or(1) as usize;
+    let mut budget = Budget::new(Duration::from_secs_f64(args.seconds), planned.iter().map(|p| weight(p.1)).sum());
+    let mut points = Vec::new();
+    for (op, size) in planned {
+        let time = budget.step(&format!("{} {}", op.short_name(), units::size(size)), weight(size));
+        let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        let places = most.max(FEWEST_PLACES).min((MOST_IN_FLIGHT / bytes).max(2));
+        let mut works =
+            (0..args.threads).map(|_| Work::new(op, bytes, places, ground)).collect::<Result<Vec<_>, BenchError>>()?;
+        let mut able = Vec::new();
+        for contestant in &mut contestants {
+            if contestant.operations.is_none_or(|ops| ops.contains(op)) {
+                able.push(contestant);
+            } else {
+                let remark = format!("{} does not offer {}.", contestant.route.device, op.short_name());
+                if !remarks.contains(&remark) {
+                    remarks.push(remark);
+                }
+            }
+        }
+        points.extend(at_size(op, size, &mut able, &mut works, time, &machine, &clock)?);
+    }
+    budget.finish();
+    Ok(SweepResult::new(machine, remarks, points))
+}
+
+/// Refuses nodes that are not there.
+fn nodes_exist(placement: Placement, nodes: &[u32]) -> Result<(), BenchError> {
+    match [placement.src, placement.dst].into_iter().find(|node| !nodes.contains(node)) {
+        None => Ok(()),
+        Some(missing) => {
+            let list: Vec<String> = nodes.iter().map(u32::to_string).collect();
+            let there = match list.as_slice() {
+                [one] => format!("only node {one}"),
+                many => format!("nodes {}", many.join(", ")),
+            };
+            Err(BenchError::NotHere(format!("NUMA node {missing} does not exist; this machine has {there}")))
+        }
+    }
+}
+
+/// Depth and batch of each mode.
+fn modes(args: &SweepOptions) -> Vec<(u32, u32)> {
+    if args.depths.is_none() && args.batches.is_none() {
+        return vec![(1, 1), (32, 1), (2, 32)];
+    }
+    let or_one = |counts: &Option<Vec<u32>>| counts.clone().unwrap_or_else(|| vec![1]);
+    let (depths, batches) = (or_one(&args.depths), or_one(&args.batches));
+    batches.iter().flat_map(|&batch| depths.iter().map(move |&depth| (depth, batch))).collect()
+}
+
+fn contestants(
+    args: &SweepOptions,
+    machine: &Machine,
+    remarks: &mut Vec<String>,
+) -> Result<Vec<Contestant>, BenchError> {
+    let hint = match args.hint {
+        Hint::Cache => telpher_mover::Hint::Cache,
+        Hint::Memory => telpher_mover::Hint::Memory,
+    };
+    let threads = args.threads;
+    let mut all = vec![Contestant {
+        route: Route { device: "cpu".into(), runner: None, depth: 1, batch: 1, threads },
+        lanes: (0..threads).map(|_| Lane::Cpu(hint)).collect(),
+        engines: 0,
+        operations: None,
+    }];
+    let chosen = args.depths.is_some() || args.batches.is_some();
+    for Running { name, runner, portals } in devices::beside_the_cpu(&args.device, Shape::of(args), machine, remarks)? {
+        for (depth, batch) in modes(args) {
+            // Inline, what is submitted is done: more in flight without batches is one at a time again.
+            if runner == Runner::Inline && depth > 1 && batch == 1 && !chosen {
+                continue;
+            }
+            let info = portals[0].info();
+            if batch > info.max_batch {
+                let why = if info.max_batch > 1 {
+                    format!("{name} takes batches of at most {}", info.max_batch)
+                } else {
+                    format!("{name} takes no batches from this program")
+                };
+                if chosen {
+                    return Err(BenchError::NotHere(why));
+                }
+                remarks.push(format!("{why}: batches of {batch} are left out."));
+                continue;
+            }
+            let route = Route { device: name.clone(), runner: Some(runner), depth, batch, threads };
+            let lanes = portals
+                .iter()
+                .map(|portal| Ok(Lane::Device(Box::new(DeviceLane::new(portal.clone(), &route, hint)?))))
+                .collect::<Result<Vec<_>, BenchError>>()?;
+            let engines = match runner {
+                Runner::Inline => 0,
+                Runner::Threaded => args.engines.unwrap_or(1),
+                Runner::Hardware => MOST_ENGINES,
+            };
+            all.push(Contestant { operations: Some(info.operations), route, lanes, engines });
+        }
+    }
+    Ok(all)
+}
+
+/// All routes at one size: checked, then in turns.
+fn at_size(
+    op: Opcode,
+    size: u64,
+    contestants: &mut [&mut Contestant],
+    works: &mut [Work],
+    time: Duration,
+    machine: &Machine,
+    clock: &Clock,
+) -> Result<Vec<Point>, BenchError> {
+    for contestant in &mut *contestants {
+        let label = contestant.route.label();
+        on_threads(&mut contestant.lanes, works, machine, |lane, work| {
+            if let Lane::Device(lane) = lane {
+                lane.reset();
+            }
+            lane.verify(op, work, &label)
+        })?;
+    }
+    let rounds = if size >= 16 << 20 { ROUNDS - 1 } else { ROUNDS };
+    // Two kinds of windows each.
+    let slice = time / (2 * rounds * u32::try_from(contestants.len().max(1)).unwrap_or(u32::MAX));
+    let threads = works.len();
+    let distance =
+        (machine.cores.len() > 1).then(|| distance::measure(machine.core(0), machine.core(1), PING_PONG)).flatten();
+    let mut windows = vec![Vec::<Window>::new(); contestants.len()];
+    let mut timings: Vec<Option<Timings>> = vec![None; contestants.len()];
+    for _ in 0..rounds {
+        for (i, contestant) in contestants.iter_mut().enumerate() {
+            let seen =
+                on_threads(&mut contestant.lanes, works, machine, |lane, work| lane.throughput(op, work, slice))?;
+            let window = together(&seen);
+            plausible(&window, size, contestant.route.threads, contestant.route.threads + contestant.engines)
+                .map_err(|source| implausible(op, size, &contestant.route, source))?;
+            let ns = window.ns_per_op() * threads as f64;
+            windows[i].push(window);
+            let seen = on_threads(&mut contestant.lanes, works, machine, |lane, work| {
+                lane.latency(op, work, slice, clock, ns)
+            })?;
+            for timing in seen {
+                match &mut timings[i] {
+                    Some(all) if all.total.group == timing.total.group => all.merge(&timing),
+                    Some(_) => {}
+                    none => *none = Some(timing),
+                }
+            }
+        }
+    }
+    let mut points = Vec::new();
+    for ((contestant, windows), timings) in contestants.iter().zip(windows).zip(timings) {
+        for work in works.iter() {
+            work.check(&contestant.route.label())?;
+        }
+        let timings = timings.expect("every route was timed");
+        points.push(point(op, size, contestant, &works[0], &windows, &timings, clock, distance));
+    }
+    Ok(points)
+}
+
+fn implausible(op: Opcode, size: u64, route: &Route, source: super::measure::Implausible) -> BenchError {
+    let what = format!("{} of {} ({})", op.short_name(), units::size(size), route.label());
+    BenchError::Implausible { what, source }
+}
+
+/// What the threads did in the same window.
+fn together(seen: &[Window]) -> Window {
+    Window {
+        ops: seen.iter().map(|w| w.ops).sum(),
+        wall: seen.iter().map(|w| w.wall).max().unwrap_or_default(),
+        cpu: seen.iter().map(|w| w.cpu).sum(),
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "gathers what one point consists of")]
+fn point(
+    op: Opcode,
+    size: u64,
+    contestant: &Contestant,
+    work: &Work,
+    windows: &[Window],
+    timings: &Timings,
+    clock: &Clock,
+    distance: Option<Distance>,
+) -> Point {
+    let middle = |f: fn(&Window) -> f64| median(&mut windows.iter().map(f).collect::<Vec<_>>());
+    let ns = middle(Window::ns_per_op);
+    let route = &contestant.route;
+    let several = route.threads > 1 || route.runner == Some(Runner::Threaded);
+    Point {
+        op: op.short_name(),
+        size,
+        route: route.clone(),
+        in_flight: contestant.lanes[0].in_flight(work),
+        bytes_per_s: size as f64 / ns * 1e9,
+        ops_per_s: 1e9 / ns,
+        p50_ns: timings.total.percentile(clock, 0.5),
+        p99_ns: timings.total.percentile(clock, 0.99),
+        p999_ns: timings.total.percentile(clock, 0.999),
+        timed_together: timings.total.group,
+        samples: timings.total.count(),
+        cpu_ns_per_op: middle(Window::cpu_ns_per_op),
+        breakdown: timings.breakdown(clock),
+        distance: distance.filter(|_| several),
+    }
+}
+
+/// Runs `body` on each lane with its work, at the same time, each thread on a core of its own.
+fn on_threads<T: Send>(
+    lanes: &mut [Lane],
+    works: &mut [Work],
+    machine: &Machine,
+    body: impl Fn(&mut Lane, &mut Work) -> Result<T, BenchError> + Sync,
+) -> Result<Vec<T>, BenchError> {
+    let start = Barrier::new(lanes.len());
+    thread::scope(|scope| {
+        let (body, start) = (&body, &start);
+        let running: Vec<_> = lanes
+            .iter_mut()
+            .zip(works)
+            .enumerate()
+            .map(|(i, (lane, work))| {
+                scope.spawn(move || {
+                    let _ = telpher_os::run_on(&[machine.core(i)]);
+                    ffi::wake_exactly();
+                    start.wait();
+                    body(lane, work)
+                })
+            })
+            .collect();
+        running.into_iter().map(|thread| thread.join().expect("lanes report their errors")).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_not_there_is_answered_with_those_that_are() {
+        let said = nodes_exist(Placement { src: 0, dst: 1 }, &[0]).unwrap_err().to_string();
+        assert_eq!(said, "NUMA node 1 does not exist; this machine has only node 0");
+        let said = nodes_exist(Placement { src: 7, dst: 1 }, &[0, 1]).unwrap_err().to_string();
+        assert_eq!(said, "NUMA node 7 does not exist; this machine has nodes 0, 1");
+        assert!(nodes_exist(Placement { src: 1, dst: 0 }, &[0, 1]).is_ok());
+    }
+
+    #[test]
+    fn threads_of_one_window_add_up() {
+        let window = |ops, ms| Window { ops, wall: Duration::from_millis(ms), cpu: Duration::from_millis(ms) };
+        let all = together(&[window(10, 5), window(20, 6)]);
+        assert_eq!((all.ops, all.wall, all.cpu), (30, Duration::from_millis(6), Duration::from_millis(11)));
+    }
+}

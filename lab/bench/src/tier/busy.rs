@@ -1,0 +1,243 @@
+//! Pages that move while threads write to them, by two ways.
+
+use super::shuttle::{FAST, HOME, PAGE, heap};
+use crate::BenchError;
+use crate::ffi::{self, Remapped};
+use crate::measure::{Clock, median};
+use crate::questions::Contest;
+use crate::row::{Goal, Row};
+use hdrhistogram::Histogram;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use telpher_mem::PageSize;
+use telpher_report::machine::Machine;
+use telpher_report::units;
+use telpher_tier::Heap;
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "busy",
+    question: "How fast do pages move that two threads write to, and how long do those wait, beside protection, a copy and another mapping (HeMem)?",
+    cores: 2,
+    weight: 1.0,
+    measure,
+};
+
+/// Threads that write.
+const WRITERS: usize = 2;
+/// Bytes that they write to.
+const HOT: usize = 8 << 20;
+/// Pages that move together. Source: 2 MiB are what HeMem moves (Raybuck et al., SOSP 2021); 32 pages are what the kernel's series for migration
+/// by a device takes as its least batch.
+const TOGETHER: [usize; 2] = [32, 512];
+/// A write that takes so many nanoseconds met a page on its way, or something else of the kernel's. Source: chosen, beyond any miss of a cache.
+const WAITED: f64 = 2e3;
+/// Beyond this it may as well be that the thread was preempted, and the kernel is asked. Source: chosen, longer than a fault takes.
+const ASKED: f64 = 20e3;
+/// Turns of each way, and the shortest. Source: chosen, some dozens of waits.
+const TURNS: u32 = 5;
+const SHORTEST: Duration = Duration::from_millis(100);
+/// How many times the pages, and what part of the wait, there must be. Source: promise of the migrator.
+const TIMES: f64 = 5.0;
+const PART: f64 = 0.1;
+
+/// What moves pages.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    Exchange { heap: &'a Heap, start: u64 },
+    Remap(&'a Remapped),
+}
+
+/// One way, for so many pages together.
+struct Side<'a> {
+    way: Way<'a>,
+    words: &'a [AtomicU64],
+    together: usize,
+    /// Which pages are next, of those that move together.
+    next: usize,
+    /// Where the others are.
+    away: bool,
+    /// What writers have added.
+    added: u64,
+    /// Pages a second, a value a turn.
+    rates: Vec<f64>,
+    /// Nanoseconds of writes that waited.
+    waits: Histogram<u64>,
+}
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let clock = Clock::calibrate();
+    let slice = (time / (4 * TURNS)).max(SHORTEST);
+    let mut rows = Vec::new();
+    for together in TOGETHER {
+        let heap = heap(together)?;
+        let mut arena = heap.arena(HOT, PageSize::Small)?;
+        // Every page is there.
+        arena.fill(0);
+        let remapped = Remapped::new(HOT).map_err(|error| {
+            BenchError::NotHere(format!("memory of files was to be mapped and protected, and the system said: {error}"))
+        })?;
+        let exchange = Way::Exchange { heap: &heap, start: arena.addresses().start };
+        let mut sides = [
+            Side::new(exchange, ffi::atomics(&mut arena), together),
+            Side::new(Way::Remap(&remapped), remapped.words(), together),
+        ];
+        for number in 0..TURNS {
+            // Who begins alternates.
+            for at in [number % 2, 1 - number % 2] {
+                sides[at as usize].turn(machine, slice, &clock)?;
+            }
+        }
+        for side in &sides {
+            // Relaxed: all threads have been joined.
+            let sum = side.words.iter().fold(0_u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
+            if sum != side.added {
+                return Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() });
+            }
+        }
+        rows.extend(rows_of(&sides));
+    }
+    Ok(rows)
+}
+
+fn rows_of(sides: &[Side<'_>; 2]) -> [Row; 6] {
+    let pages = sides.each_ref().map(|side| median(&mut side.rates.clone()));
+    let wait = |side: &Side<'_>, part| {
+        let told = telpher_sim::enough(side.waits.len(), part);
+        if told { side.waits.value_at_quantile(part) as f64 / 1e3 } else { f64::NAN }
+    };
+    let waits = sides.each_ref().map(|side| wait(side, 0.99));
+    let how = |side: &Side<'_>| format!("{} waits, median {}", side.waits.len(), units::time(wait(side, 0.5) * 1e3));
+    let [exchange, remap] = sides;
+    let what = |what: &str| format!("{} pages together: {what}", exchange.together);
+    [
+        Row::new(what("moved by exchange"), pages[0] / 1e6, "million pages/s", None, "small pages, neighbours"),
+        Row::new(
+            what("moved by protection, copy and mapping"),
+            pages[1] / 1e6,
+            "million pages/s",
+            None,
+            "small pages of a file in memory",
+        ),
+        Row::new(
+            what("exchange by mapping"),
+            pages[0] / pages[1],
+            "times the rate",
+            Some(Goal::AtLeast(TIMES)),
+            format!("medians of {TURNS} turns each"),
+        ),
+        Row::new(what("a write that waits for an exchange, p99"), waits[0], "µs", None, how(exchange)),
+        Row::new(what("a write that waits for a mapping, p99"), waits[1], "µs", None, how(remap)),
+        Row::new(
+            what("exchange by mapping, p99"),
+            waits[0] / waits[1],
+            "of the wait",
+            Some(Goal::AtMost(PART)),
+            "of all turns; where a thread was preempted is left out",
+        ),
+    ]
+}
+
+impl<'a> Side<'a> {
+    fn new(way: Way<'a>, words: &'a [AtomicU64], together: usize) -> Side<'a> {
+        let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds and precision");
+        Side { way, words, together, next: 0, away: false, added: 0, rates: Vec::new(), waits }
+    }
+
+    /// Moves what writers write to for a while.
+    fn turn(&mut self, machine: &Machine, time: Duration, clock: &Clock) -> Result<(), BenchError> {
+        let (stop, words, cores) = (AtomicBool::new(false), self.words, machine.cores.len());
+        let (stop, side) = (&stop, &mut *self);
+        let (rate, written) = thread::scope(|scope| {
+            let writers = (0..WRITERS).map(|number| {
+                scope.spawn(move || {
+                    // On other cores than the one that moves, as far as there are any.
+                    let _ = telpher_os::run_on(&[machine.core(1 + number % (cores - 1).max(1))]);
+                    write(words, number, stop, clock)
+                })
+            });
+            let writers: Vec<_> = writers.collect();
+            let mover = scope.spawn(move || {
+                let _ = telpher_os::run_on(&[machine.core(0)]);
+                let begun = Instant::now();
+                let moved = side.shuttle(begun + time)?;
+                Ok::<_, BenchError>(moved as f64 / begun.elapsed().as_secs_f64())
+            });
+            let rate = mover.join().expect("who moves pages does not panic");
+            // Relaxed: nothing is published by it; the join synchronises.
+            stop.store(true, Ordering::Relaxed);
+            let written = writers.into_iter().map(|writer| writer.join().expect("writers do not panic"));
+            (rate, written.collect::<Vec<_>>())
+        });
+        for (added, waits) in written {
+            self.added += added;
+            self.waits.add(waits).expect("the same bounds");
+        }
+        self.rates.push(rate?);
+        Ok(())
+    }
+
+    /// Moves all of it there and back, some pages at a time. Returns how many.
+    fn shuttle(&mut self, end: Instant) -> Result<u64, BenchError> {
+        let mut pages = 0;
+        while Instant::now() < end {
+            pages += self.go(self.next)?;
+            self.next += self.together;
+            if self.next == HOT / PAGE {
+                (self.next, self.away) = (0, !self.away);
+            }
+        }
+        Ok(pages)
+    }
+
+    /// Moves the pages that go together from the first on; returns how many went.
+    fn go(&self, first: usize) -> Result<u64, BenchError> {
+        match self.way {
+            Way::Exchange { heap, start } => {
+                let start = start + (first * PAGE) as u64;
+                let to = if self.away { HOME } else { FAST };
+                let moved = heap.migrate(start..start + (self.together * PAGE) as u64, to)?;
+                // What is pinned for a moment stays, and counts for nothing.
+                if moved.left.no_room + moved.left.unsupported + moved.left.failed > 0 {
+                    let what = format!("pages were to move, and this became of them: {moved:?}");
+                    return Err(BenchError::NotHere(what));
+                }
+                Ok(moved.pages)
+            }
+            Way::Remap(remapped) => match remapped.go(first, self.together) {
+                Ok(()) => Ok(self.together as u64),
+                Err(error) => {
+                    let what = format!("pages were to be protected, copied and mapped, and the system said: {error}");
+                    Err(BenchError::NotHere(what))
+                }
+            },
+        }
+    }
+}
+/// Adds to words here and there. Returns how much, and what waited.
+fn write(words: &[AtomicU64], seed: usize, stop: &AtomicBool, clock: &Clock) -> (u64, Histogram<u64>) {
+    let mut waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds and precision");
+    let (mut state, mut added, mut slept) = (seed as u64 * 2 + 1, 0, ffi::voluntary_switches());
+    // Relaxed, as below: words are counts by which nothing is published.
+    while !stop.load(Ordering::Relaxed) {
+        // Knuth's MMIX multiplier; the upper bits are the good ones.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let word = &words[(state >> 33) as usize % words.len()];
+        let begun = telpher_os::ticks();
+        word.fetch_add(1, Ordering::Relaxed);
+        let nanos = clock.ns(clock.since(begun));
+        added += 1;
+        if nanos >= WAITED {
+            let preempted = nanos >= ASKED && {
+                let before = std::mem::replace(&mut slept, ffi::voluntary_switches());
+                before == slept
+            };
+            if !preempted {
+                let took = Duration::from_secs_f64(nanos / 1e9).as_nanos();
+                waits.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
+            }
+        }
+    }
+    (added, waits)
+}

@@ -1,0 +1,369 @@
+//! What it costs a program that its pages are looked at, and whether hot ones are told from cold ones.
+
+use super::shuttle::{HOME, PAGE};
+use crate::BenchError;
+use crate::ffi;
+use crate::measure::median;
+use crate::questions::Contest;
+use crate::row::{Goal, Row};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use telpher_mem::PageSize;
+use telpher_os::TransparentHugePages;
+use telpher_report::machine::Machine;
+use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, SourceKind, TierOptions};
+
+/// The contest.
+pub(super) const CONTEST: Contest = Contest {
+    name: "heat",
+    question: "What does it cost random writes (GUPS), and random reads, that their pages are looked at, and are hot ones told from cold ones?",
+    cores: 2,
+    weight: 4.0,
+    measure,
+};
+
+/// What is looked at, by whom, and how it is used.
+struct Case {
+    /// What its rows begin with.
+    name: &'static str,
+    /// Those that a manager takes by itself where it does not take DAMON, or one.
+    sources: &'static [SourceKind],
+    pages: PageSize,
+    writes: bool,
+    /// So many of a thousand uses are of hot pages.
+    hot_uses: usize,
+    /// Bytes that are looked at together in this time.
+    unit: usize,
+    per_unit: Duration,
+    /// Units at most and at least.
+    most: u128,
+    least: u128,
+    /// Its numbers are promised.
+    promised: bool,
+}
+
+/// Windows track writes to small pages; traps are for what is only read, small or huge, and look at so few that the memory is small: with a tenth of the reads
+/// each cold page of it would be read ten thousand times a second, which is hot anywhere else.
+///
+/// Source of the times: measured, what each has of `ManagerOptions::share`: a window some 50 ms, a lot of 64 small pages some 30, one of 4 huge
+/// ones some 15 (Intel Xeon and AMD EPYC, Linux 6.18, 2026-11-23).
+const CASES: [Case; 3] = [
+    Case {
+        name: "random writes",
+        sources: &[SourceKind::Windows, SourceKind::Traps],
+        pages: PageSize::Small,
+        writes: true,
+        hot_uses: HOT_WRITES,
+        unit: WINDOW,
+        per_unit: Duration::from_millis(60),
+        most: MOST,
+        least: LEAST,
+        promised: true,
+    },
+    Case {
+        name: "random reads of huge pages",
+        sources: &[SourceKind::Traps],
+        pages: PageSize::Huge,
+        writes: false,
+        hot_uses: HOT_READS,
+        unit: WINDOW,
+        per_unit: Duration::from_millis(5),
+        most: MOST,
+        least: 20,
+        promised: false,
+    },
+    Case {
+        name: "random reads of small pages",
+        sources: &[SourceKind::Traps],
+        pages: PageSize::Small,
+        writes: false,
+        hot_uses: HOT_READS,
+        unit: 64 * PAGE,
+        per_unit: Duration::from_millis(30),
+        most: 128,
+        least: 8,
+        promised: false,
+    },
+];
+
+/// Threads that write.
+const WRITERS: usize = 2;
+/// One page of so many is hot, and those get so many of a thousand writes. Source: as HeMem's GUPS with a hot set (Raybuck et al., SOSP 2021).
+const ONE_IN: usize = 10;
+const HOT_WRITES: usize = 900;
+/// And of reads, see [`CASES`]. Source: chosen.
+const HOT_READS: usize = 999;
+/// Memory that is written is so many times what is looked at, as with a manager that has been at it for so many times as long. What one has to find is
+/// what pages of large memory are like: in a few MiB, cold ones are written a thousand times a second, which is hot anywhere else. Source: chosen.
+const AROUND: usize = 8;
+/// Hot pages lie together in runs of so many at most. Source: chosen.
+const LONGEST: usize = 64;
+/// Bytes of a window, and how many there are at most (256 MiB) and at least.
+const WINDOW: usize = 2 << 20;
+const MOST: u128 = 128;
+const LEAST: u128 = 4;
+/// Rounds over all windows: those before anything is measured, and those while it is. Source: chosen, an average is of eight looks.
+const BEFORE: u32 = 5;
+const ROUNDS: u32 = 3;
+/// Turns without looking, and as many with it. Source: chosen.
+const TURNS: u32 = 9;
+/// The most it may cost of a core, the least that must be left of the writes, and the least part of what is called hot that is.
+/// Source: promises of the tracker.
+const SHARE: f64 = 2.0;
+const LEFT: f64 = 0.9;
+const PRECISION: f64 = 95.0;
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::new();
+    // Of small pages nothing would be said of huge ones; the remark at the beginning says that they are left out.
+    let off = TransparentHugePages::setting().are_off();
+    for case in CASES.iter().filter(|case| case.pages != PageSize::Huge || !off) {
+        rows.extend(measure_case(case, machine, time / u32::try_from(CASES.len()).expect("some cases"))?);
+    }
+    Ok(rows)
+}
+
+fn measure_case(case: &Case, machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let tier = |name: &str, bytes| TierOptions { name: name.into(), node: None, bytes };
+    let options = HeapOptions::new(vec![tier("fast", 0), tier("home", 0)]);
+    let mut manager_options = ManagerOptions::new(&Heap::new(options.clone())?);
+    manager_options.sources = Some(case.sources.to_vec());
+    // As many units as can be looked at so often in this time; looks take turns with none.
+    let round = (BEFORE + 2 * ROUNDS) * case.per_unit;
+    let units = (time.as_nanos() / round.as_nanos()).clamp(case.least, case.most);
+    let bytes = usize::try_from(units).unwrap_or(usize::MAX).saturating_mul(case.unit).next_multiple_of(WINDOW);
+    // The fast tier has room for twice what is hot.
+    let fast = bytes as u64 * 2 / ONE_IN as u64;
+    manager_options.policy.capacity = vec![Some(fast), None];
+    manager_options.moves = false;
+    let heap = Heap::new(HeapOptions { tiers: vec![tier("fast", fast), tier("home", 0)], home: HOME, ..options })?;
+    let mut arena = heap.arena(bytes, case.pages)?;
+    let start = arena.addresses().start;
+    // Every page is there.
+    arena.fill(0);
+    // Other pages each time: nobody can have chosen a number by them.
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::from(time.subsec_nanos()));
+    let hot = match case.pages {
+        PageSize::Small => hot_pages(bytes / PAGE, seed),
+        PageSize::Huge => hot_huge_pages(bytes / WINDOW, seed),
+    };
+    let words = ffi::atomics(&mut arena);
+    let around: Vec<AtomicU64> = if case.writes { zeros((AROUND - 1) * words.len()) } else { Vec::new() };
+    let all: Vec<&[AtomicU64]> = [words].into_iter().chain(around.chunks(words.len())).collect();
+    let manager = Manager::start(&heap, manager_options.clone())?;
+    let looked = case.per_unit * u32::try_from(units).unwrap_or(u32::MAX);
+    let (stop, writes) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; WRITERS]);
+    let rates = thread::scope(|scope| {
+        for (number, writes) in writes.iter().enumerate() {
+            let (stop, hot, all) = (&stop, &hot, &all);
+            scope.spawn(move || {
+                let _ = telpher_os::run_on(&[machine.core(number % machine.cores.len())]);
+                if case.writes {
+                    write(all, hot, case.hot_uses, number, stop, writes);
+                } else {
+                    read(words, hot, case.hot_uses, number, stop, writes);
+                }
+            });
+        }
+        // Relaxed, as below: numbers for people.
+        let done = || writes.iter().map(|writes| writes.load(Ordering::Relaxed)).sum::<u64>();
+        let rate = |time: Duration| {
+            let (begun, before) = (Instant::now(), done());
+            thread::sleep(time);
+            (done() - before) as f64 / begun.elapsed().as_secs_f64()
+        };
+        let _ = rate(looked * BEFORE);
+        let turn = looked * ROUNDS / TURNS;
+        let rates: Vec<[f64; 2]> = (0..TURNS)
+            .map(|number| {
+                let one = |looks: bool| {
+                    if looks {
+                        manager.resume();
+                    } else {
+                        manager.pause();
+                    }
+                    rate(turn)
+                };
+                // Who begins alternates.
+                let begins = number % 2 == 1;
+                let (first, second) = (one(begins), one(!begins));
+                if begins { [second, first] } else { [first, second] }
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        rates
+    });
+    // Relaxed: all threads have been joined.
+    let sum = all.iter().copied().flatten().fold(0_u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
+    if case.writes && sum != writes.iter().map(|writes| writes.load(Ordering::Relaxed)).sum::<u64>() {
+        return Err(BenchError::Wrong { op: "write".into(), route: CONTEST.name.into() });
+    }
+    let found = Found::of(&manager, start, &hot);
+    let report = manager.stop()?;
+    let faults = report.sources.iter().map(|source| source.cost.faults).sum::<u64>();
+    let waited = report.sources.iter().map(|source| source.cost.waited).sum::<Duration>();
+    let mut rows = rows(case, bytes, &rates, &found, report.tracking_share());
+    if faults > 0 {
+        let how = format!("{faults} of them in {:.1} s that were looked at", report.awake.as_secs_f64());
+        let wait = waited.as_secs_f64() * 1e6 / faults as f64;
+        rows.push(Row::new(format!("{}: a fault takes", case.name), wait, "µs", None, how));
+    }
+    Ok(rows)
+}
+
+/// Which pages are hot: runs here and there.
+struct Hot {
+    is_hot: Vec<bool>,
+    /// Their numbers, and those of the others.
+    hot: Vec<usize>,
+    cold: Vec<usize>,
+}
+
+fn hot_pages(pages: usize, mut state: u64) -> Hot {
+    let mut is_hot = vec![false; pages];
+    let mut left = pages / ONE_IN;
+    while left > 0 {
+        let (at, len) = (random(&mut state) % pages, 1 + random(&mut state) % LONGEST);
+        for page in is_hot[at..].iter_mut().take(len).filter(|hot| !**hot).take(left) {
+            *page = true;
+            left -= 1;
+        }
+    }
+    let (hot, cold) = (0..pages).partition(|&page| is_hot[page]);
+    Hot { is_hot, hot, cold }
+}
+
+/// Huge pages here and there, with all their parts.
+fn hot_huge_pages(huge: usize, mut state: u64) -> Hot {
+    const IN_HUGE: usize = WINDOW / PAGE;
+    let mut hot = vec![false; huge];
+    let mut left = (huge / ONE_IN).max(1);
+    while left > 0 {
+        let at = random(&mut state) % huge;
+        left -= usize::from(!std::mem::replace(&mut hot[at], true));
+    }
+    let is_hot: Vec<bool> = hot.iter().flat_map(|&hot| [hot; IN_HUGE]).collect();
+    let (hot, cold) = (0..is_hot.len()).partition(|&page| is_hot[page]);
+    Hot { is_hot, hot, cold }
+}
+
+/// Knuth's MMIX generator, of which the upper bits are the good ones.
+fn random(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    usize::try_from(*state >> 33).expect("31 bits")
+}
+
+/// So many words.
+fn zeros(words: usize) -> Vec<AtomicU64> {
+    std::iter::repeat_with(AtomicU64::default).take(words).collect()
+}
+
+/// Adds to words here and there, and tells how many it has added to. All pieces of memory are alike.
+fn write(pieces: &[&[AtomicU64]], hot: &Hot, hot_uses: usize, seed: usize, stop: &AtomicBool, writes: &AtomicU64) {
+    /// Words of a page.
+    const WORDS: usize = PAGE / 8;
+    /// Writes between two looks at the clock's hand.
+    const TOGETHER: u64 = 256;
+    let mut state = seed as u64 * 2 + 1;
+    // Relaxed, as below: words are counts by which nothing is published.
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..TOGETHER {
+            let of = if random(&mut state) % 1000 < hot_uses { &hot.hot } else { &hot.cold };
+            let page = of[random(&mut state) % of.len()];
+            let words = pieces[random(&mut state) % pieces.len()];
+            words[page * WORDS + random(&mut state) % WORDS].fetch_add(1, Ordering::Relaxed);
+        }
+        writes.fetch_add(TOGETHER, Ordering::Relaxed);
+    }
+}
+
+/// As [`write()`], and changes nothing.
+fn read(words: &[AtomicU64], hot: &Hot, hot_uses: usize, seed: usize, stop: &AtomicBool, reads: &AtomicU64) {
+    const WORDS: usize = PAGE / 8;
+    const TOGETHER: u64 = 256;
+    let (mut state, mut sum) = (seed as u64 * 2 + 1, 0_u64);
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..TOGETHER {
+            let of = if random(&mut state) % 1000 < hot_uses { &hot.hot } else { &hot.cold };
+            let page = of[random(&mut state) % of.len()];
+            sum = sum.wrapping_add(words[page * WORDS + random(&mut state) % WORDS].load(Ordering::Relaxed));
+        }
+        reads.fetch_add(TOGETHER, Ordering::Relaxed);
+    }
+    std::hint::black_box(sum);
+}
+
+/// How well hot pages were told from cold ones, in percent.
+struct Found {
+    /// Of those that were called hot, hot ones; none where none was.
+    precision: f64,
+    /// Of hot ones, those that were called so.
+    recall: f64,
+    called: usize,
+}
+
+impl Found {
+    fn of(manager: &Manager, start: u64, hot: &Hot) -> Found {
+        let called = manager
+            .hot()
+            .into_iter()
+            .flat_map(|range| range.step_by(PAGE))
+            .map(|page| usize::try_from(page - start).expect("in the arena") / PAGE);
+        let called = called.collect::<Vec<_>>();
+        let right = called.iter().filter(|&&page| hot.is_hot[page]).count() as f64;
+        Found {
+            precision: right * 100.0 / called.len().max(1) as f64,
+            recall: right * 100.0 / hot.hot.len() as f64,
+            called: called.len(),
+        }
+    }
+}
+
+fn rows(case: &Case, bytes: usize, rates: &[[f64; 2]], found: &Found, share: f64) -> Vec<Row> {
+    let of = |at: usize| median(&mut rates.iter().map(|rates| rates[at]).collect::<Vec<_>>());
+    let left = median(&mut rates.iter().map(|[without, with]| with / without).collect::<Vec<_>>());
+    let turns = format!("{TURNS} turns");
+    let uses = if case.writes { "writes" } else { "reads" };
+    let of_uses = case.hot_uses as f64 / 10.0;
+    let all = if case.writes { format!(" of {}", (bytes * AROUND) >> 20) } else { String::new() };
+    let how =
+        format!("{}{all} MiB, {WRITERS} threads, one page in {ONE_IN} has {of_uses} % of the {uses}", bytes >> 20);
+    let called = format!("{} pages were called hot", found.called);
+    let named = |what: &str| format!("{}: {what}", case.name);
+    let goal = |goal| case.promised.then_some(goal);
+    vec![
+        Row::new(named("nobody looks"), of(0) / 1e6, "million/s", None, how),
+        Row::new(named("looked at"), of(1) / 1e6, "million/s", None, turns.clone()),
+        Row::new(
+            named("looked at by not"),
+            left,
+            "of the rate",
+            goal(Goal::AtLeast(LEFT)),
+            format!("median of the ratios of {turns}, by turns"),
+        ),
+        Row::new(
+            named("the looks, of a core"),
+            share * 100.0,
+            "%",
+            goal(Goal::AtMost(SHARE)),
+            "time that looking and deciding had, by the threads' own clocks",
+        ),
+        Row::new(named("hot of those called so"), found.precision, "%", goal(Goal::AtLeast(PRECISION)), called),
+        Row::new(named("called hot of those that are"), found.recall, "%", None, "the same pages"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_page_in_ten_is_hot_and_runs_are_short() {
+        let hot = hot_pages(50_000, 0x5eed);
+        assert_eq!((hot.hot.len(), hot.cold.len()), (5000, 45_000));
+        assert!(hot.hot.iter().all(|&page| hot.is_hot[page]));
+        let runs = hot.is_hot.chunk_by(|one, next| one == next).filter(|run| run[0]).count();
+        assert!((5000 / 64..2500).contains(&runs), "{runs} runs");
+    }
+}

@@ -1,0 +1,66 @@
+//! What a page of 2 MiB costs to move.
+
+use super::shuttle::Side;
+use super::turns::rates;
+use crate::BenchError;
+use crate::measure::median;
+use crate::questions::Contest;
+use crate::row::{Goal, Row};
+use std::time::Duration;
+use telpher_mem::PageSize;
+use telpher_report::machine::Machine;
+
+/// The contest.
+pub(super) const CONTEST: Contest =
+    Contest { name: "huge", question: "What does a page of 2 MiB cost to move?", cores: 1, weight: 0.6, measure };
+
+/// Small pages in a huge one.
+const IN_HUGE: usize = 512;
+/// The least rate, in GB/s, and the most microseconds of all but the copy. Source: promise of the migrator.
+const RATE: f64 = 18.0;
+const BUT_THE_COPY: f64 = 8.0;
+
+fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let mut sides = [
+        Side::copier(PageSize::Huge, IN_HUGE)?.alone(),
+        Side::shuttle(PageSize::Huge, IN_HUGE, 1)?.alone(),
+        Side::shuttle(PageSize::Huge, 4 * IN_HUGE, 1)?.alone(),
+        Side::calls(PageSize::Huge, IN_HUGE)?.alone(),
+    ];
+    let seen = rates(machine, time, &mut sides)?;
+    for side in sides.iter().flat_map(|side| &side.states) {
+        side.check(&CONTEST)?;
+    }
+    // Microseconds of a huge page.
+    let costs = seen.iter().map(|rates| IN_HUGE as f64 * 1e6 / median(&mut rates.clone())).collect::<Vec<_>>();
+    let turns = seen[0].len();
+    let rate = |micros: f64| (IN_HUGE * 4096) as f64 / micros / 1e3;
+    let how = |micros: f64| format!("{micros:.1} µs; there and back, {turns} turns");
+    let [look, out, back] = sides[3].states[0].calls_took();
+    Ok(vec![
+        Row::new("a huge page at a time", rate(costs[1]), "GB/s", Some(Goal::AtLeast(RATE)), how(costs[1])),
+        Row::new(
+            "the same, all but the copy",
+            sides[1].states[0].but_the_copy() * IN_HUGE as f64 / 1e3,
+            "µs",
+            Some(Goal::AtMost(BUT_THE_COPY)),
+            "by the heap's own clock: of what moving takes, all that is not the mover's copy",
+        ),
+        Row::new(
+            "the same, less a copy by itself",
+            costs[1] - costs[0],
+            "µs",
+            None,
+            format!("less the {:.1} µs that its copy takes by itself", costs[0]),
+        ),
+        Row::new(
+            "the kernel's calls for it, by themselves",
+            look + out + back,
+            "µs",
+            None,
+            format!("without a heap, around the same copy: a look {look:.2}, out {out:.2}, in {back:.2} µs"),
+        ),
+        Row::new("four at a time", rate(costs[2]), "GB/s", None, how(costs[2])),
+        Row::new("the copy by itself", rate(costs[0]), "GB/s", None, format!("{:.1} µs", costs[0])),
+    ])
+}

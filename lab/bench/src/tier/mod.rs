@@ -1,0 +1,66 @@
+//! `telpher bench tier`: what it costs to move pages between tiers while a program runs, a contest for each question.
+//!
+//! Tiers are pools of the same memory here, so that what is measured is the way and not the memory; copies are the CPU's.
+
+mod busy;
+mod heat;
+mod huge;
+mod programs;
+mod shuttle;
+mod small;
+
+use super::BenchError;
+use super::questions::{self, Answers, Contest};
+use super::turns;
+use crate::options::TierOptions;
+use telpher_os::TransparentHugePages;
+use telpher_report::machine::Machine;
+
+/// Every contest, in the order in which they run.
+pub const CONTESTS: &[Contest] = &[small::CONTEST, huge::CONTEST, busy::CONTEST, heat::CONTEST];
+
+/// What its report begins with.
+pub const LEAD: &str =
+    "What it costs to move pages between tiers of memory, and what threads notice of it that use them meanwhile.";
+
+/// Runs the contests asked for, and the programs given.
+pub fn run(args: &TierOptions, machine: Machine) -> Result<Answers, BenchError> {
+    let mut remarks = vec![
+        "Tiers are pools of the same memory, so that the way is measured and not the memory. The CPU makes the copies."
+            .to_owned(),
+    ];
+    let setting = TransparentHugePages::setting();
+    remarks.push(format!("Transparent huge pages: {setting} (/sys/kernel/mm/transparent_hugepage/enabled)."));
+    let mut only = args.experiments.only.clone();
+    only.retain(|name| name != programs::NAME);
+    let asked = only.len() < args.experiments.only.len();
+    if asked && args.programs.is_empty() {
+        return Err(BenchError::Usage("--only programs: name them with --program".into()));
+    }
+    let holds_programs = !args.programs.is_empty() && (asked || only.is_empty());
+    if holds_programs {
+        remarks.push(
+            "Programs are on the tiers that `telpher tier run` has here: nodes, or else parts of one.".to_owned(),
+        );
+    }
+    // Asked for alone, they are.
+    let mut table = if asked && only.is_empty() { Vec::new() } else { CONTESTS.to_vec() };
+    if setting.are_off() && (only.is_empty() || only.iter().any(|name| name == huge::CONTEST.name)) {
+        remarks.push(format!(
+            "Not measured: {} and the huge pages of {}, because transparent huge pages are off; to allow them: \
+             echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+            huge::CONTEST.name,
+            heat::CONTEST.name
+        ));
+        table.retain(|contest| contest.name != huge::CONTEST.name);
+        only.retain(|name| name != huge::CONTEST.name);
+        if only.is_empty() && !args.experiments.only.is_empty() {
+            table.clear();
+        }
+    }
+    let mut answers = questions::hold("tier", &table, &only, args.experiments.seconds, machine, remarks)?;
+    if holds_programs {
+        answers.contests.push(programs::answer(&args.programs)?);
+    }
+    Ok(answers)
+}

@@ -1,0 +1,199 @@
+//! Pages that go to the other tier and come back, the same copies without the way, and the kernel's calls without a heap.
+
+use super::turns::Contestant;
+use crate::BenchError;
+use crate::buffers::fill_known;
+use crate::ffi::Called;
+use crate::measure::median;
+use crate::questions::Contest;
+use std::time::Duration;
+use telpher_mem::{PAGE_BYTES, PageSize, Region};
+use telpher_mover::Mover;
+use telpher_os::TransparentHugePages;
+use telpher_tier::{Arena, Heap, HeapOptions, TierId, TierOptions};
+
+/// Bytes of a page.
+pub(super) const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == PAGE_BYTES);
+/// Bytes of an arena: twice what the last cache of many processors has. Source: chosen.
+pub(super) const ARENA: usize = 64 << 20;
+
+/// The tier that pages go to, and come back from.
+pub(super) const FAST: TierId = TierId(0);
+pub(super) const HOME: TierId = TierId(1);
+
+/// A heap of two tiers that moves so many pages at once.
+pub(super) fn heap(batch: usize) -> Result<Heap, BenchError> {
+    let tier = |name: &str| TierOptions { name: name.into(), node: None, bytes: 4 * ARENA as u64 };
+    Ok(Heap::new(HeapOptions { batch, ..HeapOptions::new(vec![tier("fast"), tier("home")]) })?)
+}
+
+/// One contestant: a step is one batch.
+pub(super) enum Side {
+    /// Pages that move.
+    Move(Box<Shuttle>),
+    /// Bytes that are copied.
+    Copy(Box<Copier>),
+    /// Pages that the kernel's calls move, and how long each of those took, a value a batch.
+    Calls(Box<Called>, Vec<[Duration; 3]>),
+}
+
+/// An arena whose pages go there and back, batch by batch.
+pub(super) struct Shuttle {
+    heap: Heap,
+    arena: Arena,
+    /// Its pages are to be huge.
+    size: PageSize,
+    /// Pages that go together, and how far they are apart, in pages.
+    pages: usize,
+    apart: usize,
+    /// Where the batch begins that is next, and whether it is away.
+    at: usize,
+    away: bool,
+    /// Time of a page's that was not its copy's, in nanoseconds, a value a batch.
+    but_the_copy: Vec<f64>,
+}
+
+/// As many bytes as a batch has, from a buffer to a place and back, as a heap copies them: its places are used again and again.
+pub(super) struct Copier {
+    mover: Mover,
+    buffer: Region,
+    place: Region,
+    at: usize,
+    away: bool,
+}
+
+impl Side {
+    /// Pages of a size, so many together, each so many from the next.
+    pub(super) fn shuttle(size: PageSize, pages: usize, apart: usize) -> Result<Side, BenchError> {
+        let heap = heap(pages)?;
+        let mut arena = heap.arena(ARENA, size)?;
+        // Only what is touched is there.
+        let known = known(apart);
+        for (page, known) in arena.chunks_exact_mut(PAGE).zip(known.chunks_exact(PAGE)).step_by(apart) {
+            page.copy_from_slice(known);
+        }
+        Ok(Side::Move(Box::new(Shuttle {
+            heap,
+            arena,
+            size,
+            pages,
+            apart,
+            at: 0,
+            away: false,
+            but_the_copy: Vec::new(),
+        })))
+    }
+
+    /// The copies of batches of so many pages.
+    pub(super) fn copier(size: PageSize, pages: usize) -> Result<Side, BenchError> {
+        let (mut buffer, mut place) = (Region::new(ARENA, size)?, Region::new(pages * PAGE, size)?);
+        buffer.populate()?;
+        place.populate()?;
+        Ok(Side::Copy(Box::new(Copier { mover: Mover::cpu(), buffer, place, at: 0, away: false })))
+    }
+
+    /// Batches of so many pages by the kernel's calls alone.
+    pub(super) fn calls(size: PageSize, pages: usize) -> Result<Side, BenchError> {
+        let called = Called::new(ARENA, pages * PAGE, size).map_err(not_here)?;
+        Ok(Side::Calls(Box::new(called), Vec::new()))
+    }
+
+    /// One batch. Returns its pages.
+    pub(super) fn step(&mut self) -> Result<u64, BenchError> {
+        match self {
+            Side::Calls(called, took) => {
+                took.push(called.go().map_err(not_here)?);
+                Ok(called.unit() / PAGE_BYTES)
+            }
+            Side::Move(shuttle) => shuttle.step(),
+            Side::Copy(copier) => copier.step(),
+        }
+    }
+
+    /// On one thread.
+    pub(super) fn alone<'a>(self) -> Contestant<'a, Side> {
+        Contestant { states: vec![self], step: &Side::step }
+    }
+
+    /// Nanoseconds of a page that were not its copy's, by the heap's own clock: the median of all batches.
+    pub(super) fn but_the_copy(&self) -> f64 {
+        match self {
+            Side::Move(shuttle) => median(&mut shuttle.but_the_copy.clone()),
+            Side::Copy(_) | Side::Calls(..) => f64::NAN,
+        }
+    }
+
+    /// Microseconds of a batch that each of the kernel's calls took, a look, out and in: the medians of all batches.
+    pub(super) fn calls_took(&self) -> [f64; 3] {
+        let Side::Calls(_, took) = self else { return [f64::NAN; 3] };
+        std::array::from_fn(|call| {
+            median(&mut took.iter().map(|took| took[call].as_secs_f64() * 1e6).collect::<Vec<_>>())
+        })
+    }
+
+    /// That every byte is what it was.
+    pub(super) fn check(&self, contest: &Contest) -> Result<(), BenchError> {
+        let Side::Move(shuttle) = self else { return Ok(()) };
+        contest.arrived(&known(shuttle.apart), &shuttle.arena)
+    }
+}
+
+fn not_here(error: std::io::Error) -> BenchError {
+    BenchError::NotHere(format!("the kernel does not move pages by its calls alone: {error}"))
+}
+
+/// What an arena has in it of which one page in so many was written.
+fn known(apart: usize) -> Vec<u8> {
+    let mut bytes = vec![0; ARENA];
+    fill_known(&mut bytes, apart as u64);
+    let pages = bytes.chunks_exact_mut(PAGE).enumerate();
+    pages.filter(|(number, _)| number % apart != 0).for_each(|(_, page)| page.fill(0));
+    bytes
+}
+
+impl Shuttle {
+    fn step(&mut self) -> Result<u64, BenchError> {
+        let len = self.pages * self.apart * PAGE;
+        let start = self.arena.addresses().start + self.at as u64;
+        let to = if self.away { HOME } else { FAST };
+        let before = self.heap.stats();
+        let moved = self.heap.migrate(start..start + len as u64, to)?;
+        if moved.pages != self.pages as u64 {
+            let pages = self.pages;
+            return Err(BenchError::NotHere(format!("{pages} pages were to move, and this became of them: {moved:?}")));
+        }
+        if self.size == PageSize::Huge && moved.huge != moved.pages {
+            return Err(BenchError::NotHere(format!(
+                "huge pages were to move, and {} of {} pages were small ones; transparent huge pages: {}; if they are not off, the system has no \
+                 huge page free: echo 1 > /proc/sys/vm/compact_memory may make some",
+                moved.pages - moved.huge,
+                moved.pages,
+                TransparentHugePages::setting()
+            )));
+        }
+        let after = self.heap.stats();
+        let took = (after.moving - before.moving).saturating_sub(after.copying - before.copying);
+        self.but_the_copy.push(took.as_nanos() as f64 / self.pages as f64);
+        if self.away {
+            self.at = (self.at + len) % ARENA;
+        }
+        self.away = !self.away;
+        Ok(moved.pages)
+    }
+}
+
+impl Copier {
+    fn step(&mut self) -> Result<u64, BenchError> {
+        let Copier { mover, buffer, place, at, away } = self;
+        let bytes = <[u8]>::len(place);
+        let there = &mut buffer[*at..*at + bytes];
+        let copied = if *away { mover.copy_slices(place, there) } else { mover.copy_slices(there, place) };
+        copied.map_err(|source| BenchError::Job { op: "move".into(), route: "cpu".into(), source })?;
+        if *away {
+            *at = (*at + bytes) % ARENA;
+        }
+        *away = !*away;
+        Ok((bytes / PAGE) as u64)
+    }
+}

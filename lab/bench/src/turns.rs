@@ -1,0 +1,126 @@
+//! Contestants in turns, each on as many threads as it has states.
+
+use crate::BenchError;
+use crate::measure::{median, window};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use telpher_report::machine::Machine;
+
+/// Turns aimed at.
+const TURNS: u32 = 15;
+/// Fewest turns, however little time there is.
+const FEWEST: usize = 3;
+/// Shortest turn: hundreds of the smallest operations.
+const SHORTEST: Duration = Duration::from_micros(200);
+
+/// One state for each thread that works for a contestant, and how many operations a step of it does.
+pub(crate) struct Contestant<'a, S> {
+    /// What the threads work on.
+    pub states: Vec<S>,
+    /// One step; how many operations it did.
+    pub step: &'a (dyn Fn(&mut S) -> Result<u64, BenchError> + Sync),
+}
+
+/// Operations a second of a contestant in a turn, its threads together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    /// By the clock on the wall.
+    pub wall: f64,
+    /// By what each thread had of a CPU: what it would be if nothing else ran on the machine, for threads that never sleep.
+    pub cpu: f64,
+}
+
+/// Operations a second of each contestant by the clock on the wall, a value a turn. In every turn each contestant works once, who begins
+/// alternating.
+pub(crate) fn rates<S: Send>(
+    machine: &Machine,
+    time: Duration,
+    contestants: &mut [Contestant<'_, S>],
+) -> Result<Vec<Vec<f64>>, BenchError> {
+    let seen = rates_by_both(machine, time, contestants)?;
+    Ok(seen.into_iter().map(|seen| seen.into_iter().map(|rate| rate.wall).collect()).collect())
+}
+
+/// The same by both clocks.
+pub(crate) fn rates_by_both<S: Send>(
+    machine: &Machine,
+    time: Duration,
+    contestants: &mut [Contestant<'_, S>],
+) -> Result<Vec<Vec<Rate>>, BenchError> {
+    let many = u32::try_from(contestants.len()).unwrap_or(u32::MAX).max(1);
+    let slice = (time / (many * TURNS)).max(SHORTEST);
+    // Once unmeasured: pages, caches, threads' first allocations.
+    for contestant in &mut *contestants {
+        turn(machine, SHORTEST, contestant)?;
+    }
+    let mut seen = vec![Vec::new(); contestants.len()];
+    let begin = Instant::now();
+    while seen.first().is_some_and(|first| first.len() < FEWEST) || begin.elapsed() < time {
+        let count = contestants.len();
+        let first = seen[0].len();
+        for place in 0..count {
+            let who = (first + place) % count;
+            seen[who].push(turn(machine, slice, &mut contestants[who])?);
+        }
+    }
+    Ok(seen)
+}
+
+/// One turn of one contestant: its threads begin together, each on a core of its own as far as there are cores.
+fn turn<S: Send>(machine: &Machine, time: Duration, contestant: &mut Contestant<'_, S>) -> Result<Rate, BenchError> {
+    let threads = contestant.states.len();
+    let ready = AtomicUsize::new(0);
+    let (ready, step) = (&ready, contestant.step);
+    let rates = thread::scope(|scope| {
+        let work = |(number, state): (usize, &'_ mut S)| -> Result<Rate, BenchError> {
+            let _ = telpher_os::run_on(&[machine.core(number)]);
+            ready.fetch_add(1, Ordering::SeqCst);
+            while ready.load(Ordering::SeqCst) < threads {
+                thread::yield_now();
+            }
+            let seen = window(time, || step(state))?;
+            Ok(Rate { wall: 1e9 / seen.ns_per_op(), cpu: 1e9 / seen.cpu_ns_per_op() })
+        };
+        let workers: Vec<_> =
+            contestant.states.iter_mut().enumerate().map(|each| scope.spawn(move || work(each))).collect();
+        let rates = workers.into_iter().map(|worker| worker.join().expect("measurements report their errors"));
+        rates.collect::<Result<Vec<Rate>, BenchError>>()
+    })?;
+    Ok(Rate { wall: rates.iter().map(|rate| rate.wall).sum(), cpu: rates.iter().map(|rate| rate.cpu).sum() })
+}
+
+/// Median over the turns of one contestant's rate by another's.
+pub(crate) fn ratio(of: &[f64], by: &[f64]) -> f64 {
+    median(&mut of.iter().zip(by).map(|(of, by)| of / by).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contestant_has_every_turn_on_all_its_threads() {
+        let step = |calls: &mut u64| {
+            *calls += 1;
+            Ok(1)
+        };
+        let mut both = [Contestant { states: vec![0; 2], step: &step }, Contestant { states: vec![0], step: &step }];
+        let seen = rates(&Machine::read(), Duration::from_millis(5), &mut both).unwrap();
+        assert!(seen[0].len() >= FEWEST && seen[0].len() == seen[1].len());
+        assert!(both.iter().all(|contestant| contestant.states.iter().all(|calls| *calls > 0)));
+        assert!(seen.iter().flatten().all(|rate| *rate > 0.0));
+    }
+
+    #[test]
+    fn an_error_in_a_thread_is_the_contest_s() {
+        let step = |_: &mut ()| Err(BenchError::NotHere("no".into()));
+        let mut one = [Contestant { states: vec![(); 2], step: &step }];
+        assert_eq!(rates(&Machine::read(), Duration::ZERO, &mut one).unwrap_err().to_string(), "no");
+    }
+
+    #[test]
+    fn a_ratio_is_the_median_of_the_turns() {
+        assert_eq!(ratio(&[1.0, 4.0, 9.0], &[2.0, 2.0, 3.0]), 2.0);
+    }
+}

@@ -1,0 +1,130 @@
+//! An engine that has a core to itself: the switch and the guest's driver take turns on the other one, in one thread.
+//!
+//! So it is on two cores that no thread waits for another's turn. Ours has our own guest, DPDK's has its own, `net_virtio_user`.
+
+use super::super::BenchError;
+use super::super::folder::Folder;
+use super::asynchronous::Asynchronous;
+use super::guest::Guest;
+use super::ours::{Ours, Way, Working};
+use super::point::{Cores, Seen, Watch};
+use super::scene::{MIB, virtio};
+use crate::options::{VhostRing, VhostTraffic};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use telpher_vhost::PacketPool;
+use telpher_vhost::peers::{HugePages, Work};
+
+/// A switch and its guest on one thread.
+pub(super) enum Alone {
+    /// Ours.
+    Ours(Box<(Ours, Option<Guest>)>),
+    /// DPDK's.
+    Dpdk {
+        /// Both in one.
+        peer: Asynchronous,
+        /// Freed after it.
+        _pages: HugePages,
+        /// Its socket's.
+        _folder: Folder,
+    },
+}
+
+/// Until packets flow evenly, and until those on their way have come back.
+const SETTLE: Duration = Duration::from_millis(20);
+
+impl Alone {
+    /// Ours, copies made so.
+    pub(super) fn ours(way: Way, ring: VhostRing, pool: &PacketPool) -> Result<Alone, BenchError> {
+        let ours = Ours::new(way, pool)?;
+        let guest = Guest::connect(&ours.port, virtio(ring).packed)?;
+        Ok(Alone::Ours(Box::new((ours, Some(guest)))))
+    }
+
+    /// DPDK's, its DMA on the second core.
+    pub(super) fn dpdk(ring: VhostRing, cores: Cores) -> Result<Alone, BenchError> {
+        let folder = Folder::new()?;
+        // Both sides' packets are in one process.
+        let pages = HugePages::reserve(MIB)?;
+        let socket = folder.file("socket");
+        let device = virtio(ring).arguments(&socket);
+        let peer = Asynchronous::start(folder.path(), &socket, Some(&device), cores.backend, cores.guest)?;
+        Ok(Alone::Dpdk { peer, _pages: pages, _folder: folder })
+    }
+
+    /// Million packets a second that went the guest's way.
+    pub(super) fn rate(
+        &mut self,
+        traffic: VhostTraffic,
+        len: u32,
+        time: Duration,
+        cores: Cores,
+    ) -> Result<Seen, BenchError> {
+        match self {
+            Alone::Ours(ours) => {
+                let (ours, guest) = &mut **ours;
+                our_rate(ours, guest, (traffic, len), time, cores)
+            }
+            Alone::Dpdk { peer, .. } => {
+                peer.go(match traffic {
+                    VhostTraffic::B2f => Work::Source(len),
+                    VhostTraffic::F2b => Work::Numbered(len),
+                    VhostTraffic::Loop => Work::Begin(len),
+                })?;
+                std::thread::sleep(SETTLE);
+                let watch = Watch::begin(&peer.threads(), cores);
+                let before = peer.count()?;
+                std::thread::sleep(time);
+                let after = peer.count()?;
+                let counts = watch.end();
+                // What goes around is taken out again.
+                peer.go(Work::Sink)?;
+                std::thread::sleep(SETTLE);
+                peer.rest()?;
+                let value = 1e3 * (after.0 - before.0) / (after.1 - before.1);
+                Ok(Seen { value, share: None, counts })
+            }
+        }
+    }
+}
+
+fn our_rate(
+    ours: &Ours,
+    guest: &mut Option<Guest>,
+    (traffic, len): (VhostTraffic, u32),
+    time: Duration,
+    cores: Cores,
+) -> Result<Seen, BenchError> {
+    let mut driver = guest.take().expect("given back after every rate");
+    let mut forwarder = ours.forwarder(traffic, len);
+    let packets = Arc::new(AtomicU64::new(0));
+    let (shared, (give, back)) = (Arc::clone(&packets), mpsc::channel());
+    let working = Working::start("bench-alone", cores.backend, move |stop| {
+        driver.begin(traffic, len);
+        let mut count = 0;
+        // Relaxed, as below: a count by which nothing is published.
+        while !stop.load(Ordering::Relaxed) {
+            forwarder.turn();
+            count += driver.step(traffic, len);
+            shared.store(count, Ordering::Relaxed);
+        }
+        let end = Instant::now() + SETTLE;
+        while Instant::now() < end {
+            forwarder.turn();
+            driver.sent();
+            driver.take_in(|_, _| false);
+        }
+        let _ = give.send(driver);
+    })?;
+    std::thread::sleep(SETTLE);
+    let watch = Watch::begin(working.watched.as_slice(), cores);
+    let (begun, before, copied) = (Instant::now(), packets.load(Ordering::Relaxed), ours.copied());
+    std::thread::sleep(time);
+    let (took, after, share) = (begun.elapsed(), packets.load(Ordering::Relaxed), ours.share(copied));
+    let counts = watch.end();
+    drop(working);
+    *guest = back.try_recv().ok();
+    Ok(Seen { value: (after - before) as f64 / took.as_secs_f64() / 1e6, share, counts })
+}

@@ -1,0 +1,139 @@
+//! DPDK's asynchronous vhost beside us: a small backend on its public interface, compiled here when the bench runs.
+//!
+//! DPDK ships no program that can be one: its `net_vhost` has no asynchronous copies, and its example needs a network card.
+
+use super::super::BenchError;
+use super::point::Thread;
+use super::scene::MIB;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use telpher_vhost::peers::{Terminal, Work, lacking};
+
+const SOURCE: &str = include_str!("peer/dpdk_async.c");
+/// For a program to start, or to answer.
+const SOON: Duration = Duration::from_secs(10);
+
+/// What keeps it from being compiled here, if anything.
+pub(super) fn missing() -> Option<String> {
+    let tools = lacking(&[("cc", "gcc"), ("pkg-config", "pkg-config"), ("setpriv", "util-linux")]);
+    tools.or_else(|| {
+        let found = Command::new("pkg-config").args(["--exists", "libdpdk"]).status();
+        (!found.is_ok_and(|status| status.success()))
+            .then(|| "no DPDK to compile with (Debian package libdpdk-dev)".into())
+    })
+}
+
+/// The backend, running.
+pub(super) struct Asynchronous {
+    terminal: Terminal,
+    pid: u32,
+}
+
+impl Asynchronous {
+    /// Compiles it and starts it at a socket, its own thread on one core and its DMA's on another; with a guest in it if there are arguments for
+    /// its device.
+    pub(super) fn start(
+        folder: &Path,
+        socket: &Path,
+        guest: Option<&str>,
+        core: usize,
+        dma: usize,
+    ) -> Result<Asynchronous, BenchError> {
+        let program = compile(folder)?;
+        let lcores = format!("0@{core},1@{dma}");
+        let mib = if guest.is_some() { 2 * MIB } else { MIB };
+        let mut words = vec![
+            format!("RUNTIME_DIRECTORY={}", folder.display()),
+            program,
+            "--lcores".into(),
+            lcores,
+            "--in-memory".into(),
+            "--single-file-segments".into(),
+            "--no-pci".into(),
+            "--no-telemetry".into(),
+            "--iova-mode=va".into(),
+            "-m".into(),
+            mib.to_string(),
+            format!("--file-prefix=async-{}", std::process::id()),
+            "--vdev=dma_skeleton0,lcore=1".into(),
+            "--".into(),
+            socket.display().to_string(),
+        ];
+        words.extend(guest.map(str::to_owned));
+        let mut terminal = Terminal::start("dpdk-async", "env", &words)?;
+        terminal.until("ready\n", SOON)?;
+        let pid = terminal.pid();
+        Ok(Asynchronous { terminal, pid })
+    }
+
+    /// Begins to do something.
+    pub(super) fn work(&mut self, work: Work) -> Result<(), BenchError> {
+        match work {
+            Work::Source(len) => self.say(&format!("source {len}")),
+            // Without a guest in it the length is nobody's.
+            Work::Return => self.say("return 64"),
+            _ => self.say("sink 64"),
+        }
+    }
+
+    /// With a guest in it: into the guest (`Source`), out of it (`Numbered`), around (`Begin`); or takes out what there is.
+    pub(super) fn go(&mut self, work: Work) -> Result<(), BenchError> {
+        match work {
+            Work::Source(len) => self.say(&format!("source {len}")),
+            Work::Numbered(len) => self.say(&format!("sink {len}")),
+            Work::Begin(len) => self.say(&format!("return {len}")),
+            _ => self.say("drain"),
+        }
+    }
+
+    /// Packets that went the guest's way so far, and a time in nanoseconds.
+    pub(super) fn count(&mut self) -> Result<(f64, f64), BenchError> {
+        self.terminal.line("count")?;
+        let said = self.terminal.until("done\n", SOON)?;
+        let mut numbers = said.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let both = numbers.next().zip(numbers.next());
+        both.ok_or_else(|| BenchError::NotHere(format!("DPDK's asynchronous backend counts so: {said}")))
+    }
+
+    /// Stops.
+    pub(super) fn rest(&mut self) -> Result<(), BenchError> {
+        self.say("rest")
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), BenchError> {
+        self.terminal.line(line)?;
+        self.terminal.until("done\n", SOON)?;
+        Ok(())
+    }
+
+    /// The thread that forwards.
+    pub(super) fn threads(&self) -> Vec<Thread> {
+        vec![Thread::main_of(self.pid)]
+    }
+}
+
+fn compile(folder: &Path) -> Result<String, BenchError> {
+    let failed = |what: &str, said: String| BenchError::NotHere(format!("{what} failed: {said}"));
+    let program = |what: &str| {
+        let what = what.to_owned();
+        move |source| BenchError::Program { what, source }
+    };
+    let flags = Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]).output();
+    let flags = flags.map_err(program("pkg-config"))?;
+    let (source, compiled) = (folder.join("dpdk_async.c"), folder.join("dpdk_async"));
+    std::fs::write(&source, SOURCE).map_err(program("writing the asynchronous peer's source"))?;
+    let mut cc = Command::new("cc");
+    cc.args(["-O3", "-march=native", "-DALLOW_EXPERIMENTAL_API"]).arg("-o").arg(&compiled).arg(&source);
+    cc.args(String::from_utf8_lossy(&flags.stdout).split_whitespace());
+    // The software DMA is a driver of its own, that only who names it loads.
+    cc.args(["-Wl,--no-as-needed", "-lrte_dma_skeleton"]);
+    let output = cc.output().map_err(program("cc"))?;
+    if !output.status.success() {
+        return Err(failed(
+            "compiling DPDK's asynchronous backend",
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ));
+    }
+    Ok(compiled.display().to_string())
+}

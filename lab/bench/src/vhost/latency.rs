@@ -1,0 +1,205 @@
+//! How long packets take through the switch, and how much of it the pipeline adds.
+//!
+//! Our own guest sends packets with the time stamp counter in them, evenly, at half the rate that the pipeline can do, and reads the counter
+//! again when they have come around. The same packets at the same rate go through the switch with CPU copies, in turns; the difference of
+//! the two is what the pipeline adds. Of each round there is one difference, so that a moment in which a core was away is one round's.
+
+use super::super::BenchError;
+use super::super::measure::{Clock, Latencies, median};
+use super::super::row::{Goal, Row};
+use super::guest::{Guest, LOOPING, now};
+use super::ours::{Ours, Way, Working};
+use super::point::{Cores, Distance, Drops, Seen, Watch, round};
+use super::rates::{none_of, pairs};
+use crate::options::VhostTraffic;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+use telpher_vhost::{Hybrid, PacketPool};
+
+/// Most that the pipeline may add for 99 of 100 packets, in microseconds. Source: promise of the pipeline.
+const ADDED_US: f64 = 20.0;
+/// Part of the rate it can do.
+const LOAD: f64 = 0.5;
+/// Packets' lengths. Source: the ends of an Ethernet frame's.
+const SIZES: [u32; 2] = [64, 1518];
+/// Until packets flow evenly.
+const SETTLE: Duration = Duration::from_millis(10);
+
+/// What is measured.
+pub(super) struct About {
+    /// The ring's name.
+    pub(super) ring: &'static str,
+    pub(super) packed: bool,
+    /// Which of the hybrid pipeline's packets ride the device.
+    pub(super) hybrid: Hybrid,
+    pub(super) rounds: u32,
+    /// Of one pass.
+    pub(super) slice: Duration,
+    pub(super) cores: Cores,
+}
+
+/// A row for what each pipeline adds, of each length.
+pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Result<Vec<Row>, BenchError> {
+    let About { ring, packed, hybrid, rounds, slice: time, cores } = *about;
+    let clock = Clock::calibrate();
+    let mut cpu = side(Way::Cpu, packed, pool)?;
+    let pipelines = [
+        ("hybrid pipeline, inline engine", Way::Inline(hybrid)),
+        ("inline engine, all copies", Way::Inline(Hybrid::Device)),
+    ];
+    let mut rows = Vec::new();
+    for (name, way) in pipelines {
+        let mut pipeline = side(way, packed, pool)?;
+        for size in SIZES {
+            let most = pass(&mut pipeline, size, 0.0, time, cores)?.packets as f64 / time.as_secs_f64();
+            // Ticks from one packet to the next: those of a second, by the packets of a second.
+            let gap = 1e18 / clock.ns(1_000_000_000) / (LOAD * most);
+            let mut seen: Vec<(Distance, [f64; 4])> = Vec::new();
+            for number in 0..rounds {
+                let mut heard = [[0.0; 2]; 2];
+                let first = number as usize % 2;
+                let measure = |who: usize| {
+                    let passed = pass(if who == 0 { &mut cpu } else { &mut pipeline }, size, gap, time, cores)?;
+                    let at = |part| passed.latencies.percentile(&clock, part).map_or(f64::NAN, |ns| ns / 1e3);
+                    heard[who] = [0.5, 0.99].map(at);
+                    Ok::<_, BenchError>(Seen { value: 0.0, share: None, counts: passed.counts })
+                };
+                if let [Some(one), Some(other)] = round(2, first, drops, || cores.distance(), measure)?[..]
+                    && one.distance == other.distance
+                    && heard.as_flattened().iter().all(|us| us.is_finite())
+                {
+                    let [without, with] = heard;
+                    seen.push((one.distance, [without[0], with[0], without[1], with[1]]));
+                }
+            }
+            let what = format!("{ring} ring, {size} B, {name}");
+            rows.extend(rows_of(&what, &seen, LOAD * most / 1e6, rounds));
+        }
+    }
+    Ok(rows)
+}
+
+/// A row for each distance that was seen: medians over the rounds at it. One that says so if none was.
+fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64, rounds: u32) -> Vec<Row> {
+    let goal = Some(Goal::AtMost(ADDED_US));
+    if seen.is_empty() {
+        return vec![Row::new(format!("{what}: added at p99"), f64::NAN, "µs", goal, none_of(rounds))];
+    }
+    let mut rows = Vec::new();
+    for distance in [Distance::Near, Distance::Far, Distance::Same] {
+        let here: Vec<&[f64; 4]> = seen.iter().filter(|seen| seen.0 == distance).map(|seen| &seen.1).collect();
+        if here.is_empty() {
+            continue;
+        }
+        let of = |value: fn(&[f64; 4]) -> f64| median(&mut here.iter().map(|seen| value(seen)).collect::<Vec<_>>());
+        let added = of(|[.., without, with]| with - without);
+        let how = format!(
+            "around: p50 {:.2} µs against {:.2} with CPU copies, p99 {:.2} against {:.2}, at {mpps:.2} Mpps, half of what it does; medians \
+             of {}",
+            of(|seen| seen[1]),
+            of(|seen| seen[0]),
+            of(|seen| seen[3]),
+            of(|seen| seen[2]),
+            pairs(here.len())
+        );
+        let what = format!("{what}, {}: added at p99", distance.name());
+        rows.push(Row::new(what, added, "µs", goal, how));
+    }
+    rows
+}
+
+/// A port whose copies are made so, and its guest.
+fn side(way: Way, packed: bool, pool: &PacketPool) -> Result<(Ours, Option<Guest>), BenchError> {
+    let ours = Ours::new(way, pool)?;
+    let guest = Guest::connect(&ours.port, packed)?;
+    Ok((ours, Some(guest)))
+}
+
+/// What one guest saw.
+struct Passed {
+    packets: u64,
+    latencies: Latencies,
+    counts: Result<(), super::point::Dropped>,
+}
+
+/// Sends packets around for so long, one every `gap` ticks, as long as there is room for them.
+fn pass(
+    (ours, guest): &mut (Ours, Option<Guest>),
+    size: u32,
+    gap: f64,
+    time: Duration,
+    cores: Cores,
+) -> Result<Passed, BenchError> {
+    let working = ours.work(VhostTraffic::Loop, size, cores.backend)?;
+    let mut driver = guest.take().expect("given back after every pass");
+    let (give, back) = mpsc::channel();
+    let driving = Working::start("bench-guest", cores.guest, move |stop| {
+        let mut latencies = Latencies::new(1);
+        driver.begin(VhostTraffic::B2f, 0);
+        let (begun, mut next, mut sent, mut came) = (now(), 0.0, 0_u64, 0_u64);
+        // Relaxed: nothing is published by it.
+        while !stop.load(Ordering::Relaxed) {
+            let time = now().saturating_sub(begun) as f64;
+            if time - next > LOOPING as f64 * gap {
+                // This thread was away, or sends as it can: nobody sends all at once what was due meanwhile.
+                next = time;
+            }
+            while next <= time && sent - came < LOOPING as u64 && driver.send(size, Some(now())) {
+                sent += 1;
+                next += gap;
+            }
+            came += driver.take_in(|guest, (buffer, _)| {
+                latencies.record(now().saturating_sub(guest.stamp_of(buffer)));
+                false
+            });
+            driver.sent();
+        }
+        // What is on its way comes back before the next pass.
+        let end = std::time::Instant::now() + SETTLE;
+        while came < sent && std::time::Instant::now() < end {
+            came += driver.take_in(|_, _| false);
+            driver.sent();
+        }
+        let _ = give.send((driver, latencies, came));
+    })?;
+    std::thread::sleep(SETTLE);
+    let watched: Vec<_> = [&working, &driving].into_iter().filter_map(|one| one.watched.clone()).collect();
+    let watch = Watch::begin(&watched, cores);
+    std::thread::sleep(time);
+    let counts = watch.end();
+    drop(driving);
+    drop(working);
+    let (driver, latencies, packets) = back.recv().expect("it gives back what it had");
+    *guest = Some(driver);
+    Ok(Passed { packets, latencies, counts })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::row::Verdict;
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_the_median_difference_of_one_distance_and_holds_at_its_edge() {
+        let seen = [
+            (Distance::Far, [1.0, 2.0, 5.0, 25.0]),
+            (Distance::Far, [1.0, 2.0, 5.0, 500.0]),
+            (Distance::Far, [1.0, 2.0, 9.0, 9.0]),
+            (Distance::Near, [1.0, 2.0, 5.0, 25.1]),
+        ];
+        let rows = rows_of("a", &seen, 1.0, 5);
+        let found: Vec<_> = rows.iter().map(|row| (row.what.as_ref(), row.reached())).collect();
+        assert_eq!(found, [("a, near: added at p99", false), ("a, far: added at p99", true)]);
+        assert_eq!(rows[1].measured, 20.0);
+        assert!(rows[1].how.contains("p99 25.00 against 5.00") && rows[1].how.ends_with("medians of 3 pairs"));
+        assert!(rows[0].how.ends_with("medians of 1 pair, which is few"));
+    }
+
+    #[test]
+    fn what_no_pair_was_seen_of_is_not_measured() {
+        let [row] = &rows_of("a", &[], 1.0, 5)[..] else { panic!("one row") };
+        assert_eq!((row.what.as_ref(), row.verdict()), ("a: added at p99", Verdict::Open));
+        assert_eq!((row.measured.is_nan(), row.how.as_str()), (true, "no pair of points counts, of 5 rounds"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Our own backend: a port, its copies made one way or another, and the switch's forwarding loop on a core of its own.
+
+use super::super::BenchError;
+use super::guest::RING;
+use super::point::Thread;
+use crate::options::VhostTraffic;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
+use telpher_switch::End;
+use telpher_switch::{Counts, Forwarder, Full, Mode, Settings, routes};
+use telpher_vhost::{Hybrid, Lane, LaneStats, PacketPool, Port, PortOptions, QueueOptions, Role, Socket};
+
+/// Who makes the copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// The forwarding thread.
+    Cpu,
+    /// An engine that the forwarding thread executes, from so many bytes on; the thread itself below.
+    Inline(Hybrid),
+    /// An engine with a thread on this core, from so many bytes on.
+    Thread(Hybrid, usize),
+}
+
+/// Copies that a lane has room for: both rings full of packets. Source: chosen.
+const ROOM: u32 = 2 * RING as u32;
+/// Entries of the work queue: what the modelled device has, less than which a batch never waits. Source: SPEC §3.2, WQCAP of the first firmware.
+const ENTRIES: u32 = 128;
+
+/// A port and who makes its copies.
+pub(super) struct Ours {
+    pub port: Arc<Port>,
+    pool: PacketPool,
+    lane: Option<Arc<Lane>>,
+    /// Ends after the port.
+    _device: Option<ModelDevice>,
+    socket: Option<Socket>,
+}
+
+impl Ours {
+    /// A port of one pair of queues. Its packets are of this pool.
+    pub(super) fn new(way: Way, pool: &PacketPool) -> Result<Ours, BenchError> {
+        let (device, hybrid) = match way {
+            Way::Cpu => (None, Hybrid::Cpu),
+            Way::Inline(hybrid) => (Some(start(Runner::Inline, None)?), hybrid),
+            Way::Thread(hybrid, core) => (Some(start(Runner::Threaded, Some(core))?), hybrid),
+        };
+        let lane = match &device {
+            None => None,
+            Some(device) => {
+                let lane = Lane::new(device.portal("wq0.0")?, ROOM);
+                Some(Arc::new(lane.map_err(|error| BenchError::Channel(error.0))?))
+            }
+        };
+        let ring = QueueOptions { hybrid, lanes: lane.iter().cloned().collect(), ..QueueOptions::default() };
+        let port = Port::new(pool, PortOptions { rings: vec![ring], ..PortOptions::default() });
+        Ok(Ours { port, pool: pool.clone(), lane, _device: device, socket: None })
+    }
+
+    /// The same, served at a socket.
+    pub(super) fn serve(&mut self, path: &Path) -> Result<(), BenchError> {
+        let served = Socket::serve(&self.port, path, Role::Server);
+        self.socket = Some(served.map_err(|source| BenchError::Program { what: "serving a socket".into(), source })?);
+        Ok(())
+    }
+
+    /// What its lane did; nothing without one.
+    pub(super) fn lane(&self) -> LaneStats {
+        self.lane.as_ref().map(|lane| lane.stats()).unwrap_or_default()
+    }
+
+    /// Bytes of packets whose copies began: those of its lane among them, and all.
+    pub(super) fn copied(&self) -> [u64; 2] {
+        let stats = [0, 1].map(|ring| self.port.stats(ring));
+        [stats.iter().map(|stats| stats.bytes_by_lane).sum(), stats.iter().map(|stats| stats.bytes).sum()]
+    }
+
+    /// The part of the bytes that rode the lane since there were so many; nothing without a lane, or bytes.
+    pub(super) fn share(&self, before: [u64; 2]) -> Option<f64> {
+        let [rode, all] = self.copied();
+        let (rode, all) = (rode - before[0], all - before[1]);
+        (self.lane.is_some() && all > 0).then(|| rode as f64 / all as f64)
+    }
+
+    /// The forwarding loop over this port, as `telpher vhost` has it.
+    pub(super) fn forwarder(&self, traffic: VhostTraffic, len: u32) -> Forwarder {
+        let mode = match traffic {
+            VhostTraffic::B2f => Mode::TxOnly,
+            VhostTraffic::F2b => Mode::RxOnly,
+            VhostTraffic::Loop => Mode::Mac,
+        };
+        // The packets of a loop are made once. On a machine whose cores are taken away for seconds they must not be dropped.
+        let retry_for = Duration::from_secs(60);
+        let settings = Settings { mode, full: Full::Retry, retry_for, len, ..Settings::default() };
+        let ends = [End::Guest(Arc::clone(&self.port))];
+        Forwarder::new(&ends, &routes(&[self.port.pairs()], mode), &self.pool, settings)
+    }
+
+    /// Starts it on a core.
+    pub(super) fn work(&self, traffic: VhostTraffic, len: u32, core: usize) -> Result<Working, BenchError> {
+        let mut forwarder = self.forwarder(traffic, len);
+        Working::start("bench-switch", core, move |stop| {
+            forwarder.run(stop, &Mutex::new(Counts::default()));
+        })
+    }
+}
+
+/// A device whose engines, if they have threads, have them on this core.
+fn start(runner: Runner, core: Option<usize>) -> Result<ModelDevice, BenchError> {
+    let options = ModelOptions::default().with_config(Config::single(WqMode::Dedicated, ENTRIES, 1));
+    let options = options.with_runner(runner);
+    // A thread inherits where it may run from who starts it.
+    let started = thread::scope(|scope| {
+        let starter = scope
+            .spawn(|| core.map_or(Ok(()), |core| telpher_os::run_on(&[core])).map(|()| ModelDevice::start(options)));
+        starter.join().expect("starting a device does not panic")
+    });
+    let pinned = started.map_err(|source| BenchError::Program { what: "pinning an engine's thread".into(), source })?;
+    pinned.map_err(|source| BenchError::Start { name: "model:spr".into(), source })
+}
+
+/// A thread that works on a core until it is dropped.
+pub(super) struct Working {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// For who watches it.
+    pub(super) watched: Option<Thread>,
+}
+
+impl Working {
+    /// Starts what works until it is told to stop.
+    pub(super) fn start(
+        name: &str,
+        core: usize,
+        work: impl FnOnce(&AtomicBool) + Send + 'static,
+    ) -> Result<Working, BenchError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, told) = mpsc::channel();
+        let stopped = Arc::clone(&stop);
+        let spawned = thread::Builder::new().name(name.into()).spawn(move || {
+            let pinned = telpher_os::run_on(&[core]);
+            let begun = pinned.is_ok();
+            let _ = tell.send(pinned.map(|()| Thread::current()));
+            if begun {
+                work(&stopped);
+            }
+        });
+        let failed = |source| BenchError::Program { what: "a thread of the bench".into(), source };
+        let thread = Some(spawned.map_err(failed)?);
+        let watched = told.recv().expect("it tells before it does anything that may fail").map_err(failed)?;
+        Ok(Working { stop, thread, watched })
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        // Relaxed: nothing is published by it; the join synchronises.
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || thread::panicking(), "a thread of the bench panicked");
+        }
+    }
+}

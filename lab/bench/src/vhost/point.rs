@@ -1,0 +1,299 @@
+//! What makes a point count: the cores' distance before and after it, and threads that had their cores while it was measured.
+
+use super::super::BenchError;
+
+use serde::Serialize;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use telpher_os::line_round_trip;
+
+/// How far the cores are from each other, as the page and JSON name it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distance {
+    /// Threads of one core, or as near.
+    Near,
+    /// Between cores.
+    Far,
+    /// Both sides are on one core, and nothing travels.
+    Same,
+}
+
+impl Distance {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Distance::Near => "near",
+            Distance::Far => "far",
+            Distance::Same => "one core",
+        }
+    }
+}
+
+/// Why a point does not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dropped {
+    /// The distance was another after it, or that of its rival's point was.
+    Moved,
+    /// Others kept the cores so busy that there was no distance to be found.
+    Unknown,
+    /// A forwarding thread had less than its part of its core.
+    Absent,
+    /// The hypervisor took a core away.
+    Stolen,
+}
+
+/// How many points do not count, by reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Drops {
+    /// Points that count.
+    pub kept: u32,
+    /// See [`Dropped::Moved`].
+    pub moved: u32,
+    /// See [`Dropped::Unknown`].
+    pub unknown: u32,
+    /// See [`Dropped::Absent`].
+    pub absent: u32,
+    /// See [`Dropped::Stolen`].
+    pub stolen: u32,
+}
+
+impl Drops {
+    /// Counts a dropped point.
+    pub fn count(&mut self, why: Dropped) {
+        match why {
+            Dropped::Moved => self.moved += 1,
+            Dropped::Unknown => self.unknown += 1,
+            Dropped::Absent => self.absent += 1,
+            Dropped::Stolen => self.stolen += 1,
+        }
+    }
+
+    /// All that do not count.
+    pub fn all(&self) -> u32 {
+        self.moved + self.unknown + self.absent + self.stolen
+    }
+}
+
+/// The two cores of a measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cores {
+    /// Of the backend's forwarding thread.
+    pub(super) backend: usize,
+    /// Of the guest.
+    pub(super) guest: usize,
+}
+
+/// How long a probe takes. Source: what `line_round_trip` asks for on idle cores.
+const PROBE: Duration = Duration::from_millis(20);
+
+impl Cores {
+    /// How far they are from each other; `None` if others keep them busy.
+    pub(super) fn distance(self) -> Result<Option<Distance>, BenchError> {
+        if self.backend == self.guest {
+            return Ok(Some(Distance::Same));
+        }
+        let failed = |source| BenchError::Program { what: "pinning threads to the two cores".into(), source };
+        let trip = line_round_trip(self.backend, self.guest, PROBE).map_err(failed)?;
+        Ok(trip.map(|trip| match telpher_os::Distance::of(trip) {
+            telpher_os::Distance::Near => Distance::Near,
+            telpher_os::Distance::Far => Distance::Far,
+        }))
+    }
+}
+
+/// Least part of its core that a forwarding thread must have had. Source: that with which the published rates of the peer were taken on
+/// such a machine.
+const ATTENDANCE: f64 = 0.96;
+/// Most ticks that a hypervisor may take meanwhile. Source: the same; a tick is 10 ms, and one may have begun before.
+const STOLEN: u64 = 1;
+
+/// Threads that must have their cores, and what they had of them so far.
+#[derive(Debug)]
+pub(super) struct Watch {
+    threads: Vec<(PathBuf, u64)>,
+    cpus: Vec<(usize, u64)>,
+    begun: Instant,
+}
+
+/// A thread, as the kernel names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Thread(PathBuf);
+
+impl Thread {
+    /// The calling one.
+    pub(super) fn current() -> Option<Thread> {
+        Some(Thread(PathBuf::from("/proc").join(fs::read_link("/proc/thread-self").ok()?)))
+    }
+
+    /// The first one of a process.
+    pub(super) fn main_of(pid: u32) -> Thread {
+        Thread(PathBuf::from(format!("/proc/{pid}/task/{pid}")))
+    }
+
+    /// Those of a process whose name begins so.
+    pub(super) fn of(pid: u32, name: &str) -> Vec<Thread> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let named = |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.starts_with(name));
+        tasks.map(|task| task.path()).filter(named).map(Thread).collect()
+    }
+
+    /// Nanoseconds that it had of a CPU. Source: Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`.
+    fn cpu_ns(&self) -> u64 {
+        let text = fs::read_to_string(self.0.join("schedstat")).unwrap_or_default();
+        text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Watch {
+    /// Begins to watch.
+    pub(super) fn begin(threads: &[Thread], cores: Cores) -> Watch {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let cpus = [cores.backend, cores.guest].map(|cpu| (cpu, stolen_in(&stat, cpu)));
+        let threads = threads.iter().map(|thread| (thread.0.clone(), thread.cpu_ns())).collect();
+        Watch { threads, cpus: cpus.into(), begun: Instant::now() }
+    }
+
+    /// Whether all had their cores since.
+    pub(super) fn end(self) -> Result<(), Dropped> {
+        let wall = self.begun.elapsed().as_secs_f64() * 1e9;
+        let had = |(path, before): (PathBuf, u64)| Thread(path).cpu_ns().saturating_sub(before) as f64;
+        let absent = self.threads.into_iter().map(had).any(|had| had < ATTENDANCE * wall);
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let stolen = self.cpus.iter().any(|&(cpu, before)| stolen_in(&stat, cpu).saturating_sub(before) > STOLEN);
+        match (stolen, absent) {
+            (true, _) => Err(Dropped::Stolen),
+            (_, true) => Err(Dropped::Absent),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Ticks of a CPU that the hypervisor gave to others. Source: proc(5), `/proc/stat`: the eighth number.
+fn stolen_in(stat: &str, cpu: usize) -> u64 {
+    let name = format!("cpu{cpu}");
+    let line = stat.lines().find(|line| line.split(' ').next() == Some(&name));
+    line.and_then(|line| line.split_whitespace().nth(8)?.parse().ok()).unwrap_or(0)
+}
+
+/// What one contestant reached in a round.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Seen {
+    /// Its number.
+    pub(super) value: f64,
+    /// Part of the bytes that a device copied, if it has one.
+    pub(super) share: Option<f64>,
+    /// Whether it counts.
+    pub(super) counts: Result<(), Dropped>,
+}
+
+/// A point that counts.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Kept {
+    /// How far the cores were from each other.
+    pub(super) distance: Distance,
+    /// The contestant's number.
+    pub(super) value: f64,
+    /// Part of the bytes that its device copied.
+    pub(super) share: Option<f64>,
+}
+
+/// One round: each contestant once, from `first` on, and the distance between all of them. What each reached, where it counts.
+pub(super) fn round<E>(
+    contestants: usize,
+    first: usize,
+    drops: &mut Drops,
+    mut distance: impl FnMut() -> Result<Option<Distance>, E>,
+    mut measure: impl FnMut(usize) -> Result<Seen, E>,
+) -> Result<Vec<Option<Kept>>, E> {
+    let mut values = vec![None; contestants];
+    let mut before = distance()?;
+    for place in 0..contestants {
+        let who = (first + place) % contestants;
+        let seen = measure(who)?;
+        let after = distance()?;
+        let counts = match (before, after) {
+            (Some(before), Some(after)) if before == after => seen.counts.map(|()| before),
+            (Some(_), Some(_)) => Err(Dropped::Moved),
+            _ => Err(Dropped::Unknown),
+        };
+        match counts {
+            Ok(distance) => {
+                drops.kept += 1;
+                values[who] = Some(Kept { distance, value: seen.value, share: seen.share });
+            }
+            Err(why) => drops.count(why),
+        }
+        before = after;
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use Distance::{Far, Near};
+
+    /// A round of two whose distances are these, before, between and after.
+    fn with(
+        distances: [Option<Distance>; 3],
+        counts: [Result<(), Dropped>; 2],
+    ) -> (Vec<Option<(Distance, f64)>>, Drops) {
+        let (mut drops, mut at) = (Drops::default(), 0);
+        let probe = || {
+            at += 1;
+            Ok::<_, ()>(distances[at - 1])
+        };
+        let measure = |who: usize| Ok(Seen { value: who as f64, share: None, counts: counts[who] });
+        let values = round(2, 1, &mut drops, probe, measure).unwrap();
+        (values.into_iter().map(|kept| kept.map(|kept| (kept.distance, kept.value))).collect(), drops)
+    }
+
+    #[test]
+    fn only_points_within_one_distance_count_and_the_others_are_counted() {
+        let (values, drops) = with([Some(Far); 3], [Ok(()); 2]);
+        assert_eq!(values, [Some((Far, 0.0)), Some((Far, 1.0))]);
+        assert_eq!((drops.kept, drops.all()), (2, 0));
+        // The second contestant has the first turn here.
+        let (values, drops) = with([Some(Far), Some(Near), Some(Near)], [Ok(()); 2]);
+        assert_eq!((values, drops.moved), (vec![Some((Near, 0.0)), None], 1));
+        let (values, drops) = with([Some(Far), None, Some(Far)], [Ok(()); 2]);
+        assert_eq!((values, drops.unknown), (vec![None, None], 2));
+        let (values, drops) = with([Some(Near); 3], [Err(Dropped::Absent), Err(Dropped::Stolen)]);
+        assert_eq!((values, drops.absent, drops.stolen, drops.kept), (vec![None, None], 1, 1, 0));
+    }
+
+    #[test]
+    fn stolen_ticks_are_the_eighth_number_of_the_cpu_s_line() {
+        let stat = "cpu  1 2 3 4 5 6 7 80 9 0\ncpu1 1 2 3 4 5 6 7 8 9 0\ncpu11 1 2 3 4 5 6 7 18 9 0\nintr 5\n";
+        assert_eq!([1, 11, 2].map(|cpu| stolen_in(stat, cpu)), [8, 18, 0]);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_was_absent_and_one_that_is_not_there_too() {
+        let me = Thread::current().unwrap();
+        let cores = Cores { backend: 0, guest: 0 };
+        let watch = Watch::begin(&[me], cores);
+        std::thread::sleep(Duration::from_millis(30));
+        // Stolen, where the hypervisor took the core meanwhile: no less absent.
+        assert!(watch.end().is_err());
+        let gone = Thread("/nowhere".into());
+        assert!(Watch::begin(&[gone], cores).end().is_err());
+    }
+
+    #[test]
+    fn threads_are_found_by_their_names() {
+        let named = std::thread::Builder::new().name("telpher-found".into());
+        let found = named.spawn(|| Thread::of(std::process::id(), "telpher-found") == [Thread::current().unwrap()]);
+        // /proc/thread-self names the process by its number, as `of` does.
+        assert!(found.unwrap().join().unwrap());
+    }
+
+    #[test]
+    fn one_core_has_no_distance_to_itself() {
+        let core = telpher_os::allowed_cpus().unwrap()[0];
+        assert_eq!(Cores { backend: core, guest: core }.distance().unwrap(), Some(Distance::Same));
+    }
+}

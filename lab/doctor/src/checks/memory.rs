@@ -1,0 +1,47 @@
+//! Are there huge pages for programs that want them?
+
+use crate::causes;
+use crate::finding::{Evidence, Finding};
+use crate::patient::{Patient, TRANSPARENT};
+use telpher_os::COST_OF_NEVER;
+
+pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+    let memory = &p.memory;
+    let pools =
+        |file: &str| -> Vec<Evidence> { memory.pools.iter().map(|pool| p.seen(&format!("{pool}/{file}"))).collect() };
+    let remark = "DSA's own speed hardly depends on it (Kuper et al., ASPLOS 2024, Figure 8); DPDK and SPDK do not start without.";
+    let mut findings = Vec::new();
+    if memory.reserved > 0 && memory.free == 0 {
+        findings.push(
+            Finding::of(&causes::HUGE_PAGES_USED_UP, "the machine")
+                .all_seen(pools("free_hugepages"))
+                .because(remark)
+                .remedy("grep -i huge /proc/*/smaps_rollup 2>/dev/null    # who has them")
+                .remedy("sysctl vm.nr_hugepages=N    # more of them"),
+        );
+    }
+    if memory.reserved == 0 && memory.never_transparent {
+        findings.push(
+            Finding::of(&causes::HUGE_PAGES_NONE, "the machine")
+                .all_seen(pools("nr_hugepages"))
+                .seen(p.seen(TRANSPARENT))
+                .because(remark)
+                .because(format!("With `telpher tier run` {COST_OF_NEVER}."))
+                .remedy("sysctl vm.nr_hugepages=1024    # reserves 2 GiB of 2 MiB pages")
+                .remedy(format!("or: echo madvise > {TRANSPARENT}")),
+        );
+    } else {
+        findings.extend(transparent(p));
+    }
+    findings
+}
+
+/// What the setting for transparent huge pages costs `telpher tier`, which needs no device.
+pub(super) fn transparent(p: &Patient<'_>) -> Option<Finding> {
+    p.memory.never_transparent.then(|| {
+        Finding::of(&causes::TRANSPARENT_HUGE_PAGES_OFF, "the machine")
+            .seen(p.seen(TRANSPARENT))
+            .because(format!("With `telpher tier run` {COST_OF_NEVER}."))
+            .remedy(format!("echo madvise > {TRANSPARENT}    # for programs that ask for them"))
+    })
+}

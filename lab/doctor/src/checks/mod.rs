@@ -1,0 +1,212 @@
+//! The walk: from the firmware to the program, one stage after another. A stage says what it found; what an earlier stage has
+//! explained already, a later one does not tell again.
+
+mod container;
+mod device;
+mod firmware;
+mod groups;
+mod instructions;
+mod iommu;
+mod kernel;
+mod memory;
+mod modules;
+mod numa;
+mod permissions;
+mod queues;
+mod status;
+mod steps;
+mod submission;
+
+use super::causes;
+use super::finding::{Finding, Severity, Stage};
+use super::patient::{DEVICES, Patient};
+use serde::Serialize;
+use telpher_hw::State;
+
+/// What was found, and what was looked at.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Examination {
+    /// The worst of the findings; absent if there are none.
+    pub worst: Option<Severity>,
+    /// Stage by stage.
+    pub(crate) walk: Vec<Step>,
+    /// In the order of the walk, errors first within a stage.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// One stage of the walk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Step {
+    pub(crate) stage: Stage,
+    /// How it went.
+    pub(crate) state: StepState,
+    /// What was seen, or why it was left out.
+    pub(crate) says: String,
+}
+
+/// How a stage went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StepState {
+    /// Nothing is the matter.
+    Fine,
+    /// There are findings.
+    Findings,
+    /// It was left out.
+    Skipped,
+}
+
+/// Why stages are left out when there is nothing to look at.
+const NO_DEVICE: &str = "there is no device";
+const NO_DRIVER: &str = "the driver shows no device";
+const EMULATED: &str = "the device is that of `telpher run`; this is the machine's own";
+
+/// Examines a machine.
+pub(crate) fn examine(p: &Patient<'_>) -> Examination {
+    let mut findings = Vec::new();
+    let has_device = p.devices().next().is_some();
+    if !p.emulated {
+        findings.extend(firmware::examine(p));
+    }
+    let nothing = !has_device && !findings.is_empty();
+    if !p.emulated && !nothing {
+        findings.extend(kernel::examine(p));
+        findings.extend(iommu::examine(p, &findings));
+        findings.extend(modules::examine(p, &findings));
+    }
+    if has_device {
+        findings.extend(device::examine(p));
+        findings.extend(groups::examine(p));
+        findings.extend(queues::examine(p));
+        findings.extend(permissions::examine(p));
+        findings.extend(submission::examine(p));
+        findings.extend(numa::examine(p, &findings));
+        findings.extend(instructions::examine(p));
+        findings.extend(memory::examine(p));
+        findings.extend(container::examine(p));
+        findings.extend(queues::none_for_programs(p, &findings));
+    } else if findings.iter().all(|finding| finding.severity < Severity::Error) {
+        // Whatever the reason, a machine without a device is not well.
+        findings.push(
+            Finding::of(&causes::DRIVER_REFUSED_DEVICE, "the machine")
+                .seen(p.listed(DEVICES))
+                .all_seen(p.logged(&["idxd"]))
+                .remedy("dmesg | grep -i idxd    # the driver says there why"),
+        );
+    }
+    if !has_device {
+        findings.extend(memory::transparent(p));
+    }
+    findings.sort_by_key(|finding| (finding.stage, std::cmp::Reverse(finding.severity)));
+    let walk = Stage::ALL.into_iter().map(|stage| step(p, stage, nothing, has_device, &findings)).collect();
+    Examination { worst: findings.iter().map(|finding| finding.severity).max(), walk, findings }
+}
+
+fn step(p: &Patient<'_>, stage: Stage, nothing: bool, has_device: bool, findings: &[Finding]) -> Step {
+    let below = stage <= Stage::Modules;
+    let skipped = match stage {
+        _ if p.emulated && below => Some(EMULATED),
+        Stage::Firmware => None,
+        _ if nothing => Some(NO_DEVICE),
+        _ if !has_device && !below => Some(NO_DRIVER),
+        _ => None,
+    };
+    let found = findings.iter().filter(|finding| finding.stage == stage).count();
+    if let Some(why) = skipped.filter(|_| found == 0) {
+        return Step { stage, state: StepState::Skipped, says: why.into() };
+    }
+    let state = if found == 0 { StepState::Fine } else { StepState::Findings };
+    Step { stage, state, says: looked_at(p, stage) }
+}
+
+/// What a stage looked at, in a line.
+fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let known = |text: &str| if text.is_empty() { "not known".to_owned() } else { text.to_owned() };
+    match stage {
+        Stage::Firmware => {
+            let functions = p.functions.iter().flatten().map(|function| function.address.as_str());
+            let functions: Vec<&str> = functions.collect();
+            match functions[..] {
+                [] => format!("no DSA function; processor {}", known(&p.cpu.name)),
+                _ => format!("{} at {}", count(functions.len(), "DSA function"), functions.join(", ")),
+            }
+        }
+        Stage::Kernel => format!("Linux {}", known(p.kernel.release.as_deref().unwrap_or_default())),
+        Stage::Boot => {
+            let telling =
+                ["intel_iommu=", "iommu=", "idxd.", "pci=", "no5lvl", "module_blacklist=", "modprobe.blacklist="];
+            let words = p.boot.iter().filter(|word| telling.iter().any(|start| word.starts_with(start)));
+            let words: Vec<&str> = words.map(String::as_str).collect();
+            if words.is_empty() { "nothing about IOMMU or idxd on the command line".into() } else { words.join(" ") }
+        }
+        Stage::Iommu => {
+            let units = p.iommu.units.as_ref().map_or(0, Vec::len);
+            let sva = if p.lacks_sva() { "off" } else { "on" };
+            format!(
+                "{}; shared virtual addressing is {}",
+                count(units, "unit"),
+                if p.devices().next().is_some() { sva } else { "not known" }
+            )
+        }
+        Stage::Modules => {
+            if p.module.loaded {
+                "idxd is there".into()
+            } else {
+                "idxd is not there".into()
+            }
+        }
+        Stage::Device => {
+            let states = p.devices().map(|device| {
+                let state = device.state.map_or("not known".into(), |state: State| state.to_string());
+                format!("{} {state}", device.name)
+            });
+            states.collect::<Vec<_>>().join(", ")
+        }
+        Stage::Groups => {
+            let used = p.devices().flat_map(|device| &device.groups);
+            let used = used.filter(|group| !group.work_queues.is_empty() || !group.engines.is_empty()).count();
+            format!("{used} in use")
+        }
+        Stage::Engines => {
+            let all = || p.devices().flat_map(|device| &device.engines);
+            let used = all().filter(|engine| engine.group.is_some()).count();
+            format!("{used} of {} in a group", all().count())
+        }
+        Stage::Queues => {
+            let names: Vec<&str> = p.usable().map(|(_, queue)| queue.name.as_str()).collect();
+            match names[..] {
+                [] => "none is enabled for programs".into(),
+                _ => format!("{} enabled for programs: {}", names.len(), names.join(", ")),
+            }
+        }
+        Stage::Permissions => {
+            match p.nodes.values().filter(|node| node.stat.is_none() && node.open.is_none()).count() {
+                _ if p.nodes.is_empty() => "no node to open".into(),
+                open => format!("{open} of {} open", count(p.nodes.len(), "node")),
+            }
+        }
+        Stage::Submission => {
+            let asked = p.nodes.values().filter(|node| node.stat.is_none() && node.open.is_none());
+            match (asked.clone().count(), asked.filter(|node| node.map.is_none()).count()) {
+                (0, _) => "no portal to map".into(),
+                (all, mapped) => format!("{mapped} of {} can be mapped", count(all, "portal")),
+            }
+        }
+        Stage::Numa => count(p.numa.len(), "node"),
+        Stage::Instructions => {
+            let wanted = ["movdir64b", "enqcmd", "waitpkg"];
+            let there: Vec<&str> = wanted.into_iter().filter(|flag| p.cpu.flags.contains(*flag)).collect();
+            if there.is_empty() { "none of movdir64b, enqcmd, waitpkg".into() } else { there.join(", ") }
+        }
+        Stage::Memory => format!(
+            "{}, {} free",
+            count(usize::try_from(p.memory.reserved).unwrap_or(usize::MAX), "huge page"),
+            p.memory.free
+        ),
+        Stage::Container => match &p.container.signs[..] {
+            [] => "no sign of one".into(),
+            signs => signs.join(", "),
+        },
+    }
+}

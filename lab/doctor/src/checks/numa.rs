@@ -1,0 +1,58 @@
+//! Is a device near where this process runs?
+
+use crate::causes;
+use crate::finding::{Finding, Stage};
+use crate::patient::{NUMA, NumaNode, Patient, STATUS};
+use std::collections::BTreeSet;
+
+/// Distance from which on a node is another socket's; parts of one socket (sub-NUMA clusters) are nearer. Source: Linux
+/// include/linux/topology.h, REMOTE_DISTANCE, from ACPI's table SLIT.
+const REMOTE: u32 = 20;
+
+pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
+    let Some(allowed) = p.process.cpus.as_ref().filter(|_| p.numa.len() > 1) else { return Vec::new() };
+    let served: Option<BTreeSet<u32>> = p.usable().map(|(device, _)| device.numa_node).collect();
+    // Devices of an unknown node may be anywhere, and without a queue there is more to mend than distance.
+    let Some(served) = served.filter(|served| !served.is_empty()) else { return Vec::new() };
+    let here = |node: &&NumaNode| node.cpus.iter().any(|cpu| allowed.contains(cpu));
+    let nodes: Vec<&NumaNode> = p.numa.iter().filter(here).collect();
+    let far: Vec<&NumaNode> = nodes.iter().copied().filter(|node| !is_near(p, node, &served)).collect();
+    let distance = |node: &NumaNode| p.seen(&format!("{NUMA}/node{}/distance", node.number));
+    let devices = || {
+        let names: BTreeSet<&str> = p.usable().map(|(device, _)| device.name.as_str()).collect();
+        names.into_iter().map(|name| p.attribute(name, "numa_node")).collect::<Vec<_>>()
+    };
+    if far.len() == nodes.len() && !nodes.is_empty() {
+        let near = served.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        return vec![
+            Finding::of(&causes::QUEUES_FAR, "this process")
+                .seen(p.seen_line(STATUS, "Cpus_allowed_list:"))
+                .all_seen(devices())
+                .all_seen(far.iter().map(|node| distance(node)))
+                .because("Every descriptor and every byte crosses between sockets.")
+                .remedy(format!("numactl --cpunodebind={near} PROGRAM, or widen the cpuset it runs in"))
+                .remedy("or configure a device of its own node (`telpher list` shows them)"),
+        ];
+    }
+    // A device that the driver does not have, or that does not work, has a finding of its own.
+    if before.iter().any(|finding| finding.stage <= Stage::Modules) {
+        return Vec::new();
+    }
+    let idle: BTreeSet<u32> = p.devices().filter_map(|device| device.numa_node).collect();
+    far.iter()
+        .filter(|node| !is_near(p, node, &idle))
+        .map(|node| {
+            Finding::of(&causes::NODE_WITHOUT_QUEUE, format!("node {}", node.number))
+                .all_seen(devices())
+                .seen(distance(node))
+                .remedy("let programs that use DSA run elsewhere (numactl --cpunodebind), or expect the longer way")
+                .remedy("if the node has a DSA that is not shown: enable it in the firmware setup of that socket")
+        })
+        .collect()
+}
+
+/// True if a device of one of these nodes is on the node's own socket.
+fn is_near(p: &Patient<'_>, node: &NumaNode, devices: &BTreeSet<u32>) -> bool {
+    let mut away = p.numa.iter().zip(&node.distances).filter(|(_, distance)| **distance < REMOTE);
+    devices.contains(&node.number) || away.any(|(other, _)| devices.contains(&other.number))
+}

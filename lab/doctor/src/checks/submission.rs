@@ -1,0 +1,40 @@
+//! May portals be mapped? Since INTEL-SA-01084 the driver asks for CAP_SYS_RAWIO. Source: linux-abi §7.
+
+use super::permissions::answered;
+use crate::causes;
+use crate::finding::Finding;
+use crate::patient::{Patient, STATUS, UID_MAP};
+
+pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+    let refused: Vec<_> = p
+        .usable()
+        .filter(|(_, queue)| p.nodes.get(&queue.name).is_some_and(|node| node.map == Some(libc::EPERM)))
+        .collect();
+    if refused.is_empty() {
+        return Vec::new();
+    }
+    let names = refused.iter().map(|(_, queue)| queue.name.as_str()).collect::<Vec<_>>().join(", ");
+    let of = |cause| {
+        let calls = refused.iter().map(|(device, queue)| answered("mmap", &queue.node(device.kind), libc::EPERM));
+        let finding = Finding::of(cause, names.as_str()).all_seen(calls);
+        finding.because("What is lost: a system call for each descriptor, and batches. telpher goes on by itself.")
+    };
+    let held = |finding: Finding| finding.seen(p.seen_line(STATUS, "CapEff:"));
+    if p.emulated {
+        return vec![of(&causes::RAWIO_MISSING).remedy("start `telpher run` without --no-rawio")];
+    }
+    let service = "service: AmbientCapabilities=CAP_SYS_RAWIO, and CapabilityBoundingSet= must not exclude it";
+    let container = "container: --cap-add SYS_RAWIO; Kubernetes: securityContext.capabilities.add: [\"SYS_RAWIO\"]";
+    vec![if p.process.rawio == Some(true) && p.process.in_user_namespace {
+        held(of(&causes::RAWIO_OF_A_NAMESPACE)).seen(p.seen(UID_MAP)).remedy(
+            "run the program outside of the user namespace (not rootless, no userns-remap), or let it use write()",
+        )
+    } else if p.process.rawio == Some(false) && p.process.rawio_reachable == Some(false) {
+        held(of(&causes::RAWIO_OUT_OF_REACH)).seen(p.seen_line(STATUS, "CapBnd:")).remedy(container).remedy(service)
+    } else {
+        held(of(&causes::RAWIO_MISSING))
+            .remedy("setcap cap_sys_rawio+ep PROGRAM    # it lets the program reach more than this device: only for trusted ones")
+            .remedy(service)
+            .remedy(container)
+    }]
+}

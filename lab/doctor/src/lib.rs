@@ -1,0 +1,71 @@
+//! Finds out why a device does not come up, or why it is slow.
+//!
+//! ```text
+//! this machine ──► record ─┐                      ┌─► report: text, JSON
+//!                          ├─► Bundle ─► Patient ─► checks ─► Findings
+//! --bundle FILE ───────────┘   answers   values     by stage  evidence, cause, remedy
+//! ```
+//!
+//! An examination never asks the machine directly: it asks a recording, which was made by asking everything an examination asks.
+//! So a machine in reach and one in a file are examined alike, and every test is a file.
+#![deny(unsafe_code)]
+
+mod bundle;
+mod causes;
+mod checks;
+mod finding;
+mod mapping;
+mod patient;
+mod record;
+mod report;
+
+use bundle::Bundle;
+use patient::Patient;
+use std::path::Path;
+
+pub use bundle::BundleError;
+pub use checks::Examination;
+pub use finding::Severity;
+
+/// Examines this machine, or the one that was recorded in a file.
+///
+/// # Errors
+/// If the file cannot be read or is no recording.
+pub fn examine(bundle: Option<&Path>) -> Result<Examination, BundleError> {
+    let bundle = match bundle {
+        Some(path) => Bundle::load(path)?,
+        None => record::here(),
+    };
+    Ok(checks::examine(&Patient::of(&bundle, &bundle)))
+}
+
+/// Writes this machine's answers to a file; returns how many there are.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn record(path: &Path) -> Result<usize, BundleError> {
+    let bundle = record::here();
+    bundle.save(path)?;
+    Ok(bundle.answers())
+}
+
+/// The examination as text for people.
+#[must_use]
+pub fn text(examination: &Examination) -> String {
+    report::text(examination)
+}
+
+/// The examination as JSON.
+///
+/// # Panics
+/// Never: an examination is plain data with string keys.
+#[must_use]
+pub fn json(examination: &Examination) -> String {
+    serde_json::to_string_pretty(examination).expect("an examination is plain data with string keys") + "\n"
+}
+
+/// Every cause that can be found, as text, or as JSON.
+#[must_use]
+pub fn list_causes(as_json: bool) -> String {
+    report::causes(as_json)
+}

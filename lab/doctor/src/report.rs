@@ -1,0 +1,149 @@
+//! An examination for people.
+
+use super::causes;
+use super::checks::{Examination, StepState};
+use super::finding::{Finding, Severity};
+use std::fmt::Write as _;
+use telpher_report::table::{Align, Table};
+
+/// Columns of the terminal that texts are broken at, as those of `--help` are.
+const WIDTH: usize = 100;
+/// Longest piece of evidence that is shown whole, in characters; JSON has all of it.
+const LONGEST: usize = 400;
+
+/// The walk, then the findings, then what they come to.
+pub(super) fn text(examination: &Examination) -> String {
+    let mut out = String::new();
+    // Stages that were left out for one reason share a line.
+    for steps in examination
+        .walk
+        .chunk_by(|a, b| (a.state, b.state) == (StepState::Skipped, StepState::Skipped) && a.says == b.says)
+    {
+        let stages = match steps {
+            [first, .., last] => format!("{} … {}", first.stage.name(), last.stage.name()),
+            _ => steps[0].stage.name().to_owned(),
+        };
+        let count = examination.findings.iter().filter(|finding| finding.stage == steps[0].stage).count();
+        let state = match steps[0].state {
+            StepState::Fine => "ok".into(),
+            StepState::Skipped => "-".into(),
+            StepState::Findings => format!("{count} finding{}", if count == 1 { "" } else { "s" }),
+        };
+        wrapped(&mut out, &format!("{stages:<18} {state:<11} "), &plain(&steps[0].says));
+    }
+    // What is the matter with many queues alike is told of one; JSON has each by itself.
+    let alike = |a: &Finding, b: &Finding| (a.id, a.severity, &a.cause) == (b.id, b.severity, &b.cause);
+    let mut rest: Vec<&Finding> = examination.findings.iter().collect();
+    while let Some(first) = rest.first().copied() {
+        let (same, others): (Vec<&Finding>, Vec<&Finding>) = rest.iter().partition(|finding| alike(first, finding));
+        out.push('\n');
+        told(&mut out, first, &same[1..]);
+        rest = others;
+    }
+    let count = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
+    let counts = [Severity::Error, Severity::Warning, Severity::Note].map(|severity| {
+        let n = count(severity);
+        format!("{n} {}{}", severity.name(), if n == 1 { "" } else { "s" })
+    });
+    let verdict = match examination.worst {
+        None => "nothing is the matter".into(),
+        Some(_) => counts.join(", "),
+    };
+    let _ = writeln!(out, "\n{verdict}");
+    out
+}
+
+fn told(out: &mut String, finding: &Finding, same: &[&Finding]) {
+    let _ = writeln!(out, "{} {}: {}", finding.severity.name().to_uppercase(), plain(&finding.subject), finding.id);
+    wrapped(out, "  cause   ", &plain(&finding.cause));
+    if !same.is_empty() {
+        let subjects = same.iter().map(|finding| plain(&finding.subject)).collect::<Vec<_>>().join(", ");
+        wrapped(out, "  also    ", &format!("{subjects}    (each by itself in --format json)"));
+    }
+    for (i, evidence) in finding.evidence.iter().enumerate() {
+        let says = plain(&evidence.says);
+        let shown: String = says.chars().take(LONGEST).collect();
+        let more = if shown.len() < says.len() { " …" } else { "" };
+        let says = if shown.is_empty() { "empty".into() } else { format!("{shown}{more}") };
+        wrapped(out, if i == 0 { "  seen    " } else { "          " }, &format!("{}: {says}", plain(&evidence.source)));
+    }
+    for (i, step) in finding.remedy.iter().enumerate() {
+        // Commands stay whole, so that they can be copied.
+        let _ = writeln!(out, "{}{}", if i == 0 { "  do      " } else { "          " }, plain(step));
+    }
+}
+
+/// On one line and without control characters: a bundle may come from anybody.
+fn plain(text: &str) -> String {
+    let pieces = text.split(|c: char| c.is_control()).map(str::trim).filter(|piece| !piece.is_empty());
+    pieces.collect::<Vec<_>>().join(" ")
+}
+
+/// A text after a heading, broken at blanks.
+fn wrapped(out: &mut String, heading: &str, text: &str) {
+    let indent = " ".repeat(heading.chars().count());
+    let mut line = heading.to_owned();
+    for word in text.split(' ') {
+        if line.chars().count() + word.chars().count() > WIDTH && line.trim() != heading.trim() && line != indent {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line.clone_from(&indent);
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+/// Every cause the doctor knows.
+pub(super) fn causes(as_json: bool) -> String {
+    if as_json {
+        return serde_json::to_string_pretty(causes::ALL).expect("causes are plain data with string keys") + "\n";
+    }
+    let mut table = Table::new(&[
+        ("stage", Align::Left),
+        ("cause", Align::Left),
+        ("as a rule", Align::Left),
+        ("what is the matter", Align::Left),
+    ]);
+    for cause in causes::ALL {
+        table.row([cause.stage.name(), cause.id, cause.severity.name(), cause.what].map(String::from));
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Evidence;
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_bundle_reaches_the_terminal_as_a_command() {
+        let finding = Finding::of(&causes::ALL[0], "wq\u{1b}[2J0.0")
+            .seen(Evidence { source: "/sys/\u{7}x".into(), says: "\u{1b}]0;title\u{7}\n\nlast".into() })
+            .remedy("echo \u{9b}1 > x");
+        let mut out = String::new();
+        told(&mut out, &finding, &[]);
+        assert!(out.chars().all(|c| c == '\n' || !c.is_control()), "{out:?}");
+        assert!(out.contains("last"));
+    }
+
+    #[test]
+    fn long_texts_are_broken_and_commands_are_not() {
+        let command = "x".repeat(300);
+        let finding = Finding::of(&causes::ALL[0], "x").because("word ".repeat(100)).remedy(command.clone());
+        let mut out = String::new();
+        told(&mut out, &finding, &[]);
+        assert!(out.lines().filter(|line| !line.contains(&command)).all(|line| line.chars().count() <= WIDTH + 2));
+        assert!(out.contains(&command));
+    }
+
+    #[test]
+    fn the_names_of_causes_are_distinct_and_speakable() {
+        let mut ids: Vec<&str> = causes::ALL.iter().map(|cause| cause.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), causes::ALL.len());
+        assert!(ids.iter().all(|id| id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')));
+        assert!(causes::ALL.iter().all(|cause| !cause.what.ends_with('.')));
+    }
+}

@@ -1,0 +1,88 @@
+//! Where results go: standard output in the format asked for, and a report in a file.
+
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What goes to standard output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Columns for people.
+    Table,
+    /// One JSON object.
+    Json,
+    /// One line a result; the first line has the names.
+    Csv,
+}
+
+/// Where a result goes.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// What goes to standard output.
+    pub format: Format,
+    /// The file of the HTML report; the command's own name unless given.
+    pub html: Option<PathBuf>,
+    /// Write no report.
+    pub no_html: bool,
+}
+
+/// Why a result did not arrive.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeliverError {
+    /// The report could not be written.
+    #[error("cannot write the report to {}; name another file with --html, or use --no-html", path.display())]
+    Html {
+        /// Where to.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Standard output is gone.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+/// Where the report goes, if there is to be one.
+fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
+    (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
+}
+
+/// Finds out before the work whether the report can be written afterwards.
+pub fn writable(output: &Output, default: &str) -> Result<(), DeliverError> {
+    let Some(path) = report_path(output, default) else { return Ok(()) };
+    telpher_os::check_writable(path).map_err(|source| DeliverError::Html { path: path.into(), source })
+}
+
+/// Prints the result in the format asked for and writes the report.
+pub fn deliver<T: Serialize>(
+    output: &Output,
+    default: &str,
+    result: &T,
+    text: impl FnOnce() -> String,
+    csv: impl FnOnce() -> String,
+    html: impl FnOnce() -> String,
+) -> Result<(), DeliverError> {
+    print(match output.format {
+        Format::Table => text(),
+        Format::Csv => csv(),
+        Format::Json => serde_json::to_string_pretty(result).expect("results are plain data with string keys"),
+    })?;
+    if let Some(path) = report_path(output, default) {
+        telpher_os::write_file(path, html().as_bytes())
+            .map_err(|source| DeliverError::Html { path: path.into(), source })?;
+        eprintln!("Report: {}", path.display());
+    }
+    Ok(())
+}
+
+/// Prints a text; whoever reads the head of it may leave.
+pub fn print(mut text: String) -> Result<(), DeliverError> {
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(DeliverError::Output),
+    }
+}

@@ -1,0 +1,29 @@
+//! Results as tables, JSON, CSV and one HTML page. Knows none of the crates whose results it shows.
+//!
+//! ```text
+//! result ──► table, units ──► text        standard output, by deliver
+//!        ──► chart ──► SVG ──► html ──► one self-contained page
+//! machine   the machine on which the result was measured; stands at the top of every report
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod chart;
+pub mod deliver;
+pub mod html;
+pub mod machine;
+pub mod table;
+pub mod units;
+
+use machine::Machine;
+
+/// The lines above the tables in a terminal: the machine and the remarks.
+#[must_use]
+pub fn heading(m: &Machine, remarks: &[String]) -> String {
+    let place = if m.virtual_machine { " (virtual machine)" } else { "" };
+    let mut out = format!("{}{place} · {} cores · Linux {} · {}\n", m.cpu, m.cores.len(), m.kernel, m.date);
+    for remark in remarks {
+        out.push_str(remark);
+        out.push('\n');
+    }
+    out
+}

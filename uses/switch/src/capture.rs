@@ -1,0 +1,202 @@
+//! What goes through a port, as a file that packet tools read.
+//!
+//! The format is classic pcap with nanoseconds. Forwarding threads fill pieces of it and never wait: a piece that the writer has no room for is
+//! left out with all its packets, and they are counted. So a file has whole packets only, and its number of packets and those left out are
+//! together what went through.
+//!
+//! Source: IETF draft-ietf-opsawg-pcap §4 (file header), §5 (packet record).
+
+use crate::error::SwitchError;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+use telpher_vhost::Packets;
+
+/// Nanoseconds, in the writer's order of bytes. Source: draft-ietf-opsawg-pcap §4.
+const MAGIC: u32 = 0xa1b2_3c4d;
+const VERSION: [u16; 2] = [2, 4];
+/// Source: draft-ietf-opsawg-pcaplinktype, `LINKTYPE_ETHERNET`.
+const ETHERNET: u32 = 1;
+/// Bytes of a piece when it goes to the writer. Source: chosen, some hundred packets.
+const PIECE: usize = 256 << 10;
+/// Pieces that may wait for the writer: 64 MiB. Source: chosen, what a quick disk writes in a tenth of a second.
+const WAITING: usize = 256;
+
+/// A capture of one port, while it lasts.
+#[derive(Debug)]
+pub struct Capture {
+    path: PathBuf,
+    snap: u32,
+    pieces: SyncSender<Piece>,
+    counts: Arc<CaptureCounts>,
+    writer: Mutex<Option<JoinHandle<io::Result<()>>>>,
+}
+
+/// What has become of a capture's packets.
+#[derive(Debug, Default)]
+pub struct CaptureCounts {
+    /// Packets in the file.
+    pub written: AtomicU64,
+    /// Packets left out, since the writer was behind or could not write.
+    pub left_out: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Piece {
+    bytes: Vec<u8>,
+    packets: u64,
+}
+
+/// One thread's pen.
+#[derive(Debug)]
+pub struct Pen {
+    capture: Arc<Capture>,
+    piece: Piece,
+}
+
+impl Capture {
+    /// Begins a file; one that is there is replaced. Of each packet at most `snap` bytes are written.
+    pub fn begin(path: &Path, snap: u32) -> Result<Arc<Capture>, SwitchError> {
+        let failed = |source| SwitchError::Capture { path: path.into(), source };
+        let mut file = telpher_os::create_file(path).map_err(failed)?;
+        file.write_all(&file_header(snap)).map_err(failed)?;
+        let (pieces, received) = sync_channel(WAITING);
+        let counts = Arc::new(CaptureCounts::default());
+        let for_writer = Arc::clone(&counts);
+        let thread = std::thread::Builder::new().name("capture".into());
+        let writer = thread.spawn(move || write(&mut file, &received, &for_writer)).map_err(failed)?;
+        let writer = Mutex::new(Some(writer));
+        Ok(Arc::new(Capture { path: path.into(), snap, pieces, counts, writer }))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Packets in the file, and those left out.
+    pub fn counts(&self) -> (u64, u64) {
+        // Relaxed: counts, by which nothing is published.
+        (self.counts.written.load(Ordering::Relaxed), self.counts.left_out.load(Ordering::Relaxed))
+    }
+
+    /// A pen for one thread.
+    pub fn pen(self: &Arc<Capture>) -> Pen {
+        Pen { capture: Arc::clone(self), piece: Piece::default() }
+    }
+
+    /// Ends the file: all that was sent to the writer is in it. All pens are gone.
+    pub fn end(&self) -> Result<(), SwitchError> {
+        let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        // An empty piece is the last; there is room for it when the writer has come so far.
+        let _ = self.pieces.send(Piece::default());
+        let ended = writer.join().unwrap_or_else(|_| Err(io::Error::other("the writer panicked")));
+        ended.map_err(|source| SwitchError::Capture { path: self.path.clone(), source })
+    }
+}
+
+impl Pen {
+    /// Writes the packets of a row from `from` on down, with the time of now.
+    pub fn write(&mut self, packets: &Packets, from: usize) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Seconds have 32 bits until 2106.
+        let seconds = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
+        for packet in (from..packets.len()).filter_map(|index| packets.get(index)) {
+            // No packet is longer than 64 KiB.
+            let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+            let kept = len.min(self.capture.snap);
+            for word in [seconds, now.subsec_nanos(), kept, len] {
+                self.piece.bytes.extend(word.to_le_bytes());
+            }
+            self.piece.bytes.extend(&packet[..kept as usize]);
+            self.piece.packets += 1;
+            if self.piece.bytes.len() >= PIECE {
+                self.flush();
+            }
+        }
+    }
+
+    /// Sends what is written so far.
+    pub fn flush(&mut self) {
+        if self.piece.packets > 0 {
+            let piece = std::mem::take(&mut self.piece);
+            if let Err(TrySendError::Full(piece) | TrySendError::Disconnected(piece)) =
+                self.capture.pieces.try_send(piece)
+            {
+                self.capture.counts.left_out.fetch_add(piece.packets, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Pen {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Writes pieces until an empty one. After a failure the rest is left out, and counted.
+fn write(file: &mut File, pieces: &Receiver<Piece>, counts: &CaptureCounts) -> io::Result<()> {
+    let mut outcome = Ok(());
+    for piece in pieces.iter().take_while(|piece| piece.packets > 0) {
+        if outcome.is_ok() {
+            let before = file.metadata().map(|told| told.len());
+            outcome = file.write_all(&piece.bytes);
+            if let (Err(_), Ok(before)) = (&outcome, before) {
+                // Whole packets only.
+                let _ = file.set_len(before);
+            }
+        }
+        let count = if outcome.is_ok() { &counts.written } else { &counts.left_out };
+        count.fetch_add(piece.packets, Ordering::Relaxed);
+    }
+    outcome
+}
+
+fn file_header(snap: u32) -> Vec<u8> {
+    let mut bytes = MAGIC.to_le_bytes().to_vec();
+    bytes.extend(VERSION.iter().flat_map(|word| word.to_le_bytes()));
+    // Two words that are zero today: the time zone and its accuracy.
+    bytes.extend([0, 0, snap, ETHERNET].iter().flat_map(|word: &u32| word.to_le_bytes()));
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_vhost::{PacketPool, PoolOptions};
+
+    #[test]
+    fn whole_packets_are_written_and_the_rest_is_counted() {
+        let folder = std::env::temp_dir().join(format!("telpher-capture-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("a.pcap");
+        let capture = Capture::begin(&path, 80).unwrap();
+        let pool = PacketPool::new(PoolOptions { buffers: 2, longest: 2048 }).unwrap();
+        let mut row = pool.lend(2);
+        row.resize(0, 60);
+        row.resize(1, 100);
+        row.for_each_mut(|packet| packet.fill(7));
+        let mut pen = capture.pen();
+        pen.write(&row, 0);
+        drop(pen);
+        capture.end().unwrap();
+        assert_eq!(capture.counts(), (2, 0));
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes[..24], [0x4d, 0x3c, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(bytes.len(), 24 + 16 + 60 + 16 + 80);
+        assert_eq!((&bytes[32..40], &bytes[40..100]), (&[60, 0, 0, 0, 60, 0, 0, 0][..], &[7; 60][..]));
+        assert_eq!((&bytes[108..116], &bytes[116..]), (&[80, 0, 0, 0, 100, 0, 0, 0][..], &[7; 80][..]));
+        // Who comes when the writer has gone is left out.
+        let mut late = capture.pen();
+        late.write(&row, 1);
+        drop(late);
+        assert_eq!(capture.counts(), (2, 1));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod capture;
+mod end;
+mod error;
+mod forward;
+mod frames;
+mod interface;
+mod tap;
+
+pub use capture::{Capture, CaptureCounts, Pen};
+pub use end::End;
+pub use error::SwitchError;
+pub use forward::{
+    Counts, Forwarder, Full, Mode, PortCounts, RETRY_FOR, Route, Settings, Stages, partner, routes, shares,
+};
+pub use frames::SHORTEST;
+pub use tap::{Tap, tap_queues};

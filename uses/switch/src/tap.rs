@@ -1,0 +1,208 @@
+//! A port that is an interface of this system: frames that its network stack sends come from it, and go to it.
+//!
+//! It has as many queues as its partner has pairs, each a descriptor of its own, so that threads share none. Which of them a frame of the system's
+//! comes through is the kernel's choice: that of the flow it belongs to, so that flows keep their order. It chooses among those whose guest's queue
+//! runs, and the first: see [`Tap::follow`].
+//!
+//! Source: the kernel's Documentation/networking/tuntap.rst. Whole frames without any header, read and written without waiting.
+
+use crate::error::SwitchError;
+use crate::interface;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use telpher_vhost::{PacketPool, Packets};
+
+/// The longest name of an interface. Source: `IFNAMSIZ` of linux/if.h, less its end.
+const LONGEST_NAME: usize = 15;
+
+/// A TAP interface.
+#[derive(Debug)]
+pub struct Tap {
+    queues: Box<[Queue]>,
+    name: String,
+    /// Bytes of the longest frame; buffers have one more, by which longer ones are known.
+    longest: u32,
+    /// The interface was down when it was written to last.
+    down: AtomicBool,
+    /// Frames that it did not take: too short to be any.
+    refused: AtomicU64,
+    /// Frames from it that are too long.
+    long: AtomicU64,
+}
+
+/// One of its queues.
+#[derive(Debug)]
+struct Queue {
+    file: File,
+    /// The kernel sends frames through it.
+    used: AtomicBool,
+    /// Frames that are written, until they are asked for.
+    written: Mutex<Packets>,
+}
+
+impl Tap {
+    /// Opens the interface of this name with so many queues, or makes it; it goes when this is dropped, unless somebody made it to stay. Frames are
+    /// of `longest` bytes at most, and the pool's buffers of one more.
+    pub fn open(name: &str, queues: usize, pool: &PacketPool, longest: u32) -> Result<Tap, SwitchError> {
+        let odd = |c: char| c.is_whitespace() || c.is_control() || ['/', ':', '%'].contains(&c);
+        if name.is_empty() || name.len() > LONGEST_NAME || name.contains(odd) || [".", ".."].contains(&name) {
+            return Err(SwitchError::TapName(name.to_owned()));
+        }
+        let refused = |source| SwitchError::Tap { name: name.into(), remedy: remedy(&source, queues), source };
+        let queue = |_| {
+            let (file, used) = (open(name, queues)?, AtomicBool::new(true));
+            Ok(Queue { file, used, written: Mutex::new(pool.row(0)) })
+        };
+        let queues = (0..queues).map(queue).collect::<io::Result<_>>().map_err(refused)?;
+        let (refused, long) = (AtomicU64::new(0), AtomicU64::new(0));
+        let tap = Tap { queues, name: name.to_owned(), longest, down: AtomicBool::new(false), refused, long };
+        tap.follow(|_| false);
+        Ok(tap)
+    }
+
+    /// Has the kernel send through those queues for whose frames there is somebody, and the first; or frames of other flows would find nobody. For the
+    /// one thread that looks after all ports.
+    pub fn follow(&self, is_there: impl Fn(usize) -> bool) {
+        for (index, queue) in self.queues.iter().enumerate().skip(1) {
+            let used = is_there(index);
+            // Relaxed: only the one thread looks. Refused, it is tried again.
+            if queue.used.load(Ordering::Relaxed) != used && interface::use_tap_queue(&queue.file, used).is_ok() {
+                queue.used.store(used, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Queues that can be polled side by side.
+    pub fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Frames that this system sends through a queue.
+    pub fn take(&self, queue: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
+        let mut taken = 0;
+        for _ in 0..most {
+            if spare.is_empty() {
+                break;
+            }
+            spare.resize(0, self.longest + 1);
+            let Some(room) = spare.get_mut(0) else { break };
+            let Ok(read @ 1..) = (&self.queues[queue].file).read(room) else { break };
+            match u32::try_from(read) {
+                Ok(len) if len <= self.longest => {
+                    spare.resize(0, len);
+                    spare.move_to(1, into);
+                    taken += 1;
+                }
+                // Relaxed, as all counts here: nothing is published by it.
+                _ => drop(self.long.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+        taken
+    }
+
+    /// Frames that this system gets, from the first on. Those that it has no room for stay in the row, and all while the interface is down.
+    pub fn submit(&self, queue: usize, packets: &mut Packets) -> usize {
+        let Queue { file, written, .. } = &self.queues[queue];
+        let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = packets.len();
+        while let Some(packet) = packets.get(0) {
+            match { file }.write(packet) {
+                Ok(_) => {
+                    self.down.store(false, Ordering::Relaxed);
+                    packets.move_to(1, &mut written);
+                }
+                // Shorter than an Ethernet header.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    let kept = written.len();
+                    packets.move_to(1, &mut written);
+                    written.truncate(kept);
+                }
+                Err(error) => {
+                    self.down.store(error.kind() != io::ErrorKind::WouldBlock, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        before - packets.len()
+    }
+
+    /// Frames that it has got through a queue since this was asked last.
+    pub fn collect(&self, queue: usize, done: &mut Packets) -> usize {
+        let mut written = self.queues[queue].written.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = written.len();
+        written.move_to(count, done);
+        count
+    }
+
+    /// Whether it was up when it was written to last.
+    pub fn is_up(&self) -> bool {
+        !self.down.load(Ordering::Relaxed)
+    }
+
+    /// Frames that it did not take, as too short.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Frames from it that were too long.
+    pub fn long(&self) -> u64 {
+        self.long.load(Ordering::Relaxed)
+    }
+}
+
+/// One of so many queues of an interface.
+fn open(name: &str, queues: usize) -> io::Result<File> {
+    match interface::tap(name, queues > 1) {
+        // Somebody made it for several, and may have only one of them used.
+        Err(error) if queues == 1 && error.raw_os_error() == Some(libc::EINVAL) => {
+            interface::tap(name, true).or(Err(error))
+        }
+        opened => opened,
+    }
+}
+
+/// What helps when the system refuses an interface with so many queues.
+fn remedy(error: &io::Error, queues: usize) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "make it as root first and give it away (ip tuntap add NAME mode tap user YOU), or run this as root"
+        }
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => "load the kernel's module first (modprobe tun)",
+        Some(libc::EINVAL) if queues > 1 => {
+            "an interface of that name is no TAP interface, or one of a single queue, and its guest has several; make it anew (ip tuntap add NAME mode \
+             tap multi_queue), give another name, or give its partner queues=1"
+        }
+        Some(libc::E2BIG) => "it has as many queues as the kernel allows already; give its partner fewer (queues=N)",
+        Some(libc::EBUSY) => "another program has it; end that, or give another name",
+        Some(libc::EINVAL) => "an interface of that name is no TAP interface; give another name",
+        _ => "give another name, or do without",
+    }
+}
+
+/// How many queues each of so many interfaces has, which come after sockets with these: as many as its partner, and one among themselves.
+pub fn tap_queues(sockets: &[usize], taps: usize) -> Vec<usize> {
+    let partner = |port: usize| sockets.get(crate::partner(port, sockets.len() + taps)).copied();
+    (sockets.len()..sockets.len() + taps).map(|port| partner(port).unwrap_or(1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_has_as_many_queues_as_its_partner() {
+        assert_eq!(tap_queues(&[4], 1), [4]);
+        assert_eq!(tap_queues(&[4, 2], 2), [1, 1]);
+        assert_eq!(tap_queues(&[1, 2, 3], 3), [3, 1, 1]);
+        assert_eq!(tap_queues(&[], 2), [1, 1]);
+        assert_eq!(tap_queues(&[2], 0), Vec::<usize>::new());
+    }
+}
