@@ -3,27 +3,28 @@
 //! # Map
 //!
 //! ```text
-//! Space ─┬─ Local    this process' memory: guarded assembly kernels, SIGSEGV and SIGBUS go on at a landing
+//! Space ─┬─ Local    this process' memory: guarded assembly kernels; SIGSEGV and SIGBUS continue at a landing
 //!        ├─ Strict   the same, but pages that are not present are faults
 //!        ├─ Remote   another process' memory, by system calls
 //!        └─ MockSpace (test-util)  sparse pages in safe Rust
 //! Fault             address, direction, bytes done: exact
-//! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
+//! StableBuf(Mut)    owned bytes at a fixed address: Vec, Box, Arc, &'static, Region, Slice
 //! Region            owned pages, 4 KiB or 2 MiB
-//! Pool              a tier of memory, lent out in pieces
-//! Shared            bytes of a file that others have, too, and may take away
-//! Lineage           tells a forked child from its parent
-//! spawn_unsignalled a thread that takes no signals of the program's
-//! Distance          how far two CPUs are from each other, as a cache line travels
-//! Nodes             which NUMA node a thread or a page is on
-//! Userfault         page faults that a thread of this process answers, and pages that change their place
-//! Scan              which pages are there, by the page tables
-//! Perf              loads and stores that a processor's own unit samples, with their addresses
+//! Pool              hands out buffers from memory that is mapped beforehand
+//! Shared            bytes of a file that other processes share and may truncate
+//! Lineage           distinguishes a forked child from its parent
+//! spawn_unsignalled starts a thread that handles no signals of the process
+//! Distance          distance between two CPUs, measured by the travel time of a cache line
+//! Nodes             the NUMA node of a thread or a page
+//! Userfault         page faults that a thread of this process handles, and page moves
+//! Scan              the pages that are present, read from the page tables
+//! Perf              loads and stores that the processor samples, with their addresses
 //! Tract             owned pages that are known by address only
 //! TransparentHugePages  the system's setting for huge pages of private memory
-//! MemoryFile        a file in memory without a name; a Window shows parts of several
-//! write_file        a file for the user, whose name may stand in a directory of others: nothing is followed or truncated
-//! hook              the same faults, answered by a signal handler that is not ours
+//! MemoryFile        an unnamed file in memory; a Window maps parts of several
+//! write_file        writes a file for the user in a directory that others may write to: follows no link, truncates
+//! nothing
+//! hook              lets a foreign signal handler handle the faults of the kernels
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
 #![deny(unsafe_code)]
