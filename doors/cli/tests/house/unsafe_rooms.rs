@@ -55,7 +55,7 @@ const ROOMS: &[&str] = &[
     "path/hw/src/wait.rs",
     "path/device/src/own.rs",
     "path/device/src/portal.rs",
-    "path/device/src/runner/unheard.rs",
+    "path/device/src/runner/signal_mask.rs",
     "path/mover/src/inflight/mod.rs",
     "path/mover/src/scope.rs",
     "uses/cache/src/effort.rs",
