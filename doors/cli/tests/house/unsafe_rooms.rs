@@ -44,7 +44,7 @@ const ROOMS: &[&str] = &[
     "path/portal/src/lib.rs",
     "path/portal/src/mock.rs",
     "path/portal/src/submission.rs",
-    "path/hw/src/alarm.rs",
+    "path/hw/src/error_events.rs",
     "path/hw/src/cpuid.rs",
     "path/hw/src/look.rs",
     "path/hw/src/node.rs",
