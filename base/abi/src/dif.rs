@@ -17,10 +17,10 @@ pub enum DifBlock {
 }
 
 impl DifBlock {
-    /// All four, by code.
+    /// All block sizes, by code.
     pub const ALL: [DifBlock; 4] = [DifBlock::B512, DifBlock::B520, DifBlock::B4096, DifBlock::B4104];
 
-    /// The reading of bits 1:0 of the DIF flags; higher bits are ignored.
+    /// Decodes bits 1:0 of the DIF flags; higher bits are ignored.
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code & 3 {
@@ -31,13 +31,13 @@ impl DifBlock {
         }
     }
 
-    /// Bits 1:0 of the DIF flags.
+    /// Returns bits 1:0 of the DIF flags.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Bytes of data, without the tuple.
+    /// Returns the data bytes, without the tuple.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
