@@ -1,4 +1,5 @@
-//! The 64-byte work descriptor. Source: SPEC §8.1 and §8.3; field offsets are checked against UAPI `struct dsa_hw_desc`.
+//! The 64-byte work descriptor. Source: SPEC §8.1 and §8.3; field offsets are checked against UAPI
+//! `struct dsa_hw_desc`.
 
 use crate::{Flags, OpFlags, Opcode};
 

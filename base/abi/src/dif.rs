@@ -1,6 +1,7 @@
 //! Data integrity fields: block sizes and the three flag bytes. Source: SPEC §8.3.17 and Appendix B.
 
-/// Bytes of one integrity tuple: guard u16, application tag u16, reference tag u32, all big-endian. Source: SPEC App. B.
+/// Bytes of one integrity tuple: guard u16, application tag u16, reference tag u32, all big-endian.
+/// Source: SPEC App. B.
 pub const DIF_TUPLE_BYTES: u32 = 8;
 
 /// Size of the data part of a block.

@@ -38,7 +38,8 @@ pub use opcode::Opcode;
 pub use record::{CompletionRecord, DifStatus, OperandId};
 pub use status::{DeviceError, Status, StatusByte};
 
-/// Largest transfer of the delta operations, in bytes (0x80000: a 16-bit offset in units of 8 bytes). Source: SPEC §8.3.8.
+/// Largest transfer of the delta operations, in bytes (0x80000: a 16-bit offset in units of 8 bytes).
+/// Source: SPEC §8.3.8.
 pub const MAX_DELTA_TRANSFER: u32 = 0x8_0000;
 /// One delta entry: a 16-bit offset in units of 8 bytes, then 8 bytes of data. Source: SPEC §8.3.8.
 pub const DELTA_ENTRY_BYTES: u32 = 10;

@@ -56,7 +56,8 @@ impl CompletionRecord {
 bit_fields!(CompletionRecord {
     /// The raw byte 0.
     status_code / with_status_code: u8 [0..7];
-    /// Result of compare, delta, batch; for a partial Memory Move 0 = forward, 1 = backward; DIF Status for DIF (byte 1).
+    /// Result of compare, delta, batch; for a partial Memory Move 0 = forward, 1 = backward; DIF Status for DIF
+    /// (byte 1).
     result / with_result: u8 [8..15];
     /// Fault info: the address is masked (byte 2, bit 0; needs `GENCAP[12]`).
     fault_address_masked / with_fault_address_masked: bool [16..16];

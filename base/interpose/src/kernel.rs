@@ -93,7 +93,8 @@ pub(crate) fn mask(change: Option<(Change, u64)>) -> u64 {
         Some((Change::Unblock, set)) => (libc::SIG_UNBLOCK, (&raw const *set).addr()),
         Some((Change::Set, set)) => (libc::SIG_SETMASK, (&raw const *set).addr()),
     };
-    // SAFETY: both sets have the kernel's eight bytes and live across the call. With such arguments the call cannot fail.
+    // SAFETY: both sets have the kernel's eight bytes and live across the call. With such arguments the call cannot
+    // fail.
     let _ = unsafe {
         call(libc::SYS_rt_sigprocmask, [word(how), set, (&raw mut old).expose_provenance(), SET_BYTES, 0, 0])
     };

@@ -151,7 +151,8 @@ impl Mapping {
 
     /// Asks for small pages only, regardless of the system's setting.
     pub(crate) fn advise_small(&self) {
-        // SAFETY: our own mapping; the advice changes no byte. A system without huge pages refuses it, and has small ones only.
+        // SAFETY: our own mapping; the advice changes no byte. A system without huge pages refuses it, and has small
+        // ones only.
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_NOHUGEPAGE) };
     }
 

@@ -133,8 +133,8 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: offset + len lies in the mapping, which is initialised (zero), readable while `self` lives, and written
-        // only through `&mut self`.
+        // SAFETY: offset + len lies in the mapping, which is initialised (zero), readable while `self` lives, and
+        // written only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.mapping.as_ptr().add(self.offset), self.len) }
     }
 }

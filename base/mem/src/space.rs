@@ -13,7 +13,8 @@ pub struct Fault {
     pub address: u64,
     /// True if the access was a write.
     pub write: bool,
-    /// Bytes of the operation completely processed before, counted from where it began (from the end for a backward move).
+    /// Bytes of the operation completely processed before, counted from where it began (from the end for a backward
+    /// move).
     pub done: u64,
 }
 

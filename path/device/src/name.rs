@@ -41,7 +41,8 @@ pub struct WqName {
 pub enum NameError {
     /// Not a device name.
     #[error(
-        "unknown device '{0}'; accepted: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, all"
+        "unknown device '{0}'; accepted: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), \
+         hw:wqM.N, all"
     )]
     Device(String),
     /// Not a queue name.

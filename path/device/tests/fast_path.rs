@@ -221,7 +221,8 @@ fn compare(seed: u64) -> usize {
             let byte = by_steps.0.iter().zip(&by_plain.0).position(|(a, b)| a != b);
             let register = by_steps.2.iter().zip(&by_plain.2).position(|(a, b)| a != b);
             panic!(
-                "seed {seed} burst {burst} {preset:?}: the first byte that differs is {byte:x?}, the first register {register:x?}, page requests {}\n{members:#x?}",
+                "seed {seed} burst {burst} {preset:?}: the first byte that differs is {byte:x?}, the first register \
+                 {register:x?}, page requests {}\n{members:#x?}",
                 by_steps.1 == by_plain.1,
             );
         }

@@ -31,8 +31,8 @@ pub enum OpenError {
     #[error(
         "cannot open {queue}: the driver has no device {device}{}",
         if .present.is_empty() {
-            "; it has none at all: see whether `lspci -d 8086:` lists an accelerator, which firmware can hide, and dmesg for why \
-                idxd did not take it".into()
+            "; it has none at all: see whether `lspci -d 8086:` lists an accelerator, which firmware can hide, and \
+             dmesg for why idxd did not take it".into()
         } else {
             known(.present)
         }
@@ -84,8 +84,8 @@ pub enum OpenError {
     },
     /// The queue is for the kernel, or not configured.
     #[error(
-        "cannot open {queue}: its type is {queue_type}; only queues of type user are for programs: disable it, set its type and \
-         name, and enable it again, for example with accel-config"
+        "cannot open {queue}: its type is {queue_type}; only queues of type user are for programs: disable it, set its \
+         type and name, and enable it again, for example with accel-config"
     )]
     Type {
         /// The queue.
@@ -105,7 +105,8 @@ pub enum OpenError {
     },
     /// The driver does not report a property that a client needs.
     #[error(
-        "cannot open {queue}: its attribute `{attribute}` says nothing usable; is this an idxd driver of Linux 5.15 or later?"
+        "cannot open {queue}: its attribute `{attribute}` says nothing usable; is this an idxd driver of Linux 5.15 or \
+         later?"
     )]
     Attribute {
         /// The queue.
@@ -115,8 +116,8 @@ pub enum OpenError {
     },
     /// The node does not exist although the queue is enabled.
     #[error(
-        "cannot open {}: there is no such node, though the queue is enabled; in a container, pass it in (`--device {}`), \
-         otherwise check that /dev is managed (devtmpfs, udev)", .path.display(), .path.display()
+        "cannot open {}: there is no such node, though the queue is enabled; in a container, pass it in (`--device \
+         {}`), otherwise check that /dev is managed (devtmpfs, udev)", .path.display(), .path.display()
     )]
     NoNode {
         /// The node.
@@ -127,8 +128,8 @@ pub enum OpenError {
     },
     /// No permission.
     #[error(
-        "cannot open {}: permission denied; give this user read and write access to it (chmod, chown, or a udev rule for \
-         subsystem dsa); in a container its device cgroup has to allow it too", .path.display()
+        "cannot open {}: permission denied; give this user read and write access to it (chmod, chown, or a udev rule \
+         for subsystem dsa); in a container its device cgroup has to allow it too", .path.display()
     )]
     Permission {
         /// The node.
@@ -139,7 +140,8 @@ pub enum OpenError {
     },
     /// Another program has it open.
     #[error(
-        "cannot open {}: it is dedicated and in use; close the other program (`fuser -v {}`), or configure a shared queue",
+        "cannot open {}: it is dedicated and in use; close the other program (`fuser -v {}`), or configure a shared \
+         queue",
         .path.display(), .path.display()
     )]
     Busy {
@@ -151,8 +153,8 @@ pub enum OpenError {
     },
     /// The process got no PASID.
     #[error(
-        "cannot open {}: the driver could not bind this process' address space (PASID); boot with `intel_iommu=on,sm_on`, and \
-         look at dmesg", .path.display()
+        "cannot open {}: the driver could not bind this process' address space (PASID); boot with \
+         `intel_iommu=on,sm_on`, and look at dmesg", .path.display()
     )]
     AddressSpace {
         /// The node.
@@ -205,8 +207,8 @@ pub enum OpenError {
     },
     /// The queue was opened, and did not complete a No-op.
     #[error(
-        "{queue} was opened, but did not answer a No-op within {waited_ms} ms; see `errors` and `cmd_status` of its device in \
-         /sys/bus/dsa/devices, and dmesg"
+        "{queue} was opened, but did not answer a No-op within {waited_ms} ms; see `errors` and `cmd_status` of its \
+         device in /sys/bus/dsa/devices, and dmesg"
     )]
     Silent {
         /// The queue.
@@ -216,7 +218,8 @@ pub enum OpenError {
     },
     /// The queue was opened, and a No-op failed.
     #[error(
-        "{queue} was opened, but a No-op failed: {status}; see `errors` of its device in /sys/bus/dsa/devices, and dmesg"
+        "{queue} was opened, but a No-op failed: {status}; see `errors` of its device in /sys/bus/dsa/devices, and \
+         dmesg"
     )]
     Refused {
         /// The queue.

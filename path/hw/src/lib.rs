@@ -6,8 +6,8 @@
 //!                               MOVDIR64B · ENQCMD · write()
 //! ```
 //!
-//! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US; **SDM** is Intel's
-//! *Software Developer's Manual*; **K612** is Linux 6.12 `drivers/dma/idxd`; **ABI** is the kernel's
+//! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US; **SDM**
+//! is Intel's *Software Developer's Manual*; **K612** is Linux 6.12 `drivers/dma/idxd`; **ABI** is the kernel's
 //! `Documentation/ABI/stable/sysfs-driver-dma-idxd`.
 #![deny(unsafe_code)]
 

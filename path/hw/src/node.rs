@@ -70,7 +70,8 @@ impl Node {
         }
     }
 
-    /// True once the device has reported an error of this queue, or of none in particular, since [`listen`](Node::listen).
+    /// True once the device has reported an error of this queue, or of none in particular, since
+    /// [`listen`](Node::listen).
     pub(crate) fn has_new_error(&self) -> bool {
         // The check is a call on the file as well.
         self.error_events

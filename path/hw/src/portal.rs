@@ -32,7 +32,7 @@ pub(crate) enum SubmitMethod {
     Deferred(Enqcmd, Page),
     /// By the driver, if the portal must not be mapped, or the processor lacks the instruction.
     DriverWrite,
-    /// To no queue: see [`rehearsal`](crate::rehearsal).
+    /// To no queue: see [`rehearsal`].
     Rehearsed(Page),
 }
 

@@ -25,8 +25,8 @@ const MAX_SLOTS: usize = 2 * MAX_ENTRIES;
 
 /// A modelled device: registers, queues, groups, and the marks of the descriptors in progress.
 ///
-/// It has no clock and no threads: submitters call [`submit`](Device::submit), software reads and writes registers, and a
-/// runner steps [`Engine`](crate::Engine)s.
+/// It has no clock and no threads: submitters call [`submit`](Device::submit), software reads and writes registers, and
+/// a runner steps [`Engine`](crate::Engine)s.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Device {

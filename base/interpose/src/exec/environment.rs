@@ -152,7 +152,8 @@ impl Restored<'_> {
     /// Writes a copy; returns the array.
     ///
     /// # Safety
-    /// `memory` is aligned for pointers and has the size that [`measure`](Restored::measure) returned for these entries.
+    /// `memory` is aligned for pointers and has the size that [`measure`](Restored::measure) returned for these
+    /// entries.
     pub(super) unsafe fn write(&self, entries: Entries<'_>, size: Size, memory: *mut u8) -> *const *const c_char {
         let array: *mut *const c_char = memory.cast();
         let mut copy =

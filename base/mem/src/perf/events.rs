@@ -1,7 +1,7 @@
 //! Finds the memory accesses that a machine's processors can sample with their addresses, from the system's files.
 //!
-//! Source: Linux, Documentation/ABI/testing/sysfs-bus-event_source-devices-events and -format; arch/x86/events/intel/core.c (`mem-loads`, `mem-stores`,
-//! `mem-loads-aux`), arch/x86/events/amd/ibs.c.
+//! Source: Linux, Documentation/ABI/testing/sysfs-bus-event_source-devices-events and -format;
+//! arch/x86/events/intel/core.c (`mem-loads`, `mem-stores`, `mem-loads-aux`), arch/x86/events/amd/ibs.c.
 
 use std::path::Path;
 

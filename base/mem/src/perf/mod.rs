@@ -5,8 +5,9 @@
 //! verified. The calls, the ring and the records are tested with an event of the kernel itself that reports addresses,
 //! too (page faults). Events and formats are tested with files as two processors show them.
 //!
-//! Sources: UAPI linux/perf_event.h; perf_event_open(2); Linux, Documentation/ABI/testing/sysfs-bus-event_source-devices-{events,format}; Intel's "64 and IA-32
-//! Architectures Software Developer's Manual" 3B (PEBS, load latency); AMD's "Processor Programming Reference", IBS.
+//! Sources: UAPI linux/perf_event.h; perf_event_open(2); Linux,
+//! Documentation/ABI/testing/sysfs-bus-event_source-devices-{events,format}; Intel's "64 and IA-32 Architectures
+//! Software Developer's Manual" 3B (PEBS, load latency); AMD's "Processor Programming Reference", IBS.
 #![allow(unsafe_code, reason = "perf_event_open, and a ring that the kernel writes to")]
 
 mod events;

@@ -1,6 +1,7 @@
 //! userfaultfd(2): page faults of this process that one of its threads handles, and page moves.
 //!
-//! Sources: UAPI linux/userfaultfd.h; userfaultfd(2), ioctl_userfaultfd(2); Linux Documentation/admin-guide/mm/userfaultfd.rst.
+//! Sources: UAPI linux/userfaultfd.h; userfaultfd(2), ioctl_userfaultfd(2); Linux
+//! Documentation/admin-guide/mm/userfaultfd.rst.
 #![allow(unsafe_code, reason = "ioctls on memory that is known by address")]
 
 mod words;
@@ -57,8 +58,8 @@ impl UserfaultFeatures {
 pub enum UserfaultError {
     /// This user may use neither the system call nor the device.
     #[error(
-        "this user may not have a userfaultfd that also covers system calls: give the process CAP_SYS_PTRACE, or access to \
-         /dev/userfaultfd (say by a udev rule: KERNEL==\"userfaultfd\", GROUP=\"uffd\", MODE=\"0660\")"
+        "this user may not have a userfaultfd that also covers system calls: give the process CAP_SYS_PTRACE, or \
+         access to /dev/userfaultfd (say by a udev rule: KERNEL==\"userfaultfd\", GROUP=\"uffd\", MODE=\"0660\")"
     )]
     Forbidden(#[source] io::Error),
     /// The kernel was built without userfaultfd, or denies it to this process (a seccomp filter).

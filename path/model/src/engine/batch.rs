@@ -15,8 +15,8 @@ pub(super) struct Batch {
     pub(super) next: u32,
     pub(super) done: u32,
     pub(super) failed: bool,
-    /// True if a member's record went to the event log, so that the Batch's own record goes there, too. Such a member has not
-    /// failed, but a later member with a fence does not start.
+    /// True if a member's record went to the event log, so that the Batch's own record goes there, too. Such a member
+    /// has not failed, but a later member with a fence does not start.
     pub(super) logged: bool,
     /// The fault that ended the reading of the list, if any.
     pub(super) fault: Option<Fault>,

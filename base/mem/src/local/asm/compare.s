@@ -1,6 +1,7 @@
 # Comparisons. fn(rdi a, rsi b or pattern, rdx len) -> (rax offset of the first difference or len, rdx faulted).
 #
-# Vector 9 holds the pattern, vector 8 the pattern rotated to end with the range. `src` is mem (compare with rsi) or pat.
+# Vector 9 holds the pattern, vector 8 the pattern rotated to end with the range. `src` is mem (compare with rsi) or
+# pat.
 
 # r9 = bit set of the bytes that differ in one vector; ZF is set accordingly. `at` is an address without a base; it is
 # added to rdi and rsi.

@@ -115,8 +115,8 @@
 .endr
 .endm
 
-# More than 8 vectors, ascending. The first block is loaded before the head is stored: with dst < src and a distance below
-# one vector the head would overwrite what the block must read.
+# More than 8 vectors, ascending. The first block is loaded before the head is stored: with dst < src and a distance
+# below one vector the head would overwrite what the block must read.
 .macro long_up isa, v, st
     guard .Lstart_\isa, 0, v_ld_\isa 4, [rsi]
     mov r9, rdi
