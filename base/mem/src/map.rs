@@ -163,7 +163,7 @@ impl Mapping {
         if failed == 0 {
             Ok(())
         } else {
-            Err(MapError::last("keep from children", self.len, "raise `vm.max_map_count`"))
+            Err(MapError::last("exclude from forked children", self.len, "raise `vm.max_map_count`"))
         }
     }
 

@@ -110,7 +110,7 @@ impl ModelOptions {
 #[non_exhaustive]
 pub enum StartError {
     /// The capabilities exceed the model.
-    #[error("the model cannot be such a device")]
+    #[error("the model does not support these capabilities")]
     Capabilities(#[from] CapabilityError),
     /// The configuration does not fit the device.
     #[error("the configuration does not fit the device")]

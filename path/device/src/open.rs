@@ -95,7 +95,7 @@ impl ModelSource {
         };
         let mut devices = Config::load(path)?.into_iter();
         let first = devices.next().expect("a loaded file has a device");
-        let why = format!("a modelled device is the first of its file, {}", first.dev);
+        let why = format!("only the first device of a file is modelled: {}", first.dev);
         let queues = devices.flat_map(|device| device.groups).flat_map(|group| group.grouped_workqueues);
         let skipped = queues.map(|queue| Skipped { queue: queue.dev, why: why.clone() }).collect();
         Ok((ModelOptions::default().with_config(first), skipped))
@@ -165,7 +165,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let Opened { portals, skipped } = opened.unwrap();
         assert_eq!(portals.iter().map(|portal| portal.info().name.as_str()).collect::<Vec<_>>(), ["wq0.3"]);
-        let why = "a modelled device is the first of its file, dsa2".to_owned();
+        let why = "only the first device of a file is modelled: dsa2".to_owned();
         assert_eq!(skipped, [Skipped { queue: "wq4.3".into(), why }]);
     }
 

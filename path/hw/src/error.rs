@@ -105,7 +105,7 @@ pub enum OpenError {
     },
     /// The driver does not report a property that a client needs.
     #[error(
-        "cannot open {queue}: its attribute `{attribute}` says nothing usable; is this an idxd driver of Linux 5.15 or \
+        "cannot open {queue}: its attribute `{attribute}` has no usable value; is this an idxd driver of Linux 5.15 or \
          later?"
     )]
     Attribute {

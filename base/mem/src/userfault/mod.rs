@@ -84,7 +84,8 @@ pub enum UserfaultEvent {
     },
     /// The process has forked. The child has the same registrations, and waits, too.
     Fork {
-        /// The userfaultfd of the child's memory. If it is dropped, the child's faults are no longer reported.
+        /// The userfaultfd of the child's memory. If no thread is to handle its events, drop it: the child then
+        /// continues.
         child: Userfault,
     },
     /// A mapping has moved with its pages.

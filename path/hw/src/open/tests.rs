@@ -246,9 +246,9 @@ fn every_reason_that_stops_an_opening_has_its_sentence() {
         (|tree| tree.set("dsa0/pasid_enabled", "0"), "wq0.0", "dsa0 works without PASIDs"),
         (|tree| tree.set("wq0.0/state", "disabled"), "wq0.0", "accel-config enable-wq dsa0/wq0.0"),
         (|tree| tree.set("wq0.0/type", "kernel"), "wq0.0", "its type is kernel"),
-        (|tree| tree.set("wq0.0/mode", "both"), "wq0.0", "`mode` says nothing usable"),
-        (|tree| tree.set("wq0.0/threshold", "0"), "wq0.0", "`threshold` says nothing usable"),
-        (|tree| tree.set("wq0.1/size", "0"), "wq0.1", "`size` says nothing usable"),
+        (|tree| tree.set("wq0.0/mode", "both"), "wq0.0", "`mode` has no usable value"),
+        (|tree| tree.set("wq0.0/threshold", "0"), "wq0.0", "`threshold` has no usable value"),
+        (|tree| tree.set("wq0.1/size", "0"), "wq0.1", "`size` has no usable value"),
         (|_| {}, "wq0.0", "there is no such node, though the queue is enabled"),
     ];
     for (change, queue, part) in cases {
