@@ -17,7 +17,7 @@
 //! let device = ModelDevice::start(ModelOptions::default())?;
 //! let portal = device.portal("wq0.0")?;
 //! let record = RecordCell::new();
-//! SAFETY: a No-op accesses no memory but its record, which outlives the loop below.
+//! // SAFETY: a No-op accesses no memory but its record, which outlives the loop below.
 //! let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
 //! let _ = portal.offer(&nop);
 //! while record.status().is_none() {
