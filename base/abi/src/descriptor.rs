@@ -1,10 +1,11 @@
-//! The 64-byte work descriptor. Source: SPEC §8.1 and §8.3; field offsets are checked against UAPI `struct dsa_hw_desc`.
+//! The 64-byte work descriptor. Source: SPEC §8.1 and §8.3; field offsets are checked against UAPI
+//! `struct dsa_hw_desc`.
 
 use crate::{Flags, OpFlags, Opcode};
 
-/// 64 bytes that ask a device for one operation, as they travel to a portal or stand in a batch list.
+/// The 64 bytes of a request to a device, as written to a portal or stored in a batch list.
 ///
-/// Layout only: any bit pattern is a `Descriptor`, and what it may ask is decided by the device. Addresses are virtual
+/// Layout only: any bit pattern is a `Descriptor`, and the device decides what is legal. Addresses are virtual
 /// addresses of the submitter, sizes are bytes.
 ///
 /// ```
@@ -22,14 +23,14 @@ const _: () = assert!(size_of::<Descriptor>() == 64 && align_of::<Descriptor>() 
 
 /// Bit numbers below count from bit 0 of byte 0: byte 16 is bits 128 to 135.
 impl Descriptor {
-    /// A descriptor of `opcode` with everything else zero.
+    /// Creates a descriptor of `opcode` with all other bits zero.
     #[must_use]
     #[inline]
     pub const fn new(opcode: Opcode) -> Self {
         Descriptor([(opcode.code() as u64) << 56, 0, 0, 0, 0, 0, 0, 0])
     }
 
-    /// The reading of 64 bytes.
+    /// Decodes 64 bytes.
     #[must_use]
     #[inline]
     pub fn from_bytes(bytes: &[u8; 64]) -> Self {
@@ -40,7 +41,7 @@ impl Descriptor {
         Descriptor(words)
     }
 
-    /// The 64 bytes on the wire.
+    /// Returns the 64 bytes of the layout.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
@@ -50,21 +51,21 @@ impl Descriptor {
         bytes
     }
 
-    /// What is asked (byte 7).
+    /// Returns the operation (byte 7).
     #[must_use]
     #[inline]
     pub const fn opcode(&self) -> Opcode {
         Opcode::from_code((self.0[0] >> 56) as u8)
     }
 
-    /// The flags (bytes 4–6); unknown bits are kept.
+    /// Returns the flags (bytes 4–6); unknown bits are kept.
     #[must_use]
     #[inline]
     pub const fn flags(&self) -> Flags {
         Flags::from_bits_retain((self.0[0] >> 32) as u32 & 0x00ff_ffff)
     }
 
-    /// The same with other flags.
+    /// Replaces the flags.
     #[must_use]
     #[inline]
     pub const fn with_flags(mut self, flags: Flags) -> Self {
@@ -72,7 +73,7 @@ impl Descriptor {
         self
     }
 
-    /// The same with `flags` set besides those it has.
+    /// Adds `flags` to the present flags.
     #[must_use]
     #[inline]
     pub const fn and_flags(self, flags: Flags) -> Self {
@@ -80,7 +81,7 @@ impl Descriptor {
         self.with_flags(all)
     }
 
-    /// The same asking for a completion record at `address` (must be 32-byte aligned to be accepted).
+    /// Requests a completion record at `address` (which must be 32-byte aligned to be accepted).
     #[must_use]
     #[inline]
     pub const fn with_record(self, address: u64) -> Self {
@@ -91,15 +92,16 @@ impl Descriptor {
 }
 
 bit_fields!(Descriptor {
-    /// Byte 7 as it is.
+    /// The raw byte 7.
     opcode_code / with_opcode_code: u8 [56..63];
-    /// Process address space identifier (bits 19:0 of the trusted dword). Set by who submits, not by who asks.
+    /// Process address space identifier (bits 19:0 of the trusted dword). Set by the CPU or the device, not by the
+    /// program.
     pasid / with_pasid: u32 [0..19];
     /// Bits 30:20 of the trusted dword; reserved.
     trusted_reserved / with_trusted_reserved: u16 [20..30];
     /// Supervisor privilege (bit 31 of the trusted dword).
     privileged / with_privileged: bool [31..31];
-    /// Where the completion record goes; reserved if the address-valid flag is 0.
+    /// Address of the completion record; reserved if the address-valid flag is 0.
     completion_address / with_completion_address: u64 [64..127];
     /// Source, source 1, pattern, descriptor list or first readback address (byte 16).
     src / with_src: u64 [128..191];
@@ -149,8 +151,7 @@ bit_fields!(Descriptor {
     dest_app_tag / with_dest_app_tag: u16 [496..511];
 });
 
-/// One constructor an operation; completion record, cache hint and further flags are added by the `with_` and `and_`
-/// functions.
+/// One constructor per operation; the `with_` and `and_` functions add completion record, cache hint and further flags.
 impl Descriptor {
     /// No operation.
     #[must_use]
@@ -173,7 +174,7 @@ impl Descriptor {
         Self::three(Opcode::Batch, list, 0, count)
     }
 
-    /// Completes when everything submitted before it to the same queue has.
+    /// Completes when all descriptors submitted to the same queue before it have completed.
     #[must_use]
     pub const fn drain() -> Self {
         Self::new(Opcode::Drain)
@@ -212,7 +213,7 @@ impl Descriptor {
         Self::three(Opcode::ComparePattern, src, pattern, size)
     }
 
-    /// Writes to `delta` (at most `max_delta` bytes) what to change in `src1` to get `src2`.
+    /// Writes to `delta` (at most `max_delta` bytes) the changes that turn `src1` into `src2`.
     #[must_use]
     pub const fn create_delta(src1: u64, src2: u64, size: u32, delta: u64, max_delta: u32) -> Self {
         let mut d = Self::three(Opcode::CreateDelta, src1, src2, size);
@@ -237,7 +238,7 @@ impl Descriptor {
         d
     }
 
-    /// CRC32C of `size` bytes, continued from `seed` (0 for a fresh one).
+    /// CRC32C of `size` bytes, continued from `seed` (0 to start).
     #[must_use]
     pub const fn crc_generation(src: u64, size: u32, seed: u32) -> Self {
         let mut d = Self::three(Opcode::CrcGeneration, src, 0, size);

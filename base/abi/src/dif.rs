@@ -1,6 +1,7 @@
 //! Data integrity fields: block sizes and the three flag bytes. Source: SPEC §8.3.17 and Appendix B.
 
-/// Bytes of one integrity tuple: guard u16, application tag u16, reference tag u32, all big-endian. Source: SPEC App. B.
+/// Bytes of one integrity tuple: guard u16, application tag u16, reference tag u32, all big-endian.
+/// Source: SPEC App. B.
 pub const DIF_TUPLE_BYTES: u32 = 8;
 
 /// Size of the data part of a block.
@@ -17,10 +18,10 @@ pub enum DifBlock {
 }
 
 impl DifBlock {
-    /// All four, by code.
+    /// All block sizes, by code.
     pub const ALL: [DifBlock; 4] = [DifBlock::B512, DifBlock::B520, DifBlock::B4096, DifBlock::B4104];
 
-    /// The reading of bits 1:0 of the DIF flags; higher bits are ignored.
+    /// Decodes bits 1:0 of the DIF flags; higher bits are ignored.
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code & 3 {
@@ -31,13 +32,13 @@ impl DifBlock {
         }
     }
 
-    /// Bits 1:0 of the DIF flags.
+    /// Returns bits 1:0 of the DIF flags.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Bytes of data, without the tuple.
+    /// Returns the data bytes, without the tuple.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {

@@ -1,10 +1,10 @@
-//! SWERROR and event log entries: where an error goes that no completion record can tell.
-//! Source: SPEC §5.9, §9.2.14 (SWERROR), §9.2.16.
+//! SWERROR and event log entries: reports of errors that no completion record can report. Source: SPEC §5.9, §9.2.14
+//! (SWERROR), §9.2.16.
 
 use crate::CompletionRecord;
 
 register! {
-    /// The SWERROR register, 32 bytes at BAR0+0xC0. The first error sticks; later ones only set the overflow bit.
+    /// The SWERROR register, 32 bytes at BAR0+0xC0. The first error is latched; later ones only set the overflow bit.
     SwError [4] {
         /// An error is latched (write 1 to clear).
         valid / with_valid: bool [0..0];
@@ -22,7 +22,7 @@ register! {
         privileged / with_privileged: bool [6..6];
         /// Error information is valid.
         error_information_valid / with_error_information_valid: bool [7..7];
-        /// The code: a [`Status`](crate::Status) or a [`DeviceError`](crate::DeviceError).
+        /// The error code: a [`Status`](crate::Status) or a [`DeviceError`](crate::DeviceError).
         error_code / with_error_code: u8 [8..15];
         /// Queue index.
         wq_index / with_wq_index: u8 [16..23];
@@ -32,7 +32,7 @@ register! {
         pasid / with_pasid: u32 [40..59];
         /// Position in the batch.
         batch_index / with_batch_index: u16 [64..79];
-        /// What is meant depends on the code: the flag mask (0x11), the handle (0x19), the operand in bits 31:29 (faults).
+        /// Depends on the code: the flag mask (0x11), the handle (0x19), the operand in bits 31:29 (faults).
         error_information / with_error_information: u32 [96..127];
         /// Faulting address.
         address / with_address: u64 [128..191];
@@ -40,7 +40,7 @@ register! {
 }
 
 register! {
-    /// One 64-byte event log entry (`GENCAP[14:13]` = 1). Larger entries are this, padded with zeros.
+    /// One 64-byte event log entry (`GENCAP[14:13]` = 1). Larger entries are padded with zeros.
     EventLogEntry [8] {
         /// Batch member, operation, batch index, privilege and PASID are valid.
         descriptor_valid / with_descriptor_valid: bool [2..2];
@@ -54,11 +54,11 @@ register! {
         privileged / with_privileged: bool [6..6];
         /// Error information is valid.
         error_information_valid / with_error_information_valid: bool [7..7];
-        /// The code.
+        /// The error code.
         error_code / with_error_code: u8 [8..15];
         /// Queue index.
         wq_index / with_wq_index: u8 [16..23];
-        /// Which batch, of members and of the Batch itself; reused after the Batch's own entry.
+        /// Identifier of the batch, for members and the Batch itself; reused after the Batch's own entry.
         batch_identifier / with_batch_identifier: u8 [24..31];
         /// Opcode.
         operation / with_operation: u8 [32..39];
@@ -70,13 +70,13 @@ register! {
         error_information / with_error_information: u32 [96..127];
         /// Interrupt handle (codes 0x19, 0x1a, 0x26, 0x27).
         interrupt_handle / with_interrupt_handle: u16 [96..111];
-        /// A completion interrupt is owed.
+        /// A completion interrupt must be delivered.
         interrupt_required / with_interrupt_required: bool [112..112];
         /// The portal was an IMS portal.
         ims_portal / with_ims_portal: bool [113..113];
-        /// A completion record is owed: the image is in bytes 32–63.
+        /// A completion record must be written: its image is in bytes 32–63.
         record_required / with_record_required: bool [114..114];
-        /// First error of this batch: forget what you knew of its identifier.
+        /// First error of this batch: discard earlier state for its identifier.
         first_error_in_batch / with_first_error_in_batch: bool [115..115];
         /// Operand that faulted, an [`OperandId`](crate::OperandId) code.
         operand / with_operand: u8 [125..127];
@@ -86,20 +86,20 @@ register! {
 }
 
 impl EventLogEntry {
-    /// The completion record image of bytes 32–63.
+    /// Returns the completion record image of bytes 32–63.
     #[must_use]
     pub fn record(&self) -> CompletionRecord {
         CompletionRecord([self.0[4], self.0[5], self.0[6], self.0[7]])
     }
 
-    /// The same with another image.
+    /// Replaces the completion record image.
     #[must_use]
     pub fn with_record(mut self, record: CompletionRecord) -> Self {
         self.0[4..].copy_from_slice(&record.0);
         self
     }
 
-    /// The 64 bytes in memory.
+    /// Returns the 64 bytes in memory.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 64] {
         crate::Descriptor(self.0).to_bytes()

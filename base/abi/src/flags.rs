@@ -1,7 +1,8 @@
 //! Descriptor flags. Source: SPEC §8.1.3, Table 8-3; UAPI `IDXD_OP_FLAG_*`.
 
 bitflags::bitflags! {
-    /// The 24 flag bits of a descriptor (bytes 4–6). Bits 16–23 mean something only to one operation: see [`OpFlags`].
+    /// The 24 flag bits of a descriptor (bytes 4–6). The meaning of bits 16–23 depends on the operation: see
+    /// [`OpFlags`].
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct Flags: u32 {
         /// Wait for all earlier members of the same batch.
@@ -10,7 +11,7 @@ bitflags::bitflags! {
         const BLOCK_ON_FAULT = 1 << 1;
         /// Completion Record Address Valid.
         const COMPLETION_RECORD_ADDRESS_VALID = 1 << 2;
-        /// Request Completion Record: write one also on success.
+        /// Request Completion Record: also write a record on success.
         const REQUEST_COMPLETION_RECORD = 1 << 3;
         /// Request Completion Interrupt.
         const REQUEST_COMPLETION_INTERRUPT = 1 << 4;
@@ -36,14 +37,14 @@ bitflags::bitflags! {
         const DESTINATION_READBACK = 1 << 14;
         /// Destination steering tag of 1.x; reserved from 2.0.
         const DESTINATION_STEERING_TAG = 1 << 15;
-        /// The operation's own bits.
+        /// Bits whose meaning depends on the operation.
         const OPERATION_SPECIFIC = 0xff << 16;
         const _ = 0x00ff_ffff;
     }
 }
 
 impl Flags {
-    /// What nearly every submission sets: write a completion record, here.
+    /// The flags of nearly every submission: the record address is valid, and a record is requested.
     pub const RECORD: Flags = Flags::COMPLETION_RECORD_ADDRESS_VALID.union(Flags::REQUEST_COMPLETION_RECORD);
 }
 
@@ -52,7 +53,7 @@ impl Flags {
 pub struct OpFlags;
 
 impl OpFlags {
-    /// Batch: this continues a batch in which something already failed (needs `GENCAP[15]`).
+    /// Batch: continues a batch in which a member has already failed (needs `GENCAP[15]`).
     pub const BATCH_ERROR: Flags = Flags::from_bits_retain(1 << 16);
     /// Drain: readback address 1 is valid (needs `GENCAP[9]`).
     pub const READBACK_1: Flags = Flags::from_bits_retain(1 << 16);

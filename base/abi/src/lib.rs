@@ -1,5 +1,5 @@
-//! The words of the Data Streaming Accelerator (DSA), version 1.x: 64-byte descriptors, 32-byte completion records,
-//! opcodes, flags, status codes, capability and configuration registers, commands and their errors.
+//! The data layouts of the Data Streaming Accelerator (DSA), version 1.x: 64-byte descriptors, 32-byte completion
+//! records, opcodes, flags, status codes, capability and configuration registers, commands and their errors.
 //!
 //! ```text
 //! Descriptor ──opcode()──► Opcode          CompletionRecord ──status()──► Status
@@ -8,8 +8,8 @@
 //! registers: GenCap WqCap GrpCap EngCap OpCap … WqCfg GrpCfg … Command CmdStatus SwError EventLogEntry
 //! ```
 //!
-//! Layout only: no input or output, no unsafe code, no allocation. A word that software may receive from a stranger has
-//! a reading for every bit pattern (`Unknown(u8)` variants), so nothing here panics.
+//! Layout only: no input or output, no unsafe code, no allocation. Input may be hostile: every bit pattern can be
+//! decoded (`Unknown(u8)` variants), so nothing here panics.
 //!
 //! Citations use short tags: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order
 //! 341204-006US, revision 3.0 (June 2025); **UAPI** is Linux `include/uapi/linux/idxd.h` (6.12); **K612** is Linux 6.12
@@ -38,7 +38,8 @@ pub use opcode::Opcode;
 pub use record::{CompletionRecord, DifStatus, OperandId};
 pub use status::{DeviceError, Status, StatusByte};
 
-/// Largest transfer of the delta operations, in bytes (0x80000: a 16-bit offset in units of 8 bytes). Source: SPEC §8.3.8.
+/// Largest transfer of the delta operations, in bytes (0x80000: a 16-bit offset in units of 8 bytes).
+/// Source: SPEC §8.3.8.
 pub const MAX_DELTA_TRANSFER: u32 = 0x8_0000;
 /// One delta entry: a 16-bit offset in units of 8 bytes, then 8 bytes of data. Source: SPEC §8.3.8.
 pub const DELTA_ENTRY_BYTES: u32 = 10;

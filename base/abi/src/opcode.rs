@@ -2,19 +2,19 @@
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
-        /// What a descriptor asks for (byte 7). Every byte has a reading.
+        /// The operation of a descriptor (byte 7). Every byte can be decoded.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
         pub enum Opcode {
             $($(#[$doc])* $name,)*
-            /// A code this crate has no name for; its value is kept.
+            /// A code without a name in this crate; its value is kept.
             Unknown(u8),
         }
 
         impl Opcode {
-            /// All operations with a name, ascending by code.
+            /// All named operations, ascending by code.
             pub const ALL: &'static [Opcode] = &[$(Opcode::$name),*];
 
-            /// The reading of a byte.
+            /// Decodes a byte.
             #[must_use]
             #[inline]
             pub const fn from_code(code: u8) -> Self {
@@ -24,7 +24,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// The byte on the wire.
+            /// Returns the code byte.
             #[must_use]
             #[inline]
             pub const fn code(self) -> u8 {
@@ -34,7 +34,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// The specification's name in lower case, words joined by hyphens; `"unknown"` for the rest.
+            /// Returns the specification's name in lower case, words joined by hyphens; `"unknown"` for unnamed codes.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -90,13 +90,13 @@ opcodes! {
     Compare = 0x05, "compare";
     /// Compares a range with an 8-byte pattern.
     ComparePattern = 0x06, "compare-pattern";
-    /// Writes what differs between two ranges.
+    /// Writes the differences of two ranges.
     CreateDelta = 0x07, "create-delta";
-    /// Applies what Create Delta Record wrote.
+    /// Applies a record of Create Delta Record.
     ApplyDelta = 0x08, "apply-delta";
     /// Copies to two destinations.
     Dualcast = 0x09, "dualcast";
-    /// Asks for address translations (2.x).
+    /// Requests address translations (2.x).
     TranslationFetch = 0x0a, "translation-fetch";
     /// Computes a CRC.
     CrcGeneration = 0x10, "crc-generation";
@@ -110,7 +110,7 @@ opcodes! {
     DifStrip = 0x14, "dif-strip";
     /// Checks, copies and replaces integrity fields.
     DifUpdate = 0x15, "dif-update";
-    /// Writes integrity fields to a buffer of their own (2.x).
+    /// Writes integrity fields to a separate buffer (2.x).
     DixGenerate = 0x17, "dix-generate";
     /// Converts number formats (3.0).
     TypeConversion = 0x18, "type-conversion";

@@ -23,15 +23,15 @@ pub mod offset {
 }
 
 register! {
-    /// What the block can do (PERFCAP).
+    /// Capabilities of the block (PERFCAP).
     PerfCap [1] {
-        /// Counters.
+        /// Number of counters.
         counters / with_counters: u8 [0..5];
-        /// Bits of a counter.
+        /// Bits per counter.
         counter_width / with_counter_width: u8 [8..15];
-        /// Event categories.
+        /// Number of event categories.
         categories / with_categories: u8 [16..19];
-        /// Categories every counter can count, one bit each.
+        /// Categories that every counter can count, one bit each.
         global_categories / with_global_categories: u16 [20..35];
         /// Filters, one bit each (0 queue, 1 TC, 2 page size, 3 transfer size, 4 engine, 5 PASID).
         filters / with_filters: u8 [36..43];
@@ -47,9 +47,9 @@ register! {
 }
 
 register! {
-    /// What one counter counts (CNTRCFG).
+    /// Configuration of one counter (CNTRCFG).
     CntrCfg [1] {
-        /// On.
+        /// Enabled.
         enable / with_enable: bool [0..0];
         /// Interrupt on overflow.
         interrupt / with_interrupt: bool [1..1];
@@ -75,7 +75,7 @@ macro_rules! events {
     ($($(#[$doc:meta])* $name:ident = $category:literal, $bit:literal;)*) => {
         impl Event {
             $($(#[$doc])* pub const $name: Event = Event { category: $category, bit: $bit };)*
-            /// Every event with a name.
+            /// All named events.
             pub const ALL: &'static [Event] = &[$(Event::$name),*];
         }
     };
@@ -129,7 +129,7 @@ events! {
 }
 
 impl Event {
-    /// The category-3 event of an operation's dispatch, where there is one (1.x).
+    /// Returns the category-3 event of an operation's dispatch, if there is one (1.x).
     #[must_use]
     pub const fn of_operation(opcode: crate::Opcode) -> Option<Event> {
         use crate::Opcode as O;

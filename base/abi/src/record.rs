@@ -2,8 +2,8 @@
 
 use crate::{Status, StatusByte};
 
-/// What a device writes when a descriptor ends. Fields without meaning for an operation are zero from the model and
-/// unspecified from hardware.
+/// The record that a device writes when a descriptor ends. Fields without meaning for an operation are zero from the
+/// model and unspecified from hardware.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C, align(32))]
 pub struct CompletionRecord(/** The four little-endian words. */ pub [u64; 4]);
@@ -11,14 +11,14 @@ pub struct CompletionRecord(/** The four little-endian words. */ pub [u64; 4]);
 const _: () = assert!(size_of::<CompletionRecord>() == 32 && align_of::<CompletionRecord>() == 32);
 
 impl CompletionRecord {
-    /// A record with only its status byte set.
+    /// Creates a record with only its status byte set.
     #[must_use]
     #[inline]
     pub const fn new(status: StatusByte) -> Self {
         CompletionRecord([status.0 as u64, 0, 0, 0])
     }
 
-    /// The reading of 32 bytes.
+    /// Decodes 32 bytes.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 32]) -> Self {
         let mut words = [0; 4];
@@ -28,7 +28,7 @@ impl CompletionRecord {
         CompletionRecord(words)
     }
 
-    /// The 32 bytes in memory.
+    /// Returns the 32 bytes in memory.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
@@ -38,14 +38,14 @@ impl CompletionRecord {
         bytes
     }
 
-    /// Byte 0 with its direction bit.
+    /// Returns byte 0 with its direction bit.
     #[must_use]
     #[inline]
     pub fn status_byte(&self) -> StatusByte {
         StatusByte(self.status_code())
     }
 
-    /// The status code alone.
+    /// Returns the status code only.
     #[must_use]
     #[inline]
     pub fn status(&self) -> Status {
@@ -54,13 +54,14 @@ impl CompletionRecord {
 }
 
 bit_fields!(CompletionRecord {
-    /// Byte 0 as it is.
+    /// The raw byte 0.
     status_code / with_status_code: u8 [0..7];
-    /// Result of compare, delta, batch; for a partial Memory Move 0 = forward, 1 = backward; DIF Status for DIF (byte 1).
+    /// Result of compare, delta, batch; for a partial Memory Move 0 = forward, 1 = backward; DIF Status for DIF
+    /// (byte 1).
     result / with_result: u8 [8..15];
     /// Fault info: the address is masked (byte 2, bit 0; needs `GENCAP[12]`).
     fault_address_masked / with_fault_address_masked: bool [16..16];
-    /// Fault info: which operand faulted, an [`OperandId`] code (byte 2, bits 3:1; needs `GENCAP[12]`).
+    /// Fault info: the operand that faulted, an [`OperandId`] code (byte 2, bits 3:1; needs `GENCAP[12]`).
     fault_operand / with_fault_operand: u8 [17..19];
     /// Bytes completed; descriptors completed for a Batch (byte 4).
     bytes_completed / with_bytes_completed: u32 [32..63];
@@ -100,10 +101,10 @@ impl core::fmt::Debug for CompletionRecord {
     }
 }
 
-/// Which operand a fault concerns (fault info bits 3:1). Source: SPEC §8.2.
+/// The operand that faulted (fault info bits 3:1). Source: SPEC §8.2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum OperandId {
-    /// Not told.
+    /// Not reported.
     Unknown = 0,
     /// Source, source 1, descriptor list, delta record of Apply, first readback, Translation Fetch address.
     Source1 = 1,
@@ -120,7 +121,7 @@ pub enum OperandId {
 }
 
 bitflags::bitflags! {
-    /// What did not match, with status 0x09 (byte 1). Source: SPEC §8.2.
+    /// The mismatch for status 0x09 (byte 1). Source: SPEC §8.2.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct DifStatus: u8 {
         /// The guard.

@@ -1,4 +1,4 @@
-//! Capability, configuration and command registers of BAR0, and where portals lie in BAR2. Source: SPEC ch. 9; K612
+//! Capability, configuration and command registers of BAR0, and the portal addresses in BAR2. Source: SPEC ch. 9; K612
 //! `registers.h`.
 //!
 //! Offsets are bytes from BAR0. 32-bit registers are kept in the low half of one 64-bit word.
@@ -174,7 +174,7 @@ register! {
 pub struct OpCap(/** The 256 bits, low word first. */ pub [u64; 4]);
 
 impl OpCap {
-    /// True if `opcode` is in the set.
+    /// Returns true if `opcode` is in the set.
     #[must_use]
     #[inline]
     pub const fn contains(&self, opcode: Opcode) -> bool {
@@ -182,13 +182,13 @@ impl OpCap {
         self.0[(code >> 6) as usize] >> (code & 63) & 1 == 1
     }
 
-    /// True if every member of `self` is in `other`.
+    /// Returns true if every member of `self` is in `other`.
     #[must_use]
     pub fn is_subset_of(&self, other: &OpCap) -> bool {
         self.0.iter().zip(&other.0).all(|(a, b)| a & !b == 0)
     }
 
-    /// The same set with `opcode` added or removed.
+    /// Returns the set with `opcode` added or removed.
     #[must_use]
     pub const fn with(mut self, opcode: Opcode, present: bool) -> Self {
         let code = opcode.code();
@@ -200,7 +200,7 @@ impl OpCap {
 }
 
 register! {
-    /// Where the tables lie (OFFSETS, 0x60), each in units of 0x100 bytes.
+    /// Offsets of the tables (OFFSETS, 0x60), each in units of 0x100 bytes.
     Offsets [2] {
         /// Group configuration table.
         grpcfg / with_grpcfg: u16 [0..15];
@@ -220,11 +220,11 @@ register! {
 register! {
     /// General configuration (GENCFG, 0x80); writable while the device is disabled.
     GenCfg [1] {
-        /// Read buffers that groups with the global limit may use together.
+        /// Read buffers shared by groups that use the global limit.
         global_read_buffer_limit / with_global_read_buffer_limit: u8 [0..7];
         /// User mode may request completion interrupts.
         user_interrupts / with_user_interrupts: bool [12..12];
-        /// The event log is on.
+        /// The event log is enabled.
         event_log / with_event_log: bool [13..13];
     }
 }
@@ -246,7 +246,7 @@ register! {
     GenSts [1] {
         /// A [`DeviceState`] code.
         state_code / with_state_code: u8 [0..1];
-        /// Weakest reset that helps: 0 Reset Device, 1 function-level, 2 warm, 3 cold.
+        /// Weakest sufficient reset: 0 Reset Device, 1 function-level, 2 warm, 3 cold.
         reset_code / with_reset_code: u8 [2..3];
     }
 }
@@ -256,16 +256,16 @@ register! {
 pub enum DeviceState {
     /// Takes no descriptors; can be configured.
     Disabled = 0,
-    /// Works.
+    /// Takes descriptors.
     Enabled = 1,
-    /// Being disabled or reset: finishing what it has.
+    /// Being disabled or reset: completes the descriptors it has.
     Draining = 2,
     /// Stopped by an error.
     Halted = 3,
 }
 
 impl DeviceState {
-    /// The reading of two bits; higher bits are ignored.
+    /// Decodes two bits; higher bits are ignored.
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code & 3 {
@@ -314,7 +314,7 @@ register! {
 }
 
 impl Command {
-    /// A command without interrupt.
+    /// Creates a command without interrupt.
     #[must_use]
     pub fn new(code: CommandCode, operand: u32) -> Self {
         Command::default().with_code(code.code()).with_operand(operand)
@@ -322,13 +322,13 @@ impl Command {
 }
 
 register! {
-    /// How the last command went (CMDSTATUS, 0xA8).
+    /// Result of the last command (CMDSTATUS, 0xA8).
     CmdStatus [1] {
         /// A [`CommandError`] code.
         error_code / with_error_code: u8 [0..7];
         /// Result, for example an interrupt handle.
         result / with_result: u16 [8..23];
-        /// Still at it.
+        /// A command is in progress.
         active / with_active: bool [31..31];
     }
 }
@@ -342,9 +342,9 @@ codes! {
         EnableDevice = 1, "enable device";
         /// Disable the device.
         DisableDevice = 2, "disable device";
-        /// Wait for everything submitted before.
+        /// Wait for all descriptors submitted before.
         DrainAll = 3, "drain all";
-        /// The same, and abandon what can be.
+        /// Drain, but abandon descriptors where possible.
         AbortAll = 4, "abort all";
         /// Abort, disable, clear the configuration.
         ResetDevice = 5, "reset device";
@@ -362,13 +362,13 @@ codes! {
         DrainPasid = 11, "drain PASID";
         /// Abort one PASID.
         AbortPasid = 12, "abort PASID";
-        /// Ask for an interrupt handle.
+        /// Request an interrupt handle.
         RequestInterruptHandle = 13, "request interrupt handle";
-        /// Give an interrupt handle back.
+        /// Release an interrupt handle.
         ReleaseInterruptHandle = 14, "release interrupt handle";
-        /// Ask for an inter-domain handle.
+        /// Request an inter-domain handle.
         RequestIdptHandle = 15, "request IDPT handle";
-        /// Give an inter-domain handle back.
+        /// Release an inter-domain handle.
         ReleaseIdptHandle = 16, "release IDPT handle";
         /// Invalidate the submitter bitmap cache.
         InvalidateBitmapCache = 17, "invalidate submitter bitmap cache";
@@ -376,9 +376,9 @@ codes! {
 }
 
 codes! {
-    /// Why a command failed (`CMDSTATUS[7:0]`). Source: SPEC §9.2.12.
+    /// Error codes of commands (`CMDSTATUS[7:0]`). Source: SPEC §9.2.12.
     CommandError {
-        /// It did not fail.
+        /// No error.
         None = 0x00, "ok";
         /// Unknown command.
         UnknownCommand = 0x01, "unknown command";
@@ -400,7 +400,7 @@ codes! {
         PageRequestAllocation = 0x13, "page request allocation is zero or too large";
         /// Queue sizes exceed the total.
         WqSizes = 0x14, "the queues' sizes exceed the device's entries";
-        /// A group has queues or engines only.
+        /// A group has only queues or only engines.
         GroupMembers = 0x15, "a group has queues but no engine, or engines but no queue";
         /// Queue grouping is wrong.
         WqGrouping = 0x16, "a queue is in two groups, or has a size and no group, or a group and no size";
@@ -438,7 +438,7 @@ codes! {
         WqOccupancyInterrupt = 0x2b, "the WQ's occupancy interrupt";
         /// ATS cannot be disabled.
         WqAtsDisable = 0x2c, "address translation cannot be disabled for a WQ";
-        /// Operations beyond the device's.
+        /// Operations exceed the device's.
         WqOpConfig = 0x2d, "the WQ's operations are not a subset of the device's";
         /// PRS cannot be disabled.
         WqPrsDisable = 0x2e, "page requests cannot be disabled for this WQ";
@@ -476,9 +476,9 @@ register! {
 register! {
     /// Event log status (EVLSTATUS, 0xF0).
     EvlStatus [1] {
-        /// Next entry software will read.
+        /// The next entry that software will read.
         head / with_head: u16 [0..15];
-        /// Next entry the device will write.
+        /// The next entry that the device will write.
         tail / with_tail: u16 [32..47];
         /// An interrupt is pending (write 1 to clear).
         interrupt_pending / with_interrupt_pending: bool [62..62];
@@ -496,7 +496,7 @@ register! {
         tc_a / with_tc_a: u8 [320..322];
         /// Traffic class B.
         tc_b / with_tc_b: u8 [323..325];
-        /// The group obeys the global read buffer limit.
+        /// The group uses the global read buffer limit.
         use_global_limit / with_use_global_limit: bool [327..327];
         /// Read buffers reserved.
         read_buffers_reserved / with_read_buffers_reserved: u8 [328..335];
@@ -518,21 +518,21 @@ register! {
     WqCfg [8] {
         /// Entries; writable while the device is disabled.
         size / with_size: u16 [0..15];
-        /// Shared queues: entries the limited portal may fill; always writable.
+        /// Shared queues: the most entries that the limited portal may fill; always writable.
         threshold / with_threshold: u16 [32..47];
         /// True for a dedicated queue.
         dedicated / with_dedicated: bool [64..64];
-        /// Descriptors may ask for block on fault.
+        /// Descriptors may request block on fault.
         block_on_fault / with_block_on_fault: bool [65..65];
-        /// No address translation service.
+        /// 1 disables the address translation service.
         ats_disable / with_ats_disable: bool [66..66];
-        /// No page requests.
+        /// 1 disables page requests.
         prs_disable / with_prs_disable: bool [67..67];
         /// Priority 1–15.
         priority / with_priority: u8 [68..71];
         /// PASID of a dedicated queue.
         pasid / with_pasid: u32 [72..91];
-        /// PASIDs are used; must be 1 for a shared queue.
+        /// PASIDs are enabled; must be 1 for a shared queue.
         pasid_enable / with_pasid_enable: bool [92..92];
         /// A dedicated queue submits with supervisor privilege.
         privileged / with_privileged: bool [93..93];
@@ -546,15 +546,15 @@ register! {
         occupancy_handle / with_occupancy_handle: u16 [128..143];
         /// Occupancy interrupt table: 0 MSI-X, 1 IMS.
         occupancy_table / with_occupancy_table: bool [144..144];
-        /// Occupancy at which the interrupt comes.
+        /// Occupancy at which the interrupt is raised.
         occupancy_limit / with_occupancy_limit: u16 [160..175];
-        /// Occupancy interrupt is on.
+        /// The occupancy interrupt is enabled.
         occupancy_interrupt / with_occupancy_interrupt: bool [176..176];
         /// Waiting descriptors; read only.
         occupancy / with_occupancy: u16 [192..207];
         /// An occupancy interrupt was generated (write 1 to clear).
         occupancy_interrupt_done / with_occupancy_interrupt_done: bool [208..208];
-        /// Fixed configuration: mode can still be chosen.
+        /// Fixed configuration: the mode can still be selected.
         mode_support / with_mode_support: bool [221..221];
         /// A [`WqState`] code; read only.
         state_code / with_state_code: u8 [222..223];
@@ -562,13 +562,13 @@ register! {
 }
 
 impl WqCfg {
-    /// Bytes 32–63: allowed operations.
+    /// Returns bytes 32–63: the allowed operations.
     #[must_use]
     pub fn op_config(&self) -> OpCap {
         OpCap([self.0[4], self.0[5], self.0[6], self.0[7]])
     }
 
-    /// The same with other allowed operations.
+    /// Replaces the allowed operations.
     #[must_use]
     pub fn with_op_config(mut self, ops: OpCap) -> Self {
         self.0[4..].copy_from_slice(&ops.0);
@@ -579,18 +579,18 @@ impl WqCfg {
 /// State of a queue (WQCFG byte 27, bits 7:6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum WqState {
-    /// Takes nothing.
+    /// Takes no descriptors.
     Disabled = 0,
-    /// Works.
+    /// Takes descriptors.
     Enabled = 1,
-    /// Takes nothing, finishing what it has.
+    /// Takes no descriptors and completes those it has.
     Draining = 2,
-    /// No such state; kept as read.
+    /// Not a valid state; kept as read.
     Reserved = 3,
 }
 
 impl WqState {
-    /// The reading of two bits; higher bits are ignored.
+    /// Decodes two bits; higher bits are ignored.
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code & 3 {
@@ -609,7 +609,7 @@ register! {
         ignore / with_ignore: bool [2..2];
         /// The PASID must match.
         pasid_enable / with_pasid_enable: bool [3..3];
-        /// Whose interrupts are allowed.
+        /// PASID whose interrupts are allowed.
         pasid / with_pasid: u32 [12..31];
     }
 }
@@ -621,7 +621,7 @@ register! {
         address / with_address: u64 [0..63];
         /// Message data.
         data / with_data: u32 [64..95];
-        /// Hold interrupts back, set Pending.
+        /// Mask: hold interrupts back and set Pending.
         mask / with_mask: bool [96..96];
         /// An interrupt was held back.
         pending / with_pending: bool [97..97];
@@ -629,7 +629,7 @@ register! {
         ignore / with_ignore: bool [98..98];
         /// The PASID must match.
         pasid_enable / with_pasid_enable: bool [99..99];
-        /// Whose interrupts are allowed.
+        /// PASID whose interrupts are allowed.
         pasid / with_pasid: u32 [108..127];
     }
 }
@@ -639,12 +639,13 @@ pub const PORTAL_STRIDE: u64 = 0x4000;
 /// Bytes of one portal page.
 pub const PORTAL_PAGE: u64 = 0x1000;
 
-/// Which of a queue's four portal pages. Source: K612 `idxd.h` for the first two; the order of the IMS pair is inferred.
+/// The kind of a queue's four portal pages. Source: K612 `idxd.h` for the first two; the order of the IMS pair is
+/// inferred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum PortalKind {
     /// Whole queue, interrupts by MSI-X.
     UnlimitedMsix = 0,
-    /// Up to the threshold, interrupts by MSI-X: what Linux maps for users.
+    /// Up to the threshold, interrupts by MSI-X: the page that Linux maps for users.
     LimitedMsix = 1,
     /// Whole queue, interrupts by IMS.
     UnlimitedIms = 2,
@@ -653,7 +654,7 @@ pub enum PortalKind {
 }
 
 impl PortalKind {
-    /// The reading of address bits 13:12; higher bits are ignored.
+    /// Decodes address bits 13:12; higher bits are ignored.
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code & 3 {
@@ -664,13 +665,13 @@ impl PortalKind {
         }
     }
 
-    /// True if the threshold limits shared submissions.
+    /// Returns true if the threshold limits shared submissions.
     #[must_use]
     pub const fn is_limited(self) -> bool {
         matches!(self, PortalKind::LimitedMsix | PortalKind::LimitedIms)
     }
 
-    /// True if completion interrupts go to the interrupt message storage.
+    /// Returns true if completion interrupts go to the interrupt message storage.
     #[must_use]
     pub const fn is_ims(self) -> bool {
         matches!(self, PortalKind::UnlimitedIms | PortalKind::LimitedIms)

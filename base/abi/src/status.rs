@@ -6,13 +6,13 @@ macro_rules! codes {
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
         pub enum $type {
             $($(#[$doc])* $name,)*
-            /// A code this crate has no name for; its value is kept.
+            /// A code without a name in this crate; its value is kept.
             Unknown(u8),
         }
         impl $type {
-            /// All codes with a name, ascending.
+            /// All named codes, ascending.
             pub const ALL: &'static [$type] = &[$($type::$name),*];
-            /// The reading of a code.
+            /// Decodes a code.
             #[must_use]
             #[inline]
             pub const fn from_code(code: u8) -> Self {
@@ -21,7 +21,7 @@ macro_rules! codes {
                     other => $type::Unknown(other),
                 }
             }
-            /// The code on the wire.
+            /// Returns the code byte.
             #[must_use]
             #[inline]
             pub const fn code(self) -> u8 {
@@ -30,12 +30,12 @@ macro_rules! codes {
                     $type::Unknown(code) => code,
                 }
             }
-            /// What it means, as a clause.
+            /// Returns its meaning as a clause.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $($type::$name => $text,)*
-                    $type::Unknown(_) => "a code this version of telpher has no name for",
+                    $type::Unknown(_) => "a code unknown to this version of telpher",
                 }
             }
         }
@@ -51,13 +51,13 @@ pub(crate) use codes;
 codes! {
     /// How a descriptor ended (bits 5:0 of byte 0 of its completion record).
     Status {
-        /// Nothing was written yet: what software puts there before it submits.
+        /// Not written yet: the value that software stores before it submits.
         None = 0x00, "not completed";
         /// Done.
         Success = 0x01, "success";
-        /// Done, and the checked result was not the expected one.
+        /// Done, but the checked result was not the expected one.
         SuccessPredicateFalse = 0x02, "success, but the checked result was not the expected one";
-        /// Partly done: page fault while Block On Fault was 0.
+        /// Partly done: page fault with Block On Fault off.
         PageFault = 0x03, "page fault, partly completed (block on fault was off)";
         /// Partly done: the page request was refused.
         PageFaultRefused = 0x04, "page fault that the system could not resolve, partly completed";
@@ -71,7 +71,7 @@ codes! {
         DeltaOffsetRange = 0x08, "delta record: an offset is beyond the transfer size";
         /// DIF: an integrity field does not match.
         DifError = 0x09, "an integrity field does not match its block";
-        /// Unsupported operation, or not legal here.
+        /// Operation not supported, or not allowed here.
         BadOpcode = 0x10, "operation not supported or not allowed here";
         /// A reserved, unsupported or missing flag.
         InvalidFlags = 0x11, "a flag is reserved, unsupported or missing";
@@ -83,7 +83,7 @@ codes! {
         DescriptorCountRange = 0x14, "descriptor count is out of range";
         /// Another field's value is out of range (delta record sizes).
         FieldRange = 0x15, "a size field is out of range";
-        /// Buffers overlap that must not.
+        /// Buffers overlap where this is forbidden.
         Overlap = 0x16, "buffers overlap";
         /// Dualcast destinations differ in bits 11:0.
         DualcastAlignment = 0x17, "the two destinations differ in their low 12 address bits";
@@ -109,9 +109,9 @@ codes! {
         HardwareWriteError = 0x21, "hardware error on a write or readback";
         /// Address translation failed.
         TranslationFailure = 0x22, "address translation failed";
-        /// Drain, in the event log only: a completion record before it may have faulted.
+        /// Drain, only in the event log: an earlier completion record may have faulted.
         DrainEventLog = 0x26, "a completion record before this drain may have faulted";
-        /// Batch, in the event log only: a member's completion record may have faulted.
+        /// Batch, only in the event log: a member's completion record may have faulted.
         BatchEventLog = 0x27, "a member's completion record may have faulted";
         /// Inter-domain operation on a queue without PASID.
         InterDomainNoPasid = 0x28, "inter-domain operation on a queue without a PASID";
@@ -131,9 +131,9 @@ codes! {
 }
 
 codes! {
-    /// Device-level errors that share the numbering but never stand in a completion record. Source: SPEC Table 5-7.
+    /// Device-level errors that share the numbering but never appear in a completion record. Source: SPEC Table 5-7.
     DeviceError {
-        /// Forbidden change of PCI configuration while enabled; the device halts.
+        /// Forbidden change of PCI configuration while enabled; halts the device.
         ConfigurationChange = 0x51, "PCI configuration changed while the device was not disabled";
         /// CMD written while a command was active.
         CommandActive = 0x52, "a command was written while another was active";
@@ -145,14 +145,14 @@ codes! {
 }
 
 impl Status {
-    /// True for the codes that leave work to resume: [`PageFault`](Status::PageFault) and
+    /// Returns true for the codes after which work can be resumed: [`PageFault`](Status::PageFault) and
     /// [`PageFaultRefused`](Status::PageFaultRefused).
     #[must_use]
     pub const fn is_page_fault(self) -> bool {
         matches!(self, Status::PageFault | Status::PageFaultRefused)
     }
 
-    /// True if bit 7 of the status byte tells read from write for this code. Source: SPEC §8.2.
+    /// Returns true if bit 7 of the status byte distinguishes read and write for this code. Source: SPEC §8.2.
     #[must_use]
     pub const fn has_direction(self) -> bool {
         matches!(
@@ -166,38 +166,38 @@ impl Status {
     }
 }
 
-/// Byte 0 of a completion record: code in bits 5:0, and in bit 7 whether a faulting access was a write.
+/// Byte 0 of a completion record: bits 5:0 are the code; bit 7 is set if a faulting access was a write.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct StatusByte(/** The byte on the wire. */ pub u8);
 
 impl StatusByte {
-    /// The byte of a code without a direction.
+    /// Creates the byte of a code without a direction.
     #[must_use]
     #[inline]
     pub const fn new(status: Status) -> Self {
         StatusByte(status.code())
     }
 
-    /// The byte of a fault by a read or a write.
+    /// Creates the byte of a fault by a read or a write.
     #[must_use]
     pub const fn fault(status: Status, write: bool) -> Self {
         StatusByte(status.code() | (write as u8) << 7)
     }
 
-    /// The code.
+    /// Returns the code.
     #[must_use]
     #[inline]
     pub const fn status(self) -> Status {
         Status::from_code(self.0 & 0x3f)
     }
 
-    /// True if the failing access was a write; meaningful where [`Status::has_direction`].
+    /// Returns true if the failing access was a write; meaningful if [`Status::has_direction`].
     #[must_use]
     pub const fn is_write(self) -> bool {
         self.0 & 0x80 != 0
     }
 
-    /// True once the device has written the record.
+    /// Returns true once the device has written the record.
     #[must_use]
     #[inline]
     pub const fn is_complete(self) -> bool {

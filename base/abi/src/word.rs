@@ -1,10 +1,10 @@
-//! How a bit field becomes a value: the one place that shifts and masks.
+//! Converts bit fields to values: the only module that shifts and masks.
 
 /// A value that a bit field can hold.
 pub(crate) trait FieldValue: Copy {
-    /// The value of a field's bits, right-aligned; bits above the field are already clear.
+    /// Converts a field's bits, right-aligned; bits above the field are already zero.
     fn from_bits(bits: u64) -> Self;
-    /// The bits to store, right-aligned.
+    /// Returns the bits to store, right-aligned.
     fn into_bits(self) -> u64;
 }
 
@@ -67,7 +67,7 @@ macro_rules! bit_fields {
                     const { assert!($lo / 64 == $hi / 64 && $hi - $lo < 8 * size_of::<$ty>()) };
                     <$ty as $crate::word::FieldValue>::from_bits($crate::word::read(&self.0, $lo, $hi))
                 }
-                #[doc = concat!("The same with [`", stringify!($get), "`](Self::", stringify!($get), ") replaced; excess high bits are dropped.")]
+                #[doc = concat!("Replaces [`", stringify!($get), "`](Self::", stringify!($get), "); excess high bits are dropped.")]
                 #[must_use]
                 #[inline]
                 pub fn $with(mut self, value: $ty) -> Self {
@@ -79,7 +79,7 @@ macro_rules! bit_fields {
     };
 }
 
-/// A register: the words, `Default` zero, and its bit fields.
+/// Declares a register: the words, `Default` zero, and its bit fields.
 macro_rules! register {
     ($(#[$doc:meta])* $name:ident [$n:literal] { $($fields:tt)* }) => {
         $(#[$doc])*

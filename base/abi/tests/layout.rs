@@ -1,8 +1,8 @@
-//! Every field lies where the specification's tables put it.
+//! Every field is at the position that the specification's tables give.
 //!
-//! The table below is typed from the specification's own register tables, in their notation: the byte at which a
-//! register (or a doubleword of a larger structure) begins, then the bits `high : low` counted from there. Nothing in it
-//! comes from the crate's declarations, and a last test makes sure that no declared field is missing from it.
+//! The table below is typed from the specification's own register tables, in their notation: the first byte of a
+//! register (or of a doubleword of a larger structure), then the bits `high : low` counted from there. It takes nothing
+//! from the crate's declarations, and a last test checks that no declared field is missing from it.
 
 mod value;
 
@@ -18,7 +18,7 @@ use value::Value;
 const WORDS: usize = 8;
 type Words = [u64; WORDS];
 
-/// One field, with its owner's type folded away.
+/// One field, independent of its owner's type.
 struct Row {
     owner: &'static str,
     name: &'static str,
@@ -312,7 +312,7 @@ const TABLE: &[Row] = table! {
     }
 };
 
-/// Bit `i` of all the words: the oracle, one bit at a time.
+/// Returns bit `i` of all the words: the oracle, one bit at a time.
 fn bit(words: &Words, i: usize) -> bool {
     words[i / 64] >> (i % 64) & 1 == 1
 }
@@ -321,7 +321,7 @@ fn field_bits(words: &Words, (lo, hi): (usize, usize)) -> u64 {
     (lo..=hi).rev().fold(0, |value, i| value << 1 | u64::from(bit(words, i)))
 }
 
-/// The claims about one field for one surrounding and one value.
+/// Checks one field for one surrounding and one value.
 fn check(row: &Row, words: &Words, value: u64) {
     let what = format!("{}::{} in {words:x?}, value {value:#x}", row.owner, row.name);
     let (lo, hi) = row.bits;
@@ -334,7 +334,7 @@ fn check(row: &Row, words: &Words, value: u64) {
 }
 
 #[test]
-fn fields_lie_where_the_tables_put_them() {
+fn fields_are_at_the_positions_of_the_tables() {
     for row in TABLE {
         let (lo, hi) = row.bits;
         assert!(hi < 64 * row.words, "{}::{} lies in its structure", row.owner, row.name);
@@ -347,7 +347,7 @@ fn fields_lie_where_the_tables_put_them() {
 
 proptest! {
     #[test]
-    fn setters_touch_only_their_bits(
+    fn setters_change_only_their_bits(
         row in 0..TABLE.len(),
         words: Words,
         value: u64,
@@ -356,7 +356,8 @@ proptest! {
     }
 }
 
-/// Declared fields, read from the source: `getter / with_setter: type [lo..hi];` under the nearest declaration above.
+/// Returns the declared fields, read from the source: `getter / with_setter: type [lo..hi];` under the nearest
+/// declaration above.
 fn declared() -> BTreeSet<(String, String)> {
     let mut fields = BTreeSet::new();
     for file in ["descriptor.rs", "record.rs", "registers.rs", "event_log.rs", "perfmon.rs"] {
@@ -385,7 +386,7 @@ fn no_declared_field_is_missing_from_the_table() {
 }
 
 #[test]
-fn registers_lie_where_the_map_puts_them() {
+fn registers_are_at_the_offsets_of_the_map() {
     // SPEC Figure 9-1.
     let map = [
         (offset::VERSION, 0x00),
@@ -419,8 +420,8 @@ fn registers_lie_where_the_map_puts_them() {
 }
 
 #[test]
-fn published_values_of_a_real_part_read_as_its_listing_says() {
-    // GENCAP of Sapphire Rapids, and what accel-config lists for it.
+fn published_values_of_a_real_device_decode_as_listed() {
+    // GENCAP of Sapphire Rapids, and the values that accel-config lists for it.
     let cap = GenCap([0x0040_915f_0107]);
     assert!(cap.block_on_fault() && cap.overlapping_copy() && cap.cache_control() && cap.destination_readback());
     assert!(!cap.command_capability() && !cap.drain_readback() && cap.event_log_size_code() == 0);

@@ -1,9 +1,9 @@
-//! This crate and the kernel's header `linux/idxd.h` (UAPI; package `linux-libc-dev`) say the same.
+//! This crate agrees with the kernel's header `linux/idxd.h` (UAPI; package `linux-libc-dev`).
 //!
-//! A small C program is compiled against the header of this machine. It sets one field at a time and prints the bytes
-//! of the whole structure, so that offset, width and bit position of every field are seen, bit fields included; and it
-//! prints every constant the header has. The names below are those of Linux 6.1 (Debian 12). A newer header may have
-//! more: such constants must have a reading here, nothing else is asked of them.
+//! The test compiles a small C program against the header of this machine. The program sets one field at a time and
+//! prints the bytes of the whole structure, so that offset, width and bit position of every field are visible,
+//! including bit fields. It also prints every constant of the header. The names below are those of Linux 6.1 (Debian
+//! 12). A newer header may have more constants; this crate must only be able to decode them.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;
@@ -18,20 +18,20 @@ use std::sync::OnceLock;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode, Status};
 use value::Value;
 
-/// What the header says.
+/// The contents of the header.
 #[derive(Debug)]
 struct Header {
     /// Macros and enumerators by name.
     constants: BTreeMap<String, u64>,
-    /// Bytes of a structure after one field was set: by structure, field and number of the probe value.
+    /// Bytes of a structure after one field was set: by structure, field and index of the probe value.
     bytes: BTreeMap<(String, String, usize), Vec<u8>>,
     /// `sizeof` by structure.
     sizes: BTreeMap<String, usize>,
 }
 
-/// Stored into every field: all ones show its width, the second the order of its bytes.
+/// Stored into every field: all ones show its width, the second value the order of its bytes.
 const PROBES: [u64; 2] = [u64::MAX, 0x8877_6655_4433_2211];
-/// Which constants are compared.
+/// The constants that are compared.
 const PREFIXES: [&str; 3] = ["DSA_OPCODE_", "DSA_COMP_", "IDXD_OP_FLAG_"];
 
 fn header() -> Result<&'static Header, &'static str> {
@@ -205,7 +205,8 @@ const RECORD: &[Field<CompletionRecord>] = fields! { CompletionRecord:
     "dif_upd_dest_app_tag" = dest_app_tag / with_dest_app_tag;
 };
 
-/// For each field and probe: our setter makes the header's bytes, our getter reads the header's bytes as our own.
+/// For each field and probe: our setter makes the header's bytes, and our getter decodes the header's bytes to the same
+/// value.
 fn compare_fields<T, const N: usize>(
     header: &Header,
     structure: &str,
@@ -222,7 +223,7 @@ fn compare_fields<T, const N: usize>(
     }
 }
 
-/// Each of our names has the header's value, and whatever else the header has under `prefix` goes to `other`.
+/// Each of our names has the header's value. All other constants of the header under `prefix` go to `other`.
 fn compare_constants(header: &Header, prefix: &str, ours: &[(&str, u64)], mut other: impl FnMut(&str, u64)) {
     for (name, value) in ours {
         let theirs = header.constants.get(*name).unwrap_or_else(|| panic!("the header has no {name}"));
@@ -236,26 +237,26 @@ fn compare_constants(header: &Header, prefix: &str, ours: &[(&str, u64)], mut ot
 }
 
 #[test]
-fn descriptor_fields_lie_where_the_kernel_has_them() {
+fn descriptor_fields_are_where_the_kernel_has_them() {
     match header() {
         Ok(header) => {
             assert_eq!(header.sizes["dsa_hw_desc"], size_of::<Descriptor>());
             let (to, from) = (Descriptor::to_bytes, Descriptor::from_bytes);
             compare_fields(header, "dsa_hw_desc", DESCRIPTOR, to, from);
         }
-        Err(reason) => skip::skip("descriptor_fields_lie_where_the_kernel_has_them", reason),
+        Err(reason) => skip::skip("descriptor_fields_are_where_the_kernel_has_them", reason),
     }
 }
 
 #[test]
-fn record_fields_lie_where_the_kernel_has_them() {
+fn record_fields_are_where_the_kernel_has_them() {
     match header() {
         Ok(header) => {
             assert_eq!(header.sizes["dsa_completion_record"], size_of::<CompletionRecord>());
             let (to, from) = (CompletionRecord::to_bytes, CompletionRecord::from_bytes);
             compare_fields(header, "dsa_completion_record", RECORD, to, from);
         }
-        Err(reason) => skip::skip("record_fields_lie_where_the_kernel_has_them", reason),
+        Err(reason) => skip::skip("record_fields_are_where_the_kernel_has_them", reason),
     }
 }
 
@@ -364,7 +365,7 @@ fn flags_are_the_kernels() {
         ("IDXD_OP_FLAG_DSTS", Flags::DESTINATION_STEERING_TAG),
     ]
     .map(|(name, flag)| (name, u64::from(flag.bits())));
-    // What is left are the operation-specific bits, of the analytics accelerator so far.
+    // The remaining constants are operation-specific bits, so far of the analytics accelerator.
     compare_constants(header, "IDXD_OP_FLAG_", &ours, |name, value| {
         assert_eq!(value & !u64::from(Flags::all().bits()), 0, "{name} is outside the flag word");
     });

@@ -1,4 +1,5 @@
-//! What one submission costs from site to site: trapped, and rewritten. `cargo run --release -p telpher-interpose --example cost`
+//! Measures the cost of one submission at a site: trapped, and rewritten. `cargo run --release -p telpher-interpose
+//! --example cost`
 #![allow(unsafe_code, reason = "executes a submission")]
 
 use std::arch::asm;
@@ -7,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use telpher_interpose::{Answer, Handler, How, Monitor, Options, install, sites};
 
-/// A portal that takes everything and does nothing.
+/// A portal that accepts every submission and does nothing.
 struct Sink;
 
-/// Never mapped: no thread of this example stores there itself.
+/// Never mapped: no thread of this example really stores there.
 const PORTAL: u64 = 0x1000_0000_0000;
 
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -21,7 +22,7 @@ impl Handler for Sink {
     }
 
     fn enqueue(&self, _how: How, _destination: u64, descriptor: &[u64; 8]) -> Answer {
-        // One thread.
+        // Only one thread counts.
         TAKEN.store(TAKEN.load(Ordering::Relaxed) + descriptor[7], Ordering::Relaxed);
         Answer::Accepted
     }
@@ -35,7 +36,8 @@ impl Handler for Sink {
     }
 }
 
-/// ENQCMD, or MOVDIR64B, which some processors have: then the portal page faults, which costs less than SIGILL.
+/// Executes ENQCMD, or MOVDIR64B, which some processors have: then the portal page faults, which costs less than
+/// SIGILL.
 #[inline(never)]
 fn submit<const ENQCMD: bool>(descriptor: &[u64; 8]) {
     // SAFETY: reads 64 bytes; the destination is the portal's.
@@ -48,7 +50,7 @@ fn submit<const ENQCMD: bool>(descriptor: &[u64; 8]) {
     }
 }
 
-/// Nanoseconds of one submission: the median of many short rounds.
+/// Returns the nanoseconds of one submission: the median of many short rounds.
 fn measure<const ENQCMD: bool>(rounds: usize, each: u32) -> f64 {
     let descriptor = [0, 0, 0, 0, 0, 0, 0, 7];
     let mut times: Vec<f64> = (0..rounds)
@@ -77,7 +79,7 @@ fn dirty_vectors() {
     }
 }
 
-/// One table for one instruction.
+/// Prints a table for one instruction.
 fn compare<const ENQCMD: bool>(name: &str) {
     sites::set_rewriting(false);
     let trapped = measure::<ENQCMD>(200, 100);

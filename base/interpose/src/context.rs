@@ -1,10 +1,10 @@
-//! The context in a signal frame: what the program's registers and mask were, and will be again.
+//! The context in a signal frame: the program's registers and mask, which the return from the signal restores.
 #![allow(unsafe_code, reason = "the kernel's signal set in the C library's longer one")]
 
 use crate::registers::Registers;
 use libc::ucontext_t;
 
-/// Where the kernel keeps rax, rcx, rdx, … in the processor's order.
+/// The kernel's indices of rax, rcx, rdx, … in the processor's order.
 const ORDER: [i32; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -24,7 +24,7 @@ const ORDER: [i32; 16] = [
     libc::REG_R15,
 ];
 
-/// A register by the C library's number, `REG_*`.
+/// Returns a register by the C library's number, `REG_*`.
 pub(crate) fn get(context: &ucontext_t, register: i32) -> u64 {
     context.uc_mcontext.gregs[register.cast_unsigned() as usize].cast_unsigned()
 }
@@ -34,28 +34,28 @@ pub(crate) fn set(context: &mut ucontext_t, register: i32, value: u64) {
     context.uc_mcontext.gregs[register.cast_unsigned() as usize] = value.cast_signed();
 }
 
-/// The address of the instruction.
+/// Returns the address of the instruction.
 pub(crate) fn instruction(context: &ucontext_t) -> u64 {
     get(context, libc::REG_RIP)
 }
 
-/// Where the thread goes on.
-pub(crate) fn go_on(context: &mut ucontext_t, address: u64) {
+/// Sets the address at which the thread continues.
+pub(crate) fn continue_at(context: &mut ucontext_t, address: u64) {
     set(context, libc::REG_RIP, address);
 }
 
-/// The general registers, before an instruction of `length` bytes.
+/// Returns the general registers before an instruction of `length` bytes.
 pub(crate) fn registers(context: &ucontext_t, length: u8) -> Registers {
     Registers { general: ORDER.map(|register| get(context, register)), next: instruction(context) + u64::from(length) }
 }
 
-/// The mask that is returned to, of which the kernel reads and writes eight bytes.
+/// Returns the mask that the return restores; the kernel reads and writes eight bytes of it.
 pub(crate) fn mask(context: &ucontext_t) -> u64 {
     crate::signals::to_bits(&context.uc_sigmask)
 }
 
-/// Changes the mask that is returned to.
+/// Changes the mask that the return restores.
 pub(crate) fn set_mask(context: &mut ucontext_t, mask: u64) {
-    // SAFETY: the set is at least eight bytes, of which the kernel's frame has exactly these.
+    // SAFETY: the set has at least eight bytes; the kernel's frame has exactly these.
     unsafe { (&raw mut context.uc_sigmask).cast::<u64>().write(mask) }
 }

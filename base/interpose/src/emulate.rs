@@ -1,5 +1,5 @@
-//! What the instructions do.
-#![allow(unsafe_code, reason = "stores where the program says, and answers the assembly entry")]
+//! The effects of the emulated instructions.
+#![allow(unsafe_code, reason = "stores at the program's addresses, and is called by the assembly entry")]
 
 use crate::decode::{Instruction, Operation, Pointer, Segment};
 use crate::entry::{Exit, Frame};
@@ -11,15 +11,15 @@ use crate::thread::Thread;
 use crate::{sites, traps};
 use std::sync::atomic::Ordering;
 
-/// Why an instruction did not complete.
+/// The reason why an instruction did not complete.
 enum Stop {
     /// #GP: a SIGSEGV without an address.
     GeneralProtection,
-    /// The fault that a guarded access left with the thread.
+    /// The fault that a guarded access stored in the thread.
     Access(Segment),
 }
 
-/// Addresses in segment `segment` start here.
+/// Returns the base address of a segment.
 pub(crate) fn segment_base(segment: Segment) -> u64 {
     match segment {
         Segment::Fs => Thread::fs_base(),
@@ -28,18 +28,18 @@ pub(crate) fn segment_base(segment: Segment) -> u64 {
     }
 }
 
-/// Called by [`entry::enter`](crate::entry::enter): emulates the instruction of the site whose trampoline was entered, or
-/// the one that trapped.
+/// Called by [`entry::enter`](crate::entry::enter): emulates the instruction of the site whose trampoline was entered,
+/// or the one that trapped.
 pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
     let thread = Thread::current();
     let (instruction, site, data, trapped) = match thread.take_trapped() {
         Some(trapped) => {
-            // Counted by the handler and by the entry.
+            // Counted by both the handler and the entry.
             thread.inside.fetch_sub(1, Ordering::Relaxed);
             (trapped.instruction, trapped.site, trapped.data, true)
         }
         None => {
-            // SAFETY: the other way in is a trampoline, which called with this return address.
+            // SAFETY: otherwise a trampoline called, with this return address.
             let (instruction, site) = unsafe { sites::entered(frame.back) };
             (instruction, site, [0; 8], false)
         }
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
                 // SAFETY: a guarded access has just written it.
                 Stop::Access(segment) => unsafe { (*thread.fault.get()).assume_init() }.seen_by(segment),
             };
-            // SAFETY: this thread's; nothing refers to it.
+            // SAFETY: this thread's; no reference to it exists.
             unsafe { (*thread.fault.get()).write(fault) };
             thread.faulted.set(true);
             thread.resume.store(site, Ordering::Relaxed);
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
     }
 }
 
-/// A fault of an operand in `segment`.
+/// Converts a fault of an operand in `segment`.
 fn access(segment: Segment) -> impl FnOnce(Faulted) -> Stop {
     move |Faulted| Stop::Access(segment)
 }
@@ -94,12 +94,12 @@ fn perform(
             if handler.is_portal(destination) {
                 let _posted = handler.enqueue(How::Movdir64b, destination, &data);
             } else {
-                // SAFETY: aligned; the program stores it.
+                // SAFETY: aligned; the program itself stores there.
                 unsafe { guarded::store(destination, &data) }.map_err(access(Segment::Flat))?;
             }
         }
         Operation::Enqcmd { supervisor, destination, source } => {
-            // Of the supervisor.
+            // ENQCMDS is for the supervisor only.
             if supervisor {
                 return Err(Stop::GeneralProtection);
             }
@@ -111,7 +111,7 @@ fn perform(
             let answer = if handler.is_portal(destination) {
                 handler.enqueue(How::Enqcmd, destination, &data)
             } else {
-                // Memory does not answer, but the address is translated for a write.
+                // Memory gives no answer, but the address is translated for a write.
                 guarded::probe_write(destination).map_err(access(Segment::Flat))?;
                 Answer::Retry
             };
@@ -123,9 +123,9 @@ fn perform(
         Operation::Movdiri { destination, source, bytes } => {
             let segment = destination.segment;
             let destination = address(destination);
-            // A device drops what is not 64 bytes.
+            // A device drops stores that are not 64 bytes.
             if !handler.is_portal(destination) {
-                // SAFETY: the program stores it.
+                // SAFETY: the program itself stores there.
                 unsafe { guarded::store_word(destination, registers.get(source), bytes) }.map_err(access(segment))?;
             }
         }
@@ -133,7 +133,7 @@ fn perform(
             let at = registers.pointer(address, segment_base);
             guarded::probe_read(at).map_err(access(address.segment))?;
             let line = at & !63;
-            // It lies in the page that was just read.
+            // The line is in the page that was just read.
             let contents = guarded::load(line).map_err(access(address.segment))?;
             thread.arm(Monitor { address: line, line: contents });
         }
@@ -153,10 +153,10 @@ fn perform(
             }
         }
         Operation::Store64 { destination, .. } => {
-            // The trap handler has seen that it is a portal's.
+            // The trap handler has checked that it is a portal's.
             let _posted = handler.enqueue(How::Store, address(destination), data);
         }
-        // Dropped by the trap handler; they never come here.
+        // The trap handler drops these; they never come here.
         Operation::Store { .. } | Operation::StringStore { .. } => {}
     }
     Ok(())
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::decode::decode;
 
-    /// One portal page; nothing waits.
+    /// A handler with one portal page; waits do not occur.
     struct Page;
 
     const PORTAL: u64 = 0x7000;
@@ -198,7 +198,7 @@ mod tests {
         perform(&Page, Thread::current(), decode(bytes).unwrap(), &registers, &mut 0, &[0; 8])
     }
 
-    // Processors that have the instruction never come here with it, unless it is for a portal.
+    // Processors with the instruction come here only if it is for a portal.
     #[test]
     fn movdiri_stores_four_or_eight_bytes_and_a_portal_drops_them() {
         let mut memory = [0x1111_1111_1111_1111u64; 4];
@@ -209,7 +209,7 @@ mod tests {
             (&[0x48, 0x0f, 0x38, 0xf9, 0x77, 0x08], 0x1234_5678_9abc_def0),
         ] {
             assert!(performed(bytes, &[(7, address), value]).is_ok());
-            // SAFETY: the array, which the store has changed behind the compiler's back.
+            // SAFETY: the array; the store has changed it without the compiler's knowledge.
             assert_eq!(unsafe { memory.as_ptr().add(1).read_volatile() }, expected);
             // Nothing is mapped there: a store would fault.
             assert!(performed(bytes, &[(7, PORTAL), value]).is_ok());

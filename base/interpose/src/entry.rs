@@ -1,13 +1,14 @@
-//! The way from a rewritten site, or from a trap, into the emulation and back.
+//! The path from a rewritten site, or from a trap, into the emulation and back.
 //!
-//! A trampoline steps over the red zone (the 128 bytes below the stack pointer belong to the interrupted function) and calls
-//! [`enter`]. That saves general registers and flags in a [`Frame`] on the program's stack, takes a stack of the pool,
-//! saves the vector state there, calls [`emulate`](crate::emulate::emulate), and undoes it all. A trap handler makes the
-//! thread go on at [`enter_trapped`], which is such a trampoline for any site. From the first count of `Thread::inside` to
-//! the last, the program's signal handlers are put off.
+//! A trampoline steps over the red zone (the 128 bytes below the stack pointer belong to the interrupted function) and
+//! calls [`enter`]. `enter` saves general registers and flags in a [`Frame`] on the program's stack, takes a stack from
+//! the pool, saves the vector state there, calls [`emulate`](crate::emulate::emulate), and undoes it all. A trap
+//! handler continues the thread at [`enter_trapped`], which is such a trampoline for any site. From the first increment
+//! of `Thread::inside` to the last decrement, the program's signal handlers are deferred.
 //!
-//! There are three ways out, see [`Exit`]. The third leads over an invalid opcode with all the program's registers in
-//! place: the handler of SIGILL finds there the very context in which the kernel would have delivered a fault or a signal.
+//! There are three ways to leave, see [`Exit`]. The third executes an invalid opcode with all the program's registers
+//! restored: the handler of SIGILL then finds the same context in which the kernel would have delivered a fault or a
+//! signal.
 #![allow(unsafe_code, reason = "assembly that saves and restores a whole processor state")]
 
 use crate::emulate;
@@ -18,22 +19,22 @@ use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Bytes below the stack pointer that a function may use without saying so.
+/// Bytes below the stack pointer that a function may use without adjusting it.
 const RED_ZONE: usize = 128;
 
-/// What [`enter`] leaves on the program's stack.
+/// The data that [`enter`] stores on the program's stack.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Frame {
     /// In the processor's order. Number 4, rsp, is the program's and is not restored from here.
     pub(crate) general: [u64; 16],
     pub(crate) flags: u64,
-    /// Where the trampoline goes on.
+    /// The address at which the trampoline continues.
     pub(crate) back: u64,
     red_zone: [u8; RED_ZONE],
 }
 
-/// How the emulation ends.
+/// How the emulation returns.
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
@@ -45,7 +46,7 @@ pub(crate) enum Exit {
     Trap = 2,
 }
 
-/// How the vector state is saved, and the stacks. Written once, before any site can be entered, but for `free`.
+/// How the vector state is saved, and the stack pool. Written once, before any site can be entered, except for `free`.
 #[repr(C)]
 #[derive(Debug)]
 struct Machine {
@@ -53,11 +54,11 @@ struct Machine {
     save: AtomicU32,
     /// Components to save: bits of XCR0.
     components: AtomicU32,
-    /// Bytes the state takes.
+    /// Bytes of the state.
     area: AtomicUsize,
-    /// Start of the pool; meaningless while nothing is free.
+    /// Start of the pool; meaningless while no stack is free.
     stacks: AtomicUsize,
-    /// A bit for every stack of the pool that nobody uses.
+    /// A bit for every unused stack of the pool.
     free: AtomicU32,
 }
 
@@ -65,7 +66,7 @@ struct Machine {
 const SAVE_FX: u32 = 0;
 /// XSAVE.
 const SAVE_X: u32 = 1;
-/// XSAVEC: leaves out what is in its initial state.
+/// XSAVEC: omits components in their initial state.
 const SAVE_XC: u32 = 2;
 
 static MACHINE: Machine = Machine {
@@ -76,23 +77,23 @@ static MACHINE: Machine = Machine {
     free: AtomicU32::new(0),
 };
 
-/// Bytes of x87 and SSE state: all that FXSAVE writes, and the front of every XSAVE area.
+/// Bytes of x87 and SSE state: all that FXSAVE writes, and the start of every XSAVE area.
 const LEGACY_BYTES: usize = 512;
-/// Bytes of the header behind it.
+/// Bytes of the header after it.
 const HEADER_BYTES: usize = 64;
-/// SSE, AVX, opmask, upper halves of zmm, zmm16 to zmm31. No compiled code that runs inside touches anything else: x87 (whose
-/// restoring alone takes some 25 ns), tiles, PKRU and bounds stay as they are.
+/// SSE, AVX, opmask, upper halves of zmm, zmm16 to zmm31. Compiled code that runs inside uses no other component: x87
+/// (whose restoring alone takes some 25 ns), tiles, PKRU and bounds stay unchanged.
 const COMPONENTS: u32 = 0xe6;
 
-/// Stacks in the pool. When more threads are inside at once, the others use their own stack.
+/// Stacks in the pool. If more threads are inside at once, the others use their own stack.
 const STACKS: usize = 16;
-/// Bytes of one stack, of which the lowest page is a guard.
+/// Bytes of one stack; the lowest page is a guard.
 const STACK_SPAN: usize = crate::STACK_BYTES + GUARD_BYTES + SAVED_BYTES;
 const GUARD_BYTES: usize = 4096;
-/// Room for the vector state, rounded up to pages.
+/// Space for the vector state, rounded up to pages.
 const SAVED_BYTES: usize = 4096;
 
-/// Asks the processor what there is to save, and how.
+/// Detects the components to save, and the instruction for saving them.
 #[allow(unused_unsafe, reason = "safe since Rust 1.94, unsafe in the oldest supported one")]
 pub(crate) fn detect() {
     // SAFETY: every x86-64 processor has CPUID and leaf 1.
@@ -114,7 +115,7 @@ pub(crate) fn detect() {
             area = area.max(start + leaf.eax as usize);
         }
     }
-    // Relaxed: nobody enters before `install` has gone on.
+    // Relaxed: no thread enters before `install` has continued.
     MACHINE.components.store(enabled, Ordering::Relaxed);
     MACHINE.area.store(area, Ordering::Relaxed);
     MACHINE.save.store(if compact { SAVE_XC } else { SAVE_X }, Ordering::Relaxed);
@@ -129,7 +130,8 @@ unsafe fn xcr0() -> u32 {
     (unsafe { _xgetbv(0) } & 0xffff_ffff) as u32
 }
 
-/// Makes the pool of stacks, on the first trap. Without memory for it there is none, and threads use their own stacks.
+/// Creates the pool of stacks on the first trap. Without memory for it there is no pool, and threads use their own
+/// stacks.
 pub(crate) fn make_stacks() {
     if MACHINE.stacks.load(Ordering::Relaxed) != 0 {
         return;
@@ -138,24 +140,24 @@ pub(crate) fn make_stacks() {
         return;
     };
     for stack in 0..STACKS {
-        // SAFETY: just mapped, nobody uses them. Without a guard a stack is as good.
+        // SAFETY: just mapped and unused. Without a guard the stack still works.
         let _ = unsafe { kernel::forbid(start + stack * STACK_SPAN, GUARD_BYTES) };
     }
-    // Two threads may both come here: the first pool is used, the second is only address space.
+    // Two threads may both come here: the first pool is used, the second is unused address space.
     // Release: pairs with the locked exchange in `enter`, which takes a bit that is set below.
     if MACHINE.stacks.compare_exchange(0, start, Ordering::Release, Ordering::Relaxed).is_ok() {
         MACHINE.free.store((1 << STACKS) - 1, Ordering::Release);
     }
 }
 
-/// In a new process that has one thread, which is not inside: all stacks are free.
+/// In a new process with one thread, which is not inside: marks all stacks as free.
 pub(crate) fn after_fork_child() {
     if MACHINE.stacks.load(Ordering::Relaxed) != 0 {
         MACHINE.free.store((1 << STACKS) - 1, Ordering::Relaxed);
     }
 }
 
-/// What a trampoline calls, with the red zone stepped over. Never to be called otherwise.
+/// The function that a trampoline calls, with the red zone stepped over. Never call it otherwise.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn enter() {
     naked_asm!(
@@ -183,7 +185,7 @@ pub(crate) unsafe extern "C" fn enter() {
         // r13: offset of the thread's block from fs.
         "mov r13, qword ptr [rip + telpher_interpose_thread@GOTTPOFF]",
         "inc dword ptr fs:[r13 + {inside}]",
-        // The ABI's state: strings go up, alignment is not checked.
+        // The ABI's state: string operations ascend, alignment is not checked.
         "cld",
         "test dword ptr [rbx + 128], 0x40000",
         "jz 2f",
@@ -191,8 +193,9 @@ pub(crate) unsafe extern "C" fn enter() {
         "and dword ptr [rsp], ~0x40000",
         "popfq",
         "2:",
-        // r12: the stack taken from the pool, or -1. On the alternate signal stack none is taken: a fault inside would make the
-        // kernel start at its top, over the frames of the handler that is under way there.
+        // r12: the stack taken from the pool, or -1. On the alternate signal stack none is taken: after a fault inside,
+        // the kernel would start at the top of the alternate stack, over the frames of the handler that is running
+        // there.
         "mov r12d, -1",
         "mov rcx, rsp",
         "sub rcx, fs:[r13 + {alternate}]",
@@ -238,12 +241,12 @@ pub(crate) unsafe extern "C" fn enter() {
         "7:",
         "fxsave64 [r14]",
         "8:",
-        // Upper halves left dirty would slow what follows down.
+        // Dirty upper halves would slow down the code that follows.
         "test eax, 4",
         "jz 9f",
         "vzeroupper",
         "9:",
-        // The ABI's rounding, and no exceptions of floating point.
+        // The ABI's rounding, and no floating-point exceptions.
         "push 0x1f80",
         "ldmxcsr dword ptr [rsp]",
         "add rsp, 8",
@@ -267,7 +270,7 @@ pub(crate) unsafe extern "C" fn enter() {
         "cmp r15d, {trap}",
         "je 15f",
         "dec dword ptr fs:[r13 + {inside}]",
-        // Put off while we were inside? After the count: whatever comes now is not put off.
+        // Was a signal deferred while we were inside? Checked after the count: signals from now on are not deferred.
         "cmp dword ptr fs:[r13 + {deferred}], 0",
         "je 16f",
         "inc dword ptr fs:[r13 + {inside}]",
@@ -296,7 +299,7 @@ pub(crate) unsafe extern "C" fn enter() {
         "jnz 17f",
         "popfq",
         "ret",
-        // Past the red zone as well.
+        // Also past the red zone.
         "17:",
         "popfq",
         "ret {red_zone}",
@@ -320,8 +323,8 @@ pub(crate) unsafe extern "C" fn enter() {
     )
 }
 
-/// Where a trap handler lets the thread go on: the trampoline of no particular site. The thread is inside already, and its
-/// `trapped` says what is to be emulated.
+/// The address at which a trap handler continues the thread: a trampoline of no particular site. The thread is already
+/// inside, and its `trapped` contains the instruction to emulate.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn enter_trapped() {
     naked_asm!(
@@ -333,13 +336,13 @@ pub(crate) unsafe extern "C" fn enter_trapped() {
     )
 }
 
-/// An invalid opcode, to which emulations end that the handler of SIGILL must finish.
+/// An invalid opcode at the end of emulations that the handler of SIGILL must finish.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn trap_here() {
     naked_asm!("ud2")
 }
 
-/// The address of [`trap_here`].
+/// Returns the address of [`trap_here`].
 pub(crate) fn trap_address() -> u64 {
     trap_here as *const () as u64
 }

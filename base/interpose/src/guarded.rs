@@ -1,7 +1,8 @@
-//! Accesses to the program's memory that may fault: the fault is a value, exactly as the kernel reported it.
+//! Accesses to the program's memory that may fault: a fault is returned as a value, exactly as the kernel reported it.
 //!
-//! The functions are leaves that keep nothing on the stack, so a fault anywhere in their code goes on at one landing.
-#![allow(unsafe_code, reason = "touches the program's memory, by assembly whose faults are caught")]
+//! The functions are leaves that keep nothing on the stack, so a fault anywhere in their code continues at a single
+//! landing.
+#![allow(unsafe_code, reason = "accesses the program's memory by assembly whose faults are caught")]
 
 use crate::context;
 use crate::decode::Segment;
@@ -68,7 +69,7 @@ telpher_interpose_store64:
     xor eax, eax
     ret
 
-    // The same in one store.
+    // The same in a single store.
     .hidden telpher_interpose_store64_whole
     .globl telpher_interpose_store64_whole
 telpher_interpose_store64_whole:
@@ -130,7 +131,7 @@ unsafe extern "sysv64" {
     fn telpher_interpose_probe_write(address: u64) -> u32;
 }
 
-/// The access could not be made; the thread's `fault` says why.
+/// The access failed; the thread's `fault` contains the details.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Faulted;
 
@@ -138,55 +139,56 @@ fn outcome(result: u32) -> Result<(), Faulted> {
     if result == 0 { Ok(()) } else { Err(Faulted) }
 }
 
-/// The processor has 64-byte stores and the system lets them be used.
+/// True if the processor has 64-byte stores and the system enables them.
 static WHOLE: AtomicBool = AtomicBool::new(false);
 
-/// Asks the processor what it can; before it was asked, less is used.
+/// Detects 64-byte stores; before the detection, smaller stores are used.
 pub(crate) fn detect() {
-    // Relaxed: a hint, either value is right.
+    // Relaxed: a hint, either value is correct.
     WHOLE.store(is_x86_feature_detected!("avx512f"), Ordering::Relaxed);
 }
 
-/// 64 bytes at any address. Somebody may be writing them: they are read once.
+/// Reads 64 bytes at any address. Other threads may be writing them: they are read once.
 pub(crate) fn load(address: u64) -> Result<[u64; 8], Faulted> {
     let mut data = [0; 8];
-    // SAFETY: writes 64 bytes of ours; what cannot be read ends at the landing.
+    // SAFETY: writes 64 bytes of ours; an unreadable source ends at the landing.
     outcome(unsafe { telpher_interpose_load64(address, data.as_mut_ptr()) })?;
     Ok(data)
 }
 
-/// Stores 64 bytes, in one store where the processor has such.
+/// Stores 64 bytes, in a single store if the processor has one.
 ///
 /// # Safety
-/// `address` is aligned to 64 bytes, and nothing of ours relies on what is there: the program stores it.
+/// `address` is 64-byte aligned, and no code of ours relies on the bytes there: the program itself stores there.
 pub(crate) unsafe fn store(address: u64, data: &[u64; 8]) -> Result<(), Faulted> {
     let store = if WHOLE.load(Ordering::Relaxed) { telpher_interpose_store64_whole } else { telpher_interpose_store64 };
-    // SAFETY: reads 64 bytes of ours; what cannot be written ends at the landing; the rest is the caller's promise.
+    // SAFETY: reads 64 bytes of ours; an unwritable destination ends at the landing; the rest is the caller's promise.
     outcome(unsafe { store(address, data.as_ptr()) })
 }
 
 /// Stores 8 bytes, or the low 4.
 ///
 /// # Safety
-/// Nothing of ours relies on what is there: the program stores it.
+/// No code of ours relies on the bytes there: the program itself stores there.
 pub(crate) unsafe fn store_word(address: u64, value: u64, bytes: u8) -> Result<(), Faulted> {
-    // SAFETY: what cannot be written ends at the landing; the rest is the caller's promise.
+    // SAFETY: an unwritable destination ends at the landing; the rest is the caller's promise.
     outcome(unsafe { telpher_interpose_store_word(address, value, bytes.into()) })
 }
 
-/// One byte can be read.
+/// Checks that a byte can be read.
 pub(crate) fn probe_read(address: u64) -> Result<(), Faulted> {
-    // SAFETY: what cannot be read ends at the landing.
+    // SAFETY: an unreadable address ends at the landing.
     outcome(unsafe { telpher_interpose_probe_read(address) })
 }
 
-/// One byte can be written.
+/// Checks that a byte can be written.
 pub(crate) fn probe_write(address: u64) -> Result<(), Faulted> {
-    // SAFETY: an atomic or with zero changes no byte; what cannot be written ends at the landing.
+    // SAFETY: an atomic OR with zero changes no byte; an unwritable address ends at the landing.
     outcome(unsafe { telpher_interpose_probe_write(address) })
 }
 
-/// Called by the handler of SIGSEGV and SIGBUS: true if the fault was one of ours and the thread goes on at the landing.
+/// Called by the handler of SIGSEGV and SIGBUS: returns true if the fault was in this code and the thread continues at
+/// the landing.
 pub(crate) fn fixup(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
     let instruction = context::instruction(context);
     let code = (&raw const telpher_interpose_guarded_begin).addr()..(&raw const telpher_interpose_guarded_end).addr();
@@ -195,17 +197,17 @@ pub(crate) fn fixup(signal: i32, info: &libc::siginfo_t, context: &mut libc::uco
     }
     let fault =
         Fault { signal, info: *info, registers: FAULT_REGISTERS.map(|register| context::get(context, register)) };
-    // SAFETY: this thread's, and whoever reads it was told by the return value of the interrupted function.
+    // SAFETY: this thread's; it is read only after the interrupted function has returned the error.
     unsafe { (*Thread::current().fault.get()).write(fault) };
-    context::go_on(context, (&raw const telpher_interpose_guarded_landing).addr() as u64);
+    context::continue_at(context, (&raw const telpher_interpose_guarded_landing).addr() as u64);
     true
 }
 
-/// `SI_KERNEL`: from the kernel, which knows no address.
+/// `SI_KERNEL`: a signal from the kernel without an address.
 pub(crate) const FROM_KERNEL: i32 = 0x80;
 
 impl Fault {
-    /// #GP as Linux reports it.
+    /// Returns #GP as Linux reports it.
     pub(crate) fn general_protection() -> Self {
         const TRAP_GP: u64 = 13;
         // SAFETY: plain data, of which zero is valid.
@@ -214,7 +216,7 @@ impl Fault {
         Fault { signal: libc::SIGSEGV, info, registers: [TRAP_GP, 0, 0] }
     }
 
-    /// The same fault of an access by `segment`: addresses by the stack segment that are not canonical raise #SS.
+    /// Adapts the fault to an access by `segment`: non-canonical addresses by the stack segment raise #SS.
     pub(crate) fn seen_by(mut self, segment: Segment) -> Self {
         const TRAP_SS: u64 = 12;
         if segment == Segment::Stack && self.info.si_code == FROM_KERNEL {

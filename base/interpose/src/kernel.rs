@@ -1,9 +1,9 @@
-//! System calls, made directly: the C library's functions of the same names may be the ones we stand in for.
+//! Direct system calls: the C library's functions of the same names may be the ones that we replace.
 #![allow(unsafe_code, reason = "makes system calls")]
 
 use std::arch::asm;
 
-/// A negated return value of the kernel.
+/// A kernel error number.
 pub type Errno = i32;
 
 /// The kernel's `struct sigaction` on x86-64.
@@ -16,7 +16,7 @@ pub(crate) struct KernelAction {
     pub(crate) mask: u64,
 }
 
-/// A C integer as a call's argument.
+/// Converts a C integer to a call's argument.
 const fn word(value: i32) -> usize {
     (value as isize).cast_unsigned()
 }
@@ -24,15 +24,15 @@ const fn word(value: i32) -> usize {
 /// Bytes of the kernel's signal set.
 const SET_BYTES: usize = 8;
 
-/// One system call with up to six arguments.
+/// Makes a system call with up to six arguments.
 ///
 /// # Safety
-/// The arguments are what the call of that number asks for, and what it does to this process is what the caller wants.
+/// The arguments are valid for the call of that number, and the caller wants its effect on this process.
 #[inline]
 unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = arguments;
     let result: i64;
-    // SAFETY: the kernel's calling convention: it preserves everything but rax, rcx and r11. What it does to memory is the
+    // SAFETY: the kernel's calling convention preserves everything but rax, rcx and r11. Its effect on memory is the
     // caller's promise.
     unsafe {
         asm!(
@@ -51,11 +51,11 @@ unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Err
 /// `rt_sigaction`.
 ///
 /// # Safety
-/// A new handler is fit to be called for `signal` on any thread, and returns through its restorer.
+/// A new handler may be called for `signal` on any thread, and returns through its restorer.
 pub(crate) unsafe fn action(signal: i32, new: Option<&KernelAction>) -> Result<KernelAction, Errno> {
     let mut old = KernelAction::default();
     let new = new.map_or(0, |new| std::ptr::from_ref(new).addr());
-    // SAFETY: both are structures of the kernel's layout that live across the call; the handler is the caller's promise.
+    // SAFETY: both structures have the kernel's layout and live across the call; the handler is the caller's promise.
     unsafe {
         call(libc::SYS_rt_sigaction, [word(signal), new, (&raw mut old).expose_provenance(), SET_BYTES, 0, 0])?;
     }
@@ -65,16 +65,16 @@ pub(crate) unsafe fn action(signal: i32, new: Option<&KernelAction>) -> Result<K
 /// How a thread's signal mask changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Adds to it.
+    /// Adds signals to it.
     Block,
-    /// Takes from it.
+    /// Removes signals from it.
     Unblock,
     /// Replaces it.
     Set,
 }
 
 impl Change {
-    /// The mask after the change.
+    /// Returns the mask after the change.
     pub(crate) fn apply(self, mask: u64, set: u64) -> u64 {
         match self {
             Change::Block => mask | set,
@@ -84,7 +84,7 @@ impl Change {
     }
 }
 
-/// `rt_sigprocmask`: the mask before.
+/// Calls `rt_sigprocmask`; returns the mask before.
 pub(crate) fn mask(change: Option<(Change, u64)>) -> u64 {
     let mut old = 0u64;
     let (how, set) = match &change {
@@ -93,19 +93,20 @@ pub(crate) fn mask(change: Option<(Change, u64)>) -> u64 {
         Some((Change::Unblock, set)) => (libc::SIG_UNBLOCK, (&raw const *set).addr()),
         Some((Change::Set, set)) => (libc::SIG_SETMASK, (&raw const *set).addr()),
     };
-    // SAFETY: both sets have the kernel's eight bytes and live across the call. With such arguments the call cannot fail.
+    // SAFETY: both sets have the kernel's eight bytes and live across the call. With such arguments the call cannot
+    // fail.
     let _ = unsafe {
         call(libc::SYS_rt_sigprocmask, [word(how), set, (&raw mut old).expose_provenance(), SET_BYTES, 0, 0])
     };
     old
 }
 
-/// All signals but those that must never be blocked: what is blocked while our own handlers run.
+/// All signals except those that must never be blocked; blocked while our own handlers run.
 pub(crate) const ALL: u64 = !crate::signals::PROTECTED;
 
-/// Process and thread.
+/// Returns the ids of process and thread.
 fn ids() -> (usize, usize) {
-    // SAFETY: asks for numbers; cannot fail.
+    // SAFETY: queries numbers; cannot fail.
     let pid = unsafe { call(libc::SYS_getpid, [0; 6]) }.unwrap_or(0);
     // SAFETY: as before.
     let tid = unsafe { call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0);
@@ -117,14 +118,15 @@ pub(crate) fn process() -> usize {
     ids().0
 }
 
-/// Sends `info` to this thread as if it had not arrived yet.
+/// Sends `info` to this thread again, as if it had not arrived yet.
 ///
 /// # Errors
 /// `EAGAIN`: the queue of real-time signals is full.
 pub(crate) fn send_again(signal: i32, info: &libc::siginfo_t) -> Result<(), Errno> {
     let (pid, tid) = ids();
     let info = std::ptr::from_ref(info).expose_provenance();
-    // SAFETY: reads a siginfo that lives; to oneself any si_code may be sent. What a signal does is the program's affair.
+    // SAFETY: reads a siginfo that lives; a thread may send itself any si_code. The signal's effect is the program's
+    // responsibility.
     unsafe { call(libc::SYS_rt_tgsigqueueinfo, [pid, tid, word(signal), info, 0, 0]) }.map(|_| ())
 }
 
@@ -136,24 +138,24 @@ pub(crate) fn pending() -> u64 {
     set
 }
 
-/// `openat`, to read a file.
+/// Calls `openat` to read a file.
 ///
 /// # Safety
 /// `path` is a string, and `directory` a descriptor or `AT_FDCWD`.
 pub(crate) unsafe fn open(directory: i32, path: *const libc::c_char, flags: i32) -> Result<i32, Errno> {
     let flags = flags | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
-    // SAFETY: the path is the caller's promise; without O_CREAT no file is made.
+    // SAFETY: the path is the caller's promise; without O_CREAT no file is created.
     let opened = unsafe { call(libc::SYS_openat, [word(directory), path.expose_provenance(), word(flags), 0, 0, 0]) }?;
     i32::try_from(opened).map_err(|_| libc::EBADF)
 }
 
-/// `close`, of a descriptor that the caller has opened.
+/// Calls `close` for a descriptor that the caller has opened.
 pub(crate) fn close(descriptor: i32) {
     // SAFETY: no pointer is passed.
     let _ = unsafe { call(libc::SYS_close, [word(descriptor), 0, 0, 0, 0, 0]) };
 }
 
-/// `pread64`: bytes of a file, as many as there are; 0 if it cannot be read.
+/// Calls `pread64`: returns the number of bytes read; 0 if the file cannot be read.
 pub(crate) fn read_at(descriptor: i32, offset: u64, into: &mut [u8]) -> usize {
     let Ok(offset) = usize::try_from(offset) else { return 0 };
     let arguments = [word(descriptor), into.as_mut_ptr().expose_provenance(), into.len(), offset, 0, 0];
@@ -175,7 +177,7 @@ pub(crate) unsafe fn status(directory: i32, path: *const libc::c_char, flags: i3
     Ok(unsafe { status.assume_init() })
 }
 
-/// `faccessat`: the file can be executed by this user.
+/// Calls `faccessat`: true if this user can execute the file.
 ///
 /// # Safety
 /// As [`open`].
@@ -185,44 +187,44 @@ pub(crate) unsafe fn may_execute(directory: i32, path: *const libc::c_char) -> b
     unsafe { call(libc::SYS_faccessat, arguments) }.is_ok()
 }
 
-/// `fgetxattr`: the file has an attribute of this name.
+/// Calls `fgetxattr`: true if the file has an attribute of this name.
 pub(crate) fn has_attribute(descriptor: i32, name: &std::ffi::CStr) -> bool {
     // SAFETY: the name is a string that lives; with a size of zero nothing is written.
     unsafe { call(libc::SYS_fgetxattr, [word(descriptor), name.as_ptr().addr(), 0, 0, 0, 0]) }
         .is_ok_and(|bytes| bytes > 0)
 }
 
-/// `fstatfs`: programs of this file system gain no rights when they are executed.
+/// Calls `fstatfs`: true if programs on this file system gain no rights when executed.
 pub(crate) fn is_nosuid(descriptor: i32) -> bool {
-    /// Words of the kernel's `struct statfs` on x86-64, and which of them has the flags. Source: asm-generic/statfs.h.
+    /// Words of the kernel's `struct statfs` on x86-64, and the index of the flags. Source: asm-generic/statfs.h.
     const WORDS: usize = 15;
     const FLAGS: usize = 10;
     /// Source: linux/statfs.h, ST_NOSUID.
     const NOSUID: u64 = 2;
     let mut status = [0_u64; WORDS];
     let arguments = [word(descriptor), status.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
-    // SAFETY: writes a structure of so many words.
+    // SAFETY: writes a structure of `WORDS` words.
     let known = unsafe { call(libc::SYS_fstatfs, arguments) }.is_ok();
     known && status[FLAGS] & NOSUID != 0
 }
 
-/// This process gains no rights by executing a program (`PR_GET_NO_NEW_PRIVS`).
+/// True if this process gains no rights by executing a program (`PR_GET_NO_NEW_PRIVS`).
 pub(crate) fn gains_no_rights() -> bool {
-    // SAFETY: asks for a number.
+    // SAFETY: queries a number.
     let answer = unsafe { call(libc::SYS_prctl, [word(libc::PR_GET_NO_NEW_PRIVS), 0, 0, 0, 0, 0]) };
     answer == Ok(1)
 }
 
-/// Real user and group.
+/// Returns the real user and group.
 pub(crate) fn user_and_group() -> (u32, u32) {
-    // SAFETY: asks for a number; cannot fail.
+    // SAFETY: queries a number; cannot fail.
     let user = unsafe { call(libc::SYS_getuid, [0; 6]) }.unwrap_or(0);
     // SAFETY: as before.
     let group = unsafe { call(libc::SYS_getgid, [0; 6]) }.unwrap_or(0);
     (u32::try_from(user).unwrap_or(u32::MAX), u32::try_from(group).unwrap_or(u32::MAX))
 }
 
-/// `writev` of some parts to standard error, in one call. Nothing can be done if it cannot be written.
+/// Calls `writev` to write the parts to standard error in one call. Errors are ignored.
 pub(crate) fn write_error(parts: &[&[u8]]) {
     const MOST: usize = 10;
     let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST];
@@ -268,7 +270,7 @@ pub(crate) fn open_process(process: i32) -> Result<i32, Errno> {
 /// `munmap`.
 ///
 /// # Safety
-/// The pages are the caller's, and nothing uses them any more.
+/// The pages belong to the caller and are no longer used.
 pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
     // SAFETY: forwarded.
     let _ = unsafe { call(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]) };
@@ -280,7 +282,7 @@ pub(crate) fn yield_now() {
     let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
 
-/// The base of GS.
+/// Returns the base of GS.
 pub(crate) fn gs_base() -> u64 {
     const ARCH_GET_GS: usize = 0x1004;
     let mut base = 0u64;
@@ -293,16 +295,16 @@ pub(crate) fn gs_base() -> u64 {
 const REGISTER_SYNC_CORE: usize = 1 << 6;
 const SYNC_CORE: usize = 1 << 5;
 
-/// Returns when every thread of this process has executed a serialising instruction, or will do so before its next one in user
-/// mode.
+/// Returns once every thread of this process has executed a serialising instruction, or will do so before its next
+/// instruction in user mode.
 ///
 /// # Errors
-/// `ENOSYS`, `EINVAL`: the kernel cannot.
+/// `ENOSYS`, `EINVAL`: the kernel does not support it.
 pub(crate) fn serialise_all_threads() -> Result<(), Errno> {
     // SAFETY: a barrier changes nothing but time.
     match unsafe { call(libc::SYS_membarrier, [SYNC_CORE, 0, 0, 0, 0, 0]) } {
         Err(libc::EPERM) => {
-            // SAFETY: declares that barriers will be asked for.
+            // SAFETY: registers that barriers will be requested.
             unsafe { call(libc::SYS_membarrier, [REGISTER_SYNC_CORE, 0, 0, 0, 0, 0])? };
             // SAFETY: as before.
             unsafe { call(libc::SYS_membarrier, [SYNC_CORE, 0, 0, 0, 0, 0]) }.map(|_| ())
@@ -311,20 +313,20 @@ pub(crate) fn serialise_all_threads() -> Result<(), Errno> {
     }
 }
 
-/// Private anonymous memory: anywhere, or exactly at `address` where nothing is yet.
+/// Maps private anonymous memory: anywhere, or exactly at `address` if that range is unused.
 ///
 /// # Errors
-/// As `mmap`; `EEXIST` if something is there.
+/// As for `mmap`; `EEXIST` if the range is in use.
 pub(crate) fn map(address: Option<usize>, bytes: usize, protection: i32) -> Result<usize, Errno> {
-    let place = if address.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
+    let fixed_flag = if address.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed_flag;
     let arguments = [address.unwrap_or(0), bytes, word(protection), word(flags), usize::MAX, 0];
-    // SAFETY: new memory, which replaces none.
+    // SAFETY: new memory that replaces no other mapping.
     let got = unsafe { call(libc::SYS_mmap, arguments) }?;
     match address {
-        // Kernels before 4.17 take the address for a hint.
+        // Kernels before 4.17 treat the address as a hint.
         Some(address) if got != address => {
-            // SAFETY: just mapped, and nobody knows of it.
+            // SAFETY: just mapped and unused.
             let _ = unsafe { call(libc::SYS_munmap, [got, bytes, 0, 0, 0, 0]) };
             Err(libc::EEXIST)
         }
@@ -335,13 +337,13 @@ pub(crate) fn map(address: Option<usize>, bytes: usize, protection: i32) -> Resu
 /// Makes pages inaccessible.
 ///
 /// # Safety
-/// They are the caller's, and nobody uses them.
+/// The pages belong to the caller and are not in use.
 pub(crate) unsafe fn forbid(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: forwarded.
     unsafe { call(libc::SYS_mprotect, [address, bytes, word(libc::PROT_NONE), 0, 0, 0]) }.map(|_| ())
 }
 
-/// This process' memory as a file: writes through it do not ask for write permission of the pages, and copy private ones.
+/// This process' memory as a file: writes through it do not need write permission of the pages, and copy private pages.
 #[derive(Debug)]
 pub(crate) struct Memory {
     descriptor: usize,
@@ -349,7 +351,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// # Errors
-    /// As `open`: /proc may be absent, or the process not allowed.
+    /// As for `open`: /proc may be missing, or the process not allowed.
     pub(crate) fn open() -> Result<Self, Errno> {
         let path = c"/proc/thread-self/mem";
         let flags = libc::O_RDWR | libc::O_CLOEXEC;
@@ -359,13 +361,13 @@ impl Memory {
         Ok(Self { descriptor })
     }
 
-    /// Writes `bytes` at `address`; false if not all of them were.
+    /// Writes `bytes` at `address`; returns false if not all were written.
     ///
     /// # Safety
-    /// Nothing relies on what was there.
+    /// No code relies on the old contents.
     pub(crate) unsafe fn write(&self, address: usize, bytes: &[u8]) -> bool {
         let arguments = [self.descriptor, bytes.as_ptr().expose_provenance(), bytes.len(), address, 0, 0];
-        // SAFETY: reads a slice that lives; what is written is the caller's affair.
+        // SAFETY: reads a slice that lives; the effect of the write is the caller's responsibility.
         let written = unsafe { call(libc::SYS_pwrite64, arguments) };
         written == Ok(bytes.len())
     }
@@ -373,7 +375,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it is ours.
+        // SAFETY: our own descriptor.
         let _ = unsafe { call(libc::SYS_close, [self.descriptor, 0, 0, 0, 0, 0]) };
     }
 }

@@ -6,15 +6,15 @@
 //! SIGILL, SIGSEGV, SIGBUS ─► traps ── decode ──► sites (rewrites) ──┐
 //!                              │                                     ▼
 //!                              └────► entry ◄── trampoline ◄── a rewritten site
-//!                                       │ saves registers, takes a stack
+//!                                       │ saves registers, switches to a stack
 //!                                    emulate ─► guarded (operands) ─► Handler (portals)
 //!                                       │ back, or
-//!                                       └─► invalid opcode ─► signals::deliver (faults, handlers that were put off)
-//! every other signal ─► signals ─► the program's handler, or put off
-//! exec      programs that the program executes have the preloaded library, too
-//! sanitizer what the runtime of AddressSanitizer wants of a preloaded library
-//! thread    what one thread must remember, reachable in any of these
-//! kernel    system calls, past the C library
+//!                                       └─► invalid opcode ─► signals::deliver (faults, deferred handlers)
+//! every other signal ─► signals ─► the program's handler, now or deferred
+//! exec      keeps the preloaded library in programs that the program executes
+//! sanitizer the requirements of AddressSanitizer's runtime on a preloaded library
+//! thread    the state of one thread, reachable in all of these
+//! kernel    system calls that bypass the C library
 //! context, vectors   registers in a signal frame
 //! ```
 #![deny(unsafe_code)]
@@ -42,5 +42,5 @@ pub use handler::{Answer, Handler, How, Monitor};
 pub use kernel::Errno;
 pub use traps::{Options, after_fork_child, install};
 
-/// Bytes of stack that a [`Handler`]'s functions may use.
+/// Bytes of stack available to a [`Handler`]'s functions.
 pub const STACK_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! General registers as they were before an instruction, and the addresses its operands name.
+//! General registers before an instruction, and the addresses of its operands.
 
 use crate::decode::{Base, Memory, Pointer, Segment};
 
@@ -14,23 +14,23 @@ pub const ZF: u64 = 1 << 6;
 pub struct Registers {
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
     pub general: [u64; 16],
-    /// Address of the instruction behind the one that is looked at.
+    /// Address of the next instruction.
     pub next: u64,
 }
 
 impl Registers {
-    /// A register's value.
+    /// Returns a register's value.
     #[must_use]
     pub fn get(&self, register: u8) -> u64 {
         self.general[usize::from(register & 15)]
     }
 
-    /// The address in a register. `base` is asked for the base of FS or GS.
+    /// Returns the address in a register. `base` returns the base of FS or GS.
     pub fn pointer(&self, pointer: Pointer, base: impl FnOnce(Segment) -> u64) -> u64 {
         add_segment(narrowed(self.get(pointer.register), pointer.narrow), pointer.segment, base)
     }
 
-    /// The address of a memory operand. `base` is asked for the base of FS or GS.
+    /// Returns the address of a memory operand. `base` returns the base of FS or GS.
     pub fn address(&self, memory: Memory, base: impl FnOnce(Segment) -> u64) -> u64 {
         let mut sum = memory.displacement.cast_unsigned();
         sum = sum.wrapping_add(match memory.base {

@@ -1,9 +1,9 @@
-//! What belongs to one thread, reachable in any signal handler.
+//! The state of one thread, reachable in any signal handler.
 //!
-//! Rust's thread-locals in a shared library go through `__tls_get_addr`, which may allocate in the middle of a signal after
-//! a `dlopen`. So the block is declared in assembly with the initial-exec model: one load from the GOT and an addition. A
-//! library that is there from the start (`LD_PRELOAD`) or an executable may use it; one loaded later takes of the C
-//! library's small reserve.
+//! Rust's thread-locals in a shared library go through `__tls_get_addr`, which may allocate in the middle of a signal
+//! after a `dlopen`. So assembly declares the block with the initial-exec model: one load from the GOT and an addition.
+//! A library loaded at the start (`LD_PRELOAD`) or an executable may use this model; a library loaded later takes space
+//! from the C library's small reserve.
 #![allow(unsafe_code, reason = "a thread-local block that assembly reaches too")]
 
 use crate::decode::Instruction;
@@ -16,37 +16,39 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-/// A signal of the C library's own (32, which cancels threads), which no program can block but by a handler's mask. We block it
-/// with the protected signals that a handler of the program blocks, so that whoever leaves the handler by a jump
-/// (`siglongjmp`, `setcontext`) and restores the mask, tells us that these are no longer blocked either.
+/// A signal of the C library itself (32, which cancels threads), which a program can block only by a handler's mask. We
+/// block it together with the protected signals that a program's handler blocks. If the program then leaves the handler
+/// by a jump (`siglongjmp`, `setcontext`) that restores the mask, the missing mark shows that these signals are no
+/// longer blocked either.
 pub(crate) const MARK: u64 = 1 << 31;
 
-/// In `blocked_by_handler`: a handler has been entered with the mark, even if it has unblocked everything. (The bit of
-/// SIGKILL, which nobody blocks.)
+/// Flag in `blocked_by_handler`: a handler was entered with the mark, even if it has unblocked everything. (The bit of
+/// SIGKILL, which cannot be blocked.)
 const IN_USE: u64 = bit(libc::SIGKILL);
 
-/// An instruction that trapped and is to be emulated as soon as the signal handler has returned.
+/// An instruction that trapped and is emulated as soon as the signal handler has returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trapped {
     pub(crate) instruction: Instruction,
-    /// Where it is.
+    /// Its address.
     pub(crate) site: u64,
-    /// What a [`Store64`](crate::decode::Operation::Store64) stores.
+    /// The data of a [`Store64`](crate::decode::Operation::Store64).
     pub(crate) data: [u64; 8],
 }
 
-/// One thread's state. All-zero is the state of a new thread. Everything may be changed by a signal handler of this very thread
-/// wherever signals are not blocked; atomics are for that alone, so `Relaxed` and a compiler fence are enough.
+/// One thread's state. A new thread's state is all zero. Where signals are not blocked, a signal handler of this very
+/// thread may change any of it. The atomics serve only that, so `Relaxed` and a compiler fence are enough.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// Emulations and deferrals under way; while not zero, the program's handlers are put off. Assembly counts it too.
+    /// Emulations and deferrals in progress; while not zero, the program's handlers are deferred. Assembly counts it,
+    /// too.
     pub(crate) inside: AtomicU32,
-    /// Not zero: a signal has been put off, all are blocked, and `mask` is what the kernel's mask is to be again.
+    /// Not zero: a signal was deferred, all signals are blocked, and `mask` is the mask to restore.
     pub(crate) deferred: AtomicU32,
     /// The alternate stack on which a handler of the program ran last: start and length.
     pub(crate) alternate: [AtomicUsize; 2],
-    /// Where the program goes on after the instruction that is emulated.
+    /// The address at which the program continues after the emulated instruction.
     pub(crate) resume: AtomicU64,
     /// See `deferred`.
     pub(crate) mask: AtomicU64,
@@ -59,12 +61,12 @@ pub(crate) struct Thread {
     sent_infos: UnsafeCell<[MaybeUninit<libc::siginfo_t>; 3]>,
     /// The emulation ended with `fault`.
     pub(crate) faulted: Cell<bool>,
-    /// What the guarded accesses ran into last.
+    /// The last fault of the guarded accesses.
     pub(crate) fault: UnsafeCell<MaybeUninit<Fault>>,
-    /// `trapped` is there: set by the trap handler, taken by the emulation.
+    /// True if `trapped` is set: the trap handler sets it, the emulation takes it.
     has_trapped: Cell<bool>,
     trapped: UnsafeCell<MaybeUninit<Trapped>>,
-    /// What is emulated came by a trap, not by a rewritten site.
+    /// True if the emulated instruction trapped; false for a rewritten site.
     pub(crate) by_trap: Cell<bool>,
     /// `monitor` was armed by UMONITOR.
     armed: Cell<bool>,
@@ -89,13 +91,13 @@ global_asm!(
 const _: () = assert!(align_of::<Thread>() <= 64);
 
 impl Thread {
-    /// This thread's. Not to be kept by anybody who outlives the thread; it cannot be sent to another.
+    /// Returns this thread's state. It must not outlive the thread; it cannot be sent to another thread.
     #[inline]
     pub(crate) fn current() -> &'static Thread {
         let thread: *const Thread;
         // SAFETY: the C library keeps the thread pointer at fs:0. The block is zero when the thread starts, which is a
-        // valid `Thread`: numbers, flags that are false, and cells that are read only after a flag or count says so. Only
-        // this thread makes references to it.
+        // valid `Thread`: numbers, false flags, and cells that are read only after a flag or count was set. Only this
+        // thread makes references to it.
         unsafe {
             asm!(
                 "mov {0}, qword ptr fs:[0]",
@@ -106,27 +108,27 @@ impl Thread {
         }
     }
 
-    /// The base of FS.
+    /// Returns the base of FS.
     pub(crate) fn fs_base() -> u64 {
         let base: u64;
-        // SAFETY: reads the thread pointer where the ABI keeps it.
+        // SAFETY: reads the thread pointer at the address that the ABI defines.
         unsafe { asm!("mov {0}, qword ptr fs:[0]", out(reg) base, options(pure, readonly, nostack, preserves_flags)) };
         base
     }
 
-    /// True while the program's handlers are put off.
+    /// True while the program's handlers are deferred.
     pub(crate) fn is_inside(&self) -> bool {
         self.inside.load(Ordering::Relaxed) != 0
     }
 
-    /// Protected signals that the program believes it has blocked, where the kernel's mask is `mask`; and [`MARK`], if that
-    /// is one that a handler asked for.
+    /// Returns the protected signals that the program believes it has blocked when the kernel's mask is `mask`;
+    /// includes [`MARK`] if a handler's mask set it.
     pub(crate) fn blocked(&self, mask: u64) -> u64 {
         let blocked = if mask & MARK == 0 { &self.blocked } else { &self.blocked_by_handler };
         blocked.load(Ordering::Relaxed) & (PROTECTED | MARK)
     }
 
-    /// Replaces what [`blocked`](Self::blocked) says.
+    /// Sets the result of [`blocked`](Self::blocked).
     pub(crate) fn set_blocked(&self, mask: u64, blocked: u64) {
         if mask & MARK == 0 {
             self.blocked.store(blocked & PROTECTED, Ordering::Relaxed);
@@ -136,67 +138,67 @@ impl Thread {
         }
     }
 
-    /// True if the kernel's mask may have [`MARK`].
+    /// True if the kernel's mask may contain [`MARK`].
     pub(crate) fn may_be_marked(&self) -> bool {
         self.blocked_by_handler.load(Ordering::Relaxed) != 0
     }
 
-    /// Leaves an instruction for the emulation.
+    /// Stores an instruction for the emulation.
     pub(crate) fn set_trapped(&self, trapped: Trapped) {
-        // SAFETY: no reference to it is kept.
+        // SAFETY: no reference to it exists.
         unsafe { (*self.trapped.get()).write(trapped) };
         self.has_trapped.set(true);
     }
 
-    /// The instruction that a trap handler left.
+    /// Takes the instruction that a trap handler stored.
     pub(crate) fn take_trapped(&self) -> Option<Trapped> {
         // SAFETY: it was written before the flag was set.
         self.has_trapped.replace(false).then(|| unsafe { (*self.trapped.get()).assume_init() })
     }
 
-    /// UMONITOR.
+    /// Arms the monitor (UMONITOR).
     pub(crate) fn arm(&self, monitor: Monitor) {
         self.monitor.set(monitor);
         self.armed.set(true);
     }
 
-    /// The line that is armed, which it then no longer is.
+    /// Disarms and returns the armed line.
     pub(crate) fn disarm(&self) -> Option<Monitor> {
         self.armed.replace(false).then(|| self.monitor.get())
     }
 
-    /// Keeps a protected signal that was sent; a second one of the same number is lost, as in the kernel.
+    /// Keeps a protected signal that was sent; a second signal of the same number is lost, as in the kernel.
     pub(crate) fn keep_sent(&self, signal: i32, info: &libc::siginfo_t) {
         let bit = bit(signal);
         if self.sent.load(Ordering::Relaxed) & bit == 0 {
-            // SAFETY: one thread; handlers that could come in between are blocked or find the bit still clear.
+            // SAFETY: one thread; handlers that could interrupt this are blocked or find the bit still clear.
             unsafe { (*self.sent_infos.get())[slot(signal)].write(*info) };
             compiler_fence(Ordering::Release);
             self.sent.fetch_or(bit, Ordering::Relaxed);
         }
     }
 
-    /// Protected signals that were sent and not delivered.
+    /// Returns the protected signals that were sent and not delivered.
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Forgets one that was kept.
+    /// Drops a kept signal.
     pub(crate) fn drop_sent(&self, signal: i32) {
         self.sent.fetch_and(!bit(signal), Ordering::Relaxed);
     }
 
-    /// In the child of a fork: what waited for the parent does not wait for it.
+    /// In the child of a fork: drops the signals that were kept for the parent.
     pub(crate) fn forget_sent(&self) {
         self.sent.store(0, Ordering::Relaxed);
     }
 
-    /// Sends one of those that were kept and are not in `blocked` once more; the next follows when it has been delivered, since
-    /// they do not block one another. It arrives at once unless the kernel's mask has it.
+    /// Sends one kept signal that is not in `blocked` again. The next follows when this one has been delivered, since
+    /// they do not block one another. It arrives at once unless the kernel's mask blocks it.
     pub(crate) fn send_kept(&self, blocked: u64) {
         let due = |signal: &i32| self.sent() & bit(*signal) & !blocked != 0;
         if let Some(signal) = PROTECTED_SIGNALS.into_iter().find(due) {
-            // SAFETY: the bit says that it was written; the copy is made before another can be kept.
+            // SAFETY: the bit shows that it was written; the copy is made before another can be kept.
             let info = unsafe { (*self.sent_infos.get())[slot(signal)].assume_init() };
             self.drop_sent(signal);
             let _: Result<(), Errno> = kernel::send_again(signal, &info);
@@ -204,7 +206,7 @@ impl Thread {
     }
 }
 
-/// Index of a protected signal.
+/// Returns the index of a protected signal.
 fn slot(signal: i32) -> usize {
     match signal {
         libc::SIGILL => 0,
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_thread_is_all_zero_and_nothing_is_under_way() {
+    fn a_new_thread_is_all_zero_with_nothing_in_progress() {
         std::thread::spawn(|| {
             let thread = Thread::current();
             assert!(!thread.is_inside() && thread.take_trapped().is_none() && thread.disarm().is_none());

@@ -1,46 +1,46 @@
-//! SIGILL, SIGSEGV and SIGBUS: who they are for, and what becomes of them.
+//! SIGILL, SIGSEGV and SIGBUS: to whom they belong, and how they are handled.
 //!
-//! A trap of an instruction that is ours is not emulated here but right behind the handler, on the interrupted thread and
-//! its own mask (`entry::enter_trapped`): the handler may be on an alternate stack that is small, and a fault in the
-//! emulation would start at that stack's top again.
+//! A trap of an instruction of ours is not emulated here. The emulation runs right after the handler, on the
+//! interrupted thread with its own mask (`entry::enter_trapped`). The handler may be on a small alternate stack, and a
+//! fault in the emulation would start at the top of that stack again.
 #![allow(unsafe_code, reason = "handles signals and edits the interrupted context")]
 
 use crate::decode::{self, Instruction, Operation};
 use crate::emulate::segment_base;
 use crate::signals::deliver::{self, is_raised};
-use crate::sites::{self, Seen};
+use crate::sites::{self, Inspected};
 use crate::thread::{Thread, Trapped};
 use crate::{Errno, Handler, context, entry, guarded, signals, vectors};
 use libc::{siginfo_t, ucontext_t};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// What [`install`] may do.
+/// Options of [`install`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Rewrite sites of five bytes and more after their first trap.
     pub rewrite: bool,
 }
 
-/// Set before the first trap can come.
+/// Set before the first trap can occur.
 static HANDLER: OnceLock<&'static dyn Handler> = OnceLock::new();
-/// What became of [`install`]: set after everything else.
+/// The result of [`install`]: set after everything else.
 static INSTALLED: OnceLock<Result<(), Errno>> = OnceLock::new();
 
-/// Who was installed.
+/// Returns the installed handler.
 pub(crate) fn handler() -> &'static dyn Handler {
     *HANDLER.get().expect("traps and sites are there only since `install`")
 }
 
-/// Takes over the process' signals. To be called once, before the program's first thread if possible; the actions that are
-/// installed already become the program's. A second call changes nothing: it waits for the first to end, and returns the same.
-/// So whoever has returned from it may submit. Not for signal handlers.
+/// Takes over the process' signals. Call it once, before the program's first thread if possible; the actions that are
+/// already installed become the program's. A second call changes nothing: it waits for the first to end, and returns
+/// the same. So a thread may submit once its call has returned. Not for signal handlers.
 ///
 /// # Errors
-/// What the kernel said to `rt_sigaction`.
+/// The kernel's error from `rt_sigaction`.
 pub fn install(handler: &'static dyn Handler, options: Options) -> Result<(), Errno> {
     *INSTALLED.get_or_init(|| {
-        // Nobody else comes here, so it is still free.
+        // Only one thread comes here, so the cell is still empty.
         let _ = HANDLER.set(handler);
         entry::detect();
         guarded::detect();
@@ -50,15 +50,15 @@ pub fn install(handler: &'static dyn Handler, options: Options) -> Result<(), Er
     })
 }
 
-/// To be called first thing in the child of a `fork`, before its signal actions change: what other threads of the parent
-/// held is free again.
+/// Call this first in the child of a `fork`, before its signal actions change: it releases what other threads of the
+/// parent held.
 pub fn after_fork_child() {
     signals::after_fork_child();
     sites::after_fork_child();
     entry::after_fork_child();
 }
 
-/// The handler's address.
+/// Returns the handler's address.
 pub(crate) fn entry() -> usize {
     trap as *const () as usize
 }
@@ -69,7 +69,7 @@ pub(crate) fn entry() -> usize {
 /// Called by the kernel only.
 unsafe extern "C-unwind" fn trap(signal: i32, info: *mut siginfo_t, context: *mut ucontext_t) {
     let thread = Thread::current();
-    // SAFETY: the kernel's frame, on this stack, for the time of this call.
+    // SAFETY: the kernel's frame, on this stack, valid during this call.
     let (info_seen, context_seen) = unsafe { (&*info, &mut *context) };
     if is_raised(info_seen) {
         let taken = if signal == libc::SIGILL {
@@ -91,15 +91,15 @@ unsafe extern "C-unwind" fn trap(signal: i32, info: *mut siginfo_t, context: *mu
     unsafe { deliver::deliver(thread, signal, info, context) }
 }
 
-/// SIGILL that the processor raised: true if the thread goes on in the emulation.
+/// Handles a SIGILL that the processor raised; returns true if the thread continues in the emulation.
 fn illegal(thread: &Thread, context: &mut ucontext_t) -> bool {
     let site = context::instruction(context);
-    let code = match sites::look(site) {
-        Seen::Rewritten { trampoline } => {
-            context::go_on(context, trampoline);
+    let code = match sites::inspect(site) {
+        Inspected::Rewritten { trampoline } => {
+            context::continue_at(context, trampoline);
             return true;
         }
-        Seen::Code(code) => code,
+        Inspected::Code(code) => code,
     };
     match decode::decode(code.bytes()) {
         None => false,
@@ -116,18 +116,18 @@ fn illegal(thread: &Thread, context: &mut ucontext_t) -> bool {
     }
 }
 
-/// Makes the thread go on in the emulation.
+/// Makes the thread continue in the emulation.
 fn emulate_after_return(thread: &Thread, context: &mut ucontext_t, trapped: Trapped) {
     entry::make_stacks();
     sites::count_trap();
     thread.set_trapped(trapped);
-    // Now, so that a signal that arrives on the return is put off, and not handled with RIP in our code and this thread's
-    // `trapped` in use.
+    // Count now, so that a signal that arrives on the return is deferred. Otherwise it would be handled with RIP in our
+    // code and this thread's `trapped` in use.
     thread.inside.fetch_add(1, Ordering::Relaxed);
-    context::go_on(context, entry::enter_trapped as *const () as u64);
+    context::continue_at(context, entry::enter_trapped as *const () as u64);
 }
 
-/// SIGSEGV or SIGBUS of an access: true if it was to a portal and the thread goes on.
+/// Handles a SIGSEGV or SIGBUS of an access; returns true if the access was to a portal and the thread continues.
 fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool {
     if thread.is_inside() {
         return false;
@@ -136,16 +136,16 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
     let handler = handler();
     // SAFETY: a fault has an address, or zero.
     let faulted = unsafe { info.si_addr() }.addr() as u64;
-    let code = match sites::look(site) {
-        // The submission that was there has trapped, and another thread has rewritten the site before this handler ran: a
-        // jump reaches no portal, and raises no general protection (which has no address).
-        Seen::Rewritten { trampoline } if handler.is_portal(faulted) || info.si_code == guarded::FROM_KERNEL => {
-            context::go_on(context, trampoline);
+    let code = match sites::inspect(site) {
+        // The submission at this site has trapped, and another thread has rewritten the site before this handler ran. A
+        // jump accesses no portal, and raises no general protection fault (which has no address).
+        Inspected::Rewritten { trampoline } if handler.is_portal(faulted) || info.si_code == guarded::FROM_KERNEL => {
+            context::continue_at(context, trampoline);
             return true;
         }
-        // Not a fault of the instruction that was there.
-        Seen::Rewritten { .. } => return false,
-        Seen::Code(code) => code,
+        // Not a fault of the original instruction.
+        Inspected::Rewritten { .. } => return false,
+        Inspected::Code(code) => code,
     };
     let Some(instruction) = decode::decode(code.bytes()) else {
         return false;
@@ -153,8 +153,9 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
     let registers = context::registers(context, instruction.length);
     match instruction.operation {
         Operation::Movdir64b { destination, .. } | Operation::Enqcmd { destination, .. } => {
-            // The processor has the instruction, but a portal that is a page of memory, or no PASID: then it refuses every ENQCMD, before it looks where
-            // that goes to (Intel's manual: #GP(0) if IA32_PASID is not valid), and a processor hides by its CPUID that it would.
+            // The processor has the instruction, but the portal is a page of memory, or the process has no PASID.
+            // Without a PASID it refuses every ENQCMD before it checks the destination (Intel's manual: #GP(0) if
+            // IA32_PASID is not valid), even if CPUID hides the instruction.
             let without_pasid =
                 matches!(instruction.operation, Operation::Enqcmd { .. }) && info.si_code == guarded::FROM_KERNEL;
             if !without_pasid && !handler.is_portal(registers.pointer(destination, segment_base)) {
@@ -167,15 +168,15 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
             let destination = registers.address(destination, segment_base);
             let whole = vectors::mask(context, mask, elements);
             match vectors::zmm(context, source) {
-                // Anything else reaches a device in pieces, and is dropped.
+                // Any other store reaches a device in pieces, and is dropped.
                 Some(data) if whole && destination.is_multiple_of(64) => {
                     emulate_after_return(thread, context, Trapped { instruction, site, data });
                 }
-                _ => context::go_on(context, registers.next),
+                _ => context::continue_at(context, registers.next),
             }
         }
         Operation::Store { .. } | Operation::Movdiri { .. } if handler.is_portal(faulted) => {
-            context::go_on(context, registers.next);
+            context::continue_at(context, registers.next);
         }
         Operation::StringStore { moves, bytes, repeat, narrow } if handler.is_portal(faulted) => {
             drop_element(context, registers.next, moves, bytes, repeat, narrow);
@@ -185,7 +186,7 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
     true
 }
 
-/// Drops one element of STOS or MOVS: moves the pointers on, and counts.
+/// Drops one element of STOS or MOVS: advances the pointers, and counts.
 fn drop_element(context: &mut ucontext_t, next: u64, moves: bool, bytes: u8, repeat: bool, narrow: bool) {
     /// The direction flag.
     const DF: u64 = 1 << 10;
@@ -203,6 +204,6 @@ fn drop_element(context: &mut ucontext_t, next: u64, moves: bool, bytes: u8, rep
     }
     // With a count of zero it would not have faulted.
     if !repeat || add(libc::REG_RCX, u64::MAX) == 0 {
-        context::go_on(context, next);
+        context::continue_at(context, next);
     }
 }

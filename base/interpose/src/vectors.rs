@@ -5,29 +5,29 @@ use libc::ucontext_t;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Components of the state: bits of XCR0, and leaves of CPUID that say where they lie in a frame.
+/// Components of the state: bits of XCR0, and subleaves of CPUID with their offsets in a frame.
 const SSE: u32 = 1;
 const AVX: u32 = 2;
 const OPMASK: u32 = 5;
 const ZMM_HIGH: u32 = 6;
 const ZMM_16: u32 = 7;
 
-/// Offsets of the components in a frame; zero for what the processor does not have.
+/// Offsets of the components in a frame; zero for components that the processor does not have.
 static OFFSETS: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
 
-/// Asks the processor, since CPUID in a virtual machine is slow.
+/// Reads the offsets from the processor once, since CPUID in a virtual machine is slow.
 #[allow(unused_unsafe, reason = "safe since Rust 1.94, unsafe in the oldest supported one")]
 pub(crate) fn detect() {
     // SAFETY: every x86-64 processor has CPUID and leaf 0.
     if unsafe { __cpuid(0) }.eax < 0xd {
         return;
     }
-    // xmm registers lie where FXSAVE has them.
+    // xmm registers are at FXSAVE's offset.
     OFFSETS[SSE as usize].store(160, Ordering::Relaxed);
     for component in [AVX, OPMASK, ZMM_HIGH, ZMM_16] {
-        // SAFETY: there is such a leaf; components that are not there are zero.
+        // SAFETY: the leaf exists; absent components return zero.
         let leaf = unsafe { __cpuid_count(0xd, component) };
-        // Relaxed: before the first trap.
+        // Relaxed: stored before the first trap.
         OFFSETS[component as usize].store(leaf.ebx, Ordering::Relaxed);
     }
 }
@@ -35,18 +35,18 @@ pub(crate) fn detect() {
 /// The vector state of a frame.
 struct State {
     start: *const u8,
-    /// Bytes of it.
+    /// Length in bytes.
     length: usize,
     /// Components that are not in their initial state, which is zero.
     present: u64,
 }
 
 impl State {
-    /// `None` if the frame has no extended state.
+    /// Returns `None` if the frame has no extended state.
     fn new(context: &ucontext_t) -> Option<Self> {
-        /// `FP_XSTATE_MAGIC1`: what follows the FXSAVE image is an XSAVE area.
+        /// `FP_XSTATE_MAGIC1`: an XSAVE area follows the FXSAVE image.
         const MAGIC: u32 = 0x4650_5853;
-        /// The kernel's words in the part of the image that no processor uses.
+        /// Offset of the kernel's words, in the part of the image that no processor uses.
         const SOFTWARE: usize = 464;
         const PRESENT: usize = 512;
         let start: *const u8 = context.uc_mcontext.fpregs.cast();
@@ -68,7 +68,7 @@ impl State {
         Some(State { start, length: length as usize, present })
     }
 
-    /// `N` bytes of a component.
+    /// Returns `N` bytes of a component.
     fn get<const N: usize>(&self, component: u32, offset: usize) -> Option<[u8; N]> {
         if self.present & 1 << component == 0 {
             return Some([0; N]);
@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-/// A zmm register, 0 to 31; `None` if the frame does not have it.
+/// Returns a zmm register, 0 to 31; `None` if the frame does not contain it.
 pub(crate) fn zmm(context: &ucontext_t, register: u8) -> Option<[u64; 8]> {
     let state = State::new(context)?;
     let register = usize::from(register);
@@ -99,7 +99,7 @@ pub(crate) fn zmm(context: &ucontext_t, register: u8) -> Option<[u64; 8]> {
     Some(std::array::from_fn(|word| u64::from_le_bytes(words[word])))
 }
 
-/// True if mask register `register` lets all of `elements` through; number 0 means that there is no mask.
+/// True if mask register `register` selects all of `elements`; number 0 means that there is no mask.
 pub(crate) fn mask(context: &ucontext_t, register: u8, elements: u8) -> bool {
     if register == 0 {
         return true;

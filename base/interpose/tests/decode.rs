@@ -1,11 +1,11 @@
-//! The decoder against `iced-x86`: every ModRM, SIB and prefix, and random bytes.
+//! Compares the decoder with `iced-x86`: every ModRM, SIB and prefix, and random bytes.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpAccess, OpKind, Register};
 use proptest::prelude::*;
 use telpher_interpose::decode::{Instruction, LONGEST, Operation, Segment, decode};
 use telpher_interpose::registers::Registers;
 
-/// Where the instruction is said to be.
+/// The assumed address of the instruction.
 const AT: u64 = 0x0000_5555_1234_5670;
 const FS: u64 = 0x0000_7f00_0000_1000;
 const GS: u64 = 0x0000_7e00_0000_2000;
@@ -23,14 +23,14 @@ fn number(register: Register) -> u8 {
     u8::try_from(register.full_register().number()).unwrap()
 }
 
-/// What iced says to `bytes`.
+/// The decoding of `bytes` by iced.
 struct Oracle {
     instruction: iced_x86::Instruction,
 }
 
 impl Oracle {
     fn new(bytes: &[u8]) -> Option<Self> {
-        // MPX is gone from processors and APX not there; AMD's forms are wanted.
+        // MPX is gone from processors and APX is not available yet; AMD's forms are included.
         let mut decoder = Decoder::with_ip(64, &bytes[..bytes.len().min(LONGEST)], AT, DecoderOptions::NONE);
         let instruction = decoder.decode();
         (!instruction.is_invalid()).then_some(Self { instruction })
@@ -54,7 +54,7 @@ impl Oracle {
         (0..self.instruction.op_count()).find(|&i| self.instruction.op_kind(i) == OpKind::Memory)
     }
 
-    /// True if this is an instruction the decoder must know.
+    /// True if the decoder must know this instruction.
     fn is_wanted(&self) -> bool {
         let instruction = &self.instruction;
         if instruction.has_lock_prefix() {
@@ -70,7 +70,7 @@ impl Oracle {
             mnemonic => {
                 let name = format!("{mnemonic:?}").to_lowercase();
                 let plain = name.strip_prefix('v').unwrap_or(&name);
-                // Storing a segment register is left out.
+                // Stores of segment registers are left out.
                 let stores =
                     instruction.op_kind(0) == OpKind::Memory && !instruction.op1_register().is_segment_register();
                 let moves = plain.starts_with("mov") && !plain.starts_with("movrs");
@@ -81,7 +81,7 @@ impl Oracle {
     }
 }
 
-/// Compares the two readings of `bytes`, which are padded with zeros.
+/// Compares the two decodings of `bytes`, which are padded with zeros.
 fn compare(bytes: &[u8]) -> Result<(), String> {
     let mut padded = bytes.to_vec();
     padded.resize(LONGEST, 0);
@@ -164,13 +164,13 @@ fn agree(got: Instruction, oracle: &Oracle) -> bool {
     }
 }
 
-/// A register's value, as wide as it is named.
+/// Returns a register's value, in the width of its name.
 fn whole(register: Register) -> u64 {
     let value = values()[register.full_register().number()];
     if register.size() == 4 { value & 0xffff_ffff } else { value }
 }
 
-/// Prefixes and opcodes of everything the decoder knows; ModRM follows.
+/// Returns prefixes and opcodes of everything the decoder knows; ModRM follows.
 fn heads() -> Vec<Vec<u8>> {
     let mut heads = Vec::new();
     for rex in (0x40u8..=0x4f).map(Some).chain([None]) {
@@ -215,16 +215,16 @@ fn compare_all(cases: impl Iterator<Item = Vec<u8>>) {
         count += 1;
         known += u64::from(decode(&[&case[..], &[0; LONGEST]].concat()).is_some());
     }
-    // Else nothing was compared.
+    // Otherwise nothing was compared.
     assert!(known * 20 > count, "{known} of {count} cases are known instructions");
 }
 
 #[test]
-fn every_form_of_every_modrm_and_sib_reads_as_iced_reads_it() {
+fn every_modrm_and_sib_decodes_as_in_iced() {
     let tail = [0x80, 0x7f, 0x34, 0x92, 0x11, 0x22, 0x33, 0x44];
     compare_all(heads().into_iter().flat_map(|head| {
         (0..=255u8).flat_map(move |modrm| {
-            // The SIB byte matters only where there is one; 24h has no index.
+            // The SIB byte matters only if the form has one; 24h has no index.
             let has_sib = modrm >> 6 != 3 && modrm & 7 == 4;
             let sibs: Vec<u8> = if has_sib { (0..=255).collect() } else { vec![0x24] };
             let head = head.clone();
@@ -240,7 +240,7 @@ fn every_form_of_every_modrm_and_sib_reads_as_iced_reads_it() {
 }
 
 #[test]
-fn every_vex_and_evex_store_reads_as_iced_reads_it() {
+fn every_vex_and_evex_store_decodes_as_in_iced() {
     let opcodes = [0x11, 0x13, 0x17, 0x19, 0x29, 0x2b, 0x39, 0x7e, 0x7f, 0xd6, 0xe7, 0x10, 0x28, 0x6f];
     let modrms = [0x00, 0x05, 0x0c, 0x44, 0x47, 0x7d, 0x84, 0xb9, 0xc1, 0xff];
     let tail = [0x64, 0x81, 0x7f, 0x01, 0x80, 0, 0];
@@ -275,7 +275,7 @@ fn every_vex_and_evex_store_reads_as_iced_reads_it() {
 }
 
 #[test]
-fn prefixes_may_stand_in_any_order_and_more_than_once() {
+fn prefixes_may_come_in_any_order_and_repeatedly() {
     let prefixes = [0x66, 0x67, 0xf2, 0xf3, 0x64, 0x65, 0x2e, 0x3e, 0x48, 0x41];
     let opcodes: [&[u8]; 4] =
         [&[0x0f, 0x38, 0xf8, 0x02], &[0x0f, 0x38, 0xf9, 0x42, 0x10], &[0x0f, 0xae, 0xf1], &[0x89, 0x07]];
@@ -286,7 +286,7 @@ fn prefixes_may_stand_in_any_order_and_more_than_once() {
 }
 
 #[test]
-fn an_instruction_cut_short_is_none() {
+fn a_truncated_instruction_is_none() {
     let whole = [0x64, 0x67, 0x66, 0x45, 0x0f, 0x38, 0xf8, 0x94, 0x93, 1, 2, 3, 4];
     assert_eq!(decode(&whole).map(|i| i.length), Some(13));
     for length in 0..whole.len() {
@@ -308,9 +308,9 @@ fn lock_makes_it_undefined() {
     assert_eq!(decode(&[0xf0, 0x66, 0x0f, 0x38, 0xf8, 0x02]), None);
 }
 
-/// The forms that clients of the device contain as fixed bytes.
+/// The forms that clients of the device contain as constant bytes.
 #[test]
-fn the_bytes_of_well_known_programs_are_known() {
+fn the_encodings_in_known_programs_are_decoded() {
     let lengths: [(&[u8], u8); 9] = [
         (&[0x66, 0x0f, 0x38, 0xf8, 0x02], 5),
         (&[0xf2, 0x0f, 0x38, 0xf8, 0x02], 5),
@@ -332,7 +332,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn random_bytes_read_as_iced_reads_them(
+    fn random_bytes_decode_as_in_iced(
         prefixes in proptest::collection::vec(proptest::sample::select(vec![0x66u8, 0x67, 0xf2, 0xf3, 0x64, 0x65, 0x36, 0x4d]), 0..4),
         opcode in proptest::sample::select(vec![&[0x0f, 0x38][..], &[0x0f, 0xae], &[0x0f], &[0xc5], &[0xc4], &[0x62], &[]]),
         rest in proptest::collection::vec(any::<u8>(), 12),
@@ -342,7 +342,7 @@ proptest! {
     }
 }
 
-/// `OpAccess` of iced says the same of what the decoder calls a store.
+/// `OpAccess` of iced agrees with the decoder's stores.
 #[test]
 fn a_store_writes_its_memory_operand() {
     let mut factory = iced_x86::InstructionInfoFactory::new();

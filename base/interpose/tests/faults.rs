@@ -1,4 +1,4 @@
-//! Faults of the emulated instructions reach the program as the kernel delivers those of real ones.
+//! Faults of the emulated instructions reach the program as the kernel delivers those of real instructions.
 #![allow(unsafe_code, reason = "installs a handler and executes instructions made at run time")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "addresses have 64 bits here")]
 
@@ -17,7 +17,7 @@ const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
 const BUS_ADRERR: i32 = 2;
 
-/// What the handler saw.
+/// The values that the handler saw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Seen {
     count: u32,
@@ -32,7 +32,7 @@ struct Seen {
 
 static SEEN: Spin<Seen> =
     Spin::new(Seen { count: 0, signal: 0, code: 0, address: 0, trap: 0, instruction: 0, general: [0; 3], stack: 0 });
-/// What the handler does: makes a page accessible, or goes on behind the instruction.
+/// The handler's action: make a page accessible, or continue after the instruction.
 static REPAIR: Spin<Repair> = Spin::new(Repair::Skip(0));
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ unsafe extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *m
 
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Installs everything, once; one test at a time.
+/// Installs everything once; runs one test at a time.
 fn one() -> MutexGuard<'static, ()> {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     start(true);
@@ -81,10 +81,10 @@ fn one() -> MutexGuard<'static, ()> {
     one
 }
 
-/// What is expected of the signal: number, code, address, trap number.
+/// The expected signal: number, code, address, trap number.
 type Expected = (i32, i32, u64, i64);
 
-/// Runs `thunk` trapped and rewritten, and checks what the handler sees, which goes on behind the instruction.
+/// Runs `thunk` trapped and rewritten, and checks what the handler sees; the handler continues after the instruction.
 #[track_caller]
 fn faults(thunk: &Thunk, before: &State, expected: Expected) {
     REPAIR.with(|repair| *repair = Repair::Skip(thunk.next() - thunk.site));
@@ -120,7 +120,7 @@ fn a_source_that_cannot_be_read_is_a_page_fault_at_the_site() {
         let thunk = Thunk::new(&bytes);
         for (source, code, address) in [
             (memory + PAGE, SEGV_ACCERR, memory + PAGE),
-            // Half of it can be read.
+            // Only half of the source can be read.
             (memory + PAGE - 32, SEGV_ACCERR, memory + PAGE),
             (memory + 2 * PAGE + 8, SEGV_MAPERR, memory + 2 * PAGE + 8),
             (0x40, SEGV_MAPERR, 0x40),
@@ -132,7 +132,7 @@ fn a_source_that_cannot_be_read_is_a_page_fault_at_the_site() {
 }
 
 #[test]
-fn a_source_behind_the_end_of_its_file_is_a_sigbus() {
+fn a_source_past_the_end_of_its_file_is_a_sigbus() {
     let _one = one();
     let path = std::env::temp_dir().join(format!("telpher-interpose-{}", std::process::id()));
     let file = std::fs::File::create_new(&path).unwrap();
@@ -167,7 +167,7 @@ fn a_destination_that_is_not_aligned_is_a_general_protection_fault() {
 }
 
 #[test]
-fn enqcmd_wants_its_first_dword_to_be_zero_and_enqcmds_a_supervisor() {
+fn enqcmd_needs_a_zero_first_dword_and_enqcmds_a_supervisor() {
     let _one = one();
     let portal = common::PORTAL.page();
     let source = map(PAGE as usize, READ_WRITE);
@@ -184,7 +184,7 @@ fn enqcmd_wants_its_first_dword_to_be_zero_and_enqcmds_a_supervisor() {
 }
 
 #[test]
-fn an_address_that_is_not_canonical_has_no_address_and_by_the_stack_segment_another_signal() {
+fn a_non_canonical_address_faults_without_address_and_by_stack_segment_as_sigbus() {
     let _one = one();
     let portal = common::PORTAL.page();
     let before = State::new(5).with(&[(0, portal), (2, 0x8000_0000_0000_0000), (5, 0x8000_0000_0000_0000)]);
@@ -242,7 +242,7 @@ fn an_instruction_is_executed_again_when_the_handler_has_repaired_its_operand() 
 }
 
 #[test]
-fn what_the_handler_does_to_registers_holds() {
+fn register_changes_by_the_handler_are_kept() {
     let _one = one();
     let memory = map(PAGE as usize, READ_WRITE);
     write(memory, descriptor(10));
@@ -257,7 +257,7 @@ fn what_the_handler_does_to_registers_holds() {
     assert_eq!(read(memory), descriptor(10));
 }
 
-/// Runs on the alternate stack, and submits from there what faults in the middle of the emulation.
+/// Runs on the alternate stack, and makes submissions there that fault in the middle of the emulation.
 unsafe extern "C" fn submits_badly(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     let here = std::hint::black_box([0x5a5a_5a5a_5a5a_5a5au64; 256]);
     // SAFETY: what the kernel gives to a handler.
@@ -265,7 +265,7 @@ unsafe extern "C" fn submits_badly(_: i32, _: *mut libc::siginfo_t, context: *mu
     assert!(here.as_ptr().addr().wrapping_sub(stack.ss_sp.addr()) < stack.ss_size, "not on the alternate stack");
     for (index, bytes) in [ENQCMD, MOVDIR64B].into_iter().enumerate() {
         let thunk = Thunk::new(&bytes);
-        // A processor that has MOVDIR64B would not come to us before the site is rewritten.
+        // On a processor that has MOVDIR64B the emulation would not run before the site is rewritten.
         sites::rewrite(thunk.site).unwrap();
         REPAIR.with(|repair| *repair = Repair::Skip(5));
         let before = State::new(11).with(&[(0, common::PORTAL.page()), (2, 0x40)]);
@@ -278,8 +278,8 @@ unsafe extern "C" fn submits_badly(_: i32, _: *mut libc::siginfo_t, context: *mu
 }
 
 #[test]
-fn a_fault_in_the_emulation_leaves_the_alternate_stack_it_was_called_on_alone() {
-    exits("a_fault_in_the_emulation_leaves_the_alternate_stack_it_was_called_on_alone", 0, || {
+fn a_fault_in_the_emulation_keeps_the_callers_alternate_stack() {
+    exits("a_fault_in_the_emulation_keeps_the_callers_alternate_stack", 0, || {
         start(true);
         let length = 256 << 10;
         let stack = libc::stack_t {
@@ -287,7 +287,7 @@ fn a_fault_in_the_emulation_leaves_the_alternate_stack_it_was_called_on_alone() 
             ss_flags: 0,
             ss_size: length,
         };
-        // SAFETY: new memory, for ever.
+        // SAFETY: new memory that stays mapped.
         assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
         let flags = u64::from((libc::SA_SIGINFO | libc::SA_ONSTACK).cast_unsigned());
         for (signal, handler) in

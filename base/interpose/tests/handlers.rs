@@ -1,6 +1,6 @@
-//! Handlers and masks of the program mean what they mean without us: every scenario runs once on the C library, in a child that
-//! installs nothing, and once on our functions, in a child that installs everything and emulates in between. Both must
-//! tell the same story and end the same way.
+//! The program's handlers and masks work as without this crate. Every scenario runs once on the C library, in a child
+//! that installs nothing, and once on our functions, in a child that installs everything and emulates in between. Both
+//! must print the same text and end the same way.
 #![allow(unsafe_code, reason = "installs handlers, makes faults")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "flags and addresses")]
 
@@ -65,7 +65,8 @@ fn pending() -> u64 {
     }
 }
 
-/// Ours: a submission, which must work whatever the program has blocked or handles. Natively nothing.
+/// With our functions: makes a submission, which must work whatever the program has blocked or handles. Natively: does
+/// nothing.
 fn submit() {
     if !ours() {
         return;
@@ -87,7 +88,7 @@ fn bit(signal: i32) -> u64 {
 
 fn tell(line: &str) {
     let line = format!("| {line}\n");
-    // SAFETY: writes a string, past the standard library's buffer, which a handler may have interrupted.
+    // SAFETY: writes a string, bypassing the standard library's buffer, which a handler may have interrupted.
     unsafe { libc::write(1, line.as_ptr().cast(), line.len()) };
 }
 
@@ -115,7 +116,7 @@ fn set(signal: i32, disposition: usize) {
 }
 
 fn raise(signal: i32) {
-    // SAFETY: sends a signal to this thread, past the C library's raise, which blocks signals.
+    // SAFETY: sends a signal to this thread, bypassing the C library's raise, which blocks signals.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal) };
 }
 
@@ -125,15 +126,15 @@ fn queue(signal: i32, value: usize) {
     assert_eq!(unsafe { libc::pthread_sigqueue(libc::pthread_self(), signal, value) }, 0);
 }
 
-/// `mov eax, [address]`, three bytes with the address in rcx.
+/// Executes `mov eax, [address]`, three bytes with the address in rcx.
 fn fault(address: usize) {
-    // SAFETY: none; that is the point.
+    // SAFETY: not sound; the fault is the purpose.
     unsafe { asm!(".byte 0x8b, 0x01, 0x90", in("rcx") address, out("eax") _) };
 }
 
-/// An instruction that nobody has: two bytes.
+/// Executes an invalid instruction of two bytes.
 fn undefined() {
-    // SAFETY: none; that is the point.
+    // SAFETY: not sound; the fault is the purpose.
     unsafe { asm!("ud2") };
 }
 
@@ -150,7 +151,7 @@ fn skip(context: Context, bytes: i64) {
 static DEPTH: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-unsafe extern "C" fn tells(signal: i32, info: Info, context: Context) {
+unsafe extern "C" fn prints(signal: i32, info: Info, context: Context) {
     // SAFETY: the kernel's.
     let info = unsafe { &*info };
     let depth = DEPTH.fetch_add(1, Ordering::Relaxed);
@@ -165,9 +166,9 @@ unsafe extern "C" fn tells(signal: i32, info: Info, context: Context) {
     DEPTH.fetch_sub(1, Ordering::Relaxed);
 }
 
-unsafe extern "C" fn tells_and_skips(signal: i32, info: Info, context: Context) {
+unsafe extern "C" fn prints_and_skips(signal: i32, info: Info, context: Context) {
     // SAFETY: forwarded.
-    unsafe { tells(signal, info, context) };
+    unsafe { prints(signal, info, context) };
     // SAFETY: the kernel's.
     let info = unsafe { &*info };
     // SAFETY: a fault has an address.
@@ -177,7 +178,7 @@ unsafe extern "C" fn tells_and_skips(signal: i32, info: Info, context: Context) 
 
 unsafe extern "C" fn raises_again(signal: i32, info: Info, context: Context) {
     // SAFETY: forwarded.
-    unsafe { tells(signal, info, context) };
+    unsafe { prints(signal, info, context) };
     if COUNT.fetch_add(1, Ordering::Relaxed) < 3 {
         DEPTH.fetch_add(1, Ordering::Relaxed);
         raise(signal);
@@ -187,7 +188,7 @@ unsafe extern "C" fn raises_again(signal: i32, info: Info, context: Context) {
 
 unsafe extern "C" fn blocks_after_return(signal: i32, info: Info, context: Context) {
     // SAFETY: forwarded.
-    unsafe { tells(signal, info, context) };
+    unsafe { prints(signal, info, context) };
     let set = context_mask(context) | bit(libc::SIGSEGV) | bit(libc::SIGUSR2);
     // SAFETY: the kernel's frame, whose set has eight bytes.
     unsafe { (&raw mut (*context).uc_sigmask).cast::<u64>().write(set) };
@@ -198,7 +199,7 @@ unsafe extern "C" fn blocks_after_return(signal: i32, info: Info, context: Conte
 
 unsafe extern "C" fn changes_its_mask(signal: i32, info: Info, context: Context) {
     // SAFETY: forwarded.
-    unsafe { tells(signal, info, context) };
+    unsafe { prints(signal, info, context) };
     tell!("was {:x}", mask(libc::SIG_UNBLOCK, u64::MAX));
     tell!("is {:x}", blocked());
     tell!("was {:x}", mask(libc::SIG_SETMASK, bit(libc::SIGILL) | bit(libc::SIGUSR1)));
@@ -209,12 +210,12 @@ unsafe extern "C" fn changes_its_mask(signal: i32, info: Info, context: Context)
     }
 }
 
-unsafe extern "C" fn tells_values(signal: i32, info: Info, _: Context) {
+unsafe extern "C" fn prints_values(signal: i32, info: Info, _: Context) {
     // SAFETY: the kernel's; it was queued with a value.
     tell!("{signal}: {}", unsafe { (*info).si_value().sival_ptr }.addr());
 }
 
-unsafe extern "C" fn tells_stack(signal: i32, _: Info, context: Context) {
+unsafe extern "C" fn prints_stack(signal: i32, _: Info, context: Context) {
     let here = 0u8;
     // SAFETY: the kernel's.
     let stack = unsafe { (*context).uc_stack };
@@ -232,7 +233,7 @@ thread_local! {
 
 unsafe extern "C" fn jumps_out(signal: i32, info: Info, context: Context) {
     // SAFETY: forwarded.
-    unsafe { tells(signal, info, context) };
+    unsafe { prints(signal, info, context) };
     // SAFETY: made by `getcontext` in a function that has not returned.
     unsafe { libc::setcontext(RESUME.get()) };
 }
@@ -254,7 +255,7 @@ fn alternate_stack(bytes: usize) {
         ss_flags: 0,
         ss_size: bytes,
     };
-    // SAFETY: new memory, for ever.
+    // SAFETY: new memory that stays mapped.
     assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
 }
 
@@ -264,20 +265,20 @@ const BUS: i32 = libc::SIGBUS;
 const USR1: i32 = libc::SIGUSR1;
 const USR2: i32 = libc::SIGUSR2;
 
-/// A scenario's name, and what it does.
+/// A scenario's name and code.
 type Scenario = (&'static str, fn());
 
 const SCENARIOS: &[Scenario] = &[
     ("a handler sees the masks it asked for", || {
         for (signal, flags) in [(USR1, 0), (USR2, libc::SA_NODEFER), (SEGV, 0), (ILL, libc::SA_NODEFER), (BUS, 0)] {
-            install(signal, tells, flags, bit(USR2) | bit(SEGV) | bit(libc::SIGTERM));
+            install(signal, prints, flags, bit(USR2) | bit(SEGV) | bit(libc::SIGTERM));
             raise(signal);
             tell!("blocked {:x}", blocked());
         }
     }),
     ("faults come with code and address, again and again", || {
-        install(SEGV, tells_and_skips, 0, 0);
-        install(ILL, tells_and_skips, 0, bit(SEGV));
+        install(SEGV, prints_and_skips, 0, 0);
+        install(ILL, prints_and_skips, 0, bit(SEGV));
         for _ in 0..3 {
             fault(0x18);
             undefined();
@@ -305,9 +306,9 @@ const SCENARIOS: &[Scenario] = &[
             }
         }
     }),
-    ("a blocked signal waits, whichever", || {
+    ("every blocked signal waits", || {
         for signal in [USR1, SEGV, ILL, BUS, libc::SIGRTMIN() + 3] {
-            install(signal, tells, 0, 0);
+            install(signal, prints, 0, 0);
             tell!("was {:x}", mask(libc::SIG_BLOCK, bit(signal)));
             raise(signal);
             raise(signal);
@@ -319,12 +320,12 @@ const SCENARIOS: &[Scenario] = &[
     }),
     ("a waiting signal is forgotten when it becomes ignored", || {
         for signal in [USR1, SEGV] {
-            install(signal, tells, 0, 0);
+            install(signal, prints, 0, 0);
             mask(libc::SIG_BLOCK, bit(signal));
             raise(signal);
             set(signal, libc::SIG_IGN);
             tell!("pending {:x}", pending());
-            install(signal, tells, 0, 0);
+            install(signal, prints, 0, 0);
             mask(libc::SIG_UNBLOCK, bit(signal));
         }
     }),
@@ -333,8 +334,8 @@ const SCENARIOS: &[Scenario] = &[
         tell!("is {:x}", blocked());
         submit();
         submit();
-        install(USR1, tells, 0, u64::MAX);
-        install(SEGV, tells_and_skips, 0, u64::MAX);
+        install(USR1, prints, 0, u64::MAX);
+        install(SEGV, prints_and_skips, 0, u64::MAX);
         mask(libc::SIG_SETMASK, 0);
         raise(USR1);
         fault(0x18);
@@ -381,7 +382,7 @@ const SCENARIOS: &[Scenario] = &[
         install(USR1, jumps_out, 0, bit(SEGV) | bit(ILL));
         for depth in [0, 5, 1, 9, 3, 20, 0] {
             let back = Cell::new(false);
-            // SAFETY: all-zero is a place to write to; the function does not return while it is used.
+            // SAFETY: all-zero is a valid buffer; the function does not return while it is used.
             let mut here: libc::ucontext_t = unsafe { std::mem::zeroed() };
             RESUME.set(&raw mut here);
             // SAFETY: as before.
@@ -405,21 +406,21 @@ const SCENARIOS: &[Scenario] = &[
         fault(0x18);
     }),
     ("a blocked fault kills", || {
-        install(SEGV, tells, 0, 0);
+        install(SEGV, prints, 0, 0);
         mask(libc::SIG_BLOCK, bit(SEGV));
         fault(0x18);
     }),
     ("a fault in the handler kills", || {
         unsafe extern "C" fn faults(signal: i32, info: Info, context: Context) {
             // SAFETY: forwarded.
-            unsafe { tells(signal, info, context) };
+            unsafe { prints(signal, info, context) };
             fault(0x20);
         }
         install(SEGV, faults, 0, 0);
         fault(0x18);
     }),
     ("an undefined instruction with its signal blocked kills", || {
-        install(ILL, tells, 0, 0);
+        install(ILL, prints, 0, 0);
         mask(libc::SIG_BLOCK, bit(ILL));
         submit();
         undefined();
@@ -429,14 +430,14 @@ const SCENARIOS: &[Scenario] = &[
     ("by default a sent SIGSEGV kills", || raise(SEGV)),
     ("by default a sent SIGTERM kills", || raise(libc::SIGTERM)),
     ("a default set again kills", || {
-        install(BUS, tells, 0, 0);
+        install(BUS, prints, 0, 0);
         raise(BUS);
         set(BUS, libc::SIG_DFL);
         raise(BUS);
     }),
     ("a handler for once is for once", || {
         for signal in [libc::SIGWINCH, USR1] {
-            install(signal, tells, libc::SA_RESETHAND, 0);
+            install(signal, prints, libc::SA_RESETHAND, 0);
             raise(signal);
             let left = action(signal, None).unwrap();
             tell!("left {:x}, flags {:x}", left.sa_sigaction, left.sa_flags);
@@ -444,18 +445,18 @@ const SCENARIOS: &[Scenario] = &[
         }
     }),
     ("a handler for one fault is for one fault", || {
-        install(SEGV, tells_and_skips, libc::SA_RESETHAND, 0);
+        install(SEGV, prints_and_skips, libc::SA_RESETHAND, 0);
         fault(0x18);
         tell!("survived one");
         fault(0x18);
     }),
-    ("the old action is told", || {
+    ("the old action is returned", || {
         for signal in [USR1, SEGV, libc::SIGCHLD] {
             for (flags, mask) in [(libc::SA_RESTART, 0), (libc::SA_NODEFER | libc::SA_ONSTACK, u64::MAX), (0, 5)] {
                 let old = action(signal, None).unwrap();
-                let known = old.sa_sigaction == tells as *const () as usize;
+                let known = old.sa_sigaction == prints as *const () as usize;
                 tell!("{known} {:x} {:x}", old.sa_flags, signals::to_bits(&old.sa_mask));
-                install(signal, tells, flags, mask);
+                install(signal, prints, flags, mask);
             }
             set(signal, libc::SIG_DFL);
             let old = action(signal, None).unwrap();
@@ -471,8 +472,8 @@ const SCENARIOS: &[Scenario] = &[
     }),
     ("queued signals keep order and value", || {
         let first = libc::SIGRTMIN() + 1;
-        install(first, tells_values, 0, 0);
-        install(first + 1, tells_values, 0, 0);
+        install(first, prints_values, 0, 0);
+        install(first + 1, prints_values, 0, 0);
         mask(libc::SIG_BLOCK, bit(first) | bit(first + 1));
         for value in 0..5 {
             queue(first + 1, value);
@@ -485,15 +486,15 @@ const SCENARIOS: &[Scenario] = &[
         alternate_stack(64 << 10);
         for flags in [0, libc::SA_ONSTACK] {
             for signal in [USR1, SEGV] {
-                install(signal, tells_stack, flags, 0);
+                install(signal, prints_stack, flags, 0);
                 raise(signal);
             }
         }
     }),
     ("a small alternate stack is enough for faults and submissions", || {
         alternate_stack(12 << 10);
-        install(SEGV, tells_stack, libc::SA_ONSTACK, 0);
-        install(USR1, tells_stack, libc::SA_ONSTACK, 0);
+        install(SEGV, prints_stack, libc::SA_ONSTACK, 0);
+        install(USR1, prints_stack, libc::SA_ONSTACK, 0);
         for _ in 0..3 {
             fault(0x18);
             raise(USR1);
@@ -508,8 +509,8 @@ const SCENARIOS: &[Scenario] = &[
             let left = action(USR1, None).unwrap();
             i32::from(left.sa_sigaction == libc::SIG_DFL)
         }
-        install(USR1, tells, 0, 0);
-        install(SEGV, tells, 0, 0);
+        install(USR1, prints, 0, 0);
+        install(SEGV, prints, 0, 0);
         // SAFETY: the child has its own stack and this process waits for it.
         let status = unsafe {
             let top = STACK.as_ptr().add(STACK.len()).cast_mut().cast();
@@ -529,7 +530,7 @@ fn runs_the_same(name: &str) -> Result<(), String> {
     let run = |ours: &str| {
         let program = std::env::current_exe().unwrap();
         let mut command = std::process::Command::new(program);
-        command.args(["--exact", "scenarios_run_as_without_us", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "scenarios_run_as_on_the_c_library", "--nocapture", "--test-threads=1"]);
         let output = command.env(SCENARIO, format!("{ours}:{name}")).output().unwrap();
         let story: String = String::from_utf8_lossy(&output.stdout)
             .lines()
@@ -545,10 +546,10 @@ fn runs_the_same(name: &str) -> Result<(), String> {
 }
 
 #[test]
-fn scenarios_run_as_without_us() {
+fn scenarios_run_as_on_the_c_library() {
     if let Ok(scenario) = std::env::var(SCENARIO) {
         let (which, name) = scenario.split_once(':').unwrap();
-        // What the Rust runtime has set up is not part of the story.
+        // The Rust runtime's own handlers are not part of the comparison.
         for signal in [SEGV, BUS] {
             // SAFETY: the default action is fit for any signal.
             unsafe { libc::signal(signal, libc::SIG_DFL) };

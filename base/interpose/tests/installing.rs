@@ -1,4 +1,4 @@
-//! Whoever has returned from `install` may submit, also if it was another thread that began it.
+//! A thread may submit once its call of `install` has returned, even if another thread started the installation.
 #![allow(unsafe_code, reason = "stops a thread in the middle of a function by a filter of system calls")]
 #![allow(
     clippy::cast_possible_truncation,
@@ -13,11 +13,11 @@ use common::{PORTAL, descriptor, exits, map, start, write};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 
-/// A thread has come to [`stops`].
+/// True once a thread has reached [`stops`].
 static STOPPED: AtomicBool = AtomicBool::new(false);
-/// It may go on.
+/// True once that thread may continue.
 static GO_ON: AtomicBool = AtomicBool::new(false);
-/// This process' number.
+/// The id of this process.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 fn pause() {
@@ -25,7 +25,7 @@ fn pause() {
     unsafe { libc::sched_yield() };
 }
 
-/// Keeps the thread that asked for the process' number until it may go on, and answers.
+/// Holds the thread that asked for the process id until it may continue, and returns the id.
 unsafe extern "C" fn stops(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     STOPPED.store(true, Ordering::Release);
     while !GO_ON.load(Ordering::Acquire) {
@@ -35,11 +35,12 @@ unsafe extern "C" fn stops(_: i32, _: *mut libc::siginfo_t, context: *mut libc::
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = PROCESS.load(Ordering::Relaxed).into() };
 }
 
-/// From here on `getpid` stops this thread: the first system call of `install`, with no action changed yet.
+/// Makes `getpid` stop this thread from now on: it is the first system call of `install`, before any action has
+/// changed.
 fn stop_at_getpid() {
     let step = |code: u32, if_not: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: if_not, k };
     let mut program = [
-        // The call's number is the first word of what a filter sees.
+        // The call's number is the first word of a filter's input.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_getpid as u32),
         step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_TRAP),
@@ -54,10 +55,10 @@ fn stop_at_getpid() {
     assert!(done, "a filter of system calls: {}", std::io::Error::last_os_error());
 }
 
-/// True if the thread waits for something.
+/// True if the thread is sleeping.
 fn sleeps(thread: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
-    // Behind the name, which is in parentheses.
+    // The state follows the name, which is in parentheses.
     stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')))
 }
 
@@ -75,7 +76,7 @@ fn a_second_caller_of_install_returns_when_the_traps_are_there() {
         }
         let source = map(4096, libc::PROT_READ | libc::PROT_WRITE);
         write(source, descriptor(1));
-        // ENQCMD of what rdx points to, to the portal in rax.
+        // ENQCMD of the bytes at rdx, to the portal in rax.
         let thunk = Thunk::new(&[0xf2, 0x0f, 0x38, 0xf8, 0x02]);
         let before = State::new(1).with(&[(0, PORTAL.page()), (2, source)]);
 
@@ -88,7 +89,7 @@ fn a_second_caller_of_install_returns_when_the_traps_are_there() {
             pause();
         }
         let second = thread::spawn(move || {
-            // SAFETY: asks only.
+            // SAFETY: queries only.
             SECOND.store(unsafe { libc::gettid() }, Ordering::Release);
             start(true);
             // Without a trap this kills the process.

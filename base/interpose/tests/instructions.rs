@@ -11,17 +11,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_interpose::registers::{ARITHMETIC, CF, ZF};
 use telpher_interpose::{How, Monitor, sites};
 
-/// The portal is one for all.
+/// Serialises the tests, which share one portal.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn one() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Flags as an adversary would leave them: all arithmetic ones set, and strings going down.
+/// Worst-case flags: all arithmetic flags set, and string operations descending.
 const FLAGS: u64 = 0x202 | ARITHMETIC | 0x400;
 
-/// 0F 38 F8 with a prefix, `[base]` with an 8-bit displacement of 0x11, any registers.
+/// Encodes 0F 38 F8 with a prefix, `[base]` with an 8-bit displacement of 0x11, any registers.
 fn submission(prefix: u8, destination: u8, base: u8) -> Vec<u8> {
     let rex = 0x40 | (destination >> 3) << 2 | base >> 3;
     let mut bytes = vec![prefix, rex, 0x0f, 0x38, 0xf8, 0x40 | (destination & 7) << 3 | base & 7];
@@ -41,7 +41,7 @@ fn any_two_registers_submit_and_nothing_else_changes() {
     for (prefix, how) in [(0x66, How::Movdir64b), (0xf2, How::Enqcmd)] {
         for destination in 0..16u8 {
             for base in 0..16u8 {
-                // rsp as an operand cannot be chosen freely; the stack is no portal.
+                // rsp as an operand cannot be chosen freely; the stack is not a portal.
                 if destination == 4 || base == 4 || destination == base {
                     continue;
                 }
@@ -61,7 +61,7 @@ fn any_two_registers_submit_and_nothing_else_changes() {
                     assert_same(&before, &after, flags);
                     let last = portal.last();
                     assert_eq!((last.how, last.offset, last.descriptor), (Some(how), offset, data));
-                    // The first trapped, the others were calls.
+                    // The first execution trapped, the others were calls.
                     assert_ne!(thunk.code(), original, "round {round}");
                 }
             }
@@ -69,7 +69,7 @@ fn any_two_registers_submit_and_nothing_else_changes() {
     }
 }
 
-/// Runs it three times: a trap, and two calls if it is rewritten, which is returned.
+/// Runs it three times: a trap, and two calls if the site is rewritten; returns whether it is.
 #[track_caller]
 fn thrice(thunk: &Thunk, before: &State, flags: u64) -> bool {
     let original = thunk.code();
@@ -107,7 +107,7 @@ fn the_source_may_be_thread_local() {
     let fs: u64;
     // SAFETY: reads the thread pointer where the ABI keeps it.
     unsafe { std::arch::asm!("mov {0}, fs:[0]", out(reg) fs) };
-    // enqcmd rax, fs:[rdx], with the prefixes either way round.
+    // enqcmd rax, fs:[rdx], with the prefixes in both orders.
     for bytes in [[0x64, 0xf2, 0x0f, 0x38, 0xf8, 0x02], [0xf2, 0x64, 0x0f, 0x38, 0xf8, 0x02]] {
         let thunk = Thunk::new(&bytes);
         let before = State::new(2).with(&[(0, portal.page()), (2, own.wrapping_sub(fs))]);
@@ -150,7 +150,7 @@ fn a_retry_is_zf_and_nothing_else() {
 }
 
 #[test]
-fn movdir64b_to_memory_stores_and_enqcmd_to_memory_is_told_to_retry() {
+fn movdir64b_to_memory_stores_and_enqcmd_to_memory_gets_retry() {
     let _one = one();
     let portal = start(true);
     let taken = portal.taken.load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ fn movdir64b_to_memory_stores_and_enqcmd_to_memory_is_told_to_retry() {
         let before = State::new(5).with(&[(0, memory), (2, thunk.near())]);
         assert_same(&before, &thunk.run(&before), flags);
         assert_eq!(read(memory), descriptor(if stored { 8 } else { 9 }));
-        // A processor that has MOVDIR64B has just done it itself.
+        // A processor that has MOVDIR64B has executed it itself.
         sites::rewrite(thunk.site).unwrap();
         write(memory, descriptor(9));
         let calls = sites::counters().calls;
@@ -222,7 +222,7 @@ fn umwait_waits_for_the_line_that_umonitor_armed_once() {
             let last = portal.last();
             assert_eq!(last.monitor, Some(Monitor { address: memory + 64, line: descriptor(11) }));
             assert_eq!(last.deadline, 0x1234_5678_5555_0000 + round);
-            // Not armed any more.
+            // No longer armed.
             assert_same(&before, &umwait.run(&before), FLAGS & !ARITHMETIC);
             assert_eq!(portal.waits[1].load(Ordering::Relaxed), waits + 1);
         }

@@ -1,4 +1,4 @@
-//! Sites are rewritten under the feet of threads that execute them, and put back.
+//! Sites are rewritten and restored while threads execute them.
 #![allow(unsafe_code, reason = "executes instructions made at run time")]
 #![allow(clippy::cast_possible_truncation, reason = "addresses have 64 bits here")]
 
@@ -20,12 +20,12 @@ fn enqcmd(thunk: &Thunk, seed: u64) -> State {
     before
 }
 
-/// `rounds` times rewritten and put back, at `offset` in a page, while another thread executes the site.
+/// Rewrites and restores a site `rounds` times, at `offset` in a page, while another thread executes it.
 fn race(code: [u8; 5], rounds: u64, offset: usize) -> i32 {
     start(true);
     let thunk = Thunk::place(&code, offset);
     let before = enqcmd(&thunk, 5);
-    // Only ENQCMD answers in the flags.
+    // Only ENQCMD returns its result in the flags.
     let kept = if code == ENQCMD { before.flags & !ARITHMETIC } else { before.flags };
     let (done, executed) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -40,7 +40,7 @@ fn race(code: [u8; 5], rounds: u64, offset: usize) -> i32 {
             // The runner's own trap may hold the lock.
             while sites::rewrite(thunk.site) == Err(Refusal::Busy) {}
             if round % 512 == 0 {
-                // Let it run rewritten, too.
+                // Let the rewritten site run, too.
                 let seen = executed.load(Ordering::Relaxed);
                 while executed.load(Ordering::Relaxed) < seen + 2 && !runner.is_finished() {
                     std::thread::yield_now();
@@ -67,8 +67,8 @@ fn a_hundred_thousand_changes_while_another_thread_executes_the_site() {
     exits("a_hundred_thousand_changes_while_another_thread_executes_the_site", 0, || race(ENQCMD, 100_000, 64));
 }
 
-/// On a processor that has MOVDIR64B the trap is a fault on the portal page, and the site may have become a jump before the
-/// handler looks: the thread was killed for a fault that no jump can have.
+/// Regression: on a processor that has MOVDIR64B the trap is a fault on the portal page, and the site may have become a
+/// jump before the handler reads it. The thread was then killed for a fault that no jump can cause.
 #[test]
 fn ten_thousand_changes_between_the_fault_of_a_store_and_its_handler() {
     exits("ten_thousand_changes_between_the_fault_of_a_store_and_its_handler", 0, || race(MOVDIR64B, 10_000, 64));
@@ -89,7 +89,7 @@ fn the_first_traps_of_many_threads_at_one_site_all_submit() {
     exits("the_first_traps_of_many_threads_at_one_site_all_submit", 0, || {
         start(true);
         let page = PORTAL.page();
-        // One site, many threads, each with its own stack and descriptor: code that touches nothing but registers.
+        // One site, many threads, each with its own stack and descriptor: the code uses registers only.
         let code = map(4096, libc::PROT_READ | libc::PROT_WRITE);
         for site in 0..64u64 {
             // mov rax, rdi; enqcmd rax, [rsi]; setz al; ret
@@ -142,8 +142,8 @@ fn no_page_becomes_writable_and_executable() {
 }
 
 #[test]
-fn code_that_cannot_be_changed_goes_on_trapping() {
-    exits("code_that_cannot_be_changed_goes_on_trapping", 0, || {
+fn code_that_cannot_be_changed_continues_to_trap() {
+    exits("code_that_cannot_be_changed_continues_to_trap", 0, || {
         start(true);
         let path = std::env::temp_dir().join(format!("telpher-interpose-code-{}", std::process::id()));
         // enqcmd rax, [rdx]; ret
@@ -172,7 +172,7 @@ fn code_that_cannot_be_changed_goes_on_trapping() {
     });
 }
 
-/// Replaces the code at `site`, as a compiler at run time or a library loaded in the place of another does.
+/// Replaces the code at `site`, as a just-in-time compiler or a library loaded over another does.
 fn overwrite(site: u64, bytes: &[u8]) {
     let page = site & !4095;
     common::protect(page, 4096, libc::PROT_READ | libc::PROT_WRITE);
@@ -188,14 +188,14 @@ fn overwrite(site: u64, bytes: &[u8]) {
 }
 
 #[test]
-fn code_that_was_replaced_is_read_anew_and_not_put_back() {
-    exits("code_that_was_replaced_is_read_anew_and_not_put_back", 0, || {
+fn replaced_code_is_read_again_and_not_restored() {
+    exits("replaced_code_is_read_again_and_not_restored", 0, || {
         start(true);
         let thunk = Thunk::place(&ENQCMD, 64);
         let before = enqcmd(&thunk, 1);
         thunk.run(&before);
         thunk.run(&before);
-        // Another submission at the same place: enqcmd rcx, [rbx].
+        // Another submission at the same address: enqcmd rcx, [rbx].
         let other = [0xf2, 0x0f, 0x38, 0xf8, 0x0b];
         overwrite(thunk.site, &other);
         let before = State::new(2).with(&[(1, PORTAL.page() + 640), (3, thunk.near())]);
@@ -204,7 +204,7 @@ fn code_that_was_replaced_is_read_anew_and_not_put_back() {
             assert_eq!(PORTAL.last().offset, 640);
         }
         assert_eq!(thunk.code()[0], 0xe9);
-        // Now something that is no site.
+        // Now code that is not a site.
         overwrite(thunk.site, &[0x0f, 0x1f, 0x44, 0, 0]);
         let taken = PORTAL.taken.load(Ordering::Relaxed);
         assert_same(&before, &thunk.run(&before), before.flags);
@@ -222,7 +222,7 @@ fn unmapped_code_is_forgotten() {
         start(true);
         let thunk = Thunk::place(&ENQCMD, 64);
         thunk.run(&enqcmd(&thunk, 1));
-        // SAFETY: nothing is executed there any more.
+        // SAFETY: no code is executed there any more.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut((thunk.site & !4095) as usize), 4096) };
         sites::undo_all();
         i32::from(sites::counters().sites != 0)
@@ -230,12 +230,12 @@ fn unmapped_code_is_forgotten() {
 }
 
 #[test]
-fn the_child_of_a_fork_has_the_sites_and_makes_its_own() {
-    exits("the_child_of_a_fork_has_the_sites_and_makes_its_own", 0, || {
+fn a_forked_child_keeps_the_sites_and_makes_its_own() {
+    exits("a_forked_child_keeps_the_sites_and_makes_its_own", 0, || {
         start(true);
         let (first, second) = (Thunk::new(&ENQCMD), Thunk::new(&ENQCMD));
         first.run(&enqcmd(&first, 1));
-        // SAFETY: the child calls what was made for it, and exits.
+        // SAFETY: the child calls functions made for it, and exits.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             telpher_interpose::after_fork_child();

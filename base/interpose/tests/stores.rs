@@ -1,5 +1,5 @@
-//! Plain stores to a portal page: 64 bytes at once arrive, everything shorter is dropped, and stores elsewhere are none of our
-//! business.
+//! Plain stores to a portal page: a single 64-byte store arrives, every shorter store is dropped. Stores to other
+//! addresses are not affected.
 #![allow(unsafe_code, reason = "executes instructions made at run time")]
 #![allow(clippy::cast_possible_truncation, reason = "addresses have 64 bits here")]
 
@@ -21,7 +21,7 @@ fn one() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// False, and a line that says so, on a processor without 64-byte stores.
+/// Returns false and prints a skip message on a processor without 64-byte stores.
 fn has_64_byte_stores(test: &str) -> bool {
     let has = is_x86_feature_detected!("avx512f");
     if !has {
@@ -30,7 +30,7 @@ fn has_64_byte_stores(test: &str) -> bool {
     has
 }
 
-/// How many descriptors arrived while `thunk` ran once.
+/// Returns how many descriptors arrived during one run of `thunk`.
 #[track_caller]
 fn taken(thunk: &Thunk, before: &State, changed: &State) -> u64 {
     let taken = PORTAL.taken.load(Ordering::Relaxed);
@@ -38,7 +38,8 @@ fn taken(thunk: &Thunk, before: &State, changed: &State) -> u64 {
     PORTAL.taken.load(Ordering::Relaxed) - taken
 }
 
-/// EVEX, map 1: `opcode` with prefix bits `pp`, zmm register `source` to `[rdi + 64 * 2]`, mask register `mask`.
+/// Encodes EVEX, map 1: `opcode` with prefix bits `pp`, zmm register `source` to `[rdi + 64 * 2]`, mask register
+/// `mask`.
 fn evex(opcode: u8, pp: u8, wide: bool, source: u8, mask: u8) -> [u8; 7] {
     let p0 = 0x61 | u8::from(source & 8 == 0) << 7 | u8::from(source & 16 == 0) << 4;
     let p1 = 0x7c | pp | u8::from(wide) << 7;
@@ -88,7 +89,7 @@ fn a_mask_that_leaves_a_byte_out_drops_the_store() {
     }
     let _one = one();
     for (opcode, pp, wide, element) in STORES {
-        // The thunk carries 16 bits of a mask.
+        // The thunk saves 16 bits of a mask.
         let Some(element @ (4 | 8)) = element else { continue };
         let all = (1u64 << (64 / element)) - 1;
         for mask in 1..8u8 {
@@ -154,10 +155,10 @@ fn shorter_stores_are_dropped() {
 }
 
 #[test]
-fn string_stores_move_their_pointers_on_and_are_dropped() {
+fn string_stores_advance_their_pointers_and_are_dropped() {
     let _one = one();
     let source = map(8192, libc::PROT_READ | libc::PROT_WRITE);
-    // Bytes, size, count, counts rcx, moves rsi.
+    // Bytes, size, count, whether it decrements rcx, whether it advances rsi.
     let forms: [(&[u8], u64, u64, bool, bool); 6] = [
         (&[0xaa], 1, 1, false, false),
         (&[0x48, 0xab], 8, 1, false, false),
@@ -196,8 +197,8 @@ fn the_portal_still_reads_as_zero() {
 }
 
 #[test]
-fn what_cannot_be_dropped_kills() {
-    dies("what_cannot_be_dropped_kills", libc::SIGSEGV, || {
+fn an_access_that_cannot_be_dropped_kills() {
+    dies("an_access_that_cannot_be_dropped_kills", libc::SIGSEGV, || {
         start(true);
         // lock add [rdi], eax: it would have to read.
         let before = State::new(5).with(&[(7, PORTAL.page())]);
@@ -207,8 +208,8 @@ fn what_cannot_be_dropped_kills() {
 }
 
 #[test]
-fn a_store_to_another_page_kills_as_ever() {
-    dies("a_store_to_another_page_kills_as_ever", libc::SIGSEGV, || {
+fn a_faulting_store_to_another_page_still_kills() {
+    dies("a_faulting_store_to_another_page_still_kills", libc::SIGSEGV, || {
         start(true);
         let before = State::new(6).with(&[(7, map(4096, libc::PROT_READ))]);
         Thunk::new(&[0x48, 0x89, 0x07]).run(&before);
@@ -216,8 +217,8 @@ fn a_store_to_another_page_kills_as_ever() {
     });
 }
 
-/// Memory that is shared with a signal handler's alternate stack: the emulation of a store that traps by SIGSEGV leaves it
-/// alone.
+/// Memory shared with a signal handler's alternate stack: the emulation of a store that traps by SIGSEGV leaves it
+/// unchanged.
 #[test]
 fn a_store_works_while_sigsegv_runs_on_an_alternate_stack() {
     if !has_64_byte_stores("a_store_works_while_sigsegv_runs_on_an_alternate_stack") {
@@ -231,7 +232,7 @@ fn a_store_works_while_sigsegv_runs_on_an_alternate_stack() {
             ss_flags: 0,
             ss_size: 12 << 10,
         };
-        // SAFETY: new memory, for ever.
+        // SAFETY: new memory that stays mapped.
         assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
         let action = telpher_interpose::signals::Action {
             handler: nothing as *const () as usize,

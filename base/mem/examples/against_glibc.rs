@@ -1,4 +1,4 @@
-//! The guarded kernels beside glibc's, interleaved in one run:
+//! Compares the guarded kernels with glibc's, interleaved in one run:
 //! `cargo run --release -p telpher-mem --example against_glibc [move|fill|back|compare|pattern] [BYTES]…`
 //!
 //! Prints the median nanoseconds of both and their ratio (above 1: the kernel is faster). Every result is checked.
@@ -26,9 +26,9 @@ const SIZES: [usize; 16] = [
     8 << 20,
     64 << 20,
 ];
-/// Interleaved measurements per row; the median counts.
+/// Interleaved measurements per row; the median is printed.
 const ROUNDS: usize = 31;
-/// Where the second operand of glibc's and ours begins in its buffer.
+/// Offset of the second operand in its buffer, for glibc and for our kernels.
 const SHIFT: usize = 64;
 
 fn main() {
@@ -40,11 +40,11 @@ fn main() {
     }
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.starts_with(word.as_str()));
 
-    // SAFETY: the operations below name only the two regions, which nothing else touches meanwhile.
+    // SAFETY: the operations below access only the two regions, which no other code accesses meanwhile.
     let local = unsafe { Local::new() };
-    let room = sizes.iter().max().expect("there is a size") + 4096;
-    let mut a = Region::new(room, PageSize::Small).expect("memory for the source");
-    let mut b = Region::new(room, PageSize::Small).expect("memory for the destination");
+    let len = sizes.iter().max().expect("there is a size") + 4096;
+    let mut a = Region::new(len, PageSize::Small).expect("memory for the source");
+    let mut b = Region::new(len, PageSize::Small).expect("memory for the destination");
     a.fill(1);
     b.fill(1);
     let theirs = Glibc { src: a.as_mut_ptr(), dst: b[SHIFT..].as_mut_ptr() };
@@ -111,7 +111,7 @@ fn main() {
             );
         }
     }
-    assert!(b.iter().all(|&byte| byte == 1), "every result is right");
+    assert!(b.iter().all(|&byte| byte == 1), "a result is wrong");
 }
 
 /// glibc's routines on the same bytes.

@@ -1,32 +1,33 @@
-//! Faults of the guarded kernels, answered by somebody else's signal handler.
+//! Lets a foreign signal handler handle the faults of the guarded kernels.
 //!
-//! Who stands in front of a whole process (its handlers, and what the program may do to them) cannot have a second library
-//! install handlers behind it. It [`adopt`]s the signals before the first [`Local`](crate::Local), and asks [`landing`] first
-//! whenever SIGSEGV or SIGBUS arrives.
-#![allow(unsafe_code, reason = "declares the promise of who takes the signals over")]
+//! A library that controls all signal handlers of a process cannot let a second library install handlers behind it. It
+//! [`adopt`]s the signals before the first [`Local`](crate::Local) is created. Whenever SIGSEGV or SIGBUS arrives, it
+//! calls [`landing`] first.
+#![allow(unsafe_code, reason = "declares the promise of the caller that takes the signals over")]
 
 use crate::local::trap;
 
-/// Where a kernel goes on after a fault.
+/// Where a kernel continues after a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Landing {
     /// The new instruction pointer.
     pub instruction: u64,
-    /// The new r11; all other registers stay.
+    /// The new r11; all other registers keep their values.
     pub r11: u64,
 }
 
 /// Leaves SIGSEGV and SIGBUS to the caller: no [`Local`](crate::Local) made from now on installs a handler.
 ///
 /// # Safety
-/// From now on, for every SIGSEGV and SIGBUS that the processor raises (positive `si_code`, other than `BUS_MCEERR_AO`) and whose
-/// instruction has a [`landing`], the caller lets the thread go on there; and no thread drives operations with these signals
-/// blocked.
+/// From now on, for every SIGSEGV and SIGBUS that the processor raises (positive `si_code`, other than `BUS_MCEERR_AO`)
+/// at an instruction that has a [`landing`], the caller continues the thread at that landing. No thread runs operations
+/// while these signals are blocked.
 pub unsafe fn adopt() {
     trap::adopt();
 }
 
-/// The landing of a guarded kernel's instruction; `None` for everybody else's. Async-signal-safe: reads constant data only.
+/// Returns the landing of an instruction of a guarded kernel, `None` for all other instructions. Async-signal-safe:
+/// reads constant data only.
 #[must_use]
 pub fn landing(instruction: u64) -> Option<Landing> {
     let (landing, value) = trap::lookup(usize::try_from(instruction).ok()?)?;

@@ -3,18 +3,18 @@
 //! # Map
 //!
 //! ```text
-//! Space ─┬─ Local    this process' memory: guarded assembly kernels, SIGSEGV and SIGBUS go on at a landing
+//! Space ─┬─ Local    this process' memory: guarded assembly kernels; SIGSEGV and SIGBUS continue at a landing
 //!        ├─ Strict   the same, but pages that are not present are faults
 //!        ├─ Remote   another process' memory, by system calls
 //!        └─ MockSpace (test-util)  sparse pages in safe Rust
 //! Fault             address, direction, bytes done: exact
-//! StableBuf(Mut)    owned bytes that stay put: Vec, Box, Arc, &'static, Region, Slice
+//! StableBuf(Mut)    owned bytes at a fixed address: Vec, Box, Arc, &'static, Region, Slice
 //! Region            owned pages, 4 KiB or 2 MiB
-//! Pool              a tier of memory, lent out in pieces
-//! Shared            bytes of a file that others have, too, and may take away
+//! Pool              hands out buffers from memory that is mapped beforehand
+//! Shared            bytes of a file that other processes share and may truncate
 //! Tract             owned pages that are known by address only
-//! MemoryFile        a file in memory without a name; a Window shows parts of several
-//! hook              the same faults, answered by a signal handler that is not ours
+//! MemoryFile        an unnamed file in memory; a Window maps parts of several
+//! hook              lets a foreign signal handler handle the faults of the kernels
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
 #![deny(unsafe_code)]

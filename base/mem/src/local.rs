@@ -1,13 +1,15 @@
 //! This process' own memory as a [`Space`].
 //!
-//! An operation is one call of an assembly kernel. Nothing is checked before: an access that the processor refuses traps,
-//! [`trap`] sends the kernel to its landing, and the kernel returns how far it came. Only then a slow path finds the exact
-//! byte, by going on byte by byte; if the page has come back meanwhile, it simply finishes the operation.
+//! An operation is one call of an assembly kernel. Nothing is checked before. If the processor refuses an access, it
+//! traps; [`trap`] continues the kernel at its landing, and the kernel returns how many bytes it has done. Then a slow
+//! path finds the exact byte by continuing byte by byte. If the page is mapped again meanwhile, the slow path finishes
+//! the operation.
 //!
 //! Deviations from the architecture, numbered:
-//! 1. A vector store that the processor refuses is taken to have stored nothing. The manuals would allow a part before
-//!    the page boundary; no known processor does it, and only an overlapping move could tell.
-//! 2. A mapping that changes while an operation runs is met where the operation is at that moment, as with a device.
+//! 1. A vector store that the processor refuses is assumed to have stored nothing. The manuals would allow a partial
+//!    store before the page boundary. No known processor does it, and only an overlapping move could show the
+//!    difference.
+//! 2. A change of mappings during an operation takes effect at the byte the operation has reached, as with a device.
 #![allow(unsafe_code, reason = "calls the guarded kernels")]
 
 mod kernels;
@@ -18,10 +20,10 @@ pub use kernels::Isa;
 use crate::{Fault, Space, WriteHint};
 use kernels::{FillKernel, Kernel, Kernels};
 
-/// Moves of at least this many bytes with [`WriteHint::Memory`] store past the caches.
+/// Moves of at least this many bytes with [`WriteHint::Memory`] bypass the caches.
 /// Source: measured, where streaming meets glibc's `memcpy` (AMD Zen 5, 32 MiB L3; `examples/against_glibc.rs`).
 pub const STREAM_MOVE_BYTES: u64 = 8 << 20;
-/// Fills of at least this many bytes with [`WriteHint::Memory`] store past the caches.
+/// Fills of at least this many bytes with [`WriteHint::Memory`] bypass the caches.
 /// Source: measured, where streaming meets glibc's `memset` (AMD Zen 5, 32 MiB L3; `examples/against_glibc.rs`).
 pub const STREAM_FILL_BYTES: u64 = 16 << 20;
 /// Ascending moves of at least this many bytes may use `rep movsb`; below, vectors are faster.
@@ -30,40 +32,41 @@ const REP_MOVE_BYTES: u64 = 24 << 10;
 /// Fills of at least this many bytes may use `rep stosb`; below, vectors are faster.
 /// Source: measured, same machine: 237 against 160 GB/s at 512 KiB, 134 against 158 at 1 MiB.
 const REP_FILL_BYTES: u64 = 768 << 10;
-/// Overlapping moves closer than this do not use `rep movsb`, which then goes byte by byte on many processors.
+/// Overlapping moves closer than this do not use `rep movsb`, which many processors then execute byte by byte.
 const REP_DISTANCE_BYTES: u64 = 4096;
 const _: () = assert!(STREAM_MOVE_BYTES > REP_MOVE_BYTES && REP_MOVE_BYTES > kernels::STREAM_MIN);
 const _: () = assert!(STREAM_FILL_BYTES > REP_FILL_BYTES && REP_FILL_BYTES > kernels::STREAM_MIN);
 
-/// Bytes the slow path does one by one before it tries a vector kernel again: the page that faulted, mostly.
+/// Bytes that the slow path does one by one before it tries a vector kernel again; usually the page that faulted.
 const EXACT_BYTES: u64 = 4096;
-/// Bytes of pattern the slow path of fills lays out at once; a multiple of 16.
+/// Bytes of pattern that the slow path of fills prepares at once; a multiple of 16.
 const PATTERN_BYTES: usize = 512;
 /// Bytes of a cache line. Source: every x86-64 processor with CLFLUSH reports 64 in CPUID leaf 1.
 const LINE_BYTES: u64 = 64;
 
 /// This process' own memory: every mapped byte, at its virtual address.
 ///
-/// Plain data, to be copied freely. A wild, unmapped, protected or half-mapped range, and a file truncated under its
-/// mapping, are a [`Fault`]; everybody else's SIGSEGV and SIGBUS go to whoever handled them before.
+/// Plain data, freely copyable. An unmapped, protected or partly mapped range, and a file truncated under its mapping,
+/// yield a [`Fault`]. SIGSEGV and SIGBUS from other code go to the handlers that were installed before.
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
     kernels: &'static Kernels,
     flush: Kernel,
     isa: Isa,
-    /// String moves are fast.
+    /// True if string moves are fast.
     strings: bool,
 }
 
 impl Local {
-    /// This process' memory, through the best kernels the processor has. Installs the fault handlers at the first call.
+    /// Returns this process' memory, accessed through the best kernels of the processor. Installs the fault handlers at
+    /// the first call.
     ///
     /// # Safety
-    /// - Operations driven through it name only memory that their submitters vouched for: while an operation runs, the
-    ///   bytes it reads are not written and the bytes it writes are not touched through Rust references, and writing them
-    ///   breaks no promise of their owner. (Memory that is not mapped at all is always fine.)
-    /// - Nobody replaces the handlers of SIGSEGV and SIGBUS later without calling the ones they replaced, and no thread
-    ///   drives operations with these signals blocked.
+    /// - Operations access only memory that their submitters allow. While an operation runs, no code writes the bytes
+    ///   it reads, and no code accesses the bytes it writes through Rust references. Writing these bytes breaks no
+    ///   promise of their owner. (Memory that is not mapped at all is always allowed.)
+    /// - Code that later replaces the handlers of SIGSEGV or SIGBUS calls the handlers that it replaced. No thread runs
+    ///   operations with these signals blocked.
     #[must_use]
     pub unsafe fn new() -> Local {
         let isa = Isa::best();
@@ -71,7 +74,8 @@ impl Local {
         unsafe { Self::with_isa(isa) }.expect("the best instruction set is available")
     }
 
-    /// The same through the kernels of one instruction set; `None` if the processor lacks it.
+    /// Returns this process' memory, accessed through the kernels of one instruction set; `None` if the processor lacks
+    /// it.
     ///
     /// # Safety
     /// As for [`Local::new`].
@@ -82,13 +86,13 @@ impl Local {
         Some(Local { kernels, flush: kernels::flush_kernel(), isa, strings: kernels::has_fast_strings() })
     }
 
-    /// Which kernels it uses.
+    /// Returns the instruction set of its kernels.
     #[must_use]
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// The kernel for an ascending move; one comparison for what is not long.
+    /// Chooses the kernel for an ascending move; one comparison for short moves.
     #[inline]
     fn upward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Kernel {
         if len < REP_MOVE_BYTES { self.kernels.up } else { self.upward_long(dst, src, len, hint) }
@@ -99,7 +103,7 @@ impl Local {
         if hint == WriteHint::Memory && len >= STREAM_MOVE_BYTES {
             self.kernels.stream_up
         } else if self.strings && src.wrapping_sub(dst) >= REP_DISTANCE_BYTES {
-            // dst > src, the disjoint case, is a huge distance modulo 2^64.
+            // If dst > src (the disjoint case), the distance is huge modulo 2^64.
             kernels::telpher_mem_rep_move
         } else {
             self.kernels.up
@@ -122,16 +126,17 @@ impl Local {
         }
     }
 
-    /// Ascending move; one of the ranges may be a slice of the caller.
+    /// Moves in ascending order; one of the ranges may be a slice of the caller.
     #[inline]
     fn copy_up(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
-        // SAFETY: the kernel reads and writes these ranges only, in this order; whoever made this Local, or the borrowed
-        // slice the caller passes, allows both. Faults come back as an outcome, because a Local exists only after `install`.
+        // SAFETY: the kernel reads and writes these ranges only, in this order. The creator of this Local, or the
+        // borrowed slice that the caller passes, allows both. Faults come back as an outcome, because a Local exists
+        // only after `install`.
         let outcome = unsafe { self.upward(dst, src, len, hint)(dst, src, len) };
         if outcome.fault == 0 { Ok(()) } else { self.finish_up(dst, src, len, outcome.done) }
     }
 
-    /// Goes on after a fault in an ascending move, from byte `done`.
+    /// Continues an ascending move after a fault, from byte `done`.
     #[cold]
     fn finish_up(&self, dst: u64, src: u64, len: u64, mut done: u64) -> Result<(), Fault> {
         loop {
@@ -153,7 +158,7 @@ impl Local {
         }
     }
 
-    /// Goes on after a fault in a descending move; `done` bytes at the end are finished.
+    /// Continues a descending move after a fault; `done` bytes at the end are finished.
     #[cold]
     fn finish_down(&self, dst: u64, src: u64, len: u64, mut done: u64) -> Result<(), Fault> {
         loop {
@@ -162,7 +167,7 @@ impl Local {
             // SAFETY: a part of the ranges of `move_backward`; no end of them wraps.
             let exact = unsafe { kernels::telpher_mem_exact_down(dst + below, src + below, chunk) };
             done += exact.done;
-            // The next byte down; used only if one faulted, so that done < len.
+            // The next lower byte; used only after a fault, so done < len.
             let next = (len - done).wrapping_sub(1);
             match exact.fault {
                 0 => {}
@@ -178,14 +183,18 @@ impl Local {
         }
     }
 
-    /// Goes on after a fault in a fill, from byte `done`.
+    /// Continues a fill after a fault, from byte `done`.
     #[cold]
     fn finish_fill(&self, dst: u64, pattern: [u64; 2], len: u64, mut done: u64) -> Result<(), Fault> {
         loop {
-            let laid = Laid::new(rotated(pattern, done));
-            // SAFETY: writes a part of the range of `fill`, reads the laid-out pattern.
+            let repeated = RepeatedPattern::new(rotated(pattern, done));
+            // SAFETY: writes a part of the range of `fill` and reads the prepared pattern.
             let exact = unsafe {
-                kernels::telpher_mem_exact_up(dst.wrapping_add(done), laid.address(), laid.len().min(len - done))
+                kernels::telpher_mem_exact_up(
+                    dst.wrapping_add(done),
+                    repeated.address(),
+                    repeated.len().min(len - done),
+                )
             };
             done += exact.done;
             if exact.fault != 0 {
@@ -201,7 +210,7 @@ impl Local {
         }
     }
 
-    /// Goes on after a fault in a comparison; the first `done` bytes are equal.
+    /// Continues a comparison after a fault; the first `done` bytes are equal.
     #[cold]
     fn finish_compare(&self, a: u64, b: u64, len: u64, mut done: u64) -> Result<Option<u64>, Fault> {
         loop {
@@ -225,14 +234,14 @@ impl Local {
         }
     }
 
-    /// Goes on after a fault in a comparison with a pattern; the first `done` bytes are equal.
+    /// Continues a comparison with a pattern after a fault; the first `done` bytes are equal.
     #[cold]
     fn finish_compare_pattern(&self, a: u64, pattern: u64, len: u64, mut done: u64) -> Result<Option<u64>, Fault> {
         loop {
-            let laid = Laid::new(rotated([pattern; 2], done));
-            let chunk = laid.len().min(len - done);
-            // SAFETY: reads a part of the range of `compare_pattern` and the laid-out pattern.
-            let exact = unsafe { kernels::telpher_mem_exact_compare(a.wrapping_add(done), laid.address(), chunk) };
+            let repeated = RepeatedPattern::new(rotated([pattern; 2], done));
+            let chunk = repeated.len().min(len - done);
+            // SAFETY: reads a part of the range of `compare_pattern` and the prepared pattern.
+            let exact = unsafe { kernels::telpher_mem_exact_compare(a.wrapping_add(done), repeated.address(), chunk) };
             done += exact.done;
             match exact.fault {
                 0 if exact.done < chunk => return Ok(Some(done)),
@@ -250,7 +259,7 @@ impl Local {
     }
 }
 
-/// The pattern as it continues after `done` bytes of it.
+/// Returns the pattern rotated to continue after `done` bytes.
 fn rotated(pattern: [u64; 2], done: u64) -> [u64; 2] {
     let whole = (u128::from(pattern[1]) << 64) | u128::from(pattern[0]);
     #[allow(clippy::cast_possible_truncation, reason = "below 128, and the two halves of 128 bits")]
@@ -260,17 +269,17 @@ fn rotated(pattern: [u64; 2], done: u64) -> [u64; 2] {
     }
 }
 
-/// A pattern laid out in memory, for the byte-by-byte kernels.
-struct Laid([u8; PATTERN_BYTES]);
+/// A pattern repeated in memory, for the byte-by-byte kernels.
+struct RepeatedPattern([u8; PATTERN_BYTES]);
 
-impl Laid {
-    fn new([low, high]: [u64; 2]) -> Laid {
+impl RepeatedPattern {
+    fn new([low, high]: [u64; 2]) -> RepeatedPattern {
         let mut bytes = [0; PATTERN_BYTES];
         for chunk in bytes.as_chunks_mut::<16>().0 {
             chunk[..8].copy_from_slice(&low.to_le_bytes());
             chunk[8..].copy_from_slice(&high.to_le_bytes());
         }
-        Laid(bytes)
+        RepeatedPattern(bytes)
     }
 
     fn address(&self) -> u64 {
@@ -295,19 +304,20 @@ impl Space for Local {
 
     #[inline]
     fn move_forward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
-        // A range that wraps needs no check: ascending, it meets addresses no process can access before it does.
+        // A range that wraps needs no check: ascending, it reaches addresses that no process can access before it
+        // wraps.
         self.copy_up(dst, src, len, hint)
     }
 
     #[inline]
     fn move_backward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
-        // Descending, the first byte of a range that wraps could be a mapped one, so it must be caught here.
+        // Descending, the first byte of a range that wraps could be mapped, so it must be checked here.
         if src.checked_add(len).is_none() || dst.checked_add(len).is_none() {
             return Err(Fault { address: u64::MAX, write: src.checked_add(len).is_some(), done: 0 });
         }
         let streams = hint == WriteHint::Memory && len >= STREAM_MOVE_BYTES;
         let kernel = if streams { self.kernels.stream_down } else { self.kernels.down };
-        // SAFETY: the kernel reads and writes these ranges only; whoever made this Local vouches for them. Faults come
+        // SAFETY: the kernel reads and writes these ranges only; the creator of this Local allows that. Faults come
         // back as an outcome, because a Local exists only after `install`.
         let outcome = unsafe { kernel(dst, src, len) };
         if outcome.fault == 0 { Ok(()) } else { self.finish_down(dst, src, len, outcome.done) }
@@ -343,12 +353,12 @@ impl Space for Local {
 
     fn flush(&self, address: u64, len: u64) -> Result<(), Fault> {
         let first = address & !(LINE_BYTES - 1);
-        // The last line may be the last of the address space: count lines, not addresses.
+        // The last line may be the last of the address space, so count lines, not addresses.
         let lines = u128::from(address - first) + u128::from(len);
         let bytes = if len == 0 { 0 } else { lines.div_ceil(u128::from(LINE_BYTES)) * u128::from(LINE_BYTES) };
-        // A range of 2^64 bytes leaves the memory of any process long before its last line.
+        // A range of 2^64 bytes leaves the memory of any process before its last line.
         let bytes = u64::try_from(bytes).unwrap_or(!(LINE_BYTES - 1));
-        // SAFETY: as in `move_backward`; lines are written back, bytes do not change.
+        // SAFETY: as in `move_backward`; the kernel writes lines back and changes no bytes.
         let outcome = unsafe { (self.flush)(first, 0, bytes) };
         if outcome.fault == 0 {
             return Ok(());
@@ -360,7 +370,8 @@ impl Space for Local {
     fn write_record(&self, address: u64, record: &[u64; 4]) -> Result<(), Fault> {
         let [w0, w1, w2, w3] = *record;
         if !address.is_multiple_of(32) {
-            // Contrary to the contract it may lie on two pages; see that both can be written before one is.
+            // Contrary to the contract, the record may lie on two pages. Check that both can be written before either
+            // is.
             for done in [0, 31] {
                 if !self.page_request(address.wrapping_add(done), true) {
                     let done = if done == 0 { 0 } else { crate::PAGE_BYTES - address % crate::PAGE_BYTES };
@@ -368,14 +379,15 @@ impl Space for Local {
                 }
             }
         }
-        // SAFETY: as in `move_backward`; writes 32 bytes, byte 0 with the last store, which x86 keeps behind the others
-        // and the readers' acquire loads pair with. Streaming stores before it were fenced by their kernels.
+        // SAFETY: as in `move_backward`; writes 32 bytes. Byte 0 comes with the last store: x86 keeps it after the
+        // others, and the readers' acquire loads pair with it. The kernels of earlier streaming stores have fenced
+        // them.
         let outcome = unsafe { kernels::telpher_mem_record(address, w0, w1, w2, w3) };
         if outcome.fault == 0 { Ok(()) } else { Err(Fault { address, write: true, done: 0 }) }
     }
 
     fn page_request(&self, address: u64, write: bool) -> bool {
-        // SAFETY: as in `move_backward`; a read of one byte, or an atomic write that leaves it as it is.
+        // SAFETY: as in `move_backward`; reads one byte, or writes it atomically with its old value.
         let outcome = unsafe {
             if write { kernels::telpher_mem_probe_write(address) } else { kernels::telpher_mem_probe_read(address) }
         };

@@ -1,4 +1,4 @@
-//! Mappings of memory: the system calls, and what to tell when one fails.
+//! Memory mappings: the system calls, and their error messages.
 #![allow(unsafe_code, reason = "mmap, munmap, mprotect and madvise")]
 
 mod files;
@@ -12,22 +12,22 @@ use std::ptr::{self, NonNull};
 pub(crate) const SMALL_BYTES: usize = 4096;
 const _: () = assert!(SMALL_BYTES as u64 == crate::PAGE_BYTES);
 
-/// Moves pages that are elsewhere. Source: UAPI, linux/mempolicy.h.
+/// Moves pages that are on other nodes. Source: UAPI, linux/mempolicy.h.
 const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
-/// The most nodes Linux can have. Source: NODES_SHIFT is at most 10.
+/// The largest number of nodes in Linux. Source: NODES_SHIFT is at most 10.
 const MOST_NODES: u32 = 1 << 10;
 
-/// The system refused a mapping, or a change of one.
+/// The system refused to make or change a mapping.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt} {len} bytes; {advice}")]
 pub struct MapError {
     /// What was attempted, as a verb phrase.
     pub attempt: &'static str,
-    /// How many bytes it was about.
+    /// The length of the range, in bytes.
     pub len: u64,
     /// What to do next.
     pub advice: &'static str,
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub source: io::Error,
 }
@@ -54,7 +54,7 @@ impl Mapping {
     /// New zeroed private memory; `len` is a positive multiple of the page size.
     pub(crate) fn anonymous(len: usize, extra_flags: i32, attempt: &'static str) -> Result<Mapping, MapError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra_flags;
-        // SAFETY: without MAP_FIXED the system picks a range nobody uses.
+        // SAFETY: without MAP_FIXED the system picks an unused range.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(MapError::last(
@@ -75,7 +75,8 @@ impl Mapping {
         self.len
     }
 
-    /// Gives the pages of `offset..offset + len` back; they read as zero again. The range is of whole pages.
+    /// Returns the pages of `offset..offset + len` to the system; they read as zero again. The range consists of whole
+    /// pages.
     pub(crate) fn discard(&self, offset: usize, len: usize) -> Result<(), MapError> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "the range lies in the mapping");
         // SAFETY: the range lies in our own private mapping, whose users hold no reference across this call: `Region`
@@ -88,15 +89,16 @@ impl Mapping {
         }
     }
 
-    /// Binds its pages to a node, and moves those that are elsewhere.
+    /// Binds its pages to a node, and moves those that are on other nodes.
     pub(crate) fn bind(&self, node: u32) -> Result<(), MapError> {
-        // A mask of all nodes there can be; the kernel wants one bit more than it reads (Linux, get_nodes).
+        // A mask of all possible nodes. The kernel expects a count one higher than the bits it reads (Linux,
+        // get_nodes).
         let mut mask = [0_u64; (MOST_NODES / 64) as usize];
         let Some(word) = mask.get_mut((node / 64) as usize) else {
             return Err(MapError {
                 attempt: "bind to a node",
                 len: self.len as u64,
-                advice: "name a node of this machine",
+                advice: "choose a node of this machine",
                 source: io::ErrorKind::InvalidInput.into(),
             });
         };
@@ -109,9 +111,11 @@ impl Mapping {
         };
         match failed {
             0 => Ok(()),
-            _ => {
-                Err(MapError::last("bind to a node", self.len, "name a node of this machine that this process may use"))
-            }
+            _ => Err(MapError::last(
+                "bind to a node",
+                self.len,
+                "choose a node of this machine that this process may use",
+            )),
         }
     }
 
@@ -127,7 +131,7 @@ impl Mapping {
             _ if io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) => {
                 // Before Linux 5.14.
                 for page in (first..end).step_by(SMALL_BYTES) {
-                    // SAFETY: a byte of our own mapping, which only its owner reaches, and it waits for this.
+                    // SAFETY: a byte of our own mapping. Only its owner accesses it, and the owner waits for this call.
                     unsafe {
                         let byte = self.base.as_ptr().add(page);
                         byte.write_volatile(byte.read_volatile());
@@ -145,24 +149,25 @@ impl Mapping {
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
     }
 
-    /// Asks for small pages only, whatever the system prefers.
+    /// Asks for small pages only, regardless of the system's setting.
     pub(crate) fn advise_small(&self) {
-        // SAFETY: our own mapping; the advice changes no byte. A system without huge pages refuses it, and has small ones only.
+        // SAFETY: our own mapping; the advice changes no byte. A system without huge pages refuses it, and has small
+        // ones only.
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_NOHUGEPAGE) };
     }
 
-    /// Keeps it out of the memory of forked children.
+    /// Excludes it from the memory of forked children.
     pub(crate) fn keep_from_children(&self) -> Result<(), MapError> {
         // SAFETY: our own mapping; no byte changes in this process.
         let failed = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_DONTFORK) };
         if failed == 0 {
             Ok(())
         } else {
-            Err(MapError::last("keep from children", self.len, "raise `vm.max_map_count`"))
+            Err(MapError::last("exclude from forked children", self.len, "raise `vm.max_map_count`"))
         }
     }
 
-    /// Changes what may be done with the pages of a range. Only for mappings to which no reference exists.
+    /// Changes the permitted accesses to a range. Only for mappings to which no reference exists.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn protect(&self, offset: usize, len: usize, flags: i32) -> Result<(), MapError> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "the range lies in the mapping");
@@ -171,10 +176,10 @@ impl Mapping {
         if failed == 0 { Ok(()) } else { Err(MapError::last("protect", len, "name whole pages")) }
     }
 
-    /// Shared memory of a file, read and write.
+    /// Maps a file shared, for reading and writing.
     pub(crate) fn file(file: &std::fs::File, len: usize) -> Result<Mapping, MapError> {
         use std::os::fd::AsRawFd;
-        // SAFETY: without MAP_FIXED the system picks a range nobody uses; the file is open.
+        // SAFETY: without MAP_FIXED the system picks an unused range; the file is open.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
@@ -185,12 +190,12 @@ impl Mapping {
         Ok(Mapping { base: NonNull::new(base.cast()).expect("mmap gives no null page without MAP_FIXED"), len })
     }
 
-    /// A new, empty file in memory of `len` zero bytes.
+    /// Creates an unnamed file in memory of `len` zero bytes.
     pub(crate) fn memory_file(len: u64) -> Result<std::fs::File, MapError> {
         Self::memory_file_with(len, 0, "raise `ulimit -n`")
     }
 
-    /// The same with further flags.
+    /// Creates an unnamed file in memory with further flags.
     fn memory_file_with(len: u64, flags: libc::c_uint, advice: &'static str) -> Result<std::fs::File, MapError> {
         use std::os::fd::FromRawFd;
         // SAFETY: the name is a terminated string; the descriptor is new and owned by the File.
@@ -213,7 +218,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of which nothing remains after this.
+        // SAFETY: our own mapping, to which no pointer is used after this.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

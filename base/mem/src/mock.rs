@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many bytes of one page.
+/// Bytes of one page.
 const BYTES: usize = crate::map::SMALL_BYTES;
 
 #[derive(Debug)]
@@ -13,20 +13,20 @@ struct Page {
     bytes: Box<[u8]>,
     protection: Protection,
     present: bool,
-    /// Answers page requests with no, whatever its protection.
-    refuses: bool,
-    /// Visits left until it is not present any more.
+    /// Refuses page requests regardless of the page's protection.
+    refuses_requests: bool,
+    /// Visits left until the page is no longer present.
     vanishes_after: Option<u64>,
 }
 
 /// A page request that was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageRequest {
-    /// The address asked for.
+    /// The requested address.
     pub address: u64,
-    /// For writing.
+    /// True if the page was requested for writing.
     pub write: bool,
-    /// The answer.
+    /// True if the request was granted.
     pub granted: bool,
 }
 
@@ -37,7 +37,7 @@ struct State {
     flushes: Vec<Range<u64>>,
 }
 
-/// Memory that is nowhere: pages are mapped, protected, taken away and made to vanish by the test.
+/// Simulated memory: tests map, protect and remove pages and make them vanish.
 ///
 /// An *access* in the sense of [`vanish_after`](MockSpace::vanish_after) is one operation's visit to one page by one
 /// operand, however many bytes it touches there.
@@ -58,14 +58,14 @@ pub struct MockSpace {
     state: Mutex<State>,
 }
 
-/// One operand's way through an operation: remembers the page it is on, to count visits.
+/// One operand's progress through an operation: remembers its current page to count visits.
 #[derive(Default)]
 struct Visit(Option<u64>);
 
 impl State {
-    /// The byte at `base + offset`, if an access of that kind finds it.
+    /// Returns the byte at `base + offset` if an access of that kind finds it.
     fn byte(&mut self, visit: &mut Visit, base: u64, offset: u64, write: bool) -> Result<&mut u8, (u64, bool)> {
-        // What lies past the end of the address space has no address; its last one stands for it.
+        // A byte past the end of the address space has no address; the last address represents it.
         let address = base.checked_add(offset).ok_or((u64::MAX, write))?;
         let page = self.pages.get_mut(&(address / PAGE_BYTES)).ok_or((address, write))?;
         if visit.0.replace(address / PAGE_BYTES) != Some(address / PAGE_BYTES) {
@@ -103,7 +103,7 @@ fn fault(done: u64) -> impl Fn((u64, bool)) -> Fault {
 }
 
 impl MockSpace {
-    /// A space in which nothing is mapped.
+    /// Creates a space in which nothing is mapped.
     #[must_use]
     pub fn new() -> MockSpace {
         MockSpace::default()
@@ -119,25 +119,25 @@ impl MockSpace {
         let mut state = self.lock();
         for number in (address / PAGE_BYTES..).take(count) {
             let bytes = vec![0; BYTES].into_boxed_slice();
-            let page = Page { bytes, protection, present: true, refuses: false, vanishes_after: None };
+            let page = Page { bytes, protection, present: true, refuses_requests: false, vanishes_after: None };
             state.pages.insert(number, page);
         }
     }
 
-    /// Takes the page of `address` away for good.
+    /// Unmaps the page of `address`.
     pub fn unmap(&self, address: u64) {
         self.lock().pages.remove(&(address / PAGE_BYTES));
     }
 
-    /// Changes what may be done with the page of `address`.
+    /// Changes the permitted accesses to the page of `address`.
     ///
     /// # Panics
-    /// If it is not mapped; so do all methods that change a page.
+    /// If the page is not mapped; this holds for all methods that change a page.
     pub fn protect(&self, address: u64, protection: Protection) {
         self.lock().page(address).protection = protection;
     }
 
-    /// Makes the page of `address` present or not; its bytes stay.
+    /// Makes the page of `address` present or not; its bytes are kept.
     ///
     /// # Panics
     /// If it is not mapped.
@@ -145,7 +145,7 @@ impl MockSpace {
         self.lock().page(address).present = present;
     }
 
-    /// After this many further accesses the page of `address` is not present, until it is requested.
+    /// Makes the page of `address` vanish after this many further accesses, until it is requested.
     ///
     /// # Panics
     /// If it is not mapped.
@@ -153,15 +153,15 @@ impl MockSpace {
         self.lock().page(address).vanishes_after = Some(accesses);
     }
 
-    /// Whether requests for the page of `address` are refused although it is mapped.
+    /// Makes requests for the page of `address` fail, or succeed again, although it is mapped.
     ///
     /// # Panics
     /// If it is not mapped.
     pub fn refuse_requests(&self, address: u64, refuse: bool) {
-        self.lock().page(address).refuses = refuse;
+        self.lock().page(address).refuses_requests = refuse;
     }
 
-    /// The bytes from `address` on, whatever the pages' state.
+    /// Returns the bytes from `address` on, regardless of the pages' state.
     ///
     /// # Panics
     /// If one of them is not mapped.
@@ -178,7 +178,7 @@ impl MockSpace {
         bytes
     }
 
-    /// Sets bytes from `address` on, whatever the pages' state.
+    /// Sets bytes from `address` on, regardless of the pages' state.
     ///
     /// # Panics
     /// If one of them is not mapped.
@@ -194,13 +194,13 @@ impl MockSpace {
         }
     }
 
-    /// The page requests made so far.
+    /// Returns the page requests made so far.
     #[must_use]
     pub fn requests(&self) -> Vec<PageRequest> {
         self.lock().requests.clone()
     }
 
-    /// The ranges flushed so far, up to the fault if there was one.
+    /// Returns the ranges flushed so far, each up to its fault if it had one.
     #[must_use]
     pub fn flushes(&self) -> Vec<Range<u64>> {
         self.lock().flushes.clone()
@@ -234,7 +234,7 @@ impl Space for MockSpace {
     }
 
     fn move_backward(&self, dst: u64, src: u64, len: u64, _: WriteHint) -> Result<(), Fault> {
-        // Descending, a range that wraps would begin on the wrong side.
+        // Descending, a range that wraps would start at the wrong end.
         if src.checked_add(len).is_none() || dst.checked_add(len).is_none() {
             return Err(Fault { address: u64::MAX, write: src.checked_add(len).is_some(), done: 0 });
         }
@@ -304,7 +304,7 @@ impl Space for MockSpace {
                 Protection::Read => !write,
                 Protection::ReadWrite => true,
             };
-            let granted = allowed && !page.refuses;
+            let granted = allowed && !page.refuses_requests;
             page.present |= granted;
             granted
         });
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_vanishes_after_the_accesses_it_was_given() {
+    fn a_page_vanishes_after_the_given_accesses() {
         let space = MockSpace::new();
         space.map(0x1000, 2, Protection::ReadWrite);
         space.vanish_after(0x2000, 1);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusing_page_stays_away_and_the_request_is_kept() {
+    fn a_refusing_page_stays_missing_and_the_request_is_recorded() {
         let space = MockSpace::new();
         space.map(0x1000, 1, Protection::ReadWrite);
         space.set_present(0x1000, false);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_are_kept_up_to_the_fault() {
+    fn flushes_are_recorded_up_to_the_fault() {
         let space = MockSpace::new();
         space.map(0x1000, 1, Protection::Read);
         assert!(space.flush(0x1000, 100).is_ok());

@@ -1,7 +1,7 @@
-//! Pages to be awkward with: protected, discarded, truncated. For tests.
+//! Pages whose protection and contents tests can take away: protected, discarded, truncated.
 //!
-//! A [`Pages`] never gives a reference to its bytes, so that taking their permission away breaks no promise of Rust's; it
-//! reads and writes them by the guarded kernels only.
+//! A [`Pages`] never gives a reference to its bytes, so removing their permission breaks no promise of Rust. It reads
+//! and writes them through the guarded kernels only.
 #![allow(unsafe_code, reason = "names its own pages by address")]
 
 use crate::map::{MapError, Mapping, SMALL_BYTES};
@@ -9,7 +9,7 @@ use crate::{Local, PAGE_BYTES, Space, WriteHint};
 use std::fs::File;
 use std::ops::Range;
 
-/// What may be done with a page.
+/// The permitted accesses to a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Protection {
     /// Nothing.
@@ -20,7 +20,7 @@ pub enum Protection {
     ReadWrite,
 }
 
-/// Raw pages of this process; not present until touched first.
+/// Raw pages of this process; not present until first touched.
 #[derive(Debug)]
 pub struct Pages {
     mapping: Mapping,
@@ -30,11 +30,11 @@ pub struct Pages {
 
 impl Pages {
     fn over(mapping: Mapping, file: Option<File>) -> Pages {
-        // SAFETY: only these pages are named through it, and nobody has references to them.
+        // SAFETY: this `Local` accesses only these pages, and no references to them exist.
         Pages { mapping, file, local: unsafe { Local::new() } }
     }
 
-    /// Private, zeroed pages.
+    /// Creates private, zeroed pages.
     ///
     /// # Errors
     /// The system's refusal.
@@ -42,7 +42,7 @@ impl Pages {
         Ok(Self::over(Mapping::anonymous(count * SMALL_BYTES, 0, "map")?, None))
     }
 
-    /// Shared pages of a file in memory, which can be [truncated](Pages::truncate).
+    /// Creates shared pages of a file in memory, which can be [truncated](Pages::truncate).
     ///
     /// # Errors
     /// The system's refusal.
@@ -52,19 +52,19 @@ impl Pages {
         Ok(Self::over(Mapping::file(&file, len)?, Some(file)))
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.mapping.as_ptr().expose_provenance() as u64
     }
 
-    /// How many bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.mapping.len() as u64
     }
 
-    /// Changes what may be done with pages.
+    /// Changes the permitted accesses to pages.
     ///
     /// # Errors
     /// The system's refusal.
@@ -77,7 +77,7 @@ impl Pages {
         self.mapping.protect(pages.start * SMALL_BYTES, pages.len() * SMALL_BYTES, flags)
     }
 
-    /// Gives pages back: not present until touched; private ones are zero then.
+    /// Discards pages: they are not present until touched; private pages then read as zero.
     ///
     /// # Errors
     /// The system's refusal.
@@ -85,13 +85,13 @@ impl Pages {
         self.mapping.discard(pages.start * SMALL_BYTES, pages.len() * SMALL_BYTES)
     }
 
-    /// Cuts the file under the pages off after `count` of them; accesses behind raise SIGBUS.
+    /// Truncates the file to `count` pages; accesses past them raise SIGBUS.
     ///
     /// # Panics
-    /// If the pages are not of a file, or it cannot be cut.
+    /// If the pages are not backed by a file, or the file cannot be truncated.
     pub fn truncate(&self, count: usize) {
-        let file = self.file.as_ref().expect("the pages are of a file");
-        file.set_len(count as u64 * PAGE_BYTES).expect("a memory file can be cut");
+        let file = self.file.as_ref().expect("the pages are backed by a file");
+        file.set_len(count as u64 * PAGE_BYTES).expect("a memory file can be truncated");
     }
 
     fn assert_inside(&self, offset: u64, len: usize) {
@@ -99,10 +99,10 @@ impl Pages {
         assert!(end.is_some_and(|end| end <= self.len_bytes()), "the range lies in the pages");
     }
 
-    /// The bytes at an offset.
+    /// Returns the bytes at an offset.
     ///
     /// # Panics
-    /// If they do not lie in the pages, or cannot be read now.
+    /// If they do not lie in the pages, or cannot be read.
     #[must_use]
     pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
         self.assert_inside(offset, len);
@@ -114,7 +114,7 @@ impl Pages {
     /// Writes bytes at an offset.
     ///
     /// # Panics
-    /// If they do not lie in the pages, or cannot be written now.
+    /// If they do not lie in the pages, or cannot be written.
     pub fn poke(&self, offset: u64, bytes: &[u8]) {
         self.assert_inside(offset, bytes.len());
         self.local.write(self.address() + offset, bytes, WriteHint::Cache).expect("the pages can be written");

@@ -1,5 +1,5 @@
-//! Memory lent out in pieces: a tier of it, mapped beforehand, so that who needs a block does not wait for the system.
-#![allow(unsafe_code, reason = "pieces of a mapping are owned apart from each other")]
+//! Hands out buffers from memory that is mapped beforehand, so that a caller need not wait for the system.
+#![allow(unsafe_code, reason = "parts of a mapping are owned separately")]
 
 use crate::map::MapError;
 use crate::region::{PageSize, Region};
@@ -11,48 +11,49 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Pieces begin at multiples of this many bytes. Source: a cache line, which is also what devices write whole.
-const GRAIN: usize = 64;
+/// Alignment of pieces in bytes. Source: a cache line, which is also the unit that devices write whole.
+const ALIGN_BYTES: usize = 64;
 
-/// Where pieces come from if not from a mapping of ours: a user's own allocator.
+/// An allocator of the user, from which a [`Pool`] takes memory instead of its own mapping.
 ///
 /// # Safety
-/// What [`obtain`](Supply::obtain) returns is mapped, readable, writable and initialised for `len` bytes, and neither read nor
-/// written by anybody else until [`release`](Supply::release) was called with the same two values. Both may be called by any thread
-/// at any time, and do not panic.
+/// The memory that [`obtain`](Supply::obtain) returns is mapped, readable, writable and initialised for `len` bytes. No
+/// other code reads or writes it until [`release`](Supply::release) is called with the same two values. Any thread may
+/// call both at any time, and they do not panic.
 pub unsafe trait Supply: Send + Sync {
-    /// `len` bytes; nothing if there are none left. `len` is not zero.
+    /// Returns `len` bytes, or `None` if too few are left. `len` is not zero.
     fn obtain(&self, len: usize) -> Option<NonNull<u8>>;
 
     /// Takes back what `obtain(len)` returned.
     fn release(&self, start: NonNull<u8>, len: usize);
 }
 
-/// How the memory of a [`Pool`] is obtained.
+/// Options for the memory of a [`Pool`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolOptions {
-    /// Bytes.
+    /// The size in bytes.
     pub len: usize,
-    /// Which pages are asked for.
+    /// The page size to ask for.
     pub pages: PageSize,
-    /// The only NUMA node its pages may be on; the kernel's choice otherwise.
+    /// The only NUMA node for its pages; if `None`, the kernel chooses.
     pub node: Option<u32>,
-    /// All pages are there before anything is lent: no later access faults, but making it takes the time of clearing it.
+    /// Makes all pages present before the first piece is handed out. No later access faults, but creating the pool
+    /// takes the time to clear it.
     pub present: bool,
 }
 
 impl PoolOptions {
-    /// `len` bytes of small pages anywhere, present.
+    /// Options for `len` bytes of small pages on any node, present.
     #[must_use]
     pub const fn new(len: usize) -> Self {
         PoolOptions { len, pages: PageSize::Small, node: None, present: true }
     }
 }
 
-/// Memory that is lent out in pieces and taken back when they are dropped. Cheap to clone; every clone is the same pool.
+/// Memory that is handed out in pieces and returned when they are dropped. Cloning is cheap and yields the same pool.
 ///
-/// Of the gaps that are large enough the smallest is taken, the first of equals, and neighbours that are free become one. A piece
-/// begins at a cache line and is rounded up to whole ones.
+/// The pool takes a piece from the smallest gap that is large enough, the first of equals. It merges free neighbours. A
+/// piece begins at a cache line and is rounded up to whole ones.
 ///
 /// ```
 /// use telpher_mem::{Pool, PoolOptions};
@@ -68,40 +69,40 @@ impl PoolOptions {
 ///
 /// # On drop
 ///
-/// Pieces keep the memory of their pool; it goes when the last of them does.
+/// Pieces keep the memory of their pool alive; it is freed when the last piece and the last clone are dropped.
 #[derive(Clone)]
 pub struct Pool(Arc<Owner>);
 
-/// What a piece needs to go back.
+/// The memory of a pool, to which pieces are returned.
 enum Owner {
-    /// A mapping of ours. The region is reached by address only from here on.
+    /// A mapping of our own. After its creation the region is accessed by address only.
     Mapped {
-        /// Kept mapped.
+        /// Held to keep the memory mapped.
         region: Region,
         start: NonNull<u8>,
         gaps: Mutex<Gaps>,
     },
-    /// Somebody else's.
+    /// An allocator of the user.
     Supplied {
         supply: Box<dyn Supply>,
-        /// Bytes that it may have given and not got back.
+        /// The most bytes that may be lent at a time.
         most: usize,
-        /// Bytes that it has given and not got back, or is asked for.
+        /// Bytes lent, including those of a running request.
         lent: AtomicUsize,
     },
 }
 
-// SAFETY: the region's bytes are reached only through pieces, each of which has its own; the gaps are behind a lock; a supply is
-// both by its trait.
+// SAFETY: the region's bytes are accessed only through pieces, which do not overlap; a lock protects the gaps; a supply
+// is Send and Sync by its trait.
 unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
 
 impl Pool {
-    /// A pool of its own pages.
+    /// Creates a pool with pages of its own.
     ///
     /// # Errors
-    /// The system's refusal: too much asked for, or a node that does not exist or may not be used.
+    /// The system's refusal: too many bytes, or a node that does not exist or may not be used.
     pub fn new(options: PoolOptions) -> Result<Pool, MapError> {
         let mut region = Region::new(options.len, options.pages)?;
         if let Some(node) = options.node {
@@ -111,36 +112,37 @@ impl Pool {
             region.populate()?;
         }
         let start = NonNull::new(region.as_mut_ptr()).expect("a mapping does not begin at zero");
-        let gaps = Mutex::new(Gaps::of(options.len / GRAIN * GRAIN));
+        let gaps = Mutex::new(Gaps::of(options.len / ALIGN_BYTES * ALIGN_BYTES));
         Ok(Pool(Arc::new(Owner::Mapped { region, start, gaps })))
     }
 
-    /// A pool whose pieces come from an allocator of one's own, and which is as large as that lets it be.
+    /// Creates a pool whose pieces come from the caller's allocator, which alone limits its size.
     #[must_use]
     pub fn supplied(supply: impl Supply + 'static) -> Pool {
         Pool::supplied_up_to(usize::MAX, supply)
     }
 
-    /// The same with at most so many bytes lent at a time, for an allocator that always has more.
+    /// Creates a pool on the caller's allocator that lends at most `most` bytes at a time, for an allocator without a
+    /// limit.
     #[must_use]
     pub fn supplied_up_to(most: usize, supply: impl Supply + 'static) -> Pool {
         Pool(Arc::new(Owner::Supplied { supply: Box::new(supply), most, lent: AtomicUsize::new(0) }))
     }
 
-    /// `len` bytes with whatever was in them before; nothing if no gap is large enough, or `len` is zero.
+    /// Returns `len` bytes with arbitrary old contents; `None` if no gap is large enough, or `len` is zero.
     #[must_use]
     pub fn obtain(&self, len: usize) -> Option<Piece> {
         let start = match &*self.0 {
             _ if len == 0 => return None,
             Owner::Mapped { start, gaps, .. } => {
-                let at = lock(gaps).take(len.checked_next_multiple_of(GRAIN)?)?;
+                let at = lock(gaps).take(len.checked_next_multiple_of(ALIGN_BYTES)?)?;
                 // SAFETY: gaps lie in the region, which is mapped as long as its owner lives.
                 unsafe { start.add(at) }
             }
             Owner::Supplied { supply, most, lent } => {
                 let more = |lent: usize| lent.checked_add(len).filter(|lent| lent <= most);
-                // Counted before it is there, and until it is back: who was refused meanwhile must not take it that nothing is lent.
-                // Relaxed (all of these): counted, nothing more.
+                // Counted before the request and until the release. A caller that is refused meanwhile must not
+                // conclude that nothing is lent. Relaxed (all of these): a mere count.
                 lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
                 supply.obtain(len).or_else(|| {
                     lent.fetch_sub(len, Ordering::Relaxed);
@@ -152,16 +154,16 @@ impl Pool {
         Some(Piece { owner: Arc::clone(&self.0), start, len })
     }
 
-    /// Bytes it has in all; nothing if its allocator is somebody else's and may give any number.
+    /// Returns its size in bytes; `None` if it uses an allocator without a limit.
     #[must_use]
     pub fn capacity(&self) -> Option<usize> {
         match &*self.0 {
-            Owner::Mapped { region, .. } => Some(region.len() / GRAIN * GRAIN),
+            Owner::Mapped { region, .. } => Some(region.len() / ALIGN_BYTES * ALIGN_BYTES),
             Owner::Supplied { most, .. } => (*most != usize::MAX).then_some(*most),
         }
     }
 
-    /// Where its memory begins; nothing if its allocator is somebody else's.
+    /// Returns the address of its memory; `None` if it uses the caller's allocator.
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         match &*self.0 {
@@ -170,19 +172,19 @@ impl Pool {
         }
     }
 
-    /// Bytes of it that are lent, rounded up to cache lines if it has a mapping of its own.
+    /// Returns how many bytes are lent, rounded up to cache lines if the pool has its own mapping.
     ///
-    /// **Staleness**: other threads obtain and give back meanwhile.
+    /// **Staleness**: other threads obtain and return pieces meanwhile.
     #[must_use]
     pub fn lent(&self) -> usize {
         match &*self.0 {
-            Owner::Mapped { region, gaps, .. } => region.len() / GRAIN * GRAIN - lock(gaps).free,
+            Owner::Mapped { region, gaps, .. } => region.len() / ALIGN_BYTES * ALIGN_BYTES - lock(gaps).free,
             Owner::Supplied { lent, .. } => lent.load(Ordering::Relaxed),
         }
     }
 
-    /// It never has `len` bytes in a row, also when nothing is lent. Of somebody else's allocator, which was just asked in vain, this is
-    /// true if there is nothing that it could be given back.
+    /// True if the pool can never provide `len` contiguous bytes, even when nothing is lent. With the caller's
+    /// allocator, which has just refused the request, this is true if no lent piece could be returned to it.
     ///
     /// **Staleness**: as [`lent`](Pool::lent).
     #[must_use]
@@ -198,12 +200,12 @@ impl Debug for Pool {
     }
 }
 
-/// No panic happens under the lock that leaves gaps half changed; a poisoned one is as good as another.
+/// No panic under the lock leaves the gaps half changed, so a poisoned lock is still usable.
 fn lock(gaps: &Mutex<Gaps>) -> MutexGuard<'_, Gaps> {
     gaps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes of a [`Pool`], owned; a slice. They go back when it is dropped.
+/// Bytes of a [`Pool`], owned; a slice. Dropping it returns them to the pool.
 pub struct Piece {
     owner: Arc<Owner>,
     start: NonNull<u8>,
@@ -220,8 +222,8 @@ impl Deref for Piece {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes from `start` are this piece's alone until it is dropped, and mapped, since it keeps the
-        // owner; they are written only through `&mut self`.
+        // SAFETY: `len` initialised bytes from `start` belong to this piece alone until it is dropped. They are mapped,
+        // because the piece keeps the owner alive, and written only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -244,7 +246,7 @@ impl Drop for Piece {
         match &*self.owner {
             Owner::Mapped { start, gaps, .. } => {
                 let at = self.start.addr().get() - start.addr().get();
-                lock(gaps).give_back(at, self.len.next_multiple_of(GRAIN));
+                lock(gaps).give_back(at, self.len.next_multiple_of(ALIGN_BYTES));
             }
             Owner::Supplied { supply, lent, .. } => {
                 supply.release(self.start, self.len);
@@ -254,7 +256,8 @@ impl Drop for Piece {
     }
 }
 
-// SAFETY: the bytes stay where they are until the piece is dropped, whoever moves it; only the owner of the piece writes them.
+// SAFETY: the bytes stay in place until the piece is dropped, even if it moves; only the owner of the piece writes
+// them.
 unsafe impl StableBuf for Piece {
     fn address(&self) -> u64 {
         self.start.addr().get() as u64
@@ -270,19 +273,19 @@ unsafe impl StableBufMut for Piece {
     }
 }
 
-/// What is free of a range, in whole grains.
+/// The free ranges of a mapping, in multiples of the alignment.
 #[derive(Debug, Default)]
 struct Gaps {
-    /// Bytes by where they begin. No two touch.
+    /// Length of each gap by its start. No two gaps touch.
     by_start: BTreeMap<usize, usize>,
-    /// The same as (bytes, start).
+    /// The same gaps as (length, start).
     by_len: BTreeSet<(usize, usize)>,
-    /// Bytes in all.
+    /// Free bytes in total.
     free: usize,
 }
 
 impl Gaps {
-    /// One gap.
+    /// Creates a single gap of `len` bytes.
     fn of(len: usize) -> Gaps {
         let mut gaps = Gaps::default();
         if len > 0 {
@@ -302,7 +305,7 @@ impl Gaps {
         self.by_len.remove(&(len, start));
     }
 
-    /// Takes `len` bytes from the smallest gap that has them.
+    /// Takes `len` bytes from the smallest gap that is large enough.
     fn take(&mut self, len: usize) -> Option<usize> {
         let &(gap, start) = self.by_len.range((len, 0)..).next()?;
         self.remove(start, gap);
@@ -339,11 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_becomes_one_gap_again() {
+    fn returned_pieces_merge_into_one_gap() {
         let pool = pool(4096);
         let mut pieces: Vec<Piece> = (0..64).map(|_| pool.obtain(64).unwrap()).collect();
         assert!(pool.obtain(1).is_none());
-        // In an order in which each has both, one or no free neighbour.
+        // This order frees pieces with two, one and no free neighbour.
         for at in [1, 0, 0, 3, 4, 2] {
             pieces.remove(at);
         }
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_too_much_are_refused() {
+    fn zero_and_too_many_bytes_are_refused() {
         let pool = pool(1000);
         assert_eq!(pool.capacity(), Some(960));
         for len in [0, 961, usize::MAX, usize::MAX - 62] {
@@ -370,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_there_is_refused_with_the_machine_s_word() {
+    fn a_missing_node_is_refused_with_the_system_error() {
         let error = Pool::new(PoolOptions { node: Some(999), ..PoolOptions::new(4096) }).unwrap_err();
         assert!(error.to_string().contains("bind"), "{error}");
         let absent = Pool::new(PoolOptions { node: Some(u32::MAX), ..PoolOptions::new(4096) });
@@ -378,9 +381,9 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_of_one_s_own_gets_back_what_it_gave() {
+    fn a_custom_allocator_gets_back_every_block() {
         struct Counting(Arc<AtomicUsize>);
-        // SAFETY: each is a new block of the global allocator, zeroed.
+        // SAFETY: each block is a new, zeroed block of the global allocator.
         unsafe impl Supply for Counting {
             fn obtain(&self, len: usize) -> Option<NonNull<u8>> {
                 self.0.fetch_add(len, Ordering::Relaxed);
@@ -389,13 +392,13 @@ mod tests {
             }
             fn release(&self, start: NonNull<u8>, len: usize) {
                 self.0.fetch_sub(len, Ordering::Relaxed);
-                // SAFETY: what `obtain` leaked.
+                // SAFETY: the block that `obtain` leaked.
                 drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start.as_ptr(), len)) });
             }
         }
         let lent = Arc::new(AtomicUsize::new(0));
         let pool = Pool::supplied(Counting(Arc::clone(&lent)));
-        assert!(pool.is_too_small_for(1), "asked in vain, and nothing to be given back");
+        assert!(pool.is_too_small_for(1), "the allocator refused, and nothing is lent");
         let (a, b) = (pool.obtain(10).unwrap(), pool.obtain(20).unwrap());
         assert_eq!((lent.load(Ordering::Relaxed), pool.lent(), pool.is_too_small_for(1)), (30, 30, false));
         drop((a, pool, b));
@@ -412,16 +415,16 @@ mod tests {
     }
 
     #[test]
-    fn what_an_allocator_gives_counts_as_lent_from_before_until_after() {
-        /// Looks at its own pool.
-        struct Looks(Arc<std::sync::OnceLock<Pool>>);
-        impl Looks {
+    fn a_custom_block_counts_as_lent_during_both_calls() {
+        /// An allocator that checks the count of its own pool.
+        struct ChecksCount(Arc<std::sync::OnceLock<Pool>>);
+        impl ChecksCount {
             fn is_lent(&self, len: usize) {
                 assert_eq!(self.0.get().map(|pool| (pool.lent(), pool.is_too_small_for(1))), Some((len, false)));
             }
         }
-        // SAFETY: each is a new block of the global allocator, zeroed, which is never taken back.
-        unsafe impl Supply for Looks {
+        // SAFETY: each block is a new, zeroed block of the global allocator, which is never freed.
+        unsafe impl Supply for ChecksCount {
             fn obtain(&self, len: usize) -> Option<NonNull<u8>> {
                 self.is_lent(len);
                 (len < 100).then(|| NonNull::from(Box::leak(vec![0_u8; len].into_boxed_slice())).cast())
@@ -431,7 +434,7 @@ mod tests {
             }
         }
         let own = Arc::new(std::sync::OnceLock::new());
-        let pool = Pool::supplied(Looks(Arc::clone(&own)));
+        let pool = Pool::supplied(ChecksCount(Arc::clone(&own)));
         own.set(pool.clone()).unwrap();
         drop(pool.obtain(10).unwrap());
         assert!(pool.obtain(100).is_none());
@@ -454,7 +457,7 @@ mod tests {
                 ranges.sort_unstable();
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
                 prop_assert!(kept.iter().all(|piece| piece.iter().all(|&byte| byte == piece[0])));
-                let lent: usize = kept.iter().map(|piece| piece.len().next_multiple_of(GRAIN)).sum();
+                let lent: usize = kept.iter().map(|piece| piece.len().next_multiple_of(ALIGN_BYTES)).sum();
                 prop_assert_eq!(pool.lent(), lent);
             }
             kept.clear();

@@ -1,4 +1,4 @@
-//! Owned memory of whole pages.
+//! Owned memory that consists of whole pages.
 #![allow(unsafe_code, reason = "makes slices of an owned mapping")]
 
 use crate::map::{MapError, Mapping, SMALL_BYTES};
@@ -7,31 +7,31 @@ use std::ops::{Deref, DerefMut, Range};
 /// Bytes of a huge page. Source: x86-64 page tables, level 2.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Which pages a [`Region`] asks for.
+/// The page size that a [`Region`] asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum PageSize {
     /// 4 KiB.
     #[default]
     Small,
-    /// 2 MiB: from the pool of huge pages if it has enough (`vm.nr_hugepages`), else transparently, else small ones; see
-    /// [`Region::backing`] for what it became.
+    /// 2 MiB: from the pool of huge pages if it has enough (`vm.nr_hugepages`), else transparent huge pages, else small
+    /// pages. [`Region::backing`] reports the result.
     Huge,
 }
 
-/// Which pages a [`Region`] got.
+/// The pages that a [`Region`] got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Backing {
     /// 4 KiB pages.
     Small,
     /// 2 MiB pages from the system's pool.
     HugePool,
-    /// Aligned to 2 MiB and advised so; the system uses huge pages where it can, unless they are switched off.
+    /// Aligned to 2 MiB and advised to use huge pages. The system uses them where it can, unless they are switched off.
     Transparent,
 }
 
-/// Owned, zeroed, page-aligned memory; a slice of bytes.
+/// Owned, zeroed, page-aligned memory that is a slice of bytes.
 ///
-/// Its pages are not present until they are touched first: a device that does not fault pages in finds them missing.
+/// Its pages are not present until first touched: a device that does not fault pages in finds them missing.
 ///
 /// ```
 /// use telpher_mem::{PageSize, Region};
@@ -45,7 +45,7 @@ pub enum Backing {
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
-    /// Where the slice begins in the mapping: past the padding that aligns it.
+    /// Offset of the slice in the mapping, past the padding that aligns it.
     offset: usize,
     /// Bytes of the slice.
     len: usize,
@@ -53,7 +53,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Maps `len` bytes, rounded up to whole pages behind the scenes.
+    /// Maps `len` bytes, rounded up internally to whole pages.
     ///
     /// # Errors
     /// The system's refusal, for example when the address space or the memory limit is exhausted.
@@ -73,20 +73,20 @@ impl Region {
         if let Ok(mapping) = Mapping::anonymous(bytes, flags, "map from the pool of huge pages") {
             return Ok(Region { mapping, offset: 0, len, backing: Backing::HugePool });
         }
-        // One huge page more, so that an aligned range of enough bytes lies in it wherever it begins.
+        // Maps one huge page more, so that an aligned range of enough bytes fits at any start address.
         let mapping = Mapping::anonymous(whole(bytes.saturating_add(HUGE_BYTES), HUGE_BYTES)?, 0, "map")?;
         mapping.advise_huge();
         let offset = mapping.as_ptr().align_offset(HUGE_BYTES);
         Ok(Region { mapping, offset, len, backing: Backing::Transparent })
     }
 
-    /// Which pages it lies on.
+    /// Returns the kind of pages that back it.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// Has its pages on this NUMA node only, those that are there already among them.
+    /// Binds its pages to this NUMA node, including those that are already present.
     ///
     /// # Errors
     /// The system's refusal: no such node, or one this process may not use.
@@ -94,15 +94,15 @@ impl Region {
         self.mapping.bind(node)
     }
 
-    /// Makes all its pages present, without changing a byte.
+    /// Makes all its pages present without changing a byte.
     ///
     /// # Errors
-    /// The system's refusal: not so much memory, or not on the node it is bound to.
+    /// The system's refusal: too little memory, or too little on the node it is bound to.
     pub fn populate(&mut self) -> Result<(), MapError> {
         self.mapping.populate(self.offset, self.len)
     }
 
-    /// Gives the whole pages inside `range` back to the system: they read as zero, and are not present until touched.
+    /// Returns the whole pages inside `range` to the system: they read as zero, and are not present until touched.
     ///
     /// # Errors
     /// The system's refusal, for example when the pages are locked in memory.
@@ -113,7 +113,7 @@ impl Region {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} lies in a region of {} bytes", self.len);
         let page = if self.backing == Backing::HugePool { HUGE_BYTES } else { SMALL_BYTES };
         let start = range.start.next_multiple_of(page);
-        // The last page may be a part only because the region ends in it; then nothing else lies on it.
+        // A partial last page is possible only if the region ends in it; then nothing else lies on that page.
         let end = if range.end == self.len { self.len.next_multiple_of(page) } else { range.end - range.end % page };
         if start < end { self.mapping.discard(self.offset + start, end - start) } else { Ok(()) }
     }
@@ -133,8 +133,8 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: offset + len lies in the mapping, which is initialised (zero), readable while `self` lives, and written
-        // only through `&mut self`.
+        // SAFETY: offset + len lies in the mapping, which is initialised (zero), readable while `self` lives, and
+        // written only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.mapping.as_ptr().add(self.offset), self.len) }
     }
 }

@@ -1,13 +1,14 @@
 //! Another process' memory as a [`Space`].
 //!
-//! Bytes go through a buffer of this process, a chunk at a time: two copies and two system calls. The kernel tells how far it
-//! came, to the page; descending, the pages are named from the top, so that nothing below a fault is written.
+//! Bytes go through a buffer of this process, one chunk at a time: two copies and two system calls. The kernel reports
+//! how many bytes it moved, to the page. Descending, the pages are passed from the top, so that nothing below a fault
+//! is written.
 //!
 //! Deviations from what a device does with the same page tables, numbered:
-//! 1. Memory mapped without `PROT_READ` cannot be read, also where the processor could (`PROT_WRITE` alone).
-//! 2. [`flush`](Space::flush) looks whether the pages are there and leaves cache lines alone: no instruction reaches the
-//!    lines of another process' address, and caches are coherent.
-//! 3. A mapping that changes while an operation runs is met where the operation is at that moment, to a chunk.
+//! 1. Memory mapped without `PROT_READ` cannot be read, even where the processor could (`PROT_WRITE` alone).
+//! 2. [`flush`](Space::flush) checks that the pages are present and leaves cache lines alone. No instruction flushes
+//!    the lines of another process' addresses, and caches are coherent.
+//! 3. A change of mappings during an operation takes effect at the chunk the operation has reached.
 
 mod vm;
 
@@ -18,32 +19,33 @@ use std::os::fd::OwnedFd;
 use telpher_os::presence::{BATCH_PAGES, ask_pagemap};
 use vm::Process;
 
-/// Bytes moved at once; a multiple of the patterns' 16 bytes. Source: chosen; past the cost of a system call, within L2.
+/// Bytes moved at once; a multiple of the patterns' 16 bytes. Source: chosen; large enough to hide the cost of a system
+/// call, and within L2.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Pages of as many bytes; a chunk may touch one more.
+/// Pages of one chunk; an unaligned chunk may touch one more.
 const CHUNK_PAGES: usize = CHUNK_BYTES / SMALL_BYTES;
 const _: () = assert!(CHUNK_PAGES < BATCH_PAGES);
 
-/// Bytes after which a pattern of either kind repeats.
+/// Bytes after which both kinds of pattern repeat.
 const PATTERN_BYTES: usize = 16;
 
-/// Memory of another process, which this one must be allowed to trace (as one of the same user usually is).
+/// Memory of another process, which this process must be allowed to trace (usually: a process of the same user).
 ///
-/// Accesses are as the processor's in that process: they respect protections, and bring pages in unless the space is
-/// [strict](Remote::strict). Once the process has ended every access faults.
+/// Accesses behave like the processor's in that process: they respect protections, and bring pages in unless the space
+/// is [strict](Remote::strict). After the process has ended, every access faults.
 ///
-/// **Assumptions.** Operations run while a thread of that process waits for them, as the caller of a system call does. A
-/// process that ends or replaces its program between the look whether it lives and the access that follows at once, its number
-/// given away in that time, is not noticed.
+/// **Assumptions.** Operations run while a thread of that process waits for them, as the caller of a system call does.
+/// Each access first checks that the process lives. If the process ends or replaces its program right after this check,
+/// and its id is reused at once, the change is not noticed.
 #[derive(Debug)]
 pub struct Remote {
     process: Process,
-    /// Its page tables; without them page requests for writing are answered by what the mappings allow.
+    /// Its page tables. Without them the mappings' permissions decide page requests for writing.
     pagemap: Option<OwnedFd>,
     strict: bool,
 }
 
-/// Which end of a range is met first.
+/// The end of a range that is processed first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Ascending,
@@ -51,17 +53,18 @@ enum Order {
 }
 
 impl Remote {
-    /// The memory of a process; pages that an access would bring in count as present.
+    /// Opens the memory of a process; pages that an access would bring in count as present.
     ///
     /// # Errors
-    /// If there is no such process, or it has this process' memory.
+    /// If the process does not exist, or shares this process' memory.
     pub fn new(process: u32) -> io::Result<Remote> {
         let process = Process::new(process)?;
         let pagemap = process.pagemap().ok();
         Ok(Remote { process, pagemap, strict: false })
     }
 
-    /// The memory of a process; pages that are not present fault, as with [`Strict`](crate::Strict) for this process.
+    /// Opens the memory of a process; pages that are not present fault, as with [`Strict`](crate::Strict) for this
+    /// process.
     ///
     /// # Errors
     /// As for [`new`](Remote::new), or if the kernel does not show the process' page tables.
@@ -71,7 +74,8 @@ impl Remote {
         Ok(Remote { process, pagemap, strict: true })
     }
 
-    /// Bytes of a range of a chunk at most that lie on present pages, at the end met first; all of them unless strict.
+    /// Counts the bytes on present pages, from the end processed first; all bytes unless strict. The range is at most a
+    /// chunk.
     fn present(&self, address: u64, len: usize, write: bool, order: Order) -> usize {
         let Some(pagemap) = self.pagemap.as_ref().filter(|_| self.strict && len > 0) else { return len };
         let skew = in_page(address);
@@ -90,29 +94,29 @@ impl Remote {
         (run * SMALL_BYTES).saturating_sub(outside).min(len)
     }
 
-    /// Reads a chunk at most; returns how many bytes at the end met first are valid.
+    /// Reads at most a chunk; returns how many bytes, from the end processed first, are valid.
     fn fetch(&self, address: u64, into: &mut [u8], order: Order) -> usize {
         let len = self.present(address, into.len(), false, order);
         let from = if order == Order::Ascending { 0 } else { into.len() - len };
         self.process.read(address.wrapping_add(from as u64), &mut into[from..from + len], order)
     }
 
-    /// Writes a chunk at most; returns how many bytes at the end met first were written.
+    /// Writes at most a chunk; returns how many bytes, from the end processed first, were written.
     fn put(&self, address: u64, bytes: &[u8], order: Order) -> usize {
         let len = self.present(address, bytes.len(), true, order);
         let from = if order == Order::Ascending { 0 } else { bytes.len() - len };
         self.process.write(address.wrapping_add(from as u64), &bytes[from..from + len], order)
     }
 
-    /// True if a store would find the page.
+    /// True if a store would find the page present; `None` if the kernel does not report it.
     fn is_present_for_writing(&self, address: u64) -> Option<bool> {
         let mut present = [false];
         ask_pagemap(self.pagemap.as_ref()?, address / PAGE_BYTES, true, &mut present)?;
         Some(present[0])
     }
 
-    /// The first difference between the memory from `a` on and what `other` delivers: how many bytes of the buffer's length
-    /// from an offset on are valid, 0 with the fault.
+    /// Finds the first difference between the memory from `a` on and the bytes of `other`. `other` fills a buffer for
+    /// an offset and returns how many bytes are valid, or a fault if none is.
     fn compare_with(
         &self,
         a: u64,
@@ -138,12 +142,12 @@ impl Remote {
     }
 }
 
-/// A buffer for chunks of an operation of `len` bytes.
+/// Allocates a buffer for chunks of an operation of `len` bytes.
 fn buffer(len: u64) -> Vec<u8> {
     vec![0; chunk(len)]
 }
 
-/// Bytes of the next chunk if `left` are left.
+/// Returns the length of the next chunk if `left` bytes are left.
 fn chunk(left: u64) -> usize {
     usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)
 }
@@ -152,15 +156,15 @@ fn in_page(address: u64) -> usize {
     usize::try_from(address % PAGE_BYTES).expect("below a page")
 }
 
-/// A chunk and one unit more of a repeated pattern, to begin anywhere in the unit.
-fn laid_out([low, high]: [u64; 2]) -> Vec<u8> {
+/// Repeats a pattern over a chunk and one unit more, so that a chunk may start at any byte of the unit.
+fn repeated([low, high]: [u64; 2]) -> Vec<u8> {
     let mut unit = [0; PATTERN_BYTES];
     unit[..8].copy_from_slice(&low.to_le_bytes());
     unit[8..].copy_from_slice(&high.to_le_bytes());
     unit.repeat(CHUNK_BYTES / PATTERN_BYTES + 1)
 }
 
-/// Where in a laid-out pattern byte `done` of it begins.
+/// Returns the offset in a repeated pattern that corresponds to byte `done`.
 fn phase(done: u64) -> usize {
     usize::try_from(done % PATTERN_BYTES as u64).expect("below 16")
 }
@@ -201,7 +205,8 @@ impl Space for Remote {
             if got == 0 {
                 return Err(Fault { address: from, write: false, done });
             }
-            // Fewer than were read: the next round begins with the byte that failed, and says why.
+            // If fewer bytes were written than read, the next round starts at the byte that failed and returns its
+            // fault.
             let put = self.put(to, &buffer[..got], Order::Ascending);
             if put == 0 {
                 return Err(Fault { address: to, write: true, done });
@@ -236,11 +241,11 @@ impl Space for Remote {
     }
 
     fn fill(&self, dst: u64, pattern: [u64; 2], len: u64, _: WriteHint) -> Result<(), Fault> {
-        let laid = laid_out(pattern);
+        let pattern_bytes = repeated(pattern);
         let mut done = 0;
         while done < len {
             let (at, from) = (dst.wrapping_add(done), phase(done));
-            match self.put(at, &laid[from..from + chunk(len - done)], Order::Ascending) {
+            match self.put(at, &pattern_bytes[from..from + chunk(len - done)], Order::Ascending) {
                 0 => return Err(Fault { address: at, write: true, done }),
                 put => done += put as u64,
             }
@@ -259,9 +264,9 @@ impl Space for Remote {
     }
 
     fn compare_pattern(&self, a: u64, pattern: u64, len: u64) -> Result<Option<u64>, Fault> {
-        let laid = laid_out([pattern; 2]);
+        let pattern_bytes = repeated([pattern; 2]);
         self.compare_with(a, len, |done, into| {
-            into.copy_from_slice(&laid[phase(done)..phase(done) + into.len()]);
+            into.copy_from_slice(&pattern_bytes[phase(done)..phase(done) + into.len()]);
             Ok(into.len())
         })
     }
@@ -286,7 +291,8 @@ impl Space for Remote {
             return Err(fault(done as u64));
         }
         if !address.is_multiple_of(32) {
-            // Contrary to the contract it may lie on two pages; see that both can be written before one is.
+            // Contrary to the contract, the record may lie on two pages. Check that both can be written before either
+            // is.
             for done in [0, 31] {
                 if !self.page_request(address.wrapping_add(done), true) {
                     return Err(fault(if done == 0 { 0 } else { PAGE_BYTES - address % PAGE_BYTES }));
@@ -307,10 +313,10 @@ impl Space for Remote {
         let before = self.is_present_for_writing(address);
         self.process.pin_for_writing(address);
         match (before, self.is_present_for_writing(address)) {
-            // The pin has brought it, so stores are allowed.
+            // The pin brought the page in, so stores are allowed.
             (Some(false), Some(true)) => true,
             (_, Some(false)) => false,
-            // It was there, or the kernel does not tell: then what counts is what the mapping allows.
+            // The page was present before, or the kernel does not report it: the permissions of the mapping decide.
             _ => self.process.is_writable(address),
         }
     }

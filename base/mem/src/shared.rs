@@ -1,13 +1,16 @@
-//! Memory that others have, too: bytes of a file, mapped, which its other owners write, and may take away, at any time.
+//! Memory shared with other processes: mapped bytes of a file, which its other users may write and truncate at any
+//! time.
 //!
-//! A file that shrinks takes its pages away from every mapping, and the next touch of one is a SIGBUS: whoever maps a stranger's file
-//! dies at the stranger's will. Here such a page is replaced by an empty private one, in the signal handler, and the touch goes on;
-//! [`Shared::is_whole`] tells of it afterwards. So a touch costs nothing more than any other. All pages behind it are replaced with it: a
-//! file that shrank lost them as well, and page by page, every second one, they would use up the mappings that a process may have.
+//! If a file shrinks, the kernel removes its pages from every mapping, and the next access to one raises SIGBUS. So the
+//! owner of a foreign file could kill the process that maps it. Here the signal handler replaces such a page by an
+//! empty private one, and the access continues; [`Shared::is_whole`] reports it afterwards. Other accesses cost nothing
+//! extra. All later pages of the mapping are replaced, too: the file has lost them as well. Replaced one by one, every
+//! second page, they would use up the mappings that a process may have.
 //!
-//! The handler finds the mapping in a table of atomics, for it may take no lock. Source of the idea: none outside; a seal
-//! (`F_SEAL_SHRINK`) would do as well, but whose file it is must ask for it, and the frontends of vhost-user do not.
-#![allow(unsafe_code, reason = "maps files, and replaces pages that went away")]
+//! The handler finds the mapping in a table of atomics, because it may not take a lock. Source of the idea: none
+//! outside. A seal (`F_SEAL_SHRINK`) would serve as well, but the file's owner must set it, and the frontends of
+//! vhost-user do not.
+#![allow(unsafe_code, reason = "maps files, and replaces lost pages")]
 
 use crate::local::trap;
 use crate::map::MapError;
@@ -15,27 +18,28 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings there can be in one process. Source: derived: what a vhost-user frontend may have, 509 memory slots, a dirty log and a record for each of 32
-/// ports. So frontends that take all that they may leave enough for the others; beyond that the system's `vm.max_map_count` is next, 65,530 by default.
+/// The most mappings in one process. Source: derived from a vhost-user frontend, which may have 509 memory slots, a
+/// dirty log and a record for each of 32 ports. So frontends that use all of theirs leave enough for the others. The
+/// next limit is the system's `vm.max_map_count`, 65,530 by default.
 pub const MOST_SHARED: usize = 32 * 512;
 
-/// One row of the handler's table. A row with `start` 0 is free or on its way.
+/// One row of the handler's table. A row with `start` 0 is free or being set up.
 struct Row {
     taken: AtomicBool,
     start: AtomicUsize,
     len: AtomicUsize,
-    /// Bytes of one page of the file: what can be replaced at once.
+    /// Bytes of one page of the file: the smallest range that can be replaced.
     page: AtomicUsize,
-    /// A page was replaced.
-    torn: AtomicBool,
+    /// True once a page was replaced.
+    lost: AtomicBool,
 }
 
 impl Row {
-    /// Pages of it are others from now on.
-    fn tell(&self) {
-        self.torn.store(true, Ordering::Release);
-        // Release: pairs with the Acquire in `torn_pages`; who sees the count sees the row.
-        TORN.fetch_add(1, Ordering::Release);
+    /// Records that pages of this mapping are replaced from now on.
+    fn record_loss(&self) {
+        self.lost.store(true, Ordering::Release);
+        // Release: pairs with the Acquire in `torn_pages`; a thread that sees the count sees the row.
+        LOST_PAGES.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -45,50 +49,50 @@ static ROWS: [Row; MOST_SHARED] = [const {
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         page: AtomicUsize::new(0),
-        torn: AtomicBool::new(false),
+        lost: AtomicBool::new(false),
     }
 }; MOST_SHARED];
-/// Pages that went away and were replaced so far, of all mappings.
-static TORN: AtomicUsize = AtomicUsize::new(0);
-/// Rows from here on have never been used.
+/// The number of replacements so far, in all mappings.
+static LOST_PAGES: AtomicUsize = AtomicUsize::new(0);
+/// Rows from this index on have never been used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Why a file cannot be shared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedError {
-    /// The range goes beyond the file's end, or beyond all addresses.
-    #[error("bytes {offset} to {offset} + {len} of a file of {size} bytes were asked for; let its owner size it first")]
+    /// The range exceeds the file's end or the address space.
+    #[error("bytes {offset} to {offset} + {len} exceed a file of {size} bytes; its owner must resize it first")]
     Beyond {
-        /// Where the range begins.
+        /// The start of the range.
         offset: u64,
-        /// How long it is.
+        /// The length of the range.
         len: u64,
-        /// How long the file is.
+        /// The size of the file.
         size: u64,
     },
-    /// Nothing was asked for.
-    #[error("no bytes of the file were asked for")]
+    /// The range is empty.
+    #[error("the requested range of the file is empty")]
     Empty,
-    /// All rows are taken.
-    #[error("this process has {MOST_SHARED} shared mappings already; let one go first")]
+    /// All rows are in use.
+    #[error("this process already has {MOST_SHARED} shared mappings; drop one first")]
     Many,
     /// The system refused.
     #[error(transparent)]
     Map(#[from] MapError),
 }
 
-/// Bytes of a file, for reading and writing, that its other owners have, too.
+/// Bytes of a file that this process reads and writes and shares with others.
 ///
-/// There is no slice of them: others write while we read. Whoever touches them does it by address, with volatile or atomic
+/// There is no slice of them, because others write while we read. Access them by address: with volatile or atomic
 /// accesses, the kernels of [`Local`](crate::Local), or a device.
 #[derive(Debug)]
 pub struct Shared {
-    /// Where the mapping begins: a page.
+    /// Start of the mapping, at a page boundary.
     base: NonNull<u8>,
-    /// Bytes of the mapping before the first that was asked for.
+    /// Bytes of the mapping before the requested range.
     skipped: usize,
-    /// Bytes of the mapping.
+    /// Length of the mapping in bytes.
     mapped: usize,
     row: usize,
 }
@@ -99,131 +103,133 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps `len` bytes of `file` from `offset`, which need not begin a page; no page is made present.
+    /// Maps `len` bytes of `file` from `offset`, which need not be page-aligned; no page is made present.
     ///
     /// # Errors
-    /// [`SharedError`]: a range beyond the file's end, too many mappings, the system's refusal.
+    /// [`SharedError`]: a range beyond the file's end, too many mappings, or the system's refusal.
     pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Shared, SharedError> {
         // SAFETY: an all-zero stat is a valid value; the descriptor is open, and the kernel fills what we own.
         let stat = unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
             if libc::fstat(file.as_raw_fd(), &raw mut stat) != 0 {
-                return Err(last("learn the size of a file for", len, "send an open file").into());
+                return Err(last_error("query the size of a file for", len, "send an open file").into());
             }
             stat
         };
         let size = stat.st_size.cast_unsigned();
         let page = match stat.st_blksize.cast_unsigned() {
-            // A file of huge pages says so by its block size; any other file is of small ones.
+            // A file on huge pages reports their size as its block size; any other file uses small pages.
             page if is_huge(file) && page.is_power_of_two() => page,
             _ => crate::PAGE_BYTES,
         };
         if len == 0 {
             return Err(SharedError::Empty);
         }
-        // The end of the last page as well, so that rounding up cannot overflow.
+        // Checks the end of the last page as well, so that rounding up cannot overflow.
         let beyond = || SharedError::Beyond { offset, len, size };
         let end = offset.checked_add(len).filter(|&end| end <= size).ok_or_else(beyond)?;
-        // Whole pages are mapped: from where the first begins to where the last ends.
+        // Maps whole pages: from the start of the first to the end of the last.
         let first = offset - offset % page;
         let whole = end.checked_next_multiple_of(page).ok_or_else(beyond)? - first;
         let (Ok(whole), Ok(start)) = (usize::try_from(whole), i64::try_from(first)) else { return Err(beyond()) };
         let skipped = usize::try_from(offset - first).expect("less than a page");
         let row = take_row().ok_or(SharedError::Many)?;
-        // SAFETY: without MAP_FIXED the system picks a range nobody uses; the file is open.
+        // SAFETY: without MAP_FIXED the system picks an unused range; the file is open.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
             libc::mmap(ptr::null_mut(), whole, protection, flags, file.as_raw_fd(), start)
         };
         if base == libc::MAP_FAILED {
-            let error = last("map a file of", len, "open it for reading and writing, or ask for less");
+            let error = last_error("map a file of", len, "open it for reading and writing, or ask for less");
             ROWS[row].taken.store(false, Ordering::Release);
             return Err(error.into());
         }
         trap::install();
         let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null page without MAP_FIXED");
         let page = usize::try_from(page).expect("a page fits the address space");
-        // Relaxed but the last: only a thread that touches the mapping looks, and it was told of the mapping after this.
-        ROWS[row].torn.store(false, Ordering::Relaxed);
+        // Relaxed except for the last store: only a thread that accesses the mapping reads these, and it learns of the
+        // mapping later.
+        ROWS[row].lost.store(false, Ordering::Relaxed);
         ROWS[row].len.store(whole, Ordering::Relaxed);
         ROWS[row].page.store(page, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `mend`; who sees the start sees the rest.
+        // Release: pairs with the Acquire in `replace_lost_page`; a thread that sees the start sees the rest.
         ROWS[row].start.store(base.as_ptr().expose_provenance(), Ordering::Release);
         Ok(Shared { base, skipped, mapped: whole, row })
     }
 
-    /// Address of the first byte; its provenance is exposed.
+    /// Returns the address of the first byte; its provenance is exposed.
     #[must_use]
     pub fn address(&self) -> u64 {
         (self.base.as_ptr().expose_provenance() + self.skipped) as u64
     }
 
-    /// How many bytes can be touched from there: what was asked for, up to the end of the last page.
+    /// Returns how many bytes can be accessed from there: the requested range, up to the end of the last page.
     #[must_use]
     pub fn len(&self) -> usize {
         self.mapped - self.skipped
     }
 
-    /// Never: an empty range is refused.
+    /// Always false: an empty range is refused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// No page had to be replaced so far. When false, bytes that were read may have been zeros that nobody wrote, and bytes that
-    /// were written may have reached nobody.
+    /// True if no page had to be replaced so far. If false, bytes that were read may be zeros that no process wrote,
+    /// and bytes that were written may not have reached the file.
     ///
-    /// **Staleness:** the answer is of the moment. Whoever asks *after* the touches that he doubts, on the thread that made them,
-    /// misses none of them.
+    /// **Staleness:** the answer may be outdated at once. A check *after* the accesses in question, on the thread that
+    /// made them, misses none of their replacements.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        // Relaxed: set on the thread that touched, or told by it.
-        !ROWS[self.row].torn.load(Ordering::Relaxed)
+        // Relaxed: set on the accessing thread, or on a thread that synchronised with it.
+        !ROWS[self.row].lost.load(Ordering::Relaxed)
     }
 
-    /// Takes the file away from whoever still touches the mapping, this process's threads and devices: from now on they find private pages in its
-    /// place, empty ones, and what they write reaches nobody. It is not [whole](Shared::is_whole) any more. For a file that its owner takes back
-    /// while a copy is out that nobody can call back.
+    /// Detaches the mapping from the file for all threads and devices of this process that still access it. From now on
+    /// they find empty private pages there, and their writes do not reach the file. The mapping is then not
+    /// [whole](Shared::is_whole). Use it when a file's owner takes the file back while a copy is in flight that cannot
+    /// be cancelled.
     ///
     /// # Errors
-    /// The system's refusal: the mapping stays as it is.
+    /// The system's refusal: the mapping stays unchanged.
     pub fn revoke(&self) -> Result<(), MapError> {
-        ROWS[self.row].tell();
+        ROWS[self.row].record_loss();
         if replace(self.base.as_ptr().expose_provenance(), self.mapped) {
             Ok(())
         } else {
-            Err(last("take away a mapping of", self.mapped as u64, "raise vm.max_map_count"))
+            Err(last_error("revoke a mapping of", self.mapped as u64, "raise vm.max_map_count"))
         }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The handler must not find the range any more when the system gives it to somebody else. Nobody touches it any more, so
-        // no handler is looking for it now.
+        // The handler must not find the range after the system has reused it. No thread accesses the mapping any more,
+        // so no handler is looking for it now.
         ROWS[self.row].start.store(0, Ordering::Release);
-        // SAFETY: our own mapping, of which nothing remains after this.
+        // SAFETY: our own mapping, to which no pointer is used after this.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
         // Release: pairs with the Acquire in `take_row`.
         ROWS[self.row].taken.store(false, Ordering::Release);
     }
 }
 
-/// How many pages went away under a [`Shared`] mapping and were replaced so far, in this process: as long as it stays, no mapping became
-/// less whole. One load, where asking each of many mappings would be many.
+/// Returns how many replacements of lost pages happened so far in this process, in all [`Shared`] mappings. As long as
+/// the number stays the same, no further mapping lost pages. One load, instead of one for each mapping.
 #[inline]
 #[must_use]
 pub fn torn_pages() -> usize {
-    // Acquire: pairs with the Release in `mend`.
-    TORN.load(Ordering::Acquire)
+    // Acquire: pairs with the Release in `replace_lost_page`.
+    LOST_PAGES.load(Ordering::Acquire)
 }
 
-fn last(attempt: &'static str, len: u64, advice: &'static str) -> MapError {
+fn last_error(attempt: &'static str, len: u64, advice: &'static str) -> MapError {
     MapError { attempt, len, advice, source: std::io::Error::last_os_error() }
 }
 
-/// The file lies on huge pages. Source: UAPI, linux/magic.h, `HUGETLBFS_MAGIC`.
+/// True if the file lies on huge pages. Source: UAPI, linux/magic.h, `HUGETLBFS_MAGIC`.
 fn is_huge(file: BorrowedFd<'_>) -> bool {
     const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
     // SAFETY: an all-zero statfs is a valid value; the descriptor is open, and the kernel fills what we own.
@@ -234,17 +240,18 @@ fn is_huge(file: BorrowedFd<'_>) -> bool {
 }
 
 fn take_row() -> Option<usize> {
-    // Acquire: pairs with the Release of who let it go.
+    // Acquire: pairs with the Release in `drop`.
     let free = |row: &Row| row.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
     let row = ROWS.iter().position(free)?;
-    // Release: pairs with the Acquire in `mend`.
+    // Release: pairs with the Acquire in `replace_lost_page`.
     USED.fetch_max(row + 1, Ordering::Release);
     Some(row)
 }
 
-/// Replaces the page at `address` if it is one of ours; true if the touch may go on. Async-signal-safe: atomics and one system call.
-pub(crate) fn mend(address: usize) -> bool {
-    // Acquire: pairs with `take_row`; the mapping was made known to this thread before it touched it.
+/// Replaces the page at `address` if it belongs to a mapping of ours. Returns true if the access may continue.
+/// Async-signal-safe: atomics and one system call.
+pub(crate) fn replace_lost_page(address: usize) -> bool {
+    // Acquire: pairs with `take_row`; this thread learned of the mapping before it accessed it.
     let rows = &ROWS[..USED.load(Ordering::Acquire)];
     // Acquire: pairs with the Release in `map`.
     let touched = |row: &&Row| {
@@ -254,22 +261,23 @@ pub(crate) fn mend(address: usize) -> bool {
     let Some(row) = rows.iter().find(touched) else { return false };
     let page = row.page.load(Ordering::Relaxed);
     let first = address / page * page;
-    // Cannot overflow, and is more than nothing: `first` is the beginning of a page of the mapping, which is of whole ones.
+    // Cannot overflow and is positive: `first` is the start of a page in the mapping, which consists of whole pages.
     let rest = row.start.load(Ordering::Relaxed) + row.len.load(Ordering::Relaxed) - first;
-    // Before the page is there: a thread that finds it there finds this, too.
-    row.tell();
-    // SAFETY: the thread's own, and always there. It is kept, since a handler must not change it.
+    // Recorded before the page is replaced, so that a thread that finds the new page also finds the record.
+    row.record_loss();
+    // SAFETY: the thread's own errno, which always exists. It is restored, because a handler must not change it.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        // A mapping that somebody touches right now, so that it is not being let go.
+        // A thread is accessing the mapping right now, so the mapping is not being dropped.
         let replaced = replace(first, rest);
         *errno = before;
         replaced
     }
 }
 
-/// Puts empty private pages in the place of so many bytes of a mapping that lives, from the beginning of a page on. False if the system refuses.
+/// Maps empty private pages over `len` bytes of a live mapping, from a page boundary on. Returns false if the system
+/// refuses.
 fn replace(first: usize, len: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -296,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_writes_the_other_reads() {
+    fn both_mappings_see_each_others_writes() {
         let file = Mapping::memory_file(3 * 4096).unwrap();
         let (one, other) = (Shared::map(file.as_fd(), 0, 3 * 4096), Shared::map(file.as_fd(), 4096, 10));
         let (one, other) = (one.unwrap(), other.unwrap());
@@ -318,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_taken_away_are_empty_ones_and_it_is_told() {
+    fn lost_pages_read_as_zero_and_are_reported() {
         let file = Mapping::memory_file(4 * 4096).unwrap();
         let shared = Shared::map(file.as_fd(), 0, 4 * 4096).unwrap();
         let untouched = Shared::map(file.as_fd(), 0, 4096).unwrap();
@@ -330,14 +338,14 @@ mod tests {
         assert_eq!((read(&shared, 3 * 4096 + 5), read(&shared, 2 * 4096), read(&shared, 1)), (3, 0, 0));
         assert!(untouched.is_whole());
         assert!(torn_pages() >= 1);
-        // The file has nothing of it.
+        // The replaced bytes did not reach the file.
         file.set_len(4 * 4096).unwrap();
         let again = Shared::map(file.as_fd(), 3 * 4096, 4096).unwrap();
         assert_eq!((read(&again, 5), again.is_whole()), (0, true));
     }
 
     #[test]
-    fn what_is_written_after_the_file_was_taken_away_reaches_nobody() {
+    fn writes_after_a_revoke_do_not_reach_the_file() {
         let file = Mapping::memory_file(3 * 4096).unwrap();
         let (one, other) = (Shared::map(file.as_fd(), 5000, 4096), Shared::map(file.as_fd(), 0, 3 * 4096));
         let (one, other) = (one.unwrap(), other.unwrap());
@@ -350,13 +358,14 @@ mod tests {
         assert_eq!(read(&one, 0), 0);
     }
 
-    /// What broke: each page replaced by itself was a mapping more, and a process has 65 530 of them (vm.max_map_count).
+    /// Regression: each page replaced separately used one more mapping, and a process has 65,530 of them
+    /// (vm.max_map_count).
     #[test]
-    fn pages_taken_away_do_not_use_up_mappings() {
+    fn lost_pages_do_not_use_up_mappings() {
         let file = Mapping::memory_file(200 * 4096).unwrap();
         let shared = Shared::map(file.as_fd(), 0, 200 * 4096).unwrap();
         file.set_len(0).unwrap();
-        // Downward is the worst: what is behind was replaced before.
+        // Descending order is the worst case: the pages after each one were replaced before.
         (0..200).step_by(2).rev().for_each(|page| assert_eq!(read(&shared, page * 4096), 0));
         let ours = shared.address()..shared.address() + 200 * 4096;
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -365,12 +374,12 @@ mod tests {
     }
 
     #[test]
-    fn kernels_go_on_over_pages_taken_away() {
+    fn kernels_continue_over_lost_pages() {
         use crate::{Local, Space, WriteHint};
         let file = Mapping::memory_file(4 * 4096).unwrap();
         let shared = Shared::map(file.as_fd(), 0, 4 * 4096).unwrap();
         file.set_len(0).unwrap();
-        // SAFETY: names only the mapping, and a vector that lives.
+        // SAFETY: accesses only the mapping, and a vector that lives.
         let local = unsafe { Local::new() };
         let source = vec![5_u8; 3 * 4096];
         let from = source.as_ptr().expose_provenance() as u64;
@@ -379,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_are_not_there_are_refused() {
+    fn ranges_beyond_the_file_are_refused() {
         let file = Mapping::memory_file(4096 + 10).unwrap();
         let refused = |offset, len| Shared::map(file.as_fd(), offset, len).unwrap_err();
         assert!(matches!(refused(0, 4096 + 11), SharedError::Beyond { size: 4106, .. }));
@@ -393,11 +402,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_used_again() {
+    fn rows_are_reused() {
         let file = Mapping::memory_file(4096).unwrap();
         for _ in 0..3 * MOST_SHARED {
             let shared = Shared::map(file.as_fd(), 0, 4096).unwrap();
-            assert!(shared.row < MOST_SHARED / 2, "other tests have a few");
+            assert!(shared.row < MOST_SHARED / 2, "other tests use a few");
         }
     }
 }

@@ -1,36 +1,37 @@
-//! Buffers whose bytes stay where they are while the value is moved.
+//! Buffers whose bytes stay at the same address while the value moves.
 //!
-//! Whoever executes an operation knows a buffer only by its address, so a buffer in flight must neither move, nor be
-//! freed, nor be touched through Rust references. [`StableBuf`] promises the first; owning the value ensures the others:
-//! the in-flight slot has it, and nobody else.
+//! The executor of an operation knows a buffer only by its address. A buffer in flight must therefore not move, not be
+//! freed, and not be accessed through Rust references. [`StableBuf`] promises the first. Owning the value ensures the
+//! others: only the in-flight slot has it.
 //!
-//! **Aliasing.** `Box<[u8]>` and `&'static mut [u8]` promise the compiler that no other pointer reaches their bytes, and
-//! *moving* such a value renews the promise: an address taken before the move must not be used after it. Hence the order
-//! that users of these traits keep: put the value where it stays until the operation has ended (a slot, or a
-//! `MaybeUninit`, which renews nothing when it is moved itself), *then* take its address, and do not move, borrow or
-//! drop it until the operation has ended. For `Vec<u8>`, `Arc<[u8]>`, [`Region`] and `&'static [u8]` moving is harmless,
-//! but no user needs to know which kind it has. The address is taken with its provenance exposed, so that kernels and
-//! devices, which know numbers only, may use it.
+//! **Aliasing.** `Box<[u8]>` and `&'static mut [u8]` promise the compiler that no other pointer reaches their bytes.
+//! *Moving* such a value renews the promise: an address taken before the move must not be used after it. Users of these
+//! traits therefore keep this order. First put the value where it stays until the operation has ended (a slot, or a
+//! `MaybeUninit`, which renews nothing when it is moved itself). *Then* take its address. Do not move, borrow or drop
+//! the value until the operation has ended. For `Vec<u8>`, `Arc<[u8]>`, [`Region`] and `&'static [u8]` moving is
+//! harmless, but users need not know which kind they have. The address is taken with its provenance exposed, so that
+//! kernels and devices, which use plain numbers, may access the bytes.
 #![allow(unsafe_code, reason = "the traits are promises the compiler cannot check")]
 
 use crate::Region;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Owned bytes to read, at an address that moving the value does not change.
+/// Owned bytes to read, whose address does not change when the value moves.
 ///
 /// # Safety
-/// While the value is not dropped nor borrowed mutably, even if it is moved:
-/// - [`address`](StableBuf::address) and [`len`](StableBuf::len) return the same;
-/// - the `len` bytes from `address` stay mapped, initialised and readable, and nobody writes them.
+/// As long as the value is neither dropped nor mutably borrowed, even if it is moved:
+/// - [`address`](StableBuf::address) and [`len`](StableBuf::len) return the same values;
+/// - the `len` bytes from `address` stay mapped, initialised and readable, and no code writes them.
 pub unsafe trait StableBuf: Send + 'static {
-    /// Address of the first byte, for reading; its provenance is exposed. Some aligned number if there are no bytes.
+    /// Returns the address of the first byte, for reading; its provenance is exposed. An empty buffer returns some
+    /// aligned number.
     fn address(&self) -> u64;
 
-    /// How many bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> usize;
 
-    /// True if there are none.
+    /// True if the buffer is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -39,11 +40,11 @@ pub unsafe trait StableBuf: Send + 'static {
 /// Owned bytes to write.
 ///
 /// # Safety
-/// As for [`StableBuf`], and the bytes may be written by address while the value is neither moved, borrowed nor dropped:
-/// nobody else reads or writes them. [`address_mut`](StableBufMut::address_mut) returns the same number as
-/// [`address`](StableBuf::address).
+/// As for [`StableBuf`]. Also, the bytes may be written by address as long as the value is neither moved, borrowed nor
+/// dropped; no other code reads or writes them then. [`address_mut`](StableBufMut::address_mut) returns the same number
+/// as [`address`](StableBuf::address).
 pub unsafe trait StableBufMut: StableBuf {
-    /// Address of the first byte, for writing as well; its provenance is exposed.
+    /// Returns the address of the first byte, for writing as well; its provenance is exposed.
     fn address_mut(&mut self) -> u64;
 }
 
@@ -55,8 +56,8 @@ fn exposed_mut(pointer: *mut u8) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-// SAFETY: the heap block stays where it is until the Vec is grown, shrunk or dropped, which all need it mutably or by value
-// and change nothing if it is only moved; `len` bytes are initialised.
+// SAFETY: the heap block stays in place until the Vec is grown, shrunk or dropped. All of these need the Vec mutably or
+// by value, and a mere move changes nothing. `len` bytes are initialised.
 unsafe impl StableBuf for Vec<u8> {
     fn address(&self) -> u64 {
         exposed(self.as_ptr())
@@ -72,7 +73,7 @@ unsafe impl StableBufMut for Vec<u8> {
     }
 }
 
-// SAFETY: as for Vec; the module's head says why the address is taken after the last move.
+// SAFETY: as for Vec; the module's documentation explains why the address is taken after the last move.
 unsafe impl StableBuf for Box<[u8]> {
     fn address(&self) -> u64 {
         exposed(self.as_ptr())
@@ -88,7 +89,7 @@ unsafe impl StableBufMut for Box<[u8]> {
     }
 }
 
-// SAFETY: borrowed for ever and shared, so nobody moves or writes the bytes.
+// SAFETY: borrowed for ever and shared, so no code moves or writes the bytes.
 unsafe impl StableBuf for &'static [u8] {
     fn address(&self) -> u64 {
         exposed(self.as_ptr())
@@ -98,7 +99,7 @@ unsafe impl StableBuf for &'static [u8] {
     }
 }
 
-// SAFETY: borrowed for ever, so nobody moves or frees the bytes.
+// SAFETY: borrowed for ever, so no code moves or frees the bytes.
 unsafe impl StableBuf for &'static mut [u8] {
     fn address(&self) -> u64 {
         exposed(self.as_ptr())
@@ -114,8 +115,8 @@ unsafe impl StableBufMut for &'static mut [u8] {
     }
 }
 
-// SAFETY: this count keeps the block alive; other counts may read it, and none can write it while this one lives
-// (`Arc::get_mut` needs to be alone).
+// SAFETY: this Arc keeps the block alive. Other Arcs may read it; none can write it as long as this one lives, because
+// `Arc::get_mut` requires a single Arc.
 unsafe impl StableBuf for Arc<[u8]> {
     fn address(&self) -> u64 {
         exposed(self.as_ptr())
@@ -125,8 +126,8 @@ unsafe impl StableBuf for Arc<[u8]> {
     }
 }
 
-// SAFETY: this count keeps the buffer alive and in its place; through an Arc it is only shared, and while a count but this one lives
-// nobody has it mutably, as above.
+// SAFETY: this Arc keeps the buffer alive and in place. Through an Arc it is only shared; as long as a second Arc
+// lives, no code gets it mutably, as above.
 unsafe impl<B: StableBuf + Sync> StableBuf for Arc<B> {
     fn address(&self) -> u64 {
         (**self).address()
@@ -136,7 +137,7 @@ unsafe impl<B: StableBuf + Sync> StableBuf for Arc<B> {
     }
 }
 
-// SAFETY: the mapping stays where it is until the Region is dropped.
+// SAFETY: the mapping stays in place until the Region is dropped.
 unsafe impl StableBuf for Region {
     fn address(&self) -> u64 {
         exposed(self.as_ptr())
@@ -152,7 +153,7 @@ unsafe impl StableBufMut for Region {
     }
 }
 
-/// A part of a buffer; itself a buffer.
+/// A part of a buffer, which is itself a buffer.
 ///
 /// ```
 /// use telpher_mem::{Slice, StableBuf};
@@ -169,7 +170,7 @@ pub struct Slice<B> {
     len: usize,
 }
 
-/// A range that does not lie in its buffer.
+/// Error: the range does not lie in its buffer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("bytes {} to {} do not lie in a buffer of {len} bytes", range.start, range.end)]
 pub struct OutOfRange<B> {
@@ -177,15 +178,15 @@ pub struct OutOfRange<B> {
     pub buffer: B,
     /// The range asked for.
     pub range: Range<usize>,
-    /// Bytes the buffer has.
+    /// The length of the buffer in bytes.
     pub len: usize,
 }
 
 impl<B: StableBuf> Slice<B> {
-    /// The bytes of `range`.
+    /// Creates a buffer of the bytes of `range`.
     ///
     /// # Errors
-    /// [`OutOfRange`], with the buffer, if the range is reversed or leaves it.
+    /// [`OutOfRange`], with the buffer, if the range is reversed or exceeds the buffer.
     pub fn new(whole: B, range: Range<usize>) -> Result<Slice<B>, OutOfRange<B>> {
         let len = whole.len();
         if range.start > range.end || range.end > len {
@@ -194,23 +195,23 @@ impl<B: StableBuf> Slice<B> {
         Ok(Slice { whole, start: range.start, len: range.end - range.start })
     }
 
-    /// The whole buffer.
+    /// Returns the whole buffer.
     pub fn whole(&self) -> &B {
         &self.whole
     }
 
-    /// The whole buffer, back.
+    /// Gives the whole buffer back.
     pub fn into_whole(self) -> B {
         self.whole
     }
 
-    /// Which bytes of the whole these are.
+    /// Returns the range of this part in the whole buffer.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.len
     }
 }
 
-// SAFETY: a part of a buffer that is stable; `whole` changes by value only, so the range checked at birth still holds.
+// SAFETY: a part of a stable buffer. `whole` changes by value only, so the range checked in `new` stays valid.
 unsafe impl<B: StableBuf> StableBuf for Slice<B> {
     fn address(&self) -> u64 {
         self.whole.address() + self.start as u64
@@ -226,7 +227,8 @@ unsafe impl<B: StableBufMut> StableBufMut for Slice<B> {
     }
 }
 
-/// A buffer with something that is dropped right after it: it tells when nobody has the bytes any more, not even a device.
+/// A buffer with a tag that is dropped right after it. Dropping the tag signals that neither the program nor a device
+/// uses the bytes any more.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -240,29 +242,29 @@ unsafe impl<B: StableBufMut> StableBufMut for Slice<B> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Tagged<B, T> {
-    // In this order: fields are dropped as they are declared.
+    // The order matters: fields are dropped in the order of their declaration.
     buffer: B,
     tag: T,
 }
 
 impl<B, T> Tagged<B, T> {
-    /// The buffer, and what goes after it.
+    /// Combines a buffer with the tag that is dropped after it.
     pub const fn new(buffer: B, tag: T) -> Self {
         Tagged { buffer, tag }
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     pub fn buffer(&self) -> &B {
         &self.buffer
     }
 
-    /// What goes after it.
+    /// Returns the tag.
     pub fn tag(&self) -> &T {
         &self.tag
     }
 }
 
-// SAFETY: the buffer is stable, and nobody gets it mutably; a tag has no bytes of it.
+// SAFETY: the buffer is stable, and no code gets it mutably. The tag does not access its bytes.
 unsafe impl<B: StableBuf, T: Send + 'static> StableBuf for Tagged<B, T> {
     fn address(&self) -> u64 {
         self.buffer.address()

@@ -3,48 +3,51 @@
 use crate::{Fault, PAGE_BYTES, Space, WriteHint};
 use telpher_os::presence::{BATCH_PAGES, Pagemap, Presence};
 
-/// Bytes done between two looks at the page tables; a multiple of the patterns' 16 bytes.
+/// Bytes processed between two presence checks; a multiple of the patterns' 16 bytes.
 const BATCH_BYTES: u64 = BATCH_PAGES as u64 * PAGE_BYTES;
 
-/// Wraps a space of this process' own memory; pages never touched, or given back with `MADV_DONTNEED`, are faults.
+/// Wraps a space of this process' own memory. Pages that were never touched, or were discarded with `MADV_DONTNEED`,
+/// are faults.
 ///
-/// The CPU would bring such pages in without a word. A device with block on fault off stops at the page boundary, and
-/// its clients' recovery code runs only if the model does so too. [`page_request`](Space::page_request) makes the page
-/// present, as the client's touching it does.
+/// The CPU would bring in such pages silently. A device with block on fault off stops at the page boundary, and its
+/// clients' recovery code runs only if the model stops, too. [`page_request`](Space::page_request) makes the page
+/// present, as an access by the client does.
 ///
-/// Whether a page is present is read from `/proc/self/pagemap`; where that cannot be opened, from `mincore()`. A write
-/// finds a page present if it may store into it without making a copy first: not the zero page that a mere read has
-/// mapped, nor a page shared since a `fork()` (`mincore()` does not see that difference).
+/// Presence is read from `/proc/self/pagemap`, or from `mincore()` if that file cannot be opened. A page counts as
+/// present for a write if the write needs no copy first. So the zero page, which a mere read has mapped, and a page
+/// shared since a `fork()` do not count. (`mincore()` does not see that difference.)
 ///
-/// **Assumptions.** Private mappings without page structures (some drivers' memory) look like the zero page and are never
-/// present for writes. Presence is looked at every 2 MiB; a page that goes in between comes back as for the CPU. One look
-/// costs about a microsecond: this mode is for tests and faithful models, not for speed.
+/// **Assumptions.** Private mappings without page structures (some drivers' memory) look like the zero page and are
+/// never present for writes. Presence is checked every 2 MiB; a page that is removed in between is brought back as for
+/// the CPU. A check costs about a microsecond: this mode is for tests and faithful models, not for speed.
 #[derive(Debug)]
 pub struct Strict<S> {
     inner: S,
     presence: Presence,
 }
 
-/// An operand: its address, and whether it is written.
+/// An operand: its address, and true if it is written.
 type Operand = (u64, bool);
 
 impl<S: Space> Strict<S> {
-    /// A strict view of `inner`, which must be of this process' memory.
+    /// Creates a strict view of `inner`, which must be this process' memory.
     pub fn new(inner: S) -> Strict<S> {
         Strict { inner, presence: Presence::new() }
     }
 
-    /// The same with a pagemap of one's own, so that many spaces share one descriptor, at a number of their owner's choice.
+    /// Creates a strict view with the caller's pagemap, so that many spaces share one descriptor at a number that its
+    /// owner chooses.
     pub fn with_pagemap(inner: S, pagemap: Pagemap) -> Strict<S> {
         Strict { inner, presence: Presence::Pagemap(pagemap) }
     }
 
-    /// The space behind it.
+    /// Returns the wrapped space.
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// How many of the `len` bytes from `address` on lie on present pages, without a gap; `len` is a batch at most.
+    /// Counts the bytes on present pages, from `address` on up to the first gap, at most `len`. `len` is at most a
+    /// batch.
     fn present_up(&self, (address, write): Operand, len: u64) -> u64 {
         let mut present = [false; BATCH_PAGES + 1];
         let pages = pages_of(address, len);
@@ -53,18 +56,18 @@ impl<S: Space> Strict<S> {
         (run * PAGE_BYTES).saturating_sub(address % PAGE_BYTES).min(len)
     }
 
-    /// The same counted downwards from the end of the range.
+    /// Counts the bytes on present pages downwards from the end of the range.
     fn present_down(&self, (address, write): Operand, len: u64) -> u64 {
         let mut present = [false; BATCH_PAGES + 1];
         let pages = pages_of(address, len);
         self.presence.ask(address / PAGE_BYTES, write, &mut present[..pages]);
         let run = present[..pages].iter().rev().take_while(|&&present| present).count() as u64;
-        // Bytes of the last page behind the range.
+        // Bytes of the last page after the range.
         let behind = (pages as u64 * PAGE_BYTES).saturating_sub(address % PAGE_BYTES + len);
         (run * PAGE_BYTES).saturating_sub(behind).min(len)
     }
 
-    /// Runs `step(offset, len)` over what is present, then reports the first operand that is not.
+    /// Runs `step(offset, len)` over the present bytes, then reports the first operand that is not present.
     fn ascending<const N: usize>(
         &self,
         operands: [Operand; N],
@@ -99,13 +102,13 @@ impl<S: Space> Strict<S> {
     }
 }
 
-/// Pages that `len` bytes from `address` on touch.
+/// Returns how many pages `len` bytes from `address` on touch.
 fn pages_of(address: u64, len: u64) -> usize {
-    // At most a batch and one more.
+    // At most one more than a batch.
     usize::try_from((address % PAGE_BYTES + len).div_ceil(PAGE_BYTES)).unwrap_or(BATCH_PAGES + 1).min(BATCH_PAGES + 1)
 }
 
-/// An index into a slice, of an offset that lies in it.
+/// Converts an offset within a slice to an index.
 fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("an offset into a slice")
 }
@@ -134,7 +137,7 @@ impl<S: Space> Space for Strict<S> {
 
     fn move_backward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
         if dst.checked_add(len).is_none() || src.checked_add(len).is_none() {
-            // Wraps: faults before anything is touched.
+            // A range that wraps faults before any byte is accessed.
             return self.inner.move_backward(dst, src, len, hint);
         }
         let mut done = 0;

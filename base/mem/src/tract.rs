@@ -7,18 +7,19 @@ use std::ops::Range;
 /// Bytes of a huge page, to which every tract is aligned. Source: x86-64 page tables, level 2.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Owned anonymous memory that nobody has a reference to: for those who move its pages away and put others there. Unmapped on drop.
+/// Owned anonymous memory to which no references exist, for code that moves its pages and maps others in their place.
+/// Unmapped on drop.
 #[derive(Debug)]
 pub struct Tract {
     mapping: Mapping,
-    /// Where it begins in the mapping: past what aligns it.
+    /// Offset of its first byte in the mapping, past the alignment padding.
     offset: usize,
     len: usize,
 }
 
 impl Tract {
-    /// Maps `len` bytes, rounded up to 2 MiB and aligned so: of small pages, which stay small, or of transparent huge ones as far as there are
-    /// any. No page is there until it is [made present](Tract::populate).
+    /// Maps `len` bytes, rounded up and aligned to 2 MiB. The pages are small and stay small, or are transparent huge
+    /// pages as far as the system has any. No page is present until it is [populated](Tract::populate).
     ///
     /// # Errors
     /// The system's refusal, for example when the address space is exhausted.
@@ -34,19 +35,19 @@ impl Tract {
         Ok(Tract { mapping, offset, len })
     }
 
-    /// Address of its first byte.
+    /// Returns the address of its first byte.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.mapping.as_ptr().addr() as u64 + self.offset as u64
     }
 
-    /// Its addresses.
+    /// Returns its address range.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.start()..self.start() + self.len as u64
     }
 
-    /// Has its pages on this NUMA node only.
+    /// Binds its pages to this NUMA node.
     ///
     /// # Errors
     /// The system's refusal: no such node, or one this process may not use.
@@ -54,33 +55,33 @@ impl Tract {
         self.mapping.bind(node)
     }
 
-    /// Keeps it from forked children: it is not in their memory.
+    /// Excludes it from the memory of forked children.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's refusal.
     pub fn keep_from_children(&self) -> Result<(), MapError> {
         self.mapping.keep_from_children()
     }
 
-    /// Makes all pages of a range of it present, without changing a byte.
+    /// Makes all pages of a range present, without changing a byte.
     ///
     /// # Errors
-    /// The system's refusal: not so much memory, or not on the node it is bound to.
+    /// The system's refusal: too little memory, or too little on the node it is bound to.
     ///
     /// # Panics
-    /// If the range does not lie in it.
+    /// If the range does not lie in this memory.
     pub fn populate(&self, range: Range<u64>) -> Result<(), MapError> {
         let (offset, len) = self.place(range);
         self.mapping.populate(offset, len)
     }
 
-    /// Gives the pages of a range back to the system. The range is of whole pages.
+    /// Returns the pages of a range to the system. The range consists of whole pages.
     ///
     /// # Errors
     /// The system's refusal, for example when the pages are locked in memory.
     ///
     /// # Panics
-    /// If the range does not lie in it.
+    /// If the range does not lie in this memory.
     pub fn discard(&self, range: Range<u64>) -> Result<(), MapError> {
         let (offset, len) = self.place(range);
         self.mapping.discard(offset, len)
@@ -92,7 +93,7 @@ impl Tract {
             all.start <= range.start && range.start <= range.end && range.end <= all.end,
             "{range:#x?} lies in a tract at {all:#x?}"
         );
-        // Both lie in the mapping, whose length is a `usize`.
+        // Both fit: they lie in the mapping, whose length is a `usize`.
         let offset = usize::try_from(range.start - all.start).expect("in the mapping");
         (self.offset + offset, usize::try_from(range.end - range.start).expect("in the mapping"))
     }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_come_when_asked_for_and_go() {
+    fn pages_are_populated_and_discarded() {
         if Scan::open().is_err() {
             return;
         }

@@ -1,86 +1,87 @@
-//! Faults are exact to the byte, and nothing behind them was written.
+//! Faults are exact to the byte, and nothing past them is written.
 #![allow(clippy::cast_possible_truncation, reason = "offsets within a few pages")]
 
 mod common;
 
-use common::{HINTS, PAGE, fault, grounds, noise};
+use common::{HINTS, PAGE, fault, fixtures, noise};
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_mem::{Fault, Pages, Protection, STREAM_MOVE_BYTES, Space, Strict, WriteHint};
 
-const ROOM: usize = 8 * PAGE as usize;
+const FIXTURE_BYTES: usize = 8 * PAGE as usize;
 
 /// Lengths that end in every size class of the kernels.
 const LENGTHS: [u64; 17] = [1, 2, 3, 5, 8, 13, 16, 27, 33, 64, 100, 129, 200, 300, 520, 700, 1500];
 
-/// Distances to the page boundary: every one near it, then some. Only those within the range cut it.
-fn cuts(len: u64) -> impl Iterator<Item = u64> {
+/// Distances from the start of an operand to the bad page: all near both ends of the range, and some between.
+fn distances(len: u64) -> impl Iterator<Item = u64> {
     (0..len).filter(move |cut| len <= 140 || *cut < 70 || *cut > len - 70 || cut % 29 == 0)
 }
 
-/// Page 3 of the ground is the bad one: `bad_from` is its first byte, `bad_to` the byte behind.
+/// Page 3 of a fixture is the bad page: `BAD_FROM` is its first byte, `BAD_TO` the byte after it.
 const BAD: usize = 3;
 const BAD_FROM: u64 = 3 * PAGE;
 const BAD_TO: u64 = 4 * PAGE;
 
 #[test]
 fn ascending_operations_stop_at_the_first_byte_they_cannot_access() {
-    for ground in grounds() {
-        let (base, space) = (ground.base(), ground.space());
-        let before = noise(ROOM, 7);
-        ground.poke(0, &before);
-        ground.protect(BAD, Protection::None);
+    for fixture in fixtures() {
+        let (base, space) = (fixture.base(), fixture.space());
+        let before = noise(FIXTURE_BYTES, 7);
+        fixture.poke(0, &before);
+        fixture.protect(BAD, Protection::None);
         for len in LENGTHS {
-            for cut in cuts(len) {
+            for cut in distances(len) {
                 // The operand that begins here reaches the bad page after `cut` bytes.
                 let at = BAD_FROM - cut;
                 let good = 5 * PAGE + cut % 61;
-                let name = || format!("{len} cut at {cut} on {}", ground.name());
+                let name = || format!("{len} cut at {cut} on {}", fixture.name());
                 let bad_read = Err(fault(base + BAD_FROM, false, cut));
                 let bad_write = Err(fault(base + BAD_FROM, true, cut));
 
                 assert_eq!(space.move_forward(base + good, base + at, len, HINTS[0]), bad_read, "read {}", name());
-                assert_eq!(ground.peek(good, cut as usize), ground.peek(at, cut as usize), "read {}", name());
+                assert_eq!(fixture.peek(good, cut as usize), fixture.peek(at, cut as usize), "read {}", name());
                 let behind = (good + cut) as usize..(good + len) as usize + 64;
                 assert_eq!(
-                    ground.peek(good + cut, (len - cut) as usize + 64),
+                    fixture.peek(good + cut, (len - cut) as usize + 64),
                     before[behind.clone()],
                     "read {}",
                     name()
                 );
-                ground.poke(good, &before[good as usize..behind.end]);
+                fixture.poke(good, &before[good as usize..behind.end]);
 
                 assert_eq!(space.move_forward(base + at, base + good, len, HINTS[1]), bad_write, "write {}", name());
                 assert_eq!(
-                    ground.peek(at, cut as usize),
+                    fixture.peek(at, cut as usize),
                     before[good as usize..(good + cut) as usize],
                     "write {}",
                     name()
                 );
-                ground.poke(at, &before[at as usize..BAD_FROM as usize]);
+                fixture.poke(at, &before[at as usize..BAD_FROM as usize]);
 
                 let pattern = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
                 assert_eq!(space.fill(base + at, pattern, len, HINTS[0]), bad_write, "fill {}", name());
                 assert!(
-                    ground.peek(at, cut as usize).iter().zip(0_u64..).all(|(b, i)| u64::from(*b) == i % 16),
+                    fixture.peek(at, cut as usize).iter().zip(0_u64..).all(|(b, i)| u64::from(*b) == i % 16),
                     "fill {}",
                     name()
                 );
 
-                // The filled bytes are at hand for the comparison with a pattern; with a difference before the fault it wins.
+                // The filled bytes also serve the comparison with a pattern. A difference before the fault is returned
+                // instead of the fault.
                 assert_eq!(space.fill(base + at, [7; 2], cut, HINTS[0]), Ok(()));
                 let bad_compare = Err(fault(base + BAD_FROM, false, cut));
                 assert_eq!(space.compare_pattern(base + at, 7, len), bad_compare, "pattern {}", name());
-                ground.poke(good, &ground.peek(at, cut as usize));
+                fixture.poke(good, &fixture.peek(at, cut as usize));
                 assert_eq!(space.compare(base + at, base + good, len), bad_compare, "compare {}", name());
                 assert_eq!(space.compare(base + good, base + at, len), bad_compare, "compare {}", name());
                 if cut > 0 {
                     let last = at + cut - 1;
-                    ground.poke(last, &[ground.peek(last, 1)[0] ^ 1]);
+                    fixture.poke(last, &[fixture.peek(last, 1)[0] ^ 1]);
                     assert_eq!(space.compare(base + at, base + good, len), Ok(Some(cut - 1)), "compare {}", name());
                     assert_eq!(space.compare_pattern(base + at, 7, len), Ok(Some(cut - 1)), "pattern {}", name());
                 }
-                ground.poke(at, &before[at as usize..BAD_FROM as usize]);
-                ground.poke(good, &before[good as usize..behind.end]);
+                fixture.poke(at, &before[at as usize..BAD_FROM as usize]);
+                fixture.poke(good, &before[good as usize..behind.end]);
 
                 assert_eq!(space.flush(base + at, len), bad_read, "flush {}", name());
                 let mut buffer = vec![0xee; len as usize];
@@ -95,16 +96,16 @@ fn ascending_operations_stop_at_the_first_byte_they_cannot_access() {
 
 #[test]
 fn descending_moves_stop_at_the_last_byte_they_cannot_access() {
-    for ground in grounds() {
-        let (base, space) = (ground.base(), ground.space());
-        let before = noise(ROOM, 8);
-        ground.poke(0, &before);
-        ground.protect(BAD, Protection::None);
+    for fixture in fixtures() {
+        let (base, space) = (fixture.base(), fixture.space());
+        let before = noise(FIXTURE_BYTES, 8);
+        fixture.poke(0, &before);
+        fixture.protect(BAD, Protection::None);
         for len in LENGTHS {
-            for cut in cuts(len) {
-                // The operand ends `cut` bytes behind the bad page.
+            for cut in distances(len) {
+                // The operand ends `cut` bytes after the bad page.
                 let at = BAD_TO + cut - len;
-                let name = || format!("{len} cut at {cut} on {}", ground.name());
+                let name = || format!("{len} cut at {cut} on {}", fixture.name());
                 let high = 6 * PAGE + cut % 61;
                 assert_eq!(
                     space.move_backward(base + high, base + at, len, HINTS[0]),
@@ -113,14 +114,14 @@ fn descending_moves_stop_at_the_last_byte_they_cannot_access() {
                     name()
                 );
                 let kept = (len - cut) as usize;
-                assert_eq!(ground.peek(high, kept), before[high as usize..high as usize + kept], "{}", name());
+                assert_eq!(fixture.peek(high, kept), before[high as usize..high as usize + kept], "{}", name());
                 assert_eq!(
-                    ground.peek(high + len - cut, cut as usize),
-                    ground.peek(BAD_TO, cut as usize),
+                    fixture.peek(high + len - cut, cut as usize),
+                    fixture.peek(BAD_TO, cut as usize),
                     "{}",
                     name()
                 );
-                ground.poke(high, &before[high as usize..(high + len) as usize]);
+                fixture.poke(high, &before[high as usize..(high + len) as usize]);
 
                 let low = PAGE + cut % 61;
                 assert_eq!(
@@ -130,18 +131,18 @@ fn descending_moves_stop_at_the_last_byte_they_cannot_access() {
                     name()
                 );
                 let end = (low + len) as usize;
-                assert_eq!(ground.peek(BAD_TO, cut as usize), before[end - cut as usize..end], "{}", name());
-                ground.poke(BAD_TO, &before[BAD_TO as usize..(BAD_TO + cut) as usize]);
+                assert_eq!(fixture.peek(BAD_TO, cut as usize), before[end - cut as usize..end], "{}", name());
+                fixture.poke(BAD_TO, &before[BAD_TO as usize..(BAD_TO + cut) as usize]);
             }
         }
     }
 }
 
 #[test]
-fn overlapping_moves_that_fault_have_moved_the_rest_rightly() {
-    for ground in grounds() {
-        let (base, space) = (ground.base(), ground.space());
-        let before = noise(ROOM, 9);
+fn overlapping_moves_that_fault_moved_the_rest_correctly() {
+    for fixture in fixtures() {
+        let (base, space) = (fixture.base(), fixture.space());
+        let before = noise(FIXTURE_BYTES, 9);
         for len in [3, 5, 7, 9, 12, 15, 16, 20, 33, 48, 64, 100, 130, 200, 257, 400, 520, 600, 1000, 3000] {
             for distance in [1, 3, 8, 17, 40, 64, 90, 200, 700] {
                 for cut in
@@ -150,39 +151,40 @@ fn overlapping_moves_that_fault_have_moved_the_rest_rightly() {
                     if cut >= len {
                         continue;
                     }
-                    let name = || format!("{len} by {distance} cut at {cut} on {}", ground.name());
-                    // Forward: the source (above the destination) reaches the bad page, or the destination a read-only one.
+                    let name = || format!("{len} by {distance} cut at {cut} on {}", fixture.name());
+                    // Forward: the source (above the destination) reaches the bad page, or the destination reaches a
+                    // read-only page.
                     for write in [false, true] {
-                        ground.protect(BAD, Protection::ReadWrite);
-                        ground.poke(0, &before);
+                        fixture.protect(BAD, Protection::ReadWrite);
+                        fixture.poke(0, &before);
                         let (dst, src) = if write {
                             (BAD_FROM - cut, BAD_FROM - cut + distance)
                         } else {
                             (BAD_FROM - cut - distance, BAD_FROM - cut)
                         };
-                        ground.protect(BAD, if write { Protection::Read } else { Protection::None });
+                        fixture.protect(BAD, if write { Protection::Read } else { Protection::None });
                         let got = space.move_forward(base + dst, base + src, len, HINTS[0]);
                         assert_eq!(got, Err(fault(base + BAD_FROM, write, cut)), "{}", name());
-                        ground.protect(BAD, Protection::ReadWrite);
+                        fixture.protect(BAD, Protection::ReadWrite);
                         let mut expected = before.clone();
                         expected.copy_within(src as usize..(src + cut) as usize, dst as usize);
-                        assert!(ground.peek(0, ROOM) == expected, "forward, write {write}, {}", name());
+                        assert!(fixture.peek(0, FIXTURE_BYTES) == expected, "forward, write {write}, {}", name());
 
                         // Backward, mirrored.
-                        ground.poke(0, &before);
+                        fixture.poke(0, &before);
                         let (dst, src) = if write {
                             (BAD_TO + cut - len, BAD_TO + cut - len - distance)
                         } else {
                             (BAD_TO + cut - len + distance, BAD_TO + cut - len)
                         };
-                        ground.protect(BAD, if write { Protection::Read } else { Protection::None });
+                        fixture.protect(BAD, if write { Protection::Read } else { Protection::None });
                         let got = space.move_backward(base + dst, base + src, len, HINTS[0]);
                         assert_eq!(got, Err(fault(base + BAD_TO - 1, write, cut)), "{}", name());
-                        ground.protect(BAD, Protection::ReadWrite);
+                        fixture.protect(BAD, Protection::ReadWrite);
                         let mut expected = before.clone();
                         let kept = (len - cut) as usize;
                         expected.copy_within(src as usize + kept..(src + len) as usize, dst as usize + kept);
-                        assert!(ground.peek(0, ROOM) == expected, "backward, write {write}, {}", name());
+                        assert!(fixture.peek(0, FIXTURE_BYTES) == expected, "backward, write {write}, {}", name());
                     }
                 }
             }
@@ -191,12 +193,12 @@ fn overlapping_moves_that_fault_have_moved_the_rest_rightly() {
 }
 
 #[test]
-fn of_two_faults_the_first_is_told_and_a_read_before_a_write() {
-    for ground in grounds() {
-        let (base, space) = (ground.base(), ground.space());
-        ground.poke(0, &noise(ROOM, 1));
-        ground.protect(BAD, Protection::None);
-        ground.protect(5, Protection::None);
+fn of_two_faults_the_first_is_reported_and_a_read_before_a_write() {
+    for fixture in fixtures() {
+        let (base, space) = (fixture.base(), fixture.space());
+        fixture.poke(0, &noise(FIXTURE_BYTES, 1));
+        fixture.protect(BAD, Protection::None);
+        fixture.protect(5, Protection::None);
         let far = 5 * PAGE;
         for (read_at, write_at) in [(40, 40), (40, 41), (41, 40), (300, 299), (299, 300), (0, 0)] {
             let expected = if read_at <= write_at {
@@ -205,52 +207,52 @@ fn of_two_faults_the_first_is_told_and_a_read_before_a_write() {
                 fault(base + far, true, write_at)
             };
             let got = space.move_forward(base + far - write_at, base + BAD_FROM - read_at, 900, HINTS[0]);
-            assert_eq!(got, Err(expected), "{}", ground.name());
+            assert_eq!(got, Err(expected), "{}", fixture.name());
         }
-        // Equal up to both boundaries: the first operand is told.
-        ground.poke(BAD_FROM - 9, &ground.peek(far - 9, 9));
+        // Equal up to both boundaries: the fault of the first operand is reported.
+        fixture.poke(BAD_FROM - 9, &fixture.peek(far - 9, 9));
         let got = space.compare(base + BAD_FROM - 9, base + far - 9, 100);
-        assert_eq!(got, Err(fault(base + BAD_FROM, false, 9)), "{}", ground.name());
+        assert_eq!(got, Err(fault(base + BAD_FROM, false, 9)), "{}", fixture.name());
         let got = space.compare(base + far - 9, base + BAD_FROM - 9, 100);
-        assert_eq!(got, Err(fault(base + far, false, 9)), "{}", ground.name());
+        assert_eq!(got, Err(fault(base + far, false, 9)), "{}", fixture.name());
     }
 }
 
 #[test]
 fn records_fault_before_any_word_is_written() {
-    for ground in grounds() {
-        let (base, space) = (ground.base(), ground.space());
-        ground.protect(BAD, Protection::Read);
+    for fixture in fixtures() {
+        let (base, space) = (fixture.base(), fixture.space());
+        fixture.protect(BAD, Protection::Read);
         let record = [u64::MAX; 4];
         assert_eq!(space.write_record(base + BAD_FROM + 32, &record), Err(fault(base + BAD_FROM + 32, true, 0)));
-        // Not aligned, against the contract: still exact.
+        // Not aligned, contrary to the contract: the fault is still exact.
         assert_eq!(space.write_record(base + BAD_FROM - 8, &record), Err(fault(base + BAD_FROM, true, 8)));
         assert_eq!(space.write_record(base + BAD_TO - 8, &record), Err(fault(base + BAD_TO - 8, true, 0)));
-        ground.protect(BAD, Protection::ReadWrite);
-        assert_eq!(ground.peek(BAD_FROM - 32, 128), [0; 128], "{}", ground.name());
-        assert_eq!(ground.peek(BAD_TO - 32, 64), [0; 64], "{}", ground.name());
+        fixture.protect(BAD, Protection::ReadWrite);
+        assert_eq!(fixture.peek(BAD_FROM - 32, 128), [0; 128], "{}", fixture.name());
+        assert_eq!(fixture.peek(BAD_TO - 32, 64), [0; 64], "{}", fixture.name());
     }
 }
 
 #[test]
-fn page_requests_tell_what_would_succeed_and_change_nothing() {
-    for ground in grounds() {
-        let (base, space) = (ground.base(), ground.space());
-        ground.poke(BAD_FROM, &[0x5a]);
+fn page_requests_report_what_would_succeed_and_change_nothing() {
+    for fixture in fixtures() {
+        let (base, space) = (fixture.base(), fixture.space());
+        fixture.poke(BAD_FROM, &[0x5a]);
         for (protection, read, write) in
             [(Protection::ReadWrite, true, true), (Protection::Read, true, false), (Protection::None, false, false)]
         {
-            ground.protect(BAD, protection);
-            assert_eq!(space.page_request(base + BAD_FROM, false), read, "{}", ground.name());
-            assert_eq!(space.page_request(base + BAD_FROM, true), write, "{}", ground.name());
+            fixture.protect(BAD, protection);
+            assert_eq!(space.page_request(base + BAD_FROM, false), read, "{}", fixture.name());
+            assert_eq!(space.page_request(base + BAD_FROM, true), write, "{}", fixture.name());
         }
-        ground.protect(BAD, Protection::ReadWrite);
-        assert_eq!(ground.peek(BAD_FROM, 1), [0x5a]);
+        fixture.protect(BAD, Protection::ReadWrite);
+        assert_eq!(fixture.peek(BAD_FROM, 1), [0x5a]);
     }
 }
 
 #[test]
-fn page_requests_do_not_disturb_those_who_write_meanwhile() {
+fn page_requests_do_not_disturb_concurrent_writes() {
     const ADDS: u64 = 200_000;
     let local = common::locals()[0];
     let counter = AtomicU64::new(0);
@@ -264,7 +266,7 @@ fn page_requests_do_not_disturb_those_who_write_meanwhile() {
 }
 
 #[test]
-fn whoever_sees_the_first_word_of_a_record_sees_the_others() {
+fn a_reader_of_the_first_word_sees_the_whole_record() {
     const RECORDS: u64 = 100_000;
     #[repr(align(32))]
     struct Record([AtomicU64; 4]);
@@ -275,7 +277,7 @@ fn whoever_sees_the_first_word_of_a_record_sees_the_others() {
         scope.spawn(|| (1..=RECORDS).for_each(|n| local.write_record(address, &[n; 4]).unwrap()));
         let mut seen = 0;
         while seen < RECORDS {
-            // Acquire: pairs with the order in which the record is stored.
+            // Acquire: pairs with the order of the record's stores.
             seen = record.0[0].load(Ordering::Acquire);
             for word in &record.0[1..] {
                 assert!(word.load(Ordering::Relaxed) >= seen);
@@ -290,11 +292,11 @@ fn wild_addresses_and_lengths_are_faults_at_their_first_byte() {
     let wild =
         [0, 8, 0xfff, 1 << 47, (1 << 47) + 1, 1 << 63, 0xffff_8000_0000_0000, 0xffff_ffff_8100_0000, u64::MAX - 4096];
     let lengths = [1, 7, 16, 40, 64, 100, 300, 600, 5000, 1 << 20, 1 << 40, u64::MAX];
-    for ground in grounds() {
-        let (base, space) = (ground.base(), ground.space());
+    for fixture in fixtures() {
+        let (base, space) = (fixture.base(), fixture.space());
         for address in wild {
             for len in lengths {
-                let name = || format!("{address:#x} {len} on {}", ground.name());
+                let name = || format!("{address:#x} {len} on {}", fixture.name());
                 let (read, write) = (Err(fault(address, false, 0)), Err(fault(address, true, 0)));
                 assert_eq!(space.move_forward(base, address, len, HINTS[1]), read, "{}", name());
                 assert_eq!(space.move_forward(address, base, len, HINTS[0]), write, "{}", name());
@@ -309,7 +311,7 @@ fn wild_addresses_and_lengths_are_faults_at_their_first_byte() {
                 match address.checked_add(len) {
                     None => assert_eq!(down, fault(u64::MAX, false, 0), "{}", name()),
                     Some(end) if base.checked_add(len).is_some() => assert!(
-                        // From the end: the wild source, or an end of the destination that is not mapped.
+                        // From the end: the wild source, or an unmapped end of the destination.
                         down.write || (down.address == end - 1 && down.done == 0),
                         "{down:?} {}",
                         name()
@@ -321,7 +323,7 @@ fn wild_addresses_and_lengths_are_faults_at_their_first_byte() {
             assert!(!space.page_request(address, false) && !space.page_request(address, true));
         }
         assert_eq!(space.fill(u64::MAX, [0; 2], 1, HINTS[0]), Err(fault(u64::MAX, true, 0)));
-        // Nothing is touched, whatever the address, if there is nothing to do.
+        // An empty operation accesses nothing, whatever the address.
         for address in wild {
             assert_eq!(space.move_forward(address, address, 0, HINTS[0]), Ok(()));
             assert_eq!(space.compare(address, base, 0), Ok(None));
@@ -332,12 +334,12 @@ fn wild_addresses_and_lengths_are_faults_at_their_first_byte() {
 
 #[test]
 fn lengths_beyond_the_mapping_fault_where_it_ends() {
-    for ground in grounds() {
-        let (base, space) = (ground.base(), ground.space());
-        ground.protect(7, Protection::None);
+    for fixture in fixtures() {
+        let (base, space) = (fixture.base(), fixture.space());
+        fixture.protect(7, Protection::None);
         let end = 7 * PAGE;
         for len in [end + 1, 1 << 30, 1 << 46, 1 << 63, u64::MAX] {
-            let name = || format!("{len} on {}", ground.name());
+            let name = || format!("{len} on {}", fixture.name());
             assert_eq!(space.fill(base, [0; 2], len, HINTS[1]), Err(fault(base + end, true, end)), "{}", name());
             assert_eq!(space.flush(base, len), Err(fault(base + end, false, end)), "{}", name());
             assert_eq!(space.compare_pattern(base, 0, len), Err(fault(base + end, false, end)), "{}", name());
@@ -373,7 +375,7 @@ fn streamed_and_string_moves_are_as_exact_as_small_ones() {
 }
 
 #[test]
-fn a_file_cut_under_its_mapping_is_a_fault() {
+fn a_truncated_file_is_a_fault() {
     for local in common::locals() {
         let pages = Pages::of_file(4).unwrap();
         pages.poke(0, &[9; 4 * PAGE as usize]);
@@ -402,11 +404,11 @@ fn strict_faults_on_pages_that_are_not_present_until_they_are_requested() {
     assert_eq!(strict.flush(at(540) + 7, 8), Err(fault(at(540) + 7, false, 0)));
     assert_eq!(strict.compare_pattern(at(539), FOURS, 2 * PAGE), Err(fault(at(540), false, PAGE)));
     assert_eq!(strict.write_record(at(540), &[1; 4]), missing(true, 0));
-    // Descending, from the end: the last byte of the missing page, which the source reaches first.
+    // Descending from the end: the fault is at the last byte of the missing page, which the source reaches first.
     let down = fault(at(541) - 1, false, 59 * PAGE - 40);
     assert_eq!(strict.move_backward(base + 20, base, len - 40, HINTS[0]), Err(down));
 
-    // The same beyond the first batch of pages that are looked at.
+    // The same beyond the first batch of queried pages.
     assert!(strict.page_request(at(540), true));
     pages.discard(5..6).unwrap();
     let down = fault(at(6) - 1, false, len - 40 - 6 * PAGE);
@@ -415,7 +417,7 @@ fn strict_faults_on_pages_that_are_not_present_until_they_are_requested() {
     assert_eq!(strict.move_backward(base + 20, base, len - 40, HINTS[0]), Ok(()));
     pages.discard(540..541).unwrap();
 
-    // A page that was only read is there for reads and not for writes.
+    // A page that was only read is present for reads and not for writes.
     assert!(strict.page_request(at(540), false));
     assert_eq!(strict.read(at(539) + 5, &mut [0; 9000]), Ok(()));
     assert_eq!(strict.write(at(540), &[1], HINTS[0]), missing(true, 0));

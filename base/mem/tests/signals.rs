@@ -1,5 +1,5 @@
-//! Faults that are not ours go to whoever handled them before. Each case runs in a child process: this test binary again,
-//! with the case's name in an environment variable.
+//! Foreign faults go to the handler that was installed before. Each case runs in a child process: this test binary
+//! again, with the case's name in an environment variable.
 #![allow(unsafe_code, reason = "installs handlers, makes faults and raw mappings")]
 #![allow(clippy::cast_possible_truncation, reason = "addresses have 64 bits here")]
 
@@ -10,7 +10,7 @@ use telpher_mem::{Fault, Local, PAGE_BYTES, Space, WriteHint};
 
 const CASE: &str = "TELPHER_MEM_TEST_CASE";
 
-/// True in the child that shall run this case.
+/// True in the child that runs this case.
 fn is_child(case: &str) -> bool {
     std::env::var(CASE).is_ok_and(|name| name == case)
 }
@@ -22,25 +22,25 @@ fn child(case: &str) -> Output {
 }
 
 fn local() -> Local {
-    // SAFETY: the cases name their own raw mappings, and addresses that are not mapped.
+    // SAFETY: the cases access only their own raw mappings, and addresses that are not mapped.
     unsafe { Local::new() }
 }
 
-/// A fault of ours comes back as a value: the machinery works in this process, on this thread.
+/// Checks that a fault of our kernels is returned as a value, in this process and on this thread.
 fn own_fault_is_a_value() {
     let wild = 1 << 63;
     let got = local().fill(wild, [0; 2], 100, WriteHint::Cache);
     assert_eq!(got, Err(Fault { address: wild, write: true, done: 0 }));
 }
 
-/// A read that no kernel of ours makes.
+/// Reads at `address` outside of our kernels.
 fn foreign_fault(address: usize) {
-    // SAFETY: none; that is the point, and the process is a child made for it.
+    // SAFETY: not sound; the fault is the purpose, and the process is a child started for it.
     unsafe { std::ptr::with_exposed_provenance::<u8>(address).read_volatile() };
 }
 
 fn install(signal: i32, handler: usize, flags: i32) {
-    // SAFETY: an all-zero action is valid; the handler has the signature its flags ask for.
+    // SAFETY: an all-zero action is valid; the handler has the signature that its flags require.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
@@ -92,18 +92,18 @@ fn an_ignored_signal_is_ignored_if_sent_and_kills_if_real() {
         own_fault_is_a_value();
         // SAFETY: sends a signal to this thread.
         unsafe { libc::raise(libc::SIGSEGV) };
-        eprintln!("survived the sent one");
+        eprintln!("survived the sent signal");
         foreign_fault(8);
         exit(0);
     }
     let output = child("an_ignored_signal_is_ignored_if_sent_and_kills_if_real");
     assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("survived the sent one"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("survived the sent signal"));
 }
 
 extern "C" fn leave_with_address(_: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     assert!(!context.is_null());
-    // SAFETY: the kernel's siginfo, of a fault.
+    // SAFETY: the kernel's siginfo of a fault.
     let address = unsafe { (*info).si_addr() }.addr();
     // SAFETY: ends the process.
     unsafe { libc::_exit(if address == 0x18 { 42 } else { 1 }) };
@@ -124,7 +124,7 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn count_call(signal: i32) {
     assert_eq!(signal, libc::SIGSEGV);
-    // Relaxed: one thread.
+    // Relaxed: a single thread.
     CALLS.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -151,35 +151,35 @@ fn a_one_shot_handler_is_called_once() {
         // SAFETY: sends signals to this thread.
         unsafe { libc::raise(libc::SIGSEGV) };
         assert_eq!(CALLS.load(Ordering::Relaxed), 1);
-        eprintln!("survived the first");
+        eprintln!("survived the first signal");
         // SAFETY: as above.
         unsafe { libc::raise(libc::SIGSEGV) };
         exit(0);
     }
     let output = child("a_one_shot_handler_is_called_once");
     assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("survived the first"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("survived the first signal"));
 }
 
-/// A sent signal that interrupts a kernel of ours is not a fault of it.
+/// A sent signal that interrupts our kernels is not their fault.
 #[test]
 fn signals_sent_into_running_operations_are_not_faults() {
     if is_child("signals_sent_into_running_operations_are_not_faults") {
         install(libc::SIGSEGV, count_call as *const () as usize, libc::SA_RESTART);
         let (local, bytes) = (local(), 1 << 20);
         let pages = raw_pages(bytes / PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: names this thread, which outlives the scope below.
+        // SAFETY: identifies this thread, which outlives the scope below.
         let target = unsafe { libc::pthread_self() };
         let rounds = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for sent in 1..=200 {
                     let before = rounds.load(Ordering::Relaxed);
-                    // SAFETY: the thread lives: it waits for this one at the end of the scope.
+                    // SAFETY: the thread lives; it waits for this one at the end of the scope.
                     unsafe { libc::pthread_kill(target, libc::SIGSEGV) };
-                    // Relaxed: counters. One signal at a time, for pending ones merge.
+                    // Relaxed: counters. One signal at a time, because pending signals merge.
                     while CALLS.load(Ordering::Relaxed) < sent {
-                        // Some 100 ms of work of that thread; how long it waits for a processor does not count.
+                        // Some 100 ms of work of that thread; its waiting for a processor does not count.
                         if rounds.load(Ordering::Relaxed) - before > 1000 {
                             eprintln!("signal {sent} did not arrive");
                             exit(1);
@@ -212,18 +212,18 @@ extern "C" fn raise_again(signal: i32) {
 }
 
 #[test]
-fn a_handler_that_may_be_interrupted_by_itself_is() {
-    if is_child("a_handler_that_may_be_interrupted_by_itself_is") {
+fn a_handler_with_nodefer_may_interrupt_itself() {
+    if is_child("a_handler_with_nodefer_may_interrupt_itself") {
         install(libc::SIGSEGV, raise_again as *const () as usize, libc::SA_NODEFER);
         own_fault_is_a_value();
         // SAFETY: sends a signal to this thread.
         unsafe { libc::raise(libc::SIGSEGV) };
         exit(0);
     }
-    assert_eq!(child("a_handler_that_may_be_interrupted_by_itself_is").status.code(), Some(42));
+    assert_eq!(child("a_handler_with_nodefer_may_interrupt_itself").status.code(), Some(42));
 }
 
-extern "C" fn mend_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn repair_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's siginfo of a fault in the child's own mapping, whose page becomes accessible.
     unsafe {
         let page = (*info).si_addr().addr() & !0xfff;
@@ -233,11 +233,11 @@ extern "C" fn mend_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
 }
 
 #[test]
-fn a_handler_that_mends_foreign_faults_goes_on_mending() {
-    if is_child("a_handler_that_mends_foreign_faults_goes_on_mending") {
-        install(libc::SIGSEGV, mend_page as *const () as usize, libc::SA_SIGINFO);
+fn a_handler_that_repairs_foreign_faults_keeps_working() {
+    if is_child("a_handler_that_repairs_foreign_faults_keeps_working") {
+        install(libc::SIGSEGV, repair_page as *const () as usize, libc::SA_SIGINFO);
         let pages = raw_pages(4, libc::PROT_NONE);
-        // Ours is told, not mended.
+        // Faults of our kernels are returned, not repaired.
         assert_eq!(
             local().fill(pages, [0; 2], 10, WriteHint::Cache),
             Err(Fault { address: pages, write: true, done: 0 })
@@ -247,11 +247,11 @@ fn a_handler_that_mends_foreign_faults_goes_on_mending() {
         }
         exit(42);
     }
-    let output = child("a_handler_that_mends_foreign_faults_goes_on_mending");
+    let output = child("a_handler_that_repairs_foreign_faults_keeps_working");
     assert_eq!(output.status.code(), Some(42), "{output:?}");
 }
 
-/// Uses up the stack.
+/// Overflows the stack.
 #[allow(unconditional_recursion, reason = "that is its purpose")]
 fn descend(depth: u64) -> u64 {
     let here = std::hint::black_box([depth; 64]);
@@ -298,16 +298,16 @@ fn many_threads_fault_at_once() {
     });
 }
 
-/// Private pages to which nobody has references; the children unmap them as they like.
+/// Maps private pages without references to them; the children may unmap them.
 fn raw_pages(count: u64, protection: i32) -> u64 {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: without MAP_FIXED the system picks a range nobody uses.
+    // SAFETY: without MAP_FIXED the system picks an unused range.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), (count * PAGE_BYTES) as usize, protection, flags, -1, 0) };
     assert_ne!(base, libc::MAP_FAILED);
     base.expose_provenance() as u64
 }
 
-/// In a child of its own, where nothing else could be mapped into the hole and be damaged.
+/// Runs in a child of its own, so that no other mapping can land in the hole and be damaged.
 #[test]
 fn memory_unmapped_under_running_operations_is_a_fault() {
     if is_child("memory_unmapped_under_running_operations_is_a_fault") {
@@ -318,12 +318,12 @@ fn memory_unmapped_under_running_operations_is_a_fault() {
         let (local, over, seen) = (local(), AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Relaxed: a counter. Each kind of operation is to meet the hole some times.
+                // Relaxed: a counter. Each kind of operation should meet the hole several times.
                 for round in (0_u64..).take_while(|_| seen.load(Ordering::Relaxed) < 100) {
                     let hole = goes + (round * 7 % COUNT) * PAGE_BYTES;
                     let hole = std::ptr::with_exposed_provenance_mut::<libc::c_void>(hole as usize);
                     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-                    // SAFETY: the page lies in our raw mapping, which is named by address only.
+                    // SAFETY: the page lies in our raw mapping, which is accessed by address only.
                     unsafe {
                         libc::munmap(hole, PAGE_BYTES as usize);
                         std::thread::yield_now();
@@ -338,7 +338,7 @@ fn memory_unmapped_under_running_operations_is_a_fault() {
                 if let Err(fault) = result {
                     seen.fetch_add(1, Ordering::Relaxed);
                     assert_eq!(fault.write, write);
-                    // Anywhere in a page: it goes while the operation is in it.
+                    // The fault may be anywhere in a page: the page disappears during the operation.
                     assert_eq!(fault.address, goes + fault.done);
                     assert!(fault.done < len);
                 }
@@ -358,37 +358,40 @@ fn memory_unmapped_under_running_operations_is_a_fault() {
     assert_eq!(output.status.code(), Some(42), "{output:?}");
 }
 
-/// What stands for a process-wide handler that is not ours.
-extern "C" fn lands(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid ucontext, ours to edit until we return.
+/// Represents a foreign process-wide handler.
+extern "C" fn continue_at_landing(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid ucontext, which we may edit until we return.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let at = registers[libc::REG_RIP as usize].cast_unsigned();
     let Some(landing) = telpher_mem::hook::landing(at) else { exit(3) };
     registers[libc::REG_RIP as usize] = landing.instruction.cast_signed();
     registers[libc::REG_R11 as usize] = landing.r11.cast_signed();
-    ANSWERED.store(true, Ordering::SeqCst);
+    HANDLED.store(true, Ordering::SeqCst);
 }
 
-static ANSWERED: AtomicBool = AtomicBool::new(false);
+static HANDLED: AtomicBool = AtomicBool::new(false);
 
 #[test]
-fn an_adopted_fault_is_answered_by_the_adopter_and_by_nobody_else() {
-    if is_child("an_adopted_fault_is_answered_by_the_adopter_and_by_nobody_else") {
+fn an_adopted_fault_goes_to_the_adopter_only() {
+    if is_child("an_adopted_fault_goes_to_the_adopter_only") {
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
-            install(signal, lands as *const () as usize, libc::SA_SIGINFO);
+            install(signal, continue_at_landing as *const () as usize, libc::SA_SIGINFO);
         }
-        // SAFETY: `lands` answers every landing.
+        // SAFETY: `continue_at_landing` handles every landing.
         unsafe { telpher_mem::hook::adopt() };
         own_fault_is_a_value();
-        assert!(ANSWERED.load(Ordering::SeqCst));
-        assert_eq!(telpher_mem::hook::landing(lands as *const () as u64), None);
-        // SAFETY: an all-zero action is valid; it only receives the present one.
+        assert!(HANDLED.load(Ordering::SeqCst));
+        assert_eq!(telpher_mem::hook::landing(continue_at_landing as *const () as u64), None);
+        // SAFETY: an all-zero action is valid; it only receives the current one.
         let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: `now` is a valid action.
         assert_eq!(unsafe { libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut now) }, 0);
-        assert_eq!(now.sa_sigaction, lands as *const () as usize, "nobody installed a handler over the adopter's");
+        assert_eq!(
+            now.sa_sigaction, continue_at_landing as *const () as usize,
+            "another handler replaced the adopter's"
+        );
         exit(0);
     }
-    let output = child("an_adopted_fault_is_answered_by_the_adopter_and_by_nobody_else");
+    let output = child("an_adopted_fault_goes_to_the_adopter_only");
     assert!(output.status.success(), "{output:?}");
 }

@@ -1,9 +1,9 @@
-//! Compare and Compare Pattern: the first byte that differs. Source of the meaning: SPEC §8.3.6, §8.3.7.
+//! Compare and Compare Pattern: finds the first byte that differs. Source of the meaning: SPEC §8.3.6, §8.3.7.
 #![forbid(unsafe_code)]
 
 use crate::dispatch::Kernels;
 
-/// The offset of the first byte in which `a` and `b` differ, or `None` if they are equal.
+/// Returns the offset of the first byte in which `a` and `b` differ, or `None` if they are equal.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -13,7 +13,8 @@ pub fn compare(a: &[u8], b: &[u8]) -> Option<usize> {
     Kernels::best().compare(a, b)
 }
 
-/// The offset of the first byte in which `a` differs from `pattern`, repeated with its byte 0 (the lowest) on `a[0]`.
+/// Returns the offset of the first byte in which `a` differs from the repeated `pattern`, whose byte 0 (the lowest) is
+/// at `a[0]`.
 ///
 /// The offset is exact, though the architecture promises only one at or before the difference.
 #[must_use]

@@ -4,7 +4,7 @@
 use crate::dispatch::Kernels;
 use crate::hint::Hint;
 
-/// What the operation leaves out. The default leaves nothing out: the CRC32C of RFC 3720 (iSCSI), with seed 0.
+/// The steps that the operation omits. The default omits none: the CRC32C of RFC 3720 (iSCSI), with seed 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct CrcMode {
     /// Neither invert nor reflect the seed and the result (descriptor flag 17).
@@ -22,13 +22,13 @@ impl CrcMode {
         CrcMode { bypass_invert_reflect: true, bypass_data_reflect: true },
     ];
 
-    /// Seed to reflected register, which the kernels hold whatever the mode; also the way back, its own inverse.
+    /// Converts the seed to the reflected register that the kernels use in every mode, and back; it is its own inverse.
     const fn convert(self, word: u32) -> u32 {
         if self.bypass_invert_reflect { word.reverse_bits() } else { !word }
     }
 }
 
-/// The CRC32C of `data`, continued from `seed`: 0 for a fresh one, or the result of the data before.
+/// Returns the CRC32C of `data`, continued from `seed`: 0 to start, or the result of the data before.
 ///
 /// In every mode `crc32c(seed, a ‖ b) == crc32c(crc32c(seed, a), b)`.
 #[must_use]
@@ -39,7 +39,7 @@ pub fn crc32c(seed: u32, data: &[u8], mode: CrcMode) -> u32 {
 
 /// Copies `src` to `dst` and returns the CRC32C of the bytes, reading them from memory once.
 ///
-/// With [`Hint::Memory`] and at least [`STREAM_BYTES`](crate::STREAM_BYTES) the stores pass by the cache.
+/// With [`Hint::Memory`] and at least [`STREAM_BYTES`](crate::STREAM_BYTES) the stores bypass the cache.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -54,8 +54,8 @@ impl Kernels {
     #[inline]
     pub fn crc32c(self, seed: u32, data: &[u8], mode: CrcMode) -> u32 {
         let register = mode.convert(seed);
-        // The kernels feed reflected bytes to a reflected register: bytes that the mode does not reflect are turned
-        // round once more.
+        // The kernels add reflected bytes to a reflected register, so bytes that the mode does not reflect are reversed
+        // once more.
         mode.convert(if mode.bypass_data_reflect {
             self.crc32c_feed::<true>(register, data)
         } else {
@@ -80,11 +80,11 @@ impl Kernels {
         })
     }
 
-    /// Copies past the cache, chunk by chunk; the CRC then finds each chunk in the first-level cache.
+    /// Copies past the cache in chunks; the CRC then finds each chunk in the first-level cache.
     fn stream_crc32c(self, src: &[u8], dst: &mut [u8], mut crc: u32, mode: CrcMode) -> u32 {
         const CHUNK: usize = 8 << 10;
         assert_eq!(src.len(), dst.len(), "source and destination have the same length");
-        // The first chunk ends at a line of the destination, so that no later one tears a line.
+        // The first chunk ends at a cache line of the destination, so that no later chunk splits a line.
         let lead = dst.as_ptr().align_offset(64).min(dst.len());
         let (first_src, src) = src.split_at(lead);
         let (first_dst, dst) = dst.split_at_mut(lead);

@@ -13,22 +13,22 @@ const ENTRY: usize = DELTA_ENTRY_BYTES as usize;
 /// Bytes of data in one entry.
 const WORD: usize = 8;
 
-/// How far the creation of a delta record came.
+/// The progress of the creation of a delta record.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Created {
     /// Bytes written to the record, a multiple of 10.
     pub record_bytes: usize,
-    /// Bytes compared whose differences are all in the record: everything, or up to the difference without room.
+    /// Bytes compared whose differences are all in the record: all bytes, or up to the difference without space.
     pub bytes_compared: usize,
-    /// There was a difference and no room for its entry.
+    /// True if there was a difference and no space for its entry.
     pub overflow: bool,
 }
 
 /// Writes an entry to `record` for each 8 bytes in which `src2` differs from `src1`.
 ///
-/// `base` is the offset of both slices' start in the whole transfer, in bytes, so that a transfer can be worked off in
-/// chunks; each chunk then gets the part of the record that the chunks before it left over.
+/// `base` is the offset of both slices' start in the whole transfer, in bytes, so that a transfer can be processed in
+/// chunks. Each chunk then gets the part of the record that earlier chunks left unused.
 ///
 /// # Panics
 /// If the slices' lengths differ or are no multiple of 8, or if `base` is no multiple of 8 or `base` and the length
@@ -42,7 +42,7 @@ impl Kernels {
     /// [`delta::create`](create) with these kernels.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`create`].
     #[inline]
     pub fn create_delta(self, src1: &[u8], src2: &[u8], base: u32, record: &mut [u8]) -> Created {
         assert_eq!(src1.len(), src2.len(), "both sources have the same length");
@@ -60,13 +60,13 @@ impl Kernels {
         }
     }
 
-    /// The record of two sources that differ first in word `at`.
+    /// Creates the record of two sources that differ first in word `at`.
     fn record_differences(self, mut at: usize, (src1, src2): (&[u8], &[u8]), base: u32, record: &mut [u8]) -> Created {
         let (words1, words2) = (src1.as_chunks::<WORD>().0, src2.as_chunks::<WORD>().0);
         let mut entries = record.as_chunks_mut::<ENTRY>().0.iter_mut();
         let mut written = 0;
-        // The kernel skips what is equal; where it stops, the differences are taken word by word until a whole line is
-        // equal again, since differences come in clusters and a call for each word would cost more than the word.
+        // The kernel skips equal bytes. Where it stops, the differences are taken word by word until a whole line is
+        // equal again: differences come in clusters, and a call for each word would cost more than the word.
         loop {
             let mut equal_words = 0;
             while at < words1.len() && equal_words < 8 {
@@ -97,45 +97,45 @@ impl Kernels {
 /// One difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Where the bytes belong, from the start of the transfer; a multiple of 8, at most 0x7fff8.
+    /// The position of the bytes, from the start of the transfer; a multiple of 8, at most 0x7fff8.
     pub offset_bytes: u32,
-    /// The bytes to put there.
+    /// The bytes to store there.
     pub data: [u8; WORD],
 }
 
-/// How an entry's offset relates to the one before it.
+/// The required order of an entry's offset relative to the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum OffsetOrder {
-    /// It is larger: what the specification says (§8.3.9).
+    /// Larger: the specification's rule (§8.3.9).
     #[default]
     Ascending,
-    /// It is larger or the same, and of two entries with the same offset the later one counts: what silicon accepts.
+    /// Larger or equal; of two entries with the same offset the later one counts. Hardware accepts this.
     NotDescending,
 }
 
-/// What is wrong with an entry.
+/// The error of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ApplyErrorKind {
-    /// Its offset is not in the order that was asked for (status 0x07).
+    /// Its offset is not in the required order (status 0x07).
     Order,
     /// Its offset lies outside of the transfer (status 0x08).
     Range,
 }
 
-/// A delta record has an entry that cannot be applied.
+/// Error: a delta record has an entry that cannot be applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the delta entry after {applied} bytes of the record {}", match kind {
     ApplyErrorKind::Order => "does not ascend",
     ApplyErrorKind::Range => "lies outside of the transfer",
 })]
 pub struct ApplyError {
-    /// Bytes of the record in front of the bad entry, all of them applied.
+    /// Bytes of the record before the bad entry, all of them applied.
     pub applied: usize,
-    /// What is wrong with it.
+    /// The error of the entry.
     pub kind: ApplyErrorKind,
 }
 
-/// The entries of `record`, unchecked; bytes at its end that make no whole entry are left out.
+/// Returns the entries of `record`, unchecked; an incomplete entry at the end is ignored.
 pub fn entries(record: &[u8]) -> impl ExactSizeIterator<Item = Entry> + '_ {
     record.as_chunks::<ENTRY>().0.iter().map(|&[low, high, ref data @ ..]| Entry {
         offset_bytes: u32::from(u16::from_le_bytes([low, high])) * 8,
@@ -143,8 +143,9 @@ pub fn entries(record: &[u8]) -> impl ExactSizeIterator<Item = Entry> + '_ {
     })
 }
 
-/// The entries of `record` for a transfer of `transfer_bytes`, each one checked; for whoever writes to memory that is
-/// no slice. `previous` is the byte offset of the last entry in front of the record, if it is the continuation of one.
+/// Returns the entries of `record` for a transfer of `transfer_bytes`, each one checked; for callers that write to
+/// memory outside of a slice. `previous` is the byte offset of the last entry before the record, if it continues
+/// another.
 ///
 /// Ends after the first error.
 pub fn checked_entries(
@@ -173,12 +174,12 @@ pub fn checked_entries(
     })
 }
 
-/// Puts the bytes of each entry of `record` into `dst`, the whole transfer.
+/// Stores the bytes of each entry of `record` in `dst`, the whole transfer.
 ///
-/// `previous` is the byte offset of the last entry in front of the record, if it is the continuation of one.
+/// `previous` is the byte offset of the last entry before the record, if it continues another.
 ///
 /// # Errors
-/// At the first entry that does not ascend or does not lie in `dst`; the entries in front of it are applied.
+/// At the first entry that does not ascend or does not lie in `dst`; the entries before it are applied.
 pub fn apply(record: &[u8], dst: &mut [u8], previous: Option<u32>) -> Result<(), ApplyError> {
     for entry in checked_entries(record, dst.len(), previous, OffsetOrder::Ascending) {
         let Entry { offset_bytes, data } = entry?;

@@ -1,4 +1,4 @@
-//! Which kernels run: found once at the first call, or chosen by hand in tests and benches.
+//! Selects the kernels: once at the first call, or explicitly in tests and benches.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -22,13 +22,13 @@ impl Level {
     /// All levels, slowest first.
     pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
 
-    /// Whether this CPU can run the level's kernels.
+    /// Returns true if this CPU can run the level's kernels.
     #[must_use]
     pub fn is_available(self) -> bool {
         crate::arch::is_available(self)
     }
 
-    /// The level's name in tables.
+    /// Returns the level's name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,14 +45,14 @@ impl fmt::Display for Level {
     }
 }
 
-/// The level that the free functions of this crate use on this CPU.
+/// Returns the level that the free functions of this crate use on this CPU.
 #[must_use]
 pub fn level() -> Level {
     Kernels::best().level()
 }
 
 impl Kernels {
-    /// The fastest kernels this CPU has; what the free functions of this crate use.
+    /// Returns the fastest kernels of this CPU, which the free functions of this crate use.
     #[must_use]
     #[inline]
     pub fn best() -> Kernels {
@@ -60,7 +60,7 @@ impl Kernels {
         *BEST.get_or_init(|| Level::ALL.into_iter().rev().find_map(Kernels::new).unwrap_or(Kernels::PORTABLE))
     }
 
-    /// Every level this CPU has, slowest first.
+    /// Returns the kernels of every level this CPU has, slowest first.
     pub fn available() -> impl Iterator<Item = Kernels> {
         Level::ALL.into_iter().filter_map(Kernels::new)
     }

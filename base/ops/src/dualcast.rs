@@ -4,15 +4,15 @@
 use crate::dispatch::Kernels;
 use crate::hint::Hint;
 
-/// Bytes copied to the first destination before the second has its turn: they are still in the second-level cache then,
-/// so the source is read from memory once.
+/// Bytes copied to the first destination before the same bytes go to the second. They are then still in the
+/// second-level cache, so the source is read from memory once.
 const CHUNK: usize = 64 << 10;
 /// The same for streaming copies, which keep their source out of the second-level cache.
 const STREAM_CHUNK: usize = 8 << 10;
 
 /// Copies `src` to `dst1` and to `dst2`.
 ///
-/// With [`Hint::Memory`] and at least [`STREAM_BYTES`](crate::STREAM_BYTES) the stores pass by the cache.
+/// With [`Hint::Memory`] and at least [`STREAM_BYTES`](crate::STREAM_BYTES) the stores bypass the cache.
 ///
 /// # Panics
 /// If the lengths differ.

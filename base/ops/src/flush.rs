@@ -1,12 +1,12 @@
-//! Cache Flush: lines out of the cache. Source of the meaning: SPEC §8.3.
+//! Cache Flush: removes lines from the cache. Source of the meaning: SPEC §8.3.
 //!
-//! Only x86-64 lets programs do this in user mode; on other targets both functions do nothing.
+//! Only x86-64 allows this in user mode; on other targets both functions do nothing.
 #![forbid(unsafe_code)]
 
 use crate::dispatch::Kernels;
 
-/// Writes back and drops every cache line that `buf` touches, partial lines included, and waits until it has happened.
-/// The contents do not change.
+/// Writes back and drops every cache line that `buf` touches, including partial lines, and waits for completion. The
+/// contents do not change.
 #[inline]
 pub fn flush(buf: &[u8]) {
     Kernels::best().flush(buf);

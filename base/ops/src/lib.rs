@@ -1,21 +1,21 @@
-//! What each operation of the Data Streaming Accelerator 1.x *means*, on plain slices, as fast as this CPU can.
+//! The effect of each operation of the Data Streaming Accelerator 1.x on plain slices, as fast as this CPU allows.
 //!
 //! ```text
-//! copy  copy_within  dualcast        bytes from here to there          ┐
-//! fill  fill16                       a pattern, again and again        │
+//! copy  copy_within  dualcast        copies of bytes                   ┐
+//! fill  fill16                       a repeated pattern                │
 //! compare  compare_pattern           the first byte that differs       ├─► Kernels ─► arch::{avx512, avx2, portable}
 //! delta::{create, apply, entries}    differences as 10-byte entries    │   (dispatch)
 //! crc::{crc32c, copy_crc32c}         CRC32C in its four flag modes     │
 //! dif::{check, insert, strip, update, guard}   T10 integrity tuples    │
-//! flush::{flush, write_back}         lines out of the cache            ┘
+//! flush::{flush, write_back}         removal of lines from the cache   ┘
 //! ```
 //!
 //! Every function is safe, keeps nothing, allocates nothing and starts no thread. The free functions run the fastest
-//! kernels this CPU has; the same operations are methods of [`dispatch::Kernels`] for whoever wants to choose.
-//! Operations that can stop half-way take and return what is needed to go on, so that a transfer may be worked off in
-//! chunks of any size that the operation's unit divides.
+//! kernels of this CPU; [`dispatch::Kernels`] offers the same operations as methods for callers that want to choose.
+//! Operations that can stop half-way take and return the state needed to continue. So a transfer can be processed in
+//! chunks of any size that is a multiple of the operation's unit.
 //!
-//! Legality (alignment, limits, forbidden overlaps) is not judged here: that is the device's part.
+//! Legality (alignment, limits, forbidden overlaps) is not checked here; the device does that.
 //!
 //! ```
 //! use telpher_ops::{Hint, compare, copy, crc};
@@ -29,7 +29,7 @@
 //!
 //! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US.
 
-// `arch` alone may open `unsafe_code` again; every other file forbids it in its first line of code.
+// Only `arch` may allow `unsafe_code` again; every other file forbids it in its first line of code.
 #![deny(unsafe_code)]
 
 mod arch;

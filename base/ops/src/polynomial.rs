@@ -1,7 +1,8 @@
-//! Powers of x modulo the two CRC generators, at compile time: where every folding constant comes from.
+//! Powers of x modulo the two CRC generators, at compile time: the source of all folding constants.
 //!
-//! A CRC is a remainder. Moving a piece of the message forward by `n` bits multiplies it by xⁿ, and since only the
-//! remainder counts, by xⁿ mod P, which is short: that is all the magic of the carry-less folding kernels.
+//! A CRC is a remainder. Moving a part of the message forward by `n` bits multiplies it by xⁿ. Only the remainder
+//! counts, so it may be multiplied by xⁿ mod P instead, which is short. The carry-less folding kernels are based on
+//! this.
 //! Source: Gopal et al., *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the x86-64 kernels fold"))]
@@ -11,7 +12,7 @@ pub(crate) const CRC32C: u32 = 0x1EDC_6F41;
 /// The T10-DIF generator without its x¹⁶ term, highest power in the top bit. Source: SPEC App. B (0x18BB7).
 pub(crate) const T10_DIF: u16 = 0x8BB7;
 
-/// xⁿ mod P for a generator of `width` (≤ 32) bits given without its top term; the highest power is the top bit.
+/// Returns xⁿ mod P for a generator of `width` (≤ 32) bits without its top term; the highest power is the top bit.
 const fn power_of_x(n: u64, generator: u32, width: u32) -> u32 {
     let mut result = 1;
     let mut bit = u64::BITS - n.leading_zeros();
@@ -44,21 +45,22 @@ const fn multiply(a: u32, b: u32, generator: u32, width: u32) -> u32 {
     result
 }
 
-/// xⁿ mod P for CRC32C, bit-reflected: bit 0 is x³¹.
+/// Returns xⁿ mod P for CRC32C, bit-reflected: bit 0 is x³¹.
 pub(crate) const fn crc32c_power(n: u64) -> u32 {
     power_of_x(n, CRC32C, 32).reverse_bits()
 }
 
-/// xⁿ mod P for T10-DIF, not reflected: bit 15 is x¹⁵.
+/// Returns xⁿ mod P for T10-DIF, not reflected: bit 15 is x¹⁵.
 #[allow(clippy::cast_possible_truncation, reason = "the remainder has 16 bits")]
 pub(crate) const fn t10_power(n: u64) -> u16 {
     power_of_x(n, T10_DIF as u32, 16) as u16
 }
 
-/// ⌊x⁶⁴ / P⌋ for T10-DIF, the 49-bit quotient of Barrett's reduction.
+/// Returns ⌊x⁶⁴ / P⌋ for T10-DIF, the 49-bit quotient of Barrett's reduction.
 pub(crate) const T10_QUOTIENT: u64 = {
     let (mut remainder, mut quotient, mut step) = (1u32 << 16, 0u64, 0);
-    // Schoolbook division: the dividend is a one followed by 64 zeros, 17 bits of it are in `remainder` at the start.
+    // Schoolbook division: the dividend is a one followed by 64 zeros; the first 17 bits are in `remainder` at the
+    // start.
     while step <= 48 {
         let take = remainder >> 16 & 1;
         quotient = quotient << 1 | take as u64;
@@ -75,7 +77,7 @@ pub(crate) const T10_QUOTIENT: u64 = {
 mod tests {
     use super::*;
 
-    /// Remainder of xⁿ by shifting one bit at a time.
+    /// Returns the remainder of xⁿ by shifting one bit at a time.
     fn naive(n: u64, generator: u64, width: u32) -> u64 {
         (0..n).fold(1, |value, _| if value >> (width - 1) & 1 == 1 { value << 1 ^ generator } else { value << 1 })
     }

@@ -1,4 +1,4 @@
-//! Move, Fill, Compare, Compare Pattern, Dualcast and Cache Flush, at every level this CPU has.
+//! Tests of Move, Fill, Compare, Compare Pattern, Dualcast and Cache Flush, at every level this CPU has.
 #![forbid(unsafe_code)]
 
 mod oracle;
@@ -19,18 +19,18 @@ fn sizes() -> impl Iterator<Item = usize> {
     ])
 }
 
-/// A buffer of 0xEE with room on both sides of the part a test writes to.
+/// A buffer of 0xEE with space on both sides of the part that a test writes to.
 fn buffer(start: usize, size: usize) -> Vec<u8> {
     vec![0xEE; start + size + 64]
 }
 
-/// Whether the bytes around the part are still what they were.
+/// Returns true if the bytes around the part are unchanged.
 fn margins_untouched(buffer: &[u8], start: usize, size: usize) -> bool {
     buffer[..start].iter().chain(&buffer[start + size..]).all(|byte| *byte == 0xEE)
 }
 
 #[test]
-fn copy_moves_every_byte_and_touches_no_other() {
+fn copy_moves_every_byte_and_changes_no_other() {
     for (size, hint) in sizes().flat_map(|size| HINTS.map(|hint| (size, hint))) {
         let (from, to) = (size % 61, size % 67);
         let src = oracle::noise(3, from + size);
@@ -44,7 +44,7 @@ fn copy_moves_every_byte_and_touches_no_other() {
 }
 
 #[test]
-fn dualcast_fills_both_destinations_and_touches_nothing_else() {
+fn dualcast_fills_both_destinations_and_changes_no_other_byte() {
     for (size, hint) in sizes().flat_map(|size| HINTS.map(|hint| (size, hint))) {
         let (to1, to2) = (size % 67, size % 7);
         let src = oracle::noise(4, size);
@@ -76,12 +76,12 @@ fn fill_repeats_the_pattern_from_its_lowest_byte() {
 }
 
 #[test]
-fn compare_finds_the_first_difference_wherever_it_is() {
+fn compare_finds_the_first_difference_at_any_position() {
     for size in oracle::sizes() {
         let a = oracle::noise(5, size + 3);
         let mut b = buffer(0, size);
         b[1..=size].copy_from_slice(&a[3..]);
-        // Each position of small buffers, some of large ones; a second difference behind it must not matter.
+        // Each position of small buffers, some of large ones; a second difference after it must not matter.
         for at in (0..size).step_by(1 + size / 150).chain(size.checked_sub(1)) {
             b[1 + at] ^= 0x40;
             b[size] ^= 0x01;
@@ -134,7 +134,7 @@ fn comparing_slices_of_different_lengths_panics() {
 
 proptest! {
     #[test]
-    fn copy_within_moves_as_if_through_a_temporary(
+    fn copy_within_behaves_as_through_a_temporary(
         len in 0usize..5000, from: prop::sample::Index, to: prop::sample::Index,
     ) {
         let (from, to) = (from.index(len + 1), to.index(len + 1));

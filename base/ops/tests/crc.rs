@@ -1,4 +1,4 @@
-//! CRC Generation and Copy with CRC, at every level this CPU has.
+//! Tests of CRC Generation and Copy with CRC, at every level this CPU has.
 #![forbid(unsafe_code)]
 
 mod oracle;
@@ -16,7 +16,7 @@ const CHECK: [(CrcMode, u32); 4] = [
 ];
 
 #[test]
-fn digits_one_to_nine_give_the_published_values_in_all_modes() {
+fn the_digits_1_to_9_give_the_published_values_in_all_modes() {
     for kernels in Kernels::available() {
         for (mode, expected) in CHECK {
             assert_eq!(kernels.crc32c(0, b"123456789", mode), expected, "{kernels:?} {mode:?}");
@@ -74,7 +74,7 @@ fn long_data_equals_crc_fast() {
 
 proptest! {
     #[test]
-    fn going_on_from_any_cut_equals_one_run(
+    fn continuing_from_any_cut_equals_a_single_run(
         seed: u32, start in 0usize..64, size in 0usize..9000, cut: prop::sample::Index, mode in 0usize..4,
     ) {
         let data = &oracle::noise(u64::from(seed), start + size)[start..];

@@ -1,4 +1,4 @@
-//! Create and Apply Delta Record, at every level this CPU has.
+//! Tests of Create and Apply Delta Record, at every level this CPU has.
 #![forbid(unsafe_code)]
 
 mod oracle;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use telpher_ops::Kernels;
 use telpher_ops::delta::{self, ApplyError, ApplyErrorKind, Created, Entry};
 
-/// All entries of the second source's differing words.
+/// Returns entries for all differing words of the second source.
 fn naive(src1: &[u8], src2: &[u8], base: usize) -> Vec<u8> {
     let words = src1.chunks(8).zip(src2.chunks(8)).enumerate();
     let differing = words.filter(|(_, (a, b))| a != b);
@@ -29,11 +29,11 @@ fn one_changed_byte_gives_one_entry_with_the_whole_word() {
 }
 
 #[test]
-fn without_room_the_bytes_before_the_unrecorded_difference_count() {
+fn without_space_the_bytes_before_the_unrecorded_difference_count() {
     let src1 = [0; 256];
     let src2 = [1; 256];
     for kernels in Kernels::available() {
-        // Room for eight entries and a torn one.
+        // Space for eight entries and an incomplete one.
         let mut record = [0xEE; 89];
         let created = kernels.create_delta(&src1, &src2, 0, &mut record);
         assert_eq!(created, Created { record_bytes: 80, bytes_compared: 64, overflow: true });
@@ -80,7 +80,7 @@ fn an_entry_at_the_end_of_the_transfer_is_out_of_range() {
 }
 
 #[test]
-fn a_torn_entry_at_the_end_is_left_out() {
+fn an_incomplete_entry_at_the_end_is_ignored() {
     let record = [1, 0, 9, 9, 9, 9, 9, 9, 9, 9, 2, 0, 1];
     let entries: Vec<_> = delta::entries(&record).collect();
     assert_eq!(entries, [Entry { offset_bytes: 8, data: [9; 8] }]);
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn working_in_chunks_gives_the_same_record(words in 1usize..600, cut: prop::sample::Index, room in 0usize..300) {
+    fn processing_in_chunks_gives_the_same_record(words in 1usize..600, cut: prop::sample::Index, room in 0usize..300) {
         let (src1, mut src2) = (oracle::noise(10, words * 8), oracle::noise(10, words * 8));
         (0..words).step_by(3).for_each(|word| src2[word * 8 + word % 8] ^= 1);
         let mut whole = vec![0; room];

@@ -1,4 +1,4 @@
-//! DIF Check, Insert, Strip and Update, at every level this CPU has.
+//! Tests of DIF Check, Insert, Strip and Update, at every level this CPU has.
 #![forbid(unsafe_code)]
 
 mod oracle;
@@ -19,7 +19,7 @@ fn config(block: DifBlock) -> DifConfig {
     DifConfig { block, flags: DifFlags::empty(), source: SourceDifFlags::empty(), dest: DestDifFlags::empty() }
 }
 
-/// `blocks` blocks with tuples that a check with `config` and `tags` accepts.
+/// Returns `blocks` blocks with tuples that a check with `config` and `tags` accepts.
 fn protected(config: &DifConfig, tags: Tags, blocks: usize) -> Vec<u8> {
     let data = oracle::noise(11, config.block.bytes() as usize * blocks);
     let mut dest = DestDifFlags::empty();
@@ -68,9 +68,10 @@ fn guards_of_all_sizes_equal_the_bit_at_a_time_crc_and_crc_fast() {
     }
 }
 
-/// Every source flag byte, with a good block, a wrong guard, wrong tags, and the all-ones marks, each as second block.
+/// Every source flag byte, with a good block, a wrong guard, wrong tags, and the all-ones marks, each as the second
+/// block.
 #[test]
-fn all_source_flags_judge_all_kinds_of_tuples_as_the_specification_does() {
+fn all_source_flags_treat_all_kinds_of_tuples_as_specified() {
     let tuples: [(&str, &[(usize, u8)]); 9] = [
         ("good", &[]),
         ("guard", &[(0, 0x12)]),
@@ -106,7 +107,7 @@ fn all_source_flags_judge_all_kinds_of_tuples_as_the_specification_does() {
 }
 
 #[test]
-fn all_destination_flags_make_the_tuples_of_the_specification() {
+fn all_destination_flags_make_the_specified_tuples() {
     let source = Tags { ref_tag: 5, app_mask: 0, app_tag: 6 };
     let seeds = Tags { ref_tag: 0xffff_fffe, app_mask: 0x0c03, app_tag: 0xffff };
     for (bits, flags) in (0..=255).flat_map(|bits| GUARD_FLAGS.map(|flags| (bits, flags))) {
@@ -130,7 +131,7 @@ fn all_destination_flags_make_the_tuples_of_the_specification() {
 }
 
 #[test]
-fn a_bad_block_stops_strip_and_update_and_nothing_behind_it_is_written() {
+fn a_bad_block_stops_strip_and_update_and_nothing_past_it_is_written() {
     let tags = Tags { ref_tag: 1, app_mask: 0, app_tag: 2 };
     for block in DifBlock::ALL {
         let config = config(block);
@@ -158,14 +159,14 @@ fn a_bad_block_stops_strip_and_update_and_nothing_behind_it_is_written() {
 
 #[test]
 #[should_panic(expected = "whole number of blocks")]
-fn a_torn_block_panics() {
+fn an_incomplete_block_panics() {
     let _ = telpher_ops::dif::check(&config(DifBlock::B512), &[0; 521], &mut Tags::default());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn working_in_chunks_gives_the_same_blocks_and_tags(
+    fn processing_in_chunks_gives_the_same_blocks_and_tags(
         code in 0u8..4, guard_flags in 0usize..4, source: u8, dest: u8, seeds: (u32, u16, u16), blocks in 1usize..40,
         cut: prop::sample::Index, start in 0usize..64,
     ) {
@@ -182,7 +183,7 @@ proptest! {
         let unaligned = [&vec![0; start], &src[..]].concat();
         let src = &unaligned[start..];
         let plain = oracle::dif_strip(&config, src, blocks);
-        // The all-ones marks may be errors with some flags and tags; the oracle knows.
+        // The all-ones marks may be errors with some flags and tags; the oracle decides.
         let (good, error) = oracle::dif_check(&config, src, seeds);
         for kernels in Kernels::available() {
             let mut tags = seeds;

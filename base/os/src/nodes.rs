@@ -1,4 +1,4 @@
-//! NUMA nodes: how many there are, how far apart, and which one a thread or a page is on, as the kernel tells it.
+//! NUMA nodes: their number, their distances, and the node of a thread or a page, as the kernel reports them.
 #![allow(unsafe_code, reason = "move_pages, which changes no byte and no address")]
 
 use crate::cpus::run_on;
@@ -6,46 +6,46 @@ use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 
-/// Moves pages that are elsewhere. Source: UAPI, linux/mempolicy.h.
+/// Moves pages that are on other nodes. Source: UAPI, linux/mempolicy.h.
 const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
 
-/// Distance of a node from itself, and what is assumed between two nodes if the firmware says nothing. Source: ACPI 6.5, §5.2.17
-/// (SLIT), and the kernel's LOCAL_DISTANCE and REMOTE_DISTANCE.
+/// Distance of a node from itself, and the default between two nodes if the firmware reports none. Source: ACPI 6.5,
+/// §5.2.17 (SLIT), and the kernel's LOCAL_DISTANCE and REMOTE_DISTANCE.
 const LOCAL: u32 = 10;
 const REMOTE: u32 = 20;
 
-/// The most nodes that are believed in. Source: Linux, NODES_SHIFT is at most 10.
-const MOST: u32 = 1 << 10;
+/// The largest accepted number of nodes. Source: Linux, NODES_SHIFT is at most 10.
+const MAX_NODES: u32 = 1 << 10;
 
-/// The nodes of a machine, read once: a node that comes or goes later is not noticed.
+/// The nodes of a machine, read once: later changes are not noticed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nodes {
-    /// By CPU number.
+    /// The node of each CPU, by CPU number.
     of_cpu: Vec<Option<u32>>,
     /// `distances[a][b]`; empty for a node that is not online.
     distances: Vec<Vec<u32>>,
 }
 
 impl Nodes {
-    /// Those of this machine. Where the kernel has no NUMA there is one node, 0.
+    /// Reads the nodes of this machine. Without NUMA support in the kernel there is one node, 0.
     #[must_use]
     pub fn of_this_machine() -> Nodes {
         Self::read(Path::new("/sys/devices/system/node"))
     }
 
-    /// Those that a directory like `/sys/devices/system/node` describes.
+    /// Reads the nodes that a directory like `/sys/devices/system/node` describes.
     #[must_use]
     pub fn read(directory: &Path) -> Nodes {
         let text = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap_or_default();
         let online = list(&text("online"));
         let mut nodes = Nodes { of_cpu: Vec::new(), distances: Vec::new() };
-        for &node in online.iter().filter(|&&node| node < MOST) {
+        for &node in online.iter().filter(|&&node| node < MAX_NODES) {
             let at = node as usize;
             nodes.distances.resize(nodes.distances.len().max(at + 1), Vec::new());
-            // One number for each node online, in their order.
+            // The file has one number for each online node, in their order.
             let mut row = Vec::new();
             for (to, distance) in online.iter().zip(text(&format!("node{node}/distance")).split_whitespace()) {
-                let to = (*to as usize).min(MOST as usize);
+                let to = (*to as usize).min(MAX_NODES as usize);
                 row.resize(row.len().max(to + 1), REMOTE);
                 row[to] = distance.parse().unwrap_or(REMOTE);
             }
@@ -62,28 +62,28 @@ impl Nodes {
         nodes
     }
 
-    /// Bytes of a node's memory that the system has free, or gets free by letting go of what it keeps of files. None where it does not say.
-    /// **Staleness**: others take memory meanwhile.
+    /// Returns the bytes of a node's memory that are free or that the system can reclaim from its file cache; `None` if
+    /// the system does not report them. **Staleness**: other processes allocate memory meanwhile.
     #[must_use]
     pub fn free_bytes(node: u32) -> Option<u64> {
         free_bytes(&std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).ok()?)
     }
 
-    /// One more than the highest node's number.
+    /// Returns the highest node number plus one.
     #[must_use]
     pub fn count(&self) -> u32 {
-        // At most `MOST`.
-        u32::try_from(self.distances.len()).unwrap_or(MOST)
+        // At most `MAX_NODES`.
+        u32::try_from(self.distances.len()).unwrap_or(MAX_NODES)
     }
 
-    /// How far one node's memory is for another, 10 for its own (the firmware's relative numbers).
+    /// Returns the distance from one node to another node's memory, 10 for its own (the firmware's relative numbers).
     #[must_use]
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         let known = self.distances.get(from as usize).and_then(|row| row.get(to as usize));
         known.copied().unwrap_or(if from == to { LOCAL } else { REMOTE })
     }
 
-    /// The node of the CPU this thread runs on at the moment.
+    /// Returns the node of the CPU on which this thread is running now.
     #[must_use]
     pub fn of_this_thread(&self) -> Option<u32> {
         match self.count() {
@@ -92,25 +92,25 @@ impl Nodes {
         }
     }
 
-    /// Lets this thread run on a node's CPUs only, those that the kernel allows it. Nothing changes where the kernel has no NUMA.
+    /// Restricts this thread to those CPUs of a node that the kernel allows it. Does nothing if the kernel has no NUMA.
     ///
     /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the node is not there or has no CPUs, such as one of HBM or CXL memory only; else
-    /// the kernel's refusal, as when the process may run on none of them.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the node does not exist or has no CPUs, such as a node with
+    /// only HBM or CXL memory. Otherwise the kernel's refusal, for example because the process may run on none of them.
     pub fn keep_this_thread_on(&self, node: u32) -> io::Result<()> {
         if self.of_cpu.is_empty() && node < self.count() {
             return Ok(());
         }
         let cpus: Vec<usize> = (0..self.of_cpu.len()).filter(|&cpu| self.of_cpu[cpu] == Some(node)).collect();
         if cpus.is_empty() {
-            let why = format!("node {node} has no CPUs; name one that has");
+            let why = format!("node {node} has no CPUs; choose a node with CPUs");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         run_on(&cpus)
     }
 
-    /// The node of the page that holds `address` in this process; nothing if none is there yet, or the kernel does not say. A
-    /// system call if there is more than one node.
+    /// Returns the node of the page at `address` in this process; `None` if the page is missing, or the kernel does not
+    /// report it. Makes a system call if there is more than one node.
     #[must_use]
     pub fn of_page(&self, address: u64) -> Option<u32> {
         if self.count() == 1 {
@@ -121,50 +121,51 @@ impl Nodes {
         answers[0].ok()
     }
 
-    /// The node of each of these pages of this process, or why there is none: [`NOENT`](Errno::NOENT) where no page is,
-    /// [`FAULT`](Errno::FAULT) where nothing is mapped, or the page of zeros that all share.
+    /// Stores the node of each of these pages of this process, or an error: [`NOENT`](Errno::NOENT) if the page is
+    /// missing, [`FAULT`](Errno::FAULT) if nothing is mapped or the page is the shared zero page.
     ///
     /// # Errors
-    /// The system's: it has no NUMA, or no memory for the question.
+    /// The system's error: no NUMA support, or too little memory for the call.
     ///
     /// # Panics
-    /// If there are not as many answers as pages.
+    /// If the two slices differ in length.
     pub fn of_pages(pages: &[u64], answers: &mut [Result<u32, Errno>]) -> io::Result<()> {
-        ask(pages, None, answers)
+        call_move_pages(pages, None, answers)
     }
 
-    /// Moves pages of this process to a node, by copies of the kernel's; who touches one meanwhile waits. Tells of each where it is now, or why
-    /// not there, as far as the kernel went: what it did not try is [`AGAIN`](Errno::AGAIN), and so may be what it did. What
-    /// [`of_pages`](Nodes::of_pages) says afterwards is the truth.
+    /// Moves pages of this process to a node; the kernel copies them. A thread that touches a page meanwhile waits.
+    /// Stores each page's node, or the reason why it was not moved, as far as the kernel got. [`AGAIN`](Errno::AGAIN)
+    /// marks a page that the kernel did not try, or possibly one that it moved. What [`of_pages`](Nodes::of_pages)
+    /// reports afterwards is reliable.
     ///
     /// # Errors
-    /// The system's: no such node, or not for this process; no NUMA.
+    /// The system's error: no such node, a node this process may not use, or no NUMA support.
     ///
     /// # Panics
-    /// If there are not as many answers as pages.
+    /// If the two slices differ in length.
     pub fn move_pages(pages: &[u64], to: u32, answers: &mut [Result<u32, Errno>]) -> io::Result<()> {
-        ask(pages, Some(to), answers)
+        call_move_pages(pages, Some(to), answers)
     }
 }
 
-/// move_pages(2): to a node, or to none.
-fn ask(pages: &[u64], to: Option<u32>, answers: &mut [Result<u32, Errno>]) -> io::Result<()> {
-    /// Pages at once. Source: chosen.
-    const MOST: usize = 512;
-    assert_eq!(pages.len(), answers.len(), "an answer for each page");
-    for (pages, answers) in pages.chunks(MOST).zip(answers.chunks_mut(MOST)) {
-        let mut status = [-libc::EAGAIN; MOST];
-        let nodes = [libc::c_int::try_from(to.unwrap_or(0)).map_err(|_| Errno::NODEV)?; MOST];
+/// Calls move_pages(2), with a target node or only to query.
+fn call_move_pages(pages: &[u64], to: Option<u32>, answers: &mut [Result<u32, Errno>]) -> io::Result<()> {
+    /// Pages per call. Source: chosen.
+    const PAGES_PER_CALL: usize = 512;
+    assert_eq!(pages.len(), answers.len(), "the slices differ in length");
+    for (pages, answers) in pages.chunks(PAGES_PER_CALL).zip(answers.chunks_mut(PAGES_PER_CALL)) {
+        let mut status = [-libc::EAGAIN; PAGES_PER_CALL];
+        let nodes = [libc::c_int::try_from(to.unwrap_or(0)).map_err(|_| Errno::NODEV)?; PAGES_PER_CALL];
         let list = if to.is_some() { nodes.as_ptr() } else { std::ptr::null() };
-        // SAFETY: as many addresses, nodes and places for answers as are said, alive for the call; the bytes and addresses of pages stay what they
-        // are, and an address where nothing is mapped is an answer.
+        // SAFETY: addresses, nodes and answers have the passed length and live for the call. The bytes and addresses of
+        // pages stay the same. An address where nothing is mapped yields an error code in its answer.
         let asked = unsafe {
             let flags = if to.is_some() { MPOL_MF_MOVE } else { 0 };
             libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), list, status.as_mut_ptr(), flags)
         };
         if asked < 0 {
             let error = io::Error::last_os_error();
-            // Nothing was to be moved: Linux before 4.17.
+            // Linux before 4.17 returns ENOENT if no page had to be moved.
             if to.is_none() || error.raw_os_error() != Some(libc::ENOENT) {
                 return Err(error);
             }
@@ -176,7 +177,7 @@ fn ask(pages: &[u64], to: Option<u32>, answers: &mut [Result<u32, Errno>]) -> io
     Ok(())
 }
 
-/// `0-3,8` as numbers; what is none is passed by, and no list is longer than a machine can be.
+/// Parses `0-3,8` to numbers. Ignores invalid parts; no list is longer than the number of CPUs or nodes can be.
 fn list(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -186,7 +187,7 @@ fn list(text: &str) -> Vec<u32> {
     ranges.flat_map(|(first, last): (u32, u32)| (first..=last).take(1 << 13)).take(1 << 13).collect()
 }
 
-/// As a node's `meminfo` has it: lines such as `Node 0 MemFree: 12 kB`.
+/// Reads a node's `meminfo`, with lines such as `Node 0 MemFree: 12 kB`.
 fn free_bytes(meminfo: &str) -> Option<u64> {
     let kib = |name: &str| {
         let line = meminfo.lines().find(|line| line.split_whitespace().nth(2) == Some(name))?;
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_free_and_what_is_kept_of_files_is_to_be_had() {
+    fn free_and_cached_memory_counts_as_free() {
         let text = "Node 1 MemTotal:       11757780 kB\nNode 1 MemFree:         1000 kB\nNode 1 Inactive:        99 kB\n\
                     Node 1 Active(anon):       7 kB\nNode 1 Active(file):     20 kB\nNode 1 Inactive(file):  3 kB\n";
         assert_eq!(free_bytes(text), Some(1023 << 10));
@@ -210,7 +211,7 @@ mod tests {
         assert!(here.is_none_or(|free| free > 0), "{here:?}");
     }
 
-    /// A tree of files under a directory that goes with the test.
+    /// Reads a tree of files under a directory, which is deleted after the test.
     fn tree(name: &str, files: &[(&str, &str)]) -> Nodes {
         let root = std::env::temp_dir().join(format!("telpher-nodes-{name}-{}", std::process::id()));
         for (path, text) in files {
@@ -239,13 +240,13 @@ mod tests {
         );
         assert_eq!(nodes.count(), 9);
         assert_eq!([(0, 0), (0, 1), (0, 8), (8, 0), (1, 8)].map(|(a, b)| nodes.distance(a, b)), [10, 21, 13, 13, 23]);
-        // Nobody said.
+        // Distances that no file reports.
         assert_eq!([(3, 3), (3, 0), (99, 1)].map(|(a, b)| nodes.distance(a, b)), [10, 20, 20]);
         assert_eq!(nodes.of_cpu, [Some(0), Some(0), Some(1), Some(1), Some(0)]);
     }
 
     #[test]
-    fn nonsense_is_one_node() {
+    fn invalid_files_yield_one_node() {
         for online in ["", "banana", "7-3", "99999999"] {
             assert_eq!(tree("nonsense", &[("online", online)]).count(), 1, "{online}");
         }
@@ -256,7 +257,7 @@ mod tests {
         let nodes = Nodes::of_this_machine();
         let home = nodes.of_this_thread().unwrap();
         std::thread::scope(|scope| {
-            // On a thread of its own: the others of this process stay as free as they are.
+            // On a separate thread, so that the CPU affinity of this process' other threads stays unchanged.
             let kept = scope.spawn(|| nodes.keep_this_thread_on(home).map(|()| nodes.of_this_thread())).join().unwrap();
             assert_eq!(kept.unwrap(), Some(home));
         });
@@ -275,11 +276,11 @@ mod tests {
         let address = (&raw const here).expose_provenance() as u64;
         assert!(nodes.of_this_thread().is_some_and(|node| node < nodes.count()));
         assert!(nodes.of_page(address).is_none_or(|node| node < nodes.count()));
-        // Asked in earnest, whatever the number of nodes.
+        // Queries the kernel directly, whatever the number of nodes.
         let mut answers = [Ok(0); 3];
         if Nodes::of_pages(&[8, address, address], &mut answers).is_ok() {
             assert!(answers[0].is_err() && answers[1].is_ok() && answers[1] == answers[2], "{answers:?}");
-            // There already; and nowhere.
+            // Moves a page to the node it is on already, and a page to a node that does not exist.
             let node = answers[1].unwrap();
             Nodes::move_pages(&[address], node, &mut answers[..1]).unwrap();
             assert_eq!(answers[0], Ok(node));

@@ -1,17 +1,18 @@
-//! Files that a command writes for its user, whose names may stand in a directory that other users write to as well.
+//! Writes files for the user of a command, in directories that other users may write to as well.
 //!
-//! A new file is made beside the name and then renamed to it: no link is followed, no file is truncated in place, and a reader sees
-//! the old file or the new one. The rules, by what stands at the name:
+//! A new file is created beside the name and then renamed to it. No link is followed and no file is truncated in place;
+//! a reader sees the old file or the new one. The rules depend on what exists at the name:
 //!
 //! | at the name | what happens |
 //! |---|---|
 //! | nothing, or a file | a new file takes the name; hard links keep the old bytes |
-//! | a link of this user or of root | what it names is looked at by the same rules |
+//! | a link of this user or of root | its target is treated by the same rules |
 //! | a link or a pipe of another user | refused |
-//! | any other pipe, a terminal, a device, an open descriptor (`/dev/stdout`) | written to as it is |
+//! | any other pipe, a terminal, a device, an open descriptor (`/dev/stdout`) | written to directly |
 //!
-//! Where the directory lets no new file in (it is not writable, or the file is a mount point of its own), a file that belongs to this
-//! user and has one name is written in place. A file of this user passes its permissions on to the new one.
+//! If no new file can be created in the directory (it is not writable, or the file is a mount point of its own), a file
+//! that belongs to this user and has one name is written in place. The new file gets the permissions of the old one if
+//! that belongs to this user.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, readlink, renameat, stat, statfs, unlinkat};
 use rustix::io::Errno;
@@ -22,24 +23,24 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Links that lead from one to the next at most, as in the kernel.
+/// The most links followed, as in the kernel.
 const MOST_LINKS: usize = 40;
 
 /// `statfs` of /proc. Source: linux/magic.h.
 const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
-/// Begin of the names of files that are not yet renamed.
-const FRESH: &str = ".telpher-";
+/// Prefix of the names of files that are not yet renamed.
+const DRAFT_PREFIX: &str = ".telpher-";
 
-/// Writes a whole file; the name shows the old bytes until all of the new ones are on the disk.
+/// Writes a whole file. The name shows the old bytes until all new ones are on the disk.
 ///
 /// # Errors
-/// If a link of another user stands at the name, or what the system says; the old file is as it was, unless it had to be written in
-/// place.
+/// If a link of another user exists at the name, or the system's error. The old file is unchanged, unless it had to be
+/// written in place.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_with(path, |mut file| {
         file.write_all(bytes)?;
-        // A power failure leaves the old file or the new one. A pipe or a terminal has nothing to be kept.
+        // After a power failure the old file or the new one exists. A pipe or a terminal cannot be synced.
         match file.sync_all() {
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             other => other,
@@ -48,7 +49,8 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     .map(drop)
 }
 
-/// A new, empty file at the name, for what is written while it grows: it has its name at once, so that others can read along.
+/// Creates a new, empty file for output that is written over time. It gets its name at once, so that other programs can
+/// read along.
 ///
 /// # Errors
 /// As [`write_file`].
@@ -56,74 +58,75 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     write_with(path, |_| Ok(()))
 }
 
-/// Finds out whether a file could be written, for commands that work long before they write. What is there stays as it is.
+/// Checks whether a file could be written, for commands that work for a long time before they write. An existing file
+/// stays unchanged.
 ///
 /// # Errors
 /// As [`write_file`].
 pub fn check_writable(path: &Path) -> io::Result<()> {
     match Target::of(path)? {
-        Target::File { folder, name, there } => match Fresh::beside(&folder, &name, there) {
-            Ok(fresh) => drop(fresh),
-            Err(error) => drop(in_place(&folder.join(name), there, error)?),
+        Target::File { folder, name, existing } => match DraftFile::beside(&folder, &name, existing) {
+            Ok(draft_file) => drop(draft_file),
+            Err(error) => drop(in_place(&folder.join(name), existing, error)?),
         },
-        // Opening a pipe or a device can wait, or be seen.
+        // Opening a pipe or a device could block, or be noticed by its reader.
         Target::Special => {}
     }
     Ok(())
 }
 
-/// Opens what bytes for a path go to, writes them, and sees to it that they have the path's name.
+/// Opens the target of a path, calls `write` with it, and gives a new file the path's name.
 fn write_with(path: &Path, write: impl Fn(&File) -> io::Result<()>) -> io::Result<File> {
-    let (path, there, error) = match Target::of(path)? {
+    let (path, existing, error) = match Target::of(path)? {
         Target::Special => {
-            // Appends: the descriptor may be a file that others write to as well.
+            // Appends: other programs may write to the same file.
             let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
             let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
             write(&file)?;
             return Ok(file);
         }
-        Target::File { folder, name, there } => {
-            let named = match Fresh::beside(&folder, &name, there) {
-                Ok(fresh) => {
-                    write(&fresh.file)?;
-                    fresh.rename()
+        Target::File { folder, name, existing } => {
+            let named = match DraftFile::beside(&folder, &name, existing) {
+                Ok(draft_file) => {
+                    write(&draft_file.file)?;
+                    draft_file.rename()
                 }
                 Err(error) => Err(error),
             };
             match named {
                 Ok(file) => return Ok(file),
-                Err(error) => (folder.join(name), there, error),
+                Err(error) => (folder.join(name), existing, error),
             }
         }
     };
-    let file = in_place(&path, there, error)?;
+    let file = in_place(&path, existing, error)?;
     file.set_len(0)?;
     write(&file)?;
     Ok(file)
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum Target {
-    /// Nothing yet, or a file that can be replaced.
+    /// No file yet, or a file that can be replaced.
     File {
         /// Its directory.
         folder: PathBuf,
         name: OsString,
-        /// The file that is there.
-        there: Option<There>,
+        /// The existing file.
+        existing: Option<ExistingFile>,
     },
-    /// Something that has no bytes to replace, or an open descriptor.
+    /// A target without bytes to replace, or an open descriptor.
     Special,
 }
 
-/// A file that has the name already.
+/// A file that already has the name.
 #[derive(Clone, Copy)]
-struct There {
+struct ExistingFile {
     owner: u32,
     permissions: u32,
 }
 
-impl There {
+impl ExistingFile {
     fn is_own(self) -> bool {
         self.owner == rustix::process::geteuid().as_raw()
     }
@@ -138,30 +141,32 @@ impl Target {
                 Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
                 _ => PathBuf::from("."),
             };
-            let there = match rustix::fs::lstat(&path) {
-                Err(Errno::NOENT) => return Ok(Target::File { folder, name, there: None }),
+            let existing = match rustix::fs::lstat(&path) {
+                Err(Errno::NOENT) => return Ok(Target::File { folder, name, existing: None }),
                 other => other?,
             };
-            match FileType::from_raw_mode(there.st_mode) {
+            match FileType::from_raw_mode(existing.st_mode) {
                 FileType::RegularFile => {
-                    let there = There { owner: there.st_uid, permissions: there.st_mode & 0o777 };
-                    return Ok(Target::File { folder, name, there: Some(there) });
+                    let existing = ExistingFile { owner: existing.st_uid, permissions: existing.st_mode & 0o777 };
+                    return Ok(Target::File { folder, name, existing: Some(existing) });
                 }
                 FileType::Directory => return Err(Errno::ISDIR.into()),
                 FileType::Symlink | FileType::Fifo => {}
                 _ => return Ok(Target::Special),
             }
-            // A link of /proc is an open descriptor of this process, or says that it is another's.
-            if statfs(&folder)?.f_type == PROC_SUPER_MAGIC && !leads_to_a_folder(&path) {
+            // A link in /proc is an open descriptor of this process; one of another process is reported as an error
+            // when it is opened.
+            if statfs(&folder)?.f_type == PROC_SUPER_MAGIC && !leads_to_a_directory(&path) {
                 return Ok(Target::Special);
             }
-            let is_pipe = FileType::from_raw_mode(there.st_mode) == FileType::Fifo;
-            if ![rustix::process::geteuid().as_raw(), 0].contains(&there.st_uid) {
+            let is_pipe = FileType::from_raw_mode(existing.st_mode) == FileType::Fifo;
+            if ![rustix::process::geteuid().as_raw(), 0].contains(&existing.st_uid) {
                 let said = format!(
-                    "{} is a {} of another user (uid {}), which is not written to; remove it, or name another file",
+                    "{} is a {} of another user (uid {}); telpher does not write to it; remove it, or choose another \
+                     file",
                     path.display(),
                     if is_pipe { "pipe" } else { "link" },
-                    there.st_uid
+                    existing.st_uid
                 );
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
             }
@@ -175,21 +180,21 @@ impl Target {
     }
 }
 
-/// `/proc/self` and the like.
-fn leads_to_a_folder(path: &Path) -> bool {
-    stat(path).is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory)
+/// True for links like `/proc/self`, which lead to a directory.
+fn leads_to_a_directory(path: &Path) -> bool {
+    stat(path).is_ok_and(|existing| FileType::from_raw_mode(existing.st_mode) == FileType::Directory)
 }
 
-/// Opens a file of this user that cannot be replaced; where it is not one, the error that says why is the answer.
-fn in_place(path: &Path, there: Option<There>, why: io::Error) -> io::Result<File> {
+/// Opens a file of this user that cannot be replaced. If it is not such a file, returns `why`.
+fn in_place(path: &Path, existing: Option<ExistingFile>, why: io::Error) -> io::Result<File> {
     let cannot_be_replaced = [Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::BUSY];
     let fits = cannot_be_replaced.iter().any(|errno| why.raw_os_error() == Some(errno.raw_os_error()));
-    if !fits || !there.is_some_and(There::is_own) {
+    if !fits || !existing.is_some_and(ExistingFile::is_own) {
         return Err(why);
     }
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file: OwnedFd = rustix::fs::open(path, flags, Mode::empty())?;
-    // It may have been replaced meanwhile.
+    // The file may have been replaced meanwhile.
     let found = fstat(&file)?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
     if !is_file || found.st_nlink != 1 || found.st_uid != rustix::process::geteuid().as_raw() {
@@ -198,39 +203,39 @@ fn in_place(path: &Path, there: Option<There>, why: io::Error) -> io::Result<Fil
     Ok(file.into())
 }
 
-/// A new file that has not its name yet. Dropped, it is gone.
-struct Fresh {
+/// A new file that does not have its final name yet. Dropping it deletes it.
+struct DraftFile {
     file: File,
     folder: OwnedFd,
-    /// What it is called now.
+    /// Its temporary name.
     draft: OsString,
-    /// What it will be called.
+    /// Its final name.
     name: OsString,
 }
 
-impl Fresh {
-    fn beside(folder: &Path, name: &OsStr, there: Option<There>) -> io::Result<Fresh> {
+impl DraftFile {
+    fn beside(folder: &Path, name: &OsStr, existing: Option<ExistingFile>) -> io::Result<DraftFile> {
         let at = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(folder, at, Mode::empty())?;
         loop {
             let mut random = [0; 8];
             rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-            let draft = OsString::from(format!("{FRESH}{:016x}", u64::from_ne_bytes(random)));
-            // EXCL follows no link, and takes no file that is there.
+            let draft = OsString::from(format!("{DRAFT_PREFIX}{:016x}", u64::from_ne_bytes(random)));
+            // EXCL follows no link and opens no existing file.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = match openat(&folder, &draft, flags, Mode::from_raw_mode(0o666)) {
                 Err(Errno::EXIST) => continue,
                 other => other?,
             };
-            let fresh = Fresh { file: file.into(), folder, draft, name: name.to_owned() };
-            if let Some(there) = there.filter(|there| there.is_own()) {
-                rustix::fs::fchmod(&fresh.file, Mode::from_raw_mode(there.permissions))?;
+            let draft_file = DraftFile { file: file.into(), folder, draft, name: name.to_owned() };
+            if let Some(existing) = existing.filter(|existing| existing.is_own()) {
+                rustix::fs::fchmod(&draft_file.file, Mode::from_raw_mode(existing.permissions))?;
             }
-            return Ok(fresh);
+            return Ok(draft_file);
         }
     }
 
-    /// Gives it its name; a link that stands there is replaced, not followed.
+    /// Gives the file its final name. An existing link there is replaced, not followed.
     fn rename(mut self) -> io::Result<File> {
         renameat(&self.folder, &self.draft, &self.folder, &self.name)?;
         self.draft.clear();
@@ -238,10 +243,10 @@ impl Fresh {
     }
 }
 
-impl Drop for Fresh {
+impl Drop for DraftFile {
     fn drop(&mut self) {
         if !self.draft.is_empty() {
-            // Nothing can be done about one that stays.
+            // If the file cannot be deleted, there is no further remedy.
             let _ = unlinkat(&self.folder, &self.draft, AtFlags::empty());
         }
     }

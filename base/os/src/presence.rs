@@ -1,4 +1,4 @@
-//! Which pages of this process are present, as the kernel tells it.
+//! Queries the kernel which pages of this process are present.
 #![allow(unsafe_code, reason = "mincore, and a descriptor that its owner keeps")]
 
 use crate::PAGE_BYTES;
@@ -10,33 +10,34 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Bytes of a page, for system calls.
 const PAGE: usize = 4096;
 
-/// Pages asked about at once.
+/// Pages per query.
 pub const BATCH_PAGES: usize = 512;
 
 /// A page-table entry exists. Source: Linux Documentation/admin-guide/mm/pagemap.rst, as the next two.
 const PRESENT: u64 = 1 << 63;
 /// The page belongs to a file or to shared anonymous memory.
 const FILE_OR_SHARED: u64 = 1 << 61;
-/// Nobody else has the page mapped.
+/// No other process has the page mapped.
 const EXCLUSIVE: u64 = 1 << 56;
 
 /// An open `/proc/self/pagemap`; copies share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Pagemap {
     file: File,
-    /// The process that opened it, if it is to be asked whether this is that: a forked child's descriptor tells of its parent.
+    /// The process that opened it, if every query must check this: in a forked child the descriptor still describes the
+    /// parent. `None` skips the check.
     process: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
 enum File {
     Own(Arc<OwnedFd>),
-    /// The number it has at the moment; negative if it is closed.
+    /// The current descriptor number; negative if it is closed.
     At(&'static AtomicI32),
 }
 
 impl Pagemap {
-    /// Opens it for this process.
+    /// Opens the pagemap of this process.
     ///
     /// # Errors
     /// The system's refusal.
@@ -46,12 +47,13 @@ impl Pagemap {
         Ok(Pagemap { file: File::Own(Arc::new(file)), process: Some(own_process()) })
     }
 
-    /// Wraps this process' pagemap, opened by others, at the descriptor that `number` says: they may move it to another, as long as
-    /// they say so before the old one becomes something else. A forked child that goes on with it is told of its parent's pages: for
-    /// those who start afresh in a child, and want no system call more at every look.
+    /// Wraps a pagemap of this process that another component opened; `number` holds its descriptor. The owner may move
+    /// it to another number, but must update `number` before the old descriptor is reused. In a forked child it reports
+    /// the parent's pages; use it where the child opens everything anew, and where a system call at every query is too
+    /// expensive.
     ///
     /// # Safety
-    /// The number is negative, or that of an open pagemap, which is not closed before the number has changed.
+    /// `number` is negative, or is an open pagemap that stays open until `number` has changed.
     #[must_use]
     pub unsafe fn at(number: &'static AtomicI32) -> Pagemap {
         Pagemap { file: File::At(number), process: None }
@@ -63,12 +65,12 @@ impl Pagemap {
             File::At(number) => number,
         };
         loop {
-            // Acquire: pairs with whatever its owner publishes it with.
+            // Acquire: pairs with the owner's store that publishes the number.
             let fd = number.load(Ordering::Acquire);
             if fd < 0 {
                 return None;
             }
-            // SAFETY: the promise of `at`; what was read from a file that has just come there instead is thrown away.
+            // SAFETY: the promise of `at`. If the number changed during the read, the result is discarded below.
             let asked = ask_pagemap(unsafe { BorrowedFd::borrow_raw(fd) }, first, write, present);
             if number.load(Ordering::Acquire) == fd {
                 return asked;
@@ -77,12 +79,12 @@ impl Pagemap {
     }
 }
 
-/// Where the answer comes from.
+/// The source of the page state.
 #[derive(Debug)]
 pub enum Presence {
-    /// The kernel's page tables, read without the C library's symbols, which a process may have replaced.
+    /// The kernel's page tables, read without the C library's symbols, which a preloaded library may have replaced.
     Pagemap(Pagemap),
-    /// mincore(), which knows private anonymous memory only as "touched or not", for reads and writes alike.
+    /// `mincore()`, which knows for private anonymous memory only whether it was touched, for reads and writes alike.
     Mincore,
 }
 
@@ -92,7 +94,7 @@ impl Presence {
         Pagemap::open().map_or(Presence::Mincore, Presence::Pagemap)
     }
 
-    /// Tells for each page from page number `first` on whether an access would find it.
+    /// Reports for each page, starting at page number `first`, whether an access would find it present.
     pub fn ask(&self, first: u64, write: bool, present: &mut [bool]) {
         debug_assert!(present.len() <= BATCH_PAGES + 1);
         if let Presence::Pagemap(pagemap) = self
@@ -105,7 +107,7 @@ impl Presence {
     }
 }
 
-/// This process, never a remembered one.
+/// Returns the id of the current process; never cached.
 fn own_process() -> u32 {
     rustix::process::getpid().as_raw_pid().cast_unsigned()
 }
@@ -117,7 +119,8 @@ pub fn ask_pagemap(file: impl AsFd, first: u64, write: bool, present: &mut [bool
     let bytes = &mut words[..present.len() * 8];
     let mut filled = 0;
     while filled < bytes.len() {
-        // Page numbers have 52 bits, so the offset has 55. Past the user half the file ends: nothing is present there.
+        // Page numbers have 52 bits, so the offset has 55. The file ends after the user half; nothing beyond is
+        // present.
         match rustix::io::pread(&file, &mut bytes[filled..], first * 8 + filled as u64) {
             Ok(0) => break,
             Ok(n) => filled += n,
@@ -128,8 +131,8 @@ pub fn ask_pagemap(file: impl AsFd, first: u64, write: bool, present: &mut [bool
     bytes[filled..].fill(0);
     for (present, word) in present.iter_mut().zip(bytes.as_chunks::<8>().0) {
         let word = u64::from_le_bytes(*word);
-        // The zero page, which a read of untouched memory maps, and pages shared after fork() have neither bit: a write
-        // must first make a copy, which a device without page requests cannot.
+        // The zero page, which a read of untouched memory maps, and pages shared after fork() have neither bit. A write
+        // to them must first make a copy, which a device without page requests cannot do.
         *present = word & PRESENT != 0 && (!write || word & (FILE_OR_SHARED | EXCLUSIVE) != 0);
     }
     Some(())
@@ -139,8 +142,8 @@ fn ask_mincore(first: u64, present: &mut [bool]) {
     for (page, present) in (first..).zip(present) {
         let mut answer = 0_u8;
         let address = usize::try_from(page.wrapping_mul(PAGE_BYTES)).expect("addresses have 64 bits");
-        // SAFETY: mincore reads no memory of the range, only tables, and writes one byte for one page; it answers an
-        // address that is not mapped with an error.
+        // SAFETY: mincore reads page tables only, not the memory of the range, and writes one byte for one page. For an
+        // address that is not mapped it returns an error.
         let failed = unsafe { libc::mincore(std::ptr::without_provenance_mut(address), PAGE, &raw mut answer) };
         *present = failed == 0 && answer & 1 != 0;
     }
@@ -189,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pagemap_is_found_at_the_number_that_it_has() {
+    fn a_pagemap_follows_its_descriptor_number() {
         static NUMBER: AtomicI32 = AtomicI32::new(-1);
         // SAFETY: the descriptors are put there below, and stay open.
         let presence = Presence::Pagemap(unsafe { Pagemap::at(&NUMBER) });
         let pages = Pages::new(4).unwrap();
         pages.poke(PAGE_BYTES, &[1]);
         let expected = [false, true, false, false];
-        assert_eq!(answers(&presence, &pages, true), expected, "closed: as mincore says");
+        assert_eq!(answers(&presence, &pages, true), expected, "closed: the answer of mincore");
         let first = std::fs::File::open("/proc/self/pagemap").unwrap();
         let second = first.try_clone().unwrap();
         for file in [first, second] {

@@ -1,4 +1,4 @@
-//! Threads on which no handler of the program's runs.
+//! Threads that run no signal handlers of the program.
 #![allow(unsafe_code, reason = "changes the calling thread's signal mask for a moment")]
 
 use std::io;
@@ -6,23 +6,25 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::thread::{Builder, JoinHandle};
 
-/// What an instruction of a thread's own raises. Blocked, it would end the process without the handler that may know better.
+/// Signals that an instruction of the thread itself raises. If they were blocked, the kernel would end the process
+/// without calling a handler.
 const OWN: [libc::c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-/// Starts a thread that takes no signals of the process': they go to the program's threads, as if this one were not there, and wait while those
-/// block them. What the thread itself raises it takes, and so does it those by which the C library changes all threads' identity.
+/// Starts a thread that handles no signals sent to the process. The kernel delivers them to the program's threads, and
+/// keeps them pending while those block them. The thread still handles signals that it raises itself, and those by
+/// which the C library changes the user ids of all threads.
 ///
 /// # Errors
 ///
-/// The system refuses a thread.
+/// The system refuses to start a thread.
 pub fn spawn_unsignalled<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
-    // SAFETY: sets of this thread's own, the first of which is filled first. The mask is what it was when this returns; the C library leaves its own
-    // signals out of it.
+    // SAFETY: the sets are locals of this thread; the first is filled before it is used. The old mask is restored
+    // before this returns. The C library leaves its own signals out of the mask.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         for signal in OWN {
@@ -40,10 +42,10 @@ pub fn spawn_unsignalled<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// Which signals this thread blocks.
+    /// Returns the signals that this thread blocks.
     fn blocked() -> Vec<libc::c_int> {
         let mut mask = MaybeUninit::uninit();
-        // SAFETY: asks only.
+        // SAFETY: reads the mask only.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr());
             (1..=libc::SIGRTMAX()).filter(|&signal| libc::sigismember(mask.as_ptr(), signal) == 1).collect()
@@ -51,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn such_a_thread_takes_its_own_signals_and_no_others_and_its_maker_all_that_it_did() {
+    fn an_unsignalled_thread_blocks_all_but_its_own_signals() {
         let before = blocked();
         let there = spawn_unsignalled("quiet", blocked).unwrap().join().unwrap();
         for signal in [libc::SIGTERM, libc::SIGUSR1, libc::SIGALRM, libc::SIGCHLD, libc::SIGPROF, libc::SIGRTMAX()] {

@@ -1,4 +1,4 @@
-//! Whether the system makes huge pages of a program's private memory by itself.
+//! The system's setting for transparent huge pages.
 
 use std::fmt;
 use std::fs::read_to_string;
@@ -21,19 +21,20 @@ pub enum TransparentHugePages {
     Madvise,
     /// No memory gets huge pages, also where the program asks for them.
     Never,
-    /// The kernel has none, or does not say.
+    /// The kernel has no transparent huge pages, or does not report the setting.
     Unknown,
 }
 
 impl TransparentHugePages {
-    /// The setting now.
+    /// Reads the current setting.
     #[must_use]
     pub fn setting() -> TransparentHugePages {
         let read = |path: &str| read_to_string(format!("{FOLDER}/{path}")).unwrap_or_default();
         TransparentHugePages::of(&read("enabled"), &read("hugepages-2048kB/enabled"))
     }
 
-    /// Of the texts of both files: that of the size has the last word, unless it says `inherit` or is not there (before Linux 6.8).
+    /// Parses the texts of both files. The per-size setting takes precedence, unless it says `inherit` or its file is
+    /// missing (before Linux 6.8).
     fn of(all: &str, of_size: &str) -> TransparentHugePages {
         let text = if of_size.is_empty() || of_size.contains("[inherit]") { all } else { of_size };
         let settings = [TransparentHugePages::Always, TransparentHugePages::Madvise, TransparentHugePages::Never];
@@ -41,7 +42,7 @@ impl TransparentHugePages {
         settings.into_iter().find(is_chosen).unwrap_or(TransparentHugePages::Unknown)
     }
 
-    /// Memory that asks for huge pages (`MADV_HUGEPAGE`) gets none.
+    /// True if memory that asks for huge pages (`MADV_HUGEPAGE`) gets none.
     #[must_use]
     pub const fn are_off(self) -> bool {
         matches!(self, TransparentHugePages::Never | TransparentHugePages::Unknown)
@@ -64,7 +65,7 @@ mod tests {
     use super::TransparentHugePages::{self, Always, Madvise, Never, Unknown};
 
     #[test]
-    fn the_setting_of_the_size_has_the_last_word_unless_it_inherits() {
+    fn the_per_size_setting_wins_unless_it_inherits() {
         let of = TransparentHugePages::of;
         assert_eq!(of("always [madvise] never\n", ""), Madvise);
         assert_eq!(of("always madvise [never]\n", "always [inherit] madvise never\n"), Never);

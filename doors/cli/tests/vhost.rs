@@ -532,7 +532,7 @@ fn every_refusal_is_counted_and_its_reason_is_told() {
             say(wire, 1, &[], &[guest.file().as_fd()])
         }),
         ("takes 1 at most", |wire, guest, _| say(wire, 5, &table(guest, 0), &[guest.file().as_fd(); 9])),
-        ("of a file of 4194304 bytes were asked for", |wire, guest, _| {
+        ("exceed a file of 4194304 bytes", |wire, guest, _| {
             say(wire, 5, &table(guest, 1 << 20), &[guest.file().as_fd()]);
         }),
         ("a frontend's ring 1 was refused", |wire, guest, driver| {

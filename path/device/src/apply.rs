@@ -1,4 +1,4 @@
-//! From a configuration to registers, as a driver would: group table, queue table, then the enable commands.
+//! Writes a configuration to registers as a driver does: group table, queue table, then the enable commands.
 
 use crate::config::{Config, GroupConfig, WqConfig, WqMode};
 use telpher_abi::registers::{Command, CommandCode, GrpCfg, Offsets, OpCap, WqCfg, offset};
@@ -7,54 +7,54 @@ use telpher_model::{Capabilities, Device};
 /// PASID of this process on its own modelled device. Source: chosen; any non-zero value serves.
 pub(crate) const OWN_PASID: u32 = 1;
 
-/// Traffic class both selectors name, as Linux and DPDK program every 1.x and 2.x device. Source: K612 `init.c`.
+/// Traffic class of both selectors, as Linux and DPDK program every 1.x and 2.x device. Source: K612 `init.c`.
 const TRAFFIC_CLASS: u8 = 1;
 
-/// Why a configuration does not fit a device.
+/// Error: a configuration does not fit a device.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
     /// A name is not of the expected kind.
     #[error("'{name}' is not a {kind} name; expected one like {example}")]
     Name {
-        /// What stands there.
+        /// The name found.
         name: String,
-        /// What should.
+        /// The expected kind.
         kind: &'static str,
-        /// For example.
+        /// An example.
         example: &'static str,
     },
-    /// A number is beyond its register.
+    /// A number does not fit its register.
     #[error("{name}: {key} {value} is not between {least} and {most}")]
     Value {
-        /// Of which object.
+        /// The object.
         name: String,
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: u64,
-        /// Smallest accepted.
+        /// The smallest accepted value.
         least: u64,
-        /// Largest accepted.
+        /// The largest accepted value.
         most: u64,
     },
-    /// An event log, which needs memory that nobody has given.
+    /// The configuration has an event log, which would need memory from a caller.
     #[error("{name}: event_log_size must be 0; an event log is set up through the registers, with memory of its owner")]
     EventLog {
-        /// Which device.
+        /// The device.
         name: String,
     },
-    /// A queue type the model does not serve.
+    /// The model does not support this queue type.
     #[error("{name}: type '{kind}' is for kernel drivers; the model serves type 'user'")]
     Kind {
-        /// Which queue.
+        /// The queue.
         name: String,
         /// Its type.
         kind: String,
     },
 }
 
-/// The number after the last dot of `group0.3`.
+/// Returns the number after the last dot of `group0.3`.
 fn number(name: &str, kind: &'static str, example: &'static str, most: u8) -> Result<u8, ApplyError> {
     let parsed = name.strip_prefix(kind).and_then(|rest| rest.split_once('.')).and_then(|(device, index)| {
         device.parse::<u32>().ok()?;
@@ -90,7 +90,7 @@ impl Image {
         let mut image = Image {
             groups: Vec::new(),
             wqs: Vec::new(),
-            // No limit is the register's reset value: all buffers.
+            // Without a limit: the register's reset value, all buffers.
             read_buffer_limit: byte(if limit == 0 { buffers } else { limit }),
         };
         for group in &config.groups {
@@ -120,14 +120,14 @@ impl Image {
             write_table(device, table(at.grpcfg()) + u64::from(*group) * 64, &cfg.0);
         }
         let shift = device.capabilities().wq_cap.wqcfg_size_shift();
-        // 32 bytes or 64; the model knows no more.
+        // 32 or 64 bytes; the model supports no other size.
         let (stride, words) = if shift == 0 { (32, 4) } else { (64, 8) };
         for (wq, cfg) in &self.wqs {
             write_table(device, table(at.wqcfg()) + u64::from(*wq) * stride, &cfg.0[..words]);
         }
     }
 
-    /// The commands that bring it up.
+    /// Returns the commands that enable the device and its queues.
     pub(crate) fn enable_commands(&self) -> impl Iterator<Item = Command> + '_ {
         let queues = self.wqs.iter().map(|(wq, _)| Command::new(CommandCode::EnableWq, u32::from(*wq)));
         std::iter::once(Command::new(CommandCode::EnableDevice, 0)).chain(queues)
@@ -154,7 +154,7 @@ fn group_cfg(group: &GroupConfig, capabilities: &Capabilities, limited: bool) ->
     Ok(GrpCfg::default()
         .with_tc_a(TRAFFIC_CLASS)
         .with_tc_b(TRAFFIC_CLASS)
-        // accel-config skips the group's key when the device has no limit.
+        // accel-config skips the group's key if the device has no limit.
         .with_use_global_limit(limited && group.use_read_buffer_limit != 0)
         .with_read_buffers_reserved(byte(reserved))
         .with_read_buffers_allowed(byte(allowed)))
@@ -166,7 +166,7 @@ fn wq_cfg(wq: &WqConfig, capabilities: &Capabilities) -> Result<WqCfg, ApplyErro
     }
     let entries = u64::from(capabilities.wq_cap.total_entries());
     let size = within(&wq.dev, "size", wq.size.into(), 1, entries)?;
-    // accel-config skips the threshold of a dedicated queue, and its listings print 0 there.
+    // accel-config skips the threshold of a dedicated queue, and its listings print 0.
     let threshold = match wq.threshold {
         Some(threshold) if wq.mode == WqMode::Shared => within(&wq.dev, "threshold", threshold.into(), 1, size)?,
         _ => size,
@@ -185,7 +185,7 @@ fn wq_cfg(wq: &WqConfig, capabilities: &Capabilities) -> Result<WqCfg, ApplyErro
         .with_ats_disable(wq.ats_disable != 0)
         .with_prs_disable(wq.prs_disable != 0)
         .with_priority(byte(priority))
-        // A dedicated queue gets its PASID when it is opened; the one client here is this process.
+        // A dedicated queue gets its PASID when it is opened; the only client here is this process.
         .with_pasid(if shared { 0 } else { OWN_PASID })
         .with_pasid_enable(true)
         .with_max_batch_shift(shift(max_batch))

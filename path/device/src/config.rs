@@ -1,8 +1,9 @@
 //! Configurations in accel-config's own JSON. Source: accel-config `accfg/config.c` and its packaged example files.
 //!
-//! A file is an array of devices; every object begins with `dev`. Keys that cannot be set (capabilities, states, clients)
-//! may stand in a file, since saved ones have them, and are ignored. What is written has every key that accel-config and all
-//! kernels need: each queue's and engine's group, a shared queue's threshold, a name, and the driver.
+//! A file is an array of devices; every object begins with `dev`. Keys that cannot be set (capabilities, states,
+//! clients) may be in a file, since saved files contain them, and are ignored. Written files have every key that
+//! accel-config and all kernels need: each queue's and engine's group, a shared queue's threshold, a name, and the
+//! driver.
 
 mod written;
 
@@ -15,7 +16,7 @@ use telpher_model::Capabilities;
 pub struct Config {
     /// `dsa0`.
     pub dev: String,
-    /// Read buffers that groups with the global limit share; 0 for no limit.
+    /// Read buffers shared by groups that use the global limit; 0 for no limit.
     #[serde(default, alias = "token_limit")]
     pub read_buffer_limit: u32,
     /// Entries of the event log; 0 for none.
@@ -31,13 +32,13 @@ pub struct Config {
 pub struct GroupConfig {
     /// `group0.0`.
     pub dev: String,
-    /// Read buffers only this group may use.
+    /// Read buffers that only this group may use.
     #[serde(default, alias = "tokens_reserved")]
     pub read_buffers_reserved: u32,
-    /// Obey the device's read buffer limit.
+    /// 1 if the group uses the device's read buffer limit.
     #[serde(default, alias = "use_token_limit")]
     pub use_read_buffer_limit: u32,
-    /// Read buffers this group may use at most; all if absent.
+    /// The most read buffers of this group; all if absent.
     #[serde(default, alias = "tokens_allowed")]
     pub read_buffers_allowed: Option<u32>,
     /// Queues.
@@ -48,7 +49,7 @@ pub struct GroupConfig {
     pub grouped_engines: Vec<EngineConfig>,
 }
 
-/// How a queue takes descriptors, by accel-config's words.
+/// The mode of a queue, in accel-config's words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WqMode {
@@ -69,10 +70,10 @@ pub struct WqConfig {
     pub mode: WqMode,
     /// Entries.
     pub size: u32,
-    /// 1 to 15.
+    /// Priority, 1 to 15.
     #[serde(default = "default_priority")]
     pub priority: u32,
-    /// Descriptors may wait for pages.
+    /// 1 if descriptors may wait for pages.
     #[serde(default)]
     pub block_on_fault: u32,
     /// Largest batch, in descriptors; rounded up to a power of two.
@@ -81,25 +82,25 @@ pub struct WqConfig {
     /// Largest transfer, in bytes; rounded up to a power of two.
     #[serde(default = "default_max_transfer")]
     pub max_transfer_size: u64,
-    /// Shared: entries that the portals of users may fill; the whole queue if absent.
+    /// For a shared queue: the most entries that user portals may fill; the whole queue if absent.
     #[serde(default)]
     pub threshold: Option<u32>,
-    /// What the queue is for; the model takes `user` only.
+    /// The type of the queue; the model accepts only `user`.
     #[serde(rename = "type", default)]
     pub kind: Option<String>,
-    /// A name for people and programs.
+    /// A name for users and programs.
     #[serde(default)]
     pub name: Option<String>,
-    /// No address translation service.
+    /// 1 disables the address translation service.
     #[serde(default)]
     pub ats_disable: u32,
-    /// No page requests.
+    /// 1 disables page requests.
     #[serde(default)]
     pub prs_disable: u32,
 }
 
-// Defaults as the Linux driver sets them. Source: K612 `sysfs.c`: WQ maximum transfer 2 MiB, batch 32; priority 10 is that
-// of accel-config's packaged profiles.
+// The Linux driver's defaults. Source: K612 `sysfs.c`: WQ maximum transfer 2 MiB, batch 32; priority 10 is that of
+// accel-config's packaged profiles.
 fn default_priority() -> u32 {
     10
 }
@@ -117,38 +118,38 @@ pub struct EngineConfig {
     pub dev: String,
 }
 
-/// Why a file is no configuration.
+/// Error: a file is not a configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which file.
+        /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// It is not accel-config JSON.
+    /// The file is not accel-config JSON.
     #[error("{path} is not an accel-config configuration (a JSON array of devices, each with \"dev\" and \"groups\")")]
     Parse {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Where it goes wrong.
+        /// The position and kind of the error.
         #[source]
         source: serde_json::Error,
     },
-    /// It has no device.
+    /// The file contains no device.
     #[error("{path} configures no device")]
     Empty {
-        /// Which file.
+        /// The file.
         path: String,
     },
 }
 
 impl WqConfig {
-    /// A queue with the driver's defaults, open to large transfers and batches.
+    /// Creates a queue with the driver's defaults, but with the largest transfers and batches.
     #[must_use]
     pub fn new(queue: u32, mode: WqMode, size: u32) -> Self {
         WqConfig {
@@ -169,8 +170,8 @@ impl WqConfig {
 }
 
 impl Config {
-    /// The model's default: every group has one engine and an equal share of the queues, first a dedicated one, then
-    /// shared ones, all of equal size.
+    /// Returns the model's default configuration. Every group has one engine and an equal share of the queues, first a
+    /// dedicated queue, then shared ones, all of equal size.
     #[must_use]
     pub fn default_for(capabilities: &Capabilities) -> Self {
         let groups = u32::from(capabilities.grp_cap.groups());
@@ -193,7 +194,7 @@ impl Config {
         Config::of_groups((0..used).map(group).collect())
     }
 
-    /// One group with one queue and some engines.
+    /// Returns a configuration of one group with one queue and some engines.
     #[must_use]
     pub fn single(mode: WqMode, size: u32, engines: u32) -> Self {
         Config::of_groups(vec![GroupConfig {
@@ -204,16 +205,16 @@ impl Config {
         }])
     }
 
-    /// A device of these groups.
+    /// Returns a device with these groups.
     #[must_use]
     pub fn of_groups(groups: Vec<GroupConfig>) -> Self {
         Config { dev: "dsa0".into(), read_buffer_limit: 0, event_log_size: 0, groups }
     }
 
-    /// The devices of a file.
+    /// Loads the devices of a file.
     ///
     /// # Errors
-    /// If it cannot be read, is not accel-config JSON, or has no device.
+    /// If the file cannot be read, is not accel-config JSON, or contains no device.
     pub fn load(path: &std::path::Path) -> Result<Vec<Config>, ConfigError> {
         let name = || path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: name(), source })?;
@@ -261,10 +262,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_loads_again() {
+    fn a_saved_configuration_loads_again() {
         let mut config = Config::default_for(&Preset::Full.capabilities());
         let text = serde_json::to_string(&[&config]).unwrap();
-        // What was implied is written out.
+        // Implied values are written out.
         for queue in config.groups.iter_mut().flat_map(|group| &mut group.grouped_workqueues) {
             queue.threshold = (queue.mode == WqMode::Shared).then_some(queue.size);
         }

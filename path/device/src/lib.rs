@@ -1,4 +1,4 @@
-//! The door to devices: a name becomes portals.
+//! Opens devices: turns a name into portals.
 //!
 //! ```text
 //! "model:spr", "model:FILE" ──► DeviceName ──► ModelDevice ──► portal("wq0.0") ──► Portal
@@ -6,7 +6,7 @@
 //! runner: inline (the submitting thread executes) or threaded (engines on threads that spin, then park)
 //! ```
 //!
-//! Only doors choose a device; everything else takes the [`Portal`](telpher_portal::Portal)s that come out of here.
+//! Only front ends choose a device; everything else uses the [`Portal`](telpher_portal::Portal)s from this crate.
 //!
 //! ```
 //! use telpher_device::{ModelDevice, ModelOptions};
@@ -17,7 +17,7 @@
 //! let device = ModelDevice::start(ModelOptions::default())?;
 //! let portal = device.portal("wq0.0")?;
 //! let record = RecordCell::new();
-//! // SAFETY: a No-op names no memory but its record, which outlives the loop below.
+//! // SAFETY: a No-op accesses no memory but its record, which outlives the loop below.
 //! let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
 //! let _ = portal.offer(&nop);
 //! while record.status().is_none() {

@@ -1,7 +1,7 @@
-//! What there is, in the shape of `accel-config list`: modelled devices and real ones in the same words.
+//! Lists devices in the format of `accel-config list`, modelled and real devices alike.
 //!
-//! Keys stand in the order in which accel-config applies them when it loads a file: a threshold needs its mode and size before
-//! it, a name its type. What a device does not tell is left out.
+//! Keys are in the order in which accel-config applies them when it loads a file: a threshold needs its mode and size
+//! before it, a name its type. Values that a device does not report are left out.
 
 mod hardware;
 mod modelled;
@@ -15,27 +15,27 @@ use serde::{Serialize, Serializer};
 pub struct Listing {
     /// `dsa0`.
     pub dev: String,
-    /// A model, not a real device.
+    /// True for a modelled device.
     pub modelled: bool,
     /// Address of its PCI function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_address: Option<String>,
-    /// Node it is attached to.
+    /// NUMA node of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
     /// Read buffer limit; 0 for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_buffer_limit: Option<u32>,
-    /// Entries of the event log, where they are not as many as the driver gives it by itself.
+    /// Entries of the event log, if they differ from the driver's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_log_size: Option<u32>,
-    /// Groups it can have.
+    /// The most groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_groups: Option<u32>,
-    /// Queues it can have.
+    /// The most queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_work_queues: Option<u32>,
-    /// Engines it has.
+    /// The number of engines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_engines: Option<u32>,
     /// Entries of all queues together.
@@ -59,13 +59,13 @@ pub struct Listing {
     /// OPCAP, most significant word first, as sysfs prints it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op_cap: Option<String>,
-    /// Names of the operations in OPCAP; in JSON one text, since accel-config stops at lists that it does not know.
+    /// Names of the operations in OPCAP. In JSON a single text, because accel-config stops at unknown lists.
     #[serde(serialize_with = "words")]
     pub operations: Vec<&'static str>,
     /// 1 if the tables can be configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configurable: Option<u32>,
-    /// 1 if PASIDs are used.
+    /// 1 if PASIDs are enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pasid_enabled: Option<u32>,
     /// `enabled`, `disabled`, `halted`.
@@ -92,7 +92,7 @@ pub struct GroupListing {
     /// Read buffers reserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_buffers_reserved: Option<u32>,
-    /// 1 if it shares the device's read buffer limit.
+    /// 1 if the group shares the device's read buffer limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_read_buffer_limit: Option<u32>,
     /// Read buffers allowed.
@@ -134,12 +134,12 @@ pub struct WqListing {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Driver it is meant for.
+    /// The driver for the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver_name: Option<String>,
-    /// Entries the limited portal may fill; 0 for a dedicated queue.
+    /// The most entries that the limited portal may fill; 0 for a dedicated queue.
     pub threshold: u32,
-    /// 1 if translations are not cached in the device.
+    /// 1 if the device does not cache translations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ats_disable: Option<u32>,
     /// 1 if page requests are off.
@@ -154,10 +154,10 @@ pub struct WqListing {
     /// Open files and kernel users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<u32>,
-    /// Minor number of its node.
+    /// Minor number of its device node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cdev_minor: Option<u32>,
-    /// Why this process cannot use it, as a sentence; absent if it can.
+    /// The reason why this process cannot use it, as a sentence; absent if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unusable: Option<String>,
 }
@@ -171,12 +171,13 @@ pub struct EngineListing {
     pub group_id: u32,
 }
 
-/// Words as one text.
+/// Serialises words as one text.
 fn words<S: Serializer>(words: &[&str], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&words.join(" "))
 }
 
-/// 256 bits as eight hexadecimal words, most significant first. Source: K612 `Documentation/ABI/stable`, `op_cap`.
+/// Formats 256 bits as eight hexadecimal words, most significant first. Source: K612 `Documentation/ABI/stable`,
+/// `op_cap`.
 fn bitmap(words: &[u64; 4]) -> String {
     let halves = words.iter().rev().flat_map(|word| [word >> 32, word & 0xffff_ffff]);
     halves.map(|half| format!("{half:08x}")).collect::<Vec<_>>().join(",")

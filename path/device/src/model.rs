@@ -1,4 +1,4 @@
-//! A modelled device that runs: capabilities, configuration, memory and a runner put together.
+//! A running modelled device: capabilities, configuration, memory and a runner.
 
 use crate::apply::{ApplyError, Image, OWN_PASID};
 use crate::config::Config;
@@ -18,36 +18,37 @@ use telpher_model::{
 };
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 
-/// Whether the model takes pages as present that only the kernel's fault handler would bring.
+/// Whether pages that only the kernel's fault handler would bring in count as present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Residency {
     /// A page that an access would bring in counts as present. The fast path.
     #[default]
     Lenient,
-    /// A page that is not present faults, as hardware reports it with block on fault off. Costs a look at the page tables
-    /// for every page.
+    /// A page that is not present faults, as hardware reports it with block on fault off. Costs a check of the page
+    /// tables for every page.
     Strict,
 }
 
-/// What a modelled device shall be.
+/// Options of a modelled device.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
-    /// What it can do.
+    /// The capabilities.
     pub capabilities: Capabilities,
-    /// How it is configured; `None` for the default of its capabilities.
+    /// The configuration; `None` for the default of its capabilities.
     pub config: Option<Config>,
-    /// Who executes.
+    /// The runner that executes descriptors.
     pub runner: Runner,
-    /// How strictly absent pages fault.
+    /// Whether absent pages fault.
     pub residency: Residency,
-    /// Settings of its PCI function.
+    /// The settings of its PCI function.
     pub pci: PciControl,
-    /// Descriptors each engine may have in hand, at least 1 and at most [`MAX_LANES`]. More than 1 matters only if an observer
-    /// keeps some waiting.
+    /// The most descriptors in progress in each engine, from 1 to [`MAX_LANES`]. More than 1 matters only if an
+    /// observer delays some.
     pub lanes: usize,
-    /// Who hears of every descriptor, and may interfere; `None` costs nothing.
+    /// The observer, which is called for every descriptor and may interfere; `None` costs nothing.
     pub observer: Option<Arc<dyn Observer>>,
-    /// The NUMA node it says it is on. It works wherever its runner's threads do: this is for those who choose among devices.
+    /// The NUMA node that the device reports; callers use it to choose among devices. The device actually works where
+    /// its runner's threads run.
     pub numa_node: Option<u32>,
 }
 
@@ -58,7 +59,7 @@ impl Default for ModelOptions {
 }
 
 impl ModelOptions {
-    /// A preset in its default configuration, inline.
+    /// A preset in its default configuration, with the inline runner.
     #[must_use]
     pub fn of(preset: Preset) -> Self {
         ModelOptions {
@@ -73,43 +74,43 @@ impl ModelOptions {
         }
     }
 
-    /// The same with another configuration.
+    /// Sets the configuration.
     #[must_use]
     pub fn with_config(self, config: Config) -> Self {
         ModelOptions { config: Some(config), ..self }
     }
 
-    /// The same with another runner.
+    /// Sets the runner.
     #[must_use]
     pub fn with_runner(self, runner: Runner) -> Self {
         ModelOptions { runner, ..self }
     }
 
-    /// The same with another residency.
+    /// Sets the residency.
     #[must_use]
     pub fn with_residency(self, residency: Residency) -> Self {
         ModelOptions { residency, ..self }
     }
 
-    /// The same on a NUMA node.
+    /// Sets the NUMA node.
     #[must_use]
     pub fn with_numa_node(self, node: u32) -> Self {
         ModelOptions { numa_node: Some(node), ..self }
     }
 
-    /// The same with somebody looking on.
+    /// Sets the observer.
     #[must_use]
     pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
         ModelOptions { observer: Some(observer), ..self }
     }
 }
 
-/// Why a modelled device does not start.
+/// Error: a modelled device does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The capabilities are beyond the model.
-    #[error("the model cannot be such a device")]
+    /// The capabilities exceed the model.
+    #[error("the model does not support these capabilities")]
     Capabilities(#[from] CapabilityError),
     /// The configuration does not fit the device.
     #[error("the configuration does not fit the device")]
@@ -129,27 +130,27 @@ pub enum StartError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("command '{}' with operand {operand:#x} failed: {error}", command.meaning())]
 pub struct CommandFailed {
-    /// Which.
+    /// The command.
     pub command: CommandCode,
     /// Its operand.
     pub operand: u32,
-    /// What the device said.
+    /// The device's error.
     pub error: CommandError,
 }
 
-/// Why there is no portal.
+/// Error: a portal could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortalError {
-    /// The name is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] crate::name::NameError),
-    /// No such queue, or it is not enabled.
+    /// The queue does not exist, or is not enabled.
     #[error("queue {name} is not enabled; enabled are: {enabled}")]
     NotEnabled {
-        /// Asked for.
+        /// The requested queue.
         name: String,
-        /// What there is.
+        /// The enabled queues.
         enabled: String,
     },
 }
@@ -162,20 +163,20 @@ pub struct ModelDevice {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// Ended before the core goes, since fields drop in order.
-    pub(crate) crew: CrewKind,
+    /// Dropped before the core: fields drop in order.
+    pub(crate) runner: RunnerState,
     pub(crate) core: Arc<Core>,
     residency: Residency,
     config: Config,
     numa_node: Option<u32>,
-    /// Memory of the event log, if the device owns it. Behind the core: nothing writes it any more when it goes.
+    /// Memory of the event log, if the device owns it. Dropped after the core, when nothing writes to it any more.
     pub(crate) log: Option<EventLog>,
-    /// One command at a time.
-    commanding: Mutex<()>,
+    /// Serialises commands.
+    command_lock: Mutex<()>,
 }
 
 #[derive(Debug)]
-pub(crate) enum CrewKind {
+pub(crate) enum RunnerState {
     Inline(Inline),
     Threaded(Threaded),
 }
@@ -184,7 +185,7 @@ impl ModelDevice {
     /// Powers a device on, configures and enables it, and starts its runner.
     ///
     /// # Errors
-    /// If capabilities or configuration are beyond the model, or the device refuses them.
+    /// If capabilities or configuration exceed the model, or the device refuses them.
     pub fn start(options: ModelOptions) -> Result<Self, StartError> {
         options.capabilities.validate()?;
         let config = options.config.clone().unwrap_or_else(|| Config::default_for(&options.capabilities));
@@ -198,11 +199,11 @@ impl ModelDevice {
         Ok(device)
     }
 
-    /// A configured and enabled device without memory and without a runner: for those who step its engines themselves, as a
-    /// simulator does.
+    /// Creates a configured and enabled device without memory and without a runner, for callers that step its engines
+    /// themselves, as a simulator does.
     ///
     /// # Errors
-    /// As [`start`](ModelDevice::start).
+    /// As for [`start`](ModelDevice::start).
     pub fn unattended(capabilities: Capabilities, pci: PciControl, config: &Config) -> Result<Box<Device>, StartError> {
         let image = Image::of(config, &capabilities)?;
         let device = Device::new(capabilities, pci)?;
@@ -218,16 +219,16 @@ impl ModelDevice {
         Ok(device)
     }
 
-    /// A device as after reset, disabled and unconfigured: for those who write the registers themselves.
+    /// Starts a device in its reset state, disabled and unconfigured, for callers that write the registers themselves.
     ///
     /// # Errors
-    /// If the capabilities are beyond the model or a thread is refused.
+    /// If the capabilities exceed the model, or the system refuses a thread.
     pub fn power_on(options: ModelOptions) -> Result<Self, StartError> {
         let own = own_memory(options.residency);
         Self::assemble(options, vec![(OWN_PASID, own)], None)
     }
 
-    /// Puts a device together with the memory it reaches: the first space is that of requests without a PASID.
+    /// Assembles a device and the memory it accesses; the first space serves requests without a PASID.
     pub(crate) fn assemble(
         options: ModelOptions,
         spaces: Vec<(u32, Box<dyn Space>)>,
@@ -243,13 +244,15 @@ impl ModelDevice {
         }
         let engines = options.capabilities.eng_cap.engines().into();
         let lanes = options.lanes.clamp(1, MAX_LANES);
-        let crew = match options.runner {
-            Runner::Inline => CrewKind::Inline(Inline::new(engines, lanes)),
-            Runner::Threaded => CrewKind::Threaded(Threaded::start(&core, engines, lanes).map_err(StartError::Thread)?),
+        let runner = match options.runner {
+            Runner::Inline => RunnerState::Inline(Inline::new(engines, lanes)),
+            Runner::Threaded => {
+                RunnerState::Threaded(Threaded::start(&core, engines, lanes).map_err(StartError::Thread)?)
+            }
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
         let (residency, numa_node) = (options.residency, options.numa_node);
-        let inner = Inner { crew, core, residency, config, numa_node, log, commanding: Mutex::new(()) };
+        let inner = Inner { runner, core, residency, config, numa_node, log, command_lock: Mutex::new(()) };
         Ok(ModelDevice { inner: Arc::new(inner) })
     }
 
@@ -261,10 +264,10 @@ impl ModelDevice {
         }
     }
 
-    /// A portal to a queue by name: the limited portal that Linux maps for users, for this process.
+    /// Opens a portal to a queue by name for this process: the limited portal that Linux maps for users.
     ///
     /// # Errors
-    /// If the name is no queue's, or the queue is not enabled.
+    /// If the name is not a queue's, or the queue is not enabled.
     pub fn portal(&self, name: &str) -> Result<Arc<dyn Portal>, PortalError> {
         let queue: WqName = name.parse()?;
         let enabled = self.enabled_queues();
@@ -275,7 +278,8 @@ impl ModelDevice {
         Ok(self.portal_as(queue.queue, PortalKind::LimitedMsix, None, OWN_PASID))
     }
 
-    /// A portal of any kind to any queue, with the queue's own kind of write (for a shared queue with this PASID) or another.
+    /// Opens a portal of any kind to any queue. `write` is the kind of write; the default is the queue's own (for a
+    /// shared queue with this PASID).
     #[must_use]
     pub fn portal_as(&self, queue: u32, kind: PortalKind, write: Option<Write>, pasid: u32) -> Arc<dyn Portal> {
         let device = &self.inner.core.device;
@@ -300,13 +304,13 @@ impl ModelDevice {
         };
         let write = write.unwrap_or(match mode {
             QueueMode::Dedicated => Write::Posted,
-            // ENQCMD: the CPU puts the process's PASID in front, and user privilege.
+            // ENQCMD: the CPU adds the process's PASID and user privilege.
             QueueMode::Shared => Write::Deferrable(Identity { pasid, privileged: false }),
         });
         Arc::new(ModelPortal::new(Arc::clone(&self.inner), info, wq, kind, write))
     }
 
-    /// Numbers of the queues that are enabled.
+    /// Returns the numbers of the enabled queues.
     #[must_use]
     pub fn enabled_queues(&self) -> Vec<u32> {
         let device = &self.inner.core.device;
@@ -314,27 +318,28 @@ impl ModelDevice {
         (0..queues).filter(|queue| device.wq_state(*queue as usize) == WqState::Enabled).collect()
     }
 
-    /// Gives another PASID a view of this process's memory; `false` if the PASID has one or no room is left.
+    /// Gives another PASID a view of this process' memory; returns `false` if the PASID has memory already or the table
+    /// is full.
     #[must_use]
     pub fn add_pasid(&self, pasid: u32) -> bool {
         self.inner.core.spaces.add(pasid, own_memory(self.inner.residency))
     }
 
-    /// Gives a PASID memory of one's own making; `false` if the PASID has some or no room is left.
+    /// Gives a PASID the caller's own memory; returns `false` if the PASID has memory already or the table is full.
     #[must_use]
     pub fn add_space(&self, pasid: u32, space: Box<dyn Space>) -> bool {
         self.inner.core.spaces.add(pasid, space)
     }
 
-    /// Runs a command and waits for its end; commands of several threads take turns. A command that waits for descriptors
-    /// does not return while the engines are [held](ModelDevice::hold).
+    /// Runs a command and waits for its completion; commands of several threads run one after the other. A command that
+    /// waits for descriptors does not return while the engines are [held](ModelDevice::hold).
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     pub fn command(&self, command: Command) -> Result<u16, CommandFailed> {
         let device = &self.inner.core.device;
-        let _one_at_a_time = self.inner.commanding.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that was written to the register directly may still be active.
+        let _one_at_a_time = self.inner.command_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // A command that was written directly to the register may still be active.
         while device.cmd_status().active() || !device.start_command(command) {
             self.advance();
             std::thread::yield_now();
@@ -354,51 +359,51 @@ impl ModelDevice {
         }
     }
 
-    /// Lets engines without threads work, and the active command come to its end.
+    /// Lets engines without threads work, and advances the active command.
     pub fn advance(&self) {
         self.inner.drive(None);
         self.inner.core.device.advance_command();
     }
 
-    /// Stops (or lets go on) the engines: while held, descriptors wait in their queues.
+    /// Stops or restarts the engines: while held, descriptors wait in their queues.
     pub fn hold(&self, held: bool) {
-        match &self.inner.crew {
-            CrewKind::Inline(inline) => {
+        match &self.inner.runner {
+            RunnerState::Inline(inline) => {
                 inline.hold(held);
                 if !held {
-                    inline.pump(&self.inner.core, None);
+                    inline.run_engines(&self.inner.core, None);
                 }
             }
-            CrewKind::Threaded(threaded) => threaded.hold(held),
+            RunnerState::Threaded(threaded) => threaded.hold(held),
         }
     }
 
-    /// Takes one engine one step, held or not; `None` for a runner with threads.
+    /// Steps one engine once, even while held; returns `None` for a runner with threads.
     pub fn step_engine(&self, engine: usize) -> Option<Progress> {
-        match &self.inner.crew {
-            CrewKind::Inline(inline) => Some(inline.step_one(&self.inner.core, engine)),
-            CrewKind::Threaded(_) => None,
+        match &self.inner.runner {
+            RunnerState::Inline(inline) => Some(inline.step_one(&self.inner.core, engine)),
+            RunnerState::Threaded(_) => None,
         }
     }
 
-    /// What it is and how it is configured, in accel-config's shape.
+    /// Returns its properties and configuration in accel-config's format.
     #[must_use]
     pub fn listing(&self) -> Listing {
         let listing = Listing::of(&self.inner.core.device, &self.inner.config);
         Listing { numa_node: self.inner.numa_node, ..listing }
     }
 
-    /// Capabilities.
+    /// Returns its capabilities.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         self.inner.core.device.capabilities()
     }
 
-    /// The device itself, its registers open to writing.
+    /// Returns the device itself, whose registers can be written.
     ///
     /// # Safety
-    /// EVLCFG makes the device write to memory on its own: whoever enables an event log names memory that stays the
-    /// device's until it is disabled again.
+    /// EVLCFG makes the device write to memory on its own. A caller that enables an event log gives it memory that
+    /// belongs to the device until the log is disabled again.
     #[must_use]
     #[allow(unsafe_code, reason = "register access is the caller's promise; nothing in here is unsafe")]
     pub unsafe fn device(&self) -> &Device {
@@ -409,12 +414,12 @@ impl ModelDevice {
 impl Inner {
     #[inline]
     pub(crate) fn drive(&self, group: Option<usize>) {
-        if let CrewKind::Inline(inline) = &self.crew {
-            inline.pump(&self.core, group);
+        if let RunnerState::Inline(inline) = &self.runner {
+            inline.run_engines(&self.core, group);
         }
     }
 
-    /// Memory of the device's own requests.
+    /// Returns the memory for the device's own requests.
     pub(crate) fn own_space(&self) -> &dyn Space {
         self.core.spaces.space(None)
     }

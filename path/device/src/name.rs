@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use telpher_model::Preset;
 
-/// Where work goes.
+/// The device that gets the work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeviceName {
     /// No device: the CPU path.
@@ -13,16 +13,16 @@ pub enum DeviceName {
     Model(ModelSource),
     /// A real device's queue.
     Hardware(WqName),
-    /// Every device there is.
+    /// Every available device.
     All,
 }
 
-/// Which modelled device.
+/// The source of a modelled device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ModelSource {
     /// A named set of capabilities, in its default configuration.
     Preset(Preset),
-    /// A file in accel-config's JSON.
+    /// An accel-config JSON file.
     File(PathBuf),
 }
 
@@ -35,16 +35,17 @@ pub struct WqName {
     pub queue: u32,
 }
 
-/// Why a name is none.
+/// Error: a name is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Not a device.
+    /// Not a device name.
     #[error(
-        "unknown device '{0}'; accepted: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, all"
+        "unknown device '{0}'; accepted: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), \
+         hw:wqM.N, all"
     )]
     Device(String),
-    /// Not a queue.
+    /// Not a queue name.
     #[error("'{0}' is not a queue; queues are named like wq0.1 (device 0, queue 1)")]
     Queue(String),
 }
@@ -80,7 +81,7 @@ impl FromStr for DeviceName {
                 if let Some(preset) = Preset::from_name(source) {
                     Ok(DeviceName::Model(ModelSource::Preset(preset)))
                 } else if source.contains(['/', '.']) {
-                    // A preset's name has neither, so a mistyped preset is not looked for among the files.
+                    // Preset names contain neither character, so a mistyped preset is not searched for among the files.
                     Ok(DeviceName::Model(ModelSource::File(source.into())))
                 } else {
                     Err(NameError::Device(text.into()))
@@ -109,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_reads_back_as_it_was_printed() {
+    fn every_printed_name_parses_back() {
         for text in ["cpu", "all", "model:spr", "model:spr-fw2", "model:full", "model:./my.json", "hw:wq0.1"] {
             assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn a_wrong_name_is_told_what_is_accepted() {
+    fn a_wrong_name_error_lists_the_accepted_names() {
         for text in ["gpu", "model", "model:sprr", "hw", "hw:0.1", "hw:wq0", "hw:wq0.x", "hw:wq+1.0", ""] {
             let error = text.parse::<DeviceName>().unwrap_err().to_string();
             assert!(error.contains("accepted: cpu") || error.contains("named like wq0.1"), "{text}: {error}");

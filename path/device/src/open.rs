@@ -1,4 +1,4 @@
-//! A name becomes the queues that a mover takes: the one call every door makes.
+//! Opens a device name as queues for a mover; every front end makes this call.
 
 use crate::config::{Config, ConfigError};
 use crate::model::{ModelDevice, ModelOptions, PortalError, StartError};
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use telpher_hw::QueueType;
 use telpher_portal::Portal;
 
-/// What came of a name.
+/// The result of opening a name.
 #[derive(Debug, Default)]
 pub struct Opened {
-    /// Queues, to be given to a mover; none means the CPU does everything. They keep their device alive.
+    /// Queues for a mover; if there are none, the CPU does everything. They keep their device alive.
     pub portals: Vec<Arc<dyn Portal>>,
-    /// Queues that were looked at and cannot be used, each with the reason: those `all` passes by (a queue asked for by name is
-    /// an error instead), and those of a file's further devices.
+    /// Queues that cannot be used, each with the reason. They are queues that `all` skips (a queue opened by name
+    /// causes an error instead), and queues of a file's further devices.
     pub skipped: Vec<Skipped>,
 }
 
@@ -23,18 +23,18 @@ pub struct Opened {
 pub struct Skipped {
     /// `wq0.1`.
     pub queue: String,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
-/// How modelled devices run. Hardware has nothing to choose.
+/// Options for modelled devices. Hardware has no options.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// Who executes.
+    /// The runner that executes descriptors.
     pub runner: Runner,
 }
 
-/// Why a name gave no queues.
+/// Error: a name could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -44,13 +44,13 @@ pub enum OpenError {
     /// The modelled device does not start.
     #[error("{name} does not start")]
     Start {
-        /// As typed.
+        /// The name as typed.
         name: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: StartError,
     },
-    /// A queue of the modelled device is not there.
+    /// A queue of the modelled device does not exist or is not enabled.
     #[error(transparent)]
     Portal(#[from] PortalError),
     /// A real device's queue cannot be used.
@@ -58,13 +58,13 @@ pub enum OpenError {
     Hardware(#[from] telpher_hw::OpenError),
 }
 
-/// Opens what a name names: `cpu` gives no queue, `model:…` every enabled queue of a fresh modelled device, `hw:wqM.N` that
-/// queue, `all` every hardware queue this process may use (the model and the CPU path need no opening beside them). A machine
-/// without hardware has none, which is no error.
+/// Opens a device name. `cpu` gives no queue, `model:…` every enabled queue of a new modelled device, `hw:wqM.N` that
+/// queue, `all` every hardware queue that this process may use (the model and the CPU path need no opening besides). A
+/// machine without hardware gives no queue; this is not an error.
 ///
 /// # Errors
 ///
-/// [`OpenError`] tells what was attempted and what the machine said.
+/// [`OpenError`] contains the attempt and the system's error.
 pub fn open(name: &DeviceName, options: OpenOptions) -> Result<Opened, OpenError> {
     let (model, skipped) = match name {
         DeviceName::Cpu => return Ok(Opened::default()),
@@ -83,7 +83,8 @@ pub fn open(name: &DeviceName, options: OpenOptions) -> Result<Opened, OpenError
 }
 
 impl ModelSource {
-    /// What to start, and the queues of a file's further devices: a modelled device is the first one.
+    /// Returns the options to start the device, and the skipped queues of a file's further devices. A modelled device
+    /// is the first of its file.
     ///
     /// # Errors
     /// If the file cannot be used.
@@ -94,32 +95,32 @@ impl ModelSource {
         };
         let mut devices = Config::load(path)?.into_iter();
         let first = devices.next().expect("a loaded file has a device");
-        let why = format!("a modelled device is the first of its file, {}", first.dev);
+        let why = format!("only the first device of a file is modelled: {}", first.dev);
         let queues = devices.flat_map(|device| device.groups).flat_map(|group| group.grouped_workqueues);
         let skipped = queues.map(|queue| Skipped { queue: queue.dev, why: why.clone() }).collect();
         Ok((ModelOptions::default().with_config(first), skipped))
     }
 }
 
-/// Every hardware queue that this process can open.
+/// Opens every hardware queue that this process can open.
 fn every_queue() -> Opened {
     let machine = telpher_hw::discover(&telpher_hw::Live::default());
     let mut opened = Opened::default();
     for (_, queue) in machine.queues() {
-        // What nobody has configured is no queue yet.
+        // A queue that is not configured does not count.
         if queue.queue_type.is_none_or(|kind| kind == QueueType::None) {
             continue;
         }
         match telpher_hw::open(&queue.name) {
             Ok(portal) => opened.portals.push(portal),
-            Err(error) => opened.skipped.push(Skipped { queue: queue.name.clone(), why: told(&error) }),
+            Err(error) => opened.skipped.push(Skipped { queue: queue.name.clone(), why: error_chain(&error) }),
         }
     }
     opened
 }
 
-/// An error and what led to it, as one sentence.
-pub(crate) fn told(error: &dyn std::error::Error) -> String {
+/// Formats an error and its causes as one sentence.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hardware_queue_that_is_not_there_is_an_error_by_name_and_none_among_all() {
+    fn a_missing_hardware_queue_is_an_error_by_name_and_skipped_by_all() {
         let said = opened("hw:wq4294967295.9").unwrap_err().to_string();
         assert!(said.starts_with("cannot open wq4294967295.9: "), "{said}");
         let all = opened("all").unwrap();
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_s_first_device_is_modelled_and_the_queues_of_the_others_are_told() {
+    fn a_file_s_first_device_is_modelled_and_other_queues_are_skipped() {
         let device = |number: u32| {
             format!(
                 r#"{{ "dev": "dsa{number}", "groups": [{{ "dev": "group{number}.0",
@@ -164,13 +165,13 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let Opened { portals, skipped } = opened.unwrap();
         assert_eq!(portals.iter().map(|portal| portal.info().name.as_str()).collect::<Vec<_>>(), ["wq0.3"]);
-        let why = "a modelled device is the first of its file, dsa2".to_owned();
+        let why = "only the first device of a file is modelled: dsa2".to_owned();
         assert_eq!(skipped, [Skipped { queue: "wq4.3".into(), why }]);
     }
 
     #[test]
-    fn a_sentence_carries_what_led_to_it() {
-        let said = told(&opened("model:./no/such/file.json").unwrap_err());
+    fn an_error_sentence_includes_its_causes() {
+        let said = error_chain(&opened("model:./no/such/file.json").unwrap_err());
         assert!(said.starts_with("cannot read ./no/such/file.json: ") && said.contains("os error 2"), "{said}");
     }
 }

@@ -1,14 +1,14 @@
-//! The portal of a modelled device: what the submit instructions do, and whoever must hear of it.
+//! The portal of a modelled device: it does what the submit instructions do, and notifies the runner.
 #![allow(unsafe_code, reason = "the promise of an executor; nothing in here is unsafe")]
 
-use crate::model::{CrewKind, Inner};
+use crate::model::{Inner, RunnerState};
 use std::sync::Arc;
 use telpher_abi::DeviceError;
 use telpher_abi::registers::{DeviceState, PortalKind};
 use telpher_model::{Response, Write};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
-/// A client's way into one queue of a modelled device.
+/// A client's access to one queue of a modelled device.
 #[derive(Debug)]
 pub(crate) struct ModelPortal {
     inner: Arc<Inner>,
@@ -24,8 +24,8 @@ impl ModelPortal {
     }
 }
 
-// SAFETY: the model executes what its queues accept once, keeps nothing beyond the record, and does not unwind: hostile
-// values are its ordinary input.
+// SAFETY: the model executes each accepted descriptor once, keeps nothing after the record is written, and does not
+// unwind: it accepts hostile values as normal input.
 unsafe impl Portal for ModelPortal {
     fn info(&self) -> &QueueInfo {
         &self.info
@@ -37,14 +37,14 @@ unsafe impl Portal for ModelPortal {
         let response = core.device.submit(self.wq, self.kind, self.write, submission);
 
         if response == Response::Accepted {
-            match &self.inner.crew {
-                CrewKind::Inline(inline) => inline.submitted(core, self.wq),
-                CrewKind::Threaded(threaded) => threaded.notify(),
+            match &self.inner.runner {
+                RunnerState::Inline(inline) => inline.submitted(core, self.wq),
+                RunnerState::Threaded(threaded) => threaded.notify(),
             }
         }
         match response {
             Response::Retry => Offer::Retry,
-            // A posted write is taken from the submitter's point of view even if the device drops it.
+            // For the submitter a posted write is taken even if the device drops it.
             Response::Accepted | Response::Dropped => Offer::Taken,
         }
     }
@@ -53,7 +53,7 @@ unsafe impl Portal for ModelPortal {
         self.inner.drive(Some(self.inner.core.device.group_of_wq(self.wq)));
     }
 
-    /// A queue that is enabled again works again; what it held when it was disabled is gone all the same.
+    /// A queue that is enabled again works again. The descriptors it held when it was disabled are lost all the same.
     fn health(&self) -> Health {
         let device = &self.inner.core.device;
         if !device.has_stopped(self.wq) {

@@ -1,11 +1,12 @@
-//! A device that is one queue: for a client's process, where a driver elsewhere has configured the whole.
+//! A device with one queue, for a client's process, whose driver is in another process and has configured the whole
+//! device.
 //!
-//! Capabilities and the queue's registers come as an image. The replica has that queue, its group and the group's engines, and
-//! nothing of its neighbours; what it reports (SWERROR, event log) is taken out by whoever made it and told to the driver.
+//! Capabilities and the queue's registers come as an image. The replica has this queue, its group and the group's
+//! engines, and nothing else. Its creator takes its reports (SWERROR, event log) and sends them to the driver.
 
 use crate::apply::write_table;
 use crate::model::Residency;
-use crate::model::{CrewKind, ModelDevice, ModelOptions, StartError};
+use crate::model::{ModelDevice, ModelOptions, RunnerState, StartError};
 use crate::own::own_memory;
 use crate::sync::{AtomicU32, Ordering};
 use telpher_abi::registers::{Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, PortalKind, WqCfg, offset};
@@ -17,45 +18,46 @@ use telpher_portal::Submission;
 /// The registers of one queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueImage {
-    /// Which queue.
+    /// The number of the queue.
     pub wq: u32,
     /// Its group.
     pub group: u32,
     /// GENCFG.
     pub gen_cfg: u64,
-    /// GRPCFG of the group; queues other than this one are left out.
+    /// GRPCFG of the group; other queues in it are ignored.
     pub grp_cfg: GrpCfg,
     /// WQCFG of the queue.
     pub wq_cfg: WqCfg,
-    /// Entries of the event log; without any, GENCFG's bit for it does not count.
+    /// Entries of the event log; if 0, GENCFG's bit for it is ignored.
     pub event_log_entries: u16,
 }
 
-/// What a replica has for its driver.
+/// A report of a replica to its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// SWERROR has latched this.
+    /// An error that SWERROR has latched.
     Error(SwError),
-    /// The device has halted, for this reason.
+    /// The device has halted for this reason.
     Halt(SwError),
-    /// The event log has this entry.
+    /// An entry of the event log.
     Logged {
-        /// As the device wrote it.
+        /// The entry as the device wrote it.
         entry: EventLogEntry,
-        /// The record that it carries has been written, or none was owed; `false` if it could not be written either.
+        /// True if the record in the entry has been written, or none had to be; `false` if it could not be written here
+        /// either.
         settled: bool,
     },
 }
 
-/// The memory of a replica's event log, reached by address only; and what the driver remembers of its entries.
+/// The memory of a replica's event log, accessed by address only, and the driver's state about its entries.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     address: u64,
     entries: u16,
     entry_bytes: u64,
-    /// Batches of which a record could not be written even by the driver, one bit an identifier.
+    /// Batches with a record that the driver could not write either, one bit per identifier.
     failed_batches: [AtomicU32; 8],
-    /// Keeps the memory.
+    /// Keeps the memory mapped.
     _memory: Region,
 }
 
@@ -65,7 +67,7 @@ impl EventLog {
         let mut memory = Region::new(len, PageSize::Small)?;
         let failed_batches = std::array::from_fn(|_| AtomicU32::new(0));
         let log = EventLog { address: memory.address_mut(), entries, entry_bytes, failed_batches, _memory: memory };
-        // Touched, so that the device finds every page.
+        // Touched, so that the device finds every page present.
         let _ = space.fill(log.address, [0; 2], len as u64, WriteHint::Cache);
         Ok(log)
     }
@@ -74,13 +76,13 @@ impl EventLog {
         EvlCfg::default().with_base_page(self.address / PAGE_BYTES).with_entries(self.entries)
     }
 
-    /// Writes the record that an entry owes, faulting its page in; `false` if that is not possible either. Source: K612
-    /// `irq.c`, idxd_evl_fault_work().
-    fn settle(&self, entry: &EventLogEntry, memory: &dyn Space) -> bool {
+    /// Writes the record in an entry, faulting its page in; returns `false` if that is not possible either. Source:
+    /// K612 `irq.c`, idxd_evl_fault_work().
+    fn write_owed_record(&self, entry: &EventLogEntry, memory: &dyn Space) -> bool {
         let identifier = entry.batch_identifier();
         let (failed, bit) = (&self.failed_batches[usize::from(identifier / 32)], 1 << (identifier % 32));
         let mut record = entry.record();
-        // Relaxed, here and below: one caller at a time takes reports, and whoever hands that on orders them.
+        // Relaxed, here and below: one caller at a time takes reports, and a handover between callers orders them.
         match Status::from_code(entry.error_code()) {
             Status::CompletionRecordFault => {
                 if entry.batch_member() && entry.first_error_in_batch() {
@@ -90,7 +92,7 @@ impl EventLog {
             Status::BatchEventLog => {
                 if failed.fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
                     record = record.with_result(1);
-                    // Only a Success is changed: what the device says of a list that it could not read stays.
+                    // Only a Success is changed: the device's status for an unreadable list is kept.
                     if record.status() == Status::Success {
                         record = record.with_status_code(StatusByte::new(Status::BatchFail).0);
                     }
@@ -110,13 +112,13 @@ impl EventLog {
 }
 
 impl ModelDevice {
-    /// Starts a replica whose clients' memory is `space`, under their PASID: no request of the queue goes anywhere else,
-    /// whatever the image says. Of the options, configuration, residency and PCI function do not count: image and space say the
-    /// first two, and the function is as idxd leaves it, with as many page requests as it can have.
+    /// Starts a replica that uses `space` as its clients' memory under `pasid`. No request of the queue uses other
+    /// memory, whatever the image says. The options' configuration, residency and PCI settings are ignored: image and
+    /// space replace the first two. The PCI function is as idxd leaves it, with as many page requests as it can have.
     ///
     /// # Errors
-    /// If the capabilities are beyond the model, a command is refused (the image is none that a driver could have enabled), or
-    /// the system has no memory or thread.
+    /// If the capabilities exceed the model, a command is refused (no driver could have enabled such an image), or the
+    /// system has no memory or thread.
     pub fn replica(
         options: ModelOptions,
         image: &QueueImage,
@@ -132,13 +134,13 @@ impl ModelDevice {
             entries => Some(EventLog::new(entries, entry_bytes, own.as_ref())?),
         };
         let log_registers = log.as_ref().map(EventLog::registers);
-        // The first space is that of requests without a PASID, which are the log's alone.
+        // The first space serves requests without a PASID, which are only those of the log.
         let page_requests = options.capabilities.page_request_capacity;
         let pci = PciControl { prs: page_requests != 0, page_requests, ..PciControl::SHARED_VIRTUAL_MEMORY };
         let options = ModelOptions { pci, ..options };
         let device = Self::assemble(options, vec![(NO_PASID, own), (pasid, space)], log)?;
         device.unmask_interrupts();
-        // Without a PASID a request would be taken for the device's own.
+        // Without a PASID a request would count as the device's own.
         let wq_cfg = image.wq_cfg.with_pasid(pasid).with_pasid_enable(true);
         device.write_image(&QueueImage { wq_cfg, ..*image }, log_registers);
         device.command(Command::new(CommandCode::EnableDevice, 0))?;
@@ -156,36 +158,36 @@ impl ModelDevice {
         }
         let group = image.grp_cfg.with_wqs(1 << image.wq.min(63));
         write_table(device, layout::GRPCFG + u64::from(image.group) * 64, &group.0);
-        // 32 bytes or 64; the model knows no more.
+        // 32 or 64 bytes; the model supports no other size.
         let (stride, words) = if device.capabilities().wq_cap.wqcfg_size_shift() == 0 { (32, 4) } else { (64, 8) };
         write_table(device, layout::WQCFG + u64::from(image.wq) * stride, &image.wq_cfg.0[..words]);
     }
 
-    /// Brings a descriptor to a queue and, if it was accepted, lets an inline runner work: what a submit instruction does.
+    /// Submits a descriptor to a queue as a submit instruction does. If it was accepted, an inline runner executes it.
     #[inline]
     pub fn submit(&self, wq: u32, kind: PortalKind, write: Write, submission: &Submission) -> Response {
         let core = &self.inner.core;
         let response = core.device.submit(wq as usize, kind, write, submission);
         if response == Response::Accepted {
-            match &self.inner.crew {
-                CrewKind::Inline(inline) => inline.submitted(core, wq as usize),
-                CrewKind::Threaded(threaded) => threaded.notify(),
+            match &self.inner.runner {
+                RunnerState::Inline(inline) => inline.submitted(core, wq as usize),
+                RunnerState::Threaded(threaded) => threaded.notify(),
             }
         }
         response
     }
 
-    /// True if a queue's engine would end a descriptor of this PASID, submitted by itself or as a batch's `member`,
-    /// without touching any memory but its completion record: the descriptor fails a check.
+    /// True if a queue's engine would end a descriptor of this PASID, submitted directly or as a batch's `member`,
+    /// without accessing any memory but its completion record, because it fails a check.
     #[must_use]
     pub fn refuses(&self, wq: u32, pasid: u32, descriptor: &Descriptor, member: bool) -> bool {
         let submitter = Submitter { pasid: Some(pasid), ..Submitter::default() };
         self.inner.core.device.refuses(wq as usize, submitter, descriptor, member)
     }
 
-    /// Descriptors waiting in a queue.
+    /// Returns the number of descriptors waiting in a queue.
     ///
-    /// **Staleness.** Others come and go meanwhile.
+    /// **Staleness.** Other threads submit and take descriptors meanwhile.
     #[must_use]
     pub fn occupancy(&self, wq: u32) -> u64 {
         self.inner.core.device.wq_occupancy(wq as usize)
@@ -197,13 +199,13 @@ impl ModelDevice {
         self.inner.core.device.state() == DeviceState::Halted
     }
 
-    /// Makes the device halt, as it does by itself when its PCI function changes under it (SPEC §9.1).
+    /// Halts the device, as a change of its PCI function would (SPEC §9.1).
     pub fn halt(&self) {
         let device = &self.inner.core.device;
         device.set_pci(PciControl { bus_master: false, ..device.pci() });
     }
 
-    /// True if SWERROR or the event log has something to take. Costs two loads.
+    /// True if SWERROR or the event log has reports. Costs two loads.
     #[must_use]
     #[inline]
     pub fn has_reports(&self) -> bool {
@@ -212,29 +214,29 @@ impl ModelDevice {
             || (self.inner.log.is_some() && device.read_register(offset::EVLSTATUS, 8) >> 62 & 1 == 1)
     }
 
-    /// Takes what SWERROR has latched, and clears it, as the driver's interrupt handler does.
+    /// Takes the error that SWERROR has latched, and clears it, as the driver's interrupt handler does.
     #[must_use]
     pub fn take_sw_error(&self) -> Option<SwError> {
         let device = &self.inner.core.device;
         let error = device.sw_error();
         error.valid().then(|| {
-            // Valid and overflow are cleared by writing ones.
+            // Writing ones clears valid and overflow.
             device.write_register(offset::SWERROR, 8, 0b11);
             error
         })
     }
 
-    /// Takes what the event log and SWERROR hold, oldest first, and does on the way what the driver's interrupt handler does:
-    /// records that the log carries are written to `memory`. One caller at a time.
+    /// Takes the contents of the event log and SWERROR, oldest first. Like the driver's interrupt handler, it writes
+    /// the records in the log's entries to `memory`. One caller at a time.
     pub fn take_reports(&self, memory: &dyn Space, mut hear: impl FnMut(Notice)) {
         if let Some(log) = &self.inner.log {
             let mut any = false;
             self.take_log_entries(log, |entry| {
                 any = true;
-                hear(Notice::Logged { entry, settled: log.settle(&entry, memory) });
+                hear(Notice::Logged { entry, settled: log.write_owed_record(&entry, memory) });
             });
             if any {
-                // What waited for room in the log.
+                // Continues engines that waited for space in the log.
                 self.advance();
             }
         }
@@ -245,7 +247,7 @@ impl ModelDevice {
 
     fn take_log_entries(&self, log: &EventLog, mut hear: impl FnMut(EventLogEntry)) {
         let device = &self.inner.core.device;
-        // The pending bit first: an entry that comes later sets it anew.
+        // Clears the pending bit first: a later entry sets it again.
         device.write_register(offset::EVLSTATUS + 4, 4, 1 << 30);
         let mut head = u64::from(EvlStatus([device.read_register(offset::EVLSTATUS, 8)]).head());
         while head != u64::from(EvlStatus([device.read_register(offset::EVLSTATUS, 8)]).tail()) {
@@ -258,7 +260,8 @@ impl ModelDevice {
         }
     }
 
-    /// Waits until nothing is waiting or in progress, as closing a queue's file does; `false` if `give_up` said so before.
+    /// Waits until nothing is waiting or in progress, as closing a queue's file does; returns `false` if `give_up`
+    /// returned true before.
     pub fn drain(&self, mut give_up: impl FnMut() -> bool) -> bool {
         let device = &self.inner.core.device;
         let mut started = false;
@@ -277,5 +280,5 @@ impl ModelDevice {
     }
 }
 
-/// Stands for requests without a PASID in the table of spaces: no PASID has more than 20 bits.
+/// The key of requests without a PASID in the table of spaces; no PASID has more than 20 bits.
 const NO_PASID: u32 = u32::MAX;

@@ -1,13 +1,13 @@
-//! Which memory a PASID names on a modelled device.
+//! The memory of each PASID on a modelled device.
 
 use std::sync::OnceLock;
 use telpher_mem::{Fault, Space, WriteHint};
 use telpher_model::Spaces;
 
-/// Most address spaces one modelled device serves. Source: chosen; one process needs one.
+/// The most address spaces of one modelled device. Source: chosen; one process needs one.
 const MAX_SPACES: usize = 64;
 
-/// Address spaces by PASID; spaces are added, never taken away.
+/// Address spaces by PASID; spaces are added, never removed.
 #[derive(Debug)]
 pub(crate) struct SpaceTable {
     spaces: [OnceLock<(u32, Box<dyn Space>)>; MAX_SPACES],
@@ -18,7 +18,7 @@ impl SpaceTable {
         SpaceTable { spaces: [const { OnceLock::new() }; MAX_SPACES] }
     }
 
-    /// Gives a PASID its memory; `false` if the table is full or the PASID has some.
+    /// Assigns memory to a PASID; returns `false` if the table is full or the PASID already has memory.
     pub(crate) fn add(&self, pasid: u32, space: Box<dyn Space>) -> bool {
         let mut entry = (pasid, space);
         for place in &self.spaces {
@@ -35,24 +35,24 @@ impl SpaceTable {
 impl Spaces for SpaceTable {
     #[inline]
     fn space(&self, pasid: Option<u32>) -> &dyn Space {
-        // Requests without a PASID are the device's own; here they go to the memory of the first space's process.
+        // Requests without a PASID are the device's own; here they use the memory of the first space's process.
         self.spaces
             .iter()
             .map_while(OnceLock::get)
             .find(|(known, _)| pasid.is_none_or(|pasid| pasid == *known))
-            .map_or(&Nowhere as &dyn Space, |(_, space)| space.as_ref())
+            .map_or(&UnmappedSpace as &dyn Space, |(_, space)| space.as_ref())
     }
 }
 
-/// The memory of a PASID nobody has: every access faults.
+/// The memory of an unknown PASID: every access faults.
 #[derive(Debug)]
-struct Nowhere;
+struct UnmappedSpace;
 
 fn fault(address: u64, write: bool) -> Result<(), Fault> {
     Err(Fault { address, write, done: 0 })
 }
 
-impl Space for Nowhere {
+impl Space for UnmappedSpace {
     fn read(&self, address: u64, _: &mut [u8]) -> Result<(), Fault> {
         fault(address, false)
     }

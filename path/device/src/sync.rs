@@ -1,4 +1,4 @@
-//! The only file that names an atomic or a lock.
+//! The only file that uses atomics and locks by name.
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
@@ -13,12 +13,13 @@ pub(crate) use std::thread::yield_now;
 use std::sync::TryLockError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A lock for those who can do without. A poisoned one is a panic in the model, which must not turn into a hang: the others
-/// go on.
+/// A lock that callers may fail to get. If a panic in the model has poisoned it, the other threads continue, because a
+/// panic must not become a hang.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     inner: Mutex<T>,
-    /// Loom's own `try_lock` never finds its lock taken, it blocks the other thread instead; so the model has this flag.
+    /// Loom's own `try_lock` never finds its lock taken, it blocks the other thread instead; so under loom this flag is
+    /// needed.
     #[cfg(loom)]
     taken: AtomicU32,
 }
@@ -32,7 +33,7 @@ impl<T> TryLock<T> {
         }
     }
 
-    /// Calls `act` with what is locked, if nobody else has it.
+    /// Calls `act` with the locked value, if no other thread has the lock.
     #[inline]
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         #[cfg(not(loom))]
@@ -43,7 +44,7 @@ impl<T> TryLock<T> {
         };
         #[cfg(loom)]
         let mut inner: MutexGuard<'_, T> = {
-            // Acquire and Release, as a lock's.
+            // Acquire and Release, as for a lock.
             self.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
             self.inner.lock().unwrap_or_else(PoisonError::into_inner)
         };

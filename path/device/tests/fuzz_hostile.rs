@@ -1,4 +1,4 @@
-//! Hostile descriptors, bounded: seeded inputs for as long as `TELPHER_SOAK_SECONDS` says, and every kept find.
+//! Hostile descriptors: seeded inputs for the time that `TELPHER_SOAK_SECONDS` sets, and every kept find.
 
 #[path = "../../../fuzz/hostile.rs"]
 mod hostile;
@@ -6,10 +6,10 @@ mod hostile;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Deterministic chance: splitmix64, Steele et al. 2014.
-struct Chance(u64);
+/// A deterministic random number generator: splitmix64, Steele et al. 2014.
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,7 +30,7 @@ impl Chance {
         self.next().to_le_bytes()[0]
     }
 
-    /// Mostly an address of the island or just outside, sometimes anything.
+    /// Returns mostly an address in the island or just outside, sometimes any address.
     fn address(&mut self) -> u64 {
         match self.below(20) {
             0 => self.next(),
@@ -50,11 +50,11 @@ impl Chance {
         }
     }
 
-    /// 64 bytes that often get past the checks, as a member of a batch or not.
+    /// Returns 64 bytes that often pass the checks, as a member of a batch or not.
     fn descriptor(&mut self, member: bool) -> [u8; 64] {
         let opcodes = [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20_u64];
         let opcode = opcodes[usize::try_from(self.below(opcodes.len() as u64)).expect("small")];
-        // Flags that may be legal here, beside a record: SPEC Table 5-3.
+        // Flags that may be legal here, besides those for a record: SPEC Table 5-3.
         let mut flags = 0x0c;
         let legal = match opcode {
             0 => 0,
@@ -97,7 +97,7 @@ impl Chance {
             _ => {}
         }
         words[0] = opcode << 56 | flags << 32;
-        // Now and then anything: an opcode, a flag, a reserved byte.
+        // Sometimes anything: an opcode, a flag, a reserved byte.
         if self.once_in(6) {
             let word = usize::try_from(self.below(8)).expect("small");
             words[word] ^= if self.once_in(4) { self.next() } else { 1 << self.below(64) };
@@ -109,7 +109,7 @@ impl Chance {
         bytes
     }
 
-    /// A whole input, in the grammar of `hostile::play`.
+    /// Returns a whole input, in the grammar of `hostile::play`.
     fn input(&mut self) -> Vec<u8> {
         let mut input = vec![self.byte()];
         for _ in 0..=self.below(60) {
@@ -122,7 +122,7 @@ impl Chance {
                 9 => input.extend([5, self.byte()]),
                 10 => input.extend([6, self.byte(), self.byte() & 7]),
                 _ => {
-                    // A member of some batch list.
+                    // A member of a batch list.
                     let at = u16::try_from(self.below(hostile::BYTES / 64) * 64).expect("an island has 64 KiB");
                     input.push(7);
                     input.extend(at.to_le_bytes());
@@ -138,9 +138,9 @@ impl Chance {
 fn hostile_descriptors_never_panic_hang_or_reach_another_tenant() {
     let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse().expect("whole seconds"));
     let end = Instant::now() + Duration::from_secs(seconds);
-    // A short run repeats itself; a longer one goes on where the short one ended.
+    // A short run repeats itself; a longer one continues after it.
     for seed in 0.. {
-        let input = Chance(seed).input();
+        let input = Rng(seed).input();
         if let Err(panic) = std::panic::catch_unwind(|| hostile::play(&input)) {
             eprintln!("seed {seed}: keep this input in fuzz/seeds:\n{input:?}");
             std::panic::resume_unwind(panic);

@@ -1,4 +1,4 @@
-//! When a queue of a modelled device says that it has stopped: never while anything that it took may still touch memory.
+//! A queue of a modelled device never reports that it has stopped while something it took may still access memory.
 #![allow(unsafe_code, reason = "submissions are vouched for here, by what each test owns; no event log is configured")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use telpher_portal::{Health, Offer, Portal, RecordCell, Submission};
 const RUNNERS: [Runner; 2] = [Runner::Inline, Runner::Threaded];
 
 fn offer(portal: &dyn Portal, descriptor: Descriptor) -> Offer {
-    // SAFETY: No-ops and fills of buffers that outlive their device.
+    // SAFETY: No-ops, and fills of buffers that outlive their device.
     portal.offer(&unsafe { Submission::vouch(descriptor) })
 }
 
@@ -21,7 +21,7 @@ fn start(options: ModelOptions, runner: Runner) -> ModelDevice {
     ModelDevice::start(options.with_config(config).with_runner(runner)).unwrap()
 }
 
-/// Makes it halt, as a change of its PCI function does.
+/// Halts the device, as a change of its PCI function does.
 fn halt(device: &ModelDevice) {
     // SAFETY: no event log is configured.
     let device = unsafe { device.device() };
@@ -36,7 +36,7 @@ fn stopped(portal: &dyn Portal) -> Option<String> {
 }
 
 #[test]
-fn a_queue_that_works_says_so() {
+fn a_working_queue_reports_working() {
     for runner in RUNNERS {
         let device = start(ModelOptions::default(), runner);
         let portal = device.portal("wq0.0").unwrap();
@@ -49,7 +49,7 @@ fn a_queue_that_works_says_so() {
 }
 
 #[test]
-fn a_halted_device_says_why_it_stopped_and_never_executes_what_waited() {
+fn a_halted_device_reports_its_reason_and_never_executes_waiting_descriptors() {
     for runner in RUNNERS {
         let device = start(ModelOptions::default(), runner);
         let portal = device.portal("wq0.0").unwrap();
@@ -62,7 +62,7 @@ fn a_halted_device_says_why_it_stopped_and_never_executes_what_waited() {
             Some("wq0.0: the device has halted: PCI configuration changed while the device was not disabled (0x51)")
         );
         device.hold(false);
-        // The reset is what a device's engines were once let loose by.
+        // In the past this reset let the device's engines continue.
         device.command(Command::new(CommandCode::ResetDevice, 0)).unwrap();
         portal.drive();
         assert_eq!(record.status(), None);
@@ -71,7 +71,7 @@ fn a_halted_device_says_why_it_stopped_and_never_executes_what_waited() {
 }
 
 #[test]
-fn a_queue_disabled_under_use_has_stopped_until_it_is_enabled_again() {
+fn a_queue_disabled_in_use_is_stopped_until_it_is_enabled_again() {
     for runner in RUNNERS {
         let device = start(ModelOptions::default(), runner);
         let portal = device.portal("wq0.0").unwrap();
@@ -84,14 +84,14 @@ fn a_queue_disabled_under_use_has_stopped_until_it_is_enabled_again() {
     }
 }
 
-/// Holds the first descriptor in its engine's hand until told otherwise.
+/// An observer that holds the first descriptor in its engine until it is released.
 #[derive(Debug, Default)]
-struct Keeper {
+struct HoldingObserver {
     seen: AtomicBool,
     released: AtomicBool,
 }
 
-impl Observer for Keeper {
+impl Observer for HoldingObserver {
     fn dispatched(&self, _: &Job<'_>) -> Verdict {
         self.seen.store(true, Ordering::SeqCst);
         if self.released.load(Ordering::SeqCst) { Verdict::Go } else { Verdict::Wait }
@@ -99,9 +99,9 @@ impl Observer for Keeper {
 }
 
 #[test]
-fn a_halted_device_with_a_descriptor_in_hand_has_not_stopped_yet() {
+fn a_halted_device_with_a_descriptor_in_progress_has_not_stopped_yet() {
     for runner in RUNNERS {
-        let keeper = Arc::new(Keeper::default());
+        let keeper = Arc::new(HoldingObserver::default());
         let device = start(ModelOptions::default().with_observer(keeper.clone()), runner);
         let portal = device.portal("wq0.0").unwrap();
         let (record, mut target) = (RecordCell::new(), [0_u8; 64]);
@@ -120,7 +120,7 @@ fn a_halted_device_with_a_descriptor_in_hand_has_not_stopped_yet() {
     }
 }
 
-/// Engines took a descriptor between the look at the state and the look at what is in hand.
+/// Regression: engines took a descriptor between the read of the state and the check for descriptors in progress.
 #[test]
 fn once_stopped_no_byte_changes_any_more() {
     let mut buffer = telpher_mem::Region::new(64 << 10, telpher_mem::PageSize::Small).unwrap();
@@ -135,7 +135,7 @@ fn once_stopped_no_byte_changes_any_more() {
         while portal.health() == Health::Working {
             std::hint::spin_loop();
         }
-        // SAFETY: inside the region, which nobody else writes to any more: that is what the test asks.
+        // SAFETY: inside the region, to which no other thread writes any more: that is what the test checks.
         unsafe { first.write_volatile(u64::MAX) };
         drop((portal, device));
         // SAFETY: as above; the engines' threads have ended.

@@ -1,34 +1,35 @@
-//! Engine threads without work. In a process of its own, so that only this device's threads are counted.
+//! Engine threads without work. Runs in its own process, so that only this device's threads are counted.
 
 use std::path::PathBuf;
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Runner};
 
-/// The threads of this process.
+/// Returns the threads of this process.
 fn threads() -> impl Iterator<Item = PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("procfs lists this process's threads");
     tasks.map(|task| task.expect("a thread").path())
 }
 
-/// Nanoseconds that all but the `others` have run, and whether there are such and all of them sleep. An engine that has not
-/// run yet has no name to be known by.
+/// Returns the run time in nanoseconds of all threads except `others`, and whether such threads exist and all of them
+/// sleep. An engine thread that has not run yet cannot be identified by name.
 fn engines(others: &[PathBuf]) -> (u64, bool) {
     let (mut time, mut states) = (0, String::new());
     for thread in threads().filter(|thread| !others.contains(thread)) {
-        let read = |file: &str| std::fs::read_to_string(thread.join(file)).expect("a thread of ours tells of itself");
+        let read = |file: &str| std::fs::read_to_string(thread.join(file)).expect("procfs describes our threads");
         time += read("schedstat").split(' ').next().and_then(|ran| ran.parse::<u64>().ok()).expect("nanoseconds");
-        // The state stands behind the name, which is in parentheses.
+        // The state follows the name, which is in parentheses.
         states.extend(read("stat").rsplit(") ").next().expect("fields").chars().next());
     }
     (time, !states.is_empty() && states.chars().all(|state| state == 'S'))
 }
 
 #[test]
-fn idle_engines_burn_no_cpu() {
+fn idle_engines_use_no_cpu_time() {
     let others: Vec<PathBuf> = threads().collect();
     let device = ModelDevice::start(ModelOptions::default().with_runner(Runner::Threaded)).expect("the default starts");
-    // Until every worker has stopped spinning, however long it waits for a processor before. One that sleeps may have yet to begin,
-    // so that some of its spinning may be met behind this; engines that do burn never come to rest.
+    // Waits until every worker has stopped spinning, however long it first waits for a processor. A worker that sleeps
+    // may not have started yet, so some of its spinning may fall into the measured time. Engines that really use CPU
+    // time never come to rest.
     let mut before = 0;
     loop {
         std::thread::sleep(Duration::from_millis(200));

@@ -13,11 +13,12 @@ use telpher_model::{Job, Observer, Outcome};
 use telpher_portal::{Offer, Portal, RecordCell, Submission};
 
 fn offer(portal: &dyn Portal, descriptor: Descriptor) -> Offer {
-    // SAFETY: what the tests submit names buffers that outlive the wait for its record, or no memory but the record.
+    // SAFETY: the tests submit descriptors whose buffers outlive the wait for the record, or that access no memory but
+    // the record.
     portal.offer(&unsafe { Submission::vouch(descriptor) })
 }
 
-/// The shared queue of the default configuration, at its limited portal.
+/// Returns the shared queue of the default configuration, at its limited portal.
 fn shared(device: &ModelDevice) -> Arc<dyn Portal> {
     let queue = device.enabled_queues().into_iter().find(|queue| {
         device.portal_as(*queue, PortalKind::LimitedMsix, None, 1).info().mode == telpher_portal::QueueMode::Shared
@@ -25,23 +26,23 @@ fn shared(device: &ModelDevice) -> Arc<dyn Portal> {
     device.portal(&format!("wq0.{}", queue.expect("the default has a shared queue"))).unwrap()
 }
 
-/// While it executes the first fill, another thread submits.
+/// An observer that executes the first fill while another thread submits.
 #[derive(Debug, Default)]
-struct Busy {
+struct SubmittingObserver {
     device: OnceLock<ModelDevice>,
     executing: AtomicBool,
-    /// The other thread's submission has returned.
+    /// True once the other thread's submission has returned.
     returned: AtomicBool,
-    /// It had when the fill ended.
+    /// The value of `returned` at the end of the fill.
     returned_meanwhile: AtomicBool,
 }
 
-impl Observer for Busy {
+impl Observer for SubmittingObserver {
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
         if job.descriptor.opcode() == Opcode::Fill {
             self.executing.store(true, Ordering::SeqCst);
             let device = self.device.get().unwrap();
-            // The other thread's descriptor waits.
+            // Waits until the other thread's descriptor is in the queue.
             while device.occupancy(u32::try_from(job.wq).unwrap()) == 0 {
                 thread::yield_now();
             }
@@ -56,7 +57,7 @@ impl Observer for Busy {
 
 #[test]
 fn a_submission_returns_when_its_descriptor_has_been_executed() {
-    let busy = Arc::new(Busy::default());
+    let busy = Arc::new(SubmittingObserver::default());
     let device = ModelDevice::start(ModelOptions::default().with_observer(Arc::clone(&busy) as _)).unwrap();
     busy.device.set(device.clone()).unwrap();
     let portal = shared(&device);
@@ -79,9 +80,9 @@ fn a_submission_returns_when_its_descriptor_has_been_executed() {
     assert!(!busy.returned_meanwhile.load(Ordering::SeqCst), "left to the thread that was executing");
 }
 
-/// Threads that leave their descriptors to another and go on fill the queue.
+/// Regression: threads that left their descriptors to another thread and continued filled the queue.
 #[test]
-fn threads_no_more_than_the_threshold_never_meet_retry() {
+fn as_many_threads_as_the_threshold_never_get_retry() {
     let device = ModelDevice::start(ModelOptions::default()).unwrap();
     let portal = shared(&device);
     let threads = 16;

@@ -1,4 +1,4 @@
-//! Commands, halts and reconfiguration while others submit: each test is something that once went wrong.
+//! Commands, halts and reconfiguration while other threads submit. Each test is a regression test.
 #![allow(unsafe_code, reason = "submissions are vouched for here, by what each test owns; no event log is configured")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ fn shared(runner: Runner) -> ModelDevice {
     ModelDevice::start(ModelOptions::default().with_config(config).with_runner(runner)).unwrap()
 }
 
-/// A ring without slots was masked by its length minus one.
+/// Regression: a ring without slots was masked by its length minus one.
 #[test]
 fn a_device_never_enabled_can_be_reset() {
     for code in [CommandCode::ResetDevice, CommandCode::AbortAll, CommandCode::ResetWq, CommandCode::AbortPasid] {
@@ -40,7 +40,8 @@ fn a_device_never_enabled_can_be_reset() {
     }
 }
 
-/// An empty write was made all the same, faulted, and the entry that was lost was looked for in nothing.
+/// Regression: an empty write was executed nevertheless, faulted, and the code searched for the lost entry in an empty
+/// list.
 #[test]
 fn create_delta_of_a_pasid_without_memory_is_a_page_fault() {
     let device = ModelDevice::start(ModelOptions::default()).unwrap();
@@ -54,9 +55,9 @@ fn create_delta_of_a_pasid_without_memory_is_a_page_fault() {
     assert_eq!(record.read().unwrap().status(), Status::Success);
 }
 
-/// A helper could conclude the next command with the words of the one before.
+/// Regression: a helper could complete the next command with the words of the previous one.
 #[test]
-fn commands_of_several_threads_each_do_their_own() {
+fn each_command_of_several_threads_does_its_own_work() {
     for runner in [Runner::Inline, Runner::Threaded] {
         let device = ModelDevice::start(ModelOptions::default().with_runner(runner)).unwrap();
         std::thread::scope(|scope| {
@@ -74,7 +75,8 @@ fn commands_of_several_threads_each_do_their_own() {
     }
 }
 
-/// Engines stop in a halted device, so a command that waited for them waited for ever and blocked the reset.
+/// Regression: engines stop in a halted device, so a command that waited for them waited for ever and blocked the
+/// reset.
 #[test]
 fn a_halt_ends_the_active_command_and_a_reset_recovers() {
     let model = shared(Runner::Inline);
@@ -93,7 +95,7 @@ fn a_halt_ends_the_active_command_and_a_reset_recovers() {
     assert!(record.status().is_none());
 }
 
-/// The holder of the inline lock looked for more work in its own group only.
+/// Regression: the holder of the inline lock checked for more work in its own group only.
 #[test]
 fn work_left_to_a_busy_submitter_is_done_before_it_returns() {
     let model = ModelDevice::start(ModelOptions::default()).unwrap();
@@ -113,10 +115,10 @@ fn work_left_to_a_busy_submitter_is_done_before_it_returns() {
         assert_eq!(offer(&*short, nop(&records[1])), Offer::Taken);
         assert_eq!(busy.join().unwrap(), Offer::Taken);
     });
-    assert!(records.iter().all(|record| record.status().is_some()), "left undone until somebody drives");
+    assert!(records.iter().all(|record| record.status().is_some()), "left undone until a thread calls drive");
 }
 
-/// The inline runner looked at the order to hold only on its way in.
+/// Regression: the inline runner checked for a hold only at its start.
 #[test]
 fn nothing_is_executed_while_engines_are_held() {
     for runner in [Runner::Inline, Runner::Threaded] {
@@ -136,9 +138,9 @@ fn nothing_is_executed_while_engines_are_held() {
     }
 }
 
-/// A descriptor abandoned behind others stayed in the queue that was then disabled.
+/// Regression: a descriptor abandoned behind others stayed in the queue that was then disabled.
 #[test]
-fn a_queue_that_was_disabled_is_empty() {
+fn a_disabled_queue_is_empty() {
     let model = shared(Runner::Inline);
     assert!(model.add_pasid(2));
     let records = [RecordCell::new(), RecordCell::new()];
@@ -156,7 +158,7 @@ fn a_queue_that_was_disabled_is_empty() {
     assert!(records[1].status().is_none());
 }
 
-/// A submitter that had read size and slots of the old configuration wrote by them into the new one.
+/// Regression: a submitter that had read size and slots of the old configuration used them to write into the new one.
 #[test]
 fn queues_survive_reconfiguration_under_submitters() {
     let model = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();

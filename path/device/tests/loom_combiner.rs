@@ -1,7 +1,7 @@
-//! Work that was brought before a combiner's lock was found taken is done by somebody.
+//! Work that was submitted before a combiner's lock was found taken is always done.
 //!
-//! Seen to fail: with either fence left out, with the second try left out, and with the count compared to what the holder
-//! found on its way in (work left before that, to one who does only its own), loom finds work that nobody did.
+//! Seen to fail: without either fence, without the second try, and with the count compared to its value when the holder
+//! started (work left before that, for a holder that does only its own), loom finds work that is never done.
 #![cfg(loom)]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
 
@@ -20,7 +20,7 @@ fn work_left_to_the_holder_is_done() {
     work_is_done(0);
 }
 
-/// The same where a thread tries once more before it leaves its work.
+/// The same if a thread tries once more before it leaves its work.
 #[test]
 fn work_left_after_a_wait_is_done() {
     work_is_done(1);
@@ -35,7 +35,7 @@ fn work_is_done(tries: u32) {
             let (combiner, work) = shared;
             work[own].store(1, Ordering::Relaxed);
             combiner.run(tries, |(), others| {
-                // One's own kind; the others' only when told that there may be some.
+                // The thread's own work; the others' only if `others` says that there may be some.
                 work[own].store(0, Ordering::Relaxed);
                 if others {
                     work[1 - own].store(0, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! A worker that goes to sleep and a submitter that brings work never miss each other.
 //!
-//! Seen to fail: with either fence left out (or with sequentially consistent accesses in their place, which loom does not
+//! Seen to fail: without either fence (or with sequentially consistent accesses in their place, which loom does not
 //! order), loom reports a deadlock.
 #![cfg(loom)]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
@@ -16,7 +16,7 @@ use loom::thread;
 use sleeper::Sleeper;
 
 #[test]
-fn work_brought_while_falling_asleep_is_found() {
+fn work_submitted_while_falling_asleep_is_found() {
     loom::model(|| {
         let shared = Arc::new((Sleeper::new(), AtomicU32::new(0)));
         let worker = {

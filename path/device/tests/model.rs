@@ -1,4 +1,4 @@
-//! A modelled device behind its portals, inline and threaded: what programs rely on.
+//! A modelled device behind its portals, inline and threaded: the behaviour on which programs rely.
 #![allow(unsafe_code, reason = "submissions are vouched for here, by the buffers each test owns")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use telpher_portal::{Offer, Portal, RecordCell, Submission};
 const RUNNERS: [Runner; 2] = [Runner::Inline, Runner::Threaded];
 
 fn offer(portal: &dyn Portal, descriptor: Descriptor) -> Offer {
-    // SAFETY: each test keeps the buffers and records it names until it has seen the record, or names none.
+    // SAFETY: each test keeps the buffers and records of its descriptors until it has seen the record, or uses none.
     portal.offer(&unsafe { Submission::vouch(descriptor) })
 }
 
@@ -85,7 +85,7 @@ fn a_batch_with_a_fence_runs_in_order() {
 }
 
 #[test]
-fn a_failed_member_abandons_what_stands_behind_the_fence() {
+fn a_failed_member_abandons_members_from_the_fence_on() {
     let device = ModelDevice::start(ModelOptions::default()).unwrap();
     let portal = device.portal("wq0.0").unwrap();
     let records = [RecordCell::new(), RecordCell::new(), RecordCell::new()];
@@ -170,7 +170,7 @@ fn a_strict_device_reports_pages_never_touched() {
     let device = ModelDevice::start(ModelOptions::default().with_residency(Residency::Strict)).unwrap();
     let portal = device.portal("wq0.0").unwrap();
     let src = vec![1_u8; 3 << 20];
-    // Fresh from the system, so no page of it is there yet.
+    // Fresh from the system, so none of its pages is present yet.
     let dst = vec![0_u8; 3 << 20];
     let copy = Descriptor::memory_move(address(&src), address(&dst), 3 << 20);
     let record = run(&*portal, copy);

@@ -1,4 +1,4 @@
-//! What an observer hears, and what it may do.
+//! The calls that an observer gets, and what it may do.
 #![allow(unsafe_code, reason = "the tests vouch for their own buffers")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use telpher_mem::{Fault, Space};
 use telpher_model::{Job, Observer, Outcome, Told, Verdict};
 use telpher_portal::{Portal, RecordCell, Submission};
 
-/// Keeps fills of 64 bytes in hand at one of the bends while it is shut.
+/// An observer that holds fills of 64 bytes at one of its two delay points while that gate is shut.
 #[derive(Debug, Default)]
 struct Gate {
     before: AtomicBool,
@@ -32,28 +32,28 @@ impl Observer for Gate {
     }
 }
 
-/// Notes what it hears as words, and does what it is told.
+/// An observer that records its calls as text and interferes as configured.
 #[derive(Debug, Default)]
-struct Notes {
-    heard: Mutex<Vec<String>>,
+struct RecordingObserver {
+    calls: Mutex<Vec<String>>,
     /// Ends members at this position with this status.
     refuse: Option<(Option<u16>, Status)>,
-    /// Swallows records.
-    lose: bool,
+    /// Discards records.
+    discards_records: bool,
 }
 
-impl Notes {
+impl RecordingObserver {
     fn note(&self, what: &str, job: &Job<'_>, rest: &str) {
         let member = job.member.map_or(String::new(), |member| format!("[{}]", member.index));
-        self.heard.lock().unwrap().push(format!("{what} {}{member}{rest}", job.descriptor.opcode()));
+        self.calls.lock().unwrap().push(format!("{what} {}{member}{rest}", job.descriptor.opcode()));
     }
 
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.heard.lock().unwrap())
+        std::mem::take(&mut self.calls.lock().unwrap())
     }
 }
 
-impl Observer for Notes {
+impl Observer for RecordingObserver {
     fn dispatched(&self, job: &Job<'_>) -> Verdict {
         self.note("take", job, "");
         match self.refuse {
@@ -74,33 +74,33 @@ impl Observer for Notes {
         write: &mut dyn FnMut() -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         self.note("record", job, &format!(" {:#x}", record.status_code()));
-        if self.lose { Ok(()) } else { write() }
+        if self.discards_records { Ok(()) } else { write() }
     }
 
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: Told) {
-        let told = match told {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: Told) {
+        let reported_to = match reported_to {
             Told::Unwritable(_) => "Unwritable".to_owned(),
-            told => format!("{told:?}"),
+            reported_to => format!("{reported_to:?}"),
         };
-        self.note("end", job, &format!(" {:#x} {told}", record.status_code()));
+        self.note("end", job, &format!(" {:#x} {reported_to}", record.status_code()));
     }
 }
 
-struct Stand {
-    notes: Arc<Notes>,
+struct Fixture {
+    notes: Arc<RecordingObserver>,
     portal: Arc<dyn Portal>,
 }
 
-impl Stand {
-    fn new(notes: Notes) -> Self {
+impl Fixture {
+    fn new(notes: RecordingObserver) -> Self {
         let notes = Arc::new(notes);
         let options = ModelOptions::default().with_runner(Runner::Inline).with_observer(Arc::clone(&notes) as _);
         let portal = ModelDevice::start(options).unwrap().portal("wq0.0").unwrap();
-        Stand { notes, portal }
+        Fixture { notes, portal }
     }
 
     fn offer(&self, descriptor: Descriptor) -> Vec<String> {
-        // SAFETY: the tests below name buffers that outlive the call, and nothing else that is mapped.
+        // SAFETY: the tests below use buffers that outlive the call, and otherwise only unmapped addresses.
         let _ = self.portal.offer(&unsafe { Submission::vouch(descriptor) });
         self.portal.drive();
         self.notes.take()
@@ -108,26 +108,29 @@ impl Stand {
 }
 
 #[test]
-fn an_observer_hears_a_descriptor_from_dispatch_to_end() {
-    let stand = Stand::new(Notes::default());
+fn an_observer_is_called_for_a_descriptor_from_dispatch_to_end() {
+    let fixture = Fixture::new(RecordingObserver::default());
     let (src, dst, record) = ([7_u8; 64], [0_u8; 64], RecordCell::new());
     let copy = Descriptor::memory_move(src.as_ptr() as u64, dst.as_ptr() as u64, 64);
-    let heard = stand.offer(copy.with_record(record.address()));
-    assert_eq!(heard, ["take memory-move", "do memory-move", "record memory-move 0x1", "end memory-move 0x1 Record"]);
-    assert_eq!(stand.offer(copy).last().unwrap(), "end memory-move 0x1 Nobody");
-    assert_eq!(stand.offer(Descriptor::nop().with_record(0x20)).last().unwrap(), "end nop 0x1 Unwritable");
-    // A refused descriptor that names no record ends in SWERROR.
+    let calls = fixture.offer(copy.with_record(record.address()));
+    assert_eq!(calls, ["take memory-move", "do memory-move", "record memory-move 0x1", "end memory-move 0x1 Record"]);
+    assert_eq!(fixture.offer(copy).last().unwrap(), "end memory-move 0x1 Nobody");
+    assert_eq!(fixture.offer(Descriptor::nop().with_record(0x20)).last().unwrap(), "end nop 0x1 Unwritable");
+    // A refused descriptor without a record is reported in SWERROR.
     let bad = Descriptor::memory_move(0, 0, 0);
-    assert_eq!(stand.offer(bad).last().unwrap(), "end memory-move 0x13 Elsewhere");
+    assert_eq!(fixture.offer(bad).last().unwrap(), "end memory-move 0x13 Elsewhere");
 }
 
 #[test]
-fn members_are_heard_with_their_position_before_their_batch_ends() {
-    let stand = Stand::new(Notes { refuse: Some((Some(1), Status::HardwareReadError)), ..Notes::default() });
+fn an_observer_sees_members_with_their_position_before_the_batch_ends() {
+    let fixture = Fixture::new(RecordingObserver {
+        refuse: Some((Some(1), Status::HardwareReadError)),
+        ..RecordingObserver::default()
+    });
     let records = [const { RecordCell::new }; 3].map(|new| new());
     let member = |record: &RecordCell| Descriptor::nop().with_record(record.address());
     let list = [member(&records[0]), member(&records[1]), Descriptor::nop().and_flags(Flags::FENCE)];
-    let heard = stand.offer(Descriptor::batch(list.as_ptr() as u64, 3).with_record(records[2].address()));
+    let calls = fixture.offer(Descriptor::batch(list.as_ptr() as u64, 3).with_record(records[2].address()));
     let wanted = [
         "take batch",
         "take nop[0]",
@@ -136,26 +139,26 @@ fn members_are_heard_with_their_position_before_their_batch_ends() {
         "take nop[1]",
         "record nop[1] 0x20",
         "end nop[1] 0x20 Record",
-        // The fence abandons the third: nobody hears of it.
+        // The fence abandons the third member, which is not reported.
         "record batch 0x5",
         "end batch 0x5 Record",
     ];
-    assert_eq!(heard, wanted);
+    assert_eq!(calls, wanted);
     assert_eq!(records[1].status().unwrap().status(), Status::HardwareReadError);
     assert_eq!(records[2].read().unwrap().bytes_completed(), 2);
 }
 
 #[test]
-fn a_record_that_the_observer_keeps_is_never_written() {
-    let stand = Stand::new(Notes { lose: true, ..Notes::default() });
+fn a_record_that_the_observer_discards_is_never_written() {
+    let fixture = Fixture::new(RecordingObserver { discards_records: true, ..RecordingObserver::default() });
     let record = RecordCell::new();
-    let heard = stand.offer(Descriptor::nop().with_record(record.address()));
-    assert_eq!(heard, ["take nop", "record nop 0x1", "end nop 0x1 Record"]);
+    let calls = fixture.offer(Descriptor::nop().with_record(record.address()));
+    assert_eq!(calls, ["take nop", "record nop 0x1", "end nop 0x1 Record"]);
     assert!(record.status().is_none());
 }
 
 #[test]
-fn what_waits_in_one_lane_is_overtaken_in_another_but_not_by_a_drain() {
+fn a_delayed_descriptor_is_overtaken_in_another_lane_but_not_by_a_drain() {
     for runner in [Runner::Inline, Runner::Threaded] {
         for after in [false, true] {
             let gate = Arc::new(Gate::default());
@@ -163,7 +166,7 @@ fn what_waits_in_one_lane_is_overtaken_in_another_but_not_by_a_drain() {
             stop.store(true, Ordering::SeqCst);
             let options = ModelOptions { lanes: 3, ..ModelOptions::default().with_runner(runner) };
             let device = ModelDevice::start(options.with_observer(Arc::clone(&gate) as _)).unwrap();
-            // The shared queue's group has one engine in the default configuration.
+            // In the default configuration the shared queue's group has one engine.
             let portal = device.portal("wq0.0").unwrap();
             let buffer = [0_u8; 64];
             let records = [const { RecordCell::new }; 3].map(|new| new());
@@ -173,7 +176,7 @@ fn what_waits_in_one_lane_is_overtaken_in_another_but_not_by_a_drain() {
                 Descriptor::drain(),
             ];
             for (descriptor, record) in descriptors.iter().zip(&records) {
-                // SAFETY: buffer and records live to the end of this round, and all is waited for.
+                // SAFETY: buffer and records live until the end of this round, which waits for all descriptors.
                 let _ = portal.offer(&unsafe { Submission::vouch(descriptor.with_record(record.address())) });
             }
             let wait = |record: &RecordCell| {

@@ -1,4 +1,4 @@
-//! A device made of one queue's registers.
+//! A device made from one queue's registers.
 #![allow(unsafe_code, reason = "the tests vouch for their own buffers")]
 
 use telpher_abi::registers::{GenCfg, GrpCfg, PortalKind, WqCfg};
@@ -22,7 +22,7 @@ fn image(dedicated: bool) -> QueueImage {
         .with_max_batch_shift(5)
         .with_max_transfer_shift(20)
         .with_op_config(Preset::Full.capabilities().op_cap);
-    // Two queues' bits: the neighbour's must not count.
+    // The bits of two queues: the neighbour's must be ignored.
     let grp_cfg =
         GrpCfg::default().with_wqs(0b1010).with_engines(0b1100).with_tc_a(1).with_tc_b(1).with_read_buffers_allowed(96);
     let gen_cfg = GenCfg::default().with_global_read_buffer_limit(96).0[0];
@@ -30,7 +30,7 @@ fn image(dedicated: bool) -> QueueImage {
 }
 
 fn memory() -> Box<dyn Space> {
-    // SAFETY: the descriptors below name buffers of their tests, or nothing that is mapped.
+    // SAFETY: the descriptors below use buffers of their tests, or unmapped addresses.
     Box::new(unsafe { Local::new() })
 }
 
@@ -47,11 +47,11 @@ fn submit(device: &ModelDevice, write: Write, descriptor: Descriptor) -> Respons
     device.submit(3, PortalKind::LimitedMsix, write, &unsafe { Submission::vouch(descriptor) })
 }
 
-/// What the device has for its driver, which reaches the same memory.
+/// Returns the device's reports for its driver, which accesses the same memory.
 fn notices(device: &ModelDevice) -> Vec<Notice> {
-    let mut heard = Vec::new();
-    device.take_reports(memory().as_ref(), |notice| heard.push(notice));
-    heard
+    let mut notices = Vec::new();
+    device.take_reports(memory().as_ref(), |notice| notices.push(notice));
+    notices
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_device_made_to_halt_takes_nothing_and_reports_it() {
 }
 
 #[test]
-fn a_drain_that_cannot_end_is_given_up() {
+fn a_drain_that_cannot_finish_is_given_up() {
     let device = start(&image(false));
     device.hold(true);
     assert_eq!(submit(&device, SHARED, Descriptor::nop()), Response::Accepted);
@@ -126,16 +126,16 @@ fn a_drain_that_cannot_end_is_given_up() {
     assert!(device.drain(|| false), "the one that was given up is brought to its end first");
 }
 
-/// The record cannot be written, and the function has no page requests: the log carries it.
+/// The record cannot be written, and the function has no page requests: the log holds the record.
 #[test]
-fn the_log_is_the_replicas_own_and_carries_what_no_record_could() {
+fn the_replicas_own_log_holds_records_that_cannot_be_written() {
     let gen_cfg = GenCfg::default().with_global_read_buffer_limit(96).with_event_log(true).0[0];
     let entries = 64;
     let wq_cfg = image(false).wq_cfg.with_prs_disable(true);
     let image = QueueImage { gen_cfg, wq_cfg, event_log_entries: entries, ..image(false) };
     let device = start(&image);
     let nowhere = 0x20;
-    // More than the log holds, so that its end is passed.
+    // More than the log holds, so that it wraps around.
     for round in 0..3 * u64::from(entries) {
         assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(nowhere)), Response::Accepted);
         assert!(device.has_reports(), "round {round}");
@@ -148,7 +148,7 @@ fn the_log_is_the_replicas_own_and_carries_what_no_record_could() {
 }
 
 #[test]
-fn without_its_capability_there_is_no_log_whatever_the_image_says() {
+fn without_its_capability_there_is_no_log() {
     let image =
         QueueImage { gen_cfg: GenCfg::default().with_event_log(true).0[0] | 96, event_log_entries: 64, ..image(true) };
     let device = ModelDevice::replica(ModelOptions::of(Preset::Spr), &image, PASID, memory()).unwrap();
@@ -177,7 +177,7 @@ fn an_untouched_page_faults_in_a_strict_space_and_the_log_does_not() {
     let device = ModelDevice::replica(options(Runner::Inline), &image, PASID, Box::new(strict)).unwrap();
     let untouched = region.as_ptr() as u64;
     assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(untouched)), Response::Accepted);
-    // The driver's own write brings the page.
+    // The driver's own write brings the page in.
     let [Notice::Logged { entry, settled: true }] = notices(&device)[..] else { panic!("no entry") };
     assert_eq!(entry.address(), untouched);
     let mut status = [0];
@@ -185,8 +185,8 @@ fn an_untouched_page_faults_in_a_strict_space_and_the_log_does_not() {
     assert_eq!(status, [StatusByte::new(Status::Success).0]);
 }
 
-/// A batch in an event log of which a member's record could not be written even by the driver: what the driver writes
-/// as the batch's record.
+/// Returns the batch record that the driver writes, for a batch in an event log with a member whose record the driver
+/// could not write either.
 fn batch_record_that_the_driver_writes(members: u32, readable: u32) -> CompletionRecord {
     let mut list = telpher_mem::Region::new(8192, telpher_mem::PageSize::Small).unwrap();
     let gen_cfg = GenCfg::default().with_global_read_buffer_limit(96).with_event_log(true).0[0];
@@ -195,7 +195,7 @@ fn batch_record_that_the_driver_writes(members: u32, readable: u32) -> Completio
     // SAFETY: as in `memory`.
     let strict = Strict::new(unsafe { Local::new() });
     let device = ModelDevice::replica(options(Runner::Inline), &image, PASID, Box::new(strict)).unwrap();
-    // The second page is never touched: there the list cannot be read.
+    // The second page is never touched, so the list cannot be read there.
     let first = list.address_mut() + 4096 - u64::from(readable) * 64;
     let nowhere = 0x20;
     for index in 0..readable {
@@ -213,8 +213,8 @@ fn batch_record_that_the_driver_writes(members: u32, readable: u32) -> Completio
     record.read().unwrap()
 }
 
-/// Linux changes only a Success: a list that could not be read is what the program must hear of, or it would not resume
-/// behind it.
+/// Linux changes only a Success. The status of an unreadable list must reach the program; otherwise it would not resume
+/// after that point.
 #[test]
 fn the_driver_keeps_the_status_of_a_batch_whose_list_could_not_be_read() {
     let unread = batch_record_that_the_driver_writes(3, 2);

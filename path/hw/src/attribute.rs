@@ -1,4 +1,4 @@
-//! Attributes of the driver: files with one value each, and how their texts become values.
+//! Attributes of the driver: files with one value each, and the parsing of their texts.
 
 use crate::files::Files;
 use crate::machine::{Oddity, QueueType, State};
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_portal::QueueMode;
 
-/// Answers by which the driver says that there is no value now: no such attribute on this kernel, not for this kind of queue,
-/// no node yet. Source: K612 `sysfs.c`.
+/// Errors by which the driver reports that there is no value now: no such attribute on this kernel, not for this kind
+/// of queue, no node yet. Source: K612 `sysfs.c`.
 const NO_VALUE: [i32; 4] = [libc::ENOENT, libc::EOPNOTSUPP, libc::ENXIO, libc::ENODEV];
 
-/// The attributes of one folder.
+/// The attributes in one directory.
 #[derive(Debug)]
 pub(crate) struct Folder<'a> {
     pub(crate) files: &'a dyn Files,
     pub(crate) path: PathBuf,
-    /// Where oddities go.
+    /// Collects unreadable attributes.
     pub(crate) oddities: &'a mut Vec<Oddity>,
 }
 
 impl Folder<'_> {
-    /// The text of an attribute, without its line end.
+    /// Reads the text of an attribute, without its line end.
     pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         let path = self.path.join(name);
         match self.files.read(&path) {
@@ -34,29 +34,29 @@ impl Folder<'_> {
         }
     }
 
-    /// The value of an attribute under the first of its names that is there: newer kernels renamed some.
+    /// Reads the value of an attribute under the first of its names that exists: newer kernels renamed some.
     pub(crate) fn value<T: Value>(&mut self, names: &[&str]) -> Option<T> {
         let (name, text) = names.iter().find_map(|name| self.text(name).map(|text| (name, text)))?;
         let value = T::parse(&text);
-        if value.is_none() && !T::says_nothing(&text) {
+        if value.is_none() && !T::is_absent(&text) {
             self.oddities.push(Oddity { path: self.path.join(name), why: format!("not understood: '{text}'") });
         }
         value
     }
 
-    /// Names in an attribute that lists some.
+    /// Reads the names in an attribute that contains a list.
     pub(crate) fn names(&mut self, name: &str) -> Vec<String> {
         self.text(name).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Last part of where a link points, for example the name of the driver.
+    /// Returns the last component of a link's target, for example the name of the driver.
     pub(crate) fn link(&mut self, name: &str) -> Option<String> {
         let target = self.files.link(&self.path.join(name)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 }
 
-/// Address of the PCI function a device belongs to: the folder above its own. The bus shows devices as links.
+/// Returns the address of a device's PCI function: the directory above its own. The bus shows devices as links.
 pub(crate) fn pci_address(files: &dyn Files, device: &Path) -> Option<String> {
     let target = files.link(device).ok()?;
     let function = target.parent()?.file_name()?.to_str()?;
@@ -64,13 +64,13 @@ pub(crate) fn pci_address(files: &dyn Files, device: &Path) -> Option<String> {
     is_address.then(|| function.to_owned())
 }
 
-/// What an attribute's text can mean.
+/// A type that an attribute's text can be parsed into.
 pub(crate) trait Value: Sized {
-    /// The reading; `None` for what it cannot be.
+    /// Parses the text; `None` if it is invalid.
     fn parse(text: &str) -> Option<Self>;
 
-    /// True for texts by which the driver says that there is no value.
-    fn says_nothing(text: &str) -> bool {
+    /// True for texts by which the driver reports that there is no value.
+    fn is_absent(text: &str) -> bool {
         text.is_empty()
     }
 }
@@ -93,8 +93,8 @@ impl Value for u32 {
         number(text)?.try_into().ok()
     }
 
-    /// No group, no node.
-    fn says_nothing(text: &str) -> bool {
+    /// -1: no group, no node.
+    fn is_absent(text: &str) -> bool {
         text.is_empty() || text == "-1"
     }
 }
@@ -155,9 +155,9 @@ impl Value for [u64; 4] {
     }
 }
 
-/// 256 bits: a bitmap of 32-bit words with commas between them, most significant first; on kernels before 6.0 (`errors`: 6.4)
-/// four 64-bit words with blanks between them, least significant first. Source: K612 `sysfs.c`; the
-/// older form is that of Linux 5.15 and 6.1.
+/// Parses 256 bits: a bitmap of 32-bit words separated by commas, most significant first. Kernels before 6.0 (`errors`:
+/// 6.4) print four 64-bit words separated by blanks, least significant first. Source: K612 `sysfs.c`; the older form is
+/// that of Linux 5.15 and 6.1.
 fn bits(text: &str) -> Option<[u64; 4]> {
     let mut words = [0; 4];
     if text.contains(' ') {
@@ -191,12 +191,12 @@ mod tests {
         let new = "80000000,00000000,00000000,00000000,00000000,00000000,00000001,003f027f";
         let old = "0x1003f027f 0 0 0x8000000000000000";
         assert_eq!((bits(new), bits(old)), (Some(expected), Some(expected)));
-        // Leading words that are zero may be left out by a bitmap's printer.
+        // The bitmap's printer may omit leading zero words.
         assert_eq!(bits("1,003f027f"), Some([0x1_003f_027f, 0, 0, 0]));
     }
 
     #[test]
-    fn nonsense_is_no_value() {
+    fn invalid_text_is_no_value() {
         for text in ["", "x", "1,2,3,4,5,6,7,8,9", "0x1 0 0", "1 2 3 4 5", "123456789", ",", "-1"] {
             assert_eq!(bits(text), None, "{text}");
         }

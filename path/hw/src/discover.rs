@@ -1,4 +1,4 @@
-//! Reading the driver's tree: which devices there are and how they are configured. Source: ABI.
+//! Reads the driver's tree: the devices and their configuration. Source: ABI.
 //!
 //! ```text
 //! /sys/bus/dsa/devices/dsa0 ─► ../../../devices/pci…/0000:6a:01.0/dsa0/{attributes, groupM.N, engineM.N, wqM.N}
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// The bus of the driver's devices.
 pub(crate) const BUS: &str = "/sys/bus/dsa";
 
-/// Reads everything the driver says of its devices. A machine without the driver has none; what cannot be read or understood is
-/// in [`Machine::oddities`], and the rest is there nevertheless.
+/// Reads everything that the driver shows of its devices. A machine without the driver has no devices. Unreadable
+/// attributes are listed in [`Machine::oddities`]; the rest is returned nevertheless.
 ///
 /// ```
 /// use telpher_hw::{Live, discover};
@@ -35,12 +35,12 @@ pub fn discover(files: &dyn Files) -> Machine {
             machine.devices.push(device(files, &all, name, kind, number, &mut machine.oddities));
         }
     }
-    // Names sort as texts, numbers as numbers.
+    // Names would sort as text; sort by number.
     machine.devices.sort_by_key(|device| device.number);
     machine
 }
 
-/// The same for one DSA device alone, where a machine has many.
+/// Reads a single DSA device, for machines with many.
 pub(crate) fn discover_device(files: &dyn Files, number: u32) -> Option<Device> {
     let (bus, mut oddities) = (Path::new(BUS), Vec::new());
     let all = names(files, &bus.join("devices"), &mut oddities);
@@ -59,13 +59,13 @@ fn names(files: &dyn Files, folder: &Path, oddities: &mut Vec<Oddity>) -> Vec<St
     }
 }
 
-/// A number that is digits and nothing else.
+/// Parses a number that consists of digits only.
 pub(crate) fn whole(digits: &str) -> Option<u32> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-/// Members of a device among the names of the bus, which holds them beside their devices: `wq0.1` is number 1 of device 0. DSA
-/// and IAX devices are numbered together.
+/// Returns a device's members among the names on the bus, which lists them beside their devices: `wq0.1` is number 1 of
+/// device 0. DSA and IAX devices share their numbering.
 fn members(all: &[String], prefix: &str, device: u32) -> Vec<(String, u32)> {
     let parse = |name: &str| {
         let (of, number) = name.strip_prefix(prefix)?.split_once('.')?;
@@ -76,7 +76,7 @@ fn members(all: &[String], prefix: &str, device: u32) -> Vec<(String, u32)> {
     found
 }
 
-/// Where the bus shows a device, queue, group or engine.
+/// Returns the path at which the bus shows a device, queue, group or engine.
 pub(crate) fn path_of(name: &str) -> PathBuf {
     Path::new(BUS).join("devices").join(name)
 }

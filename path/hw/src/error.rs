@@ -1,96 +1,96 @@
-//! Why a queue cannot be used: what was attempted, what the machine said, what to do.
+//! Errors of opening a queue: the attempt, the machine's answer, what to do.
 
 use crate::machine::{QueueType, State};
 use std::io;
 use std::path::PathBuf;
 use telpher_abi::Status;
 
-/// Why a queue could not be opened.
+/// Error: a queue could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Not a queue's name.
     #[error("'{0}' is not a queue; queues are named like wq0.1 (device 0, queue 1)")]
     Name(String),
-    /// The driver is not there.
+    /// The driver is not loaded, or its bus cannot be read.
     #[error(
         "cannot open {queue}: {}",
         match .source.kind() {
-            io::ErrorKind::NotFound => "/sys/bus/dsa is not there, so the idxd driver is not loaded; try `modprobe idxd`",
+            io::ErrorKind::NotFound => "/sys/bus/dsa does not exist, so the idxd driver is not loaded; try `modprobe idxd`",
             _ => "/sys/bus/dsa cannot be listed; let this program read /sys (a sandbox, a container or a security module forbids it)",
         }
     )]
     NoDriver {
-        /// Which.
+        /// The queue.
         queue: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The device is not there.
+    /// The device does not exist.
     #[error(
         "cannot open {queue}: the driver has no device {device}{}",
         if .present.is_empty() {
-            "; it has none at all: see whether `lspci -d 8086:` lists an accelerator, which firmware can hide, and dmesg for why \
-                idxd did not take it".into()
+            "; it has none at all: see whether `lspci -d 8086:` lists an accelerator, which firmware can hide, and \
+             dmesg for why idxd did not take it".into()
         } else {
             known(.present)
         }
     )]
     NoDevice {
-        /// Which.
+        /// The queue.
         queue: String,
         /// Its device.
         device: String,
-        /// Those that are there.
+        /// The devices that exist.
         present: Vec<String>,
     },
     /// The device has no such queue.
     #[error("cannot open {queue}: {device} has no such queue{}", known(.present))]
     NoQueue {
-        /// Which.
+        /// The queue.
         queue: String,
         /// Its device.
         device: String,
-        /// Those that are there.
+        /// The queues that exist.
         present: Vec<String>,
     },
     /// The device does not work.
     #[error(
         "cannot open {queue}: {device} is {state}; {}",
         match .state {
-            State::Halted => "it has to be reset: unbind it from idxd, write 1 to `reset` of its PCI function, and configure it anew",
+            State::Halted => "it has to be reset: unbind it from idxd, write 1 to `reset` of its PCI function, and configure it again",
             _ => "configure and enable it, for example with `accel-config load-config -c FILE -e`",
         }
     )]
     Device {
-        /// Which.
+        /// The queue.
         queue: String,
         /// Its device.
         device: String,
         /// Its state.
         state: State,
     },
-    /// The device does not know programs' address spaces.
+    /// The device cannot use programs' address spaces.
     #[error(
-        "cannot open {queue}: {device} works without PASIDs and would take this program's addresses for others; boot with \
+        "cannot open {queue}: {device} works without PASIDs and would misinterpret this program's addresses; boot with \
          `intel_iommu=on,sm_on`, and load idxd with `sva=1`"
     )]
     NoPasids {
-        /// Which.
+        /// The queue.
         queue: String,
         /// Its device.
         device: String,
     },
-    /// The queue is the kernel's, or nobody's.
+    /// The queue is for the kernel, or not configured.
     #[error(
-        "cannot open {queue}: its type is {queue_type}; only queues of type user are for programs: disable it, set its type and \
-         name, and enable it again, for example with accel-config"
+        "cannot open {queue}: its type is {queue_type}; only queues of type user are for programs: disable it, set its \
+         type and name, and enable it again, for example with accel-config"
     )]
     Type {
-        /// Which.
+        /// The queue.
         queue: String,
-        /// What it is.
+        /// Its type.
         queue_type: QueueType,
     },
     /// The queue is disabled.
@@ -98,79 +98,81 @@ pub enum OpenError {
         "cannot open {queue}: it is disabled; enable it, for example with `accel-config enable-wq {device}/{queue}`"
     )]
     Disabled {
-        /// Which.
+        /// The queue.
         queue: String,
         /// Its device.
         device: String,
     },
-    /// The driver does not say what a client has to know.
+    /// The driver does not report a property that a client needs.
     #[error(
-        "cannot open {queue}: its attribute `{attribute}` says nothing usable; is this an idxd driver of Linux 5.15 or later?"
+        "cannot open {queue}: its attribute `{attribute}` has no usable value; is this an idxd driver of Linux 5.15 or \
+         later?"
     )]
     Attribute {
-        /// Which.
+        /// The queue.
         queue: String,
         /// The attribute.
         attribute: &'static str,
     },
-    /// The node is not there although the queue is enabled.
+    /// The node does not exist although the queue is enabled.
     #[error(
-        "cannot open {}: there is no such node, though the queue is enabled; in a container, pass it in (`--device {}`), \
-         elsewhere look whether /dev is managed (devtmpfs, udev)", .path.display(), .path.display()
+        "cannot open {}: there is no such node, though the queue is enabled; in a container, pass it in (`--device \
+         {}`), otherwise check that /dev is managed (devtmpfs, udev)", .path.display(), .path.display()
     )]
     NoNode {
-        /// Which.
+        /// The node.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// No permission.
     #[error(
-        "cannot open {}: permission denied; give this user read and write access to it (chmod, chown, or a udev rule for \
-         subsystem dsa); in a container its device cgroup has to allow it too", .path.display()
+        "cannot open {}: permission denied; give this user read and write access to it (chmod, chown, or a udev rule \
+         for subsystem dsa); in a container its device cgroup has to allow it too", .path.display()
     )]
     Permission {
-        /// Which.
+        /// The node.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Somebody has it.
+    /// Another program has it open.
     #[error(
-        "cannot open {}: it is dedicated and in use; close the other program (`fuser -v {}`), or configure a shared queue",
+        "cannot open {}: it is dedicated and in use; close the other program (`fuser -v {}`), or configure a shared \
+         queue",
         .path.display(), .path.display()
     )]
     Busy {
-        /// Which.
+        /// The node.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The process got no PASID.
     #[error(
-        "cannot open {}: the driver could not bind this process' address space (PASID); boot with `intel_iommu=on,sm_on`, and \
-         look at dmesg", .path.display()
+        "cannot open {}: the driver could not bind this process' address space (PASID); boot with \
+         `intel_iommu=on,sm_on`, and look at dmesg", .path.display()
     )]
     AddressSpace {
-        /// Which.
+        /// The node.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Anything else that open(2) answers.
-    #[error("cannot open {}; `telpher doctor` and dmesg may tell more", .path.display())]
+    /// Any other error of open(2).
+    #[error("cannot open {}; `telpher doctor` and dmesg may show more", .path.display())]
     Open {
-        /// Which.
+        /// The node.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The portal cannot be mapped, and the driver submits nothing either.
+    /// The portal cannot be mapped, and the driver does not submit by write() either.
     #[error(
         "cannot submit to {}: its portal cannot be mapped{}, and the driver refuses write(): {refused}", .path.display(),
         match .source.raw_os_error() {
@@ -180,53 +182,54 @@ pub enum OpenError {
         }
     )]
     Map {
-        /// Which.
+        /// The node.
         path: PathBuf,
-        /// What write(2) said.
+        /// The error of write(2).
         refused: io::Error,
-        /// What mmap(2) said.
+        /// The error of mmap(2).
         #[source]
         source: io::Error,
     },
-    /// The processor lacks the instruction, and the driver submits nothing either.
+    /// The processor lacks the instruction, and the driver does not submit by write() either.
     #[error(
         "cannot submit to {}: this processor or its kernel offers no {instruction}, and the driver refuses write(); {}",
         .path.display(),
         if *.instruction == "ENQCMD" { "use a dedicated queue, or Linux 5.18 or later" } else { "use a machine that has it" }
     )]
     Instruction {
-        /// Which.
+        /// The node.
         path: PathBuf,
         /// `MOVDIR64B` or `ENQCMD`.
         instruction: &'static str,
-        /// What write(2) said.
+        /// The error of write(2).
         #[source]
         source: io::Error,
     },
-    /// It was opened, and a No-op was not answered.
+    /// The queue was opened, and did not complete a No-op.
     #[error(
-        "{queue} was opened, but did not answer a No-op within {waited_ms} ms; see `errors` and `cmd_status` of its device in \
-         /sys/bus/dsa/devices, and dmesg"
+        "{queue} was opened, but did not answer a No-op within {waited_ms} ms; see `errors` and `cmd_status` of its \
+         device in /sys/bus/dsa/devices, and dmesg"
     )]
     Silent {
-        /// Which.
+        /// The queue.
         queue: String,
-        /// Milliseconds.
+        /// The time waited, in milliseconds.
         waited_ms: u128,
     },
-    /// It was opened, and a No-op failed.
+    /// The queue was opened, and a No-op failed.
     #[error(
-        "{queue} was opened, but a No-op failed: {status}; see `errors` of its device in /sys/bus/dsa/devices, and dmesg"
+        "{queue} was opened, but a No-op failed: {status}; see `errors` of its device in /sys/bus/dsa/devices, and \
+         dmesg"
     )]
     Refused {
-        /// Which.
+        /// The queue.
         queue: String,
-        /// What the record said.
+        /// The status in the record.
         status: Status,
     },
 }
 
-/// `; there are wq0.0, wq0.1`
+/// Formats `; there are wq0.0, wq0.1`.
 fn known(names: &[String]) -> String {
     match names {
         [] => String::new(),

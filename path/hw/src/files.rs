@@ -1,36 +1,36 @@
-//! Where the machine's own account of itself is read: its files, or a recording of them.
+//! The machine's description of itself: its files, or a recording of them.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Files by their absolute path, as on the machine itself. Discovery and diagnosis read through this, so that both work on a
-/// recorded machine too.
+/// Files by their absolute path, as on the machine itself. Discovery and diagnosis read through this trait, so that
+/// both also work on a recorded machine.
 pub trait Files: Debug {
-    /// The whole content.
+    /// Returns the whole content.
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// The system's error.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// Names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// The system's error.
     fn list(&self, path: &Path) -> io::Result<Vec<OsString>>;
 
-    /// Where a symbolic link points, as it is written.
+    /// Returns the target of a symbolic link, as stored.
     ///
     /// # Errors
     ///
-    /// What the system said.
+    /// The system's error.
     fn link(&self, path: &Path) -> io::Result<PathBuf>;
 }
 
-/// This machine, or a tree of its shape under another root.
+/// This machine, or a tree with the same paths under another root.
 #[derive(Clone, Debug)]
 pub struct Live {
     root: PathBuf,
@@ -43,13 +43,13 @@ impl Default for Live {
 }
 
 impl Live {
-    /// Paths are taken below `root`.
+    /// Creates a view whose paths are relative to `root`.
     #[must_use]
     pub fn under(root: impl Into<PathBuf>) -> Self {
         Live { root: root.into() }
     }
 
-    /// Where a path of the machine really is.
+    /// Returns the real location of a path of the machine.
     pub(crate) fn at(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }

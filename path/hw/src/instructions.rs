@@ -1,37 +1,40 @@
-//! Which of the instructions for DSA there are: asked before any of them is used. Source: SDM vol. 2, CPUID.
+//! The DSA instructions that are available, checked before any of them is used. Source: SDM vol. 2, CPUID.
 //!
-//! A processor that lacks one raises SIGILL, so none is executed without its token, which stands beside it in `submit` and `wait`.
+//! A processor without an instruction raises SIGILL, so each is executed only with its token, which is declared beside
+//! it in `submit` and `wait`.
 
 use crate::cpuid::{is_emulated, leaf};
 use crate::files::{Files, Live};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Variable by which `telpher run` announces the instructions it emulates, as words of /proc/cpuinfo with blanks between them:
-/// CPUID cannot be made to tell of them. It counts where the emulator is in the process: a static program has the variable too.
+/// Variable by which `telpher run` announces the instructions it emulates, as words of /proc/cpuinfo separated by
+/// blanks: CPUID cannot be changed to report them. It counts only if the emulator is in the process, because a static
+/// program has the variable, too.
 pub const ANNOUNCEMENT: &str = "TELPHER_INSTRUCTIONS";
 
-/// Where the kernel lists what programs may use.
+/// The file in which the kernel lists the instructions for programs.
 const CPUINFO: &str = "/proc/cpuinfo";
 /// `CPUID.(EAX=7,ECX=0):ECX` of MOVDIR64B.
 const MOVDIR64B_BIT: u32 = 1 << 28;
 /// `CPUID.(EAX=7,ECX=0):ECX` of UMONITOR, UMWAIT and TPAUSE.
 const WAITPKG_BIT: u32 = 1 << 5;
 
-/// What programs may execute on a machine.
+/// The instructions that programs may execute on a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Instructions {
     /// MOVDIR64B, for dedicated queues.
     pub movdir64b: bool,
-    /// ENQCMD, for shared queues. Needs the kernel besides the processor: it has to load the process' PASID.
+    /// ENQCMD, for shared queues. Needs support by the kernel besides the processor: the kernel must load the process'
+    /// PASID.
     pub enqcmd: bool,
     /// UMONITOR, UMWAIT, TPAUSE.
     pub waitpkg: bool,
 }
 
 impl Instructions {
-    /// Of this machine, found out once: CPUID for what the processor does by itself, /proc/cpuinfo for ENQCMD, and the
-    /// announcement of whoever emulates.
+    /// Returns the instructions of this machine, determined once: CPUID for the processor's own, /proc/cpuinfo for
+    /// ENQCMD, and the emulator's announcement.
     #[must_use]
     pub fn here() -> Self {
         static HERE: OnceLock<Instructions> = OnceLock::new();
@@ -48,7 +51,7 @@ impl Instructions {
         })
     }
 
-    /// What /proc/cpuinfo lists, of a recorded machine too.
+    /// Returns the instructions in /proc/cpuinfo, also of a recorded machine.
     #[must_use]
     pub fn listed(files: &dyn Files) -> Self {
         let text = files.read(Path::new(CPUINFO)).unwrap_or_default();
@@ -82,13 +85,13 @@ macro_rules! token {
                 crate::instructions::Instructions::here().$field
             }
 
-            /// The token, where [`is_available`](Self::is_available).
+            /// Returns the token if [`is_available`](Self::is_available).
             pub(crate) fn new() -> Option<Self> {
-                // SAFETY: just asked.
+                // SAFETY: just checked.
                 Self::is_available().then(|| unsafe { Self::new_unchecked() })
             }
 
-            /// The token, by whoever has found out.
+            /// Creates the token without a check.
             ///
             /// # Safety
             ///
@@ -127,7 +130,7 @@ mod tests {
         let all = Instructions { movdir64b: true, enqcmd: true, waitpkg: true };
         let listed = |text| Instructions::listed(&CpuInfo(text));
         assert_eq!(listed("processor\t: 0\nflags\t\t: fpu waitpkg movdir64b enqcmd\n"), all);
-        // Neither part of a word nor another line counts.
+        // Neither a part of a word nor another line counts.
         assert_eq!(listed("flags\t\t: fpu enqcmds xwaitpkg\nbugs\t\t: movdir64b\n"), Instructions::default());
         assert_eq!(listed(""), Instructions::default());
     }

@@ -1,4 +1,5 @@
-//! Whether a queue could be opened, found out without opening it: a dedicated queue that is tried is kept from others meanwhile.
+//! Checks whether a queue could be opened, without opening it: opening a dedicated queue would lock other programs out
+//! meanwhile.
 #![allow(unsafe_code, reason = "asks the system what this process may open: faccessat(2)")]
 
 use crate::error::OpenError;
@@ -9,13 +10,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use telpher_portal::QueueMode;
 
-/// Looks at a queue as [`open`](crate::open()) would find it on this machine now, and does not touch it.
+/// Checks a queue as [`open`](crate::open()) would on this machine now, without opening it.
 ///
-/// **Staleness.** Others open and close it meanwhile; and only opening shows what the system says then.
+/// **Staleness.** Other programs open and close it meanwhile; only opening it shows the result at that time.
 ///
 /// # Errors
 ///
-/// Why opening it would fail.
+/// The reason why opening it would fail.
 pub fn look(device: &Device, queue: &Queue) -> Result<(), OpenError> {
     let info = usable(device, queue)?;
     let path = queue.node(device.kind);

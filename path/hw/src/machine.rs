@@ -1,6 +1,6 @@
-//! What the driver says there is: devices with their groups, engines and queues, as values.
+//! What the driver shows: devices with their groups, engines and queues, as values.
 //!
-//! Kernels from 5.15 on differ in which attributes they have; what a kernel does not tell is `None`.
+//! Kernels from 5.15 on differ in their attributes; an attribute that a kernel does not have is `None`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,40 +10,40 @@ use telpher_portal::QueueMode;
 /// All devices of a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Machine {
-    /// In the order of their numbers.
+    /// The devices in the order of their numbers.
     pub devices: Vec<Device>,
     /// Drivers of the bus, by name (`idxd`, `user`, `dmaengine`, …).
     pub drivers: Vec<String>,
-    /// Attributes that are there and could not be read or understood.
+    /// Attributes that exist but could not be read or parsed.
     pub oddities: Vec<Oddity>,
 }
 
-/// An attribute that says nothing, though it is there.
+/// An attribute that exists but could not be read or parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Oddity {
-    /// Which.
+    /// Its path.
     pub path: PathBuf,
-    /// What the system said, or what was read.
+    /// The system's error, or the text found.
     pub why: String,
 }
 
-/// What kind of device it is.
+/// The kind of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum DeviceKind {
     /// Data Streaming Accelerator, `dsaM`.
     Dsa,
-    /// In-memory Analytics Accelerator, `iaxM`: another set of operations, which nothing here speaks.
+    /// In-memory Analytics Accelerator, `iaxM`: another set of operations, which this project does not support.
     Iax,
 }
 
 /// State of a device or queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum State {
-    /// Takes nothing; can be configured.
+    /// Takes no descriptors; can be configured.
     Disabled,
-    /// Works.
+    /// Takes descriptors.
     Enabled,
-    /// Stopped by an error until somebody resets it. Devices only.
+    /// Stopped by an error until it is reset. Devices only.
     Halted,
 }
 
@@ -62,35 +62,35 @@ impl fmt::Display for State {
 pub struct Device {
     /// `dsa0`.
     pub name: String,
-    /// Its number, which its queues' names carry.
+    /// Its number, which is part of its queues' names.
     pub number: u32,
     /// DSA or IAX.
     pub kind: DeviceKind,
     /// Address of its PCI function, such as `0000:6a:01.0`.
     pub pci_address: Option<String>,
-    /// Driver it is bound to; `idxd` on a device that is enabled.
+    /// The driver it is bound to; `idxd` for an enabled device.
     pub driver: Option<String>,
     /// Version register: 0x100 for 1.x.
     pub version: Option<u32>,
-    /// Whether it works.
+    /// Its state.
     pub state: Option<State>,
-    /// Node it is attached to.
+    /// NUMA node of the device.
     pub numa_node: Option<u32>,
     /// General capabilities.
     pub gen_cap: Option<GenCap>,
-    /// Operations, as the driver shows them: without Batch where programs may not submit one.
+    /// Operations as the driver shows them: without Batch where programs may not submit one.
     pub op_cap: Option<OpCap>,
-    /// Groups, engines and queues can be configured.
+    /// True if groups, engines and queues can be configured.
     pub configurable: Option<bool>,
-    /// Programs' address spaces can be used.
+    /// True if programs' address spaces can be used.
     pub pasid_enabled: Option<bool>,
-    /// Groups it can have.
+    /// The most groups.
     pub max_groups: Option<u32>,
-    /// Queues it can have.
+    /// The most queues.
     pub max_work_queues: Option<u32>,
     /// Entries of all queues together.
     pub max_work_queues_size: Option<u32>,
-    /// Engines it has.
+    /// The number of engines.
     pub max_engines: Option<u32>,
     /// Largest batch, in descriptors.
     pub max_batch: Option<u32>,
@@ -98,23 +98,23 @@ pub struct Device {
     pub max_transfer: Option<u64>,
     /// Read buffers.
     pub max_read_buffers: Option<u32>,
-    /// Read buffers that groups with the limit share; 0 for no limit.
+    /// Read buffers shared by groups that use the limit; 0 for no limit.
     pub read_buffer_limit: Option<u32>,
     /// Entries of the event log.
     pub event_log_size: Option<u32>,
     /// Open files and kernel users of all its queues.
     pub clients: Option<u32>,
-    /// How the last command ended: 0, the device's code, or the driver's with bit 31.
+    /// Result of the last command: 0, the device's code, or the driver's code with bit 31.
     pub cmd_status: Option<u32>,
     /// SWERROR as of the last error interrupt, low word first; zero if there was none.
     pub errors: Option<[u64; 4]>,
     /// Major number of its queues' nodes.
     pub cdev_major: Option<u32>,
-    /// In the order of their numbers.
+    /// The groups in the order of their numbers.
     pub groups: Vec<Group>,
-    /// In the order of their numbers.
+    /// The engines in the order of their numbers.
     pub engines: Vec<Engine>,
-    /// In the order of their numbers.
+    /// The queues in the order of their numbers.
     pub queues: Vec<Queue>,
 }
 
@@ -129,11 +129,11 @@ pub struct Group {
     pub work_queues: Vec<String>,
     /// Names of its engines.
     pub engines: Vec<String>,
-    /// It shares the device's read buffer limit.
+    /// True if it uses the device's read buffer limit.
     pub use_read_buffer_limit: Option<bool>,
-    /// Read buffers for it alone.
+    /// Read buffers reserved for this group.
     pub read_buffers_reserved: Option<u32>,
-    /// Most read buffers it may have.
+    /// The most read buffers of this group.
     pub read_buffers_allowed: Option<u32>,
     /// Traffic class A.
     pub traffic_class_a: Option<u32>,
@@ -152,10 +152,10 @@ pub struct Engine {
     pub group: Option<u32>,
 }
 
-/// Who a queue is for.
+/// The users of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum QueueType {
-    /// Nobody yet.
+    /// Not configured yet.
     None,
     /// The kernel.
     Kernel,
@@ -180,50 +180,50 @@ pub struct Queue {
     pub name: String,
     /// Its number in the device.
     pub number: u32,
-    /// Whether it takes descriptors.
+    /// Its state.
     pub state: Option<State>,
     /// Dedicated or shared.
     pub mode: Option<QueueMode>,
     /// Entries.
     pub size: Option<u32>,
-    /// Entries that programs may fill of a shared queue.
+    /// The most entries of a shared queue that programs may fill.
     pub threshold: Option<u32>,
     /// Its group.
     pub group: Option<u32>,
     /// Priority within the group.
     pub priority: Option<u32>,
-    /// Accepts the Block On Fault flag.
+    /// True if it accepts the Block On Fault flag.
     pub block_on_fault: Option<bool>,
-    /// Who it is for.
+    /// Its type.
     pub queue_type: Option<QueueType>,
-    /// The name its administrator gave it.
+    /// The name that the administrator gave it.
     pub label: Option<String>,
-    /// Driver it is meant for; kernels since 6.7.
+    /// The driver it is configured for; kernels since 6.7.
     pub driver_name: Option<String>,
-    /// Driver it is bound to.
+    /// The driver it is bound to.
     pub driver: Option<String>,
     /// Open files and kernel users.
     pub clients: Option<u32>,
-    /// Minor number of its node, while it has one.
+    /// Minor number of its node, while the node exists.
     pub cdev_minor: Option<u32>,
     /// Largest transfer, in bytes.
     pub max_transfer: Option<u64>,
     /// Largest batch, in descriptors.
     pub max_batch: Option<u32>,
-    /// Translations are not cached in the device.
+    /// True if the device does not cache translations.
     pub ats_disable: Option<bool>,
-    /// Page requests are off.
+    /// True if page requests are off.
     pub prs_disable: Option<bool>,
-    /// Descriptors waiting. Out of date as soon as read.
+    /// The number of waiting descriptors. Stale as soon as it is read.
     pub occupancy: Option<u32>,
-    /// How often the driver tries again for a write() to a full shared queue.
+    /// How often the driver retries a write() to a full shared queue.
     pub enqcmds_retries: Option<u32>,
-    /// Operations it accepts, where they can be set for each queue.
+    /// Operations it accepts, if they can be set per queue.
     pub op_config: Option<OpCap>,
 }
 
 impl Queue {
-    /// Where its node is while it is bound to the driver for programs.
+    /// Returns the path of its node, which exists while the queue is bound to the driver for programs.
     #[must_use]
     pub fn node(&self, kind: DeviceKind) -> PathBuf {
         let folder = match kind {
@@ -235,19 +235,19 @@ impl Queue {
 }
 
 impl Machine {
-    /// A device by its name, `dsa0`.
+    /// Returns a device by its name, `dsa0`.
     #[must_use]
     pub fn device(&self, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.name == name)
     }
 
-    /// A DSA queue by its name, `wq0.1`, with its device.
+    /// Returns a DSA queue by its name, `wq0.1`, with its device.
     #[must_use]
     pub fn queue(&self, name: &str) -> Option<(&Device, &Queue)> {
         self.queues().find(|(_, queue)| queue.name == name)
     }
 
-    /// All DSA queues with their devices.
+    /// Returns all DSA queues with their devices.
     pub fn queues(&self) -> impl Iterator<Item = (&Device, &Queue)> {
         let devices = self.devices.iter().filter(|device| device.kind == DeviceKind::Dsa);
         devices.flat_map(|device| device.queues.iter().map(move |queue| (device, queue)))

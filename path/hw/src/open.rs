@@ -1,13 +1,13 @@
-//! A queue's name becomes a portal.
+//! Opens a queue by its name as a portal.
 
 use crate::discover::{BUS, discover, discover_device, whole};
 use crate::error::OpenError;
 use crate::files::{Files, Live};
-use crate::health::Evidence;
+use crate::health::HealthAttributes;
 use crate::machine::{Device, Queue, QueueType, State};
 use crate::node::Node;
 use crate::page::Page;
-use crate::portal::{HwPortal, Way};
+use crate::portal::{HwPortal, SubmitMethod};
 use crate::submit::{Enqcmd, Movdir64b};
 use crate::trial::{self, Trial};
 use crate::wait::Waitpkg;
@@ -20,49 +20,51 @@ use telpher_abi::registers::GenCap;
 use telpher_abi::{Opcode, Status};
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 
-/// Opens a queue of this machine for this process, `wq0.1`: a dedicated one for it alone.
+/// Opens a queue of this machine, such as `wq0.1`, for this process; a dedicated queue for this process alone.
 ///
-/// The portal is mapped and written to by MOVDIR64B or ENQCMD; where the kernel refuses the mapping or the processor lacks the
-/// instruction, the driver submits by write(), which takes no batches ([`QueueInfo::max_batch`] is 1 then).
+/// The portal is mapped and written to by MOVDIR64B or ENQCMD. If the kernel refuses the mapping or the processor lacks
+/// the instruction, the driver submits by write(), which takes no batches ([`QueueInfo::max_batch`] is 1 then).
 ///
 /// # Errors
 ///
-/// [`OpenError`] says what was attempted, what the machine said, and what to do.
+/// [`OpenError`] contains the attempt, the machine's answer, and what to do.
 pub fn open(queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
-    open_on(&Live::default(), Tokens::here(), queue)
+    open_on(&Live::default(), InstructionTokens::here(), queue)
 }
 
-/// The instructions there are.
+/// The available instructions.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tokens {
+struct InstructionTokens {
     movdir64b: Option<Movdir64b>,
     enqcmd: Option<Enqcmd>,
     waitpkg: Option<Waitpkg>,
 }
 
-impl Tokens {
+impl InstructionTokens {
     fn here() -> Self {
-        Tokens { movdir64b: Movdir64b::new(), enqcmd: Enqcmd::new(), waitpkg: Waitpkg::new() }
+        InstructionTokens { movdir64b: Movdir64b::new(), enqcmd: Enqcmd::new(), waitpkg: Waitpkg::new() }
     }
 }
 
-/// The same on a tree of the machine's shape, with some of its instructions.
-fn open_on(files: &Live, tokens: Tokens, queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
+/// Opens a queue on a tree with the machine's paths, with some of its instructions.
+fn open_on(files: &Live, tokens: InstructionTokens, queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
     let (device, queue) = find(files, queue)?;
     let info = usable(&device, &queue)?;
     let path = files.at(&queue.node(device.kind));
-    // Nobody who offers shall ever be made to wait.
+    // Non-blocking, so that `offer` never waits.
     let node = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
     let node = node.map_err(|source| opening(path.clone(), source))?;
-    let (way, unmapped) = way(&node, info.mode, tokens);
+    let (submit_method, unmapped) = submit_method(&node, info.mode, tokens);
     let node = Node::new(node);
-    let maps = matches!(way, Way::Posted(..) | Way::Deferred(..));
-    let evidence = Evidence::of(files, &device, &queue);
-    let portal = HwPortal::new(info, way, tokens.waitpkg, Some(node), evidence);
+    let maps = matches!(submit_method, SubmitMethod::Posted(..) | SubmitMethod::Deferred(..));
+    let attributes = HealthAttributes::of(files, &device, &queue);
+    let portal = HwPortal::new(info, submit_method, tokens.waitpkg, Some(node), attributes);
     match trial::nop(|submission| portal.try_offer(submission)) {
         Trial::Ended(Status::Success) | Trial::Full => {}
         Trial::Ended(status) => return Err(OpenError::Refused { queue: queue.name, status }),
-        Trial::Silent => return Err(OpenError::Silent { queue: queue.name, waited_ms: trial::PATIENCE.as_millis() }),
+        Trial::Silent => {
+            return Err(OpenError::Silent { queue: queue.name, waited_ms: trial::TRIAL_TIMEOUT.as_millis() });
+        }
         Trial::Refused(source) => {
             return Err(match (unmapped, portal.info().mode) {
                 (Some(mapping), _) => OpenError::Map { path, refused: source, source: mapping },
@@ -78,28 +80,28 @@ fn open_on(files: &Live, tokens: Tokens, queue: &str) -> Result<Arc<dyn Portal>,
     Ok(Arc::new(portal.with_info(QueueInfo { max_batch, operations, ..info })))
 }
 
-/// How to submit, and what mmap(2) has said if it refused.
-fn way(node: &File, mode: QueueMode, tokens: Tokens) -> (Way, Option<io::Error>) {
+/// Chooses how to submit; also returns the error of mmap(2) if it refused.
+fn submit_method(node: &File, mode: QueueMode, tokens: InstructionTokens) -> (SubmitMethod, Option<io::Error>) {
     match Page::of(node) {
-        Err(error) => (Way::Call, Some(error)),
+        Err(error) => (SubmitMethod::DriverWrite, Some(error)),
         Ok(page) => {
-            let way = match mode {
-                QueueMode::Dedicated => tokens.movdir64b.map(|instruction| Way::Posted(instruction, page)),
-                QueueMode::Shared => tokens.enqcmd.map(|instruction| Way::Deferred(instruction, page)),
+            let submit_method = match mode {
+                QueueMode::Dedicated => tokens.movdir64b.map(|instruction| SubmitMethod::Posted(instruction, page)),
+                QueueMode::Shared => tokens.enqcmd.map(|instruction| SubmitMethod::Deferred(instruction, page)),
             };
-            (way.unwrap_or(Way::Call), None)
+            (submit_method.unwrap_or(SubmitMethod::DriverWrite), None)
         }
     }
 }
 
-/// Whether a mapped portal takes batches. The driver hides the operation where ordinary programs may not submit one, though the
-/// device takes it from those that may map its portal (K612 `sysfs.c`, `cdev.c`); so it is tried.
+/// True if a mapped portal takes batches. The driver hides the operation where ordinary programs may not submit one,
+/// but the device accepts it from programs that may map its portal (K612 `sysfs.c`, `cdev.c`). So it is tested.
 fn takes_batches(portal: &HwPortal) -> bool {
     portal.info().operations.contains(Opcode::Batch)
         || matches!(trial::batch(|submission| portal.try_offer(submission)), Trial::Ended(Status::Success))
 }
 
-/// The queue as the driver describes it.
+/// Finds the queue in the driver's description.
 fn find(files: &dyn Files, name: &str) -> Result<(Device, Queue), OpenError> {
     let of = name.strip_prefix("wq").and_then(|rest| rest.split_once('.'));
     let of = of.and_then(|(device, queue)| whole(queue).and(whole(device)));
@@ -121,7 +123,7 @@ fn find(files: &dyn Files, name: &str) -> Result<(Device, Queue), OpenError> {
     }
 }
 
-/// What a client needs to know of it, if programs can use it at all.
+/// Returns the properties that a client needs, if programs can use the queue at all.
 pub(crate) fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenError> {
     let name = queue.name.clone();
     if let Some(state @ (State::Disabled | State::Halted)) = device.state {
@@ -160,7 +162,7 @@ pub(crate) fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenEr
     })
 }
 
-/// What open(2)'s answer means. Source: K612 `cdev.c`, idxd_cdev_open.
+/// Converts the error of open(2). Source: K612 `cdev.c`, idxd_cdev_open.
 pub(crate) fn opening(path: PathBuf, source: io::Error) -> OpenError {
     match source.raw_os_error().unwrap_or(0) {
         libc::ENOENT | libc::ENXIO => OpenError::NoNode { path, source },

@@ -1,5 +1,5 @@
-//! A queue's portal in this address space: 4 KiB of 64 slots that are all the same queue.
-#![allow(unsafe_code, reason = "maps the portal, puts an ordinary page in its place, unmaps it")]
+//! A queue's portal in this address space: 4 KiB with 64 slots, all of the same queue.
+#![allow(unsafe_code, reason = "maps the portal, replaces it by an ordinary page, unmaps it")]
 
 use std::cell::Cell;
 use std::fs::File;
@@ -10,12 +10,12 @@ use telpher_os::Lineage;
 
 /// Bytes of a portal. Source: SPEC §3.3.
 const PORTAL_BYTES: usize = 4096;
-/// Bytes of a slot: what the instructions store.
+/// Bytes of a slot: the size that the instructions store.
 const SLOT_BYTES: usize = 64;
 
 thread_local! {
-    /// The slot after this thread's last one. Not shared between threads, so that nobody waits for anybody's cache line; the
-    /// device does not care who uses which.
+    /// The slot after this thread's last one. Each thread has its own, so that threads do not wait for each other's
+    /// cache line; the device does not care which thread uses which slot.
     static NEXT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -36,12 +36,12 @@ impl Page {
     ///
     /// # Errors
     ///
-    /// What mmap(2) said; EPERM since INTEL-SA-01084 for whoever lacks CAP_SYS_RAWIO.
+    /// The error of mmap(2); EPERM since INTEL-SA-01084 without CAP_SYS_RAWIO.
     pub(crate) fn of(node: &File) -> io::Result<Page> {
         Page::map(libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE, node.as_raw_fd())
     }
 
-    /// A page of ordinary memory, which is no queue.
+    /// Maps a page of ordinary memory, which is no queue.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Page {
 
     fn map(protection: i32, flags: i32, fd: RawFd) -> io::Result<Page> {
         let mapped_in = Lineage::current();
-        // SAFETY: without MAP_FIXED the system picks a range nobody uses.
+        // SAFETY: without MAP_FIXED the system picks an unused range.
         let base = unsafe { libc::mmap(ptr::null_mut(), PORTAL_BYTES, protection, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -60,8 +60,8 @@ impl Page {
         Ok(Page { base: NonNull::new(base.cast()).expect("mmap gives no null page without MAP_FIXED"), mapped_in })
     }
 
-    /// The next slot. Successive submissions go to different ones, since direct stores to one address stay in order and wait
-    /// for each other (SDM vol. 2, MOVDIR64B).
+    /// Returns the next slot. Successive submissions use different slots, because direct stores to one address stay in
+    /// order and wait for each other (SDM vol. 2, MOVDIR64B).
     #[inline]
     pub(crate) fn slot(&self) -> *mut u8 {
         let offset = NEXT.get();
@@ -70,16 +70,17 @@ impl Page {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Puts ordinary memory in the portal's place: what any thread stores from here on reaches no device. A direct store is lost
+    /// Replaces the portal by ordinary memory: stores of any thread from now on reach no device. A direct store is lost
     /// there, and ENQCMD answers Retry (SDM vol. 2, ENQCMD).
     ///
     /// # Errors
     ///
-    /// If there is no memory; the portal is as it was then.
+    /// If there is no memory; the portal is unchanged then.
     pub(crate) fn disarm(&self) -> io::Result<()> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: our own mapping, in one step; it holds nothing of this program's, and stays as long as it would have.
+        // SAFETY: our own mapping, replaced in one step; it contains nothing of this program, and its lifetime does not
+        // change.
         let base = unsafe { libc::mmap(self.base.as_ptr().cast(), PORTAL_BYTES, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -88,10 +89,10 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         if !self.mapped_in.is_current() {
-            // What lies there in a child is somebody else's.
+            // In a child another mapping may be at this address.
             return;
         }
-        // SAFETY: our own mapping, of which nothing remains after this.
+        // SAFETY: our own mapping, to which no pointer is used after this.
         unsafe { libc::munmap(self.base.as_ptr().cast(), PORTAL_BYTES) };
     }
 }
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_after_disarming_does_not_reach_the_file() {
+    fn stores_after_disarming_do_not_reach_the_file() {
         // SAFETY: a terminated name; the descriptor is new.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"portal".as_ptr(), libc::MFD_CLOEXEC)) };
         file.set_len(PORTAL_BYTES as u64).unwrap();
@@ -128,7 +129,7 @@ mod tests {
         unsafe { page.slot().write_volatile(7) };
         assert_eq!(sum(), 7);
         page.disarm().unwrap();
-        // SAFETY: as above, and it is the same page still, though another one lies there.
+        // SAFETY: as above; the address is the same, though another page is mapped there.
         unsafe { page.slot().write_volatile(7) };
         assert_eq!(sum(), 7);
     }

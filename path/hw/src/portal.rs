@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! offer ─► this process'? still open? ─► slot ─► SFENCE ─► MOVDIR64B | ENQCMD      or write()
-//! health ─► the driver's attributes ─► stopped, or one lost? then the portal is taken away and the file closed, which drains
+//! health ─► the driver's attributes ─► stopped, or a descriptor lost? then remove the portal and close the file, which
+//! drains
 //! ```
 #![allow(unsafe_code, reason = "the promise of an executor; calls the submission instructions on a mapped page")]
 
-use crate::health::Evidence;
+use crate::health::HealthAttributes;
 use crate::node::Node;
 use crate::page::Page;
-use crate::submit::{Enqcmd, Movdir64b, rehearse};
+use crate::submit::{Enqcmd, Movdir64b, simulate_submit};
 use crate::wait::Waitpkg;
 use std::fs::File;
 use std::hint::spin_loop;
@@ -22,90 +23,97 @@ use telpher_abi::{COMPLETION_RECORD_BYTES, Descriptor, Opcode};
 use telpher_os::Lineage;
 use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission, Watch};
 
-/// How descriptors reach the queue.
+/// How descriptors are submitted to the queue.
 #[derive(Debug)]
-pub(crate) enum Way {
-    /// A dedicated queue's portal.
+pub(crate) enum SubmitMethod {
+    /// By direct stores to a dedicated queue's portal.
     Posted(Movdir64b, Page),
-    /// A shared queue's portal.
+    /// By enqueue stores to a shared queue's portal.
     Deferred(Enqcmd, Page),
-    /// The driver submits: where the portal must not be mapped, or the processor lacks the instruction.
-    Call,
-    /// No queue: see [`rehearsal`](crate::rehearsal).
+    /// By the driver, if the portal must not be mapped, or the processor lacks the instruction.
+    DriverWrite,
+    /// To no queue: see [`rehearsal`].
     Rehearsed(Page),
 }
 
-impl Way {
+impl SubmitMethod {
     fn page(&self) -> Option<&Page> {
         match self {
-            Way::Posted(_, page) | Way::Deferred(_, page) | Way::Rehearsed(page) => Some(page),
-            Way::Call => None,
+            SubmitMethod::Posted(_, page) | SubmitMethod::Deferred(_, page) | SubmitMethod::Rehearsed(page) => {
+                Some(page)
+            }
+            SubmitMethod::DriverWrite => None,
         }
     }
 }
 
-/// A client's way into one queue of a real device.
+/// A client's access to one queue of a real device.
 #[derive(Debug)]
 pub(crate) struct HwPortal {
     info: QueueInfo,
-    way: Way,
+    submit_method: SubmitMethod,
     waits: Option<Waitpkg>,
     /// The queue's open file; none for a rehearsal.
     node: Option<Node>,
-    evidence: Evidence,
-    /// A forked child has neither the page nor the PASID.
+    attributes: HealthAttributes,
+    /// The process that opened it: a forked child has neither the page nor the PASID.
     opened_in: Lineage,
-    /// Set before the portal is taken away, and once the driver refuses for good, so that offers say Retry from then on.
+    /// Set before the portal is removed, and once the driver refuses for good, so that later offers return Retry.
     closed: AtomicBool,
-    /// The errno by which the driver has refused for good; 0 while it has not.
+    /// The errno by which the driver has refused for good; 0 if it has not.
     refused: AtomicI32,
-    /// Why it has stopped, once that is certain.
+    /// The reason why it has stopped, once that is certain.
     stopped: OnceLock<String>,
 }
 
 impl HwPortal {
     pub(crate) fn new(
         info: QueueInfo,
-        way: Way,
+        submit_method: SubmitMethod,
         waits: Option<Waitpkg>,
         node: Option<Node>,
-        evidence: Evidence,
+        attributes: HealthAttributes,
     ) -> Self {
         let opened_in = Lineage::current();
         let (closed, refused) = (AtomicBool::new(false), AtomicI32::new(0));
-        HwPortal { info, way, waits, node, evidence, opened_in, closed, refused, stopped: OnceLock::new() }
+        HwPortal { info, submit_method, waits, node, attributes, opened_in, closed, refused, stopped: OnceLock::new() }
     }
 
-    /// The same with other properties, as the queue has turned out to have them. The trials are over: what the device reports
-    /// from here on is news.
+    /// Replaces the properties by those found in the tests. The tests are over: errors that the device reports from now
+    /// on count.
     pub(crate) fn with_info(self, info: QueueInfo) -> Self {
         self.node.iter().for_each(Node::listen);
         HwPortal { info, ..self }
     }
 
-    /// Offers a descriptor, and tells why the driver has refused a write().
+    /// Offers a descriptor, and returns the driver's error if it refuses a write().
     ///
     /// # Errors
     ///
-    /// What write(2) said, other than that the queue is full.
+    /// The error of write(2), except that the queue is full.
     #[inline]
     pub(crate) fn try_offer(&self, submission: &Submission) -> io::Result<Offer> {
-        // Relaxed: whoever comes too late for it stores into ordinary memory, or writes to a file that cannot be written.
+        // Relaxed: a thread that sees it too late stores into ordinary memory, or writes to a file that cannot be
+        // written.
         if !self.opened_in.is_current() || self.closed.load(Ordering::Relaxed) {
             return Ok(Offer::Retry);
         }
-        match &self.way {
+        match &self.submit_method {
             // SAFETY: slots are aligned and inside the mapped portal; a submission has been vouched for.
-            Way::Posted(instruction, page) => Ok(unsafe { instruction.store(page.slot(), submission.descriptor()) }),
+            SubmitMethod::Posted(instruction, page) => {
+                Ok(unsafe { instruction.store(page.slot(), submission.descriptor()) })
+            }
             // SAFETY: as above.
-            Way::Deferred(instruction, page) => Ok(unsafe { instruction.store(page.slot(), submission.descriptor()) }),
-            Way::Call => self.call(submission),
+            SubmitMethod::Deferred(instruction, page) => {
+                Ok(unsafe { instruction.store(page.slot(), submission.descriptor()) })
+            }
+            SubmitMethod::DriverWrite => self.call(submission),
             // SAFETY: as above, and the page is ordinary memory.
-            Way::Rehearsed(page) => Ok(unsafe { rehearse(page.slot(), submission.descriptor()) }),
+            SubmitMethod::Rehearsed(page) => Ok(unsafe { simulate_submit(page.slot(), submission.descriptor()) }),
         }
     }
 
-    /// Lets the driver submit. Nothing is taken unless all 64 bytes are.
+    /// Submits through the driver. It takes either all 64 bytes or nothing.
     fn call(&self, submission: &Submission) -> io::Result<Offer> {
         let descriptor = submission.descriptor();
         let write = |mut file: &File| file.write(&descriptor.to_bytes());
@@ -114,12 +122,12 @@ impl HwPortal {
             Ok(64) => Ok(Offer::Taken),
             Ok(_) => Ok(Offer::Retry),
             Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
-                // The queue is full, or the kernel has other troubles for the moment. Source: K612 `cdev.c`, `submit.c`.
+                // The queue is full, or the kernel has a temporary problem. Source: K612 `cdev.c`, `submit.c`.
                 libc::EAGAIN | libc::EINTR | libc::ENOMEM => Ok(Offer::Retry),
-                // Nothing is wrong with the queue.
+                // The descriptor is at fault, not the queue.
                 libc::EINVAL if !can_be_written(descriptor) => Err(error),
                 errno => {
-                    // Relaxed: `health` asks again and again, and says it with what it has found by itself.
+                    // Relaxed: `health` reads it repeatedly, and reports it with its own findings.
                     self.refused.store(errno, Ordering::Relaxed);
                     self.closed.store(true, Ordering::Relaxed);
                     Err(error)
@@ -128,7 +136,7 @@ impl HwPortal {
         }
     }
 
-    /// Why the queue works no more, or cannot be relied on, if anything says so.
+    /// Returns the reason why the queue has stopped, or is no longer reliable, if there is one.
     fn why_stopped(&self) -> Option<String> {
         let refused = || match self.refused.load(Ordering::Relaxed) {
             0 => None,
@@ -137,43 +145,44 @@ impl HwPortal {
                 Some(format!("the driver refuses what is written to {}: {error}", self.info.name))
             }
         };
-        let lost = || self.is_alarmed().then(|| self.evidence.lost(&self.info)).flatten();
-        self.evidence.stopped().or_else(refused).or_else(lost)
+        let lost = || self.has_new_error().then(|| self.attributes.lost(&self.info)).flatten();
+        self.attributes.stopped().or_else(refused).or_else(lost)
     }
 
-    /// True once the device has reported an error of this queue, or of none in particular, since it was opened.
-    fn is_alarmed(&self) -> bool {
-        self.node.as_ref().is_some_and(Node::is_alarmed)
+    /// True once the device has reported an error of this queue, or of no particular queue, since it was opened.
+    fn has_new_error(&self) -> bool {
+        self.node.as_ref().is_some_and(Node::has_new_error)
     }
 
-    /// Stops it for this reason, if it can be made certain.
+    /// Stops the queue for this reason, if that can be made certain.
     fn stop(&self, why: String) -> Health {
         match self.close() {
             Ok(()) => Health::Stopped(self.stopped.get_or_init(|| why).clone()),
-            // Not certain yet; whoever asks again tries again.
+            // Not certain yet; the next call tries again.
             Err(_) => Health::Working,
         }
     }
 
-    /// Makes sure that nothing taken is executed any more, whatever becomes of the queue: no thread reaches it from here on,
-    /// and the driver waits for what is in progress when the last reference to the file goes (K612 `cdev.c`).
+    /// Makes sure that nothing taken is executed any more, whatever happens to the queue. No thread reaches the queue
+    /// from now on, and the driver waits for work in progress when the last reference to the file goes (K612 `cdev.c`).
     fn close(&self) -> io::Result<()> {
         // Relaxed: see `try_offer`.
         self.closed.store(true, Ordering::Relaxed);
-        self.way.page().map_or(Ok(()), Page::disarm)?;
+        self.submit_method.page().map_or(Ok(()), Page::disarm)?;
         self.node.as_ref().map_or(Ok(()), Node::release)
     }
 }
 
-/// What the driver takes by write(): no batches, and no record that is not aligned, even if none is asked for. Source: K612
-/// `cdev.c`, idxd_submit_user_descriptor.
+/// True if the driver takes the descriptor by write(): no batches, and no unaligned record address, even if no record
+/// is requested. Source: K612 `cdev.c`, idxd_submit_user_descriptor.
 fn can_be_written(descriptor: &Descriptor) -> bool {
     let aligned = descriptor.completion_address().is_multiple_of(COMPLETION_RECORD_BYTES);
     aligned && descriptor.opcode() != Opcode::Batch
 }
 
-// SAFETY: the device executes what its queue has taken once; the instructions and the driver keep nothing, and do not unwind.
-// *Stopped* is said after the queue was out of reach and its file closed, which waits for what was in progress.
+// SAFETY: the device executes once what its queue has taken. The instructions and the driver keep nothing and do not
+// unwind. *Stopped* is returned only after the queue was unreachable and its file closed, which waits for work in
+// progress.
 unsafe impl Portal for HwPortal {
     fn info(&self) -> &QueueInfo {
         &self.info
@@ -181,7 +190,7 @@ unsafe impl Portal for HwPortal {
 
     #[inline]
     fn offer(&self, submission: &Submission) -> Offer {
-        // What cannot be written `QueueInfo` says beforehand; what else the driver refuses, `health` does.
+        // `QueueInfo` tells clients what cannot be written; `health` reports what else the driver refuses.
         self.try_offer(submission).unwrap_or(Offer::Retry)
     }
 
@@ -195,7 +204,7 @@ unsafe impl Portal for HwPortal {
 
     fn health(&self) -> Health {
         if !self.opened_in.is_current() {
-            // What the parent submitted goes on in the parent's memory.
+            // The parent's submissions continue in the parent's memory.
             let name = &self.info.name;
             return Health::Stopped(format!(
                 "{name} was opened before this process was forked; a child opens its own queues"
@@ -214,16 +223,17 @@ unsafe impl Portal for HwPortal {
         match self.health() {
             Health::Working => {
                 let name = &self.info.name;
-                let error = if self.is_alarmed() { self.evidence.error("its device's") } else { String::new() };
-                self.stop(format!("{name} left a descriptor unanswered and was given up{error}"))
+                let error = if self.has_new_error() { self.attributes.error("its device's") } else { String::new() };
+                self.stop(format!("{name} did not complete a descriptor and was given up{error}"))
             }
             stopped => stopped,
         }
     }
 }
 
-/// A dedicated queue of no device with so many entries, to measure everything around the submission instruction: ordinary stores to ordinary memory take its
-/// place. It takes No-ops only, writes their records itself, and says Retry to everything else.
+/// Creates a dedicated queue of `size` entries without a device, to measure everything around the submission
+/// instruction. Ordinary stores to ordinary memory replace the instruction. It takes only No-ops, writes their records
+/// itself, and answers Retry to everything else.
 ///
 /// # Errors
 ///
@@ -240,5 +250,5 @@ pub fn rehearsal(size: u32) -> io::Result<impl Portal> {
         operations: OpCap::default().with(Opcode::Nop, true),
         numa_node: None,
     };
-    Ok(HwPortal::new(info, Way::Rehearsed(Page::ordinary()?), None, None, Evidence::default()))
+    Ok(HwPortal::new(info, SubmitMethod::Rehearsed(Page::ordinary()?), None, None, HealthAttributes::default()))
 }

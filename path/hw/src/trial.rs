@@ -1,24 +1,24 @@
-//! Trying a queue before it is given away: posted writes to a queue that does not work vanish without a word, and the driver may
-//! hide that Batch works.
-#![allow(unsafe_code, reason = "vouches for descriptors that name nothing but this module's own boxes")]
+//! Tests a queue before it is handed out: posted writes to a queue that does not work are lost silently, and the driver
+//! may hide that Batch works.
+#![allow(unsafe_code, reason = "vouches for descriptors that access only this module's own boxes")]
 
 use std::io;
 use std::time::{Duration, Instant};
 use telpher_abi::{Descriptor, Status};
 use telpher_portal::{Offer, RecordCell, Submission};
 
-/// How long a trial may take. Source: chosen; a queue that is full of others' longest transfers (16 of 2 MiB at 1 GB/s) is through
-/// in 30 ms, and one that takes a second is slower than the processor.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// The time limit of a test. Source: chosen. A queue full of others' longest transfers (16 of 2 MiB at 1 GB/s) finishes
+/// them in 30 ms, and a queue that takes a second is slower than the processor.
+pub(crate) const TRIAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What came of a trial.
+/// The result of a test.
 #[derive(Debug)]
 pub(crate) enum Trial {
-    /// The record says so.
+    /// The status in the record.
     Ended(Status),
-    /// Taken, and no record within [`PATIENCE`].
+    /// Taken, but no record within [`TRIAL_TIMEOUT`].
     Silent,
-    /// Not taken within [`PATIENCE`]: full, of others' work.
+    /// Not taken within [`TRIAL_TIMEOUT`]: full of others' work.
     Full,
     /// The driver refuses to submit it.
     Refused(io::Error),
@@ -51,14 +51,14 @@ pub(crate) fn batch(offer: impl Fn(&Submission) -> io::Result<Offer>) -> Trial {
 }
 
 fn run(memory: Box<Memory>, descriptor: Descriptor, offer: impl Fn(&Submission) -> io::Result<Offer>) -> Trial {
-    // SAFETY: the descriptor names the box's own list and records, which nobody uses otherwise, and which are leaked below
+    // SAFETY: the descriptor uses the box's own list and records, which no other code uses. They are leaked below
     // unless the record has been seen.
     let submission = unsafe { Submission::vouch(descriptor) };
     let began = Instant::now();
     loop {
         match offer(&submission) {
             Ok(Offer::Taken) => break,
-            Ok(Offer::Retry) if began.elapsed() < PATIENCE => std::thread::yield_now(),
+            Ok(Offer::Retry) if began.elapsed() < TRIAL_TIMEOUT => std::thread::yield_now(),
             Ok(Offer::Retry) => return Trial::Full,
             Err(error) => return Trial::Refused(error),
         }
@@ -67,8 +67,8 @@ fn run(memory: Box<Memory>, descriptor: Descriptor, offer: impl Fn(&Submission) 
         if let Some(status) = memory.record.status() {
             return Trial::Ended(status.status());
         }
-        if began.elapsed() >= PATIENCE {
-            // The device may still write there.
+        if began.elapsed() >= TRIAL_TIMEOUT {
+            // The device may still write to it.
             Box::leak(memory);
             return Trial::Silent;
         }

@@ -11,11 +11,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use telpher_portal::RecordCell;
 
-/// State asked for: C0.1, the lighter one, which wakes faster. C0.2 saves more, and helps a sibling thread more, but costs up to a
-/// microsecond at the end of a wait. Source: SDM vol. 2, UMWAIT; the choice is assumed, nothing measured yet.
+/// The requested state: C0.1, the lighter one, which wakes faster. C0.2 saves more and helps a sibling thread more, but
+/// costs up to a microsecond at the end of a wait. Source: SDM vol. 2, UMWAIT; the choice is assumed, nothing measured
+/// yet.
 const LIGHT: u32 = 1;
-/// How long the clocks are compared where the processor does not tell the frequency of its time stamp counter. Source: chosen; an
-/// error of a per mille, once in a process.
+/// How long the clocks are compared if the processor does not report the frequency of its time stamp counter. Source:
+/// chosen; an error of one per mille, once per process.
 const COMPARE: Duration = Duration::from_micros(200);
 
 token! {
@@ -24,25 +25,26 @@ token! {
 }
 
 impl Waitpkg {
-    /// Rests until the record's line is written, or the time is over, or the processor sees another reason. Looks at the
-    /// record once more after the monitor is armed, without which a write just before would be missed.
+    /// Rests until the record's cache line is written, the time is over, or the processor wakes for another reason.
+    /// Reads the record once more after the monitor is armed; otherwise a write just before would be missed.
     pub(crate) fn monitor(self, record: &RecordCell, at_most: Duration) {
         let deadline = deadline(at_most);
-        // umonitor rax. SAFETY: the token says that it exists; it reads a byte of the record, which is borrowed.
+        // umonitor rax. SAFETY: the token proves that the instruction exists; it reads a byte of the record, which is
+        // borrowed.
         unsafe {
             asm!(".byte 0xf3, 0x0f, 0xae, 0xf0", in("rax") record.address(), options(nostack, preserves_flags));
         }
         if record.status().is_some() {
             return;
         }
-        // umwait ecx. SAFETY: the token says that it exists; bits 31:1 of the control are zero.
+        // umwait ecx. SAFETY: the token proves that the instruction exists; bits 31:1 of the control are zero.
         unsafe {
             asm!(".byte 0xf2, 0x0f, 0xae, 0xf1", in("ecx") LIGHT, in("edx") high(deadline), in("eax") low(deadline),
                 options(nostack));
         }
     }
 
-    /// Rests until the time is over, or the processor sees another reason.
+    /// Rests until the time is over, or the processor wakes for another reason.
     pub(crate) fn pause(self, at_most: Duration) {
         let deadline = deadline(at_most);
         // tpause ecx. SAFETY: as for UMWAIT.
@@ -61,32 +63,33 @@ fn low(word: u64) -> u32 {
     u32::try_from(word & 0xffff_ffff).expect("32 bits")
 }
 
-/// The time stamp counter's value after a time.
+/// Returns the time stamp counter's value after a duration.
 fn deadline(after: Duration) -> u64 {
     let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-    // Saturates after half a year, far beyond what the system lets anybody rest.
+    // Saturates after half a year, far beyond the longest rest that the system allows.
     now().saturating_add(nanos.saturating_mul(ticks_per_microsecond()) / 1000)
 }
 
 fn now() -> u64 {
-    // SAFETY: RDTSC; where a program has itself forbidden it, it gets the signal it asked for.
+    // SAFETY: RDTSC; a program that has itself disabled it gets the signal that it asked for.
     unsafe { _rdtsc() }
 }
 
-/// Frequency of the time stamp counter in MHz.
+/// Returns the frequency of the time stamp counter in MHz.
 fn ticks_per_microsecond() -> u64 {
     static TICKS: OnceLock<u64> = OnceLock::new();
-    *TICKS.get_or_init(|| told().unwrap_or_else(measured).max(1))
+    *TICKS.get_or_init(|| reported_frequency().unwrap_or_else(measured_frequency).max(1))
 }
 
-/// What the processor tells: leaf 0x15, the ratio to a crystal and the crystal's frequency in Hz. Source: SDM vol. 2, CPUID.
-fn told() -> Option<u64> {
+/// Returns the frequency that the processor reports: leaf 0x15, the ratio to a crystal and the crystal's frequency in
+/// Hz. Source: SDM vol. 2, CPUID.
+fn reported_frequency() -> Option<u64> {
     let leaf = leaf(0x15);
     let product = u64::from(leaf.ecx).checked_mul(leaf.ebx.into())?;
     product.checked_div(leaf.eax.into()).map(|hertz| hertz / 1_000_000).filter(|mega| *mega > 0)
 }
 
-fn measured() -> u64 {
+fn measured_frequency() -> u64 {
     let (began, first) = (Instant::now(), now());
     while began.elapsed() < COMPARE {
         spin_loop();
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_counters_frequency_is_that_of_the_clock() {
-        // 20 ms are compared with what was found; 5 % is far more than either is off.
+        // Compares 20 ms with the result; 5 % is far more than the error of either.
         let (began, first) = (Instant::now(), now());
         while began.elapsed() < Duration::from_millis(20) {
             spin_loop();

@@ -1,5 +1,6 @@
-//! A submission neither allocates nor waits: counted on a queue of no device, by the code that submits to real ones.
-#![allow(unsafe_code, reason = "an allocator that counts; No-ops that name their records")]
+//! A submission neither allocates nor waits: counted on a queue without a device, with the code that submits to real
+//! queues.
+#![allow(unsafe_code, reason = "an allocator that counts; No-ops with their records")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -38,20 +39,20 @@ fn a_submission_allocates_nothing() {
     for round in 0..1000 {
         for record in &records {
             record.clear();
-            // SAFETY: a No-op names nothing but its record, which outlives this function's use of it.
+            // SAFETY: a No-op accesses nothing but its record, which outlives its use in this function.
             let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
             assert_eq!(portal.offer(&nop), Offer::Taken, "{round}");
             assert!(record.status().is_some());
         }
     }
     assert_eq!(CALLS.get(), before);
-    // The counter counts.
+    // Checks that the counter counts.
     drop(std::hint::black_box(Box::new(0)));
     assert_eq!(CALLS.get(), before + 2);
 }
 
 #[test]
-fn a_rehearsal_takes_no_ops_with_a_record_and_nothing_else() {
+fn a_rehearsal_takes_only_no_ops_with_a_record() {
     let portal = telpher_hw::rehearsal(64).unwrap();
     let record = RecordCell::new();
     let nop = Descriptor::nop().with_record(record.address());

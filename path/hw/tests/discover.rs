@@ -1,4 +1,4 @@
-//! Trees as kernels of several years show them, recorded as data: every attribute becomes the value it means.
+//! The trees of several kernels, recorded as data: every attribute is parsed to its value.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,12 +8,13 @@ use telpher_abi::Opcode;
 use telpher_hw::{DeviceKind, Files, QueueType, State, discover};
 use telpher_portal::QueueMode;
 
-/// A recorded machine: path and content of files; a content that begins with `->` is a link, one that begins with `!` an errno.
+/// A recorded machine: paths and contents of files. A content that begins with `->` is a link, one that begins with `!`
+/// an errno.
 #[derive(Debug, Default)]
 struct Recorded(BTreeMap<PathBuf, String>);
 
 impl Recorded {
-    /// Lines of `path content`, below the bus.
+    /// Parses lines of `path content`; paths are relative to the bus.
     fn of(lines: &str) -> Self {
         let mut recorded = Recorded::default();
         for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -168,7 +169,7 @@ fn every_attribute_of_a_recent_kernel_becomes_its_value() {
     assert_eq!((queue.clients, queue.cdev_minor, queue.occupancy), (Some(1), Some(0), Some(7)));
     assert_eq!((queue.max_transfer, queue.max_batch), (Some(2_097_152), Some(32)));
     assert_eq!((queue.block_on_fault, queue.ats_disable, queue.prs_disable), (Some(true), Some(false), Some(false)));
-    // The driver's way to say that there is none for a dedicated queue.
+    // The driver's way to report that a dedicated queue has no value.
     assert_eq!(queue.enqcmds_retries, None);
     assert_eq!(queue.op_config.unwrap().0, [9, 0, 0, 0]);
     assert_eq!(queue.node(device.kind), Path::new("/dev/dsa/wq2.0"));
@@ -178,7 +179,7 @@ fn every_attribute_of_a_recent_kernel_becomes_its_value() {
 }
 
 #[test]
-fn older_kernels_say_the_same_with_other_words() {
+fn older_kernels_show_the_same_in_other_formats() {
     let machine = discover(&Recorded::of(
         "
         devices/dsa0/version 0x100
@@ -210,13 +211,13 @@ fn older_kernels_say_the_same_with_other_words() {
 }
 
 #[test]
-fn newer_names_win_over_their_deprecated_ones() {
+fn newer_names_take_precedence_over_deprecated_ones() {
     let tree = Recorded::of("devices/dsa0/max_tokens 95").with("devices/dsa0/max_read_buffers", "96");
     assert_eq!(discover(&tree).devices[0].max_read_buffers, Some(96));
 }
 
 #[test]
-fn what_is_not_understood_is_kept_as_an_oddity_and_the_rest_is_there() {
+fn unreadable_attributes_are_listed_and_the_rest_is_read() {
     let tree = Recorded::of(V6_12)
         .with("devices/dsa2/state", "sleeping")
         .with("devices/dsa2/version", "!13")
@@ -236,7 +237,7 @@ fn what_is_not_understood_is_kept_as_an_oddity_and_the_rest_is_there() {
 }
 
 #[test]
-fn names_that_only_look_like_devices_are_none() {
+fn names_that_only_look_like_devices_are_ignored() {
     let tree = Recorded::of(
         "
         devices/dsa/state enabled
@@ -252,14 +253,14 @@ fn names_that_only_look_like_devices_are_none() {
     );
     let machine = discover(&tree);
     let [device] = machine.devices.as_slice() else { panic!("{:?}", machine.devices) };
-    // Numbers are shared with the analytics accelerator, whose queues are no DSA queues.
+    // The analytics accelerator shares the numbers; its queues are not DSA queues.
     assert_eq!((device.name.as_str(), device.kind, device.queues.len()), ("iax1", DeviceKind::Iax, 1));
     assert_eq!(device.queues[0].node(device.kind), Path::new("/dev/iax/wq1.0"));
     assert!(machine.queue("wq1.0").is_none() && machine.queues().next().is_none());
 }
 
 #[test]
-fn a_machine_without_the_driver_has_nothing_and_no_oddity() {
+fn a_machine_without_the_driver_has_no_devices_and_no_errors() {
     let machine = discover(&Recorded::default());
     assert_eq!((machine.devices.len(), machine.drivers.len(), machine.oddities.len()), (0, 0, 0));
 }

@@ -1,4 +1,4 @@
-//! What a legal descriptor asks for, typed: from here on nobody sees a flag bit. Source: SPEC §8.3.
+//! The operation of a legal descriptor, typed: later code sees no flag bits. Source: SPEC §8.3.
 
 use telpher_abi::{
     DIF_TUPLE_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, Flags, OpFlags, Opcode, OperandId, SourceDifFlags,
@@ -20,12 +20,12 @@ pub enum Action {
         dst: u64,
         /// Bytes.
         len: u64,
-        /// From the end, so that an overlapping source survives until it is read.
+        /// Copies from the end, so that an overlapping source is read before it is overwritten.
         backward: bool,
-        /// Where results go.
+        /// Where results are stored.
         hint: WriteHint,
     },
-    /// Repeat 16 bytes.
+    /// Fill a range with 16 repeated bytes.
     Fill {
         /// Destination.
         dst: u64,
@@ -33,7 +33,7 @@ pub enum Action {
         pattern: [u64; 2],
         /// Bytes.
         len: u64,
-        /// Where results go.
+        /// Where results are stored.
         hint: WriteHint,
     },
     /// Compare two ranges.
@@ -44,7 +44,7 @@ pub enum Action {
         src2: u64,
         /// Bytes.
         len: u64,
-        /// Result to check against, if asked to.
+        /// The expected result, if it is checked.
         expected: Option<u8>,
     },
     /// Compare a range with a repeated pattern.
@@ -55,7 +55,7 @@ pub enum Action {
         pattern: u64,
         /// Bytes.
         len: u64,
-        /// Result to check against, if asked to.
+        /// The expected result, if it is checked.
         expected: Option<u8>,
     },
     /// Record the differences of two ranges.
@@ -66,24 +66,24 @@ pub enum Action {
         src2: u64,
         /// Bytes.
         len: u64,
-        /// Where the record goes.
+        /// Address of the record.
         record: u64,
-        /// Room for it, in bytes.
+        /// Space for the record, in bytes.
         room: u64,
         /// Mask of accepted results, if they are checked.
         expected_mask: Option<u8>,
     },
-    /// Apply such a record.
+    /// Apply a delta record.
     ApplyDelta {
         /// The record.
         record: u64,
-        /// Its bytes.
+        /// Bytes of the record.
         record_len: u64,
-        /// What it is applied to.
+        /// The range it is applied to.
         dst: u64,
-        /// Bytes of that.
+        /// Bytes of that range.
         len: u64,
-        /// Which offsets the device accepts.
+        /// The order of offsets that the device accepts.
         order: OffsetOrder,
     },
     /// Copy to two destinations.
@@ -96,10 +96,10 @@ pub enum Action {
         dst2: u64,
         /// Bytes.
         len: u64,
-        /// Where results go.
+        /// Where results are stored.
         hint: WriteHint,
     },
-    /// CRC32C, copying on the way if there is a destination.
+    /// CRC32C; also copies if there is a destination.
     Crc {
         /// Source.
         src: u64,
@@ -113,7 +113,7 @@ pub enum Action {
         bypass_invert_reflect: bool,
         /// Do not reflect data bytes.
         bypass_data_reflect: bool,
-        /// Where results go.
+        /// Where results are stored.
         hint: WriteHint,
     },
     /// One of the integrity field operations.
@@ -125,14 +125,14 @@ pub enum Action {
         /// Bytes.
         len: u64,
     },
-    /// After everything before it is complete: read back what was asked to be.
+    /// Wait for all earlier descriptors, then read back the given addresses.
     Drain {
         /// Readback addresses.
         readback: [Option<u64>; 2],
     },
 }
 
-/// Where a CRC starts from.
+/// The start value of a CRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seed {
     /// This value.
@@ -141,7 +141,7 @@ pub enum Seed {
     At(u64),
 }
 
-/// Which integrity field operation.
+/// The kind of integrity field operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum DifKind {
     /// Check only.
@@ -157,7 +157,7 @@ pub enum DifKind {
 /// An integrity field operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dif {
-    /// Which.
+    /// The kind.
     pub kind: DifKind,
     /// Source.
     pub src: u64,
@@ -165,25 +165,25 @@ pub struct Dif {
     pub dst: u64,
     /// Source bytes, whole blocks.
     pub len: u64,
-    /// Block size, and how tuples are checked and made.
+    /// Block size, and the options for checking and making tuples.
     pub config: DifConfig,
     /// Source tags.
     pub source: Tags,
     /// Destination tags.
     pub dest: Tags,
-    /// Where results go.
+    /// Where results are stored.
     pub hint: WriteHint,
 }
 
 impl Dif {
-    /// Bytes a block has in the source.
+    /// Returns the bytes of a block in the source.
     #[must_use]
     pub fn source_block(&self) -> u64 {
         let tuple = if self.kind == DifKind::Insert { 0 } else { DIF_TUPLE_BYTES };
         u64::from(self.config.block.bytes() + tuple)
     }
 
-    /// Bytes a block has in the destination; 0 for Check.
+    /// Returns the bytes of a block in the destination; 0 for Check.
     #[must_use]
     pub fn dest_block(&self) -> u64 {
         match self.kind {
@@ -194,16 +194,16 @@ impl Dif {
     }
 }
 
-/// One range of memory an action touches.
+/// A memory range that an action accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// Which operand it is.
+    /// The operand.
     pub operand: OperandId,
     /// First byte.
     pub address: u64,
-    /// Bytes (the most there can be, for results whose size depends on the data).
+    /// Bytes (the maximum if the size of a result depends on the data).
     pub len: u64,
-    /// Written (true) or read.
+    /// True if written, false if read.
     pub write: bool,
 }
 
@@ -215,8 +215,8 @@ pub fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
 }
 
 impl Action {
-    /// The reading of a descriptor that passed every check and is not a Batch. Of one that a device would refuse it says what
-    /// its fields would mean; of a Batch, and of operations nobody knows, that nothing is done.
+    /// Decodes a descriptor that passed every check and is not a Batch. A descriptor that a device would refuse is
+    /// decoded from its fields. A Batch or an unknown operation decodes to `Nop`.
     #[must_use]
     #[inline]
     pub fn of(d: &Descriptor) -> Action {
@@ -275,12 +275,12 @@ impl Action {
                     flags.contains(OpFlags::READBACK_2).then_some(d.dst()),
                 ],
             },
-            // Every other operation was refused by the legality check.
+            // The legality check has refused every other operation.
             _ => Action::Nop,
         }
     }
 
-    /// The memory it touches, at most four ranges.
+    /// Returns the memory ranges that it accesses, at most four.
     pub fn ranges(&self) -> impl Iterator<Item = Range> + use<> {
         use OperandId as Op;
         let read = |operand, address, len| Some(Range { operand, address, len, write: false });
@@ -344,7 +344,7 @@ fn dif(kind: DifKind, d: &Descriptor, hint: WriteHint) -> Dif {
         len: d.size().into(),
         config: DifConfig {
             block: DifBlock::from_code(d.dif_flags()),
-            // Bits 1:0 are the block size; the rest beyond these two are reserved and were checked.
+            // Bits 1:0 are the block size; the other bits outside this mask are reserved and were checked.
             flags: DifFlags::from_bits_truncate(d.dif_flags() & 0b1100),
             source: SourceDifFlags::from_bits_retain(d.source_dif_flags()),
             dest: DestDifFlags::from_bits_retain(d.dest_dif_flags()),

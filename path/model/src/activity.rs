@@ -1,16 +1,16 @@
-//! Whether a command is active, and who may touch its words: a small protocol between who writes a command and who brings
-//! it on.
+//! Tracks whether a command is active, and which thread may access its words: the thread that wrote the command, or a
+//! thread that advances it.
 
 use crate::sync::{AtomicU64, Ordering};
 
 /// No command is active.
 const IDLE: u64 = 0;
-/// One is being checked and begun by who wrote it; nobody else may look at it.
+/// The thread that wrote the command checks and starts it; no other thread may access it.
 const STARTING: u64 = 1;
-/// One has begun and waits for descriptors; anybody may bring it on, one at a time.
+/// A command has started and waits for descriptors; any thread may advance it, one at a time.
 const RUNNING: u64 = 2;
 
-/// The state of the one command a device can have.
+/// The state of the single command that a device can have.
 #[derive(Debug)]
 pub(crate) struct Activity(AtomicU64);
 
@@ -21,28 +21,28 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// Claims the place of the active command; `false` if there is one.
+    /// Claims the active command; returns `false` if another is active.
     pub(crate) fn start(&self) -> bool {
         // Acquire: pairs with the Release in `end`; the previous command's effects are seen.
         self.0.compare_exchange(IDLE, STARTING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Lets others bring the claimed command on.
+    /// Lets other threads advance the claimed command.
     pub(crate) fn run(&self) {
-        // Release: pairs with the Acquire in `is_running`; with the state go the command's words.
+        // Release: pairs with the Acquire in `is_running`, and publishes the command's words with the state.
         self.0.store(RUNNING, Ordering::Release);
     }
 
-    /// True if a command waits to be brought on. Whoever acts on it looks again under the turn, before its words: it may be
-    /// another command by then.
+    /// True if a command waits to be advanced. Before a thread reads the command's words, it must check this again
+    /// under the lock: it may be another command by then.
     pub(crate) fn is_running(&self) -> bool {
         // Acquire: pairs with the Release in `run`.
         self.0.load(Ordering::Acquire) == RUNNING
     }
 
-    /// True from the claim to the end.
+    /// True from the claim to the end of the command.
     pub(crate) fn is_active(&self) -> bool {
-        // Acquire: pairs with the Release in `end`; without activity, error and result are the last command's.
+        // Acquire: pairs with the Release in `end`; if no command is active, error and result belong to the last one.
         self.0.load(Ordering::Acquire) != IDLE
     }
 

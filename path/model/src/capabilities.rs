@@ -1,4 +1,5 @@
-//! What a device can do, as data: the read-only registers, and the few facts of its PCI function that decide legality.
+//! The device's capabilities as data: the read-only registers, and the properties of its PCI function that affect
+//! legality.
 
 use telpher_abi::Opcode;
 use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, VERSION_1, WqCap};
@@ -12,7 +13,7 @@ pub const MAX_ENGINES: usize = 16;
 /// Most queue entries a modelled device may have. Source: assumed; silicon has 128.
 pub const MAX_ENTRIES: usize = 256;
 
-/// Everything a device announces.
+/// All capabilities that a device announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// VERSION: 0x100 for 1.x.
@@ -27,48 +28,49 @@ pub struct Capabilities {
     pub eng_cap: EngCap,
     /// OPCAP.
     pub op_cap: OpCap,
-    /// CMDCAP, used if GENCAP says it is there: bit N is command N.
+    /// CMDCAP, used if GENCAP announces it: bit N is command N.
     pub cmd_cap: u64,
-    /// Page requests in flight the function can have (PRSREQCAP); 0 if it has no page request service.
+    /// Page requests that the function can have in flight (PRSREQCAP); 0 without a page request service.
     pub page_request_capacity: u32,
-    /// Entries of the MSI-X table; entry 0 is the device's own.
+    /// Entries of the MSI-X table; entry 0 belongs to the device itself.
     pub msix_entries: u16,
-    /// Performance counters.
+    /// The number of performance counters.
     pub counters: u8,
     /// Traffic classes mapped to an enabled virtual channel, one bit each.
     pub traffic_classes: u8,
-    /// What it accepts beyond the specification's text.
+    /// Descriptors it accepts beyond the specification's text.
     pub tolerances: Tolerances,
 }
 
-/// What a device accepts although the specification's text refuses it. No register tells: Intel's tests of hardware
-/// expect it of silicon.
+/// Descriptors that a device accepts although the specification's text refuses them. No register shows these. Intel's
+/// tests of hardware expect them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Tolerances {
-    /// Apply Delta Record: an entry may have the offset of the entry before it. The text answers 0x07.
+    /// Apply Delta Record: an entry may have the offset of the entry before it. The text requires status 0x07.
     pub equal_delta_offsets: bool,
-    /// Create Delta Record: bits 7:3 of the expected-result mask are ignored. The text answers 0x12 where they are not
-    /// zero.
+    /// Create Delta Record: bits 7:3 of the expected-result mask are ignored. The text requires status 0x12 if they are
+    /// not zero.
     pub result_mask_bits: bool,
 }
 
 impl Tolerances {
-    /// The specification's text, to the letter.
+    /// Strictly the specification's text.
     pub const NONE: Tolerances = Tolerances { equal_delta_offsets: false, result_mask_bits: false };
-    /// What Intel's tests of hardware expect of Sapphire Rapids. Source: Intel DML's tests on the hardware path; of the
-    /// mask `ta_equal_vectors_bad_check_result` in `tests/job_api_tests/ta_create_delta.cpp`, which expects 0x02.
+    /// The tolerances that Intel's tests of hardware expect of Sapphire Rapids. Source: Intel DML's tests on the
+    /// hardware path. For the mask: `ta_equal_vectors_bad_check_result` in `tests/job_api_tests/ta_create_delta.cpp`,
+    /// which expects 0x02.
     pub const SAPPHIRE_RAPIDS: Tolerances = Tolerances { equal_delta_offsets: true, result_mask_bits: true };
 }
 
-/// Capability sets with a name.
+/// Named capability sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Preset {
-    /// Sapphire Rapids, first firmware: the delta operations are there.
+    /// Sapphire Rapids, first firmware: with delta operations.
     #[default]
     Spr,
     /// Sapphire Rapids, current firmware: no delta operations, no cache control for Cache Flush.
     SprFw2,
-    /// Everything a 1.x device can have, event log included.
+    /// All features of a 1.x device, including the event log.
     Full,
 }
 
@@ -76,7 +78,7 @@ impl Preset {
     /// All presets.
     pub const ALL: [Preset; 3] = [Preset::Spr, Preset::SprFw2, Preset::Full];
 
-    /// The name users type.
+    /// Returns the name that users type.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -86,15 +88,15 @@ impl Preset {
         }
     }
 
-    /// The preset of a name.
+    /// Returns the preset with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
     }
 
-    /// What it announces.
+    /// Returns its capabilities.
     ///
-    /// `spr` and `spr-fw2`: GENCAP, OPCAP and the counts of groups, queues, engines, entries and read buffers are
+    /// `spr` and `spr-fw2`: GENCAP, OPCAP and the counts of groups, queues, engines, entries and read buffers come from
     /// published accel-config listings of Sapphire Rapids parts. In-progress limits, WQCFG size and the number of
     /// performance counters are not published: *assumed*.
     #[must_use]
@@ -147,7 +149,7 @@ impl Preset {
                     .with_event_log_overflow(true),
                 wq_cap: spr.wq_cap.with_op_config(true).with_prs_disable(true).with_wqcfg_size_shift(1),
                 grp_cap: spr.grp_cap.with_progress_limits(true).with_bandwidth_limits(true),
-                // Commands 1 to 14: everything but the inter-domain ones, interrupt handles included.
+                // Commands 1 to 14: all except the inter-domain ones, interrupt handles included.
                 cmd_cap: 0x7ffe,
                 tolerances: Tolerances::NONE,
                 ..spr
@@ -156,33 +158,33 @@ impl Preset {
     }
 }
 
-/// Why capabilities cannot be modelled.
+/// The reason why capabilities cannot be modelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapabilityError {
-    /// A count is zero or beyond what the model holds.
+    /// A count is zero or exceeds the model's limit.
     #[error("{what}: {value} is not between 1 and {max}")]
     Count {
-        /// Of what.
+        /// The counted item.
         what: &'static str,
-        /// Asked for.
+        /// The requested value.
         value: usize,
-        /// Most the model holds.
+        /// The model's limit.
         max: usize,
     },
-    /// The version is not one this model speaks.
+    /// The model does not support this version.
     #[error("version {version:#x} is not modelled; 0x100 (DSA 1.x) is")]
     Version {
-        /// Asked for.
+        /// The requested version.
         version: u32,
     },
-    /// `GENCAP[31]` is 0: the tables would be fixed, and nothing says to what.
+    /// `GENCAP[31]` is 0: the tables would be fixed, and no source gives their values.
     #[error("a device whose configuration is fixed (GENCAP bit 31 clear) is not modelled")]
     FixedConfiguration,
     /// 64-bit CRCs belong to 2.x.
     #[error("64-bit CRCs (GENCAP bit 11) are not modelled")]
     Crc64,
-    /// WQCFG entries of 32 bytes, or of 64 with OPCFG in the second half, are modelled.
+    /// The WQCFG entry size is not modelled; 32 bytes, and 64 bytes with OPCFG in the second half, are.
     #[error(
         "WQCFG size code {shift} is not modelled: 0 (32 bytes) or 1 (64 bytes, needed for per-queue operations) is"
     )]
@@ -190,19 +192,19 @@ pub enum CapabilityError {
         /// `WQCAP[27:24]`.
         shift: u8,
     },
-    /// An operation is announced that the model does not have.
+    /// An announced operation is not modelled.
     #[error("operation {opcode} is announced but not modelled")]
     Operation {
-        /// Which.
+        /// The operation.
         opcode: Opcode,
     },
 }
 
 impl Capabilities {
-    /// Whether this model can be such a device.
+    /// Checks whether the model can be such a device.
     ///
     /// # Errors
-    /// The first count, version or operation that is beyond the model.
+    /// The first count, version or operation that the model does not support.
     pub fn validate(&self) -> Result<(), CapabilityError> {
         let count = |what, value: usize, max| {
             if (1..=max).contains(&value) { Ok(()) } else { Err(CapabilityError::Count { what, value, max }) }
@@ -236,13 +238,13 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Entries of the interrupt message storage.
+    /// Returns the number of interrupt message storage entries.
     #[must_use]
     pub fn ims_entries(&self) -> usize {
         usize::from(self.gen_cap.ims_size()) * 256
     }
 
-    /// Bytes of one event log entry; 0 without an event log.
+    /// Returns the bytes of one event log entry; 0 without an event log.
     #[must_use]
     pub fn event_log_entry_bytes(&self) -> u64 {
         match self.gen_cap.event_log_size_code() {
@@ -251,22 +253,22 @@ impl Capabilities {
         }
     }
 
-    /// Largest transfer in bytes.
+    /// Returns the largest transfer in bytes.
     #[must_use]
     pub fn max_transfer(&self) -> u64 {
         1 << self.gen_cap.max_transfer_shift()
     }
 
-    /// Largest batch in descriptors.
+    /// Returns the largest batch in descriptors.
     #[must_use]
     pub fn max_batch(&self) -> u32 {
         1 << self.gen_cap.max_batch_shift()
     }
 }
 
-/// Most MSI-X entries the model holds.
+/// The model's limit of MSI-X entries.
 pub(crate) const MAX_MSIX: usize = 64;
-/// Most interrupt message storage entries the model holds. Source: published GENCAP of Sapphire Rapids.
+/// The model's limit of interrupt message storage entries. Source: published GENCAP of Sapphire Rapids.
 pub(crate) const MAX_IMS: usize = 2048;
-/// Most performance counters the model holds.
+/// The model's limit of performance counters.
 pub(crate) const MAX_COUNTERS: usize = 16;

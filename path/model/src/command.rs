@@ -1,14 +1,14 @@
-//! Commands: what a write to CMD starts, and when it is done. Source: SPEC §3.15, §9.2.11, §9.2.12.
+//! Commands: what a write to CMD starts, and when it is complete. Source: SPEC §3.15, §9.2.11, §9.2.12.
 //!
-//! The device has no thread: a command that must wait is advanced by whoever calls
-//! [`advance_command`](Device::advance_command), until `CMDSTATUS.Active` is 0.
+//! The device has no thread. If a command must wait, callers advance it with
+//! [`advance_command`](Device::advance_command) until `CMDSTATUS.Active` is 0.
 
 use crate::activity::Activity;
 use crate::capabilities::MAX_WQS;
 use crate::device::Device;
 use crate::errors::ErrorReport;
 use crate::group::bits;
-use crate::sync::{Turn, Word};
+use crate::sync::{TryLock, Word};
 use crate::wq::Submitter;
 use telpher_abi::DeviceError;
 use telpher_abi::registers::{CmdStatus, Command, CommandCode, CommandError, DeviceState, IntCause, WqState};
@@ -18,12 +18,12 @@ use telpher_abi::registers::{CmdStatus, Command, CommandCode, CommandError, Devi
 #[repr(C)]
 pub(crate) struct CommandState {
     active: Activity,
-    turn: Turn,
+    lock: TryLock,
     command: Word,
     status: Word,
-    /// Queues concerned, one bit each.
+    /// The affected queues, one bit each.
     queues: Word,
-    /// Position before which descriptors are concerned, by queue.
+    /// By queue: the position before which descriptors are affected.
     ends: [Word; MAX_WQS],
 }
 
@@ -31,7 +31,7 @@ impl Default for CommandState {
     fn default() -> Self {
         CommandState {
             active: Activity::default(),
-            turn: Turn::default(),
+            lock: TryLock::default(),
             command: Word::default(),
             status: Word::default(),
             queues: Word::default(),
@@ -40,24 +40,24 @@ impl Default for CommandState {
     }
 }
 
-/// Which descriptors a command is about, and what becomes of them.
-struct Concern {
-    /// Abandon what waits instead of executing it.
+/// The descriptors that a command affects, and what to do with them.
+struct CommandScope {
+    /// Abandon waiting descriptors instead of executing them.
     abort: bool,
-    /// Only this PASID.
+    /// Only descriptors of this PASID.
     pasid: Option<u32>,
 }
 
 impl Device {
-    /// CMDSTATUS as software reads it.
+    /// Returns CMDSTATUS as software reads it.
     #[must_use]
     pub fn cmd_status(&self) -> CmdStatus {
         let active = self.commands.active.is_active();
         CmdStatus([self.commands.status.get()]).with_active(active)
     }
 
-    /// Starts a command, as a write to CMD does. A write while another is active is discarded, reported as 0x52, and
-    /// answered `false`.
+    /// Starts a command, as a write to CMD does. If another command is active, the write is discarded and reported as
+    /// 0x52, and this returns `false`.
     pub fn start_command(&self, command: Command) -> bool {
         if !self.commands.active.start() {
             self.report_device_error(&ErrorReport::of_device(DeviceError::CommandActive));
@@ -75,22 +75,22 @@ impl Device {
         true
     }
 
-    /// Brings the active command on, if what it waits for has happened. Never blocks.
+    /// Advances the active command, if its condition has been met. Never blocks.
     pub fn advance_command(&self) {
         if !self.commands.active.is_running() {
             return;
         }
-        self.commands.turn.try_with(|| {
-            // Looked at again under the turn, and before the command's words: it may be another one by now.
+        self.commands.lock.try_with(|| {
+            // Checked again under the lock, before the command's words are read: it may be another command by now.
             if !self.commands.active.is_running() {
                 return;
             }
             let command = Command([self.commands.command.get()]);
             let resets = CommandCode::from_code(command.code()) == CommandCode::ResetDevice;
             if self.state() == DeviceState::Halted && !resets {
-                // Engines do not work any more, so waiting for them is over; the halt stays.
+                // The engines have stopped, so there is nothing to wait for; the halt stays.
                 self.finish(command, CommandError::Halted, 0);
-            } else if self.is_over(&Concern::of(command)) {
+            } else if self.is_scope_done(&CommandScope::of(command)) {
                 let error = if self.conclude(command) { CommandError::None } else { CommandError::Halted };
                 self.finish(command, error, 0);
             }
@@ -105,7 +105,7 @@ impl Device {
         }
     }
 
-    /// Checks a command and starts it. `Some(result)` if it is done at once.
+    /// Checks a command and starts it. Returns `Some(result)` if it completes at once.
     fn begin(&self, command: Command) -> Result<Option<u16>, CommandError> {
         let code = CommandCode::from_code(command.code());
         if command.reserved() != 0 {
@@ -124,17 +124,17 @@ impl Device {
                 if !self.general.state.change(&[DeviceState::Enabled], DeviceState::Draining) {
                     return Err(CommandError::DisableNotEnabled);
                 }
-                self.concern(self.all_queues(), true);
+                self.set_scope(self.all_queues(), true);
                 Ok(None)
             }
             CommandCode::ResetDevice => {
-                // A device that has halted stays so until the end: nothing that waits in it is executed any more.
+                // A halted device stays halted until the end: none of its waiting descriptors is executed any more.
                 self.general.state.change(&[DeviceState::Disabled, DeviceState::Enabled], DeviceState::Draining);
-                self.concern(self.all_queues(), true);
+                self.set_scope(self.all_queues(), true);
                 Ok(None)
             }
             CommandCode::DrainAll | CommandCode::AbortAll | CommandCode::DrainPasid | CommandCode::AbortPasid => {
-                self.concern(self.all_queues(), false);
+                self.set_scope(self.all_queues(), false);
                 Ok(None)
             }
             CommandCode::DisableWq | CommandCode::DrainWq | CommandCode::AbortWq => {
@@ -142,11 +142,11 @@ impl Device {
                 if bits(queues).any(|wq| self.wq_state(wq) != WqState::Enabled) {
                     return Err(CommandError::WqNotEnabled);
                 }
-                self.concern(queues, code == CommandCode::DisableWq);
+                self.set_scope(queues, code == CommandCode::DisableWq);
                 Ok(None)
             }
             CommandCode::ResetWq => {
-                self.concern(self.queues_of(command)?, true);
+                self.set_scope(self.queues_of(command)?, true);
                 Ok(None)
             }
             CommandCode::RequestInterruptHandle | CommandCode::ReleaseInterruptHandle => {
@@ -156,7 +156,7 @@ impl Device {
         }
     }
 
-    /// Without CMDCAP commands 1 to 12 exist; with it, those it lists. Source: SPEC §9.2.13.
+    /// Without CMDCAP commands 1 to 12 exist; with it, the commands it lists. Source: SPEC §9.2.13.
     fn is_known(&self, code: CommandCode) -> bool {
         let caps = &self.capabilities;
         if caps.gen_cap.command_capability() {
@@ -170,7 +170,7 @@ impl Device {
         (1 << self.queues()) - 1
     }
 
-    /// Queues a bitmap operand names: bits 15:0 within the bank of bits 19:16.
+    /// Returns the queues of a bitmap operand: bits 15:0 within the bank of bits 19:16.
     fn queues_of(&self, command: Command) -> Result<u64, CommandError> {
         let operand = u64::from(command.operand());
         let queues = (operand & 0xffff) << (16 * (operand >> 16)).min(48);
@@ -180,8 +180,8 @@ impl Device {
         Ok(queues)
     }
 
-    /// Notes which descriptors a command waits for; `closing` also stops the queues from accepting more.
-    fn concern(&self, queues: u64, closing: bool) {
+    /// Records which descriptors a command waits for; `closing` also stops the queues from accepting more.
+    fn set_scope(&self, queues: u64, closing: bool) {
         for wq in bits(queues) {
             let ring = &self.wqs[wq].ring;
             if closing && ring.state() == WqState::Enabled {
@@ -206,8 +206,8 @@ impl Device {
         Ok(if request { u16::try_from(index).unwrap_or_default() } else { 0 })
     }
 
-    /// True if none of the concerned descriptors waits or is in progress any more.
-    fn is_over(&self, wait: &Concern) -> bool {
+    /// True if none of the affected descriptors waits or is in progress any more.
+    fn is_scope_done(&self, wait: &CommandScope) -> bool {
         bits(self.commands.queues.get()).all(|wq| {
             let queue = &self.wqs[wq];
             let (slots, end) = (self.slots_of(queue), self.commands.ends[wq].get());
@@ -215,12 +215,12 @@ impl Device {
             let group = self.group_of_wq(wq);
             self.groups[group]
                 .0
-                .turn
+                .lock
                 .try_with(|| {
                     if wait.abort {
                         queue.ring.abandon(slots, end, chosen);
                     }
-                    // Also what an earlier abort left behind others, so that a queue that is disabled is empty.
+                    // Also discards what an earlier abort left behind others, so that a disabled queue is empty.
                     queue.ring.discard_abandoned(slots);
                     !queue.ring.any_waiting(slots, end, chosen) && !self.in_progress(wq, end, wait.pasid, None)
                 })
@@ -228,7 +228,8 @@ impl Device {
         })
     }
 
-    /// What follows once everything concerned is gone; `false` if the device has halted before that.
+    /// Completes the command once all affected descriptors are gone; returns `false` if the device has halted before
+    /// that.
     fn conclude(&self, command: Command) -> bool {
         let queues = self.commands.queues.get();
         match CommandCode::from_code(command.code()) {
@@ -261,7 +262,7 @@ impl Device {
     }
 }
 
-impl Concern {
+impl CommandScope {
     fn of(command: Command) -> Self {
         let code = CommandCode::from_code(command.code());
         let abort = matches!(
@@ -273,6 +274,6 @@ impl Concern {
                 | CommandCode::AbortPasid
         );
         let by_pasid = matches!(code, CommandCode::DrainPasid | CommandCode::AbortPasid);
-        Concern { abort, pasid: by_pasid.then(|| command.operand()) }
+        CommandScope { abort, pasid: by_pasid.then(|| command.operand()) }
     }
 }

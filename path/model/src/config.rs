@@ -1,5 +1,5 @@
-//! What Enable Device and Enable WQ check, in the order of their error codes, and what they set up. Source: SPEC §9.2.12,
-//! §3.4; error codes and conditions as listed there.
+//! The checks of Enable Device and Enable WQ, in the order of their error codes, and the state they set up. Source:
+//! SPEC §9.2.12, §3.4; error codes and conditions as listed there.
 
 use crate::capabilities::{MAX_ENGINES, MAX_GROUPS, MAX_WQS};
 use crate::device::Device;
@@ -154,7 +154,7 @@ impl Device {
         self.check_wq(&config)?;
         self.set_rules(wq, &config);
         let group = &self.groups[self.group_of_wq(wq)].0;
-        // A device without priorities takes any value; the arbiter needs a credit.
+        // A device without priorities accepts any value; the arbiter needs a positive credit.
         group.priority[wq].set(u64::from(config.priority()).max(1));
         group.renew();
         self.wqs[wq].ring.reopen();
@@ -198,7 +198,7 @@ impl Device {
         checks.iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, error)| Err(*error))
     }
 
-    /// Works the configuration out into what submission and decoding ask for.
+    /// Computes the rules for submission and decoding from the configuration.
     fn set_rules(&self, wq: usize, config: &WqCfg) {
         let rules = &self.wqs[wq].rules.0;
         let gen_cap = self.capabilities.gen_cap;
@@ -209,7 +209,7 @@ impl Device {
         rules.identity.set(
             u64::from(config.pasid()) | u64::from(config.privileged()) << 32 | u64::from(config.pasid_enable()) << 33,
         );
-        // Flags that configuration or capabilities take away from every operation. Source: SPEC Table 8-3.
+        // Flags that configuration or capabilities deny to every operation. Source: SPEC Table 8-3.
         let mut flags = Flags::all();
         flags.set(Flags::BLOCK_ON_FAULT, config.block_on_fault());
         flags.set(Flags::CACHE_CONTROL_1, gen_cap.cache_control());
@@ -222,13 +222,13 @@ impl Device {
         rules.classes.set(usable(grp.tc_a()) | usable(grp.tc_b()) << 1);
     }
 
-    /// Operations a queue accepts.
+    /// Returns the operations that a queue accepts.
     #[must_use]
     pub fn operations_of(&self, wq: usize) -> OpCap {
         if self.capabilities.wq_cap.op_config() { self.wq_cfg(wq).op_config() } else { self.capabilities.op_cap }
     }
 
-    /// Everything Reset Device clears. Source: SPEC Table 9-3.
+    /// Clears everything that Reset Device clears. Source: SPEC Table 9-3.
     pub(crate) fn reset_configuration(&self) {
         let buffers = self.capabilities.grp_cap.read_buffers();
         self.general.gencfg.set(u64::from(buffers));
@@ -254,7 +254,7 @@ impl Device {
         self.general.state.reset();
     }
 
-    /// A queue's configuration as after reset, but for its size.
+    /// Resets a queue's configuration, except for its size.
     pub(crate) fn reset_wq_cfg(&self, wq: usize, size: u16) {
         let config = WqCfg::default().with_size(size).with_op_config(self.capabilities.op_cap);
         crate::sync::store(&self.wqcfg[wq], &config.0);

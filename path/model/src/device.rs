@@ -1,5 +1,6 @@
-//! All state of one device: plain words in one place, without pointers, so that it can lie in private memory or in memory
-//! shared by a process tree. Every method takes `&self`; the protocols in `wq`, `group` and `sync` order the words.
+//! All state of one device: plain words in one struct, without pointers, so that it can lie in private memory or in
+//! memory shared by a process tree. Every method takes `&self`; the protocols in `wq`, `group` and `sync` order the
+//! words.
 
 use crate::capabilities::{
     Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_IMS, MAX_MSIX, MAX_WQS,
@@ -8,24 +9,24 @@ use crate::command::CommandState;
 use crate::errors::ErrorState;
 use crate::group::Group;
 use crate::interrupt::InterruptCounts;
-use crate::lane::Lane;
+use crate::lane::EngineLane;
 use crate::perfmon::Perfmon;
 use crate::state::State;
-use crate::sync::{Line, Word, load};
+use crate::sync::{CacheLine, Word, load};
 use crate::wq::{Ring, Slot};
 use telpher_abi::registers::{DeviceState, GenCfg, GrpCfg, WqCfg, WqState};
 
-/// Descriptors one engine may have in progress: one for each lane a runner drives. Source: assumed, twice the depth at
-/// which published single-engine throughput is flat.
+/// The most descriptors in progress in one engine: one for each lane that a runner drives. Source: assumed, twice the
+/// depth at which published single-engine throughput is flat.
 pub const MAX_LANES: usize = 32;
 
 /// Slots of all rings together: each queue's ring is its size rounded up to a power of two.
 const MAX_SLOTS: usize = 2 * MAX_ENTRIES;
 
-/// A modelled device: registers, queues, groups and the marks of what its engines have in progress.
+/// A modelled device: registers, queues, groups, and the marks of the descriptors in progress.
 ///
-/// It has no clock and no threads: submitters call [`submit`](Device::submit), software reads and writes registers, and a
-/// runner steps [`Engine`](crate::Engine)s.
+/// It has no clock and no threads: submitters call [`submit`](Device::submit), software reads and writes registers, and
+/// a runner steps [`Engine`](crate::Engine)s.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Device {
@@ -43,14 +44,14 @@ pub struct Device {
     pub(crate) ims: [[Word; 2]; MAX_IMS],
     pub(crate) interrupts: InterruptCounts,
     pub(crate) wqs: [Wq; MAX_WQS],
-    pub(crate) groups: [Line<Group>; MAX_GROUPS],
-    /// Group of each engine plus one; 0 if it has none. Set by Enable Device.
+    pub(crate) groups: [CacheLine<Group>; MAX_GROUPS],
+    /// By engine: its group plus one; 0 without a group. Set by Enable Device.
     pub(crate) engine_group: [Word; MAX_ENGINES],
-    pub(crate) lanes: [[Line<Lane>; MAX_LANES]; MAX_ENGINES],
+    pub(crate) lanes: [[CacheLine<EngineLane>; MAX_LANES]; MAX_ENGINES],
     slots: [Slot; MAX_SLOTS],
 }
 
-/// Registers that belong to no table.
+/// Registers outside of the tables.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct General {
@@ -62,12 +63,12 @@ pub(crate) struct General {
     pub(crate) evlcfg: [Word; 2],
 }
 
-/// The bits of PCI configuration space that decide legality.
+/// The bits of PCI configuration space that affect legality.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PciControl {
     /// Bus mastering is on.
     pub bus_master: bool,
-    /// PASIDs are used.
+    /// PASIDs are enabled.
     pub pasid: bool,
     /// Address translation service is on.
     pub ats: bool,
@@ -80,8 +81,8 @@ pub struct PciControl {
 }
 
 impl PciControl {
-    /// As Linux leaves a device it gives to users: shared virtual addressing with recoverable faults. Source: SPEC
-    /// Table 9-2, first row.
+    /// The settings of Linux for a device that it gives to users: shared virtual addressing with recoverable faults.
+    /// Source: SPEC Table 9-2, first row.
     pub const SHARED_VIRTUAL_MEMORY: PciControl =
         PciControl { bus_master: true, pasid: true, ats: true, prs: true, page_requests: 0x200, privileged: false };
 }
@@ -110,7 +111,7 @@ impl PciWords {
     }
 }
 
-/// One queue: its ring, and what Enable Device and Enable WQ worked out from its configuration.
+/// One queue: its ring, and the values that Enable Device and Enable WQ compute from its configuration.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Wq {
@@ -119,11 +120,11 @@ pub(crate) struct Wq {
     base: Word,
     /// Slots of the ring, a power of two.
     capacity: Word,
-    /// What submitters and the decoder ask of the queue.
-    pub(crate) rules: Line<Rules>,
+    /// The values that submitters and the decoder read.
+    pub(crate) rules: CacheLine<Rules>,
 }
 
-/// A queue's configuration in the form the hot path wants it; written by Enable WQ.
+/// A queue's configuration in the form that the hot path needs; written by Enable WQ.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Rules {
@@ -146,10 +147,10 @@ pub(crate) struct Rules {
 }
 
 impl Device {
-    /// A device just powered on: disabled, unconfigured, its PCI function as `pci` says.
+    /// Creates a device in its power-on state: disabled, unconfigured, with the PCI settings `pci`.
     ///
     /// # Errors
-    /// If the capabilities are beyond the model.
+    /// If the capabilities exceed the model.
     pub fn new(capabilities: Capabilities, pci: PciControl) -> Result<Box<Self>, CapabilityError> {
         capabilities.validate()?;
         let device = Box::new(Device {
@@ -167,9 +168,9 @@ impl Device {
             ims: std::array::from_fn(|_| Default::default()),
             interrupts: InterruptCounts::default(),
             wqs: std::array::from_fn(|_| Wq::default()),
-            groups: std::array::from_fn(|_| Line(Group::default())),
+            groups: std::array::from_fn(|_| CacheLine(Group::default())),
             engine_group: std::array::from_fn(|_| Word::default()),
-            lanes: std::array::from_fn(|_| std::array::from_fn(|_| Line(Lane::default()))),
+            lanes: std::array::from_fn(|_| std::array::from_fn(|_| CacheLine(EngineLane::default()))),
             slots: std::array::from_fn(|_| Slot::default()),
         });
         device.pci.set(pci);
@@ -179,13 +180,13 @@ impl Device {
         Ok(device)
     }
 
-    /// What the device announces.
+    /// Returns the device's capabilities.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// The PCI function's settings.
+    /// Returns the PCI function's settings.
     #[must_use]
     pub fn pci(&self) -> PciControl {
         self.pci.get()
@@ -202,35 +203,35 @@ impl Device {
         }
     }
 
-    /// State of the device (GENSTS).
+    /// Returns the state of the device (GENSTS).
     #[must_use]
     #[inline]
     pub fn state(&self) -> DeviceState {
         self.general.state.get()
     }
 
-    /// State of a queue; `Disabled` for one that does not exist.
+    /// Returns the state of a queue; `Disabled` for one that does not exist.
     #[must_use]
     pub fn wq_state(&self, wq: usize) -> WqState {
         self.wqs.get(wq).map_or(WqState::Disabled, |wq| wq.ring.state())
     }
 
-    /// Descriptors waiting in a queue.
+    /// Returns the number of descriptors waiting in a queue.
     #[must_use]
     pub fn wq_occupancy(&self, wq: usize) -> u64 {
         self.wqs.get(wq).map_or(0, |wq| wq.ring.occupancy())
     }
 
-    /// Positions of a queue: of its oldest descriptor, and of the next one that it will accept.
+    /// Returns two positions of a queue: of its oldest descriptor, and of the next one that it will accept.
     ///
-    /// **Staleness.** Other threads take and submit meanwhile.
+    /// **Staleness.** Other threads take and submit descriptors meanwhile.
     #[must_use]
     #[inline]
     pub fn wq_positions(&self, wq: usize) -> (u64, u64) {
         self.wqs.get(wq).map_or((0, 0), |wq| (wq.ring.head_position(), wq.ring.tail_position()))
     }
 
-    /// True if the oldest descriptor of a queue has arrived completely; it has its place before that.
+    /// True if the oldest descriptor of a queue has arrived completely; it has its position before that.
     ///
     /// **Staleness.** Another thread may take it meanwhile.
     #[must_use]
@@ -238,7 +239,7 @@ impl Device {
         self.wqs.get(wq).is_some_and(|wq| wq.ring.is_ready(self.slots_of(wq)))
     }
 
-    /// A queue's configuration as written, with its state and occupancy.
+    /// Returns a queue's configuration as written, with its state and occupancy.
     #[must_use]
     pub fn wq_cfg(&self, wq: usize) -> WqCfg {
         let Some(words) = self.wqcfg.get(wq) else { return WqCfg::default() };
@@ -246,7 +247,7 @@ impl Device {
         WqCfg(load(words)).with_occupancy(occupancy).with_state_code(self.wq_state(wq) as u8)
     }
 
-    /// A group's configuration as written.
+    /// Returns a group's configuration as written.
     #[must_use]
     pub fn grp_cfg(&self, group: usize) -> GrpCfg {
         self.grpcfg.get(group).map_or_else(GrpCfg::default, |words| GrpCfg(load(words)))
@@ -256,7 +257,7 @@ impl Device {
         GenCfg([self.general.gencfg.get()])
     }
 
-    /// Group an engine works for, once the device is enabled.
+    /// Returns the group of an engine, once the device is enabled.
     #[must_use]
     #[inline]
     pub fn group_of_engine(&self, engine: usize) -> Option<usize> {
@@ -264,7 +265,7 @@ impl Device {
         (group < MAX_GROUPS).then_some(group)
     }
 
-    /// Group a queue belongs to; 0 until the device is enabled.
+    /// Returns the group of a queue; 0 until the device is enabled.
     #[must_use]
     #[inline]
     pub fn group_of_wq(&self, wq: usize) -> usize {
@@ -275,19 +276,19 @@ impl Device {
         self.capabilities.wq_cap.queues().into()
     }
 
-    /// The ring slots of a queue.
+    /// Returns the ring slots of a queue.
     #[inline]
     pub(crate) fn slots_of(&self, wq: &Wq) -> &[Slot] {
         // Cannot lose bits: both are below MAX_SLOTS.
         #[allow(clippy::cast_possible_truncation, reason = "both words are set below, to values below MAX_SLOTS")]
         let (base, capacity) = (wq.base.get() as usize, wq.capacity.get() as usize);
-        // A hostile writer of shared memory can cause a miss here, never a panic.
+        // Corrupted shared memory can cause a failed lookup here, never a panic.
         let slots = self.slots.get(base..base.saturating_add(capacity));
-        // A queue of a device never enabled has none; one slot will do for what is never waiting.
+        // A queue of a device that was never enabled has no slots. It gets one slot, which is never used.
         slots.filter(|slots| slots.len().is_power_of_two()).unwrap_or(&self.slots[..1])
     }
 
-    /// Lays the rings out by the queues' sizes; called by Enable Device after the sizes were validated.
+    /// Assigns slots to the rings by the queues' sizes; Enable Device calls it after the sizes were validated.
     pub(crate) fn lay_out_rings(&self) {
         let mut base = 0;
         for wq in 0..self.queues() {

@@ -1,4 +1,4 @@
-//! Where errors go that no completion record tells: SWERROR, and the event log's registers. Source: SPEC §5.9, §9.2.14.
+//! Registers for errors that no completion record reports: SWERROR and the event log. Source: SPEC §5.9, §9.2.14.
 
 use crate::device::Device;
 use crate::sync::{AtomicU64, Ordering, Word, fence, load};
@@ -10,10 +10,11 @@ use telpher_abi::{DeviceError, EventLogEntry, SwError};
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct ErrorState {
-    /// SWERROR word 0; bit 63 (unused by the register) claims it while the others are being written.
+    /// SWERROR word 0; a thread claims the register with bit 63 (unused by the register) while it writes the other
+    /// words.
     first: AtomicU64,
     rest: [Word; 3],
-    /// EVLSTATUS: head, tail and pending bit, apart because software writes one and the device the others.
+    /// EVLSTATUS: head, tail and pending bit. They are separate because software writes one and the device the others.
     pub(crate) log_head: Word,
     pub(crate) log_tail: Word,
     pub(crate) log_pending: Word,
@@ -23,7 +24,7 @@ pub(crate) struct ErrorState {
 
 const CLAIMED: u64 = 1 << 63;
 
-/// What is known about one error.
+/// The details of one error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ErrorReport {
     pub(crate) code: u8,
@@ -35,7 +36,7 @@ pub(crate) struct ErrorReport {
     pub(crate) address: u64,
 }
 
-/// Which descriptor had it.
+/// The descriptor that caused an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ReportedDescriptor {
     pub(crate) operation: u8,
@@ -75,26 +76,27 @@ impl ErrorReport {
         error
     }
 
-    /// The same as an event log entry: the fields of both lie at the same bits, but for SWERROR's valid bit (SPEC §5.9).
+    /// Converts it to an event log entry: the fields of both lie at the same bits, except SWERROR's valid bit (SPEC
+    /// §5.9).
     pub(crate) fn to_log_entry(self) -> EventLogEntry {
         let [first, second, third, _] = self.to_sw_error().with_valid(false).0;
         EventLogEntry([first, second, third, 0, 0, 0, 0, 0])
     }
 }
 
-/// Whether an engine may append to the event log.
+/// The answer to an engine that wants to append to the event log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Append {
-    /// Yes: write the entry here, then call [`Device::finish_append`].
+    /// Granted: write the entry at this address, then call [`Device::finish_append`].
     At(u64),
     /// Another lane is appending, or the log is full and blocks: ask again.
     Wait,
-    /// The log is full and the device says so in SWERROR instead; the entry is dropped.
+    /// The log is full, and SWERROR reports this instead; the entry is dropped.
     Dropped,
 }
 
 impl Device {
-    /// SWERROR as software reads it.
+    /// Returns SWERROR as software reads it.
     #[must_use]
     pub fn sw_error(&self) -> SwError {
         // Acquire: pairs with the Release in `report_device_error`.
@@ -106,16 +108,16 @@ impl Device {
         SwError([first, a, b, c])
     }
 
-    /// Clears what software writes ones to: valid (bit 0), overflow (bit 1).
+    /// Clears the bits that software writes as ones: valid (bit 0), overflow (bit 1).
     pub(crate) fn clear_sw_error(&self, ones: u64) {
         let _ = self.errors.first.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
             let cleared = first & !(ones & 3);
-            // Without the valid bit nothing else in the register means anything; the next error may claim it.
+            // Without the valid bit the rest of the register means nothing; the next error may claim it.
             Some(if cleared & 1 == 0 && first & CLAIMED == 0 { cleared & 2 } else { cleared })
         });
     }
 
-    /// Latches an error in SWERROR, or sets its overflow bit if one stands there already.
+    /// Latches an error in SWERROR, or sets its overflow bit if it already holds an error.
     #[cold]
     pub(crate) fn report_device_error(&self, report: &ErrorReport) {
         let first = &self.errors.first;
@@ -129,12 +131,12 @@ impl Device {
         for (word, value) in self.errors.rest.iter().zip(&error.0[1..]) {
             word.set(*value);
         }
-        // Release: pairs with the Acquire in `sw_error`. The overflow bit may have been set meanwhile and stays.
+        // Release: pairs with the Acquire in `sw_error`. An overflow bit that was set meanwhile is kept.
         let _ = first.fetch_update(Ordering::Release, Ordering::Acquire, |word| Some(word & 2 | error.0[0]));
         self.cause(IntCause::SW_ERROR, |control| control.sw_error_interrupt());
     }
 
-    /// Raises the device's own interrupt for a cause, if its control bit says so.
+    /// Raises the device's own interrupt for a cause, if its control bit enables it.
     pub(crate) fn cause(&self, cause: IntCause, enabled: impl Fn(GenCtrl) -> bool) {
         if enabled(GenCtrl([self.general.genctrl.get()])) {
             self.general.intcause.or(cause.bits().into());
@@ -151,7 +153,7 @@ impl Device {
         EvlCfg(load(&self.general.evlcfg))
     }
 
-    /// EVLSTATUS as software reads it.
+    /// Returns EVLSTATUS as software reads it.
     pub(crate) fn evl_status(&self) -> EvlStatus {
         #[allow(clippy::cast_possible_truncation, reason = "both words are kept below the entry count, a u16")]
         EvlStatus::default()
@@ -160,9 +162,9 @@ impl Device {
             .with_interrupt_pending(self.errors.log_pending.get() != 0)
     }
 
-    /// Asks for the place of the next event log entry on behalf of an engine lane.
+    /// Requests the address of the next event log entry for an engine lane.
     pub(crate) fn begin_append(&self, lane: u64) -> Append {
-        // Acquire: pairs with the Release in `finish_append`; the tail is the previous writer's.
+        // Acquire: pairs with the Release in `finish_append`; the previous writer's tail is visible.
         match self.errors.log_writer.compare_exchange(0, lane + 1, Ordering::Acquire, Ordering::Relaxed) {
             Err(holder) if holder != lane + 1 => return Append::Wait,
             _ => {}
@@ -186,7 +188,7 @@ impl Device {
         if written {
             let entries = u64::from(self.evl_cfg().entries().max(1));
             self.errors.log_tail.publish(self.errors.log_tail.get().wrapping_add(1) % entries);
-            // SeqCst: the tail before the look at the pending bit; pairs with the clearing in `write_fixed`.
+            // SeqCst: orders the tail before the read of the pending bit; pairs with the clearing in `write_fixed`.
             fence(Ordering::SeqCst);
             if self.errors.log_pending.swap(1) == 0 {
                 self.cause(IntCause::EVENT_LOG, |control| control.event_log_interrupt());
@@ -198,7 +200,7 @@ impl Device {
         self.errors.log_writer.store(0, Ordering::Release);
     }
 
-    /// Stops the device, unless it is disabled, for an error that only a reset cures.
+    /// Halts the device, unless it is disabled, for an error that only a reset clears.
     pub(crate) fn halt(&self, error: DeviceError) {
         use DeviceState::{Draining, Enabled, Halted};
         if !self.general.state.change(&[Enabled, Draining, Halted], Halted) {

@@ -1,13 +1,14 @@
-//! The group arbiter: which queue's head an engine gets next. Source: SPEC §4.1; weighted round robin by credits.
+//! The group arbiter: chooses the queue whose oldest descriptor an engine gets next. Source: SPEC §4.1; weighted round
+//! robin by credits.
 //!
-//! A queue's credit is its priority. One descriptor a queue and pass while it has credit; when every waiting queue is out
-//! of credit, all credits of the group are renewed. Empty queues cost nothing and keep their credit, so none starves: any
-//! waiting queue is served within one renewal, that is within the sum of the group's priorities.
+//! A queue's credit is its priority. In each pass a queue with credit gets one descriptor served. When every waiting
+//! queue is out of credit, all credits of the group are renewed. Empty queues cost nothing and keep their credit, so
+//! none starves: any waiting queue is served within one renewal, that is within the sum of the group's priorities.
 
 use crate::capabilities::MAX_WQS;
 use crate::device::Device;
 use crate::interrupt::Interrupt;
-use crate::sync::{Turn, Word};
+use crate::sync::{TryLock, Word};
 use crate::wq::Entry;
 use telpher_abi::Descriptor;
 use telpher_abi::registers::{DeviceState, IntCause};
@@ -16,11 +17,11 @@ use telpher_abi::registers::{DeviceState, IntCause};
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Group {
-    /// Who arbitrates, or removes waiting descriptors, right now.
-    pub(crate) turn: Turn,
+    /// The lock for arbitrating, and for removing waiting descriptors.
+    pub(crate) lock: TryLock,
     /// Queues of the group, one bit each; set by Enable Device.
     pub(crate) wqs: Word,
-    /// Queue to look at first.
+    /// The queue to check first.
     cursor: Word,
     /// Credit left, by queue.
     credit: [Word; MAX_WQS],
@@ -36,14 +37,14 @@ impl Group {
         }
     }
 
-    /// The queue whose turn it is among the waiting ones (a bit each), and pays for it.
+    /// Chooses among the waiting queues (a bit each) by credit, and uses up one credit.
     fn choose(&self, waiting: u64) -> usize {
         let cursor = self.cursor.get() % MAX_WQS as u64;
         for renewed in [false, true] {
             if renewed {
                 self.renew();
             }
-            // Rotating by the cursor makes trailing_zeros walk the queues round robin.
+            // Rotating by the cursor makes trailing_zeros visit the queues round robin.
             let mut candidates = waiting >> cursor | waiting << (MAX_WQS as u64 - cursor);
             candidates &= (1 << MAX_WQS) - 1;
             while candidates != 0 {
@@ -59,12 +60,13 @@ impl Group {
                 candidates &= candidates - 1;
             }
         }
-        // Unreachable with validated priorities (at least 1); a hostile writer of shared state gets plain order.
+        // Unreachable with validated priorities (at least 1). If shared state was corrupted, the order is simply by
+        // number.
         waiting.trailing_zeros() as usize
     }
 }
 
-/// Indices of the bits that are set, below [`MAX_WQS`].
+/// Returns the indices of the set bits below [`MAX_WQS`].
 #[inline]
 pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     set &= (1 << MAX_WQS) - 1;
@@ -77,20 +79,20 @@ pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What an arbiter said to an engine that asked for work.
+/// An arbiter's answer to an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pick {
     /// A descriptor of this queue.
     Entry(usize, Entry),
-    /// Nothing waits.
+    /// No descriptor waits.
     Nothing,
-    /// Another engine is asking, or a descriptor is just arriving: ask again.
+    /// Another engine is asking, or a descriptor is being submitted: ask again.
     Again,
 }
 
 impl Device {
-    /// Takes the next descriptor of a group into an engine's hand; `mark` notes it as in progress before the turn ends, so that a
-    /// Drain popped next cannot overlook it.
+    /// Takes the next descriptor of a group for an engine. `mark` marks it as in progress before the lock is released,
+    /// so that a Drain taken next cannot miss it.
     #[inline]
     pub(crate) fn pick(&self, group: usize, into: &mut Descriptor, mark: impl FnOnce(usize, &Entry)) -> Pick {
         let arbiter = &self.groups[group].0;
@@ -107,7 +109,7 @@ impl Device {
             if ready == 0 {
                 return Pick::Again;
             }
-            // A group with one queue needs no choice: its credit only matters beside others.
+            // A group with one queue needs no choice; credit matters only beside other queues.
             let wq = if members.is_power_of_two() { members.trailing_zeros() as usize } else { arbiter.choose(ready) };
             let queue = &self.wqs[wq];
             match queue.ring.pop(self.slots_of(queue), into) {
@@ -118,7 +120,7 @@ impl Device {
                 None => Pick::Again,
             }
         };
-        match self.general.state.take(&arbiter.turn, take) {
+        match self.general.state.take(&arbiter.lock, take) {
             None => Pick::Again,
             Some(None) => Pick::Nothing,
             Some(Some(pick)) => pick,
@@ -130,8 +132,8 @@ impl Device {
         bits(members).any(|wq| self.wqs[wq].ring.occupancy() != 0)
     }
 
-    /// Raises the occupancy interrupt if a queue that has it on falls to its limit by losing this entry. Caller has the
-    /// group's turn, so no two engines pass the limit together. Source: SPEC §9.2.22.
+    /// Raises the occupancy interrupt if it is enabled and the queue falls to its limit by losing this entry. The
+    /// caller holds the group's lock, so no two engines cross the limit together. Source: SPEC §9.2.22.
     #[inline]
     pub(crate) fn occupancy_fell(&self, wq: usize, entry: &Entry) {
         let controls = self.wqcfg[wq][2].get();
@@ -146,7 +148,7 @@ impl Device {
 
     #[cold]
     fn raise_occupancy(&self, wq: usize) {
-        // Interrupt generated is bit 208; a new one waits until software cleared the last.
+        // Interrupt generated is bit 208; a new interrupt waits until software has cleared the last.
         if self.wqcfg[wq][3].or(1 << (208 - 192)) >> (208 - 192) & 1 == 1 {
             return;
         }
@@ -159,8 +161,8 @@ impl Device {
         }
     }
 
-    /// True if a descriptor waits (or is arriving) for an engine of the group. A consumer that is about to sleep puts a
-    /// sequentially consistent fence before this look, and a submitter one behind its submission.
+    /// True if a descriptor waits (or is being submitted) for an engine of the group. A consumer that is about to sleep
+    /// executes a sequentially consistent fence before this check, and a submitter after its submission.
     #[must_use]
     pub fn group_has_work(&self, group: usize) -> bool {
         self.state() != DeviceState::Halted

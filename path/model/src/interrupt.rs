@@ -1,7 +1,7 @@
-//! Completion interrupts: whether a descriptor may ask for one, and what becomes of it. Source: SPEC §3.7, §5.4.
+//! Completion interrupts: whether a descriptor may request one, and how it is delivered. Source: SPEC §3.7, §5.4.
 //!
 //! The model has no interrupt controller. A delivered interrupt is an event: a count for its table entry, and a step of
-//! the engine that the runner may pass on.
+//! the engine that the runner may forward.
 
 use crate::capabilities::{MAX_IMS, MAX_MSIX};
 use crate::device::Device;
@@ -18,7 +18,7 @@ pub struct Interrupt {
     pub index: u16,
 }
 
-/// How often each entry was delivered.
+/// Counts of deliveries by entry.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct InterruptCounts {
@@ -52,7 +52,7 @@ impl InterruptCounts {
         let (Some(count), Some(entry)) = (self.msix.get(index), device.msix_table.get(index)) else { return };
         if entry[1].get() & MSIX_MASK != 0 {
             device.msix_pending.or(1 << index);
-            // Unmasked meanwhile? Then whoever takes the pending bit back delivers.
+            // If the entry was unmasked meanwhile, the thread that clears the pending bit delivers.
             fence(Ordering::SeqCst);
             self.release_msix(device, index);
         } else {
@@ -60,7 +60,7 @@ impl InterruptCounts {
         }
     }
 
-    /// Delivers what was held back for an MSI-X entry, if it is unmasked.
+    /// Delivers a pending interrupt of an MSI-X entry, if it is unmasked.
     fn release_msix(&self, device: &Device, index: usize) {
         let unmasked = device.msix_table[index][1].get() & MSIX_MASK == 0;
         if unmasked && device.msix_pending.and(!(1 << index)) >> index & 1 == 1 {
@@ -79,7 +79,7 @@ impl InterruptCounts {
         }
     }
 
-    /// Delivers what was held back for a message storage entry, if it is unmasked.
+    /// Delivers a pending interrupt of a message storage entry, if it is unmasked.
     fn release_ims(&self, device: &Device, index: usize) {
         let words = &device.ims[index];
         let entry = ImsEntry(load(words));
@@ -90,14 +90,14 @@ impl InterruptCounts {
 }
 
 impl Device {
-    /// Times an interrupt table entry was delivered since power-on.
+    /// Returns how often an interrupt table entry was delivered since power-on.
     #[must_use]
     pub fn interrupts_delivered(&self, interrupt: Interrupt) -> u64 {
         let counts = if interrupt.ims { &self.interrupts.ims[..] } else { &self.interrupts.msix[..] };
         counts.get(usize::from(interrupt.index)).map_or(0, Word::get)
     }
 
-    /// The table entry a descriptor's handle names, if its submitter may use it. `None` is status 0x19.
+    /// Returns the table entry of a descriptor's handle, if its submitter may use it. `None` is status 0x19.
     pub(crate) fn interrupt_of_handle(&self, handle: u16, submitter: Submitter) -> Option<Interrupt> {
         let index = usize::from(handle);
         let (in_range, pasid_enable, pasid) = if submitter.ims {
@@ -109,12 +109,12 @@ impl Device {
         };
         let issued = !self.needs_handles() || self.handle_issued(submitter.ims, index);
         let allowed = submitter.pasid == pasid_enable.then_some(pasid);
-        // Entry 0 of the MSI-X table is the device's own (SPEC §3.7: never for completions).
+        // Entry 0 of the MSI-X table belongs to the device itself (SPEC §3.7: never for completions).
         let completions = submitter.ims || index != 0;
         (in_range && issued && allowed && completions).then_some(Interrupt { ims: submitter.ims, index: handle })
     }
 
-    /// Delivers an interrupt; `false` if its entry ignores interrupts.
+    /// Delivers an interrupt; returns `false` if its entry ignores interrupts.
     pub(crate) fn deliver(&self, interrupt: Interrupt) -> bool {
         let index = usize::from(interrupt.index);
         if interrupt.ims {
@@ -131,7 +131,7 @@ impl Device {
         true
     }
 
-    /// True if interrupt handles must be requested by command 13. Source: SPEC §9.2.13, CMDCAP bit 13.
+    /// True if software must request interrupt handles by command 13. Source: SPEC §9.2.13, CMDCAP bit 13.
     pub(crate) fn needs_handles(&self) -> bool {
         self.capabilities.gen_cap.command_capability() && self.capabilities.cmd_cap >> 13 & 1 == 1
     }
@@ -144,7 +144,7 @@ impl Device {
         }
     }
 
-    /// Notes a handle as issued or given back; the handle of entry N is N.
+    /// Marks a handle as issued or released; the handle of entry N is N.
     pub(crate) fn set_handle(&self, ims: bool, index: usize, issued: bool) {
         let word = if ims { self.interrupts.handles_ims.get(index / 64) } else { Some(&self.interrupts.handles_msix) };
         let Some(word) = word else { return };
@@ -156,7 +156,7 @@ impl Device {
         }
     }
 
-    /// Writes one half of an MSI-X table entry; unmasking delivers what was held back.
+    /// Writes one half of an MSI-X table entry; unmasking delivers a pending interrupt.
     pub(crate) fn write_msix_entry(&self, index: usize, half: usize, value: u64) {
         let Some(entry) = self.msix_table.get(index) else { return };
         entry[half].set(if half == 1 { value & (MSIX_MASK | 0xffff_ffff) } else { value });
@@ -164,7 +164,7 @@ impl Device {
         self.interrupts.release_msix(self, index);
     }
 
-    /// Writes one half of a message storage entry; unmasking delivers what was held back.
+    /// Writes one half of a message storage entry; unmasking delivers a pending interrupt.
     pub(crate) fn write_ims_entry(&self, index: usize, half: usize, value: u64) {
         let Some(words) = self.ims.get(index) else { return };
         if half == 0 {
@@ -174,13 +174,13 @@ impl Device {
             }
             return;
         }
-        // The pending bit is the device's.
+        // The device owns the pending bit.
         words[1].update(|word| Some(value & !IMS_PENDING | word & IMS_PENDING));
         fence(Ordering::SeqCst);
         self.interrupts.release_ims(self, index);
     }
 
-    /// Power-on values of the interrupt tables. Source: SPEC Table 9-3.
+    /// Sets the power-on values of the interrupt tables. Source: SPEC Table 9-3.
     pub(crate) fn reset_interrupt_tables(&self) {
         for entry in &self.msix_table {
             entry[0].set(0);
@@ -190,7 +190,7 @@ impl Device {
         self.reset_message_storage();
     }
 
-    /// What Reset Device clears: permissions, message storage and handles, but not the MSI-X table.
+    /// Clears what Reset Device clears: permissions, message storage and handles, but not the MSI-X table.
     pub(crate) fn reset_message_storage(&self) {
         for word in &self.msix_perm {
             word.set(0);

@@ -1,45 +1,46 @@
-//! The mark of a descriptor in progress, for those who wait for it: drains, disables, aborts, and who asks whether a halted
-//! device has come to rest.
+//! Marks a descriptor in progress, for code that waits for it: drains, disables, aborts, and the check whether a halted
+//! device is at rest.
 
 use crate::sync::{AtomicU64, Ordering, Word};
 
-/// One place for a descriptor in an engine's hand.
+/// A slot for one descriptor in progress in an engine.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Lane {
+pub(crate) struct EngineLane {
     /// Bit 63 in use, bits 55:48 queue, bit 34 PASID valid, bits 19:0 PASID.
     key: AtomicU64,
     position: Word,
 }
 
-/// A submitter word's PASID and its valid bit.
+/// The PASID and its valid bit in a submitter word.
 const PASID_BITS: u64 = 1 << 34 | 0xf_ffff;
 
-impl Default for Lane {
+impl Default for EngineLane {
     fn default() -> Self {
-        Lane { key: AtomicU64::new(0), position: Word::default() }
+        EngineLane { key: AtomicU64::new(0), position: Word::default() }
     }
 }
 
-impl Lane {
-    /// Marks a descriptor of a queue as taken: whose it is (a submitter word), and its position. Caller has the group's turn.
+impl EngineLane {
+    /// Marks a descriptor as in progress: its queue, its submitter word and its position. The caller holds the group's
+    /// lock.
     #[inline]
     pub(crate) fn take(&self, wq: usize, submitter: u64, position: u64) {
         self.position.set(position);
-        // Release: pairs with the Acquire in `holds`; with the key goes the position.
+        // Release: pairs with the Acquire in `holds`, and publishes the position with the key.
         self.key.store(1 << 63 | (wq as u64) << 48 | submitter & PASID_BITS, Ordering::Release);
     }
 
-    /// Takes the mark away, when nothing of the descriptor touches memory any more.
+    /// Removes the mark, once nothing accesses memory for the descriptor any more.
     #[inline]
-    pub(crate) fn let_go(&self) {
-        // Release: pairs with the Acquire in `holds`; whoever sees the lane free sees the work done.
+    pub(crate) fn release(&self) {
+        // Release: pairs with the Acquire in `holds`; a thread that sees the lane free sees the work done.
         self.key.store(0, Ordering::Release);
     }
 
-    /// True if a descriptor of the queue, and of the PASID if one is named, is in here that stands before `end`.
+    /// True if the lane holds a descriptor of the queue at a position before `end`, of this PASID if one is given.
     pub(crate) fn holds(&self, wq: usize, end: u64, pasid: Option<u32>) -> bool {
-        // Acquire: pairs with the Release in `take` and `let_go`.
+        // Acquire: pairs with the Release in `take` and `release`.
         let key = self.key.load(Ordering::Acquire);
         key >> 63 == 1
             && (key >> 48 & 0xff) as usize == wq

@@ -1,8 +1,9 @@
-//! Which descriptors a device refuses, and with what status. Source: SPEC §5.4, §8.1.3, §8.3, Tables 5-3 to 5-5.
+//! The legality checks: which descriptors a device refuses, and with what status. Source: SPEC §5.4, §8.1.3, §8.3,
+//! Tables 5-3 to 5-5.
 //!
-//! The architecture lets a device check in any order; this model promises the order of [`Device::check`], so that a
-//! descriptor with several faults has one answer. What can be a table is a table: [`ROWS`] holds an operation's flags and
-//! reserved bits; the rest are the numbered [`Check`]s.
+//! The architecture lets a device check in any order. This model promises the order of [`Device::check`], so that a
+//! descriptor with several errors has one answer. [`ROWS`] holds each operation's flags and reserved bits as a table;
+//! the rest are the numbered [`Check`]s.
 
 use crate::action::overlaps;
 use crate::device::Device;
@@ -17,7 +18,7 @@ use telpher_abi::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) opcode: Opcode,
-    /// Every flag bit that can be legal.
+    /// Every flag bit that may be set.
     flags: u32,
     /// Flag bits that must be set.
     required: u32,
@@ -25,7 +26,7 @@ pub(crate) struct Row {
     gates: &'static [(Flags, u32)],
     /// Bits that must be zero in every descriptor of the operation.
     reserved: [u64; 8],
-    /// Addresses the traffic class selectors 1, 2, 3 govern in every descriptor of the operation.
+    /// Traffic class selectors 1, 2, 3 that are in use in every descriptor of the operation.
     selectors: u32,
 }
 
@@ -34,7 +35,7 @@ const A1: u32 = Flags::ADDRESS_1_TC.bits();
 const A2: u32 = Flags::ADDRESS_2_TC.bits();
 const A3: u32 = Flags::ADDRESS_3_TC.bits();
 
-/// Bit ranges of bytes `first..=last`, for reserved masks.
+/// Builds a mask of the bytes `first..=last` of each range, for reserved bits.
 const fn bytes(ranges: &[(usize, usize)]) -> [u64; 8] {
     let mut words = [0; 8];
     let mut i = 0;
@@ -49,7 +50,7 @@ const fn bytes(ranges: &[(usize, usize)]) -> [u64; 8] {
     words
 }
 
-/// The same with single bits of one byte added.
+/// Adds single bits of one byte to a mask.
 const fn and_bits(mut words: [u64; 8], byte: usize, bits: u8) -> [u64; 8] {
     words[byte / 8] |= (bits as u64) << (8 * (byte % 8));
     words
@@ -57,8 +58,8 @@ const fn and_bits(mut words: [u64; 8], byte: usize, bits: u8) -> [u64; 8] {
 
 macro_rules! rows {
     ($($op:ident flags $flags:literal required $required:expr, gates $gates:expr, selectors $selectors:expr, reserved $reserved:expr;)*) => {
-        /// Operations of 1.x. Flags and required flags: SPEC Table 5-5; reserved bytes: Tables 5-3, 5-4 and, for the CRC
-        /// operations, §8.3.12, which the tables contradict; reserved bits inside bytes: §8.3.6, §8.3.8, §8.3.17.
+        /// Operations of 1.x. Flags and required flags: SPEC Table 5-5; reserved bytes: Tables 5-3, 5-4 and, for the
+        /// CRC operations, §8.3.12, which the tables contradict; reserved bits inside bytes: §8.3.6, §8.3.8, §8.3.17.
         pub(crate) const ROWS: &[Row] = &[$(Row {
             opcode: Opcode::$op, flags: $flags, required: $required, gates: $gates, selectors: $selectors,
             reserved: $reserved,
@@ -129,7 +130,7 @@ const INDEX: [u8; 256] = {
     index
 };
 
-/// The row of an operation this model has.
+/// Returns the row of an operation; `None` if the model does not have it.
 #[inline]
 pub(crate) fn row(opcode: Opcode) -> Option<&'static Row> {
     let index = INDEX[usize::from(opcode.code())];
@@ -138,7 +139,7 @@ pub(crate) fn row(opcode: Opcode) -> Option<&'static Row> {
 
 macro_rules! checks {
     ($($(#[$doc:meta])* $name:ident;)*) => {
-        /// Checks that are not rows of the table, in the order in which they are made.
+        /// Checks outside the table, in their order.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         pub enum Check {
             $($(#[$doc])* $name,)*
@@ -230,31 +231,31 @@ checks! {
     ListAlignment;
     /// 0x16: Memory Move without overlap where the device cannot.
     MoveOverlap;
-    /// 0x16: Create Delta: record apart from source 1.
+    /// 0x16: Create Delta: record does not overlap source 1.
     DeltaOverlap1;
-    /// 0x16: Create Delta: record apart from source 2.
+    /// 0x16: Create Delta: record does not overlap source 2.
     DeltaOverlap2;
-    /// 0x16: Apply Delta: record apart from the destination.
+    /// 0x16: Apply Delta: record does not overlap the destination.
     ApplyOverlap;
-    /// 0x16: Dualcast: source apart from destination 1.
+    /// 0x16: Dualcast: source does not overlap destination 1.
     DualcastOverlap1;
-    /// 0x16: Dualcast: source apart from destination 2.
+    /// 0x16: Dualcast: source does not overlap destination 2.
     DualcastOverlap2;
-    /// 0x16: Dualcast: destinations apart.
+    /// 0x16: Dualcast: destinations do not overlap.
     DualcastOverlap12;
-    /// 0x16: Copy with CRC: source apart from destination.
+    /// 0x16: Copy with CRC: source does not overlap the destination.
     CopyCrcOverlap;
-    /// 0x16: DIF: source apart from the computed destination.
+    /// 0x16: DIF: source does not overlap the computed destination.
     DifOverlap;
 }
 
-/// `wrong`, unless a mutation run has switched this check off.
+/// Returns `wrong`, unless a mutation run has switched this check off.
 #[inline]
 fn fails(check: Check, wrong: bool) -> bool {
     wrong && !mutation::is_off(check)
 }
 
-/// Why a descriptor is refused.
+/// The reason why a descriptor is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: Status,
@@ -268,7 +269,7 @@ impl From<Status> for Refusal {
     }
 }
 
-/// Where a descriptor came from.
+/// The origin of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) wq: usize,
@@ -278,21 +279,22 @@ pub(crate) struct Origin {
 }
 
 impl Device {
-    /// True if a queue's engine would end a descriptor without touching any memory but its completion record: it fails
-    /// a check. `member` asks the same of a member of a batch.
+    /// True if a queue's engine would end a descriptor without accessing any memory except its completion record,
+    /// because it fails a check. `member` treats it as a member of a batch.
     #[must_use]
     pub fn refuses(&self, wq: usize, submitter: Submitter, descriptor: &Descriptor, member: bool) -> bool {
         let origin = Origin { wq, submitter, batch_index: member.then_some(0) };
         wq >= self.queues() || self.check(descriptor, origin).is_err()
     }
 
-    /// Why this device refuses a descriptor, if it does.
+    /// Checks a descriptor; an error is the reason for the refusal.
     #[inline]
     pub(crate) fn check(&self, d: &Descriptor, origin: Origin) -> Result<(), Refusal> {
         self.check_as(d.opcode(), d, origin)
     }
 
-    /// The same of a descriptor that is known to have this opcode: what others would be asked is left out where it is compiled in.
+    /// Checks a descriptor whose opcode is known. If the caller passes a constant, the compiler removes the checks of
+    /// other operations.
     #[inline(always)]
     pub(crate) fn check_as(&self, opcode: Opcode, d: &Descriptor, origin: Origin) -> Result<(), Refusal> {
         let flags = d.flags();
@@ -338,7 +340,7 @@ impl Device {
         self.check_fields(d, opcode, rules.max_transfer.get(), rules.max_batch.get())
     }
 
-    /// [`operations_of`](Device::operations_of) for one operation, without reading the whole set.
+    /// True if one operation is in [`operations_of`](Device::operations_of), without reading the whole set.
     #[inline]
     fn accepts_operation(&self, wq: usize, opcode: Opcode) -> bool {
         if !self.capabilities.wq_cap.op_config() {
@@ -352,7 +354,7 @@ impl Device {
     fn check_flags(&self, d: &Descriptor, row: &Row, origin: Origin) -> Result<(), Refusal> {
         let flags = d.flags();
         let bits = flags.bits();
-        // A bad bit for which no conditional rule exists is one the operation's row does not list.
+        // Bits without a conditional rule are bad if the operation's row does not list them.
         let mut bad = bits & !mutation::flags(row.opcode, row.flags);
         bad |= mutation::required(row.opcode, row.required) & !bits;
         let mut forbid = |check: Check, when: bool, mask: Flags| {
@@ -435,7 +437,7 @@ impl Device {
         if wrong { Err(Status::NonZeroReserved.into()) } else { Ok(()) }
     }
 
-    /// Sizes, counts, other values, alignments, overlaps: in this order.
+    /// Checks sizes, counts, other values, alignments, overlaps, in this order.
     #[inline(always)]
     fn check_fields(&self, d: &Descriptor, opcode: Opcode, max_transfer: u64, max_batch: u64) -> Result<(), Refusal> {
         let size = u64::from(d.size());
@@ -519,7 +521,7 @@ fn refuse(check: Check, wrong: bool, status: Status) -> Result<(), Refusal> {
     if fails(check, wrong) { Err(status.into()) } else { Ok(()) }
 }
 
-/// Selectors that govern an address only in some descriptors of the operation.
+/// Returns the traffic class selectors that are in use only in some descriptors of the operation.
 fn conditional_selectors(d: &Descriptor) -> u32 {
     let flags = d.flags();
     let when = |flag: Flags, selector: u32| if flags.contains(flag) { selector } else { 0 };

@@ -8,11 +8,13 @@
 //! registers ◄──► config, command, errors, interrupt, perfmon
 //! ```
 //!
-//! The device has no clock and no threads; somebody drives it. Three things hold throughout:
+//! The device has no clock and no threads; a runner drives it. Three rules hold throughout:
 //!
-//! - *Deciding is apart from touching bytes*: an [`Engine`] yields what to do to which ranges; [`execute`](execute()) does
-//!   it, a simulator only accounts for it.
-//! - *What tenants share is plain*: a [`Device`] is words without pointers, safe to place in memory shared by processes.
+//! - *Deciding is separate from accessing memory*: an [`Engine`] returns an operation on memory ranges.
+//!   [`execute`](execute()) carries it out; a simulator only accounts for it.
+//! - *Shared state is plain*: a [`Device`] consists of words without pointers, so it may lie in memory shared by
+//!   processes.
+//! - *No unsafe code*: all memory access goes through [`telpher_mem::Space`].
 //! - *Unsafe is elsewhere*: memory is reached through [`telpher_mem::Space`] alone.
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Switching single legality checks off, so that the conformance suite can be shown to notice each one's absence. Without
-//! the `mutation` feature everything here is the identity and costs nothing.
+//! Switches single legality checks off, to show that the conformance suite detects each missing check. Without the
+//! `mutation` feature everything here is the identity and costs nothing.
 
 #[cfg(not(feature = "mutation"))]
 mod switch {
@@ -33,16 +33,16 @@ mod switch {
     use std::cell::Cell;
     use telpher_abi::Opcode;
 
-    /// One check to switch off.
+    /// A check to switch off.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub enum Mutant {
         /// A [`Check`](crate::Check).
         Check(Check),
-        /// An operation accepts a flag bit its row does not list.
+        /// An operation accepts a flag bit that its row does not list.
         Flag(u8, u8),
-        /// An operation refuses a flag bit its row lists.
+        /// An operation refuses a flag bit that its row lists.
         RefusedFlag(u8, u8),
-        /// An operation does not insist on a flag bit its row requires.
+        /// An operation does not require a flag bit that its row requires.
         Required(u8, u8),
         /// An operation ignores a reserved byte.
         Reserved(u8, u8),
@@ -60,7 +60,7 @@ mod switch {
         result
     }
 
-    /// Every mutant there is.
+    /// Returns all mutants.
     #[must_use]
     pub fn all_mutants() -> Vec<Mutant> {
         let mut mutants: Vec<Mutant> = Check::ALL.iter().copied().map(Mutant::Check).collect();

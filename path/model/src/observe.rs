@@ -1,12 +1,12 @@
-//! Who looks over a device's shoulder: hears of every descriptor from its dispatch to its end, and may interfere where real
-//! devices and systems do.
+//! The observer interface: it is called for every descriptor from dispatch to end, and may interfere where real devices
+//! and systems do.
 //!
 //! ```text
 //! dispatched() ─► execute() around the action ─► concluding() ─► record() around the write ─► ended()
 //! ```
 //!
-//! A descriptor can be kept waiting at the two bends, before anything was done and before anybody is told; whoever steps the
-//! engine must then have other lanes or other things to do.
+//! An observer can delay a descriptor at two points: before the action starts, and before the outcome is reported. The
+//! runner must then have other lanes or other work.
 //!
 //! [`Unobserved`] does nothing and compiles to nothing.
 
@@ -16,21 +16,21 @@ use std::fmt::Debug;
 use telpher_abi::{CompletionRecord, Descriptor, Status};
 use telpher_mem::{Fault, Space};
 
-/// A descriptor in an engine's hand.
+/// A descriptor that an engine is executing.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// The descriptor. Its first dword is what the submitter wrote: the device takes PASID and privilege from elsewhere, so
-    /// it may carry whatever names the submission.
+    /// The descriptor. Its first dword is what the submitter wrote. The device takes PASID and privilege from
+    /// elsewhere, so the dword may carry an identifier of the submission.
     pub descriptor: &'a Descriptor,
     /// Index of its queue.
     pub wq: usize,
-    /// Who submitted it, or its batch.
+    /// The submitter of the descriptor or of its batch.
     pub submitter: Submitter,
     /// Its batch, if it is a member of one.
     pub member: Option<Member<'a>>,
 }
 
-/// Whose member a descriptor is.
+/// The batch of a member.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
     /// The Batch descriptor.
@@ -39,36 +39,37 @@ pub struct Member<'a> {
     pub index: u16,
 }
 
-/// Who was told how a descriptor ended.
+/// Where the end of a descriptor was reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
     /// Its completion record was written.
     Record,
-    /// No record was wanted, and nothing went wrong that must be told.
+    /// No record was requested, and no error had to be reported.
     Nobody,
-    /// The event log or SWERROR.
+    /// In the event log or SWERROR.
     Elsewhere,
-    /// The record could not be written; event log or SWERROR say so.
+    /// The record could not be written; the event log or SWERROR reports this.
     Unwritable(Fault),
-    /// It was abandoned by a command while it waited: nobody hears of it.
+    /// A command abandoned the descriptor while it waited: its end is not reported.
     Abandoned,
 }
 
-/// What an observer says to a descriptor that was dispatched.
+/// An observer's decision about a dispatched descriptor.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Go on.
+    /// Continue.
     Go,
     /// Not yet; ask again.
     Wait,
-    /// It ends with this status, and is not looked at.
+    /// End it with this status, without checking it.
     End(Status),
 }
 
-/// Hears of descriptors, in the thread that steps the engine. The defaults do what a device without an observer does.
+/// Receives calls for descriptors, in the thread that steps the engine. The defaults behave like a device without an
+/// observer.
 pub trait Observer: Send + Sync + Debug {
-    /// False if nobody looks: descriptors may then take short ways past all that is below.
+    /// False if the observer does nothing: descriptors may then take fast paths that skip the calls below.
     #[inline]
     fn is_watching(&self) -> bool {
         true
@@ -81,25 +82,25 @@ pub trait Observer: Send + Sync + Debug {
         Verdict::Go
     }
 
-    /// The descriptor's action is to be carried out: `act` does it, on `space` or on another in its place.
+    /// The descriptor's action is about to be executed: `act` does it, on `space` or on another space instead.
     #[inline]
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
         let _ = job;
         act(space)
     }
 
-    /// The outcome is known, and `record` would tell it; `false` keeps the descriptor in the engine's hand, and the question is
-    /// asked again.
+    /// The outcome is known, and `record` would report it. If this returns `false`, the engine keeps the descriptor and
+    /// asks again.
     #[inline]
     fn concluding(&self, job: &Job<'_>, record: &CompletionRecord) -> bool {
         let _ = (job, record);
         true
     }
 
-    /// The completion record is to be written: `write` does it, and not before it is called.
+    /// The completion record is about to be written: `write` writes it when called.
     ///
     /// # Errors
-    /// The fault that the device shall take for the write's.
+    /// The fault that the device shall treat as the write's.
     #[inline]
     fn record(
         &self,
@@ -111,15 +112,15 @@ pub trait Observer: Send + Sync + Debug {
         write()
     }
 
-    /// The descriptor has ended: the device touches nothing of it any more. `record` is what its record says or would say;
-    /// nothing for what was abandoned.
+    /// The descriptor has ended: the device accesses nothing of it any more. `record` is the content of its record,
+    /// even if none was written. Not meaningful for an abandoned descriptor.
     #[inline]
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: Told) {
-        let _ = (job, record, told);
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: Told) {
+        let _ = (job, record, reported_to);
     }
 }
 
-/// Nobody looks.
+/// An observer that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 

@@ -1,4 +1,4 @@
-//! Performance counters. Source: SPEC ch. 6, §9.2.25. A device with no counter enabled pays one load an event.
+//! Performance counters. Source: SPEC ch. 6, §9.2.25. If no counter is enabled, an event costs one load.
 
 use crate::capabilities::MAX_COUNTERS;
 use crate::device::Device;
@@ -6,16 +6,16 @@ use crate::sync::Word;
 use telpher_abi::perfmon::{CntrCfg, Event, PerfCap, offset};
 use telpher_abi::registers::IntCause;
 
-/// Filters a counter has: queue, traffic class, page size, transfer size, engine, PASID.
+/// Filters of a counter: queue, traffic class, page size, transfer size, engine, PASID.
 const FILTERS: usize = 6;
 /// Bits of a counter. Source: *assumed* (K612 reads it from PERFCAP; published dumps show 48).
 const WIDTH: u8 = 48;
 
-/// The block's registers.
+/// The registers of the performance monitoring block.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Perfmon {
-    /// Counters that are enabled and not frozen, one bit each; what the hot path looks at.
+    /// Counters that are enabled and not frozen, one bit each; the hot path reads only this.
     live: Word,
     frozen: Word,
     overflow: Word,
@@ -44,7 +44,7 @@ impl Perfmon {
         self.live.get() != 0
     }
 
-    /// PERFRST: bit 0 resets configuration, bit 1 the counters.
+    /// PERFRST: bit 0 resets the configuration, bit 1 the counters.
     pub(crate) fn reset(&self, what: u32) {
         for counter in 0..MAX_COUNTERS {
             if what & 1 != 0 {
@@ -76,14 +76,15 @@ impl Perfmon {
     }
 }
 
-/// The bit of the transfer-size filter a size falls under. Source: SPEC App. D.
+/// Returns the bit of the transfer-size filter for a size. Source: SPEC App. D.
 fn size_filter(size: u64) -> u64 {
     const BOUNDS: [u64; 7] = [512, 2 << 10, 4 << 10, 16 << 10, 1 << 20, 64 << 20, 1 << 30];
     1 << BOUNDS.iter().take_while(|bound| size >= **bound).count()
 }
 
 impl Device {
-    /// Counts `amount` of an event that happened for a queue, an engine, a PASID, as far as they are known.
+    /// Adds `amount` to the counters of an event, filtered by queue, engine and transfer size, as far as they are
+    /// known.
     #[inline]
     pub(crate) fn count(&self, event: Event, amount: u64, wq: Option<usize>, engine: Option<usize>, size: Option<u64>) {
         if self.perfmon.is_counting() {
@@ -127,7 +128,7 @@ impl Device {
         }
     }
 
-    /// A register of the block, by its offset in it, 8 bytes aligned.
+    /// Reads a register of the block at an 8-byte aligned offset.
     pub(crate) fn read_perfmon(&self, at: u64) -> u64 {
         let perfmon = &self.perfmon;
         let counters = u64::from(self.capabilities.counters);
@@ -140,7 +141,7 @@ impl Device {
                     .with_counter_width(WIDTH)
                     .with_categories(5)
                     .with_global_categories(0b1_1111)
-                    // Queue, transfer size, engine: what the model knows of an event.
+                    // Queue, transfer size, engine: the filters that the model supports.
                     .with_filters(0b01_1001)
                     .with_writable(true)
                     .with_freeze(true)

@@ -1,15 +1,15 @@
-//! BAR0: which word an offset names, and which writes are allowed when. Source: SPEC ch. 9, Figure 9-1.
+//! BAR0: the word at an offset, and the writes that are allowed. Source: SPEC ch. 9, Figure 9-1.
 //!
-//! Accesses are 1, 2, 4 or 8 bytes, aligned. Everything is read as aligned 8-byte words and cut; narrow writes change
-//! their bytes only.
+//! Accesses have 1, 2, 4 or 8 bytes and are aligned. The model reads aligned 8-byte words and cuts them; narrow writes
+//! change only their bytes.
 
 use crate::capabilities::{MAX_GROUPS, MAX_IMS, MAX_MSIX, MAX_WQS};
 use crate::device::Device;
 use crate::sync::{Ordering, fence};
 use telpher_abi::registers::{Command, DeviceState, GenSts, Offsets, WqCfg, WqState, offset};
 
-/// Where this model puts its tables in BAR0. Source: SPEC §9.2 lets a device choose; MSI-X table and pending bits lie where
-/// the capability of App. C says.
+/// The model's table offsets in BAR0. Source: SPEC §9.2 lets a device choose; the MSI-X table and pending bits are at
+/// the offsets in the capability of App. C.
 pub mod layout {
     /// MSI-X permission table.
     pub const MSIX_PERM: u64 = 0x400;
@@ -25,12 +25,12 @@ pub mod layout {
     pub const MSIX_PBA: u64 = 0x3000;
     /// Interrupt message storage.
     pub const IMS: u64 = 0x1_0000;
-    /// Bytes of BAR0.
+    /// The size of BAR0 in bytes.
     pub const BAR0_BYTES: u64 = 0x2_0000;
 }
 
-/// What an aligned 8-byte word of BAR0 is.
-enum Place {
+/// The register or table entry of an aligned 8-byte word of BAR0.
+enum RegisterLocation {
     Fixed(u64),
     MsixPerm(usize),
     Group(usize, usize),
@@ -44,7 +44,7 @@ enum Place {
 }
 
 impl Device {
-    /// Reads 1, 2, 4 or 8 bytes of BAR0. Misaligned, oversized and reserved reads give 0.
+    /// Reads 1, 2, 4 or 8 bytes of BAR0. Misaligned, oversized and reserved reads return 0.
     #[must_use]
     pub fn read_register(&self, at: u64, bytes: u8) -> u64 {
         if !is_access(at, bytes) {
@@ -66,59 +66,63 @@ impl Device {
         self.write_word(at & !7, value << shift & mask, mask);
     }
 
-    fn place(&self, at: u64) -> Place {
+    fn locate(&self, at: u64) -> RegisterLocation {
         // Cannot lose bits: BAR0 offsets are far below 2^32.
         #[allow(clippy::cast_possible_truncation, reason = "BAR0 offsets are far below the address width")]
         let entry = |base: u64, stride: u64| (((at - base) / stride) as usize, ((at - base) % stride / 8) as usize);
         let stride = self.wqcfg_stride();
         match at {
-            0..0x400 => Place::Fixed(at),
-            layout::MSIX_PERM..layout::GRPCFG => Place::MsixPerm(entry(layout::MSIX_PERM, 8).0),
+            0..0x400 => RegisterLocation::Fixed(at),
+            layout::MSIX_PERM..layout::GRPCFG => RegisterLocation::MsixPerm(entry(layout::MSIX_PERM, 8).0),
             layout::GRPCFG..layout::WQCFG => {
                 let (group, word) = entry(layout::GRPCFG, 64);
-                if group < MAX_GROUPS { Place::Group(group, word) } else { Place::Nothing }
+                if group < MAX_GROUPS { RegisterLocation::Group(group, word) } else { RegisterLocation::Nothing }
             }
             layout::WQCFG..layout::PERFMON => {
                 let (wq, word) = entry(layout::WQCFG, stride);
-                if wq < self.queues().min(MAX_WQS) && word < 8 { Place::Queue(wq, word) } else { Place::Nothing }
+                if wq < self.queues().min(MAX_WQS) && word < 8 {
+                    RegisterLocation::Queue(wq, word)
+                } else {
+                    RegisterLocation::Nothing
+                }
             }
-            layout::PERFMON..layout::MSIX_TABLE => Place::Perfmon(at - layout::PERFMON),
+            layout::PERFMON..layout::MSIX_TABLE => RegisterLocation::Perfmon(at - layout::PERFMON),
             layout::MSIX_TABLE..layout::MSIX_PBA => {
                 let (index, half) = entry(layout::MSIX_TABLE, 16);
-                if index < MAX_MSIX { Place::Msix(index, half) } else { Place::Nothing }
+                if index < MAX_MSIX { RegisterLocation::Msix(index, half) } else { RegisterLocation::Nothing }
             }
-            layout::MSIX_PBA => Place::Pending,
-            offset::CMDPARAM => Place::Fixed(at),
-            offset::DUMMY_PORTAL..layout::IMS => Place::Dummy,
+            layout::MSIX_PBA => RegisterLocation::Pending,
+            offset::CMDPARAM => RegisterLocation::Fixed(at),
+            offset::DUMMY_PORTAL..layout::IMS => RegisterLocation::Dummy,
             layout::IMS..layout::BAR0_BYTES => {
                 let (index, half) = entry(layout::IMS, 16);
                 if index < MAX_IMS.min(self.capabilities.ims_entries()) {
-                    Place::Ims(index, half)
+                    RegisterLocation::Ims(index, half)
                 } else {
-                    Place::Nothing
+                    RegisterLocation::Nothing
                 }
             }
-            _ => Place::Nothing,
+            _ => RegisterLocation::Nothing,
         }
     }
 
-    /// Bytes from one queue's configuration to the next.
+    /// Returns the distance in bytes between two queues' configurations.
     fn wqcfg_stride(&self) -> u64 {
         // At most 64 bytes are modelled; validated capabilities announce 32 or 64.
         32 << self.capabilities.wq_cap.wqcfg_size_shift().min(1)
     }
 
     fn read_word(&self, at: u64) -> u64 {
-        match self.place(at) {
-            Place::Fixed(at) => self.read_fixed(at),
-            Place::MsixPerm(index) => self.msix_perm.get(index).map_or(0, crate::sync::Word::get),
-            Place::Group(group, word) => self.grpcfg[group][word].get(),
-            Place::Queue(wq, word) => self.wq_cfg(wq).0[word],
-            Place::Perfmon(at) => self.read_perfmon(at),
-            Place::Msix(index, half) => self.msix_table[index][half].get(),
-            Place::Pending => self.msix_pending.get(),
-            Place::Ims(index, half) => self.ims[index][half].get(),
-            Place::Dummy | Place::Nothing => 0,
+        match self.locate(at) {
+            RegisterLocation::Fixed(at) => self.read_fixed(at),
+            RegisterLocation::MsixPerm(index) => self.msix_perm.get(index).map_or(0, crate::sync::Word::get),
+            RegisterLocation::Group(group, word) => self.grpcfg[group][word].get(),
+            RegisterLocation::Queue(wq, word) => self.wq_cfg(wq).0[word],
+            RegisterLocation::Perfmon(at) => self.read_perfmon(at),
+            RegisterLocation::Msix(index, half) => self.msix_table[index][half].get(),
+            RegisterLocation::Pending => self.msix_pending.get(),
+            RegisterLocation::Ims(index, half) => self.ims[index][half].get(),
+            RegisterLocation::Dummy | RegisterLocation::Nothing => 0,
         }
     }
 
@@ -164,36 +168,36 @@ impl Device {
         }
     }
 
-    /// Writes the bytes of `mask`.
+    /// Writes the bytes selected by `mask`.
     fn write_word(&self, at: u64, value: u64, mask: u64) {
         let merge = |old: u64| old & !mask | value;
         let device_disabled = self.state() == DeviceState::Disabled;
-        match self.place(at) {
-            Place::Fixed(at) => self.write_fixed(at, value, mask),
-            Place::MsixPerm(index) => {
+        match self.locate(at) {
+            RegisterLocation::Fixed(at) => self.write_fixed(at, value, mask),
+            RegisterLocation::MsixPerm(index) => {
                 if let Some(word) = self.msix_perm.get(index).filter(|_| index < self.capabilities.msix_entries.into())
                 {
                     // Ignore, PASID Enable and PASID; the rest of the entry is reserved.
                     word.set(merge(word.get()) & 0xffff_f00c);
                 }
             }
-            Place::Group(group, word) => {
+            RegisterLocation::Group(group, word) => {
                 if device_disabled && self.capabilities.gen_cap.configurable() {
                     let words = &self.grpcfg[group];
                     words[word].set(merge(words[word].get()));
                 }
             }
-            Place::Queue(wq, word) => self.write_wq_cfg(wq, word, value, mask),
-            Place::Perfmon(at) => {
-                // Write-1-to-clear: bytes not written clear nothing.
+            RegisterLocation::Queue(wq, word) => self.write_wq_cfg(wq, word, value, mask),
+            RegisterLocation::Perfmon(at) => {
+                // Write-1-to-clear: bytes outside the write clear nothing.
                 let rw1c = at == telpher_abi::perfmon::offset::OVFSTATUS;
                 self.write_perfmon(at, if rw1c { value } else { merge(self.read_perfmon(at)) });
             }
-            Place::Msix(index, half) => {
+            RegisterLocation::Msix(index, half) => {
                 self.write_msix_entry(index, half, merge(self.msix_table[index][half].get()));
             }
-            Place::Ims(index, half) => self.write_ims_entry(index, half, merge(self.ims[index][half].get())),
-            Place::Pending | Place::Dummy | Place::Nothing => {}
+            RegisterLocation::Ims(index, half) => self.write_ims_entry(index, half, merge(self.ims[index][half].get())),
+            RegisterLocation::Pending | RegisterLocation::Dummy | RegisterLocation::Nothing => {}
         }
     }
 
@@ -207,7 +211,7 @@ impl Device {
             offset::INTCAUSE => {
                 general.intcause.and(!value);
             }
-            // A command is one 4-byte write; anything narrower would start half of one.
+            // A command is one 4-byte write; a narrower write would start half a command.
             offset::CMD if mask & 0xffff_ffff == 0xffff_ffff => {
                 self.start_command(Command([value & 0xffff_ffff]));
             }
@@ -220,7 +224,7 @@ impl Device {
                 }
                 if value >> 62 & 1 == 1 {
                     self.errors.log_pending.set(0);
-                    // SeqCst: the clearing before software's next look at the tail; pairs with `finish_append`.
+                    // SeqCst: orders the clearing before software's next read of the tail; pairs with `finish_append`.
                     fence(Ordering::SeqCst);
                 }
             }
@@ -229,7 +233,7 @@ impl Device {
         }
     }
 
-    /// Writable bits of a queue's configuration right now. Source: SPEC §9.2.22, write column.
+    /// Writes the bits of a queue's configuration that are currently writable. Source: SPEC §9.2.22, write column.
     fn write_wq_cfg(&self, wq: usize, word: usize, value: u64, mask: u64) {
         let configurable = self.capabilities.gen_cap.configurable();
         let device_disabled = self.state() == DeviceState::Disabled;

@@ -1,4 +1,4 @@
-//! Drives one engine against real memory: the answers to its steps.
+//! Drives one engine against real memory by answering its steps.
 
 use crate::device::Device;
 use crate::engine::{Engine, Step};
@@ -8,31 +8,31 @@ use crate::observe::Observer;
 use telpher_abi::Descriptor;
 use telpher_mem::{Fault, Space, WriteHint};
 
-/// Times a page request for the same access is repeated before the device gives up. Source: *assumed*; the architecture
-/// says only "too many".
+/// How often a page request for the same access is repeated before the device gives up. Source: *assumed*; the
+/// architecture says only "too many".
 const PAGE_REQUESTS: u32 = 4;
 
-/// Which memory a PASID names.
+/// Finds the memory of a PASID.
 pub trait Spaces {
-    /// The space of a PASID; `None` names the device's own requests without one. An unknown PASID has no memory at all:
-    /// return a space in which every access faults.
+    /// Returns the space of a PASID; `None` means the device's own requests without a PASID. An unknown PASID has no
+    /// memory: return a space in which every access faults.
     fn space(&self, pasid: Option<u32>) -> &dyn Space;
 }
 
-/// What driving an engine came to.
+/// The result of driving an engine.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Nothing waits for it.
+    /// No descriptor waits for the engine.
     Idle,
-    /// It did something; call again.
+    /// The engine did something; call again.
     Worked,
-    /// It waits for another engine or for software.
+    /// The engine waits for another engine or for software.
     Blocked,
 }
 
-/// Takes an engine through its next step and answers it. `observer` hears of every descriptor, `interrupts` of every
-/// completion interrupt.
+/// Takes an engine through its next step and answers it. Calls `observer` for every descriptor, and `interrupts` for
+/// every completion interrupt.
 #[inline]
 pub fn run<O: Observer + ?Sized>(
     engine: &mut Engine,
@@ -44,12 +44,12 @@ pub fn run<O: Observer + ?Sized>(
 ) -> Progress {
     match engine.step(device, observer) {
         Step::Idle => return Progress::Idle,
-        // Whoever has the turn, or is just arriving, needs the time more than another try at once.
+        // The thread that holds the lock, or is submitting, needs the CPU time more than another attempt here.
         Step::Again | Step::Wait => return Progress::Blocked,
         Step::Ended => {}
         Step::Execute => {
             let space = spaces.space(engine.submitter().pasid);
-            if !observer.is_watching() && engine.go_plain(device, space) {
+            if !observer.is_watching() && engine.run_fast_path(device, space) {
                 return Progress::Worked;
             }
             let (blocks, requests) = (engine.blocks_on_fault(), engine.has_page_requests(device));
@@ -88,7 +88,7 @@ pub fn run<O: Observer + ?Sized>(
     Progress::Worked
 }
 
-/// Writes the record of the descriptor in hand again, after a fault, if its queue waits for pages.
+/// Writes the current descriptor's record again after a fault, if its queue waits for pages.
 #[cold]
 pub(crate) fn rewrite_record(
     engine: &Engine,
@@ -100,10 +100,10 @@ pub(crate) fn rewrite_record(
     if !engine.has_page_requests(device) {
         return Err(fault);
     }
-    persist(fault, space, || space.write_record(address, &engine.record().0))
+    retry(fault, space, || space.write_record(address, &engine.record().0))
 }
 
-/// Reads a batch member again, after a fault, if its queue waits for pages.
+/// Reads a batch member again after a fault, if its queue waits for pages.
 #[cold]
 pub(crate) fn reread_member(
     engine: &Engine,
@@ -116,13 +116,13 @@ pub(crate) fn reread_member(
         return Err(fault);
     }
     let mut bytes = [0; 64];
-    persist(fault, space, || space.read(address, &mut bytes))?;
+    retry(fault, space, || space.read(address, &mut bytes))?;
     Ok(Descriptor::from_bytes(&bytes))
 }
 
 /// Repeats a faulting access after asking the system for the page, a bounded number of times.
 #[cold]
-fn persist(first: Fault, space: &dyn Space, mut access: impl FnMut() -> Result<(), Fault>) -> Result<(), Fault> {
+fn retry(first: Fault, space: &dyn Space, mut access: impl FnMut() -> Result<(), Fault>) -> Result<(), Fault> {
     let mut result = Err(first);
     for _ in 0..PAGE_REQUESTS {
         let Err(fault) = result else { break };

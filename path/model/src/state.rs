@@ -1,7 +1,8 @@
-//! What state a device is in, and what a halt promises: from the moment it is seen and nothing is in hand, no engine takes
-//! anything until a reset has emptied the queues. It comes from any side at any time, so no command may overwrite it.
+//! The device state, and the guarantee of a halt. Once the halt is seen and no descriptor is in progress, no engine
+//! takes a descriptor until a reset has emptied the queues. A halt can come from any thread at any time, so no command
+//! may overwrite it.
 
-use crate::sync::{Turn, Word};
+use crate::sync::{TryLock, Word};
 use telpher_abi::registers::DeviceState;
 
 /// The device's state.
@@ -15,27 +16,30 @@ impl State {
         DeviceState::from_code((self.0.get() & 3) as u8)
     }
 
-    /// Changes the state if it is one of `from`, in one step: a halt that comes meanwhile stays. `false` if it was another.
+    /// Changes the state in one step if it is one of `from`, so that a concurrent halt is kept. Returns `false` if the
+    /// state was another.
     pub(crate) fn change(&self, from: &[DeviceState], to: DeviceState) -> bool {
         self.0.update(|word| from.contains(&DeviceState::from_code((word & 3) as u8)).then_some(to as u64))
     }
 
-    /// What a reset ends with, whatever was before.
+    /// Sets the state at the end of a reset, whatever it was before.
     pub(crate) fn reset(&self) {
         self.0.set(DeviceState::Disabled as u64);
     }
 
-    /// Lets an engine take a descriptor, if it gets its group's turn; `None` in the inner place if the device has halted.
+    /// Lets an engine take a descriptor under its group's lock. Returns `None` if the lock is taken, `Some(None)` if
+    /// the device has halted.
     #[inline]
-    pub(crate) fn take<R>(&self, turn: &Turn, take: impl FnOnce() -> R) -> Option<Option<R>> {
-        // Looked at under the turn: where `is_at_rest` has once seen a halt, whoever has the turn later sees it too.
-        turn.try_with(|| (self.get() != DeviceState::Halted).then(take))
+    pub(crate) fn take<R>(&self, lock: &TryLock, take: impl FnOnce() -> R) -> Option<Option<R>> {
+        // The state is read under the lock: once `is_at_rest` has seen a halt, every later lock holder sees it, too.
+        lock.try_with(|| (self.get() != DeviceState::Halted).then(take))
     }
 
-    /// True if the device has halted and nothing of the group is in an engine's hand, now and from now on. May say `false` where
-    /// somebody else has the turn.
-    pub(crate) fn is_at_rest(&self, turn: &Turn, is_in_hand: impl FnOnce() -> bool) -> bool {
-        // Under the turn in which engines take descriptors: what was taken before is marked, and after it nothing is taken.
-        turn.try_with(|| self.get() == DeviceState::Halted && !is_in_hand()).unwrap_or(false)
+    /// True if the device has halted and no descriptor of the group is in progress, now and from now on. May return
+    /// `false` if another thread holds the lock.
+    pub(crate) fn is_at_rest(&self, lock: &TryLock, in_progress: impl FnOnce() -> bool) -> bool {
+        // Engines take descriptors under this lock: those taken before are marked as in progress, and no more are taken
+        // after it.
+        lock.try_with(|| self.get() == DeviceState::Halted && !in_progress()).unwrap_or(false)
     }
 }

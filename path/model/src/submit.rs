@@ -1,4 +1,4 @@
-//! Submission: what a queue does with 64 bytes that reach a portal. Source: SPEC §3.3, §5.3.
+//! Submission: how a queue handles 64 bytes written to its portal. Source: SPEC §3.3, §5.3.
 
 use crate::device::Device;
 use crate::errors::ErrorReport;
@@ -8,17 +8,18 @@ use telpher_abi::perfmon::Event;
 use telpher_abi::registers::PortalKind;
 use telpher_portal::Submission;
 
-/// How the 64 bytes arrived.
+/// The kind of write that carried the 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Write {
-    /// A 64-byte posted write (MOVDIR64B): no answer exists.
+    /// A 64-byte posted write (MOVDIR64B), which has no answer.
     Posted,
-    /// A 64-byte deferrable write (ENQCMD, ENQCMDS): answered by success or Retry, and stamped with who sends it.
+    /// A 64-byte deferrable write (ENQCMD, ENQCMDS): answered by success or Retry, and stamped with its sender's
+    /// identity.
     Deferrable(Identity),
 }
 
-/// What the CPU puts into the first dword of a deferrable write: the process's PASID for ENQCMD, what the kernel asks for
-/// with ENQCMDS.
+/// The first dword of a deferrable write, set by the CPU: the process's PASID for ENQCMD, the kernel's choice for
+/// ENQCMDS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Identity {
     /// Process address space identifier.
@@ -27,23 +28,23 @@ pub struct Identity {
     pub privileged: bool,
 }
 
-/// What became of them. A posted write's submitter never learns it.
+/// The result of a submission. The submitter of a posted write never learns it.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Response {
     /// The queue holds the descriptor.
     Accepted,
-    /// Deferrable write: full, disabled, draining, or not a queue for this kind of write.
+    /// Deferrable write: the queue is full, disabled, draining, or does not take this kind of write.
     Retry,
     /// Posted write: lost. A full dedicated queue also raises SWERROR 0x53.
     Dropped,
 }
 
 impl Device {
-    /// Brings a descriptor to a queue's portal.
+    /// Writes a descriptor to a queue's portal.
     ///
-    /// A shared queue takes PASID and privilege from the write, a dedicated queue from its configuration; what the
-    /// descriptor's own first dword says does not count.
+    /// A shared queue takes PASID and privilege from the write, a dedicated queue from its configuration. The
+    /// descriptor's own first dword is ignored.
     #[inline]
     pub fn submit(&self, wq: usize, kind: PortalKind, write: Write, submission: &Submission) -> Response {
         let refused = match write {
@@ -58,7 +59,7 @@ impl Device {
         let admit = || {
             let rules = &queue.rules.0;
             let size = rules.size.get();
-            // The kind of write must be the queue's.
+            // The kind of write must match the queue's mode.
             if (rules.dedicated.get() != 0) != dedicated {
                 return None;
             }

@@ -1,10 +1,10 @@
-//! The only file that names an atomic.
+//! The only file that uses atomics by name.
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// A word that is read and written whole, without ordering anything else: configuration, counters, statistics.
+/// A word that is read and written as a whole without ordering other accesses: configuration, counters, statistics.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Word(AtomicU64);
@@ -16,8 +16,8 @@ impl Default for Word {
 }
 
 impl Word {
-    // Relaxed throughout: whoever needs an order around a `Word` gets it from the protocol it stands in (a queue's
-    // sequence, a group's turn, a command's active bit).
+    // Relaxed throughout: where accesses to a `Word` need an order, a protocol provides it (a queue's sequence, a
+    // group's lock, a command's active bit).
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -28,19 +28,19 @@ impl Word {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Reads what a [`publish`](Word::publish) wrote, and sees everything before it.
+    /// Reads a word written by [`publish`](Word::publish), and sees everything written before that.
     pub(crate) fn observe(&self) -> u64 {
         // Acquire: pairs with the Release in `publish`.
         self.0.load(Ordering::Acquire)
     }
 
-    /// Writes behind everything written before.
+    /// Writes the word after everything written before.
     pub(crate) fn publish(&self, value: u64) {
         // Release: pairs with the Acquire in `observe`.
         self.0.store(value, Ordering::Release);
     }
 
-    /// Replaces the word by what `change` makes of it, as one step; `false` if it leaves it alone.
+    /// Replaces the word by the result of `change` in one step; returns `false` if `change` leaves it alone.
     pub(crate) fn update(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
     }
@@ -74,38 +74,38 @@ pub(crate) fn store<const N: usize>(words: &[Word; N], values: &[u64; N]) {
     }
 }
 
-/// Keeps neighbours on cache lines of their own.
+/// Puts a value on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub(crate) struct Line<T>(pub(crate) T);
+pub(crate) struct CacheLine<T>(pub(crate) T);
 
-/// Who may act for a group (or a command) right now. Holding it orders everything done under it.
+/// A lock for acting on a group (or a command). Holding it orders everything done under it.
 ///
-/// A try-lock without waiting: who does not get the turn does something else and comes back.
+/// It never waits: a thread that does not get the lock does something else and tries again later.
 #[derive(Debug)]
-pub(crate) struct Turn(AtomicU64);
+pub(crate) struct TryLock(AtomicU64);
 
-impl Default for Turn {
+impl Default for TryLock {
     fn default() -> Self {
-        Turn(AtomicU64::new(0))
+        TryLock(AtomicU64::new(0))
     }
 }
 
-impl Turn {
-    /// Runs `act` if the turn is free; `None` if another has it.
+impl TryLock {
+    /// Runs `act` if the lock is free; returns `None` if another thread holds it.
     #[inline]
     pub(crate) fn try_with<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
-        // Acquire: pairs with the Release below; what the previous holder wrote is seen.
+        // Acquire: pairs with the Release below; the previous holder's writes are visible.
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        let _held = Held(self);
+        let _held = Guard(self);
         Some(act())
     }
 }
 
-/// Ends a turn, also when what was done under it panics.
-struct Held<'a>(&'a Turn);
+/// Releases the lock, even if the code under it panics.
+struct Guard<'a>(&'a TryLock);
 
-impl Drop for Held<'_> {
+impl Drop for Guard<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `try_with`.
         self.0.0.store(0, Ordering::Release);

@@ -1,25 +1,25 @@
-//! Work queues: where descriptors wait. A bounded ring, many submitters, one consumer at a time (whoever has the group's
-//! turn). Algorithm: Vyukov's bounded queue with a sequence number a slot, its tail word also carrying the queue's state,
-//! so that no submission can slip in behind a disable.
+//! Work queues, in which descriptors wait. A bounded ring with many submitters and one consumer at a time (the holder
+//! of the group's lock). Algorithm: Vyukov's bounded queue with a sequence number per slot. The tail word also contains
+//! the queue's state, so that no submission can follow a disable.
 
-use crate::sync::{AtomicU64, Line, Ordering, Word};
+use crate::sync::{AtomicU64, CacheLine, Ordering, Word};
 use telpher_abi::Descriptor;
 use telpher_abi::registers::WqState;
 
-/// Who submitted a descriptor, as the device knows it: PASID, privilege, and the kind of portal page.
+/// The submitter of a descriptor as the device knows it: PASID, privilege, and the kind of portal page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Submitter {
-    /// Process address space identifier (20 bits); `None` for a queue without PASID, whose requests carry the function's
-    /// own identity.
+    /// Process address space identifier (20 bits); `None` for a queue without PASID, whose requests carry the
+    /// function's own identity.
     pub pasid: Option<u32>,
     /// Supervisor privilege.
     pub privileged: bool,
-    /// Submitted through an IMS portal: completion interrupts use that table.
+    /// Submitted through an IMS portal: its completion interrupts use that table.
     pub ims: bool,
 }
 
 impl Submitter {
-    /// The PASID as registers and log entries show it.
+    /// Returns the PASID as registers and log entries show it.
     #[must_use]
     pub fn pasid_or_zero(self) -> u32 {
         self.pasid.unwrap_or(0)
@@ -42,10 +42,10 @@ impl Submitter {
     }
 }
 
-/// Set in a slot's submitter word: the descriptor was abandoned while it waited.
+/// Bit in a slot's submitter word: the descriptor was abandoned while it waited.
 const ABANDONED: u64 = 1 << 63;
 
-/// One queue entry: 64 bytes of descriptor on a line of their own, and who brought them.
+/// One queue entry: 64 bytes of descriptor on a cache line of their own, and its submitter.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
@@ -54,17 +54,17 @@ pub(crate) struct Slot {
     submitter: Word,
 }
 
-/// What a queue knows of a waiting descriptor besides its 64 bytes.
+/// The attributes of a waiting descriptor besides its 64 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) submitter: Submitter,
     /// Position in its queue, counted from the first descriptor ever accepted.
     pub(crate) position: u64,
-    /// Abandoned by an abort: dispatch it to nobody.
+    /// Abandoned by an abort: do not dispatch it.
     pub(crate) abandoned: bool,
 }
 
-/// What a queue said to a descriptor.
+/// A queue's answer to a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Push {
     Taken,
@@ -73,7 +73,8 @@ pub(crate) enum Push {
     NotAdmitted,
 }
 
-/// On what terms a descriptor may enter: the ring's slots (a power of two of them), how many may wait, and for whom it is.
+/// The conditions for a descriptor to enter: the ring's slots (a power of two of them), the waiting limit, and its
+/// submitter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission<'a> {
     pub(crate) slots: &'a [Slot],
@@ -81,24 +82,24 @@ pub(crate) struct Admission<'a> {
     pub(crate) submitter: Submitter,
 }
 
-/// The moving parts of a queue. The tail word is `position << 2 | state`.
+/// The changing parts of a queue. The tail word is `position << 2 | state`.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Ring {
-    tail: Line<AtomicU64>,
-    head: Line<AtomicU64>,
+    tail: CacheLine<AtomicU64>,
+    head: CacheLine<AtomicU64>,
 }
 
 const STATE_BITS: u32 = 2;
 
 impl Ring {
-    /// Puts a descriptor in, if the queue is enabled and has room for whom `admit` lets in.
+    /// Enqueues a descriptor, if the queue is enabled, has a free entry, and `admit` allows it.
     ///
-    /// `admit` reads the queue's configuration; it is asked after the queue was seen enabled, and what it said counts only
-    /// if the queue has not been enabled anew since (see [`reopen`](Ring::reopen)).
+    /// `admit` reads the queue's configuration, after the queue was seen enabled. Its answer counts only if the queue
+    /// has not been enabled again since (see [`reopen`](Ring::reopen)).
     #[inline]
     pub(crate) fn push<'a>(&self, descriptor: &Descriptor, admit: impl Fn() -> Option<Admission<'a>>) -> Push {
-        // Acquire: pairs with the state change that enabled the queue; its configuration is seen.
+        // Acquire: pairs with the state change that enabled the queue; its configuration is visible.
         let mut tail = self.tail.0.load(Ordering::Acquire);
         let (slot, submitter) = loop {
             if state_of(tail) != WqState::Enabled {
@@ -106,13 +107,13 @@ impl Ring {
             }
             let Some(Admission { slots, limit, submitter }) = admit() else { return Push::NotAdmitted };
             let position = tail >> STATE_BITS;
-            // Acquire: pairs with the Release in `pop`; a slot counted free is no longer being read. Saturating: a tail read
-            // too long ago may lie behind the head, which the compare-exchange will notice.
+            // Acquire: pairs with the Release in `pop`; a slot counted as free is no longer being read. Saturating: an
+            // old tail may be behind the head, which the compare-exchange will detect.
             if position.saturating_sub(self.head.0.load(Ordering::Acquire)) >= limit {
                 return Push::Full;
             }
-            // Relaxed: the reservation itself; the slot was freed before (Acquire above), and its content is published by
-            // the sequence below.
+            // Relaxed: only reserves the slot. The slot was freed before (Acquire above), and the sequence below
+            // publishes its content.
             // Acquire on failure: as for the load above.
             let next = tail.wrapping_add(1 << STATE_BITS);
             match self.tail.0.compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Acquire) {
@@ -124,13 +125,12 @@ impl Ring {
             word.set(*value);
         }
         slot.submitter.set(submitter.to_word());
-        // Release: pairs with the Acquire in `peek`; whoever sees the sequence sees the descriptor.
+        // Release: pairs with the Acquire in `peek`; a thread that sees the sequence sees the descriptor.
         slot.sequence.store((tail >> STATE_BITS).wrapping_add(1), Ordering::Release);
         Push::Taken
     }
 
-    /// Takes the oldest descriptor out, straight into its engine, if one has arrived completely. Caller has the group's
-    /// turn.
+    /// Moves the oldest descriptor into its engine, if it has arrived completely. The caller holds the group's lock.
     #[inline]
     pub(crate) fn pop(&self, slots: &[Slot], into: &mut Descriptor) -> Option<Entry> {
         let position = self.head.0.load(Ordering::Relaxed);
@@ -143,7 +143,8 @@ impl Ring {
         Some(entry)
     }
 
-    /// True if the oldest descriptor has arrived completely. It stays the oldest only if the caller has the group's turn.
+    /// True if the oldest descriptor has arrived completely. It stays the oldest only while the caller holds the
+    /// group's lock.
     #[inline]
     pub(crate) fn is_ready(&self, slots: &[Slot]) -> bool {
         let position = self.head.0.load(Ordering::Relaxed);
@@ -151,30 +152,30 @@ impl Ring {
         slot_of(slots, position).sequence.load(Ordering::Acquire) == position.wrapping_add(1)
     }
 
-    /// Descriptors waiting; may be stale at once.
+    /// Returns the number of waiting descriptors; may be stale at once.
     #[inline]
     pub(crate) fn occupancy(&self) -> u64 {
         let head = self.head.0.load(Ordering::Relaxed);
         (self.tail.0.load(Ordering::Relaxed) >> STATE_BITS).saturating_sub(head)
     }
 
-    /// Position the next accepted descriptor gets.
+    /// Returns the position of the next accepted descriptor.
     pub(crate) fn tail_position(&self) -> u64 {
         self.tail.0.load(Ordering::Acquire) >> STATE_BITS
     }
 
-    /// Position of the oldest waiting descriptor.
+    /// Returns the position of the oldest waiting descriptor.
     pub(crate) fn head_position(&self) -> u64 {
         self.head.0.load(Ordering::Acquire)
     }
 
-    /// State of the queue.
+    /// Returns the state of the queue.
     #[inline]
     pub(crate) fn state(&self) -> WqState {
         state_of(self.tail.0.load(Ordering::Acquire))
     }
 
-    /// Changes the state: from here on every submission sees it.
+    /// Changes the state; every later submission sees it.
     pub(crate) fn set_state(&self, state: WqState) {
         // AcqRel: after this no `push` that began under the old state can still reserve a slot.
         let mut tail = self.tail.0.load(Ordering::Relaxed);
@@ -188,8 +189,8 @@ impl Ring {
         }
     }
 
-    /// Enables the queue, which must be disabled and empty, at a position no submitter has seen before: one that read the
-    /// tail, and the configuration, before the queue was last disabled finds its compare-exchange failing.
+    /// Enables the queue, which must be disabled and empty, at a position that no submitter has seen before. If a
+    /// submitter read the tail and the configuration before the queue was last disabled, its compare-exchange fails.
     pub(crate) fn reopen(&self) {
         let position = self.head.0.load(Ordering::Relaxed).wrapping_add(1);
         // Release both: pairs with the Acquire loads in `push`.
@@ -197,13 +198,14 @@ impl Ring {
         self.tail.0.store(position << STATE_BITS | WqState::Enabled as u64, Ordering::Release);
     }
 
-    /// Positions waiting before `end`; never more than there are slots, whatever the words say.
+    /// Returns the waiting positions before `end`; never more than there are slots, even if shared words are corrupted.
     fn waiting_before(&self, slots: &[Slot], end: u64) -> std::ops::Range<u64> {
         let head = self.head_position();
         head..end.min(head.saturating_add(slots.len() as u64))
     }
 
-    /// Marks waiting descriptors before `end` that `chosen` names as abandoned. Caller has the group's turn.
+    /// Marks waiting descriptors before `end` for which `chosen` is true as abandoned. The caller holds the group's
+    /// lock.
     pub(crate) fn abandon(&self, slots: &[Slot], end: u64, chosen: impl Fn(Submitter) -> bool) {
         for position in self.waiting_before(slots, end) {
             if let Some(entry) = peek(slots, position)
@@ -214,7 +216,7 @@ impl Ring {
         }
     }
 
-    /// Removes abandoned descriptors from the head. Caller has the group's turn.
+    /// Removes abandoned descriptors from the head. The caller holds the group's lock.
     pub(crate) fn discard_abandoned(&self, slots: &[Slot]) {
         while peek(slots, self.head.0.load(Ordering::Relaxed)).is_some_and(|entry| entry.abandoned) {
             // Release: pairs with the Acquire in `push`.
@@ -222,19 +224,19 @@ impl Ring {
         }
     }
 
-    /// True if a descriptor before `end` waits (or is arriving) that `chosen` names. Caller has the group's turn.
+    /// True if a descriptor before `end` for which `chosen` is true waits (or is being submitted). The caller holds the
+    /// group's lock.
     pub(crate) fn any_waiting(&self, slots: &[Slot], end: u64, chosen: impl Fn(Submitter) -> bool) -> bool {
         self.waiting_before(slots, end).any(|position| {
-            // An arriving one counts: nobody knows yet whose it is.
+            // One that is being submitted counts: its submitter is not known yet.
             peek(slots, position).is_none_or(|entry| !entry.abandoned && chosen(entry.submitter))
         })
     }
 
-    /// Readies the slots for a ring that continues at the present head; the queue must be disabled and empty.
+    /// Prepares the slots for a ring that continues at the present head; the queue must be disabled and empty.
     pub(crate) fn relocate(&self, slots: &[Slot]) {
         for slot in slots {
-            // Relaxed: published by `reopen`. Zero never equals a wanted sequence,
-            // since those start at 1.
+            // Relaxed: published by `reopen`. Zero never equals an expected sequence, because those start at 1.
             slot.sequence.store(0, Ordering::Relaxed);
         }
     }

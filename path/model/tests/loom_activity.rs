@@ -1,7 +1,7 @@
-//! One command at a time: who brings it on sees the words of that command, and ends it once.
+//! One command at a time: a thread that advances it sees that command's words, and it completes exactly once.
 //!
-//! Seen to fail: with `run` left out and the command claimed as running at once, loom finds a helper that ends a command by
-//! the words of the one before; the same with the second look under the turn left out.
+//! Seen to fail: without `run`, and with the command claimed as running at once, loom finds a helper that completes a
+//! command by the words of the previous one. The same happens without the second check under the lock.
 #![cfg(loom)]
 #![allow(
     dead_code,
@@ -18,15 +18,15 @@ mod sync;
 use activity::Activity;
 use loom::sync::Arc;
 use loom::thread;
-use sync::{Turn, Word};
+use sync::{TryLock, Word};
 
 #[derive(Default)]
 struct Commands {
     active: Activity,
-    turn: Turn,
+    lock: TryLock,
     command: Word,
-    /// What was concluded, one bit a command.
-    concluded: Word,
+    /// The completed commands, one bit each.
+    completed: Word,
 }
 
 impl Commands {
@@ -34,16 +34,16 @@ impl Commands {
         if !self.active.is_running() {
             return;
         }
-        self.turn.try_with(|| {
+        self.lock.try_with(|| {
             if self.active.is_running() {
                 let bit = 1 << self.command.get();
-                assert_eq!(self.concluded.or(bit) & bit, 0, "concluded twice");
+                assert_eq!(self.completed.or(bit) & bit, 0, "completed twice");
                 self.active.end();
             }
         });
     }
 
-    /// Runs two commands one after the other, as one thread would.
+    /// Runs two commands one after the other, as one thread does.
     fn command(&self, number: u64) {
         assert!(self.active.start(), "only one thread writes commands here");
         self.command.set(number);
@@ -56,7 +56,7 @@ impl Commands {
 }
 
 #[test]
-fn each_command_is_concluded_once_by_its_own_words() {
+fn each_command_completes_once_by_its_own_words() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
@@ -71,6 +71,6 @@ fn each_command_is_concluded_once_by_its_own_words() {
         commands.command(1);
         commands.command(2);
         helper.join().unwrap();
-        assert_eq!(commands.concluded.get(), 0b110);
+        assert_eq!(commands.completed.get(), 0b110);
     });
 }

@@ -1,9 +1,9 @@
-//! Once a halted device has come to rest, nothing touches memory any more: not the descriptor that was in hand, and none that
-//! waited, whatever commands are written meanwhile.
+//! Once a halted device is at rest, nothing accesses memory any more: neither the descriptor that was in progress nor
+//! those that waited, whatever commands are written meanwhile.
 //!
-//! Seen to fail, each with two accesses to the same memory at once: with the state looked at before the turn in `take`; without
-//! the turn in `is_at_rest`; with the Release of `let_go` weakened to `Relaxed`; and with a command that looks at the state and then
-//! sets it, as Disable Device once did, so that a halt between the two was forgotten.
+//! Seen to fail, each with two concurrent accesses to the same memory: if `take` reads the state before it takes the
+//! lock; if `is_at_rest` does not take the lock; if the Release in `release` is weakened to `Relaxed`; and if a command
+//! reads the state and then sets it, as Disable Device once did, so that a halt in between was lost.
 #![cfg(loom)]
 #![allow(
     dead_code,
@@ -19,26 +19,27 @@ mod state;
 #[path = "../src/sync.rs"]
 mod sync;
 
-use lane::Lane;
+use lane::EngineLane;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use state::State;
-use sync::{Turn, Word};
+use sync::{TryLock, Word};
 use telpher_abi::registers::DeviceState;
 
 #[derive(Default)]
 struct Device {
     state: State,
-    turn: Turn,
-    lane: Lane,
+    lock: TryLock,
+    lane: EngineLane,
     waiting: Word,
     memory: UnsafeCell<u32>,
 }
 
-// Loom's own cell reports concurrent access; the protocol is what forbids it.
-#[allow(unsafe_code, reason = "the test asks whether the protocol excludes")]
-// SAFETY: `memory` is touched by who has a descriptor in hand, and by who found the device at rest.
+// Loom's own cell reports concurrent access; the protocol must prevent it.
+#[allow(unsafe_code, reason = "the test checks that the protocol excludes")]
+// SAFETY: `memory` is accessed by the thread with a descriptor in progress, and by the thread that found the device at
+// rest.
 unsafe impl Sync for Device {}
 
 impl Device {
@@ -52,9 +53,9 @@ impl Device {
         });
     }
 
-    /// Takes what waits and executes it, as an engine does.
+    /// Takes a waiting descriptor and executes it, as an engine does.
     fn step(&self) {
-        let taken = self.state.take(&self.turn, || {
+        let taken = self.state.take(&self.lock, || {
             let waits = self.waiting.get() > 0;
             if waits {
                 self.waiting.set(self.waiting.get() - 1);
@@ -64,11 +65,11 @@ impl Device {
         });
         if taken == Some(Some(true)) {
             self.touch();
-            self.lane.let_go();
+            self.lane.release();
         }
     }
 
-    /// Disable Device, up to where it waits.
+    /// Disable Device, up to the point where it waits.
     fn disable(&self) {
         self.state.change(&[DeviceState::Enabled], DeviceState::Draining);
     }
@@ -93,7 +94,7 @@ fn check(waiting: u64, others: &'static [fn(&Device)]) {
             })
             .collect();
         device.halt();
-        if device.state.is_at_rest(&device.turn, || device.lane.holds(0, u64::MAX, None)) {
+        if device.state.is_at_rest(&device.lock, || device.lane.holds(0, u64::MAX, None)) {
             device.touch();
         }
         for other in others {
@@ -103,7 +104,7 @@ fn check(waiting: u64, others: &'static [fn(&Device)]) {
 }
 
 #[test]
-fn what_was_in_hand_is_over_and_what_waited_stays() {
+fn a_halt_ends_what_is_in_progress_and_keeps_what_waits() {
     fn engine(device: &Device) {
         device.step();
         device.step();

@@ -1,14 +1,14 @@
-//! A queue's ring between submitters and the engine that has the group's turn: every accepted descriptor comes out once,
-//! whole, in order; none is accepted behind a disable.
+//! A queue's ring between submitters and the engine that holds the group's lock: every accepted descriptor comes out
+//! once, complete, in order; none is accepted after a disable.
 //!
-//! Seen to fail: with the Release of a slot's sequence weakened to `Relaxed`, loom finds torn descriptors; with the
-//! occupancy computed by wrapping subtraction, a descriptor refused by an empty queue (a tail read before others'
-//! submissions were popped lies behind the head; that was a bug here once).
+//! Seen to fail: with the Release of a slot's sequence weakened to `Relaxed`, loom finds torn descriptors. With the
+//! occupancy computed by wrapping subtraction, an empty queue refuses a descriptor: a tail read before others'
+//! submissions were popped is behind the head. (That was a bug here once.)
 //!
-//! Also seen: with `reopen` beginning at the old position, a descriptor admitted for the queue's former owner.
+//! Also seen: if `reopen` begins at the old position, a descriptor is admitted for the queue's former owner.
 //!
-//! Not proved: that the Release of the head in `pop` is needed. It keeps the reads of a slot in front of its reuse, and
-//! loom does not let a later store overtake an earlier load.
+//! Not proved: that the Release of the head in `pop` is needed. It keeps the reads of a slot before its reuse, and loom
+//! does not let a later store overtake an earlier load.
 #![cfg(loom)]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the ring is included as it is; each test uses its part")]
 
@@ -91,7 +91,7 @@ fn a_slot_is_not_overwritten_while_it_is_read() {
 }
 
 #[test]
-fn nothing_is_accepted_behind_a_disable() {
+fn nothing_is_accepted_after_a_disable() {
     model(|| {
         let queue = queue(2);
         let submitter = {
@@ -99,20 +99,20 @@ fn nothing_is_accepted_behind_a_disable() {
             thread::spawn(move || push(&queue, 2, 1))
         };
         queue.ring.set_state(WqState::Draining);
-        // What the command waits for: everything accepted up to here.
+        // The command waits for everything accepted up to here.
         let end = queue.ring.tail_position();
         let outcome = submitter.join().unwrap();
         // `reopen` begins at position 1.
-        assert_eq!(outcome == Push::Taken, end == 2, "accepted behind the disable, or counted without being accepted");
+        assert_eq!(outcome == Push::Taken, end == 2, "accepted after the disable, or counted without being accepted");
         assert_eq!(queue.ring.tail_position(), end);
     });
 }
 
 #[test]
-fn a_configuration_read_before_a_queue_was_reopened_admits_nobody() {
+fn a_configuration_read_before_a_reopen_admits_no_descriptor() {
     model(|| {
         let queue = queue(2);
-        // The queue's configuration: who it belongs to.
+        // The queue's configuration: its owner.
         let owner = Arc::new(loom::sync::atomic::AtomicU64::new(1));
         let submitter = {
             let (queue, owner) = (Arc::clone(&queue), Arc::clone(&owner));

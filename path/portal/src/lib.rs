@@ -1,14 +1,15 @@
-//! The seam: offer one descriptor, hear `Taken` or `Retry`; later, look at its completion record.
+//! The interface between programs and devices: offer one descriptor, get `Taken` or `Retry`; later, read its completion
+//! record.
 //!
 //! ```text
 //! mover ──offer(&Submission)──► Portal ──► hw      the real device
 //!       ◄──── Taken | Retry ───        └─► model   the modelled device
-//! mover ──RecordCell::status()── written by whoever executed
+//! mover ──RecordCell::status()── written by the executor
 //! ```
 //!
-//! Everything above the seam builds [`Descriptor`]s and reads [`CompletionRecord`]s; everything below executes them. A
-//! [`Portal`] is a capability to one work queue. What crosses it is a [`Submission`]: a descriptor whose addresses somebody
-//! has vouched for, because a device reads and writes them behind the compiler's back.
+//! Code above this interface builds [`Descriptor`]s and reads [`CompletionRecord`]s; code below it executes them. A
+//! [`Portal`] is a capability to one work queue. It takes [`Submission`]s: descriptors for whose addresses the caller
+//! has vouched, because a device reads and writes memory that the compiler does not see.
 //!
 //! [`Descriptor`]: telpher_abi::Descriptor
 //! [`CompletionRecord`]: telpher_abi::CompletionRecord
@@ -27,7 +28,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 use telpher_abi::registers::{GenCap, OpCap};
 
-/// What the queue said to one descriptor. `Retry` is an answer, not an error.
+/// A queue's answer to one descriptor. `Retry` is an answer, not an error.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offer {
@@ -41,26 +42,26 @@ pub enum Offer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum QueueMode {
     /// One client, posted writes (MOVDIR64B). A descriptor written to a full queue is **lost** without an answer: the
-    /// client must never have more than [`QueueInfo::size`] descriptors uncompleted.
+    /// client must never have more than [`QueueInfo::size`] uncompleted descriptors.
     Dedicated,
     /// Many clients, deferrable writes (ENQCMD). A full queue answers [`Offer::Retry`].
     Shared,
 }
 
-/// What a client needs to know of a queue before it builds descriptors.
+/// The properties of a queue that a client needs before it builds descriptors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueInfo {
     /// The device's and queue's name, for example `wq0.1`.
     pub name: String,
     /// Dedicated or shared.
     pub mode: QueueMode,
-    /// Descriptors a client may have uncompleted: entries of a dedicated queue, threshold of a shared one.
+    /// The most uncompleted descriptors of a client: the entries of a dedicated queue, the threshold of a shared one.
     pub size: u32,
     /// Largest transfer in bytes.
     pub max_transfer: u64,
     /// Largest batch in descriptors; 1 or less if batches are not offered.
     pub max_batch: u32,
-    /// The queue accepts the Block On Fault flag.
+    /// True if the queue accepts the Block On Fault flag.
     pub block_on_fault: bool,
     /// General capabilities of the device.
     pub gen_cap: GenCap,
@@ -74,10 +75,10 @@ pub struct QueueInfo {
 #[must_use]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Health {
-    /// As far as anybody knows, what it took will be answered.
+    /// No failure is known; the queue is expected to complete what it took.
     Working,
-    /// It takes nothing any more, and **nothing it took touches memory any more**: what has no completion record now never
-    /// gets one. The sentence says what the machine said.
+    /// The queue takes nothing any more, and **nothing it took accesses memory any more**: a descriptor without a
+    /// completion record now never gets one. The text is the machine's reason.
     Stopped(String),
 }
 
@@ -86,54 +87,55 @@ pub enum Health {
 pub enum Watch {
     /// One PAUSE.
     Pause,
-    /// A light sleep for a time (TPAUSE).
+    /// A short light sleep (TPAUSE).
     Timed,
-    /// A light sleep that a write to the record's line ends (UMONITOR, UMWAIT).
+    /// A light sleep that a write to the record's cache line ends (UMONITOR, UMWAIT).
     Monitor,
 }
 
-/// A client's way into one work queue.
+/// A client's access to one work queue.
 ///
-/// Implementations: the real device, the modelled device (inline and threaded), and the mock of the other side.
+/// Implementations: the real device, the modelled device (inline and threaded), and a mock device.
 ///
 /// # Safety
 ///
-/// Whoever vouched for a [`Submission`] relies on its executor. An implementation promises that
-/// - a submission is executed at most once, and not at all after [`Offer::Retry`] was answered;
-/// - its ranges are not touched any more once its completion record is written (or its queue has drained);
-/// - nothing of it is kept, handed on or offered again beyond that;
-/// - `offer` does not unwind once it has taken a submission;
-/// - once [`health`](Portal::health) or [`retire`](Portal::retire) has answered [`Health::Stopped`], no submission taken before is executed or touches
-///   memory any more.
+/// The caller that vouched for a [`Submission`] relies on its executor. An implementation promises:
+/// - It executes a submission at most once, and never if it returned [`Offer::Retry`].
+/// - It does not access a submission's ranges once its completion record is written (or the queue has drained).
+/// - It keeps, forwards or offers no part of a submission after that.
+/// - `offer` does not unwind once it has taken a submission.
+/// - Once [`health`](Portal::health) or [`retire`](Portal::retire) has returned [`Health::Stopped`], no submission
+///   taken before is executed or accesses memory any more.
 #[allow(unsafe_code, reason = "implementations make the promise above")]
 pub unsafe trait Portal: Send + Sync + Debug {
-    /// What this queue accepts; constant while the portal lives.
+    /// Returns the properties of the queue; constant while the portal lives.
     fn info(&self) -> &QueueInfo;
 
     /// Submits one descriptor.
     ///
-    /// `Taken` means what the instruction means: for a shared queue the device owns the descriptor; for a dedicated queue
-    /// the write was posted, and is lost if the queue was full or disabled.
+    /// `Taken` has the meaning of the instruction. For a shared queue the device owns the descriptor. For a dedicated
+    /// queue the write was posted, and is lost if the queue was full or disabled.
     fn offer(&self, submission: &Submission) -> Offer;
 
-    /// Gives an executor that has no thread of its own a chance to work; called by whoever waits for a record. Must
-    /// return soon. The default does nothing.
+    /// Lets an executor without a thread of its own work. Callers that wait for a record call it. It must return soon.
+    /// The default does nothing.
     fn drive(&self) {}
 
-    /// Rests the calling thread until `record` may have been written, or `at_most` has passed; returning early proves
-    /// nothing. What the machine lacks becomes the next lighter way. The default is one PAUSE.
+    /// Rests the calling thread until `record` may have been written, or `at_most` has passed; an early return proves
+    /// nothing. If the machine lacks a mechanism, the next lighter one is used. The default is one PAUSE.
     fn watch(&self, _record: &RecordCell, _how: Watch, _at_most: Duration) {
         std::hint::spin_loop();
     }
 
-    /// Whether the queue still works. May make system calls: for waiters whose record is late, not for each look.
+    /// Reports whether the queue still works. May make system calls: for callers whose record is late, not for each
+    /// poll.
     fn health(&self) -> Health {
         Health::Working
     }
 
-    /// Gives the queue up, because it says that it works and has left something unanswered for longer than whoever waits for it
-    /// is willing to: makes sure that nothing taken touches memory any more, if that can be done, and then says
-    /// [`Health::Stopped`] for ever. May wait for what is in progress. The default cannot, and asks for the health.
+    /// Gives the queue up, if it reports that it works but has not completed its work for longer than the caller is
+    /// willing to wait. Makes sure that nothing taken accesses memory any more, if that is possible, and from then on
+    /// returns [`Health::Stopped`]. May wait for work in progress. The default cannot do this, and returns the health.
     fn retire(&self) -> Health {
         self.health()
     }

@@ -1,4 +1,4 @@
-//! The mock of the other side: a queue that does what a test tells it.
+//! A mock device: a queue that behaves as a test tells it.
 
 use crate::{Offer, Portal, QueueInfo, QueueMode, Submission};
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use telpher_abi::Descriptor;
 use telpher_abi::registers::{GenCap, OpCap};
 
-/// A queue that keeps what it is offered, and says `Retry` as often as told.
+/// A queue that keeps the descriptors it is offered, and returns `Retry` as often as a test asks for it.
 #[derive(Debug)]
 pub struct MockPortal {
     info: QueueInfo,
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl MockPortal {
-    /// A queue of `size` entries that accepts every operation.
+    /// Creates a queue of `size` entries that accepts every operation.
     #[must_use]
     pub fn new(mode: QueueMode, size: u32) -> Self {
         let info = QueueInfo {
@@ -37,7 +37,7 @@ impl MockPortal {
         Self::with_info(info)
     }
 
-    /// A queue with properties of one's own.
+    /// Creates a queue with the caller's properties.
     #[must_use]
     pub fn with_info(info: QueueInfo) -> Self {
         MockPortal { info, state: Mutex::default() }
@@ -47,23 +47,23 @@ impl MockPortal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers the next `times` offers with `Retry`.
+    /// Makes the next `times` offers return `Retry`.
     pub fn retry_next(&self, times: u64) {
         self.state().retries = times;
     }
 
-    /// The oldest descriptor not yet taken out.
+    /// Removes and returns the oldest descriptor.
     pub fn take(&self) -> Option<Descriptor> {
         self.state().taken.pop_front()
     }
 
-    /// Descriptors not yet taken out.
+    /// Returns the number of descriptors not yet removed.
     pub fn waiting(&self) -> usize {
         self.state().taken.len()
     }
 }
 
-// SAFETY: it executes nothing; whoever takes a descriptor out executes it, and answers for that.
+// SAFETY: it executes nothing. A test that removes a descriptor executes it and is responsible for that.
 #[allow(unsafe_code, reason = "executes nothing")]
 unsafe impl Portal for MockPortal {
     fn info(&self) -> &QueueInfo {
@@ -79,7 +79,7 @@ unsafe impl Portal for MockPortal {
         if state.taken.len() >= self.info.size as usize {
             return match self.info.mode {
                 QueueMode::Shared => Offer::Retry,
-                // Lost, as on the real thing.
+                // Lost, as on a real device.
                 QueueMode::Dedicated => Offer::Taken,
             };
         }

@@ -1,4 +1,4 @@
-//! The only file that names an atomic.
+//! The only file that uses atomics by name.
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]

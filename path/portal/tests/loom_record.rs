@@ -1,8 +1,8 @@
-//! Whoever sees a record's status sees all of the record, and the data it announces.
+//! A thread that sees a record's status sees all of the record, and the data it announces.
 //!
-//! Every interleaving of a device that completes and a client that polls, under loom's memory model. Seen to fail: with
-//! the store of byte 0 in `RecordCell::complete` weakened from Release to Relaxed, or the load in `RecordCell::status`
-//! from Acquire to Relaxed, all three tests find an execution in which the status is there and a field is old.
+//! Runs every interleaving of a device that completes and a client that polls, under loom's memory model. Seen to fail:
+//! weaken the store of byte 0 in `RecordCell::complete` from Release to Relaxed, or the load in `RecordCell::status`
+//! from Acquire to Relaxed. Then all three tests find an execution in which the status is set and a field is old.
 //!
 //! Not proved here: a real device's DMA, and the model's writer, which stores by address (`Space::write_record`).
 #![cfg(loom)]
@@ -13,7 +13,7 @@ use loom::thread;
 use telpher_abi::{CompletionRecord, Status, StatusByte};
 use telpher_portal::RecordCell;
 
-/// A record whose every word tells its round.
+/// Returns a record whose every word contains its round.
 fn full_record(round: u32) -> CompletionRecord {
     CompletionRecord::new(StatusByte::new(Status::Success))
         .with_bytes_completed(round)
@@ -23,14 +23,14 @@ fn full_record(round: u32) -> CompletionRecord {
 }
 
 #[test]
-fn a_seen_status_announces_the_fields_and_the_data() {
+fn a_visible_status_publishes_the_fields_and_the_data() {
     loom::model(|| {
         let shared = Arc::new((RecordCell::new(), AtomicU32::new(0)));
         let device = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (record, data) = &*shared;
-                // Relaxed: data are plain bytes; only the record orders them.
+                // Relaxed: the data are plain bytes; only the record orders them.
                 data.store(42, Ordering::Relaxed);
                 record.complete(&full_record(1));
             })
@@ -62,7 +62,7 @@ fn a_record_is_read_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_cleared_record_never_shows_the_round_before() {
+fn a_cleared_record_never_shows_the_previous_round() {
     loom::model(|| {
         let shared = Arc::new((RecordCell::new(), AtomicU32::new(0)));
         // The first round is over.
@@ -72,7 +72,7 @@ fn a_cleared_record_never_shows_the_round_before() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (record, offered) = &*shared;
-                // Acquire: pairs with the Release below, as taking a descriptor from a queue does with offering it.
+                // Acquire: pairs with the Release below, as taking a descriptor from a queue pairs with offering it.
                 if offered.load(Ordering::Acquire) == 1 {
                     record.complete(&full_record(2));
                 }

@@ -1,4 +1,4 @@
-//! The mock does what its contract says, so that tests built on it mean something.
+//! The mock keeps its contract, so that tests built on it are meaningful.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "submissions are vouched for; nothing executes them")]
 
@@ -6,9 +6,9 @@ use telpher_abi::{CompletionRecord, Descriptor, Status, StatusByte};
 use telpher_portal::mock::MockPortal;
 use telpher_portal::{Offer, Portal, QueueMode, RecordCell, Submission};
 
-/// The `n`th distinguishable descriptor.
+/// Returns the `n`th descriptor, distinguishable by its size.
 fn numbered(n: u32) -> Submission {
-    // SAFETY: the mock keeps descriptors and never touches an address.
+    // SAFETY: the mock keeps descriptors and accesses no address.
     unsafe { Submission::vouch(Descriptor::nop().with_size(n)) }
 }
 
@@ -44,7 +44,7 @@ fn a_full_dedicated_queue_loses_the_descriptor_silently() {
 }
 
 #[test]
-fn retry_is_answered_as_often_as_told_and_not_once_more() {
+fn retry_is_returned_exactly_as_often_as_requested() {
     let portal = MockPortal::new(QueueMode::Shared, 8);
     portal.retry_next(3);
     for _ in 0..3 {
@@ -63,7 +63,7 @@ fn a_portal_may_be_used_from_many_threads() {
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum::<usize>()
     });
-    // 200 offers to 100 entries: as many taken as there is room for, whoever came first.
+    // 200 offers to 100 entries: exactly 100 are taken, whichever thread comes first.
     assert_eq!((taken, portal.waiting()), (100, 100));
 }
 

@@ -1,12 +1,12 @@
-//! A number as whatever type a field has, and back.
+//! Converts a number to any field type, and back.
 
 use telpher_abi::Flags;
 
-/// What a field's getter returns and its setter takes.
+/// The type that a field's getter returns and its setter takes.
 pub(crate) trait Value {
-    /// The low bits of `v` that fit.
+    /// Converts the low bits of `v` that fit.
     fn from_u64(v: u64) -> Self;
-    /// The value as a number.
+    /// Returns the value as a number.
     fn into_u64(self) -> u64;
 }
 

@@ -1,4 +1,4 @@
-//! Instructions as bytes, and what they ask for. Pure: no memory is touched but the slice.
+//! Decodes instructions from bytes. Pure: accesses no memory but the slice.
 
 mod operand;
 mod prefixes;
@@ -10,19 +10,19 @@ use prefixes::{Mandatory, Prefixes};
 /// A decoded instruction that this crate can emulate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instruction {
-    /// Bytes it takes, 2 to 15.
+    /// Its length in bytes, 2 to 15.
     pub length: u8,
-    /// What it does.
+    /// Its operation.
     pub operation: Operation,
 }
 
-/// What an instruction does. Registers are numbered as the processor does: 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi,
-/// 7 rdi, 8 to 15 r8 to r15.
+/// The operation of an instruction. Registers are numbered as the processor does: 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5
+/// rbp, 6 rsi, 7 rdi, 8 to 15 r8 to r15.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// MOVDIR64B: 64 bytes from memory to the address in a register.
     Movdir64b {
-        /// Holds the destination's address.
+        /// The register with the destination's address.
         destination: Pointer,
         /// The 64 bytes.
         source: Memory,
@@ -31,23 +31,23 @@ pub enum Operation {
     Enqcmd {
         /// ENQCMDS, which user programs may not execute.
         supervisor: bool,
-        /// Holds the destination's address.
+        /// The register with the destination's address.
         destination: Pointer,
         /// The 64 bytes.
         source: Memory,
     },
     /// MOVDIRI: a direct store of 4 or 8 bytes.
     Movdiri {
-        /// Where.
+        /// The destination.
         destination: Memory,
-        /// Register that is stored.
+        /// The stored register.
         source: u8,
         /// 4 or 8.
         bytes: u8,
     },
     /// UMONITOR: arms the monitor on a line.
     Umonitor {
-        /// Holds the address.
+        /// The register with the address.
         address: Pointer,
     },
     /// UMWAIT.
@@ -62,56 +62,56 @@ pub enum Operation {
     },
     /// A 64-byte vector store.
     Store64 {
-        /// Where.
+        /// The destination.
         destination: Memory,
         /// zmm register, 0 to 31.
         source: u8,
         /// Mask register, 1 to 7; 0 for no mask.
         mask: u8,
-        /// Elements the mask chooses from: 8, 16, 32 or 64.
+        /// Number of elements that the mask selects from: 8, 16, 32 or 64.
         elements: u8,
     },
     /// Any shorter store. A portal drops it.
     Store {
-        /// Where.
+        /// The destination.
         destination: Memory,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u8,
     },
-    /// STOS or MOVS: stores at ES:rdi and moves the pointers on. A portal drops what is stored.
+    /// STOS or MOVS: stores at ES:rdi and advances the pointers. A portal drops the stored data.
     StringStore {
-        /// MOVS, which moves rsi on as well.
+        /// True for MOVS, which advances rsi as well.
         moves: bool,
         /// 1, 2, 4 or 8.
         bytes: u8,
-        /// With a repeat prefix: counts rcx down.
+        /// With a repeat prefix: decrements rcx.
         repeat: bool,
         /// With 67h: rcx, rsi and rdi have 32 bits.
         narrow: bool,
     },
 }
 
-/// A register that holds an address.
+/// A register that contains an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pointer {
     /// The register.
     pub register: u8,
-    /// With 67h: only its low 32 bits count.
+    /// With 67h: only its low 32 bits are used.
     pub narrow: bool,
-    /// What is added. Destinations of MOVDIR64B and ENQCMD are in ES and have none.
+    /// The segment whose base is added. Destinations of MOVDIR64B and ENQCMD are in ES and have none.
     pub segment: Segment,
 }
 
 /// A memory operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// What the displacement is added to.
+    /// The base, to which the displacement is added.
     pub base: Base,
-    /// Index register and the power of two it is scaled by, if there is one.
+    /// Index register and its scale as a power of two, if present.
     pub index: Option<(u8, u8)>,
-    /// Signed displacement, scaled already where the encoding scales it.
+    /// Signed displacement, already scaled if the encoding scales it.
     pub displacement: i64,
-    /// What is added to the sum.
+    /// The segment whose base is added to the sum.
     pub segment: Segment,
     /// With 67h: the sum, without the segment, has 32 bits.
     pub narrow: bool,
@@ -128,7 +128,7 @@ pub enum Base {
     NextInstruction,
 }
 
-/// The segments that matter in 64-bit mode.
+/// The segments that have an effect in 64-bit mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Segment {
     /// A base of zero.
@@ -141,10 +141,11 @@ pub enum Segment {
     Gs,
 }
 
-/// The longest instruction.
+/// The length of the longest instruction.
 pub const LONGEST: usize = 15;
 
-/// The instruction at the start of `bytes`; `None` if it is none of ours, or longer than `bytes`.
+/// Decodes the instruction at the start of `bytes`; `None` if this crate does not emulate it, or it is longer than
+/// `bytes`.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<Instruction> {
     let mut cursor = Cursor { bytes: &bytes[..bytes.len().min(LONGEST)], at: 0 };

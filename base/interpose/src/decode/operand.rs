@@ -3,7 +3,7 @@
 use super::prefixes::Prefixes;
 use super::{Base, Memory, Segment};
 
-/// The bytes of one instruction, read from the front.
+/// Reads the bytes of one instruction from the front.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     pub(super) bytes: &'a [u8],
@@ -21,7 +21,7 @@ impl Cursor<'_> {
         Some(byte)
     }
 
-    /// `N` bytes, lowest first.
+    /// Returns `N` bytes, lowest first.
     pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let bytes = self.bytes.get(self.at..)?.first_chunk()?;
         self.at += N;
@@ -46,12 +46,12 @@ impl ModRm {
         Some(Self { register, mode: byte >> 6, rm: byte & 7, prefixes })
     }
 
-    /// The other operand, where it is a register.
+    /// Returns the other operand if it is a register.
     pub(super) fn direct(self) -> Option<u8> {
         (self.mode == 3).then_some(self.rm | (self.prefixes.rex & 1) << 3)
     }
 
-    /// The other operand, where it is memory. An 8-bit displacement counts in units of `unit`.
+    /// Returns the other operand if it is memory. An 8-bit displacement counts in units of `unit`.
     pub(super) fn memory(self, cursor: &mut Cursor, unit: i64) -> Option<Memory> {
         let extended = |low: u8, bit: u8| low | (self.prefixes.rex >> bit & 1) << 3;
         let (base, index) = match (self.mode, self.rm) {

@@ -3,7 +3,7 @@
 use super::Segment;
 use super::operand::Cursor;
 
-/// What stands before the opcode.
+/// The prefixes before the opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Prefixes {
     /// 66h.
@@ -12,20 +12,20 @@ pub(super) struct Prefixes {
     pub(super) narrow: bool,
     /// The last of F2h and F3h.
     pub(super) repeat: Option<u8>,
-    /// The last of FS and GS. Those of the other segments do nothing in 64-bit mode, nor undo these.
+    /// The last of FS and GS. Prefixes of the other segments have no effect in 64-bit mode, and do not undo these.
     pub(super) segment: Option<Segment>,
-    /// REX, or what VEX and EVEX say in its place: bits 0 to 3 are B, X, R, W.
+    /// REX, or the corresponding bits of VEX and EVEX: bits 0 to 3 are B, X, R, W.
     pub(super) rex: u8,
-    /// There was a REX byte, which VEX and EVEX do not allow.
+    /// True if there was a REX byte, which VEX and EVEX do not allow.
     has_rex: bool,
 }
 
-/// The prefix that chooses between instructions of one opcode.
+/// The prefix that selects between instructions with the same opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mandatory {
     /// None of them.
     None,
-    /// 66h, without the two others.
+    /// 66h, without the other two.
     Operand,
     /// F3h.
     Rep,
@@ -34,7 +34,8 @@ pub(super) enum Mandatory {
 }
 
 impl Prefixes {
-    /// Reads up to the opcode. `None` where the bytes end, and after LOCK, which none of our instructions bears.
+    /// Reads up to the opcode. Returns `None` at the end of the bytes, and after LOCK, which none of our instructions
+    /// allows.
     pub(super) fn read(cursor: &mut Cursor) -> Option<Self> {
         let mut found = Self::default();
         loop {
@@ -47,7 +48,7 @@ impl Prefixes {
                 0x65 => found.segment = Some(Segment::Gs),
                 0x26 | 0x2e | 0x36 | 0x3e => {}
                 0x40..=0x4f => {
-                    // Only the one directly before the opcode counts.
+                    // Only a REX directly before the opcode counts.
                     cursor.next()?;
                     found.rex = byte & 0xf;
                     found.has_rex = true;
@@ -65,7 +66,7 @@ impl Prefixes {
         }
     }
 
-    /// F2h and F3h come before 66h.
+    /// F2h and F3h take precedence over 66h.
     pub(super) fn mandatory(self) -> Mandatory {
         match self.repeat {
             Some(0xf3) => Mandatory::Rep,
@@ -80,7 +81,7 @@ impl Prefixes {
         self.rex & 8 != 0
     }
 
-    /// Bytes of an operand of the size that REX.W and 66h choose.
+    /// Returns the operand size in bytes that REX.W and 66h select.
     pub(super) fn operand_bytes(self) -> u8 {
         match (self.wide(), self.operand) {
             (true, _) => 8,
@@ -89,7 +90,7 @@ impl Prefixes {
         }
     }
 
-    /// VEX and EVEX stand alone with prefixes of address size and segment.
+    /// True if VEX and EVEX may follow: they allow only prefixes of address size and segment.
     pub(super) fn allow_vector(self) -> bool {
         !self.operand && self.repeat.is_none() && !self.has_rex
     }

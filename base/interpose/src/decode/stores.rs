@@ -1,4 +1,4 @@
-//! Plain stores: those of 64 bytes, which a portal takes like MOVDIR64B, and the shorter ones, which it drops.
+//! Plain stores: 64-byte stores, which a portal accepts like MOVDIR64B, and shorter stores, which it drops.
 
 use super::operand::{Cursor, ModRm};
 use super::prefixes::{Mandatory, Prefixes};
@@ -72,7 +72,7 @@ pub(super) fn movbe(opcode: u8, prefixes: Prefixes, cursor: &mut Cursor) -> Opti
     }
 }
 
-/// The prefix that the two `pp` bits of VEX and EVEX stand for.
+/// Returns the prefix that the two `pp` bits of VEX and EVEX represent.
 fn implied(bits: u8) -> Mandatory {
     match bits & 3 {
         0 => Mandatory::None,
@@ -137,7 +137,7 @@ pub(super) fn evex(mut prefixes: Prefixes, cursor: &mut Cursor) -> Option<Operat
     };
     let opcode = cursor.next()?;
     let words = if wide { 8 } else { 4 };
-    // Bytes stored, and bytes of the elements that the mask chooses from, where there may be one.
+    // Bytes stored, and bytes of the elements that the mask selects from, if a mask is allowed.
     let (bytes, element) = match (opcode, implied(p1)) {
         (0x11 | 0x29, Plain) if !wide => (whole, Some(4)),
         (0x11 | 0x29, Operand) if wide => (whole, Some(8)),

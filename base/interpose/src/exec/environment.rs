@@ -1,7 +1,8 @@
-//! The environment that a program is executed with: what is missing of ours in it, and a copy that has it.
+//! The environment of an executed program: finds what is missing of our values, and makes a copy that has them.
 //!
-//! Runs in children of vfork(2), in signal handlers and after fork(2) in programs with threads: nothing here allocates or takes a lock. The
-//! copy is an array of pointers, to the caller's own strings but for those that change, and is written to room that the caller gives.
+//! Runs in children of vfork(2), in signal handlers and after fork(2) in programs with threads: nothing here allocates
+//! or takes a lock. The copy is an array of pointers to the caller's own strings, except for changed strings, and is
+//! written to memory from the caller.
 #![allow(unsafe_code, reason = "reads the program's array of strings and writes another one")]
 
 use super::list::Wanted;
@@ -11,7 +12,7 @@ use std::ptr;
 /// The dynamic linker's variable.
 pub(super) const PRELOAD: &[u8] = b"LD_PRELOAD";
 
-/// A variable that is restored.
+/// A variable to restore.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variable {
     /// `NAME=VALUE`.
@@ -26,7 +27,7 @@ impl Variable {
     }
 }
 
-/// The entries of an environment.
+/// An iterator over the entries of an environment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entries<'a> {
     next: *const *const c_char,
@@ -35,8 +36,8 @@ pub(super) struct Entries<'a> {
 
 impl<'a> Entries<'a> {
     /// # Safety
-    /// `environment` is null, which the kernel takes for an empty one, or an array of strings that ends with a null pointer; it and they
-    /// stay as they are for `'a`.
+    /// `environment` is null, which the kernel treats as empty, or an array of strings that ends with a null pointer.
+    /// The array and its strings stay unchanged for `'a`.
     pub(super) unsafe fn new(environment: *const *const c_char) -> Self {
         Entries { next: environment, strings: std::marker::PhantomData }
     }
@@ -49,57 +50,57 @@ impl<'a> Iterator for Entries<'a> {
         if self.next.is_null() {
             return None;
         }
-        // SAFETY: an element of the array: those before were not its end.
+        // SAFETY: an element of the array; the elements before were not its end.
         let entry = unsafe { *self.next };
         if entry.is_null() {
             return None;
         }
         self.next = self.next.wrapping_add(1);
-        // SAFETY: an element of the array but for its end is a string.
+        // SAFETY: every element except the end is a string.
         Some(unsafe { CStr::from_ptr(entry) })
     }
 }
 
-/// The value of an entry with this name.
+/// Returns the value of an entry if it has this name.
 pub(super) fn value<'a>(entry: &'a CStr, name: &[u8]) -> Option<&'a [u8]> {
     entry.to_bytes().strip_prefix(name)?.strip_prefix(b"=")
 }
 
-/// What is restored.
+/// The values to restore.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Restored<'a> {
-    /// Our entry of `LD_PRELOAD`, and what must come before it.
+    /// Our entry of `LD_PRELOAD`, and the library that must come before it.
     pub(super) wanted: Wanted<'a>,
-    /// Variables; the first names the run.
+    /// Variables; the first identifies the run.
     pub(super) variables: &'a [Variable],
 }
 
-/// Bytes that a copy needs.
+/// The size of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size {
-    /// Pointers, with the null at the end.
+    /// Pointers, including the null at the end.
     pub(super) pointers: usize,
     /// Bytes of new strings.
     pub(super) text: usize,
 }
 
 impl Size {
-    /// All of it.
+    /// Returns the total in bytes.
     pub(super) fn bytes(self) -> usize {
         self.pointers.saturating_mul(size_of::<*const c_char>()).saturating_add(self.text)
     }
 }
 
-/// What becomes of an entry.
+/// How an entry is copied.
 enum Change {
     Keep,
     Drop,
-    /// A new list of libraries.
+    /// Replace it by a new list of libraries.
     List,
 }
 
 impl Restored<'_> {
-    /// The environment is of another run: it has its own value of the run's variable.
+    /// True if the environment belongs to another run: it has another value of the run's variable.
     pub(super) fn is_of_another_run(&self, mut entries: Entries<'_>) -> bool {
         let Some(run) = self.variables.first() else { return false };
         let found = entries.find_map(|entry| value(entry, run.name()));
@@ -115,12 +116,12 @@ impl Restored<'_> {
         if self.variables.iter().any(is_empty) { Change::Drop } else { Change::Keep }
     }
 
-    /// The variable is not there, or has no value.
+    /// True if the variable is missing or has no value.
     fn lacks(variable: &Variable, mut entries: Entries<'_>) -> bool {
         !entries.any(|entry| value(entry, variable.name()).is_some_and(|value| !value.is_empty()))
     }
 
-    /// What a copy needs; none if the environment has all there is to be restored.
+    /// Returns the size of a copy; `None` if the environment already has all values.
     pub(super) fn measure(&self, entries: Entries<'_>) -> Option<Size> {
         let (mut count, mut text, mut changes, mut has_list) = (0_usize, 0_usize, false, false);
         for entry in entries {
@@ -143,7 +144,7 @@ impl Restored<'_> {
         needed.then_some(Size { pointers: count + missing + usize::from(!has_list) + 1, text })
     }
 
-    /// Bytes of `LD_PRELOAD=…` with its end.
+    /// Returns the bytes of `LD_PRELOAD=…` with its terminator.
     fn list_bytes(&self, list: &[u8]) -> usize {
         PRELOAD.len() + 1 + self.wanted.bytes(list) + 1
     }
@@ -151,10 +152,12 @@ impl Restored<'_> {
     /// Writes a copy; returns the array.
     ///
     /// # Safety
-    /// `room` is aligned for pointers and has the bytes that [`measure`](Restored::measure) has said, of these entries.
-    pub(super) unsafe fn write(&self, entries: Entries<'_>, size: Size, room: *mut u8) -> *const *const c_char {
-        let array: *mut *const c_char = room.cast();
-        let mut copy = Copy { array, pointers: 0, text: room.wrapping_add(size.pointers * size_of::<*const c_char>()) };
+    /// `memory` is aligned for pointers and has the size that [`measure`](Restored::measure) returned for these
+    /// entries.
+    pub(super) unsafe fn write(&self, entries: Entries<'_>, size: Size, memory: *mut u8) -> *const *const c_char {
+        let array: *mut *const c_char = memory.cast();
+        let mut copy =
+            Copy { array, pointers: 0, text: memory.wrapping_add(size.pointers * size_of::<*const c_char>()) };
         let mut has_list = false;
         for entry in entries {
             has_list |= value(entry, PRELOAD).is_some();
@@ -167,7 +170,7 @@ impl Restored<'_> {
                 }
             }
         }
-        // SAFETY: as before; these were counted, too, and the end.
+        // SAFETY: as before; these were counted, too, including the end.
         unsafe {
             if !has_list {
                 copy.add_list(&self.wanted, &[]);
@@ -190,7 +193,7 @@ struct Copy {
 
 impl Copy {
     /// # Safety
-    /// There is room for one more pointer.
+    /// There is space for one more pointer.
     unsafe fn point_to(&mut self, string: *const c_char) {
         // SAFETY: the caller's promise.
         unsafe { self.array.add(self.pointers).write(string) };
@@ -198,17 +201,17 @@ impl Copy {
     }
 
     /// # Safety
-    /// There is room for the bytes.
+    /// There is space for the bytes.
     unsafe fn put(&mut self, bytes: &[u8]) {
-        // SAFETY: the caller's promise; the room is new, so it overlaps nothing that is read.
+        // SAFETY: the caller's promise; the memory is new, so it overlaps nothing that is read.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.text, bytes.len()) };
         self.text = self.text.wrapping_add(bytes.len());
     }
 
-    /// `LD_PRELOAD=…`.
+    /// Adds `LD_PRELOAD=…`.
     ///
     /// # Safety
-    /// There is room for one more pointer, and for the text.
+    /// There is space for one more pointer, and for the text.
     unsafe fn add_list(&mut self, wanted: &Wanted<'_>, list: &[u8]) {
         let start = self.text;
         // SAFETY: the caller's promise.
@@ -234,7 +237,7 @@ mod tests {
         Restored { wanted: Wanted { image: b"/ours.so", first }, variables: &[RUN, OTHER] }
     }
 
-    /// The environment that comes of one; none if it is left as it is.
+    /// Returns the environment that is made of another; `None` if that is left unchanged.
     fn outcome(environment: &[&str], first: Option<&'static [u8]>) -> Option<Vec<String>> {
         let strings: Vec<CString> = environment.iter().map(|entry| CString::new(*entry).unwrap()).collect();
         let mut array: Vec<*const c_char> = strings.iter().map(|entry| entry.as_ptr()).collect();
@@ -243,9 +246,9 @@ mod tests {
         let entries = unsafe { Entries::new(array.as_ptr()) };
         let restored = restored(first);
         let size = restored.measure(entries)?;
-        let mut room = vec![0_u64; size.bytes().div_ceil(8)];
-        // SAFETY: as much room as is wanted; what is read from it was written as an environment.
-        let copied = unsafe { Entries::new(restored.write(entries, size, room.as_mut_ptr().cast())) };
+        let mut memory = vec![0_u64; size.bytes().div_ceil(8)];
+        // SAFETY: the memory has the measured size; an environment was written to it.
+        let copied = unsafe { Entries::new(restored.write(entries, size, memory.as_mut_ptr().cast())) };
         Some(copied.map(|entry| entry.to_str().unwrap().to_owned()).collect())
     }
 
@@ -257,19 +260,19 @@ mod tests {
     const ALL: [&str; 3] = ["LD_PRELOAD=/ours.so", "TELPHER_RUN=this", "TELPHER_WORDS=a b"];
 
     #[test]
-    fn an_environment_that_has_everything_is_left_alone() {
+    fn a_complete_environment_is_left_unchanged() {
         assert_eq!(outcome(&ALL, None), None);
         assert_eq!(outcome(&["A=1", ALL[1], "LD_PRELOAD=x:/ours.so", "TELPHER_WORDS=other"], None), None);
     }
 
     #[test]
-    fn what_is_missing_is_added_and_the_rest_stays_in_its_order() {
+    fn missing_values_are_added_and_the_rest_keeps_its_order() {
         assert_eq!(sorted(outcome(&[], None).unwrap()), ALL);
         let replaced = outcome(&["A=1", "LD_PRELOAD=x.so", "B=2", ALL[1], ALL[2]], None).unwrap();
         assert_eq!(replaced, ["A=1", "LD_PRELOAD=/ours.so:x.so", "B=2", ALL[1], ALL[2]]);
         let unset = outcome(&["A=1", ALL[0], ALL[2]], None).unwrap();
         assert_eq!(unset, ["A=1", ALL[0], ALL[2], ALL[1]]);
-        // The dynamic linker takes the last of several, getenv(3) the first.
+        // The dynamic linker uses the last of several, getenv(3) the first.
         let twice = outcome(&[ALL[1], ALL[2], "LD_PRELOAD=", "LD_PRELOAD=x.so"], None).unwrap();
         assert_eq!(twice[2..], ["LD_PRELOAD=/ours.so", "LD_PRELOAD=/ours.so:x.so"]);
         let empty = outcome(&["TELPHER_RUN=", ALL[0], ALL[2]], None).unwrap();
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_of_a_sanitizer_comes_and_goes_with_the_program_that_needs_it() {
+    fn a_sanitizer_runtime_is_added_and_removed_as_programs_need_it() {
         let with = outcome(&ALL, Some(b"libasan.so.8")).unwrap();
         assert_eq!(with, ["LD_PRELOAD=libasan.so.8 /ours.so", ALL[1], ALL[2]]);
         let with: Vec<&str> = with.iter().map(String::as_str).collect();
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_of_another_run_is_known_by_its_variable() {
+    fn an_environment_of_another_run_is_recognised_by_its_variable() {
         let is_of_another = |entries: &[&CStr]| {
             let array: Vec<*const c_char> = entries.iter().map(|entry| entry.as_ptr()).chain([ptr::null()]).collect();
             // SAFETY: an array of strings that live.
@@ -296,7 +299,7 @@ mod tests {
         for entries in [&[c"TELPHER_RUN=this"][..], &[c"TELPHER_RUN="], &[c"TELPHER_RUNNING=that"], &[]] {
             assert!(!is_of_another(entries), "{entries:?}");
         }
-        // SAFETY: null stands for an empty environment.
+        // SAFETY: null means an empty environment.
         assert!(!restored(None).is_of_another_run(unsafe { Entries::new(ptr::null()) }));
     }
 }

@@ -1,13 +1,13 @@
-//! What stands in front of the C library's functions that execute programs.
+//! Replacements of the C library's functions that execute programs.
 //!
-//! They may be called in a child of vfork(2), in a signal handler, and after fork(2) in a program with threads: nothing allocates or takes a
-//! lock, and what is behind them was looked up before `main`.
+//! They may be called in a child of vfork(2), in a signal handler, and after fork(2) in a program with threads: nothing
+//! allocates or takes a lock, and the original functions were looked up before `main`.
 #![allow(unsafe_code, reason = "strings of the program, and the C library's functions")]
 
 use super::environment::{Entries, Restored};
 use super::list::Wanted;
 use super::program::{Form, HEAD_BYTES, Name, Obstacle, examine};
-use super::room::{NoRoom, with_room};
+use super::scratch::{ScratchError, with_scratch};
 use super::state::{Kept, Words, kept};
 use crate::kernel::{self, Errno};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -22,29 +22,30 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-/// The C library's environment of this process.
+/// Returns the C library's environment of this process.
 pub(super) fn environment() -> Strings {
-    // SAFETY: the C library's variable. A program that changes it in another thread has the race with the C library's own exec, too.
+    // SAFETY: the C library's variable. A program that changes it in another thread has the same race with the C
+    // library's own exec.
     unsafe { environ }
 }
 
 /// A function that the program would have called without this library.
-struct Next {
+struct Original {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
-impl Next {
+impl Original {
     const fn new(name: &'static CStr) -> Self {
-        Next { name, found: AtomicPtr::new(ptr::null_mut()) }
+        Original { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Its address; null if this C library has none of that name.
+    /// Returns its address; null if this C library does not have it.
     fn get(&self) -> *mut c_void {
-        // Relaxed: an address of code; no other memory is published with it, and every thread finds the same.
+        // Relaxed: an address of code; it publishes no other memory, and every thread finds the same.
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {
-            // SAFETY: the name is a string; RTLD_NEXT searches behind the library that this code is in.
+            // SAFETY: the name is a string; RTLD_NEXT searches after the library that contains this code.
             found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
             self.found.store(found, Ordering::Relaxed);
         }
@@ -59,18 +60,18 @@ type Spawn = unsafe extern "C" fn(*mut c_int, *const c_char, *const c_void, *con
 type System = unsafe extern "C" fn(*const c_char) -> c_int;
 type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut libc::FILE;
 
-static EXECVE: Next = Next::new(c"execve");
-static EXECVPE: Next = Next::new(c"execvpe");
-static EXECVEAT: Next = Next::new(c"execveat");
-static FEXECVE: Next = Next::new(c"fexecve");
-static SPAWN: Next = Next::new(c"posix_spawn");
-static SPAWNP: Next = Next::new(c"posix_spawnp");
-static PIDFD_SPAWN: Next = Next::new(c"pidfd_spawn");
-static PIDFD_SPAWNP: Next = Next::new(c"pidfd_spawnp");
-static SYSTEM: Next = Next::new(c"system");
-static POPEN: Next = Next::new(c"popen");
+static EXECVE: Original = Original::new(c"execve");
+static EXECVPE: Original = Original::new(c"execvpe");
+static EXECVEAT: Original = Original::new(c"execveat");
+static FEXECVE: Original = Original::new(c"fexecve");
+static SPAWN: Original = Original::new(c"posix_spawn");
+static SPAWNP: Original = Original::new(c"posix_spawnp");
+static PIDFD_SPAWN: Original = Original::new(c"pidfd_spawn");
+static PIDFD_SPAWNP: Original = Original::new(c"pidfd_spawnp");
+static SYSTEM: Original = Original::new(c"system");
+static POPEN: Original = Original::new(c"popen");
 
-/// Looks all of them up: the dynamic linker takes locks for it.
+/// Looks all of them up; the dynamic linker takes locks for this.
 pub(super) fn look_up() {
     let all = [&EXECVE, &EXECVPE, &EXECVEAT, &FEXECVE, &SPAWN, &SPAWNP, &PIDFD_SPAWN, &PIDFD_SPAWNP, &SYSTEM, &POPEN];
     all.iter().for_each(|next| _ = next.get());
@@ -81,16 +82,16 @@ fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// -1, with `errno`.
+/// Returns -1, with `errno` set.
 fn refuse(errno: Errno) -> c_int {
     set_errno(errno);
     -1
 }
 
-/// A program as a caller names it.
+/// A program as a caller specifies it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Program {
-    /// A path, from a directory.
+    /// A path, relative to a directory.
     At(c_int, *const c_char),
     /// A path, or a name that is searched for in PATH.
     Search(*const c_char),
@@ -98,46 +99,48 @@ pub(super) enum Program {
     Descriptor(c_int),
 }
 
-/// What was found out about a program.
+/// The findings about a program.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Findings {
     obstacle: Option<Obstacle>,
-    /// The sanitizer's runtime that it wants first.
+    /// The sanitizer runtime that it needs first.
     runtime: Option<Name>,
 }
 
-/// Interpreters of interpreters that are followed. Source: Linux `fs/exec.c`, exec_binprm(): five.
+/// The longest chain of interpreters. Source: Linux `fs/exec.c`, exec_binprm(): five.
 const MOST_INTERPRETERS: usize = 5;
 
-/// Looks at a program, and says what keeps our library out of it. What cannot be read is taken for a program like any other.
+/// Examines a program, and prints what keeps our library out of it. An unreadable file is treated as an ordinary
+/// program.
 ///
 /// # Safety
-/// Strings are strings or null; what is null is not looked at.
-unsafe fn look(program: Program, words: Option<Words>) -> Seen {
+/// Strings are valid or null; null ones are not examined.
+unsafe fn examine_program(program: Program, words: Option<Words>) -> Findings {
     // SAFETY: the caller's promise; the descriptor is the program's.
     unsafe {
         match program {
             Program::Descriptor(descriptor) => {
-                let seen = look_into(descriptor, c"".as_ptr(), words);
+                let seen = examine_open(descriptor, c"".as_ptr(), words);
                 return seen.unwrap_or_default();
             }
             Program::At(_, path) | Program::Search(path) if path.is_null() || *path == 0 => {}
             Program::Search(name) if !CStr::from_ptr(name).to_bytes().contains(&b'/') => {
                 return search(name, words).unwrap_or_default();
             }
-            Program::At(directory, path) => return look_at(directory, path, words).unwrap_or_default(),
-            Program::Search(path) => return look_at(libc::AT_FDCWD, path, words).unwrap_or_default(),
+            Program::At(directory, path) => return examine_at(directory, path, words).unwrap_or_default(),
+            Program::Search(path) => return examine_at(libc::AT_FDCWD, path, words).unwrap_or_default(),
         }
     }
-    Seen::default()
+    Findings::default()
 }
 
-/// The first program of this name in PATH. Source: POSIX: an empty part is the working directory; without PATH: glibc's default.
+/// Finds the first program of this name in PATH. Source: POSIX: an empty part is the working directory; without PATH:
+/// glibc's default.
 ///
 /// # Safety
 /// `name` is a string.
-unsafe fn search(name: *const c_char, words: Option<Words>) -> Option<Seen> {
-    /// Longest directory that is looked at. Source: chosen.
+unsafe fn search(name: *const c_char, words: Option<Words>) -> Option<Findings> {
+    /// The longest directory that is examined. Source: chosen.
     const LONGEST: usize = 256;
     // SAFETY: the program's environment, which the C library's search reads, too.
     let mut entries = unsafe { Entries::new(environment()) };
@@ -150,18 +153,18 @@ unsafe fn search(name: *const c_char, words: Option<Words>) -> Option<Seen> {
         // SAFETY: both are strings, and the directory is closed once.
         unsafe {
             let directory = kernel::open(libc::AT_FDCWD, directory.as_ptr(), libc::O_PATH | libc::O_DIRECTORY).ok()?;
-            let seen = look_at(directory, name, words);
+            let seen = examine_at(directory, name, words);
             kernel::close(directory);
             seen
         }
     })
 }
 
-/// A program at a path; none if there is none that can be executed.
+/// Examines a program at a path; `None` if no executable file is there.
 ///
 /// # Safety
 /// `path` is a string.
-unsafe fn look_at(directory: c_int, path: *const c_char, words: Option<Words>) -> Option<Seen> {
+unsafe fn examine_at(directory: c_int, path: *const c_char, words: Option<Words>) -> Option<Findings> {
     // SAFETY: the caller's promise; the descriptor is closed once.
     unsafe {
         let status = kernel::status(directory, path, 0).ok()?;
@@ -170,36 +173,38 @@ unsafe fn look_at(directory: c_int, path: *const c_char, words: Option<Words>) -
         }
         match kernel::open(directory, path, libc::O_RDONLY) {
             Ok(descriptor) => {
-                let seen = look_into(descriptor, path, words);
+                let seen = examine_open(descriptor, path, words);
                 kernel::close(descriptor);
                 seen
             }
-            // It may be executed and not read.
-            Err(_) => Some(told(Seen { obstacle: rights_gained(&status, None), runtime: None }, path, words)),
+            // Executable but not readable.
+            Err(_) => {
+                Some(print_obstacle(Findings { obstacle: rights_gained(&status, None), runtime: None }, path, words))
+            }
         }
     }
 }
 
-/// An open program, or the interpreter that it leads to.
+/// Examines an open program, or the interpreter that it leads to.
 ///
 /// # Safety
-/// `path`, under which it is told of, is a string.
-unsafe fn look_into(descriptor: c_int, path: *const c_char, words: Option<Words>) -> Option<Seen> {
+/// `path`, the name in messages, is a string.
+unsafe fn examine_open(descriptor: c_int, path: *const c_char, words: Option<Words>) -> Option<Findings> {
     let mut head = [0; HEAD_BYTES];
     let mut interpreter = [0; HEAD_BYTES];
-    // What is open beside the caller's descriptor, and what it is called.
+    // The descriptor opened in addition to the caller's, and its name.
     let mut opened = None;
     let mut name = path;
-    let mut seen = Seen::default();
+    let mut seen = Findings::default();
     for _ in 0..=MOST_INTERPRETERS {
         let current = opened.unwrap_or(descriptor);
         match examine(&|offset, into| kernel::read_at(current, offset, into), &mut head) {
             Form::Other => break,
             Form::Elf { obstacle, runtime } => {
-                // SAFETY: an empty string, with which the descriptor itself is meant.
+                // SAFETY: with an empty string the descriptor itself is meant.
                 let status = unsafe { kernel::status(current, c"".as_ptr(), libc::AT_EMPTY_PATH) }.ok();
                 let gained = status.and_then(|status| rights_gained(&status, Some(current)));
-                seen = Seen { obstacle: gained.or(obstacle), runtime };
+                seen = Findings { obstacle: gained.or(obstacle), runtime };
                 break;
             }
             Form::Script { start, end } => {
@@ -207,7 +212,7 @@ unsafe fn look_into(descriptor: c_int, path: *const c_char, words: Option<Words>
                 interpreter[..end - start].copy_from_slice(&head[start..end]);
                 name = interpreter.as_ptr().cast();
                 opened.into_iter().for_each(kernel::close);
-                // SAFETY: a zero is behind the path: it ends before the head does.
+                // SAFETY: a zero follows the path: it ends before the head does.
                 opened = unsafe { kernel::open(libc::AT_FDCWD, name, libc::O_RDONLY) }.ok();
                 if opened.is_none() {
                     break;
@@ -217,20 +222,20 @@ unsafe fn look_into(descriptor: c_int, path: *const c_char, words: Option<Words>
     }
     opened.into_iter().for_each(kernel::close);
     // SAFETY: the caller's string, or the one above.
-    Some(unsafe { told(seen, name, words) })
+    Some(unsafe { print_obstacle(seen, name, words) })
 }
 
-/// How a program gains rights that its user does not have, if it does.
+/// Returns how a program gains rights that its user does not have, if it does.
 fn rights_gained(status: &libc::stat, descriptor: Option<c_int>) -> Option<Obstacle> {
     let (user, group) = kernel::user_and_group();
-    // Without the group's execute bit it means mandatory locking.
+    // Without the group's execute bit, setgid means mandatory locking.
     let setgid = libc::S_ISGID | libc::S_IXGRP;
     let how = if status.st_mode & libc::S_ISUID != 0 && status.st_uid != user {
         Obstacle::Setuid
     } else if status.st_mode & setgid == setgid && status.st_gid != group {
         Obstacle::Setgid
     } else if user != 0 && descriptor.is_some_and(|file| kernel::has_attribute(file, c"security.capability")) {
-        // Root has them already.
+        // Root already has them.
         Obstacle::Capabilities
     } else {
         return None;
@@ -239,11 +244,11 @@ fn rights_gained(status: &libc::stat, descriptor: Option<c_int>) -> Option<Obsta
     gains.then_some(how)
 }
 
-/// Says in one line what keeps our library out of a program.
+/// Prints one line about what keeps our library out of a program.
 ///
 /// # Safety
 /// `path` is a string.
-unsafe fn told(seen: Seen, path: *const c_char, words: Option<Words>) -> Seen {
+unsafe fn print_obstacle(seen: Findings, path: *const c_char, words: Option<Words>) -> Findings {
     if let (Some(obstacle), Some(words)) = (seen.obstacle, words) {
         // SAFETY: the caller's promise.
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
@@ -267,7 +272,7 @@ unsafe fn told(seen: Seen, path: *const c_char, words: Option<Words>) -> Seen {
     seen
 }
 
-/// What is to be restored in an environment for a program; none if nothing is.
+/// Calls `act` with the values to restore in an environment for a program; returns `None` if there are none.
 ///
 /// # Safety
 /// `environment` is an array of strings, or null, and the program's strings are strings.
@@ -284,44 +289,44 @@ pub(super) unsafe fn restored<R>(
         if wanted(None).is_of_another_run(Entries::new(environment)) {
             return None;
         }
-        let seen = look(program, kept.words);
+        let seen = examine_program(program, kept.words);
         Some(act(wanted(seen.runtime.as_ref().map(Name::as_bytes))))
     }
 }
 
-/// Calls `act` with an environment in which everything is restored, or `refused` if it has become too large.
+/// Calls `act` with an environment in which all values are restored, or `refused` if it has become too large.
 ///
 /// # Safety
 /// `environment` is an array of strings, or null, and the program's strings are strings.
-unsafe fn follow<R>(
+unsafe fn with_restored<R>(
     environment: Strings,
     program: Program,
     act: &mut dyn FnMut(Strings) -> R,
     refused: fn(Errno) -> R,
 ) -> R {
     let Some(kept) = kept() else { return act(environment) };
-    // SAFETY: the caller's promise; the room is as large as was measured, of the same entries.
+    // SAFETY: the caller's promise; the memory has the measured size of the same entries.
     let done = unsafe {
         restored(kept, environment, program, |restored| {
             let entries = Entries::new(environment);
             let size = restored.measure(entries)?;
-            // Elsewhere than in the process that has loaded the library it may be a child of vfork.
+            // Only the process that has loaded the library uses pages; any other may be a child of vfork.
             let pages = kernel::process() == kept.process;
-            Some(with_room(size.bytes(), pages, &mut |room| act(restored.write(entries, size, room))))
+            Some(with_scratch(size.bytes(), pages, &mut |scratch| act(restored.write(entries, size, scratch))))
         })
     };
     match done.flatten() {
         None => act(environment),
         Some(Ok(answer)) => answer,
-        Some(Err(NoRoom::TooLarge)) => refused(libc::E2BIG),
-        Some(Err(NoRoom::NoMemory)) => refused(libc::ENOMEM),
+        Some(Err(ScratchError::TooLarge)) => refused(libc::E2BIG),
+        Some(Err(ScratchError::NoMemory)) => refused(libc::ENOMEM),
     }
 }
 
-/// execve(2).
+/// Replaces execve(2).
 ///
 /// # Safety
-/// As execve(2).
+/// As for execve(2).
 pub unsafe fn execute(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: forwarded; the function is the C library's of this type.
     let mut act = |environment| unsafe {
@@ -331,13 +336,13 @@ pub unsafe fn execute(path: *const c_char, arguments: Strings, environment: Stri
         }
     };
     // SAFETY: forwarded.
-    unsafe { follow(environment, Program::At(libc::AT_FDCWD, path), &mut act, refuse) }
+    unsafe { with_restored(environment, Program::At(libc::AT_FDCWD, path), &mut act, refuse) }
 }
 
-/// execvpe(3).
+/// Replaces execvpe(3).
 ///
 /// # Safety
-/// As execvpe(3).
+/// As for execvpe(3).
 pub unsafe fn execute_search(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: forwarded; the function is the C library's of this type.
     let mut act = |environment| unsafe {
@@ -347,13 +352,13 @@ pub unsafe fn execute_search(file: *const c_char, arguments: Strings, environmen
         }
     };
     // SAFETY: forwarded.
-    unsafe { follow(environment, Program::Search(file), &mut act, refuse) }
+    unsafe { with_restored(environment, Program::Search(file), &mut act, refuse) }
 }
 
-/// execveat(2).
+/// Replaces execveat(2).
 ///
 /// # Safety
-/// As execveat(2).
+/// As for execveat(2).
 pub unsafe fn execute_at(
     directory: c_int,
     path: *const c_char,
@@ -368,17 +373,17 @@ pub unsafe fn execute_at(
             next => transmute::<*mut c_void, Execveat>(next)(directory, path, arguments, environment, flags),
         }
     };
-    // SAFETY: a string, if it is not null.
+    // SAFETY: a string if it is not null.
     let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && unsafe { *path } == 0;
     let program = if is_descriptor { Program::Descriptor(directory) } else { Program::At(directory, path) };
     // SAFETY: forwarded.
-    unsafe { follow(environment, program, &mut act, refuse) }
+    unsafe { with_restored(environment, program, &mut act, refuse) }
 }
 
-/// fexecve(3).
+/// Replaces fexecve(3).
 ///
 /// # Safety
-/// As fexecve(3).
+/// As for fexecve(3).
 pub unsafe fn execute_descriptor(descriptor: c_int, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: forwarded; the function is the C library's of this type.
     let mut act = |environment| unsafe {
@@ -388,34 +393,34 @@ pub unsafe fn execute_descriptor(descriptor: c_int, arguments: Strings, environm
         }
     };
     // SAFETY: forwarded.
-    unsafe { follow(environment, Program::Descriptor(descriptor), &mut act, refuse) }
+    unsafe { with_restored(environment, Program::Descriptor(descriptor), &mut act, refuse) }
 }
 
-/// execl(3), its list of arguments as an array; the environment is this process'.
+/// Replaces execl(3), with its list of arguments as an array; uses this process' environment.
 ///
 /// # Safety
-/// As execv(3).
+/// As for execv(3).
 pub unsafe extern "C" fn exec_list(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded.
     unsafe { execute(path, arguments, environment()) }
 }
 
-/// execlp(3), likewise.
+/// Replaces execlp(3), likewise.
 ///
 /// # Safety
-/// As execvp(3).
+/// As for execvp(3).
 pub unsafe extern "C" fn exec_list_search(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: forwarded.
     unsafe { execute_search(file, arguments, environment()) }
 }
 
-/// execle(3), likewise; behind the null pointer that ends the list is the environment.
+/// Replaces execle(3), likewise; the environment follows the null pointer that ends the list.
 ///
 /// # Safety
-/// As execle(3).
+/// As for execle(3).
 pub unsafe extern "C" fn exec_list_environment(path: *const c_char, arguments: Strings) -> c_int {
     let mut end = arguments;
-    // SAFETY: the list ends with a null pointer, and one more argument is behind it.
+    // SAFETY: the list ends with a null pointer, and one more argument follows it.
     unsafe {
         while !(*end).is_null() {
             end = end.add(1);
@@ -424,12 +429,12 @@ pub unsafe extern "C" fn exec_list_environment(path: *const c_char, arguments: S
     }
 }
 
-/// posix_spawn(3) and its kin, whose answer is the error.
+/// Replaces posix_spawn(3) and its relatives, which return the error number.
 ///
 /// # Safety
-/// As posix_spawn(3); `next` has its type.
+/// As for posix_spawn(3); `next` has its type.
 unsafe fn spawn_by(
-    next: &Next,
+    next: &Original,
     answer: *mut c_int,
     program: Program,
     (actions, attributes): (*const c_void, *const c_void),
@@ -445,13 +450,13 @@ unsafe fn spawn_by(
         }
     };
     // SAFETY: forwarded.
-    unsafe { follow(environment, program, &mut act, |errno| errno) }
+    unsafe { with_restored(environment, program, &mut act, |errno| errno) }
 }
 
-/// posix_spawn(3).
+/// Replaces posix_spawn(3).
 ///
 /// # Safety
-/// As posix_spawn(3).
+/// As for posix_spawn(3).
 pub unsafe fn spawn(
     process: *mut c_int,
     path: *const c_char,
@@ -465,10 +470,10 @@ pub unsafe fn spawn(
     unsafe { spawn_by(&SPAWN, process, program, (actions, attributes), arguments, environment) }
 }
 
-/// posix_spawnp(3).
+/// Replaces posix_spawnp(3).
 ///
 /// # Safety
-/// As posix_spawnp(3).
+/// As for posix_spawnp(3).
 pub unsafe fn spawn_search(
     process: *mut c_int,
     file: *const c_char,
@@ -481,10 +486,11 @@ pub unsafe fn spawn_search(
     unsafe { spawn_by(&SPAWNP, process, Program::Search(file), (actions, attributes), arguments, environment) }
 }
 
-/// pidfd_spawn of glibc 2.39; before that the same in two steps, since a program that looks for the function finds ours.
+/// Replaces pidfd_spawn of glibc 2.39. On older versions it does the same in two steps, because a program that looks
+/// for the function finds ours.
 ///
 /// # Safety
-/// As posix_spawn(3), but for the answer, which is a descriptor.
+/// As for posix_spawn(3), except that the result is a descriptor.
 pub unsafe fn spawn_descriptor(
     descriptor: *mut c_int,
     path: *const c_char,
@@ -504,10 +510,10 @@ pub unsafe fn spawn_descriptor(
     }
 }
 
-/// pidfd_spawnp of glibc 2.39, likewise.
+/// Replaces pidfd_spawnp of glibc 2.39, likewise.
 ///
 /// # Safety
-/// As posix_spawnp(3), but for the answer, which is a descriptor.
+/// As for posix_spawnp(3), except that the result is a descriptor.
 pub unsafe fn spawn_search_descriptor(
     descriptor: *mut c_int,
     file: *const c_char,
@@ -527,10 +533,10 @@ pub unsafe fn spawn_search_descriptor(
     }
 }
 
-/// Spawns, and answers with a descriptor of the process.
+/// Spawns a process, and stores a descriptor of it.
 ///
 /// # Safety
-/// `descriptor` can be written.
+/// `descriptor` is writable.
 unsafe fn opened(descriptor: *mut c_int, spawn: impl FnOnce(*mut c_int) -> c_int) -> c_int {
     let mut process = 0;
     let error = spawn(&raw mut process);
@@ -547,10 +553,10 @@ unsafe fn opened(descriptor: *mut c_int, spawn: impl FnOnce(*mut c_int) -> c_int
     }
 }
 
-/// system(3).
+/// Replaces system(3).
 ///
 /// # Safety
-/// As system(3).
+/// As for system(3).
 pub unsafe fn system(command: *const c_char) -> c_int {
     let next = SYSTEM.get();
     if next.is_null() {
@@ -560,10 +566,10 @@ pub unsafe fn system(command: *const c_char) -> c_int {
     unsafe { super::shell::with_command(command, |command| transmute::<*mut c_void, System>(next)(command)) }
 }
 
-/// popen(3).
+/// Replaces popen(3).
 ///
 /// # Safety
-/// As popen(3).
+/// As for popen(3).
 pub unsafe fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     let next = POPEN.get();
     if next.is_null() {

@@ -1,9 +1,9 @@
 //! The value of `LD_PRELOAD`: a list of libraries, separated by colons or blanks. Source: ld.so(8).
 //!
-//! A preloaded library of ours stands in it by the path it was loaded from. Before it may stand only the runtime of a sanitizer, which
-//! insists on being the first library of its program. A runtime that was put there for one program is separated from our entry by a
-//! blank, and everything else by a colon: so it is known again, and taken away for programs that do not need it. One that the user
-//! has put there stays.
+//! A preloaded library of ours is in the list by the path it was loaded from. Only the runtime of a sanitizer may come
+//! before it, because a runtime must be the first library of its program. A runtime that was added for one program is
+//! separated from our entry by a blank, all other entries by a colon. So it can be recognised later, and removed for
+//! programs that do not need it. A runtime that the user added stays.
 
 use super::program::is_runtime;
 
@@ -11,16 +11,16 @@ use super::program::is_runtime;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Entry<'a> {
     name: &'a [u8],
-    /// A blank follows.
+    /// True if a blank follows.
     blank: bool,
 }
 
-/// What is wanted in the list for one program.
+/// The requirements on the list for one program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted<'a> {
     /// Path of our library.
     pub image: &'a [u8],
-    /// What must come before it.
+    /// The library that must come before it.
     pub first: Option<&'a [u8]>,
 }
 
@@ -45,12 +45,12 @@ fn file_name(path: &[u8]) -> &[u8] {
 }
 
 impl Wanted<'_> {
-    /// The entry is our own, or a runtime that was put in front of it for another program.
+    /// True if the entry is our own, or a runtime that was added before it for another program.
     fn is_ours(&self, list: &[u8], entry: Entry<'_>) -> bool {
         entry.name == self.image || self.placed(list) == Some(entry)
     }
 
-    /// The runtime that was put in front of our entry.
+    /// Returns the runtime that was added before our entry.
     fn placed<'l>(&self, list: &'l [u8]) -> Option<Entry<'l>> {
         let pairs = entries(list).zip(entries(list).skip(1));
         pairs
@@ -58,7 +58,7 @@ impl Wanted<'_> {
             .find_map(|(entry, next)| (next == self.image && entry.blank && is_runtime(entry.name)).then_some(entry))
     }
 
-    /// The list does already.
+    /// True if the list already meets the requirements.
     #[must_use]
     pub fn fits(&self, list: &[u8]) -> bool {
         let Some(at) = entries(list).position(|entry| entry.name == self.image) else { return false };
@@ -68,7 +68,7 @@ impl Wanted<'_> {
             && !entries(list).skip(at).any(|entry| is_runtime(entry.name))
     }
 
-    /// Hands the list that does to `out`, piece by piece.
+    /// Passes a list that meets the requirements to `out`, in parts.
     pub fn compose(&self, list: &[u8], out: &mut dyn FnMut(&[u8])) {
         let others = entries(list).filter(|entry| !self.is_ours(list, *entry)).map(|entry| entry.name);
         let runtimes = others.clone().filter(|name| is_runtime(name));
@@ -89,7 +89,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Bytes of the list that does.
+    /// Returns the length of this list in bytes.
     #[must_use]
     pub fn bytes(&self, list: &[u8]) -> usize {
         let mut bytes = 0;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn our_entry_comes_before_what_is_there() {
+    fn our_entry_comes_before_existing_entries() {
         for (list, expected) in [
             ("", "/ours.so"),
             ("a.so b.so:c.so", "/ours.so:a.so:b.so:c.so"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_has_our_entry_is_left_as_it_is() {
+    fn a_list_with_our_entry_is_left_unchanged() {
         for list in ["/ours.so", "a.so:/ours.so", "a.so /ours.so:b.so", "/lib/libasan.so.8:/ours.so"] {
             assert!(fits(list, None), "{list}");
         }
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_of_a_sanitizer_comes_before_our_entry_and_goes_when_it_is_not_needed() {
+    fn a_sanitizer_runtime_precedes_our_entry_and_is_removed_when_not_needed() {
         let asan = Some("libasan.so.8");
         let for_asan = composed("/ours.so:a.so", asan);
         assert_eq!(for_asan, "libasan.so.8 /ours.so:a.so");
         assert!(fits(&for_asan, asan) && !fits(&for_asan, None));
         assert_eq!(composed(&for_asan, None), "/ours.so:a.so");
         assert_eq!(composed(&for_asan, Some("libasan.so.6")), "libasan.so.6 /ours.so:a.so");
-        // One that the user has put there does, and stays.
+        // A runtime that the user added is accepted, and stays.
         assert!(fits("/usr/lib/libasan.so.8:/ours.so", asan));
         assert_eq!(composed("/ours.so:/usr/lib/libasan.so.8", asan), "/usr/lib/libasan.so.8:/ours.so");
         assert!(!fits("/ours.so:/usr/lib/libasan.so.8", None));
@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_composed_fits_and_composing_it_again_changes_nothing(
+        fn a_composed_list_fits_and_composing_again_changes_nothing(
             names in proptest::collection::vec(
                 prop_oneof![Just("/ours.so"), Just("libasan.so.8"), Just("/x/libasan.so.6"), Just("a.so"), Just("b"), Just("")], 0..6),
             separators in proptest::collection::vec(prop_oneof![Just(":"), Just(" "), Just(": ")], 6),

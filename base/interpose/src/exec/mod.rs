@@ -1,22 +1,24 @@
-//! Programs that a program executes: they have the preloaded library, too, whatever environment they are given.
+//! Programs that a program executes: keeps the preloaded library in them, whatever environment they are given.
 //!
-//! A program may replace `LD_PRELOAD` or start another one with an environment of its own. The preloaded library stands in front of
-//! the functions that execute programs, and hands on an environment in which its entry and its variables are restored.
+//! A program may replace `LD_PRELOAD` or start another program with an environment of its own. The preloaded library
+//! replaces the functions that execute programs, and passes on an environment in which its entry and its variables are
+//! restored.
 //!
 //! ```text
-//! execve, posix_spawn, … ─► functions ─► look at the program (program) ──► a sentence, if nothing can be preloaded into it
-//!                                    └─► environment ─► list ─► a copy in room ─► the C library's function
+//! execve, posix_spawn, … ─► functions ─► examine the program (program) ──► a message, if nothing can be preloaded into
+//! it
+//!                                    └─► environment ─► list ─► a copy in `scratch` ─► the C library's function
 //! system, popen          ─► functions ─► shell: the command, in a shell that has the variables
 //! ```
 //!
-//! An environment with another value of the run's variable is of a run within this run, and is left as it is. What these functions
-//! need is kept by [`start`]; without it they do what the C library's do.
+//! An environment with another value of the run's variable belongs to a run within this run, and is left unchanged.
+//! [`start`] keeps the data that these functions need; without it they behave like the C library's.
 
 mod environment;
 mod functions;
 mod list;
 mod program;
-mod room;
+mod scratch;
 mod shell;
 mod state;
 mod symbols;

@@ -1,29 +1,29 @@
-//! What kind of program a file is: whether a library can be preloaded into it, and which library must be loaded before that.
+//! The kind of a program file: whether a library can be preloaded into it, and which library must be loaded before.
 //!
-//! Pure: it reads through a function that its caller gives, and allocates nothing. The host looks at the program it starts, the preloaded
-//! library at each program that the program executes.
+//! Pure: it reads through a function from its caller, and allocates nothing. The host examines the program it starts,
+//! the preloaded library each program that the program executes.
 
-/// Why a preloaded library has no effect in a program.
+/// The reason why a preloaded library has no effect in a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Obstacle {
-    /// No dynamic linker loads anything.
+    /// Statically linked: there is no dynamic linker.
     Static,
-    /// It is loaded, and bypassed.
+    /// A Go program: the library is loaded, but bypassed.
     Go,
-    /// It was built for another C library.
+    /// Built for another C library.
     OtherLibrary,
-    /// It was built for 64-bit programs.
+    /// A 32-bit program; the library is for 64-bit programs.
     ThirtyTwoBit,
     /// The dynamic linker ignores `LD_PRELOAD`: the set-user-ID bit.
     Setuid,
-    /// The same: the set-group-ID bit.
+    /// The dynamic linker ignores `LD_PRELOAD`: the set-group-ID bit.
     Setgid,
-    /// The same: file capabilities.
+    /// The dynamic linker ignores `LD_PRELOAD`: file capabilities.
     Capabilities,
 }
 
 impl Obstacle {
-    /// As a verb phrase.
+    /// Returns the reason as a verb phrase.
     #[must_use]
     pub fn phrase(self) -> &'static str {
         match self {
@@ -37,17 +37,17 @@ impl Obstacle {
         }
     }
 
-    /// The program gains rights that its user does not have.
+    /// True if the program gains rights that its user does not have.
     #[must_use]
     pub fn gains_rights(self) -> bool {
         matches!(self, Obstacle::Setuid | Obstacle::Setgid | Obstacle::Capabilities)
     }
 }
 
-/// Longest name of a sanitizer's runtime that is kept. Source: chosen; `libclang_rt.asan-x86_64.so` has 26 bytes.
+/// The longest name of a sanitizer runtime. Source: chosen; `libclang_rt.asan-x86_64.so` has 26 bytes.
 const LONGEST: usize = 40;
 
-/// The name of a library, as the program asks for it.
+/// The name of a library, as the program lists it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name {
     bytes: [u8; LONGEST],
@@ -61,15 +61,15 @@ impl Name {
         Some(Name { bytes, len: name.len() })
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// True for the runtime of AddressSanitizer as a shared library: it refuses to run unless it is the first library that is loaded.
-/// Source: LLVM compiler-rt/lib/asan/asan_linux.cpp, `IsDynamicRTName`.
+/// True for AddressSanitizer's runtime as a shared library, which refuses to run unless it is loaded first. Source:
+/// LLVM compiler-rt/lib/asan/asan_linux.cpp, `IsDynamicRTName`.
 #[must_use]
 pub fn is_runtime(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
@@ -77,34 +77,34 @@ pub fn is_runtime(path: &[u8]) -> bool {
     contains(b"libasan.so") || contains(b"libclang_rt.asan")
 }
 
-/// What a file is, by its content.
+/// The kind of a file, by its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// A script; the bytes of its interpreter's path in the head that was read.
+    /// A script; the range of its interpreter's path in the head that was read.
     Script {
         /// First byte.
         start: usize,
-        /// Behind the last byte.
+        /// Index after the last byte.
         end: usize,
     },
     /// An ELF file.
     Elf {
-        /// Why nothing can be preloaded into it.
+        /// The reason why nothing can be preloaded into it, if any.
         obstacle: Option<Obstacle>,
-        /// The sanitizer's runtime that must be loaded first.
+        /// The sanitizer runtime that must be loaded first.
         runtime: Option<Name>,
     },
-    /// Neither, or it cannot be read.
+    /// Neither, or unreadable.
     Other,
 }
 
 /// Bytes of a file's head. Source: Linux `include/uapi/linux/binfmts.h`, BINPRM_BUF_SIZE.
 pub const HEAD_BYTES: usize = 256;
 
-/// Reads some bytes at an offset; returns how many there were.
+/// Reads bytes at an offset; returns how many there were.
 pub type Read<'a> = &'a dyn Fn(u64, &mut [u8]) -> usize;
 
-/// Little-endian number of some bytes; 0 past the end.
+/// Returns a little-endian number of `N` bytes; 0 past the end.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     let mut whole = [0; 8];
     if let Some(part) = bytes.get(at..at + N) {
@@ -113,7 +113,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(whole)
 }
 
-/// Looks at a file. `head` takes its first bytes, in which an interpreter's path is found.
+/// Examines a file. `head` receives its first bytes, which contain an interpreter's path.
 pub fn examine(read: Read<'_>, head: &mut [u8; HEAD_BYTES]) -> Form {
     let len = read(0, head).min(HEAD_BYTES);
     let head = &head[..len];
@@ -126,7 +126,7 @@ pub fn examine(read: Read<'_>, head: &mut [u8; HEAD_BYTES]) -> Form {
     elf(read, head)
 }
 
-/// The interpreter that a script's first line names.
+/// Returns the interpreter in a script's first line.
 fn interpreter(head: &[u8]) -> Option<Form> {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let is_end = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\0');
@@ -135,7 +135,7 @@ fn interpreter(head: &[u8]) -> Option<Form> {
     (end > start).then_some(Form::Script { start, end })
 }
 
-/// What the program headers say that matters here.
+/// The relevant facts from the program headers.
 #[derive(Default)]
 struct Headers {
     has_interpreter: bool,
@@ -155,12 +155,12 @@ struct Segment {
 
 /// Bytes of a program header. Source: ELF-64 object file format, version 1.5.
 const HEADER_BYTES: usize = 56;
-/// Program headers that are looked at. Source: Linux `fs/binfmt_elf.c`, load_elf_phdrs(): 64 KiB of them.
+/// The most program headers that are examined. Source: Linux `fs/binfmt_elf.c`, load_elf_phdrs(): 64 KiB of them.
 const MOST_HEADERS: u64 = 65536 / HEADER_BYTES as u64;
 
-/// Calls `visit` with each program header until it answers false.
+/// Calls `visit` with each program header until it returns false.
 fn each_segment(read: Read<'_>, head: &[u8], visit: &mut dyn FnMut(&Segment) -> bool) {
-    /// Headers that are read at once.
+    /// Headers read at once.
     const TOGETHER: usize = 4;
     let (at, count) = (number::<8>(head, 32), number::<2>(head, 56).min(MOST_HEADERS));
     let mut buffer = [0; HEADER_BYTES * TOGETHER];
@@ -187,7 +187,7 @@ fn each_segment(read: Read<'_>, head: &[u8], visit: &mut dyn FnMut(&Segment) -> 
     }
 }
 
-/// Source: ELF-64 object file format, version 1.5.
+/// Examines an ELF file. Source: ELF-64 object file format, version 1.5.
 fn elf(read: Read<'_>, head: &[u8]) -> Form {
     const CLASS_64: u8 = 2;
     const X86_64: u64 = 62;
@@ -221,17 +221,17 @@ fn headers(read: Read<'_>, head: &[u8]) -> Headers {
     let mut found = Headers::default();
     each_segment(read, head, &mut |segment| {
         let mut content = [0; 64];
-        let room = usize::try_from(segment.bytes).unwrap_or(usize::MAX).min(content.len());
+        let read_bytes = usize::try_from(segment.bytes).unwrap_or(usize::MAX).min(content.len());
         match segment.kind {
             DYNAMIC => found.dynamic = Some((segment.offset, segment.bytes)),
             INTERPRETER => {
-                let len = read(segment.offset, &mut content[..room]).min(room);
+                let len = read(segment.offset, &mut content[..read_bytes]).min(read_bytes);
                 found.has_interpreter = true;
                 found.is_musl = content[..len].windows(7).any(|part| part == b"ld-musl");
             }
             NOTE => {
                 // A note of length 4, any description, type 4, of "Go": its build identifier.
-                let len = read(segment.offset, &mut content[..room]).min(room);
+                let len = read(segment.offset, &mut content[..read_bytes]).min(read_bytes);
                 let note = &content[..len];
                 found.is_go |= number::<4>(note, 0) == 4 && note.get(12..16) == Some(b"Go\0\0");
             }
@@ -242,19 +242,19 @@ fn headers(read: Read<'_>, head: &[u8]) -> Headers {
     found
 }
 
-/// What the dynamic section says that matters here.
+/// The relevant facts from the dynamic section.
 #[derive(Default)]
 struct Dynamic {
     has_name: bool,
     runtime: Option<Name>,
 }
 
-/// Entries of a dynamic section that are looked at. Source: chosen; large programs have some hundred.
+/// The most entries of a dynamic section that are examined. Source: chosen; large programs have some hundred.
 const MOST_ENTRIES: u64 = 4096;
 /// Bytes of an entry. Source: ELF-64 object file format, version 1.5.
 const ENTRY_BYTES: usize = 16;
 
-/// Calls `visit` with each entry's tag and value until it answers false.
+/// Calls `visit` with each entry's tag and value until it returns false.
 fn each_entry(read: Read<'_>, (offset, bytes): (u64, u64), visit: &mut dyn FnMut(u64, u64) -> bool) {
     let mut buffer = [0; ENTRY_BYTES * 16];
     let count = (bytes / ENTRY_BYTES as u64).min(MOST_ENTRIES);
@@ -275,7 +275,7 @@ fn each_entry(read: Read<'_>, (offset, bytes): (u64, u64), visit: &mut dyn FnMut
     }
 }
 
-/// The libraries that a program asks for.
+/// Returns the facts about the libraries that a program needs.
 fn needed(read: Read<'_>, head: &[u8], dynamic: (u64, u64)) -> Dynamic {
     const LOAD: u64 = 1;
     const NEEDED: u64 = 1;
@@ -325,7 +325,7 @@ mod tests {
         examine(&read, &mut [0; HEAD_BYTES])
     }
 
-    /// An ELF file with these program headers (kind, content) and their content behind them.
+    /// Builds an ELF file with these program headers (kind, content), followed by their content.
     fn file(segments: &[(u32, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes[..5].copy_from_slice(b"\x7fELF\x02");
@@ -336,7 +336,7 @@ mod tests {
             let mut header = [0; 56];
             header[..4].copy_from_slice(&kind.to_le_bytes());
             header[8..16].copy_from_slice(&at.to_le_bytes());
-            // Loaded where a file offset is an address.
+            // Loaded such that a file offset equals its address.
             header[16..24].copy_from_slice(&at.to_le_bytes());
             header[32..40].copy_from_slice(&(content.len() as u64).to_le_bytes());
             bytes.extend(header);
@@ -368,7 +368,7 @@ mod tests {
     const LOADER: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
 
     #[test]
-    fn a_program_that_asks_for_the_runtime_of_a_sanitizer_names_it() {
+    fn the_sanitizer_runtime_of_a_program_is_found() {
         let runtime = |needed: &[&str]| match form(&linked(LOADER, needed, false)) {
             Form::Elf { obstacle: None, runtime } => {
                 runtime.map(|name| String::from_utf8(name.as_bytes().to_vec()).unwrap())
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_preloaded_says_why() {
+    fn obstacles_to_preloading_are_reported() {
         let obstacle = |file: &[u8]| match form(file) {
             Form::Elf { obstacle, .. } => obstacle,
             other => panic!("{other:?}"),
@@ -394,7 +394,8 @@ mod tests {
         assert_eq!(obstacle(&linked(LOADER, &["libc.so.6"], false)), None);
         assert_eq!(obstacle(&linked(b"/lib/ld-musl-x86_64.so.1\0", &[], false)), Some(Obstacle::OtherLibrary));
         assert_eq!(obstacle(&file(&[])), Some(Obstacle::Static));
-        // A static program that can be loaded anywhere has a dynamic section; the dynamic linker has a name in it, too.
+        // A static position-independent program has a dynamic section; the dynamic linker's section also contains a
+        // name.
         assert_eq!(obstacle(&linked(b"", &[], false)), Some(Obstacle::Static));
         assert_eq!(obstacle(&linked(b"", &[], true)), None);
         let note = [4, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, b'G', b'o', 0, 0];
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_of_this_machine_are_seen_as_they_are() {
+    fn the_programs_of_this_machine_are_classified_correctly() {
         let of = |path: &str| form(&std::fs::read(path).unwrap());
         assert_eq!(of("/bin/sh"), Form::Elf { obstacle: None, runtime: None });
         assert_eq!(of("/lib64/ld-linux-x86-64.so.2"), Form::Elf { obstacle: None, runtime: None });
@@ -417,13 +418,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_files_are_looked_at_without_harm(
+        fn damaged_files_are_examined_without_harm(
             at in 0..500usize, byte: u8, cut in 0..600usize, more in proptest::collection::vec((0..300usize, any::<u8>()), 0..8)
         ) {
             let mut bytes = linked(LOADER, &["libasan.so.8", "libc.so.6"], true);
             for (at, byte) in more.into_iter().chain([(at, byte)]) {
-                if let Some(place) = bytes.get_mut(at) {
-                    *place = byte;
+                if let Some(slot) = bytes.get_mut(at) {
+                    *slot = byte;
                 }
             }
             bytes.truncate(cut.max(4));

@@ -1,21 +1,21 @@
-//! Commands of system(3) and popen(3): the C library starts their shell by a call of its own, in which nothing can stand, with the
-//! environment of the process.
+//! Commands of system(3) and popen(3). The C library starts their shell by an internal call, which cannot be replaced,
+//! with the environment of the process.
 //!
-//! Where something of ours is missing in that environment, the shell is given another command: to set it, and to become a shell that
-//! executes the program's command. Process number, exit code and what the command sees as `$0` stay the same. Where nothing is missing the
-//! command is handed on as it is.
+//! If a value of ours is missing in that environment, the shell gets another command, which sets the value and becomes
+//! a shell that executes the program's command. Process id, exit code and the command's `$0` stay the same. If nothing
+//! is missing, the command is passed on unchanged.
 #![allow(unsafe_code, reason = "writes a command to pages of its own")]
 
 use super::environment::{Entries, PRELOAD, Restored, value};
 use super::functions::{Program, environment, restored};
-use super::room::in_pages;
+use super::scratch::in_pages;
 use super::state::kept;
 use std::ffi::{CStr, c_char};
 
 /// The shell of system(3) and popen(3). Source: paths.h, _PATH_BSHELL.
 const SHELL: &CStr = c"/bin/sh";
 
-/// Hands a text to `out`, in the shell's quotes.
+/// Passes a text to `out`, in the shell's quotes.
 fn quote(text: &[u8], out: &mut dyn FnMut(&[u8])) {
     out(b"'");
     for (count, part) in text.split(|byte| *byte == b'\'').enumerate() {
@@ -27,7 +27,7 @@ fn quote(text: &[u8], out: &mut dyn FnMut(&[u8])) {
     out(b"'");
 }
 
-/// Hands the command to `out`, piece by piece.
+/// Passes the command to `out`, in parts.
 fn compose(restored: &Restored<'_>, list: &[u8], command: &[u8], out: &mut dyn FnMut(&[u8])) {
     out(b"export LD_PRELOAD='");
     // A path with a quote in it is not restored: see `can_be_quoted`.
@@ -42,16 +42,16 @@ fn compose(restored: &Restored<'_>, list: &[u8], command: &[u8], out: &mut dyn F
     }
     out(b"; exec /bin/sh -c -- ");
     quote(command, out);
-    // What the shell calls itself.
+    // The name by which the shell calls itself.
     out(b" sh");
 }
 
-/// No path in the list ends the quotes.
+/// True if no path in the list contains a quote.
 fn can_be_quoted(restored: &Restored<'_>, list: &[u8]) -> bool {
     !list.contains(&b'\'') && !restored.wanted.image.contains(&b'\'')
 }
 
-/// Calls `act` with the command, or with one that restores what is missing before it.
+/// Calls `act` with the command, or with a command that first restores what is missing.
 ///
 /// # Safety
 /// `command` is a string or null.
@@ -66,7 +66,7 @@ pub(super) unsafe fn with_command<R>(command: *const c_char, mut act: impl FnMut
         let (entries, program) = (Entries::new(entries), Program::At(libc::AT_FDCWD, SHELL.as_ptr()));
         restored(kept, environment(), program, |restored| {
             restored.measure(entries)?;
-            // The dynamic linker takes the last of several.
+            // The dynamic linker uses the last of several.
             let mut entries = entries;
             let list = entries.by_ref().filter_map(|entry| value(entry, PRELOAD)).last().unwrap_or_default();
             if !can_be_quoted(&restored, list) {
@@ -75,14 +75,14 @@ pub(super) unsafe fn with_command<R>(command: *const c_char, mut act: impl FnMut
             let command = CStr::from_ptr(command).to_bytes();
             let mut bytes = 1;
             compose(&restored, list, command, &mut |piece| bytes += piece.len());
-            in_pages(bytes, &mut |room| {
-                let mut at = room;
+            in_pages(bytes, &mut |scratch| {
+                let mut at = scratch;
                 compose(&restored, list, command, &mut |piece| {
-                    // SAFETY: as many bytes as were counted for the same pieces; the pages are new.
+                    // SAFETY: as many bytes as were counted for the same parts; the pages are new.
                     std::ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len());
                     at = at.wrapping_add(piece.len());
                 });
-                act(room.cast::<c_char>().cast_const())
+                act(scratch.cast::<c_char>().cast_const())
             })
             .ok()
         })
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_runs_in_a_shell_that_has_the_variables() {
+    fn a_command_runs_in_a_shell_with_the_variables() {
         let composed = composed("a.so", r#"printf '%s|' "$0" "$#" "$LD_PRELOAD" "$TELPHER_RUN" 'a'"'"'b'; exit 7"#);
         let done = shell(&composed);
         let said = String::from_utf8(done.stdout).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_may_begin_with_a_dash() {
+    fn a_command_may_begin_with_a_dash() {
         let done = shell(&composed("", "-no-such-program"));
         assert_eq!(done.status.code(), Some(127));
     }

@@ -1,6 +1,6 @@
-//! What is restored in the environments of programs that are executed: kept before `main`, in memory of its own, since a program may
-//! write over its environment.
-#![allow(unsafe_code, reason = "keeps strings in pages that are never given back")]
+//! The values restored in the environments of executed programs: kept before `main`, in separate memory, because a
+//! program may overwrite its environment.
+#![allow(unsafe_code, reason = "keeps strings in pages that are never unmapped")]
 
 use super::environment::Variable;
 use crate::kernel;
@@ -8,21 +8,21 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Variables that are restored, at most.
+/// The most variables that are restored.
 const MOST_VARIABLES: usize = 4;
 
-/// The line that is printed for a program into which nothing can be preloaded.
+/// The texts of the line that is printed for a program into which nothing can be preloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Words {
-    /// How the line begins: `telpher run: `.
+    /// The start of the line: `telpher run: `.
     pub prefix: &'static str,
-    /// What the program has to do without: `it runs without the device`.
+    /// The consequence for the program: `it runs without the device`.
     pub consequence: &'static str,
-    /// What the user can do, unless the program gains rights.
+    /// The user's remedy, unless the program gains rights.
     pub otherwise: &'static str,
 }
 
-/// What is restored.
+/// The values to restore.
 #[derive(Debug)]
 pub struct Kept {
     pub(super) image: &'static [u8],
@@ -41,32 +41,33 @@ impl Kept {
 
 static KEPT: AtomicPtr<Kept> = AtomicPtr::new(ptr::null_mut());
 
-/// What is restored; none if nothing is.
+/// Returns the values to restore; `None` if there are none.
 pub(super) fn kept() -> Option<&'static Kept> {
-    // Acquire: pairs with the Release in `start`; what it points to is written.
+    // Acquire: pairs with the Release in `start`; the values are written.
     let kept = KEPT.load(Ordering::Acquire);
     // SAFETY: null, or written once by `start` in pages that stay.
     unsafe { kept.as_ref() }
 }
 
-/// From now on these variables, and the entry of the library that `inside` is an address of, are restored in the environments of programs
-/// that are executed. The first variable is the run's: an environment that has another value of it is left alone. To be called
-/// before `main`, once; without memory, or for a library without a path, nothing is restored.
+/// From now on, restores these variables and the library's entry of `LD_PRELOAD` in the environments of executed
+/// programs. `inside` is an address in the library. The first variable identifies the run: an environment with another
+/// value of it is left alone. Call it once, before `main`. Without memory, or for a library without a path, nothing is
+/// restored.
 pub fn start(inside: *const c_void, variables: &[(&str, &[u8])], words: Option<Words>) {
     let Some(image) = path_of(inside) else { return };
     let text = |(name, value): &(&str, &[u8])| name.len() + 1 + value.len() + 1;
     let bytes = size_of::<Kept>() + image.len() + variables.iter().map(text).sum::<usize>();
     let Ok(start) = kernel::map(None, bytes, libc::PROT_READ | libc::PROT_WRITE) else { return };
     let kept: *mut Kept = ptr::with_exposed_provenance_mut(start);
-    // The strings are behind the structure.
+    // The strings follow the structure.
     let mut at = kept.wrapping_add(1).cast::<u8>();
     let mut put = |bytes: &[u8]| {
-        let place = at;
-        // SAFETY: there is room for all of the strings, in new pages.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
+        let start_of_string = at;
+        // SAFETY: there is space for all strings, in new pages.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start_of_string, bytes.len()) };
         at = at.wrapping_add(bytes.len());
         // SAFETY: just written, and never changed; the pages stay.
-        unsafe { std::slice::from_raw_parts(place, bytes.len()) }
+        unsafe { std::slice::from_raw_parts(start_of_string, bytes.len()) }
     };
     let image = put(image);
     let mut own = [Variable { text: c"", name: 0 }; MOST_VARIABLES];
@@ -76,22 +77,23 @@ pub fn start(inside: *const c_void, variables: &[(&str, &[u8])], words: Option<W
         for part in [&b"="[..], value, &[0]] {
             put(part);
         }
-        // SAFETY: the four parts stand one behind the other, and the last is a zero.
+        // SAFETY: the four parts are contiguous, and the last is a zero.
         *own = Variable { text: unsafe { CStr::from_ptr(start.cast()) }, name: name.len() };
         count += 1;
     }
-    // SAFETY: the pages begin with room for it, aligned; nothing else knows of them yet.
+    // SAFETY: the pages start with aligned space for it; no other code knows of them yet.
     unsafe { kept.write(Kept { image, variables: own, count, words, process: kernel::process() }) };
     super::functions::look_up();
     // Release: pairs with the Acquire in `kept`.
     KEPT.store(kept, Ordering::Release);
 }
 
-/// The path from which the dynamic linker has loaded the object that an address is in: for a preloaded one, its entry of `LD_PRELOAD`.
+/// Returns the path from which the dynamic linker has loaded the object that contains an address: for a preloaded one,
+/// its entry of `LD_PRELOAD`.
 fn path_of(inside: *const c_void) -> Option<&'static [u8]> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: writes to a structure that lives; any address may be asked for. The name is the dynamic linker's, and stays while the object
-    // is loaded, which is for ever.
+    // SAFETY: writes to a structure that lives; any address may be queried. The dynamic linker owns the name, which
+    // stays as long as the object is loaded, which is for ever.
     let name = unsafe {
         if libc::dladdr(inside, found.as_mut_ptr()) == 0 {
             return None;

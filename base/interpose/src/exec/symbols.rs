@@ -1,7 +1,7 @@
 //! The names of the C library's functions, for a preloaded library to define.
 
-/// Defines the C library's functions that execute programs, in front of it. To be used once, in a library that is preloaded, in a module
-/// that allows unsafe code. Under test the functions have no names of the C library's.
+/// Defines replacements of the C library's functions that execute programs. Use it once, in a preloaded library, in a
+/// module that allows unsafe code. Under test the functions do not have the C library's names.
 #[macro_export]
 macro_rules! exec_symbols {
     () => {
@@ -33,7 +33,7 @@ macro_rules! exec_symbols {
         $crate::exec_symbols! { @list execle: exec_list_environment }
     };
     (@each $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $out:ty: $to:ident;)*) => {$(
-        /// The C library's function of this name, with everything restored in the environment.
+        /// Replaces the C library's function of this name; restores all values in the environment.
         ///
         /// # Safety
         /// As the function of this name.
@@ -43,15 +43,15 @@ macro_rules! exec_symbols {
             unsafe { $crate::exec::$to($($argument),*) }
         }
     )*};
-    // The arguments of such a function are in registers, but for those behind the sixth. With the registers pushed below these they are an
-    // array. Source: System V ABI, AMD64 supplement, 3.2.3 and 3.5.7.
+    // The first six arguments of such a function are in registers. With the registers pushed below the others, they
+    // form an array. Source: System V ABI, AMD64 supplement, 3.2.3 and 3.5.7.
     (@list $name:ident: $to:ident) => {
-        /// The C library's function of this name, with everything restored in the environment.
+        /// Replaces the C library's function of this name; restores all values in the environment.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             ::std::arch::naked_asm!(
-                // Where it returns to is in the way.
+                // The return address is in the way.
                 "pop r10",
                 "push r9",
                 "push r8",
@@ -61,7 +61,7 @@ macro_rules! exec_symbols {
                 "mov rsi, rsp",
                 "push r10",
                 "call {to}",
-                // It has failed: what was below the caller's arguments goes, and the return address is in its place again.
+                // The call has failed: remove what is below the caller's arguments, and restore the return address.
                 "pop r10",
                 "add rsp, 40",
                 "push r10",

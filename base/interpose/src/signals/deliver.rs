@@ -1,4 +1,4 @@
-//! Calling the program's handlers as the kernel would have called them.
+//! Calls the program's handlers as the kernel would have called them.
 
 use super::table::{Locked, TABLE};
 use super::{Action, PROTECTED, bit, handles, reinstall};
@@ -9,17 +9,17 @@ use crate::thread::{MARK, Thread};
 use libc::{siginfo_t, ucontext_t};
 use std::sync::atomic::Ordering;
 
-/// A handler of the program. One that asked for the number alone does not look at the rest.
+/// A handler of the program. A handler with one argument ignores the other two.
 type Function = extern "C-unwind" fn(i32, *mut siginfo_t, *mut ucontext_t);
 
-/// True if the processor or the kernel raised the signal for what this thread did, rather than somebody for whatever reason.
+/// True if the processor or the kernel raised the signal because of this thread's action; false if it was sent.
 pub(crate) fn is_raised(info: &siginfo_t) -> bool {
-    /// `BUS_MCEERR_AO`: memory was lost somewhere; nobody has touched it yet.
+    /// `BUS_MCEERR_AO`: memory was lost that has not been accessed yet.
     const LOST_ELSEWHERE: i32 = 5;
     info.si_code > 0 && !(info.si_signo == libc::SIGBUS && info.si_code == LOST_ELSEWHERE)
 }
 
-/// Notes on which alternate stack we run, if on one.
+/// Records the alternate stack on which we run, if any.
 fn note_stack(thread: &Thread, context: &ucontext_t) {
     let stack = &context.uc_stack;
     let here = std::ptr::from_ref(context).addr();
@@ -29,43 +29,43 @@ fn note_stack(thread: &Thread, context: &ucontext_t) {
     }
 }
 
-/// The handler that the kernel knows for every signal but the protected ones that the program handles.
+/// The handler that the kernel calls for every signal handled by the program, except the protected ones.
 ///
 /// # Safety
 /// Called by the kernel only.
 pub(super) unsafe extern "C-unwind" fn wrapper(signal: i32, info: *mut siginfo_t, context: *mut ucontext_t) {
     let thread = Thread::current();
-    // SAFETY: the kernel's frame, on this stack, for the time of this call.
+    // SAFETY: the kernel's frame, on this stack, valid during this call.
     let (info_seen, context_seen) = unsafe { (&*info, &mut *context) };
     if thread.is_inside() {
-        put_off(thread, signal, info_seen, context_seen);
+        defer_signal(thread, signal, info_seen, context_seen);
         return;
     }
     note_stack(thread, context_seen);
-    let Some(action) = spend(signal) else { return by_default(signal, info_seen, context_seen) };
+    let Some(action) = take_action(signal) else { return by_default(signal, info_seen, context_seen) };
     if action.handler == libc::SIG_IGN {
         return;
     }
     let before = thread.blocked(context::mask(context_seen));
-    // SAFETY: forwarded; the kernel has applied the mask, and the mark where it is needed.
+    // SAFETY: forwarded; the kernel has applied the mask, with the mark if needed.
     unsafe { run(thread, signal, action, before | action.mask, info, context) };
 }
 
-/// The signal waits for the emulation, or whatever we are inside, to end.
-fn put_off(thread: &Thread, signal: i32, info: &siginfo_t, context: &mut ucontext_t) {
-    // No other signal from here to the return from this one: the one that is interrupted last must be the last to say what
-    // mask to return to.
+/// Defers a signal until the emulation, or another deferral, ends.
+fn defer_signal(thread: &Thread, signal: i32, info: &siginfo_t, context: &mut ucontext_t) {
+    // Blocks all signals until the return from this one: the signal that interrupts last must be the last to store the
+    // mask to restore.
     kernel::mask(Some((Change::Block, ALL)));
     thread.mask.store(context::mask(context), Ordering::Relaxed);
     thread.deferred.store(1, Ordering::Relaxed);
     context::set_mask(context, ALL);
-    // It is blocked, so it arrives again when the mask is restored. A real-time signal is lost if the queue has been filled
-    // to its limit since it was taken from there.
+    // The signal is blocked, so it arrives again when the mask is restored. A real-time signal is lost if the queue has
+    // been filled to its limit since the signal was taken from it.
     let _ = kernel::send_again(signal, info);
 }
 
-/// The action to take on a signal that has arrived, once if it is for once; `None` for the default action.
-fn spend(signal: i32) -> Option<Action> {
+/// Returns the action for an arrived signal, and resets it if it is one-shot; `None` for the default action.
+fn take_action(signal: i32) -> Option<Action> {
     let (action, version) = TABLE.read(signal);
     if action.handler == libc::SIG_DFL {
         return None;
@@ -76,48 +76,48 @@ fn spend(signal: i32) -> Option<Action> {
     let lock = TABLE.lock();
     let (action, now) = TABLE.read(signal);
     if now != version {
-        // Somebody was faster: used it, or set another.
+        // Another thread was faster: it used the action, or set another.
         drop(lock);
-        return spend(signal);
+        return take_action(signal);
     }
     reset(&lock, signal, action);
     Some(action)
 }
 
-/// `SA_RESETHAND`: the next one finds the default action.
+/// `SA_RESETHAND`: the next signal finds the default action.
 fn reset(lock: &Locked, signal: i32, action: Action) {
-    // The kernel keeps the rest, too.
-    let spent = Action { handler: libc::SIG_DFL, ..action };
-    reinstall(signal, spent);
-    TABLE.write(lock, signal, spent);
+    // The kernel keeps the other fields, too.
+    let reset_action = Action { handler: libc::SIG_DFL, ..action };
+    reinstall(signal, reset_action);
+    TABLE.write(lock, signal, reset_action);
 }
 
-/// Lets the kernel's default action for the signal happen when we return.
+/// Lets the kernel's default action for the signal happen on our return.
 fn by_default(signal: i32, info: &siginfo_t, context: &mut ucontext_t) {
     let set = bit(signal);
     kernel::mask(Some((Change::Block, set)));
     if set & PROTECTED != 0 {
-        // Of the others the kernel knows that they have it.
-        // SAFETY: the default action is fit for any signal.
+        // For the other signals the kernel already has the default action.
+        // SAFETY: the default action is valid for any signal.
         let _ = unsafe { kernel::action(signal, Some(&kernel::KernelAction::default())) };
     }
     let _ = kernel::send_again(signal, info);
-    // As the frame says what is blocked after the return, it must not be blocked there.
+    // The frame contains the mask after the return, so the signal must not be blocked there.
     let mask = context::mask(context) & !set;
     context::set_mask(context, mask);
 }
 
-/// SIGILL, SIGBUS or SIGSEGV for the program, whose context is `context`.
+/// Delivers SIGILL, SIGBUS or SIGSEGV to the program, whose context is `context`.
 ///
 /// # Safety
-/// Called from the handler of `signal` or another protected signal, with the kernel's frame, and all but the protected signals
-/// blocked.
+/// Called from the handler of `signal` or another protected signal, with the kernel's frame, and with all signals
+/// except the protected ones blocked.
 pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t, context: *mut ucontext_t) {
     // SAFETY: the kernel's frame, on this stack.
     let (info_seen, context_seen) = unsafe { (&*info, &mut *context) };
     let raised = is_raised(info_seen);
     if !raised && thread.is_inside() {
-        // As `put_off`, but it cannot be blocked.
+        // As in `defer_signal`, but this signal cannot be blocked.
         thread.keep_sent(signal, info_seen);
         if thread.deferred.load(Ordering::Relaxed) == 0 {
             thread.mask.store(context::mask(context_seen), Ordering::Relaxed);
@@ -126,8 +126,8 @@ pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t,
         }
         return;
     }
-    // A fault in the middle of what puts handlers off (ours on an address of the program's, say): the handler may never come
-    // back, and is to run as anywhere.
+    // A fault within a deferral (for example our access to an address of the program): the handler may never return, so
+    // it runs as outside of the deferral.
     thread.inside.store(0, Ordering::Relaxed);
     note_stack(thread, context_seen);
     let before = thread.blocked(context::mask(context_seen));
@@ -139,7 +139,7 @@ pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t,
         }
         return;
     }
-    match spend(signal) {
+    match take_action(signal) {
         None => by_default(signal, info_seen, context_seen),
         // The kernel does not let a fault be ignored.
         Some(action) if action.handler == libc::SIG_IGN => {
@@ -158,17 +158,17 @@ pub(crate) unsafe fn deliver(thread: &Thread, signal: i32, info: *mut siginfo_t,
     }
 }
 
-/// The kernel's mask for a handler of the program that is to believe `mask` blocked.
+/// Returns the kernel's mask for a handler of the program that should believe `mask` blocked.
 pub(super) fn real(mask: u64) -> u64 {
     let mark = if mask & PROTECTED == 0 { 0 } else { MARK };
     mask & ALL | mark
 }
 
-/// Runs a handler of the program with `blocked` as what it may believe blocked of the protected signals.
+/// Runs a handler of the program; `blocked` are the protected signals that it may believe blocked.
 ///
 /// # Safety
-/// `info` and `context` are the kernel's frame on this stack, `action` has a handler, and the kernel's mask is that of
-/// [`real`].
+/// `info` and `context` are the kernel's frame on this stack, `action` has a handler, and the kernel's mask is the
+/// result of [`real`].
 unsafe fn run(
     thread: &Thread,
     signal: i32,
@@ -179,14 +179,14 @@ unsafe fn run(
 ) {
     // SAFETY: the kernel's frame.
     let seen = unsafe { &mut *context };
-    // The program's view of the mask that is returned to.
+    // The program's view of the mask that is restored.
     let mask = context::mask(seen);
     let mark = mask & MARK;
     context::set_mask(seen, mask & !MARK | thread.blocked(mask));
     if (blocked | action.mask) & PROTECTED != 0 {
         thread.set_blocked(MARK, blocked);
     }
-    // SAFETY: the program gave it to `action` with that promise.
+    // SAFETY: the program passed it to `action` with that promise.
     let handler: Function = unsafe { std::mem::transmute(action.handler) };
     handler(signal, info, context);
     // SAFETY: the kernel's frame; the handler has returned.
@@ -197,7 +197,7 @@ unsafe fn run(
     send_unblocked(thread, mask);
 }
 
-/// Protected signals that were kept and are not in `blocked` arrive after the return.
+/// Lets kept protected signals that are not in `blocked` arrive after the return.
 fn send_unblocked(thread: &Thread, blocked: u64) {
     if thread.sent() & !blocked != 0 {
         kernel::mask(Some((Change::Block, PROTECTED)));
@@ -205,7 +205,8 @@ fn send_unblocked(thread: &Thread, blocked: u64) {
     }
 }
 
-/// An emulation has ended at the invalid opcode: the program's context is whole but for what is done here.
+/// Finishes an emulation that has ended at the invalid opcode; the program's context is complete except for the changes
+/// here.
 ///
 /// # Safety
 /// Called from the handler of SIGILL with the kernel's frame.
@@ -213,17 +214,17 @@ pub(crate) unsafe fn leave(thread: &Thread, info: *mut siginfo_t, context: *mut 
     // SAFETY: the kernel's frame, on this stack.
     let seen = unsafe { &mut *context };
     thread.inside.store(0, Ordering::Relaxed);
-    context::go_on(seen, thread.resume.load(Ordering::Relaxed));
+    context::continue_at(seen, thread.resume.load(Ordering::Relaxed));
     if thread.deferred.swap(0, Ordering::Relaxed) != 0 {
         context::set_mask(seen, thread.mask.load(Ordering::Relaxed));
     }
     if thread.faulted.replace(false) {
-        // SAFETY: the flag says that it was written.
+        // SAFETY: the flag shows that it was written.
         let fault = unsafe { (*thread.fault.get()).assume_init() };
         for (register, value) in FAULT_REGISTERS.into_iter().zip(fault.registers) {
             context::set(seen, register, value);
         }
-        // SAFETY: the kernel's frame, whose siginfo nobody has read.
+        // SAFETY: the kernel's frame, whose siginfo has not been read yet.
         unsafe { info.write(fault.info) };
         // SAFETY: forwarded.
         unsafe { deliver(thread, fault.signal, info, context) };

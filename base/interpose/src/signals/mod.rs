@@ -1,10 +1,10 @@
 //! The program's view of signal actions and masks.
 //!
-//! The kernel knows our handlers, and the `table` knows what the program asked for. Handlers of the program are called by
-//! `deliver`: at once, or when the emulation that they interrupt has ended. SIGILL, SIGBUS and SIGSEGV go to the traps,
-//! whatever the program sets, and are never really blocked: the program only believes so, and what it then must not see
-//! waits or kills, as it would.
-#![allow(unsafe_code, reason = "gives the kernel signal handlers, and calls the program's")]
+//! The kernel knows our handlers, and the `table` contains the program's actions. `deliver` calls the program's
+//! handlers: at once, or when the emulation that they interrupt has ended. SIGILL, SIGBUS and SIGSEGV go to the traps,
+//! whatever the program sets. They are never really blocked: the program only believes so. A signal that the program
+//! must not see then waits or kills the process, as it would without us.
+#![allow(unsafe_code, reason = "installs signal handlers, and calls the program's")]
 
 pub(crate) mod deliver;
 mod table;
@@ -21,41 +21,41 @@ pub use crate::kernel::Change;
 /// SIGILL, SIGBUS and SIGSEGV, which are never really blocked, ignored or defaulted. Bit `n - 1` is signal `n`.
 pub const PROTECTED: u64 = 1 << (libc::SIGILL - 1) | 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSEGV - 1);
 
-/// The same as numbers.
+/// The same signals as numbers.
 pub(crate) const PROTECTED_SIGNALS: [i32; 3] = [libc::SIGILL, libc::SIGBUS, libc::SIGSEGV];
 
-/// The bit of a signal, 1 to 64, in a set.
+/// Returns the bit of a signal, 1 to 64, in a set.
 pub(crate) const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// What the program asked to happen on a signal.
+/// The program's action for a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Action {
     /// Address of a handler, or `SIG_DFL`, or `SIG_IGN`.
     pub handler: usize,
     /// `SA_*`.
     pub flags: u64,
-    /// Signals blocked while it runs, besides its own. Bit `n - 1` is signal `n`.
+    /// Signals blocked while the handler runs, besides its own. Bit `n - 1` is signal `n`.
     pub mask: u64,
 }
 
-/// Signals of the C library's own, which it hides from programs: cancellation and set-id.
+/// Signals of the C library itself, which it hides from programs: cancellation and set-id.
 const INTERNAL: u64 = bit(32) | bit(33);
 /// The kernel's `SA_RESTORER`, which the C library sets on every action and does not hide.
 const SA_RESTORER: u64 = 0x0400_0000;
-/// Of `SA_*`: what the kernel keeps.
+/// The `SA_*` flags that the kernel keeps.
 const FLAGS: u64 = 0x1 | 0x2 | 0x4 | 0x800 | SA_RESTORER | 0x0800_0000 | 0x1000_0000 | 0x4000_0000 | 0x8000_0000;
 
-/// A flag of `libc`, as the kernel's word has it.
+/// Converts a flag of `libc` to the kernel's type.
 const fn flag(flag: i32) -> u64 {
     flag.cast_unsigned() as u64
 }
 
-/// The process whose actions the table holds.
+/// The process whose actions the table contains.
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns from a signal. In these very bytes, by which debuggers and unwinders know it.
+/// Returns from a signal. Debuggers and unwinders recognise exactly these bytes.
 #[unsafe(naked)]
 unsafe extern "C" fn restorer() {
     naked_asm!("mov rax, 15", "syscall")
@@ -66,17 +66,17 @@ fn handles(action: &Action) -> bool {
     action.handler != libc::SIG_DFL && action.handler != libc::SIG_IGN
 }
 
-/// What the kernel is to know where the program wants `action`.
+/// Returns the kernel's action for the program's `action`.
 fn real_action(signal: i32, action: Action) -> KernelAction {
     if bit(signal) & PROTECTED != 0 {
-        // On the alternate stack only if the program wants it: it may be small, and is what a stack overflow needs.
+        // On the alternate stack only if the program asks for it: it may be small, and a stack overflow needs it.
         let flags = flag(libc::SA_SIGINFO | libc::SA_NODEFER) | SA_RESTORER | action.flags & flag(libc::SA_ONSTACK);
         return KernelAction { handler: traps::entry(), flags, restorer: restorer as *const () as usize, mask: ALL };
     }
     if !handles(&action) {
         return KernelAction { handler: action.handler, flags: action.flags & FLAGS, restorer: 0, mask: 0 };
     }
-    // Resetting is done when the program's handler is called, which may be later.
+    // The reset is done when the program's handler is called, which may be later.
     let flags = action.flags & FLAGS & !flag(libc::SA_RESETHAND) | flag(libc::SA_SIGINFO) | SA_RESTORER;
     KernelAction {
         handler: deliver::wrapper as *const () as usize,
@@ -86,13 +86,13 @@ fn real_action(signal: i32, action: Action) -> KernelAction {
     }
 }
 
-/// Tells the kernel what it is to know where the program wants `action`.
+/// Installs the kernel's action for the program's `action`.
 fn reinstall(signal: i32, action: Action) {
-    // SAFETY: ours handle any signal; a default or ignored one needs nothing.
+    // SAFETY: our handlers are valid for any signal; a default or ignored action needs nothing.
     let _ = unsafe { kernel::action(signal, Some(&real_action(signal, action))) };
 }
 
-/// The actions found at the start become the program's.
+/// Makes the actions found at the start the program's actions.
 pub(crate) fn adopt() -> Result<(), Errno> {
     // Relaxed: the program's threads do not run yet, or do not know of us.
     OWNER.store(kernel::process(), Ordering::Relaxed);
@@ -101,12 +101,12 @@ pub(crate) fn adopt() -> Result<(), Errno> {
         if bit(signal) & INTERNAL != 0 {
             continue;
         }
-        // SAFETY: asks only.
+        // SAFETY: queries only.
         let found = unsafe { kernel::action(signal, None) }?;
         let action = Action { handler: found.handler, flags: found.flags, mask: found.mask };
         TABLE.write(&lock, signal, action);
         if handles(&action) || bit(signal) & PROTECTED != 0 {
-            // SAFETY: ours handle any signal.
+            // SAFETY: our handlers are valid for any signal.
             unsafe { kernel::action(signal, Some(&real_action(signal, action))) }?;
         }
     }
@@ -123,29 +123,30 @@ pub(crate) fn after_fork_child() {
     Thread::current().forget_sent();
 }
 
-/// `sigaction`: the action before, and the new one if there is one.
+/// `sigaction`: returns the action before, and sets the new one if there is one.
 ///
 /// # Safety
-/// A new handler is a function of the signature its flags ask for.
+/// A new handler is a function with the signature that its flags require.
 ///
 /// # Errors
-/// `EINVAL` as the C library says it: no such signal, one of its own (32, 33), or a new action for SIGKILL or SIGSTOP.
+/// `EINVAL` as the C library returns it: no such signal, one of its own (32, 33), or a new action for SIGKILL or
+/// SIGSTOP.
 pub unsafe fn action(signal: i32, new: Option<Action>) -> Result<Action, Errno> {
     let fixed = signal == libc::SIGKILL || signal == libc::SIGSTOP;
     if !(1..=SIGNALS).contains(&signal) || bit(signal) & INTERNAL != 0 || (fixed && new.is_some()) {
         return Err(libc::EINVAL);
     }
     let Some(new) = new else {
-        return Ok(if is_owner() { TABLE.read(signal).0 } else { of_borrower(signal)? });
+        return Ok(if is_owner() { TABLE.read(signal).0 } else { action_in_vfork_child(signal)? });
     };
     let mask = new.mask & !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
     let new = Action { handler: new.handler, flags: new.flags & FLAGS | SA_RESTORER, mask };
     if !is_owner() {
-        return borrow(signal, new);
+        return change_in_vfork_child(signal, new);
     }
     let lock = TABLE.lock();
     let (old, _) = TABLE.read(signal);
-    // Whoever finds the default action in the table must find it in the kernel, too.
+    // A thread that finds the default action in the table must find it in the kernel, too.
     if handles(&new) {
         TABLE.write(&lock, signal, new);
         reinstall(signal, new);
@@ -153,7 +154,7 @@ pub unsafe fn action(signal: i32, new: Option<Action>) -> Result<Action, Errno> 
         reinstall(signal, new);
         TABLE.write(&lock, signal, new);
         if new.handler == libc::SIG_IGN {
-            // What waits is forgotten.
+            // Ignoring a signal discards pending ones.
             Thread::current().drop_sent(signal);
         }
     }
@@ -161,15 +162,15 @@ pub unsafe fn action(signal: i32, new: Option<Action>) -> Result<Action, Errno> 
     Ok(old)
 }
 
-/// False in the child of a `vfork`: it has actions of its own and our memory, which are its parent's actions.
+/// False in the child of a `vfork`: it has its own actions, but shares our memory, which contains its parent's actions.
 fn is_owner() -> bool {
-    // Relaxed: changes only before anybody else runs.
+    // Relaxed: changes only before other threads run.
     OWNER.load(Ordering::Relaxed) == kernel::process()
 }
 
-/// The action in a borrowed memory.
-fn of_borrower(signal: i32) -> Result<Action, Errno> {
-    // SAFETY: asks only.
+/// Returns the action in a `vfork` child.
+fn action_in_vfork_child(signal: i32) -> Result<Action, Errno> {
+    // SAFETY: queries only.
     let found = unsafe { kernel::action(signal, None) }?;
     let ours = [traps::entry(), deliver::wrapper as *const () as usize];
     if ours.contains(&found.handler) {
@@ -178,16 +179,16 @@ fn of_borrower(signal: i32) -> Result<Action, Errno> {
     Ok(Action { handler: found.handler, flags: found.flags, mask: found.mask })
 }
 
-/// Changes an action in a borrowed memory: the kernel alone learns of it. A handler there is not put off, but a child of
-/// `vfork` has little time for any.
-fn borrow(signal: i32, new: Action) -> Result<Action, Errno> {
-    let old = of_borrower(signal)?;
+/// Changes an action in a `vfork` child: only in the kernel. A handler there is not deferred, but such a child runs
+/// only briefly.
+fn change_in_vfork_child(signal: i32, new: Action) -> Result<Action, Errno> {
+    let old = action_in_vfork_child(signal)?;
     if handles(&new) && bit(signal) & PROTECTED != 0 {
         return Ok(old);
     }
     let restorer = restorer as *const () as usize;
     let new = KernelAction { handler: new.handler, flags: new.flags, restorer, mask: new.mask & ALL };
-    // SAFETY: the caller's of `action`.
+    // SAFETY: the promise of `action`'s caller.
     unsafe { kernel::action(signal, Some(&new)) }?;
     Ok(old)
 }
@@ -195,10 +196,10 @@ fn borrow(signal: i32, new: Action) -> Result<Action, Errno> {
 /// `sigaction` on the C library's structures.
 ///
 /// # Safety
-/// `new` and `old` are null or valid; a new handler is a function of the signature its flags ask for.
+/// `new` and `old` are null or valid; a new handler is a function with the signature that its flags require.
 ///
 /// # Errors
-/// As [`action`].
+/// As for [`action`].
 pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> Result<(), Errno> {
     // SAFETY: forwarded.
     let new = unsafe { new.as_ref() }.map(|new| Action {
@@ -211,7 +212,7 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
     // SAFETY: forwarded.
     if let Some(old) = unsafe { old.as_mut() } {
         old.sa_sigaction = before.handler;
-        // The flags are the low half; nothing uses the other.
+        // The flags are in the low half; the high half is unused.
         old.sa_flags = ((before.flags & 0xffff_ffff) as u32).cast_signed();
         old.sa_mask = from_bits(before.mask);
         old.sa_restorer = None;
@@ -219,16 +220,16 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
     Ok(())
 }
 
-/// `pthread_sigmask`, `sigprocmask`: the thread's mask before, and its change if there is one.
+/// `pthread_sigmask`, `sigprocmask`: returns the thread's mask before, and changes it if there is a change.
 pub fn mask(change: Option<(Change, u64)>) -> u64 {
     let thread = Thread::current();
-    // The C library's own cannot be blocked; the kernel's two are not.
+    // The C library's own signals cannot be blocked; the kernel never blocks its two.
     let change = change.map(|(how, set)| match how {
         Change::Unblock => (how, set),
         Change::Block | Change::Set => (how, set & !(INTERNAL | bit(libc::SIGKILL) | bit(libc::SIGSTOP))),
     });
     if thread.is_inside() && thread.deferred.load(Ordering::Relaxed) != 0 {
-        // All are blocked, and this is what will be again.
+        // All signals are blocked now; this mask will be restored.
         let before = thread.mask.load(Ordering::Relaxed);
         let blocked = thread.blocked(before);
         if let Some((how, set)) = change {
@@ -239,7 +240,7 @@ pub fn mask(change: Option<(Change, u64)>) -> u64 {
         return before & !MARK | blocked;
     }
     let before = match change {
-        // A mark must stay.
+        // The mark must be kept.
         Some((Change::Set, set)) if thread.may_be_marked() => {
             let mark = kernel::mask(None) & MARK;
             kernel::mask(Some((Change::Set, set & ALL | mark)))
@@ -263,7 +264,7 @@ pub fn mask(change: Option<(Change, u64)>) -> u64 {
 /// `set` and `old` are null or valid.
 ///
 /// # Errors
-/// `EINVAL`: `set` is there and `how` is unknown.
+/// `EINVAL`: `set` is given and `how` is unknown.
 pub unsafe fn sigprocmask(how: i32, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> Result<(), Errno> {
     // SAFETY: forwarded.
     let change = match (unsafe { set.as_ref() }, how) {
@@ -281,27 +282,27 @@ pub unsafe fn sigprocmask(how: i32, set: *const libc::sigset_t, old: *mut libc::
     Ok(())
 }
 
-/// `sigpending`: what waits for this thread to unblock it.
+/// `sigpending`: returns the signals that are pending for this thread.
 #[must_use]
 pub fn pending() -> u64 {
     kernel::pending() | Thread::current().sent()
 }
 
-/// The set the kernel may be given where the program names `set` as a mask for the time of a system call (`sigsuspend`,
+/// Returns the mask to pass to the kernel when the program passes `set` as the mask during a system call (`sigsuspend`,
 /// `ppoll`, `pselect`, `epoll_pwait`): without the signals that must never be blocked.
 #[must_use]
 pub fn real_mask(set: u64) -> u64 {
     set & !PROTECTED
 }
 
-/// The kernel's 64 signals in the C library's set.
+/// Converts the C library's set to the kernel's 64 signals.
 #[must_use]
 pub fn to_bits(set: &libc::sigset_t) -> u64 {
-    // SAFETY: the set is at least eight bytes of plain data, and aligned like a word.
+    // SAFETY: the set has at least eight bytes of plain data, and is aligned like a word.
     unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
 }
 
-/// The C library's set of the kernel's 64 signals.
+/// Converts the kernel's 64 signals to the C library's set.
 #[must_use]
 pub fn from_bits(bits: u64) -> libc::sigset_t {
     // SAFETY: plain data, of which zero is the empty set; the first eight bytes are the first 64 signals.
@@ -312,19 +313,19 @@ pub fn from_bits(bits: u64) -> libc::sigset_t {
     }
 }
 
-/// Puts the program's signal handlers off on this thread until it is dropped; nests. For code that the program's handlers
-/// must not re-enter, such as ours that holds a lock.
+/// Defers the program's signal handlers on this thread until it is dropped; nests. For code that the program's handlers
+/// must not re-enter, such as our code that holds a lock.
 #[derive(Debug)]
 pub struct Deferral {
-    /// It belongs to one thread.
+    /// Bound to one thread.
     _here: std::marker::PhantomData<*const ()>,
 }
 
-/// See [`Deferral`].
+/// Creates a [`Deferral`].
 #[must_use]
 pub fn defer() -> Deferral {
     let inside = &Thread::current().inside;
-    // Not one step: a handler in between counts up and down again.
+    // Need not be atomic: a handler in between increments and decrements it again.
     inside.store(inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     Deferral { _here: std::marker::PhantomData }
@@ -334,21 +335,21 @@ impl Drop for Deferral {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         let thread = Thread::current();
-        // Zero already, if a fault in between was the program's: see `deliver`.
+        // Already zero if a fault in between was the program's: see `deliver`.
         let inside = thread.inside.load(Ordering::Relaxed).saturating_sub(1);
         thread.inside.store(inside, Ordering::Relaxed);
         if inside == 0 && thread.deferred.load(Ordering::Relaxed) != 0 {
             thread.deferred.store(0, Ordering::Relaxed);
             let mask = thread.mask.load(Ordering::Relaxed);
             let blocked = thread.blocked(mask);
-            // What was put off arrives here.
+            // Deferred signals arrive here.
             kernel::mask(Some((Change::Set, mask)));
             thread.send_kept(blocked);
         }
     }
 }
 
-/// True if a handler of the program has been put off on this thread: whoever waits should return.
+/// True if a handler of the program has been deferred on this thread: waiting code should return.
 #[must_use]
 pub fn is_deferred() -> bool {
     Thread::current().deferred.load(Ordering::Relaxed) != 0

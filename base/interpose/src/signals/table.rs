@@ -1,8 +1,8 @@
-//! What the program wants done on each signal: written under a lock, read by handlers that may not wait for it.
+//! The program's actions for all signals: written under a lock, read by handlers that may not wait for it.
 //!
-//! Every signal has two rooms. A writer fills the one that is not read and then counts the version up, whose lowest bit says
-//! which room is read. So a reader never waits for a writer that was stopped half-way; it tries again only if a writer has
-//! finished and another begun meanwhile.
+//! Every signal has two slots. A writer fills the slot that is not being read and then increments the version, whose
+//! lowest bit selects the slot to read. So a reader never waits for a writer that was interrupted half-way. It retries
+//! only if a writer has finished and another started meanwhile.
 
 use super::{Action, Deferral, defer};
 use crate::kernel::{self, ALL, Change};
@@ -14,7 +14,7 @@ pub(super) const SIGNALS: i32 = 64;
 #[derive(Debug)]
 struct Row {
     version: AtomicU64,
-    rooms: [[AtomicU64; 3]; 2],
+    slots: [[AtomicU64; 3]; 2],
 }
 
 #[derive(Debug)]
@@ -24,27 +24,28 @@ pub(super) struct Table {
 }
 
 pub(super) static TABLE: Table = Table {
-    rows: [const { Row { version: AtomicU64::new(0), rooms: [const { [const { AtomicU64::new(0) }; 3] }; 2] } };
+    rows: [const { Row { version: AtomicU64::new(0), slots: [const { [const { AtomicU64::new(0) }; 3] }; 2] } };
         SIGNALS as usize],
     locked: AtomicBool::new(false),
 };
 
 impl Table {
     fn row(&self, signal: i32) -> &Row {
-        // Callers have checked the number; a wrong one must not panic in a signal handler.
+        // Callers have checked the number; a wrong number must not panic in a signal handler.
         &self.rows[(signal - 1).clamp(0, SIGNALS - 1).cast_unsigned() as usize]
     }
 
-    /// The action of a signal, and the version it has.
+    /// Returns the action of a signal, and its version.
     pub(super) fn read(&self, signal: i32) -> (Action, u64) {
         let row = self.row(signal);
         loop {
             // Acquire: pairs with the Release in `write`.
             let version = row.version.load(Ordering::Acquire);
-            // Relaxed: the fence and the second look at the version decide whether they belong together.
+            // Relaxed: the fence and the second read of the version show whether the words belong together.
             let [handler, flags, mask] =
-                [0, 1, 2].map(|i| row.rooms[(version & 1) as usize][i].load(Ordering::Relaxed));
-            // Acquire: pairs with the fence in `write`; who read what the next-but-one writer wrote sees the version before it.
+                [0, 1, 2].map(|i| row.slots[(version & 1) as usize][i].load(Ordering::Relaxed));
+            // Acquire: pairs with the fence in `write`; a reader of the next-but-one writer's words also sees the
+            // version before them.
             fence(Ordering::Acquire);
             if row.version.load(Ordering::Relaxed) == version {
                 #[allow(clippy::cast_possible_truncation, reason = "addresses have 64 bits here")]
@@ -57,19 +58,18 @@ impl Table {
     pub(super) fn write(&self, _lock: &Locked, signal: i32, action: Action) {
         let row = self.row(signal);
         let next = row.version.load(Ordering::Relaxed) + 1;
-        // Release: pairs with the fence in `read`. The version that made this room the unread one comes before what is
-        // written now.
+        // Release: pairs with the fence in `read`. The version that made this slot unread comes before these writes.
         fence(Ordering::Release);
         let words = [action.handler as u64, action.flags, action.mask];
-        for (room, word) in row.rooms[(next & 1) as usize].iter().zip(words) {
-            room.store(word, Ordering::Relaxed);
+        for (slot, word) in row.slots[(next & 1) as usize].iter().zip(words) {
+            slot.store(word, Ordering::Relaxed);
         }
         // Release: pairs with the Acquire in `read`.
         row.version.store(next, Ordering::Release);
     }
 
-    /// The lock of the writers, with all signals blocked, and the protected ones put off: a handler that interrupted a
-    /// writer could wait for it for ever.
+    /// Takes the writers' lock, with all signals blocked and the protected ones deferred: a handler that interrupted a
+    /// writer could wait for ever.
     pub(super) fn lock(&self) -> Locked<'_> {
         let mask = kernel::mask(Some((Change::Block, ALL)));
         let deferral = Some(defer());
@@ -80,14 +80,15 @@ impl Table {
         Locked { table: self, mask, deferral }
     }
 
-    /// In the child of a fork: whoever held the lock is not here. An action is whole, the old or the new one.
+    /// In the child of a fork: the holder of the lock does not exist here. Each action is complete, either the old or
+    /// the new one.
     pub(super) fn after_fork_child(&self) {
         // Release: as in `drop`.
         self.locked.store(false, Ordering::Release);
     }
 }
 
-/// The right to write.
+/// A guard: the right to write.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     table: &'a Table,
@@ -99,7 +100,7 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `lock`.
         self.table.locked.store(false, Ordering::Release);
-        // In the opposite order of `lock`: what the deferral restores is the mask that was set there.
+        // In the opposite order of `lock`: the deferral restores the mask that was set there.
         self.deferral = None;
         kernel::mask(Some((Change::Set, self.mask)));
     }
@@ -112,7 +113,7 @@ mod tests {
     #[test]
     fn a_reader_sees_one_action_and_never_parts_of_two() {
         let table: &'static Table = Box::leak(Box::new(Table {
-            rows: std::array::from_fn(|_| Row { version: AtomicU64::new(0), rooms: Default::default() }),
+            rows: std::array::from_fn(|_| Row { version: AtomicU64::new(0), slots: Default::default() }),
             locked: AtomicBool::new(false),
         }));
         let writers = [1u64, 2].map(|who| {

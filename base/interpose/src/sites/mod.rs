@@ -5,13 +5,13 @@
 //! trampoline:  step over the red zone; call entry::enter; step back; jmp site + length
 //! ```
 //!
-//! Other threads may be executing the site. So its first byte becomes an invalid opcode (06h, which no 64-bit program has),
-//! then the others change, then the first becomes the jump's; after each step every thread passes a serialising instruction
-//! (`membarrier`). Who executes the site in between traps, and the handler, which looks here first, sends it to the
-//! trampoline.
+//! Other threads may be executing the site. So its first byte becomes an invalid opcode (06h, which no 64-bit program
+//! uses), then the other bytes change, then the first becomes the jump's. After each step every thread passes a
+//! serialising instruction (`membarrier`). A thread that executes the site in between traps. The handler checks the
+//! table of sites first, and sends the thread to the trampoline.
 //!
-//! Bytes are written through /proc/self/mem, so that no page is ever writable and executable, nor any page's protection
-//! changed; a mapping shared with a file refuses, and then the site goes on trapping.
+//! Bytes are written through /proc/self/mem, so no page is ever both writable and executable, and no page's protection
+//! changes. A shared file mapping refuses the write; then the site continues to trap.
 #![allow(unsafe_code, reason = "changes the program's code")]
 
 mod near;
@@ -24,36 +24,36 @@ use patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use table::{Phase, SITES, Site};
 
-/// What happened so far in this process.
+/// Event counts of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Instructions emulated after a trap.
     pub traps: u64,
     /// Instructions emulated by a rewritten site's call.
     pub calls: u64,
-    /// Sites rewritten now.
+    /// Sites that are rewritten now.
     pub sites: u64,
 }
 
-/// Why a site was not rewritten. It goes on trapping.
+/// The reason why a site was not rewritten. It continues to trap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
     /// Rewriting is off.
     Off,
-    /// No instruction that is rewritten, or one of less than five bytes.
+    /// Not an instruction that can be rewritten, or shorter than five bytes.
     NotASite,
-    /// Another site is being rewritten just now; the next trap may try again.
+    /// Another site is being rewritten; the next trap may try again.
     Busy,
-    /// No room in the table.
+    /// The table is full.
     Full,
-    /// No room for a trampoline within 2 GiB.
+    /// No space for a trampoline within 2 GiB.
     Unreachable,
-    /// The kernel lets nobody write to this code, or has no barrier for its threads.
+    /// The kernel does not allow writes to this code, or has no barrier for the threads.
     Protected,
 }
 
-/// One counter for some of the threads, in a cache line of its own.
+/// A counter for some of the threads, in a cache line of its own.
 #[repr(align(64))]
 #[derive(Debug)]
 struct Shard(AtomicU64);
@@ -64,7 +64,7 @@ static REWRITTEN: AtomicU64 = AtomicU64::new(0);
 static REWRITING: AtomicBool = AtomicBool::new(false);
 static LOCK: Lock = Lock(AtomicBool::new(false));
 
-/// The right to change code.
+/// The lock for changing code.
 #[derive(Debug)]
 struct Lock(AtomicBool);
 
@@ -72,11 +72,11 @@ struct Lock(AtomicBool);
 struct Locked<'a>(&'a Lock);
 
 impl Lock {
-    /// Never waits: it is asked for in signal handlers.
+    /// Never waits: signal handlers call it.
     fn take(&self) -> Option<Locked<'_>> {
         // Acquire: pairs with the Release of `drop`.
         let free = !self.0.swap(true, Ordering::Acquire);
-        // Not `then_some`, which would make a guard in any case, and drop it.
+        // Not `then_some`, which would create a guard in any case, and drop it.
         free.then(|| Locked(self))
     }
 }
@@ -88,13 +88,13 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// What happened so far in this process.
+/// Returns the event counts of this process.
 ///
 /// # Staleness
 /// Other threads count while this reads.
 #[must_use]
 pub fn counters() -> Counters {
-    // Relaxed, here and where they are counted: nothing else is published by them.
+    // Relaxed, here and at the increments: the counts publish nothing else.
     Counters {
         traps: TRAPS.load(Ordering::Relaxed),
         calls: CALLS.iter().map(|shard| shard.0.load(Ordering::Relaxed)).sum(),
@@ -106,14 +106,14 @@ pub(crate) fn count_trap() {
     TRAPS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Allows or forbids that more sites are rewritten.
+/// Allows or forbids rewriting more sites.
 pub fn set_rewriting(allowed: bool) {
-    // Relaxed: a wish.
+    // Relaxed: only a hint.
     REWRITING.store(allowed, Ordering::Relaxed);
 }
 
-/// In the child of a fork, whoever changed code is not here. A site that was being changed stays so: it traps and is sent to
-/// its trampoline.
+/// In the child of a fork: the thread that was changing code does not exist here. A site that was being changed stays
+/// so: it traps and is sent to its trampoline.
 pub(crate) fn after_fork_child() {
     LOCK.0.store(false, Ordering::Release);
 }
@@ -126,10 +126,10 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Reads as many bytes from `address` as there are.
+    /// Reads as many bytes from `address` as are readable.
     fn read(address: u64) -> Self {
         let mut code = Code { bytes: [0; LONGEST], length: 0 };
-        // A line lies in one page, so all of it is there or nothing.
+        // A cache line lies in one page, so all of it is readable or none.
         let mut line = address & !63;
         let mut skip = (address & 63) as usize;
         while code.length < LONGEST {
@@ -158,17 +158,17 @@ impl Code {
 /// Bytes of a near jump.
 const JUMP: usize = 5;
 
-/// `jmp` at `from` to `to`; `None` out of reach.
+/// Encodes `jmp` at `from` to `to`; `None` if out of reach.
 fn jump(from: usize, to: usize) -> Option<[u8; JUMP]> {
     let distance = i32::try_from(to.wrapping_sub(from).wrapping_sub(JUMP).cast_signed()).ok()?;
     let [a, b, c, d] = distance.to_le_bytes();
     Some([0xe9, a, b, c, d])
 }
 
-/// What is at an address where a thread trapped.
+/// The state of an address at which a thread trapped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Seen {
-    /// A rewritten site, or one that is just being rewritten or undone: the thread may go on here.
+pub(crate) enum Inspected {
+    /// A rewritten site, or one that is being rewritten or undone: the thread may continue here.
     Rewritten {
         /// The trampoline.
         trampoline: u64,
@@ -177,9 +177,9 @@ pub(crate) enum Seen {
     Code(Code),
 }
 
-/// What is at `address`, though another thread may be changing it.
-pub(crate) fn look(address: u64) -> Seen {
-    let Ok(at) = usize::try_from(address) else { return Seen::Code(Code::read(address)) };
+/// Determines the state of `address`, even while another thread changes it.
+pub(crate) fn inspect(address: u64) -> Inspected {
+    let Ok(at) = usize::try_from(address) else { return Inspected::Code(Code::read(address)) };
     loop {
         let before = SITES.find(at).map(Site::state);
         let code = Code::read(address);
@@ -187,22 +187,22 @@ pub(crate) fn look(address: u64) -> Seen {
         fence(Ordering::Acquire);
         let site = SITES.find(at);
         let state = site.map(Site::state);
-        // Bytes may be new and old ones mixed if somebody changed them meanwhile, which a new state tells.
+        // Old and new bytes may be mixed if a thread changed them meanwhile; a changed state shows this.
         if state != before {
             continue;
         }
         return match (site, state.map(|state| state.phase)) {
-            (Some(site), Some(Phase::Changing)) => Seen::Rewritten { trampoline: site.trampoline() as u64 },
+            (Some(site), Some(Phase::Changing)) => Inspected::Rewritten { trampoline: site.trampoline() as u64 },
             (Some(site), Some(Phase::Rewritten)) if site.jump().is_some_and(|jump| code.starts_with(jump)) => {
-                Seen::Rewritten { trampoline: site.trampoline() as u64 }
+                Inspected::Rewritten { trampoline: site.trampoline() as u64 }
             }
-            // Not the code that was rewritten: unloaded, or written anew.
-            _ => Seen::Code(code),
+            // Not the code that was rewritten: it was unloaded or overwritten.
+            _ => Inspected::Code(code),
         };
     }
 }
 
-/// Instructions whose emulation changes the thread's registers in a way that a call can.
+/// True for instructions whose emulation changes only registers that a call can change.
 fn is_rewritable(instruction: Instruction) -> bool {
     let long = usize::from(instruction.length) >= JUMP;
     long && match instruction.operation {
@@ -221,7 +221,7 @@ fn is_rewritable(instruction: Instruction) -> bool {
 /// Called on a trap: rewrites the site if that is possible now.
 pub(crate) fn rewrite_after_trap(address: u64, instruction: Instruction) {
     if is_rewritable(instruction) && REWRITING.load(Ordering::Relaxed) {
-        // Else it traps again.
+        // If this fails, the site traps again.
         let _ = rewrite(address);
     }
 }
@@ -232,13 +232,13 @@ pub(crate) fn rewrite_after_trap(address: u64, instruction: Instruction) {
 /// See [`Refusal`].
 pub fn rewrite(address: u64) -> Result<(), Refusal> {
     let _lock = LOCK.take().ok_or(Refusal::Busy)?;
-    // Under the lock: `undo_all` forbids it before it takes the lock.
+    // Under the lock: `undo_all` forbids rewriting before it takes the lock.
     if !REWRITING.load(Ordering::Relaxed) {
         return Err(Refusal::Off);
     }
-    let code = match look(address) {
-        Seen::Rewritten { .. } => return Ok(()),
-        Seen::Code(code) => code,
+    let code = match inspect(address) {
+        Inspected::Rewritten { .. } => return Ok(()),
+        Inspected::Code(code) => code,
     };
     let instruction =
         decode(code.bytes()).filter(|&instruction| is_rewritable(instruction)).ok_or(Refusal::NotASite)?;
@@ -247,12 +247,12 @@ pub fn rewrite(address: u64) -> Result<(), Refusal> {
     let known = SITES.find(at).filter(|site| {
         let same = site.is(instruction, original);
         if site.state().phase == Phase::Rewritten {
-            // Its jump is gone: other code is there now, or the same once more.
+            // The jump is gone: other code is there now, or the original again.
             REWRITTEN.fetch_sub(1, Ordering::Relaxed);
             site.set(Phase::Original);
         }
         if !same {
-            // Its record stays as it is, for threads that are in the trampoline.
+            // Its record stays unchanged, for threads that are in the trampoline.
             site.retire();
         }
         same
@@ -260,7 +260,7 @@ pub fn rewrite(address: u64) -> Result<(), Refusal> {
     if known.is_some_and(|site| site.state().phase == Phase::Refused) {
         return Err(Refusal::Protected);
     }
-    // What forbids one site forbids all.
+    // An error here would affect all sites.
     let patch = Patch::new().inspect_err(|_| set_rewriting(false))?;
     let site = match known {
         Some(site) => site,
@@ -275,8 +275,8 @@ pub fn rewrite(address: u64) -> Result<(), Refusal> {
     let jump = site.jump().ok_or(Refusal::Unreachable)?;
     entry::make_stacks();
     site.set(Phase::Changing);
-    // SAFETY: the site holds `original`, as was just read under the lock; threads that meet the bytes in between are sent
-    // to the trampoline, which does what the instruction does.
+    // SAFETY: the site contains `original`, as was just read under the lock. Threads that execute the intermediate
+    // bytes are sent to the trampoline, which does what the instruction does.
     let done = unsafe { patch.replace(at, original, jump) };
     site.set(if done { Phase::Rewritten } else { Phase::Refused });
     if !done {
@@ -286,7 +286,8 @@ pub fn rewrite(address: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Puts the original bytes back at every site, and rewrites no more until [`set_rewriting`] says so. Not for signal handlers.
+/// Restores the original bytes at every site, and stops rewriting until [`set_rewriting`] allows it again. Not for
+/// signal handlers.
 pub fn undo_all() {
     set_rewriting(false);
     let Some(_lock) = (0..100_000).find_map(|_| {
@@ -300,10 +301,10 @@ pub fn undo_all() {
     let Ok(patch) = Patch::new() else { return };
     for site in SITES.all().filter(|site| site.state().phase == Phase::Rewritten) {
         let Some(jump) = site.jump() else { continue };
-        // What is unloaded or overwritten is not ours any more.
+        // Unloaded or overwritten code no longer contains our jump.
         let ours = Code::read(site.address() as u64).starts_with(jump);
         site.set(Phase::Changing);
-        // SAFETY: the site holds our jump, as was just read under the lock; see `rewrite`.
+        // SAFETY: the site contains our jump, as was just read under the lock; see `rewrite`.
         let undone = !ours || unsafe { patch.replace(site.address(), jump, site.original()) };
         site.set(if undone { Phase::Original } else { Phase::Rewritten });
         if undone {
@@ -312,10 +313,10 @@ pub fn undo_all() {
     }
 }
 
-/// The instruction and address of the site whose trampoline called with this return address.
+/// Returns the instruction and address of the site whose trampoline called with this return address.
 ///
 /// # Safety
-/// It is a trampoline's.
+/// The address is a trampoline's.
 pub(crate) unsafe fn entered(back: u64) -> (Instruction, u64) {
     // SAFETY: forwarded.
     let site = unsafe { near::site(back) };

@@ -1,4 +1,4 @@
-//! Changing code that other threads execute.
+//! Changes code that other threads execute.
 
 use super::{JUMP, Refusal};
 use crate::kernel::{Memory, serialise_all_threads};
@@ -6,7 +6,7 @@ use crate::kernel::{Memory, serialise_all_threads};
 /// PUSH ES, which no processor executes in 64-bit mode.
 const INVALID: u8 = 0x06;
 
-/// The means to change code.
+/// The access that is needed to change code.
 #[derive(Debug)]
 pub(super) struct Patch {
     memory: Memory,
@@ -21,22 +21,23 @@ impl Patch {
         Ok(Patch { memory: Memory::open().map_err(allowed)? })
     }
 
-    /// Writes where no thread executes yet; false if it cannot be written.
+    /// Writes code that no thread executes yet; returns false if it cannot be written.
     ///
     /// # Safety
-    /// Nobody relies on what was there.
+    /// No code relies on the old contents.
     pub(super) unsafe fn write(&self, address: usize, bytes: &[u8]) -> bool {
         // SAFETY: forwarded.
         unsafe { self.memory.write(address, bytes) }
     }
 
-    /// Replaces `old` by `new` while threads may be executing the one or the other; false if nothing was changed.
+    /// Replaces `old` by `new` while threads may be executing either; returns false if nothing was changed.
     ///
     /// # Safety
-    /// `old` is there. A thread that executes [`INVALID`] at `address` is sent where both mean the same.
+    /// `old` is present. A thread that executes [`INVALID`] at `address` is sent to code for which both have the same
+    /// effect.
     pub(super) unsafe fn replace(&self, address: usize, old: [u8; JUMP], new: [u8; JUMP]) -> bool {
-        // Each write but the middle one is of a single byte, and no thread executes the others while the first is invalid.
-        // A barrier cannot fail once one was done. SAFETY: forwarded.
+        // Each write except the middle one has a single byte, and no thread executes the other bytes while the first is
+        // invalid. A barrier cannot fail after one has succeeded. SAFETY: forwarded.
         if !unsafe { self.memory.write(address, &[INVALID]) } {
             return false;
         }
@@ -45,7 +46,8 @@ impl Patch {
         let tail = unsafe { self.memory.write(address + 1, &new[1..]) };
         let _ = serialise_all_threads();
         if !tail {
-            // In the next page, which refuses; so nothing, or what lies in this page, was written.
+            // The tail reaches into the next page, which refused the write; so nothing, or only the part in this page,
+            // was written.
             // SAFETY: forwarded.
             let _ = unsafe { self.memory.write(address + 1, &old[1..]) };
         }

@@ -1,4 +1,4 @@
-//! The table of sites: a hash table that is read without locks and written under the one of `sites`.
+//! The table of sites: a hash table that is read without locks and written under the lock of `sites`.
 
 use super::{JUMP, jump};
 use crate::decode::Instruction;
@@ -6,35 +6,35 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Rows of the table. A large program has some dozens of sites.
+/// Rows of the table. A large program has a few dozen sites.
 const ROWS: usize = 2048;
-/// Rows looked at before a site counts as absent, or the table as full.
+/// Rows probed before a site counts as absent, or the table as full.
 const PROBES: usize = 64;
-/// Address of a row whose site is gone for good.
+/// Key of a row whose site is retired for good.
 const RETIRED: usize = 1;
 
-/// What is going on at a site.
+/// The phase of a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(super) enum Phase {
-    /// Its bytes are being changed, one way or the other.
+    /// Its bytes are being changed, in either direction.
     Changing = 0,
     /// It jumps to its trampoline.
     Rewritten = 1,
-    /// It is as the program has it.
+    /// It contains the program's original code.
     Original = 2,
-    /// As [`Original`](Self::Original), because it cannot be changed.
+    /// As for [`Original`](Self::Original), because it cannot be changed.
     Refused = 3,
 }
 
-/// A phase, and how many there were before it.
+/// A phase, and the number of phases before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct State {
     count: u64,
     pub(super) phase: Phase,
 }
 
-/// What does not change once a site has its address.
+/// Data that does not change once a site has its address.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     address: usize,
@@ -46,15 +46,15 @@ struct Facts {
 /// One site.
 #[derive(Debug)]
 pub(super) struct Site {
-    /// Zero: free. [`RETIRED`]: nobody finds it any more. Else the site's.
+    /// Zero: free. [`RETIRED`]: cannot be found any more. Otherwise the site's address.
     key: AtomicUsize,
     /// Four times the count, plus the phase.
     state: AtomicU64,
     facts: UnsafeCell<MaybeUninit<Facts>>,
 }
 
-// SAFETY: `facts` are written once, under the lock of the module above, before `key` is released, and read only by who has
-// acquired a key or was handed the site by who had.
+// SAFETY: `facts` are written once, under the lock of the module above, before `key` is released. They are read only by
+// code that has acquired a key or was handed the site by such code.
 unsafe impl Sync for Site {}
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(super) static SITES: Table = Table(
 
 impl Site {
     fn facts(&self) -> &Facts {
-        // SAFETY: see `Sync`: whoever has a site got it from `find`, `all` or `add`, or from a trampoline filled after `add`.
+        // SAFETY: see `Sync`: all sites come from `find`, `all` or `add`, or from a trampoline filled after `add`.
         unsafe { (*self.facts.get()).assume_init_ref() }
     }
 
@@ -87,7 +87,7 @@ impl Site {
         self.facts().trampoline
     }
 
-    /// The bytes of the rewritten site.
+    /// Returns the first bytes of the rewritten site.
     pub(super) fn jump(&self) -> Option<[u8; JUMP]> {
         jump(self.address(), self.trampoline())
     }
@@ -98,7 +98,7 @@ impl Site {
     }
 
     pub(super) fn state(&self) -> State {
-        // Acquire: pairs with the Release in `set`; who sees that a change is over sees the bytes.
+        // Acquire: pairs with the Release in `set`; a thread that sees the end of a change sees the bytes.
         let word = self.state.load(Ordering::Acquire);
         let phase = match word & 3 {
             0 => Phase::Changing,
@@ -117,7 +117,7 @@ impl Site {
 
     /// Makes it unfindable. Only under the lock.
     pub(super) fn retire(&self) {
-        // Release: as the key was.
+        // Release: as for the key.
         self.key.store(RETIRED, Ordering::Release);
     }
 }
@@ -129,7 +129,7 @@ impl Table {
         (start..start + PROBES).map(|row| &self.0[row % ROWS])
     }
 
-    /// The site at `address`.
+    /// Returns the site at `address`.
     pub(super) fn find(&self, address: usize) -> Option<&Site> {
         for site in self.rows(address) {
             // Acquire: pairs with the Release in `add`.
@@ -142,13 +142,13 @@ impl Table {
         None
     }
 
-    /// Every site that can be found.
+    /// Returns all sites that can be found.
     pub(super) fn all(&self) -> impl Iterator<Item = &Site> {
         // Acquire: as in `find`.
         self.0.iter().filter(|site| site.key.load(Ordering::Acquire) > RETIRED)
     }
 
-    /// Adds a site that is not there, in its original state; `None` if there is no room. Only under the lock.
+    /// Adds an absent site, in its original state; returns `None` if the table is full. Only under the lock.
     pub(super) fn add(
         &self,
         address: usize,
@@ -158,7 +158,7 @@ impl Table {
     ) -> Option<&Site> {
         // Relaxed: keys are written under the lock only.
         let site = self.rows(address).find(|site| site.key.load(Ordering::Relaxed) == 0)?;
-        // SAFETY: the row is free, and the caller alone may take it.
+        // SAFETY: the row is free, and only the caller, who holds the lock, may take it.
         unsafe { (*site.facts.get()).write(Facts { address, instruction, original, trampoline }) };
         site.set(Phase::Original);
         // Release: pairs with the Acquire in `find`.
@@ -183,7 +183,7 @@ mod tests {
     const BYTES: [u8; JUMP] = [0x66, 0x0f, 0x38, 0xf8, 0x02];
 
     #[test]
-    fn a_site_is_found_until_it_is_retired_and_its_record_outlives_it() {
+    fn a_site_is_found_until_retired_and_its_record_stays() {
         let (table, instruction) = (empty(), decode(&BYTES).unwrap());
         assert!(table.find(0x1000).is_none());
         let site = table.add(0x1000, instruction, BYTES, 0x9000).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_says_so_and_still_finds_what_it_has() {
+    fn a_full_table_refuses_and_still_finds_its_sites() {
         let (table, instruction) = (empty(), decode(&BYTES).unwrap());
         let added: Vec<usize> = (1..=ROWS)
             .map(|i| i * 0x40)

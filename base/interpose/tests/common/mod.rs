@@ -1,4 +1,4 @@
-//! A portal that keeps what arrives, and a way to execute any instruction with any registers.
+//! A portal that keeps what arrives, and a function that executes any instruction with any registers.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod thunk;
@@ -17,20 +17,20 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Portal {
     page: OnceLock<u64>,
-    /// Descriptors taken.
+    /// The number of descriptors taken.
     pub(crate) taken: AtomicU64,
-    /// The next ENQCMDs are told to retry.
+    /// Makes later ENQCMDs return Retry.
     pub(crate) full: AtomicBool,
-    /// What `wait` answers.
+    /// The result of `wait`.
     pub(crate) limited: AtomicBool,
-    /// Waits that asked with these control bits.
+    /// The number of waits for each value of the control bits.
     pub(crate) waits: [AtomicU64; 2],
     /// Called in the middle of every submission.
     pub(crate) hook: OnceLock<fn()>,
     last: Spin<Arrived>,
 }
 
-/// The last that arrived.
+/// The last arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Arrived {
     pub(crate) how: Option<How>,
@@ -40,7 +40,7 @@ pub(crate) struct Arrived {
     pub(crate) deadline: u64,
 }
 
-/// A lock that never calls the system.
+/// A spin lock that makes no system calls.
 #[derive(Debug)]
 pub(crate) struct Spin<T> {
     held: AtomicU32,
@@ -59,7 +59,7 @@ impl<T> Spin<T> {
         while self.held.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             std::hint::spin_loop();
         }
-        // SAFETY: held.
+        // SAFETY: the lock is held.
         let result = what(unsafe { &mut *self.value.get() });
         self.held.store(0, Ordering::Release);
         result
@@ -77,7 +77,7 @@ pub(crate) static PORTAL: Portal = Portal {
 };
 
 impl Portal {
-    /// Address of the portal page.
+    /// Returns the address of the portal page.
     pub(crate) fn page(&self) -> u64 {
         *self.page.get_or_init(|| map_low(PAGE, libc::PROT_READ))
     }
@@ -123,7 +123,8 @@ impl Handler for Portal {
     }
 }
 
-/// Whatever a compiler may use, used: vector and mask registers to the last bit. The direction flag is as the ABI has it.
+/// Overwrites everything that compiled code may use: all bits of vector and mask registers. The direction flag must be
+/// as the ABI requires.
 fn trample() {
     let flags: u64;
     // SAFETY: the processor has these registers; all are declared changed.
@@ -153,19 +154,19 @@ fn trample() {
     assert_eq!(flags & 0x400, 0, "strings go down");
 }
 
-/// Installs the portal, once.
+/// Installs the portal once.
 pub(crate) fn start(rewrite: bool) -> &'static Portal {
     PORTAL.page();
     install(&PORTAL, Options { rewrite }).unwrap();
     &PORTAL
 }
 
-/// Pages of private memory.
+/// Maps pages of private memory.
 pub(crate) fn map(bytes: usize, protection: i32) -> u64 {
     map_with(bytes, protection, 0)
 }
 
-/// Pages of private memory below 2 GiB.
+/// Maps pages of private memory below 2 GiB.
 pub(crate) fn map_low(bytes: usize, protection: i32) -> u64 {
     map_with(bytes, protection, libc::MAP_32BIT)
 }
@@ -185,27 +186,27 @@ pub(crate) fn protect(address: u64, bytes: usize, protection: i32) {
     assert_eq!(unsafe { libc::mprotect(pages, bytes, protection) }, 0);
 }
 
-/// 64 bytes of the test's memory.
+/// Writes 64 bytes of the test's memory.
 pub(crate) fn write(address: u64, data: [u64; 8]) {
     // SAFETY: memory of the test.
     unsafe { std::ptr::with_exposed_provenance_mut::<[u64; 8]>(address as usize).write_unaligned(data) };
 }
 
-/// 64 bytes of the test's memory.
+/// Reads 64 bytes of the test's memory.
 pub(crate) fn read(address: u64) -> [u64; 8] {
     // SAFETY: memory of the test.
     unsafe { std::ptr::with_exposed_provenance::<[u64; 8]>(address as usize).read_unaligned() }
 }
 
-/// Different bytes for every seed; dword 0 is zero, as ENQCMD wants it.
+/// Returns different bytes for every seed; dword 0 is zero, as ENQCMD requires.
 pub(crate) fn descriptor(seed: u64) -> [u64; 8] {
     std::array::from_fn(|i| if i == 0 { seed << 32 } else { seed.wrapping_mul(i as u64 + 0x0101_0101_0101_0101) })
 }
 
 const CASE: &str = "TELPHER_INTERPOSE_TEST_CASE";
 
-/// In the child made by [`run_child`], runs `what` and exits with its result; in the parent runs the child and returns what
-/// became of it. Whoever changes the process' signals does so in a child.
+/// In the child made by [`run_child`], runs `what` and exits with its result. In the parent, runs the child and returns
+/// its output. Tests that change the process' signals do so in a child.
 pub(crate) fn in_child(case: &str, what: impl FnOnce() -> i32) -> Output {
     if std::env::var(CASE).is_ok_and(|name| name == case) {
         std::process::exit(what());
@@ -214,14 +215,14 @@ pub(crate) fn in_child(case: &str, what: impl FnOnce() -> i32) -> Output {
     Command::new(program).args(["--exact", case, "--nocapture", "--test-threads=1"]).env(CASE, case).output().unwrap()
 }
 
-/// The child of `case` ended with `code`.
+/// Checks that the child of `case` exits with `code`.
 #[track_caller]
 pub(crate) fn exits(case: &str, code: i32, what: impl FnOnce() -> i32) {
     let output = in_child(case, what);
     assert_eq!(output.status.code(), Some(code), "{output:?}");
 }
 
-/// The child of `case` was killed by `signal`.
+/// Checks that the child of `case` is killed by `signal`.
 #[track_caller]
 pub(crate) fn dies(case: &str, signal: i32, what: impl FnOnce() -> i32) {
     let output = in_child(case, what);

@@ -4,14 +4,14 @@ use iced_x86::code_asm::*;
 use iced_x86::{BlockEncoderOptions, IcedError};
 use std::arch::is_x86_feature_detected;
 
-/// Room for the code, and for the states behind it.
+/// Space for the code; the states follow it.
 const CODE: usize = 2 * 4096;
 
-/// Everything an instruction may change, and what it must not.
+/// All state that an instruction may change or must keep.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct State {
-    /// xmm0 to xmm15 by their low 128 bits where there is nothing wider.
+    /// xmm0 to xmm15 by their low 128 bits if there are no wider registers.
     pub(crate) vectors: [[u64; 8]; 32],
     /// k0 to k7.
     pub(crate) masks: [u64; 8],
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// With registers set.
+    /// Returns the state with registers set.
     pub(crate) fn with(mut self, registers: &[(usize, u64)]) -> Self {
         for &(register, value) in registers {
             self.general[register] = value;
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-/// The function. Its code is never writable once made.
+/// The function. Its code is not writable after it was made.
 #[derive(Debug)]
 pub(crate) struct Thunk {
     start: u64,
@@ -63,27 +63,28 @@ pub(crate) struct Thunk {
     length: usize,
 }
 
-/// What is behind the code.
+/// The data after the code.
 #[repr(C)]
 struct Data {
     before: State,
     after: State,
-    /// 64 bytes that an instruction may name relative to itself.
+    /// 64 bytes that an instruction may address relative to itself.
     near: [u64; 8],
 }
 
 impl Thunk {
-    /// For the instruction in `bytes`.
+    /// Makes the function for the instruction in `bytes`.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         Self::build(0, |_, _| bytes.to_vec())
     }
 
-    /// For the instruction in `bytes`, which starts `offset` bytes into a page.
+    /// Makes the function for the instruction in `bytes`, which starts `offset` bytes into a page.
     pub(crate) fn place(bytes: &[u8], offset: usize) -> Self {
         Self::build(offset, |_, _| bytes.to_vec())
     }
 
-    /// For the instruction that `bytes` makes of its own address and that of [`set_near`](Self::set_near)'s bytes.
+    /// Makes the function for the instruction that `bytes` returns for its own address and that of
+    /// [`set_near`](Self::set_near)'s bytes.
     pub(crate) fn relative(bytes: impl Fn(u64, u64) -> Vec<u8>) -> Self {
         Self::build(0, bytes)
     }
@@ -109,7 +110,7 @@ impl Thunk {
             let site = result.label_ip(&label).unwrap();
             (result.inner.code_buffer, site, bytes.len())
         };
-        // How long the prologue is, to know what must stand before it.
+        // The length of the prologue determines how many bytes must precede it.
         let (_, plain, _) = emit(0, start);
         let head = if offset == 0 { 0 } else { (offset + 4096 - (plain - start) as usize % 4096) % 4096 };
         let (_, site, _) = emit(head, start);
@@ -128,7 +129,7 @@ impl Thunk {
         Thunk { start, site, length }
     }
 
-    /// The bytes at the site now.
+    /// Returns the current bytes at the site.
     pub(crate) fn code(&self) -> Vec<u8> {
         // SAFETY: the code is readable as long as the thunk lives.
         unsafe {
@@ -136,7 +137,7 @@ impl Thunk {
         }
     }
 
-    /// Address of the instruction behind.
+    /// Returns the address of the next instruction.
     pub(crate) fn next(&self) -> u64 {
         self.site + self.length as u64
     }
@@ -145,20 +146,20 @@ impl Thunk {
         std::ptr::with_exposed_provenance_mut(self.start as usize + CODE)
     }
 
-    /// Sets the 64 bytes that an instruction may name relative to itself.
+    /// Sets the 64 bytes that an instruction may address relative to itself.
     pub(crate) fn set_near(&self, bytes: [u64; 8]) {
         // SAFETY: writable memory of this thunk, which no reference points to.
         unsafe { (&raw mut (*self.data()).near).write(bytes) };
     }
 
-    /// Address of those bytes.
+    /// Returns the address of those bytes.
     pub(crate) fn near(&self) -> u64 {
         self.start + (CODE + std::mem::offset_of!(Data, near)) as u64
     }
 
-    /// Executes it. One thread at a time.
+    /// Executes it; only one thread at a time.
     pub(crate) fn run(&self, before: &State) -> State {
-        // SAFETY: the code saves what the ABI says, and the instruction is what the test is about.
+        // SAFETY: the code saves the registers that the ABI requires, and the instruction is the one under test.
         unsafe {
             (&raw mut (*self.data()).before).write(*before);
             let function: extern "C" fn() =
@@ -248,14 +249,15 @@ const ZMM: [AsmRegisterZmm; 32] = [
     zmm18, zmm19, zmm20, zmm21, zmm22, zmm23, zmm24, zmm25, zmm26, zmm27, zmm28, zmm29, zmm30, zmm31,
 ];
 
-/// `after` is `before` but for `general` registers that are listed, flags, and what the thunk does not carry.
+/// Checks that `after` equals `before`, except for the listed `general` registers, flags, and state that the thunk does
+/// not save.
 #[track_caller]
 pub(crate) fn assert_same(before: &State, after: &State, flags: u64) {
     let mut expected = *before;
     // Not set.
     expected.general[4] = after.general[4];
     expected.flags = flags;
-    // 16 bits of the masks travel.
+    // Only 16 bits of each mask are saved.
     for (mask, seen) in expected.masks.iter_mut().zip(&after.masks) {
         *mask = *seen & !0xffff | *mask & 0xffff;
     }

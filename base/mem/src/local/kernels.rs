@@ -1,8 +1,8 @@
 //! The guarded assembly kernels and the choice between their three widths.
 //!
-//! `asm/*.s` is one blob, so that its code and its fixup table are contiguous whatever the linker does. Everything here
-//! takes raw addresses; what may go wrong is told in the [`Outcome`], never by a signal that reaches anybody else, once
-//! [`trap::install`](super::trap::install) has run.
+//! `asm/*.s` is one blob, so that its code and its fixup table are contiguous whatever the linker does. All functions
+//! here take raw addresses. Once [`trap::install`](super::trap::install) has run, faults are reported in the
+//! [`Outcome`]; no other handler sees their signals.
 #![allow(unsafe_code, reason = "declares and calls the assembly kernels")]
 
 use std::arch::{global_asm, is_x86_feature_detected};
@@ -16,13 +16,14 @@ global_asm!(
     options(raw)
 );
 
-/// What a kernel returns, in rax and rdx.
+/// The result of a kernel, in rax and rdx.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// Bytes finished before the fault; without a fault all of them, or the offset of the first difference.
+    /// Bytes finished before the fault; without a fault all bytes, or the offset of the first difference.
     pub(super) done: u64,
-    /// 0: no fault. Vector kernels say 1; the exact kernels say which operand faulted: 1 the second, 2 the first.
+    /// 0: no fault. Vector kernels return 1; the exact kernels return the operand that faulted: 1 the second, 2 the
+    /// first.
     pub(super) fault: u64,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Kernels {
     pub(super) compare_pattern: Kernel,
 }
 
-/// The non-temporal kernels have no small cases: 8 vectors of 64 bytes.
+/// The non-temporal kernels handle no short lengths: 8 vectors of 64 bytes.
 pub(super) const STREAM_MIN: u64 = 512;
 
 macro_rules! kernels {
@@ -89,7 +90,7 @@ kernels!(AVX512: telpher_mem_move_up_avx512 telpher_mem_move_down_avx512 telpher
 unsafe extern "sysv64" {
     /// The processor's string move: `(dst, src, len)`.
     pub(super) fn telpher_mem_rep_move(dst: u64, src: u64, len: u64) -> Outcome;
-    /// The processor's string store; all bytes of the pattern are equal.
+    /// The processor's string store `(dst, low, len, high)`; all bytes of the pattern are equal.
     pub(super) fn telpher_mem_rep_fill(dst: u64, low: u64, len: u64, high: u64) -> Outcome;
     /// Byte by byte, ascending: `(dst, src, len)`.
     pub(super) fn telpher_mem_exact_up(dst: u64, src: u64, len: u64) -> Outcome;
@@ -99,15 +100,15 @@ unsafe extern "sysv64" {
     pub(super) fn telpher_mem_exact_compare(a: u64, b: u64, len: u64) -> Outcome;
     /// `(address, word 0, word 1, word 2, word 3)`; word 0 is stored last.
     pub(super) fn telpher_mem_record(address: u64, w0: u64, w1: u64, w2: u64, w3: u64) -> Outcome;
-    /// One byte.
+    /// Reads one byte.
     pub(super) fn telpher_mem_probe_read(address: u64) -> Outcome;
-    /// One byte, unchanged.
+    /// Writes one byte without changing it.
     pub(super) fn telpher_mem_probe_write(address: u64) -> Outcome;
     fn telpher_mem_clflush(line: u64, unused: u64, len: u64) -> Outcome;
     fn telpher_mem_clflushopt(line: u64, unused: u64, len: u64) -> Outcome;
 }
 
-/// Instruction sets the kernels come in.
+/// Instruction sets for which kernels exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Isa {
@@ -120,7 +121,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// All of them, narrowest first.
+    /// All instruction sets, narrowest first.
     pub const ALL: [Isa; 3] = [Isa::Sse2, Isa::Avx2, Isa::Avx512];
 
     /// True if this processor and system can execute it.
@@ -138,13 +139,13 @@ impl Isa {
         }
     }
 
-    /// The widest that is available.
+    /// Returns the widest available instruction set.
     #[must_use]
     pub fn best() -> Isa {
         Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Sse2)
     }
 
-    /// The kernels, if the processor can execute them.
+    /// Returns the kernels if the processor can execute them.
     pub(super) fn kernels(self) -> Option<&'static Kernels> {
         self.is_available().then_some(match self {
             Isa::Sse2 => &SSE2,
@@ -154,21 +155,21 @@ impl Isa {
     }
 }
 
-/// CPUID leaf 7, subleaf 0: EBX and EDX; zero if the processor has no such leaf.
+/// Reads CPUID leaf 7, subleaf 0: EBX and EDX; zero if the processor has no such leaf.
 #[allow(unused_unsafe, reason = "safe since Rust 1.94, unsafe in the oldest supported one")]
 fn leaf_7() -> (u32, u32) {
     // SAFETY: every x86-64 processor has CPUID and leaf 0.
     if unsafe { std::arch::x86_64::__cpuid(0) }.eax < 7 {
         return (0, 0);
     }
-    // SAFETY: leaf 0 has just said that there is a leaf 7.
+    // SAFETY: leaf 0 has just reported that leaf 7 exists.
     let leaf = unsafe { std::arch::x86_64::__cpuid_count(7, 0) };
     (leaf.ebx, leaf.edx)
 }
 
-/// The best instruction to flush a range of lines.
+/// Returns the kernel with the best instruction to flush a range of lines.
 pub(super) fn flush_kernel() -> Kernel {
-    // EBX bit 23: CLFLUSHOPT, whose lines do not wait for each other.
+    // EBX bit 23: CLFLUSHOPT, whose flushes do not wait for each other.
     if leaf_7().0 & (1 << 23) != 0 { telpher_mem_clflushopt } else { telpher_mem_clflush }
 }
 

@@ -1,13 +1,15 @@
-//! SIGSEGV and SIGBUS: faults of our kernels go on at their landing, all others to whoever was here before.
+//! Handlers of SIGSEGV and SIGBUS: faults of our kernels continue at their landing, all others go to the previous
+//! handler.
 //!
-//! The handler touches no lock, no allocator and no thread-local, and needs less than a kilobyte of stack, signal sets of
-//! the chaining path included, so it may run on the small alternate stack the Rust runtime installs, or on the thread's
-//! own. Before that, a page that a [`Shared`](crate::Shared) mapping lost is replaced, and whatever touched it goes on.
+//! The handler takes no lock and uses no allocator and no thread-local. It needs less than a kilobyte of stack,
+//! including the signal sets of the chaining path. So it may run on the small alternate stack that the Rust runtime
+//! installs, or on the thread's own. It first replaces a page that a [`Shared`](crate::Shared) mapping lost; the access
+//! then continues.
 //!
-//! **Chaining.** A fault that is not ours is answered as if this handler did not exist: an ignored or default action lets
-//! the process die by the same signal at the same instruction; a handler is called with the same arguments, its mask, and
-//! its `SA_NODEFER` and `SA_RESETHAND`. One difference remains: a handler installed without `SA_ONSTACK` runs on the
-//! alternate stack if the thread has one.
+//! **Chaining.** A foreign fault is handled as if this handler did not exist. If the previous action is ignore or
+//! default, the process ends by the same signal at the same instruction. A previous handler is called with the same
+//! arguments, its mask, and its `SA_NODEFER` and `SA_RESETHAND`. One difference remains: a handler installed without
+//! `SA_ONSTACK` runs on the alternate stack if the thread has one.
 #![allow(unsafe_code, reason = "installs a signal handler and edits the interrupted context")]
 
 use crate::shared;
@@ -18,7 +20,7 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One row of the table in `asm/head.s`. Offsets count from the field that holds them.
+/// One row of the table in `asm/head.s`. Offsets are relative to the field that holds them.
 #[repr(C)]
 struct Fixup {
     instruction: i32,
@@ -33,25 +35,25 @@ unsafe extern "C" {
     static telpher_mem_fixups_end: Fixup;
 }
 
-/// Start of the table: symbols of the assembly blob, whose address is all that is used.
+/// Returns the start and length of the table. Only the addresses of the assembly blob's symbols are used.
 fn table() -> (*const Fixup, usize) {
     let (begin, end) = (&raw const telpher_mem_fixups_begin, &raw const telpher_mem_fixups_end);
     (begin, (end.addr() - begin.addr()) / size_of::<Fixup>())
 }
 
-/// Address that `offset`, stored at `field`, stands for.
+/// Returns the address that `offset`, stored at `field`, refers to.
 fn target(field: *const i32, offset: i32) -> usize {
     field.addr().wrapping_add_signed(offset as isize)
 }
 
-/// Landing and value for a faulting instruction of ours. Safe at any time: reads constant data only.
+/// Returns landing and value for a faulting instruction of ours. Safe at any time: reads constant data only.
 pub(crate) fn lookup(instruction: usize) -> Option<(usize, i32)> {
     let ours = (&raw const telpher_mem_text_begin).addr()..(&raw const telpher_mem_text_end).addr();
     if !ours.contains(&instruction) {
         return None;
     }
     let (rows, count) = table();
-    // Rows lie in the order of their instructions, as the assembler met them; a test checks it.
+    // The assembler emits the rows in the order of their instructions; a test checks it.
     let (mut low, mut high) = (0, count);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -70,17 +72,18 @@ pub(crate) fn lookup(instruction: usize) -> Option<(usize, i32)> {
     None
 }
 
-/// What was installed for one signal before us.
+/// The action that was installed for one signal before ours.
 struct Previous {
     action: UnsafeCell<MaybeUninit<libc::sigaction>>,
-    /// The action is written.
+    /// True once the action is written.
     known: AtomicBool,
-    /// It had `SA_RESETHAND` and has been used.
+    /// True if the action had `SA_RESETHAND` and has been used.
     spent: AtomicBool,
 }
 
-// SAFETY: `action` is written only under the `Once` of `install`, before `known` is released, and read only after `known`
-// was acquired. (An action that another thread installs between the two calls of `install_one` is not chained to.)
+// SAFETY: `action` is written only under the `Once` of `install`, before the release store to `known`. It is read only
+// after an acquire load of `known`. (An action that another thread installs between the two calls of `install_one` is
+// not chained to.)
 unsafe impl Sync for Previous {}
 
 impl Previous {
@@ -96,12 +99,12 @@ impl Previous {
 static PREVIOUS_SEGV: Previous = Previous::new();
 static PREVIOUS_BUS: Previous = Previous::new();
 
-/// Somebody else's handlers answer our faults.
+/// True if foreign handlers handle our faults.
 static ADOPTED: AtomicBool = AtomicBool::new(false);
 
-/// Leaves the signals to somebody else, from now on.
+/// Leaves the signals to foreign handlers from now on.
 pub(crate) fn adopt() {
-    // Release: pairs with the Acquire in `install`; whoever makes a Local after that finds the other's handlers.
+    // Release: pairs with the Acquire in `install`. Code that makes a Local after that finds the foreign handlers.
     ADOPTED.store(true, Ordering::Release);
 }
 
@@ -124,14 +127,14 @@ fn install_one(signal: c_int, previous: &Previous) {
     let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_fault;
     ours.sa_sigaction = handler as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: `action` is ours alone until `known` is set, under the `Once`; sigaction fills it. It cannot fail: the
-    // signal exists and may be caught, and both pointers are valid. Written before we are installed, so that a fault of
-    // another thread, right after, finds it.
+    // SAFETY: only this thread accesses `action` until `known` is set, under the `Once`; sigaction fills it. It cannot
+    // fail: the signal exists and may be caught, and both pointers are valid. It is written before our handler is
+    // installed, so that a fault of another thread right after that finds it.
     let failed = unsafe { libc::sigaction(signal, ptr::null(), (*previous.action.get()).as_mut_ptr()) };
     assert_eq!(failed, 0, "sigaction reports the action of a signal that exists");
     // Release: pairs with the Acquire in `chain`.
     previous.known.store(true, Ordering::Release);
-    // SAFETY: `ours` is a valid action whose handler is async-signal-safe (see the module's head).
+    // SAFETY: `ours` is a valid action whose handler is async-signal-safe (see the module's documentation).
     let failed = unsafe { libc::sigaction(signal, &ours, ptr::null_mut()) };
     assert_eq!(failed, 0, "sigaction installs a handler for a signal that may be caught");
 }
@@ -142,18 +145,19 @@ const BUS_MCEERR_AO: c_int = 5;
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo to a handler installed with SA_SIGINFO.
     let code = unsafe { (*info).si_code };
-    // Positive codes come from the processor. A signal sent by kill() may interrupt a kernel of ours as well: not a fault.
+    // Positive codes come from the processor. A signal sent by kill() may also interrupt our kernels; it is not a
+    // fault.
     let raised_here = code > 0 && !(signal == libc::SIGBUS && code == BUS_MCEERR_AO);
-    // A page of a stranger's file that went away, whoever touched it.
+    // A page of a shared file was truncated; any code may have touched it.
     if raised_here && signal == libc::SIGBUS {
-        // SAFETY: the kernel passes a valid siginfo, of a fault, so that it has an address.
+        // SAFETY: the kernel passes a valid siginfo of a fault, so it contains an address.
         let address = unsafe { (*info).si_addr() }.addr();
-        if shared::mend(address) {
+        if shared::replace_lost_page(address) {
             return;
         }
     }
     if raised_here {
-        // SAFETY: the kernel passes a valid ucontext, ours to edit until we return.
+        // SAFETY: the kernel passes a valid ucontext, which we may edit until we return.
         let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a register's bits, 64 on x86-64")]
         let instruction = registers[libc::REG_RIP as usize] as usize;
@@ -163,11 +167,11 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
             return;
         }
     }
-    // SAFETY: same arguments, in a handler.
+    // SAFETY: the same arguments, in a handler.
     unsafe { chain(signal, info, context, raised_here) }
 }
 
-/// Answers a signal that is not ours.
+/// Handles a foreign signal.
 ///
 /// # Safety
 /// Called from a handler with the kernel's own arguments.
@@ -181,7 +185,7 @@ unsafe fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void, raise
     }
     // SAFETY: `known` was seen, so `action` is written and never changes again.
     let action = unsafe { (*previous.action.get()).assume_init_ref() };
-    // Relaxed: nothing else is published by it; one of several simultaneous faults wins, as in the kernel.
+    // Relaxed: publishes nothing else. Of several simultaneous faults the first one uses the handler, as in the kernel.
     let spent = action.sa_flags & libc::SA_RESETHAND != 0 && previous.spent.swap(true, Ordering::Relaxed);
     match action.sa_sigaction {
         libc::SIG_IGN if !raised_here => {}
@@ -191,8 +195,8 @@ unsafe fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void, raise
         // SAFETY: forwarded.
         _ if spent => unsafe { die(signal, raised_here) },
         handler => {
-            // SAFETY: `action` was the kernel's; sets and masks are valid objects on this stack or in `action`. The mask
-            // that is restored here would also be restored by the return from the signal.
+            // SAFETY: `action` came from the kernel. Sets and masks are valid objects on this stack or in `action`. The
+            // return from the signal would also restore the mask that is restored here.
             unsafe {
                 let mut before: libc::sigset_t = std::mem::zeroed();
                 libc::pthread_sigmask(libc::SIG_BLOCK, &action.sa_mask, &mut before);
@@ -219,8 +223,8 @@ unsafe fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void, raise
 /// # Safety
 /// Called from the handler of `signal`.
 unsafe fn die(signal: c_int, raised_here: bool) {
-    // SAFETY: an all-zero sigaction is the default action; the calls are async-signal-safe. The signal is blocked while we
-    // run, so what is raised arrives when we return, with the default action.
+    // SAFETY: an all-zero sigaction is the default action; the calls are async-signal-safe. The signal is blocked
+    // during the handler, so a raised signal arrives when the handler returns, with the default action.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, &default, ptr::null_mut());
@@ -248,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Running it shows a wrong order once in a blue moon; so look at the code.
+    /// A wrong order would show up only very rarely when executed, so the test checks the machine code.
     #[test]
     fn the_last_store_of_a_record_is_its_first_word() {
         let record = super::super::kernels::telpher_mem_record as *const u8;

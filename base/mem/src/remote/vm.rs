@@ -1,4 +1,4 @@
-//! Bytes to and from another process' memory: the system calls.
+//! The system calls that copy bytes to and from another process' memory.
 #![allow(unsafe_code, reason = "process_vm_readv, process_vm_writev and kcmp")]
 
 use super::{CHUNK_PAGES, Order};
@@ -10,21 +10,21 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
-/// Most parts of one transfer: the pages a chunk touches.
+/// The most parts of one transfer: the pages that a chunk touches.
 const MAX_PARTS: usize = CHUNK_PAGES + 1;
 
 /// Compare address spaces. Source: Linux `include/uapi/linux/kcmp.h`.
 const KCMP_VM: libc::c_int = 1;
 
-/// Another process, alive or not.
+/// Another process, which may have ended.
 #[derive(Debug)]
 pub(super) struct Process {
     id: libc::pid_t,
-    /// Tells whether the number still means the same process.
+    /// Detects whether the id still refers to the same process.
     handle: OwnedFd,
 }
 
-/// What both transfer calls look like.
+/// The signature of both transfer calls.
 type Call = unsafe extern "C" fn(
     libc::pid_t,
     *const libc::iovec,
@@ -34,35 +34,36 @@ type Call = unsafe extern "C" fn(
     libc::c_ulong,
 ) -> isize;
 
-/// The parts of a transfer in the order in which they are to be moved: bytes of the buffer here, addresses over there.
+/// The parts of a transfer in the order of their processing: bytes of the local buffer, and addresses in the other
+/// process.
 struct Parts {
-    here: [libc::iovec; MAX_PARTS],
-    there: [libc::iovec; MAX_PARTS],
+    local: [libc::iovec; MAX_PARTS],
+    remote: [libc::iovec; MAX_PARTS],
     count: usize,
 }
 
 impl Parts {
     fn new() -> Parts {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        Parts { here: [nothing; MAX_PARTS], there: [nothing; MAX_PARTS], count: 0 }
+        Parts { local: [nothing; MAX_PARTS], remote: [nothing; MAX_PARTS], count: 0 }
     }
 
-    /// Adds `len` bytes, at `offset` of the buffer here and at `address + offset` over there.
+    /// Adds `len` bytes, at `offset` of the local buffer and at `address + offset` in the other process.
     fn push(&mut self, buffer: *mut u8, address: u64, offset: usize, len: usize) {
         // Addresses have 64 bits here.
-        let there = usize::try_from(address.wrapping_add(offset as u64)).unwrap_or(usize::MAX);
-        self.here[self.count] = libc::iovec { iov_base: buffer.wrapping_add(offset).cast(), iov_len: len };
-        self.there[self.count] = libc::iovec { iov_base: std::ptr::without_provenance_mut(there), iov_len: len };
+        let remote = usize::try_from(address.wrapping_add(offset as u64)).unwrap_or(usize::MAX);
+        self.local[self.count] = libc::iovec { iov_base: buffer.wrapping_add(offset).cast(), iov_len: len };
+        self.remote[self.count] = libc::iovec { iov_base: std::ptr::without_provenance_mut(remote), iov_len: len };
         self.count += 1;
     }
 
-    /// A range of a chunk at most: ascending in one part, descending page by page.
+    /// Splits a range of at most a chunk: one part if ascending, one part a page if descending.
     fn of_range(buffer: *mut u8, address: u64, len: usize, order: Order) -> Parts {
         let mut parts = Parts::new();
         let mut end = len;
         while order == Order::Descending && end > 0 {
             let behind = address.wrapping_add(end as u64);
-            // How far the last page of what is left reaches down; below a page.
+            // Bytes of the remaining range that lie on its last page.
             let in_page = usize::try_from((behind - 1) % PAGE_BYTES + 1).unwrap_or(SMALL_BYTES);
             let from = end.saturating_sub(in_page);
             parts.push(buffer, address, from, end - from);
@@ -76,35 +77,36 @@ impl Parts {
 }
 
 impl Process {
-    /// The process of a number; refuses one that has this process' own memory.
+    /// Opens the process with this id; refuses a process that shares this process' memory.
     pub(super) fn new(id: u32) -> io::Result<Process> {
         let process = i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
         let handle = pidfd_open(process, PidfdFlags::empty())?;
         let id = process.as_raw_pid();
         // SAFETY: takes numbers only.
         let same = unsafe { libc::syscall(libc::SYS_kcmp, libc::getpid(), id, KCMP_VM, 0, 0) };
-        // Where kcmp is refused, at least the plain case is caught.
+        // If kcmp is refused, this still detects the plain case.
         if same == 0 || id.cast_unsigned() == std::process::id() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is this process' own memory"));
         }
         Ok(Process { id, handle })
     }
 
-    /// False once it has ended: its number may then become another process'.
+    /// False once the process has ended: its id may then be reused.
     fn is_alive(&self) -> bool {
         let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
         poll(&mut ended, Some(&Timespec::default())) == Ok(0)
     }
 
-    /// Reads a chunk at most. Returns the bytes read, at the end that `order` begins with, before the first that could not be.
+    /// Reads at most a chunk. Returns how many bytes were read, from the end that `order` starts with, up to the first
+    /// failure.
     pub(super) fn read(&self, address: u64, into: &mut [u8], order: Order) -> usize {
         let parts = Parts::of_range(into.as_mut_ptr(), address, into.len(), order);
         // SAFETY: the parts lie in `into`, which is borrowed mutably for the call.
         unsafe { self.transfer(libc::process_vm_readv, &parts) }
     }
 
-    /// Writes a chunk at most. Returns the bytes written, at the end that `order` begins with, before the first that could not
-    /// be; behind it nothing was.
+    /// Writes at most a chunk. Returns how many bytes were written, from the end that `order` starts with, up to the
+    /// first failure. Nothing past the failure was written.
     pub(super) fn write(&self, address: u64, from: &[u8], order: Order) -> usize {
         let parts = Parts::of_range(from.as_ptr().cast_mut(), address, from.len(), order);
         // SAFETY: the parts lie in `from`, which is borrowed for the call and only read.
@@ -116,50 +118,50 @@ impl Process {
         let mut parts = Parts::new();
         parts.push(from.as_ptr().cast_mut(), address, 1, from.len() - 1);
         parts.push(from.as_ptr().cast_mut(), address, 0, 1);
-        // The kernel copies part by part, and x86 keeps its stores in order.
+        // The kernel copies part by part, and x86 stores become visible in order.
         // SAFETY: the parts lie in `from`, which is borrowed for the call and only read.
         unsafe { self.transfer(libc::process_vm_writev, &parts) == from.len() }
     }
 
-    /// Makes the kernel bring a page in as for a store (a shared one is copied), without storing anything: it pins the page
-    /// over there, and then finds nothing to read here.
+    /// Makes the kernel bring a page in as for a store (a shared page is copied), without storing anything. The kernel
+    /// pins the page of the other process, and then fails to read from the local address.
     pub(super) fn pin_for_writing(&self, address: u64) {
         let mut parts = Parts::new();
-        // Nothing is mapped on the first page of an address space (`vm.mmap_min_addr`). Were it, one byte of it would be
-        // written where the caller is about to write anyway.
+        // Nothing is mapped on the first page of an address space (`vm.mmap_min_addr`). If something were, one byte of
+        // it would be written to an address that the caller is about to write anyway.
         parts.push(std::ptr::without_provenance_mut(8), address, 0, 1);
-        // SAFETY: the kernel only reads here, and an address that is not mapped is an error to it.
+        // SAFETY: the kernel only reads from this process, and an address that is not mapped is an error to it.
         unsafe { self.transfer(libc::process_vm_writev, &parts) };
     }
 
     /// # Safety
-    /// `call` may do to the parts' buffer what it does: `process_vm_readv` writes it, `process_vm_writev` reads it.
+    /// The parts' buffer allows what `call` does with it: `process_vm_readv` writes it, `process_vm_writev` reads it.
     unsafe fn transfer(&self, call: Call, parts: &Parts) -> usize {
         if parts.count == 0 || !self.is_alive() {
             return 0;
         }
         let count = parts.count as libc::c_ulong;
-        // SAFETY: the buffer is the caller's promise; the kernel checks the addresses over there.
-        let moved = unsafe { call(self.id, parts.here.as_ptr(), count, parts.there.as_ptr(), count, 0) };
-        // Negative: an error with the first byte.
+        // SAFETY: the caller guarantees the buffer; the kernel checks the addresses in the other process.
+        let moved = unsafe { call(self.id, parts.local.as_ptr(), count, parts.remote.as_ptr(), count, 0) };
+        // Negative: an error at the first byte.
         usize::try_from(moved).unwrap_or(0)
     }
 
-    /// True if the mapping of an address allows stores; false if there is none.
+    /// True if the mapping at an address allows stores; false if nothing is mapped there.
     pub(super) fn is_writable(&self, address: u64) -> bool {
         let mut text = String::new();
         let read = File::open(format!("/proc/{}/maps", self.id)).and_then(|mut file| file.read_to_string(&mut text));
-        read.is_ok() && self.is_alive() && text.lines().find_map(|line| permits(line, address)).unwrap_or(false)
+        read.is_ok() && self.is_alive() && text.lines().find_map(|line| permits_stores(line, address)).unwrap_or(false)
     }
 
-    /// The table that tells which of its pages are present.
+    /// Opens the table that shows which of its pages are present.
     pub(super) fn pagemap(&self) -> io::Result<OwnedFd> {
         File::open(format!("/proc/{}/pagemap", self.id)).map(OwnedFd::from)
     }
 }
 
-/// Whether a line of /proc/PID/maps allows stores, if it is the line of that address.
-fn permits(line: &str, address: u64) -> Option<bool> {
+/// Returns whether a line of /proc/PID/maps allows stores; `None` if it does not cover the address.
+fn permits_stores(line: &str, address: u64) -> Option<bool> {
     let mut words = line.split_ascii_whitespace();
     let (from, to) = words.next()?.split_once('-')?;
     let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
@@ -171,14 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_maps_speaks_for_its_own_range() {
+    fn a_line_of_maps_covers_its_own_range_only() {
         let line = "7f0000001000-7f0000003000 rw-p 00000000 00:00 0 [heap]";
-        assert_eq!(permits(line, 0x7f00_0000_1000), Some(true));
-        assert_eq!(permits(line, 0x7f00_0000_2fff), Some(true));
-        assert_eq!(permits(line, 0x7f00_0000_3000), None);
-        assert_eq!(permits("7f0000001000-7f0000003000 r-xp 0 0:0 0", 0x7f00_0000_1000), Some(false));
-        assert_eq!(permits("", 0), None);
-        assert_eq!(permits("x-y rw-p", 0), None);
+        assert_eq!(permits_stores(line, 0x7f00_0000_1000), Some(true));
+        assert_eq!(permits_stores(line, 0x7f00_0000_2fff), Some(true));
+        assert_eq!(permits_stores(line, 0x7f00_0000_3000), None);
+        assert_eq!(permits_stores("7f0000001000-7f0000003000 r-xp 0 0:0 0", 0x7f00_0000_1000), Some(false));
+        assert_eq!(permits_stores("", 0), None);
+        assert_eq!(permits_stores("x-y rw-p", 0), None);
     }
 
     #[test]
@@ -192,7 +194,7 @@ mod tests {
     fn descending_parts_are_pages_from_the_top() {
         let parts = |address, len| {
             let parts = Parts::of_range(std::ptr::null_mut(), address, len, Order::Descending);
-            parts.there[..parts.count].iter().map(|part| (part.iov_base as u64, part.iov_len)).collect::<Vec<_>>()
+            parts.remote[..parts.count].iter().map(|part| (part.iov_base as u64, part.iov_len)).collect::<Vec<_>>()
         };
         assert_eq!(parts(0x1ff0, 0x2020), [(0x4000, 0x10), (0x3000, 0x1000), (0x2000, 0x1000), (0x1ff0, 0x10)]);
         assert_eq!(parts(0x1000, 0x1000), [(0x1000, 0x1000)]);

@@ -1,17 +1,17 @@
-//! Ground on which spaces are tried: a few pages at an address, and the cases every space must obey.
+//! Fixtures for spaces: a few pages at an address, on which the cases for all spaces run.
 #![allow(dead_code, unsafe_code, reason = "each test file uses a part; makes the space of this process")]
 
-pub(crate) mod elsewhere;
+pub(crate) mod remote_fixture;
 
-use elsewhere::Elsewhere;
+use remote_fixture::RemoteFixture;
 use telpher_mem::{Fault, Isa, Local, MockSpace, PAGE_BYTES, Pages, Protection, Space, Strict, WriteHint};
 
 pub(crate) const PAGE: u64 = PAGE_BYTES;
-/// Pages of a ground.
+/// Pages of a fixture.
 pub(crate) const COUNT: usize = 8;
 
-/// Eight pages and the space they lie in.
-pub(crate) trait Ground {
+/// Eight pages and their space.
+pub(crate) trait Fixture {
     fn space(&self) -> &dyn Space;
     fn base(&self) -> u64;
     fn peek(&self, offset: u64, len: usize) -> Vec<u8>;
@@ -20,13 +20,13 @@ pub(crate) trait Ground {
     fn name(&self) -> String;
 }
 
-/// Ground in this process' memory.
-pub(crate) struct Real<S> {
+/// A fixture in this process' memory.
+pub(crate) struct LocalFixture<S> {
     pub(crate) pages: Pages,
     pub(crate) space: S,
 }
 
-impl<S: Space> Ground for Real<S> {
+impl<S: Space> Fixture for LocalFixture<S> {
     fn space(&self) -> &dyn Space {
         &self.space
     }
@@ -47,7 +47,7 @@ impl<S: Space> Ground for Real<S> {
     }
 }
 
-impl Ground for MockSpace {
+impl Fixture for MockSpace {
     fn space(&self) -> &dyn Space {
         self
     }
@@ -70,9 +70,9 @@ impl Ground for MockSpace {
 
 const MOCK_BASE: u64 = 0x7000_0000;
 
-/// This process' memory by each kind of kernel the processor has.
+/// Returns this process' memory, through each kind of kernel that the processor supports.
 pub(crate) fn locals() -> Vec<Local> {
-    // SAFETY: the tests name pages to which there are no references, slices they own, and addresses that are not mapped.
+    // SAFETY: the tests access pages without references to them, slices they own, and addresses that are not mapped.
     let locals: Vec<Local> = Isa::ALL.into_iter().filter_map(|isa| unsafe { Local::with_isa(isa) }).collect();
     for isa in Isa::ALL {
         if !isa.is_available() {
@@ -82,25 +82,25 @@ pub(crate) fn locals() -> Vec<Local> {
     locals
 }
 
-/// Every kind of space, on fresh ground.
-pub(crate) fn grounds() -> Vec<Box<dyn Ground>> {
-    let mut grounds: Vec<Box<dyn Ground>> = Vec::new();
+/// Returns a fresh fixture of every kind of space.
+pub(crate) fn fixtures() -> Vec<Box<dyn Fixture>> {
+    let mut fixtures: Vec<Box<dyn Fixture>> = Vec::new();
     for local in locals() {
-        grounds.push(Box::new(Real { pages: Pages::new(COUNT).unwrap(), space: local }));
+        fixtures.push(Box::new(LocalFixture { pages: Pages::new(COUNT).unwrap(), space: local }));
     }
-    // Strict ground is touched first: its pages are present.
+    // The pages of a strict fixture are touched first, so that they are present.
     let local = locals()[0];
     let pages = Pages::new(COUNT).unwrap();
     pages.poke(0, &vec![0; pages.len_bytes() as usize]);
-    grounds.push(Box::new(Real { pages, space: Strict::new(local) }));
+    fixtures.push(Box::new(LocalFixture { pages, space: Strict::new(local) }));
     let mock = MockSpace::new();
     mock.map(MOCK_BASE, COUNT, Protection::ReadWrite);
-    grounds.push(Box::new(mock));
-    grounds.extend([false, true].map(|strict| -> Box<dyn Ground> { Box::new(Elsewhere::new(strict, true)) }));
-    grounds
+    fixtures.push(Box::new(mock));
+    fixtures.extend([false, true].map(|strict| -> Box<dyn Fixture> { Box::new(RemoteFixture::new(strict, true)) }));
+    fixtures
 }
 
-/// Bytes that differ from their neighbours, from a seed.
+/// Returns pseudo-random bytes from a seed; neighbours differ.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)

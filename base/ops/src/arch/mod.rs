@@ -1,14 +1,14 @@
-//! The kernels, and the only place of this crate with unsafe code.
+//! The kernels, and the only module of this crate with unsafe code.
 //!
 //! ```text
 //! Kernels ──match level──► x86::avx512::{bytes, crc32c, guard}
 //!                          x86::avx2::{bytes, crc32c, guard}
-//!                          portable::{bytes, crc32c, guard}       siblings have the same rooms and signatures
+//!                          portable::{bytes, crc32c, guard}       all with the same modules and signatures
 //! ```
 //!
 //! Every kernel is a safe `#[target_feature]` function over slices: its own body proves its loads and stores in bounds.
-//! What is left to prove here is one thing, that the CPU has the features: a [`Kernels`] of a level exists only where
-//! the level is available.
+//! This module only has to prove that the CPU has the features: a [`Kernels`] of a level exists only if the level is
+//! available.
 #![allow(unsafe_code, reason = "kernels are vector intrinsics; each block proves its bounds or its CPU features")]
 
 mod portable;
@@ -18,16 +18,16 @@ mod x86;
 use crate::dispatch::Level;
 use telpher_abi::DifBlock;
 
-/// The right to run the kernels of one level: a copyable token, and the level's operations as methods.
+/// The right to run the kernels of one level: a copyable token with the level's operations as methods.
 ///
-/// The free functions of this crate use [`Kernels::best`]; tests and benches walk [`Kernels::available`].
+/// The free functions of this crate use [`Kernels::best`]; tests and benches iterate over [`Kernels::available`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kernels {
-    /// Available on this CPU, always.
+    /// Always available.
     level: Level,
 }
 
-/// Whether this CPU can run `level`.
+/// Returns true if this CPU can run `level`.
 pub(crate) fn is_available(level: Level) -> bool {
     match level {
         Level::Portable => true,
@@ -40,33 +40,33 @@ pub(crate) fn is_available(level: Level) -> bool {
     }
 }
 
-/// Calls the kernel of the level that a `Kernels` stands for.
+/// Calls the kernel of the level of a `Kernels`.
 macro_rules! run {
     ($kernels:expr, $room:ident :: $name:ident $(::<$generic:ident>)? ($($argument:expr),*)) => {
         match $kernels.level {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a `Kernels` of a level exists only where the CPU has all features of the level.
+            // SAFETY: a `Kernels` of a level exists only if the CPU has all features of the level.
             Level::Avx512 => unsafe { x86::avx512::$room::$name$(::<$generic>)?($($argument),*) },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a `Kernels` of a level exists only where the CPU has all features of the level.
+            // SAFETY: a `Kernels` of a level exists only if the CPU has all features of the level.
             Level::Avx2 => unsafe { x86::avx2::$room::$name$(::<$generic>)?($($argument),*) },
             _ => portable::$room::$name$(::<$generic>)?($($argument),*),
         }
     };
 }
 
-/// The constructors; the operations stand in the modules named after them.
+/// The constructors; the operations are in the modules named after them.
 impl Kernels {
-    /// The kernels that run anywhere.
+    /// Returns the kernels that run on any CPU.
     pub const PORTABLE: Kernels = Kernels { level: Level::Portable };
 
-    /// The kernels of `level`, if this CPU has them.
+    /// Returns the kernels of `level`, if this CPU supports them.
     #[must_use]
     pub fn new(level: Level) -> Option<Kernels> {
         level.is_available().then_some(Kernels { level })
     }
 
-    /// The kernels of `level` without asking the CPU.
+    /// Returns the kernels of `level` without checking the CPU.
     ///
     /// # Safety
     /// `level.is_available()` holds on every CPU that this token's methods will run on.
@@ -75,14 +75,15 @@ impl Kernels {
         Kernels { level }
     }
 
-    /// Which level these kernels are of.
+    /// Returns the level of these kernels.
     #[must_use]
     #[inline]
     pub const fn level(self) -> Level {
         self.level
     }
 
-    /// Copies with stores that pass by the cache; [`Kernels::fence`] must follow before anyone else looks.
+    /// Copies with stores that bypass the cache; [`Kernels::fence`] must follow before other code reads the
+    /// destination.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -91,20 +92,20 @@ impl Kernels {
         run!(self, bytes::stream_copy(src, dst));
     }
 
-    /// Writes `pattern`, little-endian and its first word first, again and again; with `STREAM` the stores pass by the
-    /// cache and are fenced.
+    /// Fills with `pattern`, little-endian and its first word first; with `STREAM` the stores bypass the cache and are
+    /// fenced.
     #[inline]
     pub(crate) fn fill_pattern<const STREAM: bool>(self, dst: &mut [u8], pattern: [u64; 2]) {
         run!(self, bytes::fill::<STREAM>(dst, pattern));
     }
 
-    /// Orders earlier streaming stores before everything that follows.
+    /// Orders earlier streaming stores before all later accesses.
     pub(crate) fn fence(self) {
         #[cfg(target_arch = "x86_64")]
         x86::store_fence();
     }
 
-    /// Offset of the first byte in which two slices of the same length differ.
+    /// Returns the offset of the first byte in which two slices of the same length differ.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -114,19 +115,19 @@ impl Kernels {
         run!(self, bytes::mismatch(a, b))
     }
 
-    /// Offset of the first byte in which a slice differs from a repeated pattern.
+    /// Returns the offset of the first byte in which a slice differs from a repeated pattern.
     #[inline]
     pub(crate) fn mismatch_pattern(self, a: &[u8], pattern: u64) -> Option<usize> {
         run!(self, bytes::mismatch_pattern(a, pattern))
     }
 
-    /// Feeds `data` to a reflected CRC32C register; with `REVERSE` each byte's bits are reversed first.
+    /// Adds `data` to a reflected CRC32C register; with `REVERSE` each byte's bits are reversed first.
     #[inline]
     pub(crate) fn crc32c_feed<const REVERSE: bool>(self, state: u32, data: &[u8]) -> u32 {
         run!(self, crc32c::feed::<REVERSE>(state, data))
     }
 
-    /// The same, and copies the data in the same pass.
+    /// Adds `src` to a reflected CRC32C register, and copies it in the same pass.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -136,7 +137,7 @@ impl Kernels {
         run!(self, crc32c::feed_copy::<REVERSE>(state, src, dst))
     }
 
-    /// Guards of the blocks that begin at multiples of `stride` in `src`, one for each element of `guards`.
+    /// Computes the guards of the blocks at multiples of `stride` in `src`, one for each element of `guards`.
     ///
     /// # Panics
     /// If a block does not lie in `src`.
@@ -146,7 +147,7 @@ impl Kernels {
         run!(self, guard::guards(block, seed, src, stride, guards));
     }
 
-    /// The same, and copies each block to a multiple of `dst_stride` in `dst` in the same pass.
+    /// Computes the guards, and copies each block to a multiple of `dst_stride` in `dst` in the same pass.
     ///
     /// # Panics
     /// If a block does not lie in `src` or `dst`.
@@ -164,7 +165,7 @@ impl Kernels {
         run!(self, guard::guards_copy(block, seed, (src, stride), (dst, dst_stride), guards));
     }
 
-    /// Writes back and drops every cache line that `buf` touches, and waits until it has happened.
+    /// Writes back and drops every cache line that `buf` touches, and waits for completion.
     pub(crate) fn flush_lines(self, buf: &[u8]) {
         #[cfg(target_arch = "x86_64")]
         x86::flush::flush(buf);
@@ -172,7 +173,7 @@ impl Kernels {
         let _ = buf;
     }
 
-    /// Writes back every cache line that `buf` touches, and waits until it has happened.
+    /// Writes back every cache line that `buf` touches, and waits for completion.
     pub(crate) fn write_back_lines(self, buf: &[u8]) {
         #[cfg(target_arch = "x86_64")]
         x86::flush::write_back(buf);
@@ -181,12 +182,12 @@ impl Kernels {
     }
 }
 
-/// The guard's register after `data` of any length, by the portable kernel.
+/// Returns the guard's register after `data` of any length, by the portable kernel.
 pub(crate) fn guard_of_any_length(seed: u16, data: &[u8]) -> u16 {
     portable::guard::feed(seed, data)
 }
 
-/// Whether `count` blocks at distance `stride` lie in `len` bytes.
+/// Returns true if `count` blocks at distance `stride` fit in `len` bytes.
 fn blocks_fit(block: DifBlock, count: usize, stride: usize, len: usize) -> bool {
     match count.checked_sub(1) {
         None => true,

@@ -14,7 +14,7 @@ pub(super) mod bytes {
         rest.copy_from_slice(&pattern[..rest.len()]);
     }
 
-    /// Compares this much at once by the platform's `memcmp`, then looks for the byte.
+    /// Bytes compared at once by the platform's `memcmp`, before the differing byte is located.
     const STRIDE: usize = 256;
 
     pub(in crate::arch) fn mismatch(a: &[u8], b: &[u8]) -> Option<usize> {
@@ -35,7 +35,7 @@ pub(super) mod bytes {
 pub(super) mod crc32c {
     use crate::polynomial::CRC32C;
 
-    /// `TABLES[k][b]`: what byte `b` followed by `k` zero bytes leaves in an empty register.
+    /// `TABLES[k][b]`: the register after byte `b` followed by `k` zero bytes, from an empty register.
     #[allow(clippy::cast_possible_truncation, reason = "the index is below 256")]
     static TABLES: [[u32; 256]; 8] = {
         let mut tables = [[0; 256]; 8];
@@ -58,7 +58,7 @@ pub(super) mod crc32c {
         tables
     };
 
-    /// The word with the bits of each byte reversed, if asked for.
+    /// Returns the word, with the bits of each byte reversed if `REVERSE`.
     #[inline]
     pub(in crate::arch) fn reversed<const REVERSE: bool>(word: u64) -> u64 {
         if REVERSE { word.reverse_bits().swap_bytes() } else { word }
@@ -92,7 +92,7 @@ pub(super) mod guard {
     use crate::polynomial::T10_DIF;
     use telpher_abi::DifBlock;
 
-    /// `TABLES[k][b]`: what byte `b` followed by `k` zero bytes leaves in an empty register.
+    /// `TABLES[k][b]`: the register after byte `b` followed by `k` zero bytes, from an empty register.
     #[allow(clippy::cast_possible_truncation, reason = "the index is below 256")]
     static TABLES: [[u16; 256]; 8] = {
         let mut tables = [[0; 256]; 8];
@@ -115,7 +115,7 @@ pub(super) mod guard {
         tables
     };
 
-    /// Feeds `data` of any length to the guard's register.
+    /// Adds `data` of any length to the guard's register.
     pub(crate) fn feed(mut state: u16, data: &[u8]) -> u16 {
         let (words, rest) = data.as_chunks();
         for word in words {

@@ -1,9 +1,9 @@
 //! DIF Check, Insert, Strip and Update: blocks with and without their integrity tuples. Source of the meaning: SPEC
 //! §8.3.17, Appendix B.
 //!
-//! Guards are computed for a group of blocks at once, since one block's CRC is a chain and several hide each other's
-//! waiting; a group stays in the first-level cache between its check and its copy, so nothing is written behind a bad
-//! block.
+//! Guards are computed for a group of blocks at once: one block's CRC is a dependency chain, and several chains
+//! overlap. A group stays in the first-level cache between its check and its copy, so nothing past a bad block is
+//! written.
 #![forbid(unsafe_code)]
 
 mod tuple;
@@ -14,7 +14,7 @@ use tuple::{TUPLE, Tuple};
 
 pub use tuple::Tags;
 
-/// What a DIF operation does: the block size and the three flag bytes of its descriptor.
+/// The configuration of a DIF operation: the block size and the three flag bytes of its descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct DifConfig {
     /// Bytes of data in a block.
@@ -38,7 +38,7 @@ impl DifConfig {
         self.data() + TUPLE
     }
 
-    /// Blocks worked on at once: their bytes stay in the first-level cache.
+    /// Blocks processed at once: their bytes stay in the first-level cache.
     const fn group(&self) -> usize {
         match self.block {
             DifBlock::B512 | DifBlock::B520 => GROUP,
@@ -50,31 +50,31 @@ impl DifConfig {
         if self.flags.contains(DifFlags::INVERT_CRC_SEED) { u16::MAX } else { 0 }
     }
 
-    /// The guard that a remainder of the kernels stands for.
+    /// Converts a remainder of the kernels to the guard.
     const fn guard(&self, remainder: u16) -> u16 {
         if self.flags.contains(DifFlags::INVERT_CRC_RESULT) { !remainder } else { remainder }
     }
 }
 
-/// Most blocks in a group.
+/// The most blocks in a group.
 const GROUP: usize = 16;
 
-/// How far a checking operation came.
+/// The progress of a checking operation.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checked {
-    /// Good blocks, in front of the bad one if there is one; only these were written to a destination.
+    /// Good blocks before the first bad one, if there is one; only these were written to a destination.
     pub blocks: usize,
-    /// What did not match in the block after them; the operation stopped there.
+    /// The mismatch in the block after them; the operation stopped there.
     pub error: Option<DifStatus>,
 }
 
 /// Checks the tuples of `src`: whole blocks, each followed by its tuple.
 ///
-/// `tags` are the ones expected in the first block; afterwards the ones of the block after the last good one.
+/// `tags` are the tags expected in the first block; afterwards those of the block after the last good one.
 ///
 /// # Panics
-/// If `src` is no whole number of blocks.
+/// If `src` is not a whole number of blocks.
 #[inline]
 pub fn check(config: &DifConfig, src: &[u8], tags: &mut Tags) -> Checked {
     Kernels::best().dif_check(config, src, tags)
@@ -82,10 +82,10 @@ pub fn check(config: &DifConfig, src: &[u8], tags: &mut Tags) -> Checked {
 
 /// Copies the blocks of `src` to `dst` and appends a tuple to each. Returns the number of blocks.
 ///
-/// `tags` are the ones of the first block; afterwards the ones of the block after the last.
+/// `tags` are the tags of the first block; afterwards those of the block after the last.
 ///
 /// # Panics
-/// If `src` is no whole number of blocks, or `dst` is not longer than it by a tuple for each block.
+/// If `src` is not a whole number of blocks, or `dst` is not longer than it by a tuple for each block.
 #[inline]
 pub fn insert(config: &DifConfig, src: &[u8], dst: &mut [u8], tags: &mut Tags) -> usize {
     Kernels::best().dif_insert(config, src, dst, tags)
@@ -94,25 +94,25 @@ pub fn insert(config: &DifConfig, src: &[u8], dst: &mut [u8], tags: &mut Tags) -
 /// Checks the tuples of `src` as [`check`] does and copies the good blocks to `dst` without them.
 ///
 /// # Panics
-/// If `src` is no whole number of blocks with tuples, or `dst` is not shorter than it by a tuple for each block.
+/// If `src` is not a whole number of blocks with tuples, or `dst` is not shorter than it by a tuple for each block.
 #[inline]
 pub fn strip(config: &DifConfig, src: &[u8], dst: &mut [u8], tags: &mut Tags) -> Checked {
     Kernels::best().dif_strip(config, src, dst, tags)
 }
 
-/// Checks the tuples of `src` as [`check`] does and copies the good blocks to `dst` with new tuples, whose fields are
-/// each computed or, if the destination flags say so, passed through.
+/// Checks the tuples of `src` as [`check`] does and copies the good blocks to `dst` with new tuples. Each field of a
+/// tuple is computed or, if the destination flags say so, passed through.
 ///
-/// `source` are the tags expected in the first block, `dest` the ones it gets.
+/// `source` are the tags expected in the first block, `dest` the tags it gets.
 ///
 /// # Panics
-/// If `src` is no whole number of blocks with tuples, or `dst` is not equally long.
+/// If `src` is not a whole number of blocks with tuples, or `dst` differs in length.
 #[inline]
 pub fn update(config: &DifConfig, src: &[u8], dst: &mut [u8], source: &mut Tags, dest: &mut Tags) -> Checked {
     Kernels::best().dif_update(config, src, dst, source, dest)
 }
 
-/// The guard of `data`, of any length: CRC-16/T10-DIF, as `flags` say.
+/// Returns the guard of `data`, of any length: CRC-16/T10-DIF, according to `flags`.
 #[must_use]
 #[inline]
 pub fn guard(data: &[u8], flags: DifFlags) -> u16 {
@@ -130,7 +130,7 @@ impl Kernels {
                 self.guards(block, of(block).guard_seed(), data, data.len(), &mut guard);
                 of(block).guard(guard[0])
             }
-            // No block's size: nobody is in a hurry.
+            // Not a block's size, so speed does not matter.
             None => {
                 let config = of(DifBlock::B512);
                 config.guard(crate::arch::guard_of_any_length(config.guard_seed(), data))
@@ -141,7 +141,7 @@ impl Kernels {
     /// [`dif::check`](check) with these kernels.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`check`].
     pub fn dif_check(self, config: &DifConfig, src: &[u8], tags: &mut Tags) -> Checked {
         self.check_groups(config, src, tags, false, |_, _, _| ())
     }
@@ -149,7 +149,7 @@ impl Kernels {
     /// [`dif::insert`](insert) with these kernels.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`insert`].
     pub fn dif_insert(self, config: &DifConfig, src: &[u8], dst: &mut [u8], tags: &mut Tags) -> usize {
         let (data, protected) = (config.data(), config.protected());
         let blocks = whole_blocks(src, data);
@@ -170,7 +170,7 @@ impl Kernels {
     /// [`dif::strip`](strip) with these kernels.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`strip`].
     pub fn dif_strip(self, config: &DifConfig, src: &[u8], dst: &mut [u8], tags: &mut Tags) -> Checked {
         let (data, protected) = (config.data(), config.protected());
         let blocks = whole_blocks(src, protected);
@@ -186,7 +186,7 @@ impl Kernels {
     /// [`dif::update`](update) with these kernels.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`update`].
     pub fn dif_update(
         self,
         config: &DifConfig,
@@ -219,8 +219,8 @@ impl Kernels {
         })
     }
 
-    /// Checks group after group, and hands the good blocks of each to `each`: the number of blocks before them, their
-    /// bytes with tuples, their remainders. Only with `fresh` does `each` look at the remainders.
+    /// Checks group after group, and passes the good blocks of each to `each`: the number of blocks before them, their
+    /// bytes with tuples, their remainders. `each` may use the remainders only with `fresh`.
     fn check_groups(
         self,
         config: &DifConfig,
@@ -260,7 +260,7 @@ impl Kernels {
     }
 }
 
-/// The number of blocks of `size` bytes in `src`.
+/// Returns the number of blocks of `size` bytes in `src`.
 fn whole_blocks(src: &[u8], size: usize) -> usize {
     assert!(src.len().is_multiple_of(size), "the source is a whole number of blocks");
     src.len() / size

@@ -1,4 +1,4 @@
-//! The 8-byte integrity tuple behind each block, and the tags it is made of.
+//! The 8-byte integrity tuple after each block, and the tags in it.
 #![forbid(unsafe_code)]
 
 use telpher_abi::{DIF_TUPLE_BYTES, DestDifFlags, DifStatus, SourceDifFlags};
@@ -7,20 +7,20 @@ use telpher_abi::{DIF_TUPLE_BYTES, DestDifFlags, DifStatus, SourceDifFlags};
 pub(super) const TUPLE: usize = DIF_TUPLE_BYTES as usize;
 
 /// The tags of the next block, for the source or for the destination. Every operation takes them as the block's seeds
-/// and leaves them ready for the block after the last good one, so they carry a transfer over any number of calls.
+/// and updates them for the block after the last good one, so they carry a transfer over any number of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Tags {
-    /// Reference tag; counts on modulo 2³² unless the flags say that it is fixed.
+    /// Reference tag; incremented modulo 2³² unless the flags say that it is fixed.
     pub ref_tag: u32,
-    /// A bit of 1 here makes that bit of the application tag 0. For a source, 0xffff turns the check of the
-    /// application tag off.
+    /// A 1 bit here clears that bit of the application tag. For a source, 0xffff disables the check of the application
+    /// tag.
     pub app_mask: u16,
-    /// Application tag before the mask; counts on modulo 2¹⁶ if the flags say so.
+    /// Application tag before the mask; incremented modulo 2¹⁶ if the flags say so.
     pub app_tag: u16,
 }
 
 impl Tags {
-    /// The application tag as it stands in a tuple.
+    /// Returns the application tag as stored in a tuple.
     const fn masked_app_tag(&self) -> u16 {
         self.app_tag & !self.app_mask
     }
@@ -30,20 +30,20 @@ impl Tags {
         self.app_tag = self.app_tag.wrapping_add(app_tag.into());
     }
 
-    /// On to the next block of a source.
+    /// Advances to the next block of a source.
     pub(super) fn step_source(&mut self, flags: SourceDifFlags) {
         let app_tag = flags.contains(SourceDifFlags::APP_TAG_INCREMENTS);
         self.step(!flags.contains(SourceDifFlags::REF_TAG_FIXED), app_tag);
     }
 
-    /// On to the next block of a destination.
+    /// Advances to the next block of a destination.
     pub(super) fn step_dest(&mut self, flags: DestDifFlags) {
         let app_tag = flags.contains(DestDifFlags::APP_TAG_INCREMENTS);
         self.step(!flags.contains(DestDifFlags::REF_TAG_FIXED), app_tag);
     }
 }
 
-/// A tuple, read. In memory all three are big-endian. Source: SPEC App. B.
+/// A decoded tuple. In memory all three fields are big-endian. Source: SPEC App. B.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tuple {
     /// CRC-16 of the block's data.
@@ -55,7 +55,7 @@ pub(super) struct Tuple {
 }
 
 impl Tuple {
-    /// The tuple that `tags` and a fresh guard make.
+    /// Creates the tuple of `tags` and a computed guard.
     pub(super) const fn new(guard: u16, tags: &Tags) -> Tuple {
         Tuple { guard, app_tag: tags.masked_app_tag(), ref_tag: tags.ref_tag }
     }
@@ -76,7 +76,7 @@ impl Tuple {
         block[data..][..TUPLE].copy_from_slice(&word.to_be_bytes());
     }
 
-    /// What does not match the computed guard and the expected tags; nothing, if the block is good or one of the
+    /// Returns the mismatch with the computed guard and the expected tags; `None` if the block is good or one of the
     /// enabled all-ones marks exempts it.
     pub(super) fn check(self, flags: SourceDifFlags, guard: u16, tags: &Tags) -> DifStatus {
         let app_f = self.app_tag == u16::MAX;

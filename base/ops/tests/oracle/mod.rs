@@ -1,12 +1,12 @@
-//! The naive meaning of each operation, a few lines each, written from the specification and not from the kernels; and
-//! the inputs that all tests share.
+//! A naive implementation of each operation, a few lines each, written from the specification and not from the kernels,
+//! and the inputs that all tests share.
 #![allow(unreachable_pub, reason = "a module of each test file")]
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use telpher_abi::{DestDifFlags, DifFlags, DifStatus, SourceDifFlags};
 use telpher_ops::dif::{DifConfig, Tags};
 
-/// `len` bytes that look like noise, the same for the same `seed` (splitmix64).
+/// Returns `len` pseudo-random bytes, the same for the same `seed` (splitmix64).
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -21,7 +21,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sizes around everything a kernel may step by: all up to 600, then the neighbours of powers of two and of pages.
+/// Returns sizes around every kernel step: all up to 600, then the neighbours of powers of two and of pages.
 pub fn sizes() -> impl Iterator<Item = usize> {
     let around = [768, 1024, 2048, 3640, 3896, 4096, 8192, 12_288, 16_384, 65_536].into_iter();
     (0..600).chain(around.flat_map(|size| [size - 65, size - 1, size, size + 1, size + 63, size + 200]))
@@ -52,14 +52,14 @@ pub fn guard(data: &[u8], flags: DifFlags) -> u16 {
     if flags.contains(DifFlags::INVERT_CRC_RESULT) { !r } else { r }
 }
 
-/// The application and reference tag of block `k`, by the formulas of SPEC App. B.
+/// Returns the application and reference tag of block `k`, by the formulas of SPEC App. B.
 fn tags_of_block(seeds: Tags, k: u64, app_increments: bool, ref_fixed: bool) -> (u16, u32) {
     let app = if app_increments { (u64::from(seeds.app_tag) + k) % (1 << 16) } else { u64::from(seeds.app_tag) };
     let reference = if ref_fixed { u64::from(seeds.ref_tag) } else { (u64::from(seeds.ref_tag) + k) % (1 << 32) };
     (u16::try_from(app).unwrap() & !seeds.app_mask, u32::try_from(reference).unwrap())
 }
 
-/// Seeds that stand for "block `k` is next".
+/// Returns the seeds for which block `k` is next.
 pub fn seeds_after(seeds: Tags, k: u64, app_increments: bool, ref_fixed: bool) -> Tags {
     let (app_tag, ref_tag) = tags_of_block(Tags { app_mask: 0, ..seeds }, k, app_increments, ref_fixed);
     Tags { ref_tag, app_mask: seeds.app_mask, app_tag }
@@ -93,7 +93,7 @@ fn tuple(guard: u16, app: u16, reference: u32) -> Vec<u8> {
     [&guard.to_be_bytes()[..], &app.to_be_bytes(), &reference.to_be_bytes()].concat()
 }
 
-/// The check phase of SPEC App. B: good blocks and what stopped it.
+/// The check phase of SPEC App. B: returns the good blocks and the mismatch that stopped it.
 pub fn dif_check(config: &DifConfig, src: &[u8], seeds: Tags) -> (usize, Option<DifStatus>) {
     let size = block_size(config);
     let on = |flag| config.source.contains(flag);
@@ -126,7 +126,7 @@ pub fn dif_check(config: &DifConfig, src: &[u8], seeds: Tags) -> (usize, Option<
     (src.len() / (size + 8), None)
 }
 
-/// Blocks with tuples.
+/// Returns the blocks with tuples.
 pub fn dif_insert(config: &DifConfig, src: &[u8], seeds: Tags) -> Vec<u8> {
     let blocks = src.chunks(block_size(config)).enumerate();
     blocks
@@ -137,13 +137,13 @@ pub fn dif_insert(config: &DifConfig, src: &[u8], seeds: Tags) -> Vec<u8> {
         .collect()
 }
 
-/// The first `blocks` blocks without their tuples.
+/// Returns the first `blocks` blocks without their tuples.
 pub fn dif_strip(config: &DifConfig, src: &[u8], blocks: usize) -> Vec<u8> {
     let size = block_size(config);
     src.chunks(size + 8).take(blocks).flat_map(|block| block[..size].to_vec()).collect()
 }
 
-/// The first `blocks` blocks with new tuples.
+/// Returns the first `blocks` blocks with new tuples.
 pub fn dif_update(config: &DifConfig, src: &[u8], blocks: usize, seeds: Tags) -> Vec<u8> {
     let size = block_size(config);
     let pass = |flag| config.dest.contains(flag);

@@ -1,4 +1,4 @@
-//! What the kernel writes into a ring: records, each with its kind and length.
+//! The records that the kernel writes into a ring, each with its kind and length.
 //!
 //! Source: UAPI linux/perf_event.h, `struct perf_event_header` and `enum perf_event_type`.
 
@@ -7,52 +7,52 @@ const LOST: u32 = 2;
 const THROTTLE: u32 = 5;
 const SAMPLE: u32 = 9;
 const LOST_SAMPLES: u32 = 13;
-/// Kind (4 bytes), circumstances (2) and length (2), with these themselves.
+/// Kind (4 bytes), misc flags (2) and length including the header (2).
 const HEADER: usize = 8;
 
-/// An access.
+/// A sampled access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sample {
-    /// Of this process.
+    /// The process id.
     pub pid: u32,
-    /// Of this thread.
+    /// The thread id.
     pub thread: u32,
-    /// When, by the kernel's clock of such events, in nanoseconds.
+    /// The time by the kernel's perf clock, in nanoseconds.
     pub time_ns: u64,
-    /// Where it went; 0 if the unit could not tell.
+    /// The accessed address; 0 if the unit could not report it.
     pub address: u64,
 }
 
-/// One of what the kernel writes.
+/// A record of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// An access.
+    /// A sampled access.
     Sample(Sample),
-    /// So many samples found no room.
+    /// This many samples did not fit into the ring.
     Lost(u64),
-    /// The kernel takes fewer for a while.
+    /// The kernel lowers the sample rate for a while.
     Throttle,
-    /// Of another kind.
+    /// A record of another kind.
     Other(u32),
-    /// No record, and none after it: of what follows it cannot be told where it begins.
+    /// Not a valid record. Nothing follows it, because the start of the next record is unknown.
     Garbage,
 }
 
-/// The records of some bytes, one after the other.
+/// An iterator over the records in a byte slice.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Records<'a> {
-    /// Of these bytes, as a ring has them.
+    /// Creates an iterator over these bytes, in the format of a ring.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Records<'a> {
         Records { bytes }
     }
 }
 
-/// A word of so many bytes at an offset, little-endian; none beyond the end.
+/// Reads `N` bytes at an offset; `None` beyond the end.
 fn word<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
@@ -87,7 +87,7 @@ impl Iterator for Records<'_> {
         let body = &record[HEADER..];
         Some(match kind {
             SAMPLE => sample(body).map_or(Record::Garbage, Record::Sample),
-            // Which event's, and how many.
+            // The event's id, then the number.
             LOST => long(body, 8).map_or(Record::Garbage, Record::Lost),
             LOST_SAMPLES => long(body, 0).map_or(Record::Garbage, Record::Lost),
             THROTTLE => Record::Throttle,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes as the header lays them out.
+    /// Builds a record with its header.
     fn record(kind: u32, body: &[u8]) -> Vec<u8> {
         let len = u16::try_from(HEADER + body.len()).unwrap();
         [&kind.to_le_bytes()[..], &2_u16.to_le_bytes(), &len.to_le_bytes(), body].concat()
@@ -123,7 +123,7 @@ mod tests {
             record(THROTTLE, &words(&[1, 2, 3])),
             record(6, &words(&[1, 2, 3])),
             record(LOST_SAMPLES, &words(&[9])),
-            // With fields behind those that were asked for, as with `sample_id_all`.
+            // With fields after the requested ones, as with `sample_id_all`.
             record(SAMPLE, &words(&[0, 0, u64::MAX, 99])),
         ]
         .concat();
@@ -140,8 +140,8 @@ mod tests {
         assert_eq!(of(&bytes), expected);
     }
 
-    /// Read from the ring of page faults of a thread, as Linux 6.18 wrote it there (2026-11-23): what was lost, and the next sample, behind
-    /// whose three fields there was a fourth, the period.
+    /// Recorded from the page-fault ring of a thread on Linux 6.18 (2026-11-23): a lost record, and the next sample. A
+    /// fourth field, the period, follows the sample's three fields.
     #[test]
     fn recorded_records_are_read() {
         let recorded = [
@@ -154,29 +154,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_ends_it() {
+    fn a_truncated_record_is_garbage() {
         let whole = record(SAMPLE, &words(&[1, 2, 3]));
         for cut in 1..whole.len() {
             assert_eq!(of(&whole[..cut]), [Record::Garbage], "{cut}");
         }
-        // A length that is less than a header's never comes to an end.
+        // A length smaller than the header's could loop for ever.
         for len in 0..HEADER {
             let mut bytes = [whole.clone(), whole.clone()].concat();
             bytes[6] = u8::try_from(len).unwrap();
             assert_eq!(of(&bytes), [Record::Garbage], "{len}");
         }
-        // A whole record with too short a body is passed over.
+        // A complete record whose body is too short is skipped.
         let bytes = [record(SAMPLE, &words(&[1, 2])), record(LOST, &[1; 8]), whole].concat();
         assert!(matches!(of(&bytes)[..], [Record::Garbage, Record::Garbage, Record::Sample(_)]));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_come_to_an_end(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
+        fn any_bytes_terminate(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
             prop_assert!(Records::new(&bytes).count() <= bytes.len() / HEADER + 1);
         }
 
-        /// Lengths that look right, so that it comes further than to the first one.
+        /// Uses valid lengths, so that the test gets past the first record.
         #[test]
         fn records_are_found_one_after_the_other(
             bodies in proptest::collection::vec((0_u32..20, proptest::collection::vec(any::<u8>(), 0..80)), 0..40),

@@ -1,7 +1,8 @@
-//! userfaultfd(2): page faults of this process that a thread of its own answers, and pages that change their place.
+//! userfaultfd(2): page faults of this process that one of its threads handles, and page moves.
 //!
-//! Sources: UAPI linux/userfaultfd.h; userfaultfd(2), ioctl_userfaultfd(2); Linux Documentation/admin-guide/mm/userfaultfd.rst.
-#![allow(unsafe_code, reason = "ioctls on memory that is named by its address")]
+//! Sources: UAPI linux/userfaultfd.h; userfaultfd(2), ioctl_userfaultfd(2); Linux
+//! Documentation/admin-guide/mm/userfaultfd.rst.
+#![allow(unsafe_code, reason = "ioctls on memory that is known by address")]
 
 mod words;
 
@@ -15,96 +16,99 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use words::{ARGUMENT, MESSAGE_BYTES};
 
-/// What a kernel's userfaultfd can, beyond faults of missing pages.
+/// Features of a kernel's userfaultfd, beyond faults on missing pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UserfaultFeatures(u64);
 
 impl UserfaultFeatures {
-    /// Tells of forks, and gives a descriptor for the child. Wants the capability `CAP_SYS_PTRACE`.
+    /// Reports forks, and gives a descriptor for the child. Needs the capability `CAP_SYS_PTRACE`.
     pub const EVENT_FORK: UserfaultFeatures = UserfaultFeatures(1 << 1);
-    /// Tells of `mremap`.
+    /// Reports `mremap`.
     pub const EVENT_REMAP: UserfaultFeatures = UserfaultFeatures(1 << 2);
-    /// Tells of pages that are discarded.
+    /// Reports pages that are discarded.
     pub const EVENT_REMOVE: UserfaultFeatures = UserfaultFeatures(1 << 3);
-    /// Tells of `munmap`.
+    /// Reports `munmap`.
     pub const EVENT_UNMAP: UserfaultFeatures = UserfaultFeatures(1 << 6);
-    /// Tells whose fault it is; Linux 4.14.
+    /// Reports the thread that faulted; Linux 4.14.
     pub const THREAD_ID: UserfaultFeatures = UserfaultFeatures(1 << 8);
-    /// Pages of files in memory can be protected from writes ([`Userfault::protect`]); Linux 5.19.
+    /// Pages of files in memory can be write-protected ([`Userfault::protect`]); Linux 5.19.
     pub const PROTECT_SHARED: UserfaultFeatures = UserfaultFeatures(1 << 12);
-    /// The kernel lets writes to protected pages go on at once, and notes that there was one ([`Userfault::register_tracked`]); Linux 6.7.
+    /// The kernel lets writes to protected pages continue at once, and records them ([`Userfault::register_tracked`]);
+    /// Linux 6.7.
     pub const TRACK_WRITES: UserfaultFeatures = UserfaultFeatures(1 << 15);
     /// Pages can be moved ([`Userfault::take_pages`]); Linux 6.8.
     pub const MOVE: UserfaultFeatures = UserfaultFeatures(1 << 16);
 
-    /// Both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, other: UserfaultFeatures) -> UserfaultFeatures {
         UserfaultFeatures(self.0 | other.0)
     }
 
-    /// Has all of those.
+    /// True if it contains all features of `others`.
     #[must_use]
     pub const fn has(self, others: UserfaultFeatures) -> bool {
         self.0 & others.0 == others.0
     }
 }
 
-/// Why there is no userfaultfd.
+/// The reason why no userfaultfd could be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UserfaultError {
-    /// Neither way to one is open to this user.
+    /// This user may use neither the system call nor the device.
     #[error(
-        "this user may not have a userfaultfd that also covers system calls: give the process CAP_SYS_PTRACE, or access to \
-         /dev/userfaultfd (say by a udev rule: KERNEL==\"userfaultfd\", GROUP=\"uffd\", MODE=\"0660\")"
+        "this user may not have a userfaultfd that also covers system calls: give the process CAP_SYS_PTRACE, or \
+         access to /dev/userfaultfd (say by a udev rule: KERNEL==\"userfaultfd\", GROUP=\"uffd\", MODE=\"0660\")"
     )]
     Forbidden(#[source] io::Error),
-    /// The kernel was built without, or keeps it from this process (a seccomp filter).
+    /// The kernel was built without userfaultfd, or denies it to this process (a seccomp filter).
     #[error("this kernel offers no userfaultfd")]
     None(#[source] io::Error),
-    /// It lacks what was asked for.
-    #[error("this kernel's userfaultfd cannot do what is asked of it; moving pages wants Linux 6.8 or later")]
+    /// The kernel lacks a requested feature.
+    #[error("this kernel's userfaultfd lacks a requested feature; moving pages needs Linux 6.8 or later")]
     Lacks(#[source] io::Error),
 }
 
-/// What a userfaultfd tells of. Whoever caused it waits until it has been read, and with a fault until its page is there.
+/// An event of a userfaultfd. The thread that caused it waits until the event has been read; after a fault it waits
+/// until the page is present.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum UserfaultEvent {
-    /// A thread, or the kernel for it, wants a page that is not there.
+    /// A thread, or the kernel on its behalf, accessed a missing page.
     Fault {
-        /// The page's first byte.
+        /// The address of the page.
         page: u64,
-        /// The thread's number, with [`UserfaultFeatures::THREAD_ID`].
+        /// The thread's id, with [`UserfaultFeatures::THREAD_ID`].
         thread: Option<i32>,
     },
-    /// The process has forked; the child has what the parent had, and waits, too.
+    /// The process has forked. The child has the same registrations, and waits, too.
     Fork {
-        /// For the child's memory. Without anybody to read it the child goes on when this is dropped.
+        /// The userfaultfd of the child's memory. If no thread is to handle its events, drop it: the child then
+        /// continues.
         child: Userfault,
     },
-    /// A mapping has moved, with its pages.
+    /// A mapping has moved with its pages.
     Remap {
-        /// Where it was.
+        /// The old address.
         from: u64,
-        /// Where it is.
+        /// The new address.
         to: u64,
-        /// Bytes.
+        /// The length in bytes.
         len: u64,
     },
-    /// Pages are about to be discarded: what is read there afterwards is zero.
+    /// Pages are about to be discarded: they read as zero afterwards.
     Remove(Range<u64>),
-    /// A mapping is gone.
+    /// A mapping was removed.
     Unmap(Range<u64>),
 }
 
-/// How far a request came.
+/// How much of a request was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Bytes for which it was done, as far as the kernel says.
+    /// Bytes done, as reported by the kernel.
     pub bytes: u64,
-    /// Why it was not done for more.
+    /// The error that stopped the request, if any.
     pub error: Option<Errno>,
 }
 
@@ -116,14 +120,14 @@ pub struct Userfault {
 }
 
 impl Userfault {
-    /// One that has these features, and covers faults of system calls, too: by the system call if this user may, else by
-    /// `/dev/userfaultfd`. It is closed on exec, and reading it never waits.
+    /// Opens a userfaultfd that has these features and also covers faults in system calls. It uses the system call if
+    /// this user may, else `/dev/userfaultfd`. The descriptor is closed on exec, and reading it never blocks.
     ///
     /// # Errors
-    /// [`UserfaultError`]: why not, and what to do.
+    /// [`UserfaultError`]: the reason, and what to do.
     pub fn open(features: UserfaultFeatures) -> Result<Userfault, UserfaultError> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-        // SAFETY: a call without pointers, which gives a new descriptor or none.
+        // SAFETY: a call without pointers, which returns a new descriptor or none.
         let called = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         let fd = match own(called) {
             Ok(fd) => fd,
@@ -131,9 +135,9 @@ impl Userfault {
             Err(error) => return Err(UserfaultError::None(error)),
         };
         let mut api = words::Api { api: words::API, features: features.0, ioctls: 0 };
-        // SAFETY: the kernel reads and writes that one word, which lives for the call.
+        // SAFETY: the kernel reads and writes this one argument, which lives for the call.
         unsafe { ioctl(fd.as_fd(), words::UFFDIO_API, &mut api) }.map_err(|error| match error {
-            // The one feature that wants a capability.
+            // EVENT_FORK is the only feature that needs a capability.
             Errno::PERM => UserfaultError::Forbidden(error.into()),
             _ => UserfaultError::Lacks(error.into()),
         })?;
@@ -144,37 +148,39 @@ impl Userfault {
         use rustix::fs::{Mode, OFlags, open};
         let device = open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| UserfaultError::Forbidden(error.into()))?;
-        // SAFETY: takes flags by value, and gives a new descriptor or none.
+        // SAFETY: takes flags by value, and returns a new descriptor or none.
         let made = unsafe { libc::ioctl(device.as_raw_fd(), words::NEW, flags) };
         own(made.into()).map_err(UserfaultError::Forbidden)
     }
 
-    /// What it was opened with.
+    /// Returns the features it was opened with.
     #[must_use]
     pub fn features(&self) -> UserfaultFeatures {
         self.features
     }
 
-    /// Whoever touches a page of the range that is not there waits from now on until somebody has put one there.
+    /// Registers a range: a thread that touches a missing page of it waits from now on until another thread provides
+    /// the page.
     ///
     /// # Errors
-    /// The system's refusal: a mapping of a file, one that another userfaultfd has, or none.
+    /// The system's refusal: the range maps a file, belongs to another userfaultfd, or is not mapped.
     ///
     /// # Safety
-    /// Some thread that never touches the range reads [events](Userfault::read) and answers them for as long as it is registered; what is put
-    /// there is what the range's owner expects.
+    /// As long as the range is registered, a thread that never touches the range reads [events](Userfault::read) and
+    /// handles them. The pages it provides contain what the range's owner expects.
     pub unsafe fn register(&self, range: Range<u64>) -> io::Result<()> {
         self.register_for(range, words::REGISTER_MISSING)
     }
 
-    /// As [`register`](Userfault::register), and writes to pages that are there can be tracked: [`Scan::track`](crate::Scan::track) begins, and
-    /// [`protect`](Userfault::protect) with false ends it. Wants [`TRACK_WRITES`](UserfaultFeatures::TRACK_WRITES).
+    /// Registers a range as [`register`](Userfault::register) does, and also for tracking writes to present pages.
+    /// [`Scan::track`](crate::Scan::track) starts the tracking, and [`protect`](Userfault::protect) with false ends it.
+    /// Needs [`TRACK_WRITES`](UserfaultFeatures::TRACK_WRITES).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`register`](Userfault::register).
     ///
     /// # Safety
-    /// As there.
+    /// As for [`register`](Userfault::register).
     pub unsafe fn register_tracked(&self, range: Range<u64>) -> io::Result<()> {
         self.register_for(range, words::REGISTER_MISSING | words::REGISTER_WP)
     }
@@ -182,67 +188,72 @@ impl Userfault {
     fn register_for(&self, range: Range<u64>, mode: u64) -> io::Result<()> {
         let range = words::Range { start: range.start, len: range.end - range.start };
         let mut register = words::Register { range, mode, ioctls: 0 };
-        // SAFETY: the kernel reads and writes that one word; no page's bytes change. Whoever waits for a page that is missing from then on is the
-        // business of the callers, who are unsafe where that may be.
+        // SAFETY: the kernel reads and writes this one argument; no page's bytes change. Callers that register missing
+        // pages, so that threads may wait for them, are unsafe functions.
         Ok(unsafe { ioctl(self.fd.as_fd(), words::REGISTER, &mut register) }?)
     }
 
-    /// Whoever writes to a page of the range that is [protected](Userfault::protect) waits from now on until it is not.
+    /// Registers a range for write protection: a thread that writes to a [protected](Userfault::protect) page of it
+    /// waits until the protection ends.
     ///
     /// # Errors
-    /// The system's refusal: a mapping that another userfaultfd has, or of a kind that cannot be protected, or none.
+    /// The system's refusal: the mapping belongs to another userfaultfd, cannot be protected, or does not exist.
     pub fn register_writes(&self, range: Range<u64>) -> io::Result<()> {
         self.register_for(range, words::REGISTER_WP)
     }
 
-    /// Protects the pages of a range from writes, those of a file also where none are yet; or ends that, and whoever waits goes on.
+    /// Protects the pages of a range from writes, or ends the protection and wakes the waiting threads. In a file the
+    /// protection also covers missing pages.
     ///
     /// # Errors
-    /// The system's refusal: the range is not registered for it.
+    /// The system's refusal: the range is not registered for write protection.
     pub fn protect(&self, range: Range<u64>, protected: bool) -> io::Result<()> {
         let range = words::Range { start: range.start, len: range.end - range.start };
         let mut order = words::WriteProtect { range, mode: protected.into() };
-        // SAFETY: the kernel reads and writes that one word; no page's bytes change.
+        // SAFETY: the kernel reads and writes this one argument; no page's bytes change.
         Ok(unsafe { ioctl(self.fd.as_fd(), words::WRITEPROTECT, &mut order) }?)
     }
 
-    /// Ends that: whoever waits goes on and finds what any memory has that nobody touched.
+    /// Unregisters a range: waiting threads continue and find the same as in any memory that was never touched.
     ///
     /// # Errors
-    /// The system's refusal: there is no such mapping.
+    /// The system's refusal: the range is not mapped.
     pub fn unregister(&self, range: Range<u64>) -> io::Result<()> {
         let mut range = words::Range { start: range.start, len: range.end - range.start };
-        // SAFETY: the kernel reads that one word; no page's bytes change.
+        // SAFETY: the kernel reads this one argument; no page's bytes change.
         Ok(unsafe { ioctl(self.fd.as_fd(), words::UNREGISTER, &mut range) }?)
     }
 
-    /// Has whoever waits for a page of the range look again.
+    /// Wakes the threads that wait for a page of the range; they retry their access.
     pub fn wake(&self, range: Range<u64>) {
         let mut range = words::Range { start: range.start, len: range.end - range.start };
-        // SAFETY: the kernel reads that one word; no page's bytes change. A range that is not registered has nobody who waits.
+        // SAFETY: the kernel reads this one argument; no page's bytes change. In a range that is not registered no
+        // thread waits.
         let _ = unsafe { ioctl(self.fd.as_fd(), words::WAKE, &mut range) };
     }
 
-    /// Takes pages from where they are to where none are (`UFFDIO_MOVE`), from the first on; without copying, so that they stay on their
-    /// node. Whoever waits there goes on. Where they were there is nothing: a touch is a fault.
+    /// Moves pages from `from` to `to`, where pages are missing (`UFFDIO_MOVE`), starting with the first. The kernel
+    /// does not copy them, so they stay on their node. Threads that wait at `to` continue. The pages are missing at
+    /// `from` afterwards: a touch is a fault.
     ///
-    /// Linux 6.18 may answer with an error although pages were moved, all of them even: after an error the page tables are the truth
-    /// ([`Scan`](crate::Scan)), and those who wait are to be [woken](Userfault::wake).
+    /// Linux 6.18 may return an error although it moved pages, even all of them. After an error read the page tables
+    /// ([`Scan`](crate::Scan)), and [wake](Userfault::wake) the waiting threads.
     ///
     /// # Safety
-    /// - `to` is registered here, and pages are missing there because somebody took them away, or nobody has touched them: whoever owns the
-    ///   range expects just these bytes.
-    /// - `from` is private anonymous memory that nobody has a reference to, or the same kind of registered range, whose pages come back before
-    ///   its owner sees any others there.
+    /// - `to` is registered here. Its pages are missing because they were taken away or never touched. The range's
+    ///   owner expects exactly these bytes.
+    /// - `from` is private anonymous memory to which no reference exists. Or it is such a registered range, whose pages
+    ///   come back before its owner sees any other pages there.
     pub unsafe fn take_pages(&self, to: u64, from: u64, len: u64) -> Progress {
         // SAFETY: the caller's promise.
         unsafe { self.take(to, from, len, 0) }
     }
 
-    /// As [`take_pages`](Userfault::take_pages), and whoever waits there is to be [woken](Userfault::wake): as after an error that was none.
+    /// Moves pages as [`take_pages`](Userfault::take_pages) does, but does not [wake](Userfault::wake) the waiting
+    /// threads, as after a false error.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`take_pages`](Userfault::take_pages).
     #[cfg(any(test, feature = "test-util"))]
     pub unsafe fn take_pages_quietly(&self, to: u64, from: u64, len: u64) -> Progress {
         // SAFETY: the caller's promise.
@@ -250,19 +261,20 @@ impl Userfault {
     }
 
     /// # Safety
-    /// As of [`take_pages`](Userfault::take_pages).
+    /// As for [`take_pages`](Userfault::take_pages).
     unsafe fn take(&self, to: u64, from: u64, len: u64, mode: u64) -> Progress {
         let mut order = words::Move { dst: to, src: from, len, mode, moved: 0 };
-        // SAFETY: the kernel reads and writes that one word; what follows for both ranges is the caller's promise.
+        // SAFETY: the kernel reads and writes this one argument; the caller guarantees the effect on both ranges.
         let result = unsafe { ioctl(self.fd.as_fd(), words::MOVE, &mut order) };
         progress(result, order.moved, len)
     }
 
-    /// Puts pages with these bytes where none are (`UFFDIO_COPY`), from the first on. Whoever waits there goes on.
+    /// Copies bytes into new pages where pages are missing (`UFFDIO_COPY`), starting with the first. Threads that wait
+    /// there continue.
     ///
     /// # Safety
-    /// - The range from `to` on is registered here, and whoever owns it expects just these bytes.
-    /// - `from` is readable memory of this process, and nobody writes there meanwhile.
+    /// - The range at `to` is registered here, and its owner expects exactly these bytes.
+    /// - `from` is readable memory of this process, and no thread writes there meanwhile.
     pub unsafe fn put_copies(&self, to: u64, from: u64, len: u64) -> Progress {
         let mut order = words::Copy { dst: to, src: from, len, mode: 0, copy: 0 };
         // SAFETY: as above, and the kernel checks `from` as of any system call.
@@ -270,35 +282,37 @@ impl Userfault {
         progress(result, order.copy, len)
     }
 
-    /// Puts empty pages where none are (`UFFDIO_ZEROPAGE`), from the first on, up to the first that is there. Whoever waits there goes on.
+    /// Maps zeroed pages where pages are missing (`UFFDIO_ZEROPAGE`), up to the first page that is present. Threads
+    /// that wait there continue.
     ///
     /// # Safety
-    /// The range is registered here, and whoever owns it expects zeros where no pages are.
+    /// The range is registered here, and its owner expects zeros where pages are missing.
     pub unsafe fn put_zeros(&self, range: Range<u64>) -> Progress {
         let len = range.end - range.start;
         let mut order = words::Zero { range: words::Range { start: range.start, len }, mode: 0, zeropage: 0 };
-        // SAFETY: the kernel reads and writes that one word; what follows for the range is the caller's promise.
+        // SAFETY: the kernel reads and writes this one argument; the caller guarantees the effect on the range.
         let result = unsafe { ioctl(self.fd.as_fd(), words::ZEROPAGE, &mut order) };
         progress(result, order.zeropage, len)
     }
 
-    /// True while a thread changes a mapping that is registered here, or forks, from before it does so until its event has been read and it goes on.
+    /// True while a thread forks or changes a registered mapping: from before the change until its event has been read
+    /// and the thread continues.
     #[must_use]
     pub fn is_changing(&self) -> bool {
-        // The kernel looks for changes first, and then finds that the range is empty.
+        // The kernel first checks for changes, and then rejects the empty range.
         let mut order = words::Zero::default();
-        // SAFETY: the kernel reads and writes that one word, and does nothing.
+        // SAFETY: the kernel reads and writes this one argument, and changes nothing.
         let refused = unsafe { ioctl(self.fd.as_fd(), words::ZEROPAGE, &mut order) };
         refused == Err(Errno::AGAIN)
     }
 
-    /// Gives what there is to be told, oldest first, to `each`; nothing if there is nothing. Allocates nothing: a thread that forks keeps the
-    /// allocator locked until its event has been read.
+    /// Passes all pending events to `each`, oldest first. Allocates nothing: a thread that forks keeps the allocator
+    /// locked until its event has been read.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn read(&self, mut each: impl FnMut(UserfaultEvent)) -> io::Result<()> {
-        /// Messages at once. Source: chosen.
+        /// Messages read at once. Source: chosen.
         const MOST: usize = 16;
         loop {
             let mut bytes = [0; MOST * MESSAGE_BYTES];
@@ -322,23 +336,24 @@ impl Userfault {
             u64::from_ne_bytes(*word)
         });
         match message[0] {
-            // The flags are the first word.
+            // The first word contains the flags.
             words::PAGEFAULT => {
-                #[allow(clippy::cast_possible_truncation, reason = "a thread's number is the word's first 32 bits")]
+                #[allow(clippy::cast_possible_truncation, reason = "a thread's id is the word's first 32 bits")]
                 let thread = self.features.has(UserfaultFeatures::THREAD_ID).then_some((third as u32).cast_signed());
                 Some(UserfaultEvent::Fault { page: second & !(crate::PAGE_BYTES - 1), thread })
             }
             words::FORK => {
                 #[allow(clippy::cast_possible_truncation, reason = "a descriptor is the argument's first 32 bits")]
                 let number = first as u32;
-                // SAFETY: the kernel has just made this descriptor for whoever reads the message, which is told once.
+                // SAFETY: the kernel has just made this descriptor for the reader of the message, and each message is
+                // read once.
                 let fd = unsafe { OwnedFd::from_raw_fd(number.cast_signed()) };
                 Some(UserfaultEvent::Fork { child: Userfault { fd, features: self.features } })
             }
             words::REMAP => Some(UserfaultEvent::Remap { from: first, to: second, len: third }),
             words::REMOVE => Some(UserfaultEvent::Remove(first..second)),
             words::UNMAP => Some(UserfaultEvent::Unmap(first..second)),
-            // Nothing else was asked for.
+            // No other event was requested.
             _ => None,
         }
     }
@@ -350,10 +365,10 @@ impl AsFd for Userfault {
     }
 }
 
-/// A new descriptor, or the error of the call.
+/// Converts the result of a call to a new descriptor, or to the call's error.
 fn own(result: i64) -> io::Result<OwnedFd> {
     match i32::try_from(result) {
-        // SAFETY: the caller has just got it from the kernel, and nobody else knows it.
+        // SAFETY: the caller has just got it from the kernel, so no other code owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -367,9 +382,9 @@ fn progress(result: Result<(), Errno>, done: i64, len: u64) -> Progress {
 }
 
 /// # Safety
-/// `word` is what the order reads and writes, and what it does beyond is promised by the caller.
+/// `word` is the argument that `order` reads and writes. The caller guarantees all further effects.
 unsafe fn ioctl<W>(fd: BorrowedFd<'_>, order: u64, word: &mut W) -> Result<(), Errno> {
-    // SAFETY: the caller's promise; the word lives for the call.
+    // SAFETY: the caller's promise; the argument lives for the call.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), order, std::ptr::from_mut(word).cast::<c_void>()) };
     if result == 0 { Ok(()) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
 }

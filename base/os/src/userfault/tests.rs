@@ -10,11 +10,12 @@ const ALL: UserfaultFeatures = UserfaultFeatures::EVENT_REMAP
     .and(UserfaultFeatures::EVENT_UNMAP)
     .and(UserfaultFeatures::MOVE);
 
-/// A fork is of the whole process, with what other tests have registered; and whoever answers must not wait for the allocator, which a
-/// thread that forks keeps locked, also to tell of a failure.
+/// Serialises the tests. A fork copies the whole process, including what other tests have registered. And the thread
+/// that handles events must not wait for the allocator, not even to report a failure: a thread that forks keeps it
+/// locked.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// None where this user may have no userfaultfd, or the kernel is older than what these tests are of.
+/// Returns `None` if this user may have no userfaultfd, or the kernel is too old for these tests.
 fn opened(features: UserfaultFeatures) -> Option<Userfault> {
     match Userfault::open(features) {
         Ok(userfault) => Some(userfault),
@@ -25,11 +26,11 @@ fn opened(features: UserfaultFeatures) -> Option<Userfault> {
     }
 }
 
-/// Registered, and answered by `answer` for as long as `f` runs.
+/// Registers the range and passes its events to `answer` while `f` runs.
 fn with_answers(userfault: &Userfault, tract: &Tract, answer: impl Fn(UserfaultEvent) + Sync, f: impl FnOnce()) {
-    /// However the test ends.
-    struct Over<'a>(&'a AtomicBool, &'a Userfault, &'a Tract);
-    impl Drop for Over<'_> {
+    /// Ends the handling however the test ends.
+    struct EndOnDrop<'a>(&'a AtomicBool, &'a Userfault, &'a Tract);
+    impl Drop for EndOnDrop<'_> {
         fn drop(&mut self) {
             self.1.unregister(self.2.range()).unwrap();
             self.0.store(true, Ordering::Relaxed);
@@ -39,7 +40,8 @@ fn with_answers(userfault: &Userfault, tract: &Tract, answer: impl Fn(UserfaultE
     let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
-            // A thread that begins allocates, and one that forks keeps the allocator locked until its event has been read.
+            // Wait for this first: starting a thread allocates, and a thread that forks keeps the allocator locked
+            // until its event has been read.
             begun.store(true, Ordering::Relaxed);
             while !over.load(Ordering::Relaxed) {
                 userfault.read(&answer).unwrap();
@@ -49,7 +51,7 @@ fn with_answers(userfault: &Userfault, tract: &Tract, answer: impl Fn(UserfaultE
         while !begun.load(Ordering::Relaxed) {
             thread::yield_now();
         }
-        // SAFETY: the thread above answers until the tract is registered no more, and does not touch it.
+        // SAFETY: the thread above handles events until the range is unregistered, and does not touch it.
         let registered = unsafe {
             match userfault.features().has(UserfaultFeatures::TRACK_WRITES) {
                 true => userfault.register_tracked(tract.range()),
@@ -57,29 +59,29 @@ fn with_answers(userfault: &Userfault, tract: &Tract, answer: impl Fn(UserfaultE
             }
         };
         registered.unwrap();
-        let _over = Over(&over, userfault, tract);
+        let _over = EndOnDrop(&over, userfault, tract);
         f();
     });
 }
 
 fn byte(address: u64) -> u8 {
-    // SAFETY: tests ask for bytes of tracts that they have.
+    // SAFETY: the tests pass addresses in ranges that they own.
     unsafe { std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).unwrap()).read_volatile() }
 }
 
 fn set(address: u64, byte: u8) {
-    // SAFETY: as above, and to whose bytes no reference exists.
+    // SAFETY: as above; no reference to these bytes exists.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(usize::try_from(address).unwrap()).write_volatile(byte) };
 }
 
 #[test]
-fn a_missing_page_is_waited_for() {
+fn a_thread_waits_for_a_missing_page() {
     let Some(userfault) = opened(ALL) else { return };
     let tract = Tract::new(1 << 20, PageSize::Small).unwrap();
     let start = tract.range().start;
     let answer = |event| match event {
         UserfaultEvent::Fault { page, .. } => {
-            // SAFETY: nobody has put anything there.
+            // SAFETY: the page is missing, and its owner expects zeros.
             let done = unsafe { userfault.put_zeros(page..page + PAGE_BYTES) };
             assert_eq!(done, Progress { bytes: PAGE_BYTES, error: None });
         }
@@ -93,7 +95,7 @@ fn a_missing_page_is_waited_for() {
 }
 
 #[test]
-fn pages_change_their_place_with_their_bytes() {
+fn moved_pages_keep_their_bytes() {
     let Some(userfault) = opened(ALL) else { return };
     for pages in [PageSize::Small, PageSize::Huge] {
         let [heap, pool] = [0, 1].map(|_| Tract::new(2 << 20, pages).unwrap());
@@ -104,7 +106,7 @@ fn pages_change_their_place_with_their_bytes() {
             &pool,
             |event| panic!("{event:?}"),
             || {
-                // SAFETY: tracts of ours; nobody else touches them.
+                // SAFETY: ranges of this test; no other thread touches them.
                 let done = unsafe { userfault.take_pages(pool.start(), heap.start(), 2 << 20) };
                 assert_eq!(done, Progress { bytes: 2 << 20, error: None });
                 assert_eq!(byte(pool.start() + 9000), 7);
@@ -113,12 +115,12 @@ fn pages_change_their_place_with_their_bytes() {
                 assert!(matches!(done.error, Some(Errno::NOENT | Errno::EXIST)), "{done:?}");
             },
         );
-        assert_eq!(byte(heap.start() + 9000), 0, "nobody is asked any more");
+        assert_eq!(byte(heap.start() + 9000), 0, "no fault is reported after unregistering");
     }
 }
 
 #[test]
-fn copies_are_put_where_nothing_is() {
+fn copies_fill_missing_pages_only() {
     let Some(userfault) = opened(ALL) else { return };
     let tract = Tract::new(4096, PageSize::Small).unwrap();
     let bytes = vec![9_u8; 4096];
@@ -129,7 +131,7 @@ fn copies_are_put_where_nothing_is() {
         || {
             let from = bytes.as_ptr().expose_provenance() as u64;
             for error in [None, Some(Errno::EXIST)] {
-                // SAFETY: a tract that nobody touches, and bytes that live on.
+                // SAFETY: a range that no thread touches, and bytes that live on.
                 let done = unsafe { userfault.put_copies(tract.start(), from, PAGE_BYTES) };
                 assert_eq!(done.error, error);
             }
@@ -139,7 +141,7 @@ fn copies_are_put_where_nothing_is() {
 }
 
 #[test]
-fn what_happens_to_a_range_is_told() {
+fn changes_of_a_range_are_reported() {
     let Some(userfault) = opened(ALL) else { return };
     let tract = Tract::new(2 << 20, PageSize::Small).unwrap();
     tract.populate(tract.range()).unwrap();
@@ -151,7 +153,7 @@ fn what_happens_to_a_range_is_told() {
         |event| told.lock().unwrap().push(event),
         || {
             tract.discard(start + 4096..start + 3 * 4096).unwrap();
-            // The event was read; it is told a moment later.
+            // The event has been read; the handler records it a moment later.
             while told.lock().unwrap().is_empty() {
                 thread::yield_now();
             }
@@ -165,14 +167,14 @@ fn what_happens_to_a_range_is_told() {
 }
 
 #[test]
-fn a_fork_is_told_and_its_child_can_be_given_pages() {
+fn a_fork_is_reported_and_its_child_can_get_pages() {
     let Some(userfault) = opened(ALL.and(UserfaultFeatures::EVENT_FORK)) else { return };
     let tract = Tract::new(4096, PageSize::Small).unwrap();
     let bytes = vec![9_u8; 4096];
     let from = bytes.as_ptr().expose_provenance() as u64;
     let answer = |event| match event {
         UserfaultEvent::Fork { child } => {
-            // SAFETY: nothing is there, and the child expects what the test below expects.
+            // SAFETY: the page is missing, and the child expects these bytes.
             assert_eq!(unsafe { child.put_copies(tract.start(), from, PAGE_BYTES) }.error, None);
         }
         other => panic!("{other:?}"),
@@ -181,32 +183,32 @@ fn a_fork_is_told_and_its_child_can_be_given_pages() {
         // SAFETY: the child reads a byte and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: ends the child without anything of the parent's being run.
+            // SAFETY: ends the child without running any code of the parent.
             unsafe { libc::_exit(i32::from(byte(tract.start() + 100))) };
         }
         let mut status = 0;
-        // SAFETY: our own child, a place of our own for its status.
+        // SAFETY: our own child, and a local variable for its status.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(libc::WEXITSTATUS(status), 9);
         let mut there = 0;
         Scan::open().unwrap().there(tract.range(), |run| there += run.pages()).unwrap();
-        assert_eq!(there, 0, "the parent has none");
+        assert_eq!(there, 0, "the page is missing in the parent");
     });
 }
 
 #[test]
-fn writes_are_tracked_and_nobody_waits() {
+fn writes_are_tracked_without_blocking() {
     let Some(userfault) = opened(ALL.and(UserfaultFeatures::TRACK_WRITES)) else { return };
     let scan = Scan::open().unwrap();
     let [tract, pool] = [0, 1].map(|_| Tract::new(2 << 20, PageSize::Small).unwrap());
     tract.populate(tract.start()..tract.start() + 300 * PAGE_BYTES).unwrap();
     let page = |number: u64| tract.start() + number * PAGE_BYTES;
     let fill = |event| {
-        // What is discarded below is told of, too.
+        // The discards below are reported, too.
         let UserfaultEvent::Fault { page, .. } = event else { return };
-        // SAFETY: nobody has put anything there.
+        // SAFETY: the page is missing, and its owner expects zeros.
         let done = unsafe { userfault.put_zeros(page..page + PAGE_BYTES) };
-        assert_eq!(done.error, None, "a page that is not there is not protected, and so can be filled");
+        assert_eq!(done.error, None, "a missing page is not protected, and so can be filled");
     };
     let numbers = |found: &mut Vec<(u64, u64)>, run: crate::PageRun| {
         found.push(((run.start - tract.start()) / PAGE_BYTES, (run.end - tract.start()) / PAGE_BYTES));
@@ -222,15 +224,15 @@ fn writes_are_tracked_and_nobody_waits() {
         found
     };
     with_answers(&userfault, &tract, fill, || {
-        assert_eq!(written(), [(0, 300)], "what is not tracked counts as written");
+        assert_eq!(written(), [(0, 300)], "untracked pages count as written");
         assert_eq!((track(), written()), (vec![(0, 300)], vec![]));
         [7, 8, 299].into_iter().for_each(|number| set(page(number), 1));
         assert_eq!(byte(page(20)), 0);
-        // Read, and then written: a page of its own.
+        // Read first and then written: the write makes a page of its own.
         assert_eq!(byte(page(310)), 0);
         set(page(310), 3);
         assert_eq!(written(), [(7, 9), (299, 300), (310, 311)]);
-        // Ended: what was not written by now can be, and is not asked about any more.
+        // The tracking has ended: pages that were not written by now can be written, and are no longer tracked.
         userfault.protect(tract.range(), false).unwrap();
         assert_eq!(written(), [(0, 300), (310, 311)]);
         assert_eq!(track(), [(0, 300), (310, 311)]);
@@ -238,8 +240,9 @@ fn writes_are_tracked_and_nobody_waits() {
         assert_eq!((byte(page(5)), written()), (0, vec![]));
         set(page(5), 1);
         assert_eq!(written(), [(5, 6)]);
-        // A page that goes away and comes back counts as written, though nobody did (Linux 6.18), or keeps what was known of it.
-        // SAFETY: the pool is registered for this; tracts of ours.
+        // A page that is moved away and back counts as written although no thread wrote it (Linux 6.18), or keeps its
+        // state.
+        // SAFETY: the pool is registered for this; both ranges belong to this test.
         unsafe {
             userfault.register(pool.range()).unwrap();
             assert_eq!(userfault.take_pages(pool.start(), page(100), PAGE_BYTES).error, None);
@@ -274,7 +277,7 @@ fn huge_pages_stay_whole_where_writes_are_tracked() {
 }
 
 #[test]
-fn what_is_not_registered_is_not_tracked() {
+fn unregistered_pages_are_not_tracked() {
     let (Ok(scan), Some(_)) = (Scan::open(), opened(ALL.and(UserfaultFeatures::TRACK_WRITES))) else { return };
     let tract = Tract::new(4096, PageSize::Small).unwrap();
     tract.populate(tract.range()).unwrap();
@@ -282,7 +285,7 @@ fn what_is_not_registered_is_not_tracked() {
 }
 
 #[test]
-fn a_feature_that_no_kernel_has_is_told() {
+fn an_unknown_feature_is_reported() {
     let error = Userfault::open(UserfaultFeatures(1 << 60)).unwrap_err();
     assert!(matches!(error, UserfaultError::Lacks(_) | UserfaultError::Forbidden(_) | UserfaultError::None(_)));
 }

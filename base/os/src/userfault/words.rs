@@ -1,6 +1,7 @@
-//! The words of userfaultfd(2) and of its ioctls. Source of all: UAPI, linux/userfaultfd.h (Linux 6.18), and ioctl_userfaultfd(2).
+//! The structures and numbers of userfaultfd(2) and its ioctls. Source of all: UAPI, linux/userfaultfd.h (Linux 6.18),
+//! and ioctl_userfaultfd(2).
 
-/// What `UFFDIO_API` is asked with.
+/// The API version that `UFFDIO_API` passes.
 pub(super) const API: u64 = 0xaa;
 /// Letter of the ioctls.
 const LETTER: u64 = 0xaa;
@@ -13,7 +14,7 @@ const fn order_both(number: u64, bytes: usize) -> u64 {
     order(3, number, bytes)
 }
 
-/// Of /dev/userfaultfd: a new descriptor.
+/// The ioctl of /dev/userfaultfd that returns a new descriptor.
 pub(super) const NEW: u64 = order(0, 0x00, 0);
 pub(super) const UFFDIO_API: u64 = order_both(0x3f, size_of::<Api>());
 pub(super) const REGISTER: u64 = order_both(0x00, size_of::<Register>());
@@ -24,11 +25,11 @@ pub(super) const ZEROPAGE: u64 = order_both(0x04, size_of::<Zero>());
 pub(super) const MOVE: u64 = order_both(0x05, size_of::<Move>());
 pub(super) const WRITEPROTECT: u64 = order_both(0x06, size_of::<WriteProtect>());
 
-/// `UFFDIO_MOVE_MODE_DONTWAKE`: whoever waits there goes on waiting.
+/// `UFFDIO_MOVE_MODE_DONTWAKE`: waiting threads are not woken.
 #[cfg(any(test, feature = "test-util"))]
 pub(super) const MOVE_DONT_WAKE: u64 = 1 << 0;
 
-/// What `UFFDIO_REGISTER` registers for: pages that are not there, pages that are protected from writes.
+/// Modes of `UFFDIO_REGISTER`: missing pages, and write-protected pages.
 pub(super) const REGISTER_MISSING: u64 = 1 << 0;
 pub(super) const REGISTER_WP: u64 = 1 << 1;
 
@@ -81,7 +82,7 @@ pub(super) struct Move {
     pub(super) dst: u64,
     pub(super) src: u64,
     pub(super) len: u64,
-    /// Bit 0: nobody is woken.
+    /// Bit 0: wake no thread.
     pub(super) mode: u64,
     /// Bytes moved, or a negative error number.
     pub(super) moved: i64,
@@ -95,9 +96,9 @@ pub(super) struct WriteProtect {
     pub(super) mode: u64,
 }
 
-/// Bytes of a message.
+/// Bytes of an event message.
 pub(super) const MESSAGE_BYTES: usize = 32;
-/// Where its argument begins, and the argument's second and third word.
+/// Offsets of the argument's three words in the message.
 pub(super) const ARGUMENT: [usize; 3] = [8, 16, 24];
 
 pub(super) const PAGEFAULT: u8 = 0x12;
@@ -107,7 +108,7 @@ pub(super) const REMOVE: u8 = 0x15;
 pub(super) const UNMAP: u8 = 0x16;
 
 const _: () = {
-    // As the kernel's header has them.
+    // The numbers in the kernel's header.
     assert!(UFFDIO_API == 0xc018_aa3f && REGISTER == 0xc020_aa00 && UNREGISTER == 0x8010_aa01 && WAKE == 0x8010_aa02);
     assert!(
         COPY == 0xc028_aa03

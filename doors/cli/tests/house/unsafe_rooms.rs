@@ -11,7 +11,7 @@ const ROOMS: &[&str] = &[
     "base/interpose/src/entry.rs",
     "base/interpose/src/exec/environment.rs",
     "base/interpose/src/exec/functions.rs",
-    "base/interpose/src/exec/room.rs",
+    "base/interpose/src/exec/scratch.rs",
     "base/interpose/src/exec/shell.rs",
     "base/interpose/src/exec/state.rs",
     "base/interpose/src/guarded.rs",

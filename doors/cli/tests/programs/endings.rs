@@ -83,7 +83,7 @@ pub(crate) fn overfilled() {
             }
         }
     });
-    assert_eq!(why.as_deref(), Some("wq0.1 was given more than the 16 descriptors it has room for, and lost one"));
+    assert_eq!(why.as_deref(), Some("wq0.1 got more than the 16 descriptors that it can hold, and lost one"));
     assert!(movers.iter().all(|mover| (mover.quarantined(), mover.orphaned()) == (0, 0)));
     // The error stays to be read, and is none of whoever opens the queue next.
     drop((movers, portal));

@@ -418,7 +418,7 @@ fn enabled_anew() {
         }
         write("drivers/user/bind", queue);
         let why = stopped(portal.as_ref());
-        assert_eq!(why, format!("{queue} has been disabled and enabled anew since it was opened"));
+        assert_eq!(why, format!("{queue} has been disabled and enabled again since it was opened"));
         assert!(!nop(portal.as_ref()), "a stopped queue took a descriptor");
         assert!(nop(open(queue).as_ref()), "the new queue works");
     }

@@ -1,7 +1,8 @@
-//! What is written of a configuration: the keys that accel-config needs, in the order in which it applies them.
+//! The written form of a configuration: the keys that accel-config needs, in the order in which it applies them.
 //!
-//! accel-config enables a queue only if the file names its group. Linux enables a shared queue only with a threshold, any queue
-//! only with a name, and from 6.7 on only with the name of its driver. Source: ACCFG `accfg/config.c`; K612 `cdev.c`, `device.c`.
+//! accel-config enables a queue only if the file names its group. Linux enables a shared queue only with a threshold,
+//! and any queue only with a name. From 6.7 on it also needs the name of the driver. Source: ACCFG `accfg/config.c`;
+//! K612 `cdev.c`, `device.c`.
 
 use super::{Config, GroupConfig, WqConfig, WqMode};
 use crate::listing::EngineListing;
@@ -40,13 +41,13 @@ struct Queue {
     max_transfer_size: u64,
     #[serde(rename = "type")]
     kind: String,
-    /// After the type: setting the type clears it.
+    /// After the type, because setting the type clears it.
     name: String,
     driver_name: &'static str,
-    /// After mode and size, against which it is checked; accel-config sets none of a dedicated queue.
+    /// After mode and size, because it is checked against them; accel-config sets none for a dedicated queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     threshold: Option<u32>,
-    /// Only where it is set: not every device and kernel has the attribute.
+    /// Only if set: not every device and kernel has the attribute.
     #[serde(skip_serializing_if = "is_zero")]
     ats_disable: u32,
     #[serde(skip_serializing_if = "is_zero")]
@@ -71,7 +72,7 @@ impl From<Config> for Device {
 
 impl From<GroupConfig> for Group {
     fn from(group: GroupConfig) -> Self {
-        // `group0.3`; whatever is called otherwise is refused when the file is loaded.
+        // `group0.3`; other names are refused when the file is loaded.
         let group_id = group.dev.rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
         let engine = |dev| EngineListing { dev, group_id };
         Group {

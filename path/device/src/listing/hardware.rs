@@ -1,16 +1,16 @@
-//! Listings of this machine's devices, from what their driver says.
+//! Lists this machine's devices from their driver's files.
 
 use super::{EngineListing, GroupListing, Listing, WqListing, bitmap};
-use crate::open::told;
+use crate::open::error_chain;
 use telpher_abi::Opcode;
 use telpher_hw::{Device, DeviceKind, Files, Group, Queue};
 use telpher_portal::QueueMode;
 
-/// Entries that the driver gives an event log by itself. Source: K612 `idxd.h`, `IDXD_EVL_SIZE_MIN`.
+/// The driver's default number of event log entries. Source: K612 `idxd.h`, `IDXD_EVL_SIZE_MIN`.
 const EVENT_LOG_ENTRIES: u32 = 64;
 
-/// The DSA devices of a machine, in the order of their numbers. Each queue is looked at as this process would have it, without
-/// opening it.
+/// Lists the DSA devices of a machine in the order of their numbers. Checks for each queue whether this process could
+/// use it, without opening it.
 #[must_use]
 pub fn hardware(files: &dyn Files) -> Vec<Listing> {
     let machine = telpher_hw::discover(files);
@@ -95,6 +95,6 @@ fn wq_listing(device: &Device, queue: &Queue, group: u32) -> WqListing {
         occupancy: queue.occupancy.map(u64::from),
         clients: queue.clients,
         cdev_minor: queue.cdev_minor,
-        unusable: telpher_hw::look(device, queue).err().map(|error| told(&error)),
+        unusable: telpher_hw::look(device, queue).err().map(|error| error_chain(&error)),
     }
 }

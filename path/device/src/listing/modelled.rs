@@ -1,4 +1,4 @@
-//! A modelled device's listing, from its registers.
+//! Lists a modelled device from its registers.
 
 use super::{EngineListing, GroupListing, Listing, WqListing, bitmap};
 use crate::config::Config;
@@ -75,7 +75,7 @@ fn group_listing(device: &Device, group: u32, name_of: impl Fn(usize) -> Option<
                     max_transfer_size: Some(1 << wq.max_transfer_shift()),
                     kind: Some("user".into()),
                     name: name_of(queue),
-                    // Linux 6.7 and later enables no queue whose file names none.
+                    // Linux 6.7 and later enables no queue whose file names no driver.
                     driver_name: Some("user".into()),
                     threshold: wq.threshold().into(),
                     ats_disable: None,

@@ -1,20 +1,21 @@
-//! A lock for which a thread waits a bounded time. A thread that finds it taken to the end leaves its work to the
-//! holder, which looks again before it goes.
+//! A lock with a bounded wait. A thread that does not get it leaves its work to the holder, which checks for such work
+//! before it finishes.
 //!
-//! Who leaves work counts itself and tries once more; the holder compares the count after letting go. With a sequentially
-//! consistent fence on either side, one of them sees the other, so work that was brought before is never left undone.
+//! A thread that leaves work increments a counter and tries once more. The holder compares the counter after it has
+//! released the lock. With a sequentially consistent fence on either side, at least one of them sees the other. So work
+//! that was submitted before is never left undone.
 
 use crate::sync::{AtomicU32, Ordering, TryLock, fence, yield_now};
 
-/// Tries before a waiting thread gives its core away between two. Source: chosen; about a microsecond, a short copy.
+/// Tries before a waiting thread yields its core between tries. Source: chosen; about a microsecond, a short copy.
 const SPINS: u32 = 64;
 
-/// Something that one thread at a time works with, for itself and for those who came meanwhile.
+/// A value that one thread at a time works on, for itself and for threads that left work meanwhile.
 #[derive(Debug)]
 pub(crate) struct Combiner<T> {
-    /// With the count up to which what was left has been done.
+    /// The value, and the counter up to which the left work has been done.
     inner: TryLock<(T, u32)>,
-    /// How often somebody found the lock taken.
+    /// How often a thread found the lock taken.
     left: AtomicU32,
 }
 
@@ -23,14 +24,14 @@ impl<T> Combiner<T> {
         Combiner { inner: TryLock::new((inner, 0)), left: AtomicU32::new(0) }
     }
 
-    /// Calls `act` with the lock, told whether others may have left work; or, after so many more tries, leaves the
-    /// caller's own to the thread that has the lock. `act` says whether to go on.
+    /// Calls `act` with the lock; its second argument is true if other threads may have left work. If the lock stays
+    /// taken for `tries` more tries, the caller's work is left to the holder. `act` returns whether to continue.
     ///
-    /// A wait is bounded, so that a thread which waits for itself goes on: in a signal handler, or in a forked child in
-    /// which the holder does not exist.
+    /// The wait is bounded, so that a thread that waits for itself continues: in a signal handler, or in a forked child
+    /// in which the holder does not exist.
     #[inline]
     pub(crate) fn run(&self, tries: u32, mut act: impl FnMut(&mut T, bool) -> bool) {
-        // One's own work first; afterwards only what others left, and that is everybody's.
+        // The thread's own work comes first; after that only work that others left, which any holder may do.
         let mut own = true;
         loop {
             let mut seen = 0;
@@ -42,7 +43,7 @@ impl<T> Combiner<T> {
             };
             let mut result = self.inner.try_with(&mut work);
             let mut tried = 0;
-            // Work that was brought by a round of one's own is not waited for: another thread brings it, and waits.
+            // The work of a holder's later rounds is not waited for: the thread that left it waits itself.
             while own && result.is_none() && tried < tries {
                 if tried < SPINS {
                     std::hint::spin_loop()
@@ -53,15 +54,15 @@ impl<T> Combiner<T> {
                 result = self.inner.try_with(&mut work);
             }
             if result.is_none() {
-                // Release: pairs with the Acquire loads here; with the count goes the work.
+                // Release: pairs with the Acquire loads here, and publishes the work with the count.
                 self.left.fetch_add(1, Ordering::Release);
-                // SeqCst: the count before the second try; pairs with the fence below.
+                // SeqCst: orders the count before the second try; pairs with the fence below.
                 fence(Ordering::SeqCst);
                 result = self.inner.try_with(&mut work);
             }
-            // Whoever has it will look at the count after letting go.
+            // The holder will read the count after it has released the lock.
             let Some(go_on) = result else { return };
-            // SeqCst: letting go before the look at the count; pairs with the fence above.
+            // SeqCst: orders the release of the lock before the read of the count; pairs with the fence above.
             fence(Ordering::SeqCst);
             if !go_on || self.left.load(Ordering::Acquire) == seen {
                 return;

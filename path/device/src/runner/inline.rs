@@ -1,46 +1,46 @@
-//! The inline runner: the thread that submits, or that waits, steps the engines.
+//! The inline runner: the thread that submits or waits steps the engines.
 //!
-//! A submitting thread that finds another one at the engines waits for its turn. So a thread's descriptor has been
-//! executed when its submission returns, no more descriptors wait in a queue than threads submit, and no thread polls
-//! for a record on the core that the executing thread needs: with more threads than cores the executing one was
-//! descheduled and the others used up their time slices polling.
+//! A submitting thread that finds another thread at the engines waits until that one has finished. So a thread's
+//! descriptor has been executed when its submission returns, a queue holds at most as many waiting descriptors as there
+//! are submitting threads, and no thread polls for a record on the core that the executing thread needs. Without this
+//! wait, with more threads than cores, the executing thread was descheduled while the others spent their time slices
+//! polling.
 
 use super::combiner::Combiner;
-use super::{Core, Crew, Round};
+use super::{Core, EngineSet, StepResult};
 use crate::sync::{AtomicU32, Ordering, yield_now};
 use telpher_model::Progress;
 use telpher_os::Lineage;
 
-/// Tries of a submitting thread to have its turn, before it leaves its descriptor to the thread that has it. Source:
-/// chosen; half a second at least, more than a descriptor of common size takes, and an end to a wait for a thread that
-/// does not come back.
+/// Tries of a submitting thread before it leaves its descriptor to the executing thread. Source: chosen. At least half
+/// a second, longer than a descriptor of common size takes, and a bound for a thread that never returns.
 const TRIES: u32 = 1_000_000;
 
-/// All engines, stepped by one thread at a time for itself and for those who submitted meanwhile.
+/// All engines, stepped by one thread at a time for itself and for threads that submitted meanwhile.
 #[derive(Debug)]
 pub(crate) struct Inline {
-    crew: Combiner<Crew>,
+    engines: Combiner<EngineSet>,
     held: AtomicU32,
-    /// The process in which its threads are.
+    /// The process that started it.
     started_in: Lineage,
 }
 
 impl Inline {
     pub(crate) fn new(engines: usize, lanes: usize) -> Self {
-        let crew = Combiner::new(Crew::new(0..engines, lanes));
-        Inline { crew, held: AtomicU32::new(0), started_in: Lineage::current() }
+        let engines = Combiner::new(EngineSet::new(0..engines, lanes));
+        Inline { engines, held: AtomicU32::new(0), started_in: Lineage::current() }
     }
 
-    /// Executes what a thread has just submitted to a queue, before it goes on.
+    /// Executes the descriptor that a thread has just submitted to a queue, before the thread continues.
     ///
-    /// A descriptor may lie behind one whose thread has its place in the queue and has not put it there yet: that one must
+    /// The descriptor may be behind another whose thread has reserved its entry and not filled it yet; that one must
     /// arrive first.
     #[inline]
     pub(crate) fn submitted(&self, core: &Core, wq: usize) {
         let device = &core.device;
         let group = Some(device.group_of_wq(wq));
         let (_, tail) = device.wq_positions(wq);
-        // A forked child has only one thread: what another one held in its parent stays held.
+        // A forked child has only one thread: a lock held by another thread of the parent stays held.
         let tries = if self.started_in.is_current() { TRIES } else { 0 };
         self.run(core, group, tries);
         for _ in 0..tries {
@@ -60,10 +60,10 @@ impl Inline {
         }
     }
 
-    /// Steps the engines of one group, or of all, until none can go on, unless another thread does already; work that
-    /// others leave meanwhile included.
+    /// Steps the engines of one group, or of all, until none makes progress, unless another thread already does.
+    /// Includes work that other threads leave meanwhile.
     #[inline]
-    pub(crate) fn pump(&self, core: &Core, group: Option<usize>) {
+    pub(crate) fn run_engines(&self, core: &Core, group: Option<usize>) {
         self.run(core, group, 0);
     }
 
@@ -71,26 +71,26 @@ impl Inline {
     fn run(&self, core: &Core, group: Option<usize>, tries: u32) {
         // Acquire: pairs with the Release in `hold`.
         let is_held = || self.held.load(Ordering::Acquire) != 0;
-        self.crew.run(tries, |crew, others| {
-            // What others left may be any group's.
+        self.engines.run(tries, |engines, others| {
+            // Work left by others may belong to any group.
             let group = if others { None } else { group };
-            while !is_held() && crew.step(core, group) == Round::More {}
+            while !is_held() && engines.step(core, group) == StepResult::More {}
             !is_held()
         });
     }
 
-    /// Stops, or restarts, taking work. When it returns with `held`, no thread steps an engine.
+    /// Stops or restarts the execution. When it returns with `held`, no thread steps an engine.
     pub(crate) fn hold(&self, held: bool) {
-        // Release: pairs with the Acquire in `pump`.
+        // Release: pairs with the Acquire in `run_engines`.
         self.held.store(held.into(), Ordering::Release);
         if held {
-            // Whoever was pumping has seen it by the time it lets go.
-            self.crew.exclusively(|_| ());
+            // A thread that was stepping has seen it by the time it releases the lock.
+            self.engines.exclusively(|_| ());
         }
     }
 
-    /// Steps one engine once, held or not.
+    /// Steps one engine once, even while held.
     pub(crate) fn step_one(&self, core: &Core, engine: usize) -> Progress {
-        self.crew.exclusively(|crew| crew.step_one(core, engine))
+        self.engines.exclusively(|engines| engines.step_one(core, engine))
     }
 }

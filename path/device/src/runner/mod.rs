@@ -1,10 +1,10 @@
-//! Who steps the model's engines.
+//! Runners: the threads that step the model's engines.
 
 mod combiner;
 mod inline;
+mod signal_mask;
 mod sleeper;
 mod threaded;
-mod unheard;
 
 pub(crate) use inline::Inline;
 pub(crate) use threaded::Threaded;
@@ -13,35 +13,35 @@ use crate::spaces::SpaceTable;
 use std::sync::Arc;
 use telpher_model::{Device, Engine, Observer, Progress, Scratch, Unobserved, run};
 
-/// How a modelled device gets its work done.
+/// The runner of a modelled device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Runner {
-    /// The submitting thread executes, within `offer`, when other threads that do so have finished: deterministic, and
-    /// the default where there is one core.
+    /// The submitting thread executes, within `offer`, after other such threads have finished. Deterministic, and the
+    /// default on a single core.
     #[default]
     Inline,
     /// Engines run on threads of their own, which spin for a while and then sleep.
     Threaded,
 }
 
-/// Steps an engine is taken before the next one gets its turn: a batch of 32 fits.
+/// The most steps of an engine before the next one is stepped: a batch of 32 fits.
 const STEPS: u32 = 128;
 
-/// What stepping a crew came to.
+/// The result of stepping a set of engines.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Round {
-    /// Nothing waited.
+pub(crate) enum StepResult {
+    /// No descriptor waited.
     Idle,
-    /// Everything that waited was done.
+    /// All waiting descriptors were executed.
     Done,
-    /// Something was done, and more may be.
+    /// Some were executed, and more may wait.
     More,
-    /// What is in hand waits for software or for another crew.
+    /// The current descriptors wait for software or for another set of engines.
     Blocked,
 }
 
-/// A device, the memory it reaches, and who looks on.
+/// A device, the memory it accesses, and its observer.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) device: Box<Device>,
@@ -51,21 +51,22 @@ pub(crate) struct Core {
 
 /// Some of a device's engines, stepped by one thread at a time.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct EngineSet {
     engines: Vec<Engine>,
     scratch: Scratch,
 }
 
-impl Crew {
-    /// Each engine with so many lanes.
+impl EngineSet {
+    /// Creates the engines with these indices, each with `lanes` lanes.
     pub(crate) fn new(engines: impl Iterator<Item = usize>, lanes: usize) -> Self {
         let engines = engines.flat_map(|index| (0..lanes).map(move |lane| Engine::new(index, lane))).collect();
-        Crew { engines, scratch: Scratch::default() }
+        EngineSet { engines, scratch: Scratch::default() }
     }
 
-    /// Steps each engine (of one group, or of all) as long as it makes progress, within a bound that lets others in.
+    /// Steps each engine (of one group, or of all) as long as it makes progress, up to a bound so that others get their
+    /// turn.
     #[inline]
-    pub(crate) fn step(&mut self, core: &Core, group: Option<usize>) -> Round {
+    pub(crate) fn step(&mut self, core: &Core, group: Option<usize>) -> StepResult {
         match &core.observer {
             None => self.step_observed(core, group, &Unobserved),
             Some(observer) => self.step_observed(core, group, &**observer),
@@ -73,7 +74,7 @@ impl Crew {
     }
 
     #[inline]
-    fn step_observed<O: Observer + ?Sized>(&mut self, core: &Core, group: Option<usize>, observer: &O) -> Round {
+    fn step_observed<O: Observer + ?Sized>(&mut self, core: &Core, group: Option<usize>, observer: &O) -> StepResult {
         let (mut worked, mut blocked, mut cut) = (false, false, false);
         for engine in &mut self.engines {
             if group.is_some() && core.device.group_of_engine(engine.index()) != group {
@@ -97,15 +98,15 @@ impl Crew {
             }
         }
         match (worked, blocked) {
-            // Cut off at the bound, or somebody may have waited for what another did: there is more.
-            (true, _) if cut || blocked => Round::More,
-            (true, _) => Round::Done,
-            (false, true) => Round::Blocked,
-            (false, false) => Round::Idle,
+            // Stopped at the bound, or an engine may have waited for what another one did: there may be more.
+            (true, _) if cut || blocked => StepResult::More,
+            (true, _) => StepResult::Done,
+            (false, true) => StepResult::Blocked,
+            (false, false) => StepResult::Idle,
         }
     }
 
-    /// True if an engine of the crew has a descriptor in hand or waiting, ordered against submission.
+    /// True if an engine of the set has a current or waiting descriptor; ordered against submissions.
     pub(crate) fn has_work(&self, device: &Device) -> bool {
         self.engines.iter().any(|engine| {
             !engine.is_idle()
@@ -113,7 +114,7 @@ impl Crew {
         })
     }
 
-    /// Steps one engine of the crew.
+    /// Steps one engine of the set.
     pub(crate) fn step_one(&mut self, core: &Core, index: usize) -> Progress {
         let Some(engine) = self.engines.iter_mut().find(|engine| engine.index() == index) else {
             return Progress::Idle;

@@ -1,6 +1,6 @@
-//! Going to sleep without missing a wake-up: a worker announces its sleep, looks once more, and only then parks; who
-//! brings work looks for the announcement after the work is visible. Dekker's pattern with a sequentially consistent fence
-//! on either side.
+//! Sleeping without missing a wake-up. A worker announces its sleep, checks for work once more, and only then parks. A
+//! submitter checks for the announcement after its work is visible. Dekker's pattern with a sequentially consistent
+//! fence on either side.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -18,10 +18,10 @@ impl Sleeper {
         Sleeper { state: AtomicU32::new(AWAKE) }
     }
 
-    /// Announces sleep, and parks unless there is work after all. `park` may return early.
+    /// Announces sleep, and parks unless there is work. `park` may return early.
     pub(crate) fn sleep(&self, has_work: impl Fn() -> bool, park: impl Fn()) {
         self.state.store(ASLEEP, Ordering::Relaxed);
-        // SeqCst: the announcement before the look at the work; pairs with the fence in `wake`.
+        // SeqCst: orders the announcement before the check for work; pairs with the fence in `wake`.
         fence(Ordering::SeqCst);
         if !has_work() {
             // Acquire: pairs with the Release of the swap in `wake`.
@@ -30,14 +30,15 @@ impl Sleeper {
             }
         }
         self.state.store(AWAKE, Ordering::Relaxed);
-        // SeqCst: being awake before whatever the worker looks at next, so that who holds workers sees the one or the other.
+        // SeqCst: orders being awake before the worker's next reads, so that a thread that holds the workers sees one
+        // or the other.
         fence(Ordering::SeqCst);
     }
 
-    /// Wakes the worker if it sleeps; `unpark` makes its `park` return. The work must have been stored before.
+    /// Wakes the worker if it sleeps; `unpark` makes its `park` return. The caller must have stored the work before.
     #[inline]
     pub(crate) fn wake(&self, unpark: impl FnOnce()) -> bool {
-        // SeqCst: the work before the look at the announcement; pairs with the fence in `sleep`.
+        // SeqCst: orders the work before the check of the announcement; pairs with the fence in `sleep`.
         fence(Ordering::SeqCst);
         if self.state.load(Ordering::Relaxed) == ASLEEP && self.state.swap(AWAKE, Ordering::AcqRel) == ASLEEP {
             unpark();

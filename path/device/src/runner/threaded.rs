@@ -1,38 +1,38 @@
 //! The threaded runner: engines on worker threads that spin while there is work, then sleep.
 //!
-//! There are at most as many workers as cores beside the submitter's, so that engines never take the core of who waits
-//! for them; a worker steps several engines in turn, and none of them can block another.
+//! There are at most as many workers as cores, less one for the submitter, so that engines never take the core of a
+//! waiting thread. A worker steps several engines in turn, and no engine can block another.
 
+use super::signal_mask::with_signals_blocked;
 use super::sleeper::Sleeper;
-use super::unheard::unheard;
-use super::{Core, Crew, Round};
+use super::{Core, EngineSet, StepResult};
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use telpher_os::Lineage;
 
-/// Looks at empty queues before a worker sleeps: about 50 µs, several times what a round trip between cores takes.
-/// Source: chosen; the cost of a sleep and a wake-up is of the same size.
+/// Checks of empty queues before a worker sleeps: about 50 µs, several times a round trip between cores. Source:
+/// chosen; a sleep and a wake-up cost about as much.
 const SPINS: u32 = 2_000;
 
-/// Looks at a blocked engine before its worker gives the core away. Source: chosen; about a microsecond.
+/// Checks of a blocked engine before its worker yields the core. Source: chosen; about a microsecond.
 const BLOCKED_SPINS: u32 = 32;
 
-/// The same before its worker sleeps a little, where an observer may keep descriptors waiting for time to pass. Source: chosen;
+/// Checks of a blocked engine before its worker sleeps briefly, if an observer may delay descriptors. Source: chosen;
 /// some microseconds.
-const PATIENCE: u32 = 64;
-/// How long. Source: chosen; below what observers make descriptors wait.
-const NAP: Duration = Duration::from_micros(20);
+const BLOCKED_CHECKS: u32 = 64;
+/// The length of this sleep. Source: chosen; shorter than the delays of observers.
+const BRIEF_SLEEP: Duration = Duration::from_micros(20);
 
 const RUN: u32 = 0;
 const HOLD: u32 = 1;
 const STOP: u32 = 2;
 
-/// Worker threads of a device. Dropping it ends them after the step each is at; a batch may stay unfinished.
+/// The worker threads of a device. Dropping it ends each of them after its current step; a batch may stay unfinished.
 #[derive(Debug)]
 pub(crate) struct Threaded {
-    /// Where the threads are.
+    /// The process of the threads.
     started_in: Lineage,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -40,20 +40,22 @@ pub(crate) struct Threaded {
 
 #[derive(Debug)]
 struct Shared {
-    order: AtomicU32,
+    requested_state: AtomicU32,
     sleepers: Vec<Sleeper>,
 }
 
 impl Threaded {
-    /// Workers for a device's engines.
+    /// Starts workers for a device's engines.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// The system refuses to start a thread.
     pub(crate) fn start(core: &Arc<Core>, engines: usize, lanes: usize) -> std::io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers = engines.min(cores.saturating_sub(1)).max(1);
-        let shared =
-            Arc::new(Shared { order: AtomicU32::new(RUN), sleepers: (0..workers).map(|_| Sleeper::new()).collect() });
+        let shared = Arc::new(Shared {
+            requested_state: AtomicU32::new(RUN),
+            sleepers: (0..workers).map(|_| Sleeper::new()).collect(),
+        });
         let mut threaded = Threaded {
             started_in: Lineage::current(),
             shared: Arc::clone(&shared),
@@ -61,14 +63,16 @@ impl Threaded {
         };
         for worker in 0..workers {
             let (core, shared) = (Arc::clone(core), Arc::clone(&shared));
-            let crew = Crew::new((worker..engines).step_by(workers), lanes);
+            let engines = EngineSet::new((worker..engines).step_by(workers), lanes);
             let builder = thread::Builder::new().name(format!("telpher-engine-{worker}"));
-            threaded.threads.push(unheard(|| builder.spawn(move || work(&core, &shared, worker, crew)))?);
+            threaded
+                .threads
+                .push(with_signals_blocked(|| builder.spawn(move || run_worker(&core, &shared, worker, engines)))?);
         }
         Ok(threaded)
     }
 
-    /// Tells the workers that a descriptor was accepted.
+    /// Notifies the workers that a descriptor was accepted.
     #[inline]
     pub(crate) fn notify(&self) {
         for (sleeper, thread) in self.shared.sleepers.iter().zip(&self.threads) {
@@ -76,9 +80,9 @@ impl Threaded {
         }
     }
 
-    /// Stops, or restarts, taking work. When it returns with `held`, no worker steps an engine.
+    /// Stops or restarts the execution. When it returns with `held`, no worker steps an engine.
     pub(crate) fn hold(&self, held: bool) {
-        self.shared.order.store(if held { HOLD } else { RUN }, Ordering::SeqCst);
+        self.shared.requested_state.store(if held { HOLD } else { RUN }, Ordering::SeqCst);
         if held {
             while !self.shared.sleepers.iter().all(Sleeper::is_asleep) {
                 thread::yield_now();
@@ -92,36 +96,37 @@ impl Threaded {
 impl Drop for Threaded {
     fn drop(&mut self) {
         if !self.started_in.is_current() {
-            // A forked child has none of these threads; to join one would wait for ever.
+            // A forked child has none of these threads; joining one would wait for ever.
             std::mem::forget(std::mem::take(&mut self.threads));
             return;
         }
-        self.shared.order.store(STOP, Ordering::SeqCst);
+        self.shared.requested_state.store(STOP, Ordering::SeqCst);
         self.notify();
         for thread in self.threads.drain(..) {
-            // A worker that panicked has said so on stderr; there is nobody to tell again.
+            // A worker that panicked has printed its message on stderr.
             let _ = thread.join();
         }
     }
 }
 
-fn work(core: &Core, shared: &Shared, worker: usize, mut crew: Crew) {
+fn run_worker(core: &Core, shared: &Shared, worker: usize, mut engines: EngineSet) {
     let (mut idle, mut blocked) = (0, 0_u32);
     loop {
-        let order = shared.order.load(Ordering::Relaxed);
-        if order == STOP {
+        let requested_state = shared.requested_state.load(Ordering::Relaxed);
+        if requested_state == STOP {
             return;
         }
-        if order == RUN {
-            match crew.step(core, None) {
-                Round::Done | Round::More => (idle, blocked) = (0, 0),
-                Round::Idle => idle += 1,
-                // Waits for software or for another worker. Others may need the core more, but not for a short wait.
-                Round::Blocked => {
+        if requested_state == RUN {
+            match engines.step(core, None) {
+                StepResult::Done | StepResult::More => (idle, blocked) = (0, 0),
+                StepResult::Idle => idle += 1,
+                // Waits for software or for another worker. Other threads may need the core more, but not for a short
+                // wait.
+                StepResult::Blocked => {
                     idle = 0;
                     blocked = blocked.wrapping_add(1);
-                    if core.observer.is_some() && blocked > PATIENCE {
-                        thread::sleep(NAP);
+                    if core.observer.is_some() && blocked > BLOCKED_CHECKS {
+                        thread::sleep(BRIEF_SLEEP);
                     } else if blocked.is_multiple_of(BLOCKED_SPINS) {
                         thread::yield_now();
                     }
@@ -129,10 +134,10 @@ fn work(core: &Core, shared: &Shared, worker: usize, mut crew: Crew) {
             }
             std::hint::spin_loop();
         }
-        if order == HOLD || idle > SPINS {
+        if requested_state == HOLD || idle > SPINS {
             idle = 0;
-            let has_work = || match shared.order.load(Ordering::SeqCst) {
-                RUN => crew.has_work(&core.device),
+            let has_work = || match shared.requested_state.load(Ordering::SeqCst) {
+                RUN => engines.has_work(&core.device),
                 HOLD => false,
                 _ => true,
             };

@@ -1,6 +1,6 @@
-//! Opening on trees in a folder, where a named pipe plays the queue's node: it cannot be mapped, and what is written comes out at
-//! its other end, where a thread plays the device.
-#![allow(unsafe_code, reason = "plays the device, which writes records by address; seals files; forks")]
+//! Opens queues on trees in a directory. A named pipe replaces the queue's node: it cannot be mapped, and a thread at
+//! its other end reads what is written and acts as the device.
+#![allow(unsafe_code, reason = "acts as the device, which writes records by address; seals files; forks")]
 
 use super::*;
 use std::fs;
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use telpher_abi::{CompletionRecord, Descriptor, StatusByte};
 use telpher_portal::{Health, Offer, RecordCell, Submission, Watch};
 
-/// A machine with one device and two queues, in a folder that goes with it.
+/// A machine with one device and two queues, in a directory that is deleted on drop.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -56,7 +56,7 @@ impl Tree {
         self.0.join("sys/bus/dsa/devices").join(name)
     }
 
-    /// Writes an attribute where it is, so that who has it open sees it.
+    /// Writes an attribute in place, so that code that has it open sees the change.
     fn set(&self, name: &str, text: &str) {
         let path = self.attribute(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -76,10 +76,10 @@ impl Tree {
     }
 
     fn open(&self, queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
-        open_on(&Live::under(&self.0), Tokens::default(), queue)
+        open_on(&Live::under(&self.0), InstructionTokens::default(), queue)
     }
 
-    /// The error of an opening that must fail.
+    /// Returns the error of an opening that must fail.
     fn refusal(&self, queue: &str) -> OpenError {
         self.open(queue).expect_err("an opening that fails")
     }
@@ -91,9 +91,9 @@ impl Drop for Tree {
     }
 }
 
-/// Plays the device behind a pipe: every descriptor ends with `status`. Ends with the last writer.
+/// Acts as the device behind a pipe: every descriptor ends with `status`. Ends with the last writer.
 fn device(pipe: &Path, status: Status) -> JoinHandle<u32> {
-    // Reading and writing at first, so that neither end waits for the other.
+    // Opened for both at first, so that neither end waits for the other.
     let held = File::options().read(true).write(true).open(pipe).unwrap();
     let mut reader = File::open(pipe).unwrap();
     std::thread::spawn(move || {
@@ -109,7 +109,7 @@ fn device(pipe: &Path, status: Status) -> JoinHandle<u32> {
     })
 }
 
-/// Plays a device that answers the trial and leaves the rest in the pipe, whose end it gives back.
+/// Acts as a device that completes the test descriptor and leaves the rest in the pipe, whose end it returns.
 fn answers_once(pipe: &Path) -> JoinHandle<File> {
     let held = File::options().read(true).write(true).open(pipe).unwrap();
     let mut reader = File::open(pipe).unwrap();
@@ -124,15 +124,16 @@ fn answers_once(pipe: &Path) -> JoinHandle<File> {
 
 fn complete(descriptor: &Descriptor, status: Status) {
     let record = usize::try_from(descriptor.completion_address()).unwrap();
-    // SAFETY: whoever vouched for the descriptor keeps its record until it is written, and reads it as atomics.
+    // SAFETY: the code that vouched for the descriptor keeps its record until it is written, and reads it through
+    // atomics.
     let record = unsafe { &*std::ptr::with_exposed_provenance::<RecordCell>(record) };
     record.complete(&CompletionRecord([StatusByte::new(status).0.into(), 0, 0, 0]));
 }
 
-/// A No-op there and back.
+/// Submits a No-op and waits for its record.
 fn nop(portal: &dyn Portal) {
     let record = RecordCell::new();
-    // SAFETY: a No-op names nothing but its record, which outlives the loop.
+    // SAFETY: a No-op accesses nothing but its record, which outlives the loop.
     let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
     assert_eq!(portal.offer(&nop), Offer::Taken);
     while record.status().is_none() {
@@ -141,7 +142,7 @@ fn nop(portal: &dyn Portal) {
     assert_eq!(record.read().unwrap().status(), Status::Success);
 }
 
-/// A file in memory with seals, as the node of a queue.
+/// Makes a sealed file in memory the node of a queue.
 fn sealed(tree: &Tree, queue: &str, len: u64, seals: i32) -> File {
     // SAFETY: a terminated name; the descriptor is new.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"node".as_ptr(), libc::MFD_ALLOW_SEALING)) };
@@ -165,26 +166,27 @@ fn a_queue_that_cannot_be_mapped_is_written_to_and_offers_no_batches() {
         nop(portal.as_ref());
         assert_eq!(portal.health(), Health::Working);
         drop(portal);
-        // The trial's and ours: nothing else was submitted, and the file is closed.
+        // The test's No-op and ours: nothing else was submitted, and the file is closed.
         assert_eq!(device.join().unwrap(), 2);
     }
 }
 
 #[test]
-fn a_full_queue_that_is_written_to_says_retry_and_takes_nothing() {
+fn a_full_queue_by_write_answers_retry_and_takes_nothing() {
     let tree = Tree::new();
     let pipe = tree.pipe("wq0.0");
     let device = device(&pipe, Status::Success);
     let portal = tree.open("wq0.0").unwrap();
     drop(portal);
     device.join().unwrap();
-    // The same once more without a device behind it, until the pipe is full.
+    // Once more without a device behind it, until the pipe is full.
     let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
     let node = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
     let (found, queue) = find(&Live::under(&tree.0), "wq0.0").unwrap();
     let info = usable(&found, &queue).unwrap();
-    let portal = HwPortal::new(info, Way::Call, None, Some(Node::new(node)), Evidence::default());
-    // SAFETY: a No-op without a record names nothing.
+    let portal =
+        HwPortal::new(info, SubmitMethod::DriverWrite, None, Some(Node::new(node)), HealthAttributes::default());
+    // SAFETY: a No-op without a record accesses nothing.
     let nop = unsafe { Submission::vouch(Descriptor::nop()) };
     let taken = (0..100_000).take_while(|_| portal.offer(&nop) == Offer::Taken).count();
     assert!((64..100_000).contains(&taken), "{taken}");
@@ -195,17 +197,18 @@ fn a_full_queue_that_is_written_to_says_retry_and_takes_nothing() {
 }
 
 #[test]
-fn what_the_driver_refuses_for_good_is_not_lost_in_retries() {
+fn a_permanent_refusal_of_the_driver_stops_the_queue() {
     let tree = Tree::new();
     let (device, queue) = find(&Live::under(&tree.0), "wq0.0").unwrap();
     let info = usable(&device, &queue).unwrap();
-    let written_to =
-        |node: File| HwPortal::new(info.clone(), Way::Call, None, Some(Node::new(node)), Evidence::default());
+    let written_to = |node: File| {
+        HwPortal::new(info.clone(), SubmitMethod::DriverWrite, None, Some(Node::new(node)), HealthAttributes::default())
+    };
     let offer = |portal: &HwPortal, descriptor| {
         // SAFETY: nothing here executes a descriptor.
         portal.offer(&unsafe { Submission::vouch(descriptor) })
     };
-    // A timer's file cannot be written: EINVAL, as the driver answers for what it does not take.
+    // A timer's file cannot be written: EINVAL, as the driver returns for descriptors it does not take.
     // SAFETY: a new descriptor.
     let timer = unsafe { File::from_raw_fd(libc::timerfd_create(libc::CLOCK_MONOTONIC, 0)) };
     let portal = written_to(timer);
@@ -215,20 +218,20 @@ fn what_the_driver_refuses_for_good_is_not_lost_in_retries() {
     assert_eq!(offer(&portal, Descriptor::nop()), Offer::Retry);
     let Health::Stopped(why) = portal.health() else { panic!("a queue that takes nothing is said to work") };
     assert_eq!(why, "the driver refuses what is written to wq0.0: Invalid argument (os error 22)");
-    // Any other errno is never the descriptor's.
+    // Any other errno is never caused by the descriptor.
     let portal = written_to(File::open("/dev/null").unwrap());
     assert_eq!(offer(&portal, Descriptor::batch(0, 2)), Offer::Retry);
     assert!(matches!(portal.health(), Health::Stopped(why) if why.contains("Bad file descriptor")));
 }
 
-/// What is there and no folder cannot be listed, as what may not be read.
+/// Replaces the bus by a file, which cannot be listed, like a directory that may not be read.
 fn forbid_the_bus(tree: &Tree) {
     fs::remove_dir_all(tree.0.join("sys/bus/dsa")).unwrap();
     fs::write(tree.0.join("sys/bus/dsa"), []).unwrap();
 }
 
 #[test]
-fn every_fact_that_keeps_a_queue_from_working_has_its_sentence() {
+fn every_reason_that_stops_an_opening_has_its_sentence() {
     type Case = (fn(&Tree), &'static str, &'static str);
     let cases: [Case; 16] = [
         (|_| {}, "wq0", "queues are named like wq0.1"),
@@ -243,9 +246,9 @@ fn every_fact_that_keeps_a_queue_from_working_has_its_sentence() {
         (|tree| tree.set("dsa0/pasid_enabled", "0"), "wq0.0", "dsa0 works without PASIDs"),
         (|tree| tree.set("wq0.0/state", "disabled"), "wq0.0", "accel-config enable-wq dsa0/wq0.0"),
         (|tree| tree.set("wq0.0/type", "kernel"), "wq0.0", "its type is kernel"),
-        (|tree| tree.set("wq0.0/mode", "both"), "wq0.0", "`mode` says nothing usable"),
-        (|tree| tree.set("wq0.0/threshold", "0"), "wq0.0", "`threshold` says nothing usable"),
-        (|tree| tree.set("wq0.1/size", "0"), "wq0.1", "`size` says nothing usable"),
+        (|tree| tree.set("wq0.0/mode", "both"), "wq0.0", "`mode` has no usable value"),
+        (|tree| tree.set("wq0.0/threshold", "0"), "wq0.0", "`threshold` has no usable value"),
+        (|tree| tree.set("wq0.1/size", "0"), "wq0.1", "`size` has no usable value"),
         (|_| {}, "wq0.0", "there is no such node, though the queue is enabled"),
     ];
     for (change, queue, part) in cases {
@@ -257,7 +260,7 @@ fn every_fact_that_keeps_a_queue_from_working_has_its_sentence() {
 }
 
 #[test]
-fn every_answer_of_open_has_its_sentence() {
+fn every_error_of_open_has_its_sentence() {
     let cases = [
         (libc::ENOENT, "no such node"),
         (libc::ENXIO, "no such node"),
@@ -277,19 +280,19 @@ fn every_answer_of_open_has_its_sentence() {
 }
 
 #[test]
-fn a_portal_that_may_neither_be_mapped_nor_written_to_is_refused_with_both_reasons() {
+fn a_portal_without_mapping_and_write_is_refused_with_both_reasons() {
     let tree = Tree::new();
-    // What cannot be written cannot be mapped for writing: EPERM, as the driver answers.
+    // A file that cannot be written cannot be mapped for writing: EPERM, as the driver returns.
     let _node = sealed(&tree, "wq0.0", 4096, libc::F_SEAL_WRITE);
     let text = tree.refusal("wq0.0").to_string();
     assert!(text.contains("CAP_SYS_RAWIO") && text.contains("refuses write(): Operation not permitted"), "{text}");
 }
 
 #[test]
-fn a_missing_instruction_is_a_sentence_where_the_driver_does_not_submit() {
+fn a_missing_instruction_is_reported_if_the_driver_does_not_submit() {
     for (queue, part) in [("wq0.0", "offers no ENQCMD"), ("wq0.1", "offers no MOVDIR64B")] {
         let tree = Tree::new();
-        // Can be mapped, and not be written, since it would grow.
+        // The file can be mapped but not be written, since it would grow.
         let _node = sealed(&tree, queue, 0, libc::F_SEAL_GROW);
         let text = tree.refusal(queue).to_string();
         assert!(text.contains(part), "{text}");
@@ -297,18 +300,18 @@ fn a_missing_instruction_is_a_sentence_where_the_driver_does_not_submit() {
 }
 
 #[test]
-fn a_queue_that_answers_nothing_is_not_given_away() {
+fn a_queue_that_does_not_answer_is_not_handed_out() {
     let tree = Tree::new();
     fs::write(tree.node("wq0.1"), []).unwrap();
     let text = tree.refusal("wq0.1").to_string();
     assert!(text.contains("did not answer a No-op within 1000 ms"), "{text}");
-    // It was submitted, by the only way that is left without the instruction.
+    // The No-op was submitted by write(), the only way without the instruction.
     let written = fs::read(tree.node("wq0.1")).unwrap();
     assert_eq!(Descriptor::from_bytes(written[..64].try_into().unwrap()).opcode(), Opcode::Nop);
 }
 
 #[test]
-fn a_queue_on_which_a_no_op_fails_is_not_given_away() {
+fn a_queue_on_which_a_no_op_fails_is_not_handed_out() {
     let tree = Tree::new();
     let device = device(&tree.pipe("wq0.0"), Status::BadOpcode);
     let text = tree.refusal("wq0.0").to_string();
@@ -317,13 +320,13 @@ fn a_queue_on_which_a_no_op_fails_is_not_given_away() {
 }
 
 #[test]
-fn a_stopped_queue_is_closed_before_it_is_said_and_stays_stopped() {
+fn a_stopped_queue_is_closed_before_it_is_reported_and_stays_stopped() {
     let error = "00000000,00000000,00000000,00000000,00000000,00000000,00000000,00005101";
     let cases = [
         ("dsa0/state", "halted", "dsa0 has halted; its error register says: PCI configuration changed"),
         ("dsa0/state", "disabled", "dsa0 has been disabled; its error register says: PCI"),
         ("wq0.0/state", "disabled", "wq0.0 has been disabled"),
-        ("wq0.0/clients", "0", "wq0.0 has been disabled and enabled anew"),
+        ("wq0.0/clients", "0", "wq0.0 has been disabled and enabled again"),
     ];
     for (attribute, text, part) in cases {
         let tree = Tree::new();
@@ -335,30 +338,31 @@ fn a_stopped_queue_is_closed_before_it_is_said_and_stays_stopped() {
         tree.set(attribute, text);
         let Health::Stopped(why) = portal.health() else { panic!("{attribute} is {text}, and nothing was noticed") };
         assert!(why.contains(part), "'{why}' has no '{part}'");
-        // The file is closed although the portal lives, so that a driver would have drained the queue.
+        // The file is closed although the portal lives, so a driver would have drained the queue.
         device.join().unwrap();
-        // Whatever comes later, this portal stays out of it.
+        // Whatever happens later, this portal stays stopped.
         tree.set(attribute, before.trim());
         assert_eq!(portal.health(), Health::Stopped(why));
-        // SAFETY: a No-op without a record names nothing.
+        // SAFETY: a No-op without a record accesses nothing.
         let nop = unsafe { Submission::vouch(Descriptor::nop()) };
         assert_eq!(portal.offer(&nop), Offer::Retry);
     }
 }
 
-/// SWERROR with this low dword, as the driver shows it.
+/// Returns SWERROR with this low dword, as the driver shows it.
 fn errors(low: u32) -> String {
     format!("{}{low:08x}", "00000000,".repeat(7))
 }
 
 #[test]
-fn an_error_reported_in_use_is_an_end_only_if_it_says_that_something_of_ours_vanished() {
+fn an_error_in_use_stops_the_queue_only_if_it_shows_a_lost_descriptor() {
     let cases = [
         // Full; another queue's; not valid.
-        ("wq0.1", 0x0001_5309, Some("wq0.1 was given more than the 16 descriptors it has room for, and lost one")),
+        ("wq0.1", 0x0001_5309, Some("wq0.1 got more than the 16 descriptors that it can hold, and lost one")),
         ("wq0.1", 0x0000_5309, None),
         ("wq0.1", 0x0001_5308, None),
-        // A record that cannot be written: of a descriptor; of a member, whose Batch tells; of somebody's on a shared queue.
+        // A record that cannot be written: of a descriptor; of a member, whose Batch reports it; of any client's on a
+        // shared queue.
         (
             "wq0.1",
             0x0001_1a0d,
@@ -367,22 +371,22 @@ fn an_error_reported_in_use_is_an_end_only_if_it_says_that_something_of_ours_van
         ("wq0.1", 0x0001_1b0d, Some("32-byte aligned")),
         ("wq0.1", 0x0001_1a1d, None),
         ("wq0.0", 0x0000_1a0d, None),
-        // A descriptor that wanted no record.
+        // A descriptor that requested no record.
         ("wq0.1", 0x0001_120d, None),
-        // The device was reset in between; a command of the driver's went wrong.
+        // The device was reset in between; a command of the driver failed.
         ("wq0.0", 0x0000_5101, Some("dsa0 has halted and was reset since wq0.0 was opened")),
         ("wq0.0", 0x0000_5201, None),
     ];
     for (queue, low, part) in cases {
         let tree = Tree::new();
         let device = answers_once(&tree.pipe(queue));
-        // An error of before stays to be read and is none of ours, also if it says the same.
+        // An earlier error stays readable and does not count, even if it is the same.
         tree.set("dsa0/errors", &errors(low));
         let portal = tree.open(queue).unwrap();
         let mut node = device.join().unwrap();
         assert_eq!(portal.health(), Health::Working, "{low:#x} was there before");
-        // A pipe becomes readable once it was written to, as a node once an error was reported.
-        // SAFETY: a No-op without a record names nothing.
+        // A pipe becomes readable once it was written to, as a node does once an error was reported.
+        // SAFETY: a No-op without a record accesses nothing.
         let nop = unsafe { Submission::vouch(Descriptor::nop()) };
         assert_eq!(portal.offer(&nop), Offer::Taken);
         match (portal.health(), part) {
@@ -394,13 +398,13 @@ fn an_error_reported_in_use_is_an_end_only_if_it_says_that_something_of_ours_van
             (Health::Stopped(why), Some(part)) => assert!(why.contains(part), "{low:#x}: '{why}' has no '{part}'"),
             (answer, _) => panic!("{queue}, {low:#x}: {answer:?}"),
         }
-        // Either way the file is closed, and the driver would have drained the queue.
+        // In both cases the file is closed, so the driver would have drained the queue.
         assert_eq!(node.read_to_end(&mut Vec::new()).unwrap(), 64);
     }
 }
 
 #[test]
-fn attributes_that_say_nothing_stop_nobody() {
+fn unreadable_attributes_stop_no_queue() {
     let tree = Tree::new();
     let device = device(&tree.pipe("wq0.0"), Status::Success);
     let portal = tree.open("wq0.0").unwrap();
@@ -415,19 +419,19 @@ fn attributes_that_say_nothing_stop_nobody() {
 }
 
 #[test]
-fn a_forked_child_submits_nothing_by_its_parents_queue() {
+fn a_forked_child_submits_nothing_to_its_parents_queue() {
     let tree = Tree::new();
     let device = device(&tree.pipe("wq0.0"), Status::Success);
     let portal = tree.open("wq0.0").unwrap();
-    // SAFETY: the child writes nothing that another thread could hold, and exits at once.
+    // SAFETY: the child takes no lock that another thread could hold, and exits at once.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: a No-op without a record names nothing.
+        // SAFETY: a No-op without a record accesses nothing.
         let nop = unsafe { Submission::vouch(Descriptor::nop()) };
         let refused = portal.offer(&nop) == Offer::Retry;
-        let said = matches!(portal.health(), Health::Stopped(why) if why.contains("forked"));
-        // SAFETY: ends the child without anything of the parent's being run.
-        unsafe { libc::_exit(i32::from(!(refused && said))) };
+        let reported = matches!(portal.health(), Health::Stopped(why) if why.contains("forked"));
+        // SAFETY: ends the child without running any code of the parent.
+        unsafe { libc::_exit(i32::from(!(refused && reported))) };
     }
     let mut status = 0;
     // SAFETY: our own child.

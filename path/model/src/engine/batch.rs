@@ -15,14 +15,14 @@ pub(super) struct Batch {
     pub(super) next: u32,
     pub(super) done: u32,
     pub(super) failed: bool,
-    /// The event log has the record of a member, so the Batch's own record goes there too. Such a member has not
-    /// failed, but a member with a fence does not start after it.
+    /// True if a member's record went to the event log, so that the Batch's own record goes there, too. Such a member
+    /// has not failed, but a later member with a fence does not start.
     pub(super) logged: bool,
-    /// The list ended with a fault.
+    /// The fault that ended the reading of the list, if any.
     pub(super) fault: Option<Fault>,
 }
 
-/// A member's position as reports have it.
+/// Converts a member's position to the type in reports.
 #[inline]
 pub(super) fn batch_index(next: u32) -> u16 {
     // Cannot lose bits: a batch has at most 2^15 members.
@@ -30,7 +30,7 @@ pub(super) fn batch_index(next: u32) -> u16 {
 }
 
 impl Engine {
-    /// Reads the next member of the batch, or ends it. `None` if the phase moved on.
+    /// Reads the next member of the batch, or ends the batch. Returns `None` if the phase has changed.
     pub(super) fn next_member(&mut self, device: &Device, batch: Batch) -> Option<Step> {
         if batch.fault.is_none() && batch.next < batch.work.descriptor.size() {
             self.phase = Phase::Fetching;
@@ -41,7 +41,7 @@ impl Engine {
         None
     }
 
-    /// Every member that will be executed has been: the Batch itself completes.
+    /// All members to be executed have been executed: completes the Batch itself.
     pub(super) fn end_batch(&mut self, device: &Device, batch: Batch) {
         self.work = batch.work;
         let status = match batch.fault {
@@ -61,25 +61,25 @@ impl Engine {
         self.batch = None;
         self.outcome = outcome;
         if batch.logged && self.wants_anything() {
-            // A member's record went to the log, so the Batch's must follow it there (SPEC §5.9).
+            // A member's record went to the log, so the Batch's record must go there, too (SPEC §5.9).
             let entry = self.log_entry_with_record(device, Status::BatchEventLog, &outcome.record, true);
-            self.told = Told::Elsewhere;
+            self.reported_to = Told::Elsewhere;
             self.log(entry, false);
         } else {
             self.phase = Phase::Recording;
         }
     }
 
-    /// The runner's answer to [`Step::Fetch`].
+    /// Takes the runner's answer to [`Step::Fetch`].
     pub fn fetched(&mut self, device: &Device, member: Result<Descriptor, Fault>) {
         let (Phase::Fetching, Some(batch)) = (self.phase, self.batch.as_mut()) else { return };
         self.phase = Phase::Ready;
         match member {
             Err(fault) => batch.fault = Some(fault),
             Ok(descriptor) if descriptor.flags().contains(Flags::FENCE) && (batch.failed || batch.logged) => {
-                // Fence: this member and everything after it are abandoned (SPEC Table 8-3), and the Batch has failed.
-                // The device cannot know whether software will be able to write a record that it put into the event log
-                // (`dsa_test -e`, case 1b).
+                // Fence: this member and all later ones are abandoned (SPEC Table 8-3), and the Batch has failed. The
+                // device cannot know whether software will be able to write a record from the event log (`dsa_test -e`,
+                // case 1b).
                 batch.failed = true;
                 batch.next = batch.work.descriptor.size();
             }
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// A number for the batch in this lane; the first 16 lanes of every engine have numbers of their own.
+    /// Returns a number for the batch in this lane; the first 16 lanes of every engine have distinct numbers.
     pub(super) fn batch_identifier(&self) -> u8 {
         u8::try_from((self.index + self.lane * MAX_ENGINES) & 0xff).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What an engine tells the performance counters, while any of them counts. Source: SPEC ch. 6.
+//! Updates the performance counters for an engine, while any of them counts. Source: SPEC ch. 6.
 
 use super::{Engine, Outcome, Work};
 use crate::device::Device;
@@ -14,7 +14,7 @@ impl Engine {
         }
     }
 
-    /// Data counts once an action was executed: bytes in units of 32, page requests, translations.
+    /// Counts data after an action was executed: bytes in units of 32, page requests, translations.
     #[cold]
     pub(super) fn count_execution(&self, device: &Device, outcome: &Outcome) {
         let (wq, engine) = (Some(self.work.origin.wq), Some(self.index));

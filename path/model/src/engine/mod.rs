@@ -1,4 +1,4 @@
-//! One engine: takes a descriptor from its group, decides what is to be done, and hears from its runner how it went.
+//! One engine: takes a descriptor from its group, decides what to do, and gets the result from its runner.
 //!
 //! ```text
 //! step() ─► Idle | Again | Wait | Ended
@@ -9,13 +9,13 @@
 //!        ─► Interrupt                            (already counted)
 //! ```
 //!
-//! An engine never touches memory: the runner does, or, in simulated time, only accounts for it. (But for short copies that nobody looks
-//! at: a runner with memory may have them [done](plain) in one go.) Source: SPEC §3.5, §3.8,
-//! §3.9, §3.12, §5.4.
+//! An engine never accesses memory: the runner does, or, in simulated time, only accounts for it. The exception are
+//! short copies without an observer, which a runner with memory may execute on the [fast path](fast_path). Source: SPEC
+//! §3.5, §3.8, §3.9, §3.12, §5.4.
 
 mod batch;
 mod count;
-mod plain;
+mod fast_path;
 mod report;
 
 use crate::action::Action;
@@ -34,49 +34,49 @@ use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, OpFlags, O
 use telpher_mem::Fault;
 use telpher_ops::delta::OffsetOrder;
 
-/// What an engine wants next.
+/// The engine's next request.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Nothing waits for this engine.
+    /// No descriptor waits for this engine.
     Idle,
-    /// Somebody else is just asking the arbiter, or a descriptor is just arriving: step again soon.
+    /// Another engine is asking the arbiter, or a descriptor is being submitted: step again soon.
     Again,
-    /// The descriptor in hand waits for others: step again after they have moved.
+    /// The current descriptor waits for others: step again after they have progressed.
     Wait,
-    /// A descriptor ended without telling anybody: step again.
+    /// A descriptor ended without a report: step again.
     Ended,
     /// Read 64 bytes at this address, a batch member; answer with [`Engine::fetched`].
     Fetch {
-        /// Where.
+        /// The address of the member.
         address: u64,
     },
     /// Execute [`Engine::action`]; answer with [`Engine::executed`].
     Execute,
     /// Write [`Engine::record`]; answer with [`Engine::recorded`].
     Record {
-        /// Where.
+        /// The address of the record.
         address: u64,
     },
     /// Write [`Engine::log_entry`], padded with zeros to `bytes`; answer with [`Engine::logged`].
     Log {
-        /// Address space of the log; `None` for the device's own.
+        /// The address space of the log; `None` for the device's own.
         pasid: Option<u32>,
-        /// Where.
+        /// The address of the entry.
         address: u64,
-        /// Bytes of the device's entries.
+        /// Bytes of the device's log entries.
         bytes: u64,
     },
     /// A completion interrupt was delivered.
     Interrupt(Interrupt),
 }
 
-/// How an action ended: what execution puts into the completion record.
+/// The result of an action: the fields for the completion record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// Status, result, bytes completed, fault address and the operation's own fields.
     pub record: CompletionRecord,
-    /// Which operand faulted, if one did.
+    /// The operand that faulted, if one did.
     pub operand: OperandId,
     /// Page requests that were granted.
     pub pages_granted: u32,
@@ -85,7 +85,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An end with no more to say than its status.
+    /// An outcome that consists of its status only.
     #[must_use]
     #[inline]
     pub fn of(status: Status) -> Self {
@@ -99,28 +99,28 @@ impl Outcome {
 }
 
 impl Device {
-    /// True if a queue takes nothing, and nothing that it has taken is executed or touches memory any more: it is disabled, or
-    /// the device has halted, and none of its descriptors is in an engine's hand. May say `false` where somebody else is just
-    /// looking.
+    /// True if a queue takes nothing, and nothing it has taken is executed or accesses memory any more. That is: it is
+    /// disabled, or the device has halted, and none of its descriptors is in progress. May return `false` if another
+    /// thread is checking at the same time.
     #[must_use]
     pub fn has_stopped(&self, wq: usize) -> bool {
         if self.wq_state(wq) == WqState::Disabled {
-            // Whoever disabled it has waited for its descriptors, or abandoned them.
+            // The command that disabled it has waited for its descriptors, or abandoned them.
             return true;
         }
-        // What waits in a halted device is abandoned by the reset that must come first.
-        let turn = &self.groups[self.group_of_wq(wq)].0.turn;
-        self.general.state.is_at_rest(turn, || self.in_progress(wq, u64::MAX, None, None))
+        // A halted device's waiting descriptors are abandoned by the reset that must come first.
+        let lock = &self.groups[self.group_of_wq(wq)].0.lock;
+        self.general.state.is_at_rest(lock, || self.in_progress(wq, u64::MAX, None, None))
     }
 
-    /// True if a descriptor of the queue before `end` is in progress in any lane but `except`.
+    /// True if a descriptor of the queue before `end` is in progress in any lane except `except`.
     pub(crate) fn in_progress(&self, wq: usize, end: u64, pasid: Option<u32>, except: Option<usize>) -> bool {
         let mut lanes = self.lanes.as_flattened().iter().enumerate();
         lanes.any(|(index, lane)| except != Some(index) && lane.0.holds(wq, end, pasid))
     }
 }
 
-/// The descriptor in hand.
+/// The current descriptor.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     descriptor: Descriptor,
@@ -134,9 +134,9 @@ enum Phase {
     Ready,
     /// Waits for the runner's answer to `Fetch`.
     Fetching,
-    /// A descriptor is in hand, not yet looked at.
+    /// The current descriptor has not been checked yet.
     Deciding,
-    /// A Drain in hand waits for what is before it.
+    /// The current descriptor is a Drain that waits for earlier descriptors.
     Draining,
     /// Waits for the runner's answer to `Execute`.
     Executing,
@@ -150,11 +150,11 @@ enum Phase {
     Logged,
     /// Record and log are done; an interrupt may follow.
     Notifying,
-    /// Clean up, and take the next.
+    /// Clean up, and take the next descriptor.
     Ending,
 }
 
-/// An engine of a device: private state of whoever steps it.
+/// An engine of a device; the runner that steps it owns this private state.
 #[derive(Debug)]
 pub struct Engine {
     index: usize,
@@ -162,23 +162,23 @@ pub struct Engine {
     phase: Phase,
     work: Work,
     action: Action,
-    /// How the descriptor in hand ended, from `Recording` on.
+    /// The outcome of the current descriptor, from `Recording` on.
     outcome: Outcome,
-    /// What to append to the event log, from `Logging` on; and whether an interrupt may follow.
+    /// The entry to append to the event log, from `Logging` on; and whether an interrupt may follow.
     entry: EventLogEntry,
     notify_after_log: bool,
-    /// An entry that follows the completion record.
-    owed_entry: Option<EventLogEntry>,
-    /// Who was told of the outcome, at `Ending`.
-    told: Told,
+    /// An entry to append after the completion record.
+    pending_entry: Option<EventLogEntry>,
+    /// Where the outcome was reported, at `Ending`.
+    reported_to: Told,
     batch: Option<Batch>,
 }
 
 impl Engine {
-    /// Engine `index`, in-progress place `lane`. Each pair may be stepped by one runner at a time.
+    /// Creates engine `index`, lane `lane`. Each pair may be stepped by one runner at a time.
     ///
     /// # Panics
-    /// If the model holds no such engine or lane.
+    /// If the model has no such engine or lane.
     #[must_use]
     pub fn new(index: usize, lane: usize) -> Self {
         assert!(index < MAX_ENGINES && lane < MAX_LANES, "engine {index} lane {lane} is beyond the model");
@@ -193,61 +193,61 @@ impl Engine {
             outcome: Outcome::of(Status::None),
             entry: EventLogEntry::default(),
             notify_after_log: false,
-            owed_entry: None,
-            told: Told::Nobody,
+            pending_entry: None,
+            reported_to: Told::Nobody,
             batch: None,
         }
     }
 
-    /// Number of the engine.
+    /// Returns the number of the engine.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// True if no descriptor is in hand.
+    /// True if there is no current descriptor.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Ready) && self.batch.is_none()
     }
 
-    /// What to execute, after [`Step::Execute`].
+    /// Returns the action to execute, after [`Step::Execute`].
     #[must_use]
     pub fn action(&self) -> &Action {
         &self.action
     }
 
-    /// The completion record to write, after [`Step::Record`].
+    /// Returns the completion record to write, after [`Step::Record`].
     #[must_use]
     pub fn record(&self) -> &CompletionRecord {
         &self.outcome.record
     }
 
-    /// The event log entry to write, after [`Step::Log`].
+    /// Returns the event log entry to write, after [`Step::Log`].
     #[must_use]
     pub fn log_entry(&self) -> &EventLogEntry {
         &self.entry
     }
 
-    /// Address space of the descriptor in hand.
+    /// Returns the address space of the current descriptor.
     #[must_use]
     pub fn submitter(&self) -> Submitter {
         self.work.origin.submitter
     }
 
-    /// The descriptor in hand asks the device to wait for pages of its buffers.
+    /// True if the current descriptor asks the device to wait for pages of its buffers.
     #[must_use]
     pub fn blocks_on_fault(&self) -> bool {
         self.work.descriptor.flags().contains(Flags::BLOCK_ON_FAULT)
     }
 
-    /// The descriptor in hand, and its queue.
+    /// Returns the current descriptor and its queue.
     #[must_use]
     pub fn descriptor(&self) -> (&Descriptor, usize) {
         (&self.work.descriptor, self.work.origin.wq)
     }
 
-    /// The descriptor in hand as observers see it.
+    /// Returns the current descriptor as observers see it.
     #[must_use]
     #[inline]
     pub fn job(&self) -> Job<'_> {
@@ -259,7 +259,7 @@ impl Engine {
         Job { descriptor, wq: origin.wq, submitter: origin.submitter, member }
     }
 
-    /// Completion records, descriptor lists and readbacks are waited for by page requests.
+    /// True if the device waits for pages of completion records, descriptor lists and readbacks.
     #[must_use]
     pub fn has_page_requests(&self, device: &Device) -> bool {
         let config = device.wq_cfg(self.work.origin.wq);
@@ -271,7 +271,7 @@ impl Engine {
         self.index * MAX_LANES + self.lane
     }
 
-    /// What this engine wants next. `observer` hears of descriptors that come into its hand and leave it.
+    /// Returns the engine's next request. Calls `observer` for descriptors that the engine takes and ends.
     #[inline]
     pub fn step<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Step {
         loop {
@@ -329,20 +329,20 @@ impl Engine {
                     }
                 }
                 Phase::Ending => {
-                    observer.ended(&self.job(), &self.outcome.record, self.told);
+                    observer.ended(&self.job(), &self.outcome.record, self.reported_to);
                     self.end(device);
-                    // Each step ends within a bounded time, however many descriptors want no record.
-                    if self.batch.is_none() && self.told != Told::Record {
+                    // Each step ends within a bounded time, however many descriptors request no record.
+                    if self.batch.is_none() && self.reported_to != Told::Record {
                         return Step::Ended;
                     }
                 }
-                // The runner owes an answer: say what it was asked.
+                // The runner has not answered the last request yet.
                 Phase::Fetching | Phase::Executing | Phase::Recorded | Phase::Logged => return Step::Wait,
             }
         }
     }
 
-    /// Takes the next descriptor of the group. `None` if the phase moved on.
+    /// Takes the next descriptor of the group. Returns `None` if the phase has changed.
     #[inline]
     fn next_descriptor<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
         let Some(group) = device.group_of_engine(self.index) else { return Some(Step::Idle) };
@@ -359,7 +359,7 @@ impl Engine {
         self.work.origin = Origin { wq, submitter: entry.submitter, batch_index: None };
         self.work.position = entry.position;
         if entry.abandoned {
-            self.told = Told::Abandoned;
+            self.reported_to = Told::Abandoned;
             self.outcome = Outcome::of(Status::None);
             self.phase = Phase::Ending;
             return None;
@@ -369,7 +369,7 @@ impl Engine {
         self.decide(device, observer)
     }
 
-    /// Refuses the descriptor in hand, or turns it into an action. `None` if the phase moved on.
+    /// Refuses the current descriptor, or turns it into an action. Returns `None` if the phase has changed.
     #[inline]
     fn decide<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
         match observer.dispatched(&self.job()) {
@@ -422,7 +422,7 @@ impl Engine {
         }
     }
 
-    /// The runner's answer to [`Step::Execute`].
+    /// Takes the runner's answer to [`Step::Execute`].
     #[inline]
     pub fn executed(&mut self, device: &Device, mut outcome: Outcome) {
         if !matches!(self.phase, Phase::Executing) {
@@ -447,7 +447,7 @@ impl Engine {
         self.work.descriptor.flags().intersects(wants)
     }
 
-    /// Whether a descriptor that ended with `status` gets a completion record. Source: SPEC §5.4.
+    /// True if a descriptor that ended with `status` gets a completion record. Source: SPEC §5.4.
     #[inline]
     fn wants_record(&self, status: Status) -> bool {
         let flags = self.work.descriptor.flags();
@@ -456,14 +456,14 @@ impl Engine {
             && (flags.contains(Flags::REQUEST_COMPLETION_RECORD) || !silent)
     }
 
-    /// Decides where the outcome goes. `None` if the phase moved on.
+    /// Decides where the outcome is reported. Returns `None` if the phase has changed.
     #[inline]
     fn conclude(&mut self, device: &Device) -> Option<Step> {
         let outcome = self.outcome;
         let status = outcome.record.status();
         if let Some(batch) = self.batch.as_mut() {
             batch.done += 1;
-            // Also a predicate that is false counts as a failure (SPEC §3.9).
+            // A false predicate also counts as a failure (SPEC §3.9).
             batch.failed |= status != Status::Success;
         }
         if device.perfmon.is_counting() {
@@ -472,7 +472,7 @@ impl Engine {
         if self.wants_record(status) {
             if self.drains_to_log(device, status) {
                 let entry = self.log_entry_with_record(device, Status::DrainEventLog, &outcome.record, true);
-                self.told = Told::Elsewhere;
+                self.reported_to = Told::Elsewhere;
                 self.log(entry, false);
                 return None;
             }
@@ -482,9 +482,9 @@ impl Engine {
             self.phase = Phase::Recorded;
             return Some(Step::Record { address: self.work.descriptor.completion_address() });
         }
-        let told = matches!(status, Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
-        if told {
-            self.told = Told::Nobody;
+        let reported_to = matches!(status, Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
+        if reported_to {
+            self.reported_to = Told::Nobody;
             self.phase = Phase::Notifying;
         } else {
             let information = match status {
@@ -497,7 +497,7 @@ impl Engine {
         None
     }
 
-    /// The runner's answer to [`Step::Record`].
+    /// Takes the runner's answer to [`Step::Record`].
     #[inline]
     pub fn recorded(&mut self, device: &Device, written: Result<(), Fault>) {
         if self.phase != Phase::Recorded {
@@ -505,9 +505,9 @@ impl Engine {
         }
         match written {
             Ok(()) => {
-                self.told = Told::Record;
+                self.reported_to = Told::Record;
                 device.count(Event::RECORD_WRITTEN, 1, Some(self.work.origin.wq), Some(self.index), None);
-                match self.owed_entry.take() {
+                match self.pending_entry.take() {
                     Some(entry) => self.log(entry, false),
                     None => self.phase = Phase::Notifying,
                 }
@@ -516,7 +516,7 @@ impl Engine {
         }
     }
 
-    /// Delivers the completion interrupt, if one was asked for.
+    /// Delivers the completion interrupt, if one was requested.
     #[inline]
     fn notify(&mut self, device: &Device) -> Option<Interrupt> {
         let Work { descriptor, origin, .. } = &self.work;
@@ -532,8 +532,8 @@ impl Engine {
         })
     }
 
-    /// Ends the descriptor in hand, if its record is written, without taking the next: for runners that have something else to do
-    /// between the two.
+    /// Ends the current descriptor, if its record is written, without taking the next one. For runners that do
+    /// something else in between.
     pub fn settle<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Interrupt> {
         let mut interrupt = None;
         if matches!(self.phase, Phase::Notifying) {
@@ -541,7 +541,7 @@ impl Engine {
             interrupt = self.notify(device);
         }
         if matches!(self.phase, Phase::Ending) {
-            observer.ended(&self.job(), &self.outcome.record, self.told);
+            observer.ended(&self.job(), &self.outcome.record, self.reported_to);
             self.end(device);
         }
         interrupt
@@ -551,7 +551,7 @@ impl Engine {
     fn end(&mut self, device: &Device) {
         self.phase = Phase::Ready;
         if self.batch.is_none() {
-            device.lanes[self.index][self.lane].0.let_go();
+            device.lanes[self.index][self.lane].0.release();
         }
     }
 }

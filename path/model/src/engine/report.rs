@@ -1,5 +1,5 @@
-//! Where an end goes that the completion record does not tell, or not alone: event log and SWERROR. Source: SPEC §5.9, Table
-//! 5-6.
+//! Reports ends that the completion record does not report, or not alone: in the event log and SWERROR. Source: SPEC
+//! §5.9, Table 5-6.
 
 use super::{Engine, Outcome, Phase, Work};
 use crate::device::Device;
@@ -10,7 +10,7 @@ use telpher_abi::{CompletionRecord, EventLogEntry, Flags, Opcode, OperandId, Sta
 use telpher_mem::Fault;
 
 impl Engine {
-    /// Where a refused descriptor's status goes. Source: SPEC Table 5-6, last column.
+    /// Reports a refused descriptor's status. Source: SPEC Table 5-6, last column.
     #[cold]
     pub(super) fn refuse(&mut self, device: &Device, refusal: Refusal) {
         let mut outcome = Outcome::of(refusal.status);
@@ -22,7 +22,7 @@ impl Engine {
             }
             Status::TrafficClass if record_unusable => self.report(device, &outcome, None),
             Status::InterruptHandle => {
-                // Told twice: in the record, and in the event log or SWERROR (SPEC Table 5-6, 0x19).
+                // Reported twice: in the record, and in the event log or SWERROR (SPEC Table 5-6, 0x19).
                 let handle = Some(self.work.descriptor.interrupt_handle().into());
                 let entry = device.event_log_enabled().then(|| {
                     let record = &outcome.record;
@@ -30,7 +30,7 @@ impl Engine {
                 });
                 if self.wants_record(refusal.status) {
                     match entry {
-                        Some(entry) => self.owed_entry = Some(entry),
+                        Some(entry) => self.pending_entry = Some(entry),
                         None => device.report_device_error(&self.report_of(&outcome, handle)),
                     }
                     self.end_with(outcome);
@@ -62,7 +62,7 @@ impl Engine {
         self.phase = if self.notify_after_log { Phase::Notifying } else { Phase::Ending };
     }
 
-    /// A Drain's success goes to the event log where completion records may fault (SPEC §3.12).
+    /// A Drain's success goes to the event log if completion records may fault (SPEC §3.12).
     pub(super) fn drains_to_log(&self, device: &Device, status: Status) -> bool {
         self.work.descriptor.opcode() == Opcode::Drain
             && status == Status::Success
@@ -70,12 +70,13 @@ impl Engine {
             && !self.has_page_requests(device)
     }
 
-    /// The completion record could not be written: status 0x1a tells the log, with the record, or SWERROR, without.
+    /// The completion record could not be written: reports status 0x1a in the log, with the record, or in SWERROR,
+    /// without it.
     #[cold]
     pub(super) fn record_faulted(&mut self, device: &Device, fault: Fault) {
-        // The entry that would have followed says less than the one that replaces the record.
-        self.owed_entry = None;
-        self.told = Told::Unwritable(fault);
+        // The pending entry says less than the one that replaces the record.
+        self.pending_entry = None;
+        self.reported_to = Told::Unwritable(fault);
         let outcome = self.outcome;
         if device.event_log_enabled() {
             let first = self.batch.as_ref().is_none_or(|batch| !batch.logged);
@@ -88,7 +89,7 @@ impl Engine {
             self.log(entry, false);
             return;
         }
-        // The record is lost for good, and 0x1a is the member's status: no Success.
+        // The record is lost for good, and the member's status is 0x1a, not Success.
         if let Some(batch) = self.batch.as_mut() {
             batch.failed = true;
         }
@@ -100,7 +101,7 @@ impl Engine {
         self.phase = Phase::Notifying;
     }
 
-    /// An event log entry that carries the completion record software shall write.
+    /// Builds an event log entry with the completion record that software shall write.
     pub(super) fn log_entry_with_record(
         &self,
         device: &Device,
@@ -143,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Tells an error that no completion record tells: the event log if there is one, else SWERROR.
+    /// Reports an error that no completion record reports: in the event log if it is enabled, else in SWERROR.
     #[cold]
     pub(super) fn report(&mut self, device: &Device, outcome: &Outcome, information: Option<u32>) {
         // Refused descriptors come here without passing `record`.
@@ -155,7 +156,7 @@ impl Engine {
             self.count_completion(device, outcome.record.status());
         }
         self.outcome = *outcome;
-        self.told = Told::Elsewhere;
+        self.reported_to = Told::Elsewhere;
         let report = self.report_of(outcome, information);
         let notify = outcome.record.status() != Status::InterruptHandle;
         if device.event_log_enabled() {
@@ -166,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// The runner's answer to [`Step::Log`](super::Step::Log).
+    /// Takes the runner's answer to [`Step::Log`](super::Step::Log).
     pub fn logged(&mut self, device: &Device, written: Result<(), Fault>) {
         if self.phase != Phase::Logged {
             return;

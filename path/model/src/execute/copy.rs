@@ -5,7 +5,7 @@ use crate::action::overlaps;
 use telpher_abi::OperandId;
 use telpher_mem::{PAGE_BYTES, WriteHint};
 
-/// Source or destination, by the direction of the access that faulted.
+/// Returns source or destination, by the direction of the access that faulted.
 fn by_direction(stop: &Stop) -> OperandId {
     if stop.fault.write { OperandId::Destination1 } else { OperandId::Source1 }
 }
@@ -21,11 +21,11 @@ pub(super) fn memory_move(
 ) -> Ended {
     if backward {
         pages
-            .persist(|space, done| space.move_backward(dst, src, len - done, hint))
+            .retry(|space, done| space.move_backward(dst, src, len - done, hint))
             .map_err(|(done, stop)| stop.after(done, by_direction(&stop)).map_record(|record| record.with_result(1)))?;
     } else {
         pages
-            .persist(|space, done| space.move_forward(dst.wrapping_add(done), src.wrapping_add(done), len - done, hint))
+            .retry(|space, done| space.move_forward(dst.wrapping_add(done), src.wrapping_add(done), len - done, hint))
             .map_err(|(done, stop)| stop.after(done, by_direction(&stop)))?;
     }
     Ok(End::success())
@@ -33,23 +33,23 @@ pub(super) fn memory_move(
 
 pub(super) fn fill(pages: &mut Pages<'_>, dst: u64, pattern: [u64; 2], len: u64, hint: WriteHint) -> Ended {
     pages
-        .persist(|space, done| space.fill(dst.wrapping_add(done), rotate(pattern, done), len - done, hint))
+        .retry(|space, done| space.fill(dst.wrapping_add(done), rotate(pattern, done), len - done, hint))
         .map_err(|(done, stop)| stop.after(done, OperandId::Destination1))?;
     Ok(End::success())
 }
 
-/// The pattern as it continues after `done` bytes.
+/// Rotates the pattern to continue after `done` bytes.
 fn rotate(pattern: [u64; 2], done: u64) -> [u64; 2] {
     let whole = u128::from(pattern[0]) | u128::from(pattern[1]) << 64;
     // Cannot lose bits: below 128.
     #[allow(clippy::cast_possible_truncation, reason = "below 128, and the halves of a u128")]
     {
-        let turned = whole.rotate_right(8 * (done % 16) as u32);
-        [turned as u64, (turned >> 64) as u64]
+        let rotated = whole.rotate_right(8 * (done % 16) as u32);
+        [rotated as u64, (rotated >> 64) as u64]
     }
 }
 
-/// The end of a comparison: the offset of the first difference, if any, and the result to check against.
+/// Ends a comparison: takes the offset of the first difference, if any, and the result to check against.
 fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
     let result = u8::from(difference.is_some());
     End::checked(result, expected.is_none_or(|expected| expected == result))
@@ -59,7 +59,7 @@ fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
 pub(super) fn compare(pages: &mut Pages<'_>, src1: u64, src2: u64, len: u64, expected: Option<u8>) -> Ended {
     let mut difference = None;
     pages
-        .persist(|space, done| {
+        .retry(|space, done| {
             let found = space.compare(src1.wrapping_add(done), src2.wrapping_add(done), len - done)?;
             difference = found.map(|offset| done + offset);
             Ok(())
@@ -74,10 +74,10 @@ pub(super) fn compare(pages: &mut Pages<'_>, src1: u64, src2: u64, len: u64, exp
 pub(super) fn compare_pattern(pages: &mut Pages<'_>, src: u64, pattern: u64, len: u64, expected: Option<u8>) -> Ended {
     let mut difference = None;
     pages
-        .persist(|space, done| {
+        .retry(|space, done| {
             #[allow(clippy::cast_possible_truncation, reason = "below 64")]
-            let turned = pattern.rotate_right(8 * (done % 8) as u32);
-            let found = space.compare_pattern(src.wrapping_add(done), turned, len - done)?;
+            let rotated = pattern.rotate_right(8 * (done % 8) as u32);
+            let found = space.compare_pattern(src.wrapping_add(done), rotated, len - done)?;
             difference = found.map(|offset| done + offset);
             Ok(())
         })
@@ -85,8 +85,8 @@ pub(super) fn compare_pattern(pages: &mut Pages<'_>, src: u64, pattern: u64, len
     Ok(compared(difference, expected))
 }
 
-/// Both destinations hold the same bytes at every stop, so it goes page by page of the destinations (whose page offsets
-/// are equal), and looks whether the second can be written before it writes the first.
+/// Both destinations must hold the same bytes at every stop. So it goes page by page of the destinations, whose page
+/// offsets are equal, and checks that the second is writable before it writes the first.
 pub(super) fn dualcast(
     pages: &mut Pages<'_>,
     scratch: &mut Scratch,
@@ -120,11 +120,11 @@ pub(super) fn dualcast(
     Ok(End::success())
 }
 
-/// Waits until a byte of a destination can be written. Writing back what was read is harmless: until the descriptor
-/// completes nobody else may touch its destinations.
+/// Waits until a byte of a destination can be written. Writing back the byte just read is harmless: until the
+/// descriptor completes, no other code may access its destinations.
 fn probe_write(pages: &mut Pages<'_>, address: u64) -> Result<(), Stop> {
     pages
-        .persist(|space, _| {
+        .retry(|space, _| {
             let mut byte = [0];
             let as_write = |fault: telpher_mem::Fault| telpher_mem::Fault { write: true, ..fault };
             space.read(address, &mut byte).map_err(as_write)?;
@@ -135,7 +135,7 @@ fn probe_write(pages: &mut Pages<'_>, address: u64) -> Result<(), Stop> {
 
 pub(super) fn flush(pages: &mut Pages<'_>, address: u64, len: u64) -> Ended {
     pages
-        .persist(|space, done| space.flush(address.wrapping_add(done), len - done))
+        .retry(|space, done| space.flush(address.wrapping_add(done), len - done))
         .map_err(|(done, stop)| stop.after(done, OperandId::Destination1))?;
     Ok(End::success())
 }

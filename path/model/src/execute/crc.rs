@@ -33,7 +33,7 @@ pub(super) fn crc(pages: &mut Pages<'_>, scratch: &mut Scratch, action: &Action)
             moved = &moved[..written];
             stopped = Some((stop, OperandId::Destination1));
         }
-        // The value so far is the seed of the rest, in every mode; a stop reports it for the continuation.
+        // The value so far is the seed of the rest, in every mode; at a stop it is reported for the continuation.
         value = crc32c(value, moved, mode);
         done += moved.len() as u64;
         if let Some((stop, operand)) = stopped {

@@ -6,8 +6,8 @@ use telpher_mem::WriteHint;
 use telpher_ops::delta::{ApplyErrorKind, OffsetOrder, checked_entries};
 
 const ENTRY: u64 = DELTA_ENTRY_BYTES as u64;
-/// Bytes of each source compared at a time: their differences, at 10 bytes for 8, fit the second buffer beside them.
-const PIECE: u64 = 4096;
+/// Bytes of each source compared at a time. Their differences, 10 bytes for 8, fit the second buffer beside them.
+const CHUNK_BYTES: u64 = 4096;
 
 /// Result byte of Create Delta Record.
 const EQUAL: u8 = 0;
@@ -23,16 +23,16 @@ pub(super) fn create(
     expected_mask: Option<u8>,
 ) -> Ended {
     let (mut done, mut written) = (0, 0);
-    let (left, right) = scratch.a.split_at_mut(index(PIECE));
+    let (left, right) = scratch.a.split_at_mut(index(CHUNK_BYTES));
     let entries = &mut scratch.b;
     while done < len {
-        let piece = index((len - done).min(PIECE));
+        let piece = index((len - done).min(CHUNK_BYTES));
         let (first, second) = (&mut left[..piece], &mut right[..piece]);
         let (mut valid, mut stopped) = (piece, None);
         for (at, buffer, operand) in [(src1, &mut *first, OperandId::Source1), (src2, &mut *second, OperandId::Source2)]
         {
             if let Err((read, stop)) = pages.read(at.wrapping_add(done), &mut buffer[..valid]) {
-                // Whole units of 8 bytes only; the source that stops earlier decides.
+                // Only whole units of 8 bytes count; the source that stops earlier decides.
                 valid = read / 8 * 8;
                 stopped = Some((stop, operand));
             }
@@ -43,7 +43,7 @@ pub(super) fn create(
         let made = telpher_ops::delta::create(&first[..valid], &second[..valid], base, &mut entries[..space]);
         let produced = &entries[..made.record_bytes];
         if let Err((stored, stop)) = pages.write(record.wrapping_add(written), produced, WriteHint::Cache) {
-            // The first entry that was not stored whole tells how far the comparison counts.
+            // The first entry that was not stored completely shows how far the comparison counts.
             let whole = stored as u64 / ENTRY * ENTRY;
             let lost = &produced[index(whole)..];
             let compared = u64::from(u16::from_le_bytes([lost[0], lost[1]])) * 8;
@@ -81,7 +81,7 @@ pub(super) fn apply(
     let whole = record_len / ENTRY * ENTRY;
     let (mut done, mut previous) = (0, None);
     while done < whole {
-        let piece = (whole - done).min(PIECE / ENTRY * ENTRY);
+        let piece = (whole - done).min(CHUNK_BYTES / ENTRY * ENTRY);
         let buffer = &mut scratch.a[..index(piece)];
         let (valid, stopped) = match pages.read(record.wrapping_add(done), buffer) {
             Ok(()) => (buffer.len(), None),

@@ -1,7 +1,7 @@
-//! Carrying an action out on memory: the only part of the model that touches bytes.
+//! Executes an action on memory: the only part of the model that accesses bytes.
 //!
-//! Moves, fills and compares go straight to the space's guarded kernels. CRC, DIF and delta work on a small buffer of the
-//! runner that guarded reads filled, so no slice ever points at memory that others write. Source: SPEC §8.3; bytes
+//! Moves, fills and compares go straight to the space's guarded kernels. CRC, DIF and delta work on a small buffer of
+//! the runner, filled by guarded reads, so no slice ever points at memory that others write. Source: SPEC §8.3; bytes
 //! completed and partial results: SPEC §8.3 as tabulated with each operation.
 
 mod copy;
@@ -14,15 +14,15 @@ use crate::engine::Outcome;
 use telpher_abi::{CompletionRecord, OperandId, Status, StatusByte};
 use telpher_mem::{Fault, Space, WriteHint};
 
-/// Page requests without a byte of progress before the device gives up. Source: *assumed*; the architecture says only "too
-/// many". An access touches two pages at most before it makes progress.
+/// Page requests without a byte of progress before the device gives up. Source: *assumed*; the architecture says only
+/// "too many". An access touches at most two pages before it progresses.
 const TRIES: u32 = 4;
 
-/// Bytes of each of a runner's two buffers: both fit a 48 KiB first-level cache beside the stack, and hold seven of the
+/// Bytes of each of a runner's two buffers. Both fit a 48 KiB first-level cache beside the stack, and hold seven of the
 /// largest integrity blocks.
 const SCRATCH: usize = 16 << 10;
 
-/// Two buffers that a runner lends to execution; their contents mean nothing between calls.
+/// Two buffers that a runner lends to execution; their contents have no meaning between calls.
 #[derive(Debug)]
 pub struct Scratch {
     a: Box<[u8]>,
@@ -31,14 +31,14 @@ pub struct Scratch {
 
 impl Default for Scratch {
     fn default() -> Self {
-        // Updating integrity fields can need as much room for the result as for the source, never more than 1/64 extra.
+        // Updating integrity fields can need as much space for the result as for the source, at most 1/64 more.
         Scratch { a: vec![0; SCRATCH].into(), b: vec![0; SCRATCH + SCRATCH / 32].into() }
     }
 }
 
 /// Executes an action in an address space.
 ///
-/// `block_on_fault` waits for pages of its buffers, `page_requests` for those of a drain's readbacks.
+/// With `block_on_fault` it waits for pages of its buffers, with `page_requests` for those of a drain's readbacks.
 #[inline]
 pub fn execute(
     action: &Action,
@@ -75,12 +75,12 @@ pub fn execute(
             drain(&mut pages, *readback)
         }
     };
-    // Both arms are an end; `?` above only shortens the way to a fault's.
+    // Both variants are an end; the error only shortens the return of a fault.
     let End { record, operand } = end.unwrap_or_else(|end| end);
     Outcome { record, operand, pages_granted: pages.granted, pages_refused: pages.refused }
 }
 
-/// Moves forward, without waiting for pages; if that fails, its outcome.
+/// Moves forward without waiting for pages; on a failure returns the outcome.
 #[inline]
 pub(crate) fn move_forward(space: &dyn Space, src: u64, dst: u64, len: u64, hint: WriteHint) -> Result<(), Outcome> {
     let mut pages = Pages { space, block: false, granted: 0, refused: 0 };
@@ -92,7 +92,7 @@ pub(crate) fn move_forward(space: &dyn Space, src: u64, dst: u64, len: u64, hint
     }
 }
 
-/// How an execution ended; as an error it is a page fault's.
+/// The end of an execution; as an error it is a page fault's.
 #[derive(Debug)]
 struct End {
     record: CompletionRecord,
@@ -112,7 +112,7 @@ impl End {
         End::of(Status::Success)
     }
 
-    /// Success, or the false predicate if a checked result is not the expected one.
+    /// Success, or a false predicate if a checked result is not the expected one.
     fn checked(result: u8, as_expected: bool) -> Self {
         let end = End::of(if as_expected { Status::Success } else { Status::SuccessPredicateFalse });
         End { record: end.record.with_result(result), ..end }
@@ -129,12 +129,12 @@ impl End {
     }
 }
 
-/// Byte counts of one descriptor fit its 32-bit size field.
+/// Converts a byte count; those of one descriptor fit its 32-bit size field.
 fn count(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// A page fault that ended the operation, before anybody said how far it had come.
+/// A page fault that ended the operation, before its progress is known.
 #[derive(Clone, Copy, Debug)]
 struct Stop {
     status: Status,
@@ -142,7 +142,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// The partial completion after `bytes`.
+    /// Builds the partial completion after `bytes`.
     fn after(self, bytes: u64, operand: OperandId) -> End {
         let record = CompletionRecord::new(StatusByte::fault(self.status, self.fault.write))
             .with_bytes_completed(count(bytes))
@@ -151,7 +151,7 @@ impl Stop {
     }
 }
 
-/// Access to memory with the descriptor's fault policy.
+/// Memory access with the descriptor's fault policy.
 struct Pages<'a> {
     space: &'a dyn Space,
     /// Wait for pages instead of stopping.
@@ -161,7 +161,7 @@ struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// What to do about a fault: `Ok` to try again, else why the operation stops.
+    /// Handles a fault: `Ok` to try again, else the reason why the operation stops.
     #[cold]
     fn fault(&mut self, fault: Fault, tries: u32) -> Result<(), Stop> {
         if !self.block {
@@ -175,9 +175,9 @@ impl Pages<'_> {
         Err(Stop { status: Status::PageFaultRefused, fault })
     }
 
-    /// Repeats `access(done)` until it has done everything or a fault stops it; then tells how far it came.
+    /// Repeats `access(done)` until it has done everything or a fault stops it; an error includes the bytes done.
     #[inline]
-    fn persist(&mut self, mut access: impl FnMut(&dyn Space, u64) -> Result<(), Fault>) -> Result<(), (u64, Stop)> {
+    fn retry(&mut self, mut access: impl FnMut(&dyn Space, u64) -> Result<(), Fault>) -> Result<(), (u64, Stop)> {
         let (mut done, mut tries) = (0, 0);
         loop {
             match access(self.space, done) {
@@ -191,32 +191,32 @@ impl Pages<'_> {
         }
     }
 
-    /// Reads into a buffer; on a stop, how much of it is valid.
+    /// Reads into a buffer; an error includes how many bytes are valid.
     fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), (usize, Stop)> {
         if into.is_empty() {
             return Ok(());
         }
-        self.persist(|space, done| space.read(address.wrapping_add(done), &mut into[index(done)..]))
+        self.retry(|space, done| space.read(address.wrapping_add(done), &mut into[index(done)..]))
             .map_err(|(done, stop)| (index(done), stop))
     }
 
-    /// Writes a buffer; on a stop, how much of it was written.
+    /// Writes a buffer; an error includes how many bytes were written.
     fn write(&mut self, address: u64, from: &[u8], hint: WriteHint) -> Result<(), (usize, Stop)> {
-        // Nothing to write touches nothing, whatever the space says of the address.
+        // An empty write accesses nothing, whatever the space says of the address.
         if from.is_empty() {
             return Ok(());
         }
-        self.persist(|space, done| space.write(address.wrapping_add(done), &from[index(done)..], hint))
+        self.retry(|space, done| space.write(address.wrapping_add(done), &from[index(done)..], hint))
             .map_err(|(done, stop)| (index(done), stop))
     }
 }
 
-/// An offset in one of the buffers.
+/// Converts an offset in one of the buffers.
 fn index(done: u64) -> usize {
     usize::try_from(done).expect("offsets in a buffer fit its index")
 }
 
-/// Readback of up to two addresses; a fault ends in its own status. Source: SPEC §8.3.3.
+/// Reads back up to two addresses; a fault has its own status. Source: SPEC §8.3.3.
 fn drain(pages: &mut Pages<'_>, readback: [Option<u64>; 2]) -> Ended {
     for (address, operand) in readback.into_iter().zip([OperandId::Source1, OperandId::Source2]) {
         if let Some(address) = address {

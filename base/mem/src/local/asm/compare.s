@@ -1,8 +1,10 @@
 # Comparisons. fn(rdi a, rsi b or pattern, rdx len) -> (rax offset of the first difference or len, rdx faulted).
 #
-# Vector 9 holds the pattern, vector 8 the pattern rotated to end with the range. `src` is mem (compare with rsi) or pat.
+# Vector 9 holds the pattern, vector 8 the pattern rotated to end with the range. `src` is mem (compare with rsi) or
+# pat.
 
-# r9 = bit set of differing bytes of one vector, ZF accordingly. `at` is an address without base: added to rdi and rsi.
+# r9 = bit set of the bytes that differ in one vector; ZF is set accordingly. `at` is an address without a base; it is
+# added to rdi and rsi.
 .macro x_diff_mem_sse2 p, at
     guard .Lstart_sse2, 0, movdqu xmm0, [rdi+\at]
     guard .Lstart_sse2, 0, movdqu xmm1, [rsi+\at]
@@ -78,7 +80,7 @@
     test r9, r9
 .endm
 
-# ZF clear if any byte of four vectors differs.
+# ZF is clear if any byte of four vectors differs.
 .macro block_diff_mem_sse2
 .irp i, 0, 1, 2, 3
     guard .Lstart_sse2, 0, movdqu xmm\i, [rdi+\i*16]
@@ -142,7 +144,7 @@
     kortestb k1, k1
 .endm
 
-# The pattern in rsi to vector 9, and rotated by len modulo 8 to vector 8.
+# Puts the pattern in rsi into vector 9, and the pattern rotated by len modulo 8 into vector 8.
 .macro make_mem_sse2
 .endm
 .macro make_mem_avx2
@@ -258,7 +260,7 @@ function telpher_mem_\name\()_\isa
     sub rdx, 4*\v
     cmp rdx, 4*\v
     jae 1b
-# Single vectors: the rest, or the block in which a difference was seen.
+# Single vectors: the rest, or the block that contains a difference.
 2:  cmp rdx, \v
     jb 3f
     v_diff_\src\()_\isa 9, 0

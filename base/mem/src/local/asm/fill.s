@@ -1,8 +1,8 @@
 # Fills. fn(rdi dst, rsi low pattern, rdx len, rcx high pattern) -> (rax done, rdx faulted).
 #
-# Storing a byte twice is harmless here, so every landing says "from the start of this block".
-# Vector 0 begins at the pattern's byte 0, vector 1 is rotated so that it ends with the range, vector 2 so that it begins
-# at the first aligned address.
+# Storing a byte twice is harmless here, so every landing restarts from the beginning of its block.
+# Vector 0 begins at the pattern's byte 0. Vector 1 is rotated so that it ends with the range. Vector 2 is rotated so
+# that it begins at the first aligned address.
 
 .macro x_make_sse2
     movq xmm0, rsi
@@ -44,7 +44,7 @@
     vshufi64x2 zmm2\n, zmm2\n, zmm2\n, 0
 .endm
 
-# All vectors at once from a pattern of equal bytes.
+# Makes all vectors at once from a pattern of equal bytes.
 .macro v_splat_sse2
     movq xmm0, rsi
     punpcklqdq xmm0, xmm0
@@ -205,7 +205,7 @@ function telpher_mem_fill_\isa
     finish_\isa
 endfunction telpher_mem_fill_\isa
 
-# The same for more than 4 vectors, past the caches.
+# The same for more than 4 vectors, bypassing the caches.
 function telpher_mem_fill_stream_\isa
     mov r8, rdx
     long_fill \isa, \v, v_nt_\isa

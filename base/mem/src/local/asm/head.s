@@ -1,14 +1,14 @@
 # Guarded kernels: every instruction that touches memory of the space is listed in a fixup table.
 #
-# Rules all kernels keep:
+# Rules of all kernels:
 #   r8   bytes asked for                 rdx  bytes still to do
 #   rax  result: bytes done, or offset   rdx  result: 0, or which access faulted
 #   r11  written by the trap handler only (the `value` of the table row)
-# Leaf functions: no stack but the red zone, no callee-saved register.
+# The kernels are leaf functions: no stack but the red zone, no callee-saved register.
 #
-# A table row is { instruction, landing, value }. On a fault at `instruction` the handler sets r11 = value and goes on at
-# `landing`, which knows from r8, rdx and r11 how many bytes were *stored*: a redo must not read a source byte that an
-# overlapping move has already overwritten.
+# A table row is { instruction, landing, value }. On a fault at `instruction` the handler sets r11 = value and continues
+# at `landing`. The landing computes from r8, rdx and r11 how many bytes were *stored*: a retry must not read a source
+# byte that an overlapping move has already overwritten.
 
 .pushsection .rodata.telpher_mem_fixups, "a", @progbits
 .p2align 2
@@ -55,7 +55,8 @@ telpher_mem_fixups_begin:
 .hidden telpher_mem_text_begin
 telpher_mem_text_begin:
 
-# ---- One row per instruction set: the same words, three widths. Register n of a macro is a vector register. ----
+# ---- One row per instruction set: the same operations in three widths. Register n of a macro is a vector register.
+# ----
 
 .macro x_ld_sse2 n, m:vararg
     movdqu xmm\n, \m
@@ -111,7 +112,7 @@ telpher_mem_text_begin:
     vzeroupper
 .endm
 
-# Registers 20 and up have no legacy alias, so nobody pays for a dirty upper half and no vzeroupper is needed.
+# Registers 20 and up have no legacy alias, so no upper half becomes dirty and no vzeroupper is needed.
 .macro x_ld_avx512 n, m:vararg
     vmovdqu64 xmm2\n, \m
 .endm
@@ -147,7 +148,7 @@ telpher_mem_text_begin:
 # ---- Landings. ----
 
 .macro landings isa
-# done = what was finished before, plus the value.
+# done = the bytes finished before, plus the value.
 .Lstart_\isa:
     mov rax, r8
     sub rax, rdx
@@ -157,7 +158,7 @@ telpher_mem_text_begin:
 .Lfixed_\isa:
     mov rax, r11
     jmp .Lfaulted_\isa
-# Overlapping vectors of both ends: value = (bytes of the first end) << 16 | bytes the second end still lacks.
+# Overlapping vectors of both ends: value = (bytes of the first end) << 16 | bytes that the second end still lacks.
 .Lends_\isa:
     movzx ecx, r11w
     mov rax, rdx

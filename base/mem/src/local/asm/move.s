@@ -1,8 +1,8 @@
 # Moves. fn(rdi dst, rsi src, rdx len) -> (rax done, rdx faulted).
 #
-# Up to 8 vectors: everything is loaded before anything is stored, so overlap does not matter, and stores go in the
-# direction of the move, so that nothing lies behind a fault. Above: blocks of 4 vectors, destination aligned; each block
-# is loaded before it is stored, in the direction in which overlapping is allowed.
+# Up to 8 vectors: everything is loaded before anything is stored, so overlap does not matter. Stores go in the
+# direction of the move, so that no byte past a fault is stored. More than 8 vectors: blocks of 4 vectors with an
+# aligned destination. Each block is loaded before it is stored, in the direction in which overlap is allowed.
 
 # `w`-byte registers, `h` of them at each end; covers h*w <= rdx <= 2*h*w. dir is up or down.
 .macro ends1 isa, dir, k, w
@@ -65,7 +65,7 @@
 .endif
 .endm
 
-# The same with general registers; s is a size word, a and b registers of that size.
+# The same with general registers: a and b are registers of w bytes.
 .macro gpr isa, dir, a, b, w
     guard .Lstart_\isa, 0, mov \a, [rsi]
     guard .Lstart_\isa, 0, mov \b, [rsi+rdx-\w]
@@ -81,7 +81,7 @@
     ret
 .endm
 
-# Sizes below 16. Falls in with rdx < 16.
+# Sizes below 16. Entered with rdx < 16.
 .macro below16 isa, dir
     cmp edx, 8
     jb 1f
@@ -101,7 +101,7 @@
     ret
 .endm
 
-# One block of four aligned stores; `first` is the landing of the first, which differs after the unaligned head.
+# One block of four aligned stores; the landing of the first store differs after the unaligned head.
 .macro block_up isa, st, firstlanding, firstvalue, v
     guard \firstlanding, \firstvalue, \st 0, [rdi]
 .irp i, 1, 2, 3
@@ -115,8 +115,8 @@
 .endr
 .endm
 
-# More than 8 vectors, ascending. The first block is loaded before the head is stored: with dst < src and a distance below
-# one vector the head would overwrite what the block must read.
+# More than 8 vectors, ascending. The first block is loaded before the head is stored: with dst < src and a distance
+# below one vector the head would overwrite what the block must read.
 .macro long_up isa, v, st
     guard .Lstart_\isa, 0, v_ld_\isa 4, [rsi]
     mov r9, rdi
@@ -220,7 +220,7 @@ function telpher_mem_move_\dir\()_\isa
     jmp .Lladder_\dir\()_\isa
 endfunction telpher_mem_move_\dir\()_\isa
 
-# The same for what is longer than 8 vectors, past the caches.
+# The same for more than 8 vectors, bypassing the caches.
 function telpher_mem_stream_\dir\()_\isa
     mov r8, rdx
     long_\dir \isa, \v, v_nt_\isa

@@ -11,9 +11,10 @@ kernels sse2, 16
 kernels avx2, 32
 kernels avx512, 64
 
-# ---- The processor's own string moves: the best for tens of kilobytes and more where they are fast. ----
+# ---- The processor's own string moves: the fastest for tens of kilobytes and more on processors with fast strings.
+# ----
 
-# As move_up; the distance must not be small.
+# Like move_up; the distance must not be small.
 function telpher_mem_rep_move
     mov r8, rdx
     mov rcx, rdx
@@ -21,7 +22,7 @@ function telpher_mem_rep_move
     finish_sse2
 endfunction telpher_mem_rep_move
 
-# As fill, for a pattern of equal bytes.
+# Like fill, for a pattern of equal bytes.
 function telpher_mem_rep_fill
     mov r8, rdx
     mov rcx, rdx
@@ -35,7 +36,7 @@ function telpher_mem_rep_fill
     ret
 endfunction telpher_mem_rep_fill
 
-# ---- Byte by byte: which access faults, and where. The row's value is the answer's rdx: 1 rsi side, 2 rdi side. ----
+# ---- Byte by byte: find the access that faults. The row's value is returned in rdx: 1 rsi side, 2 rdi side. ----
 
 function telpher_mem_exact_up
     mov r8, rdx
@@ -109,7 +110,7 @@ function telpher_mem_probe_read
     ret
 endfunction telpher_mem_probe_read
 
-# A write that changes nothing, atomically: what others store meanwhile stays.
+# An atomic write that changes nothing: concurrent stores of other threads are kept.
 function telpher_mem_probe_write
     guard .Lfailed, 1, lock or byte ptr [rdi], 0
     xor eax, eax

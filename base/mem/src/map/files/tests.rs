@@ -1,4 +1,4 @@
-//! What is seen in windows, and what is memory.
+//! Tests of windows and of files as memory.
 
 use super::*;
 
@@ -10,12 +10,12 @@ fn byte(address: u64) -> *mut u8 {
 }
 
 #[test]
-fn a_window_shows_what_it_is_told_and_its_file_keeps_it() {
+fn a_window_shows_a_file_that_keeps_the_writes() {
     let files = [0, 1].map(|_| MemoryFile::new(2 * HUGE_BYTES).unwrap());
     let window = Window::new(HUGE_BYTES).unwrap();
     let (all, huge) = (window.range(), HUGE_BYTES as u64);
     assert_eq!((all.start % huge, all.end - all.start), (0, huge));
-    // SAFETY: addresses of the test's own memory; nobody has a reference to any of it.
+    // SAFETY: addresses of the test's own memory; no reference to it exists.
     unsafe {
         window.show(all.clone(), &files[0], huge).unwrap();
         byte(all.start + 5000).write_volatile(7);
@@ -34,21 +34,21 @@ fn a_window_shows_what_it_is_told_and_its_file_keeps_it() {
 #[should_panic(expected = "lie in the file")]
 fn a_window_shows_no_more_than_a_file_has() {
     let (file, window) = (MemoryFile::new(4096).unwrap(), Window::new(HUGE_BYTES).unwrap());
-    // SAFETY: nobody has a reference to it; it is refused.
+    // SAFETY: no reference to the window exists, and the call is refused.
     let _ = unsafe { window.show(window.range(), &file, 0) };
 }
 
 #[test]
-fn who_touches_a_hidden_part_waits_until_something_is_shown_there() {
+fn a_thread_that_touches_a_hidden_part_waits_until_it_is_shown() {
     use std::sync::atomic::{AtomicBool, Ordering};
-    let test = "who_touches_a_hidden_part_waits_until_something_is_shown_there";
+    let test = "a_thread_that_touches_a_hidden_part_waits_until_it_is_shown";
     let Ok(veils) = Userfault::open(telpher_os::UserfaultFeatures::EVENT_REMAP) else {
         return skip::skip(test, "this user may have no userfaultfd");
     };
     let files = [0, 1].map(|_| MemoryFile::new(HUGE_BYTES).unwrap());
     let window = Window::new(HUGE_BYTES).unwrap();
     let (over, touched) = (AtomicBool::new(false), AtomicBool::new(false));
-    // SAFETY: addresses of the test's own memory; nobody has a reference to any of it.
+    // SAFETY: addresses of the test's own memory; no reference to it exists.
     unsafe {
         window.show(window.range(), &files[0], 0).unwrap();
         byte(window.range().start + 7).write_volatile(1);
@@ -62,7 +62,7 @@ fn who_touches_a_hidden_part_waits_until_something_is_shown_there() {
                 std::thread::yield_now();
             }
         });
-        // SAFETY: the thread above reads; the same is shown again below.
+        // SAFETY: the thread above reads the events; the same bytes are shown again below.
         unsafe { window.hide(window.range(), &veils).unwrap() };
         let toucher = scope.spawn(|| {
             // SAFETY: as above.
@@ -72,15 +72,15 @@ fn who_touches_a_hidden_part_waits_until_something_is_shown_there() {
             unsafe { byte(at).write_volatile(2) };
             was
         });
-        // Not a proof that it waits, but one that does not would have come by.
+        // This does not prove that the thread waits, but a thread that does not wait would have finished by now.
         std::thread::sleep(std::time::Duration::from_millis(100));
         let waited = !touched.load(Ordering::Relaxed);
-        // SAFETY: the same byte is there; who waits writes to it when it is seen.
+        // SAFETY: the same byte is shown; the waiting thread writes to it once it is mapped.
         unsafe { window.show(window.range(), &files[1], 0).unwrap() };
         veils.wake(window.range());
         let was = toucher.join().unwrap();
         over.store(true, Ordering::Relaxed);
-        assert!(waited, "what is hidden was seen");
+        assert!(waited, "the thread read the hidden part");
         assert_eq!(was, 1);
     });
     // SAFETY: as above.
@@ -91,7 +91,7 @@ fn who_touches_a_hidden_part_waits_until_something_is_shown_there() {
 }
 
 #[test]
-fn a_file_is_had_as_far_as_it_goes_and_by_one_at_a_time() {
+fn a_file_is_mapped_as_far_as_it_goes_and_by_one_user_at_a_time() {
     let path = std::env::temp_dir().join(format!("telpher-mem-file-{}", std::process::id()));
     let file = File::create(&path).unwrap();
     file.set_len(3 * HUGE_BYTES as u64 + 4096).unwrap();
@@ -101,11 +101,11 @@ fn a_file_is_had_as_far_as_it_goes_and_by_one_at_a_time() {
     let first = had.as_ref().map_or(0, length);
     let refused = again.as_ref().map_or_else(ToString::to_string, |_| String::new());
     if let Ok(had) = &had {
-        // SAFETY: the test's own memory; nobody has a reference to it.
+        // SAFETY: the test's own memory; no reference to it exists.
         unsafe { byte(had.range().start).write_volatile(7) };
         had.clear();
     }
-    // As a forked child has it.
+    // A descriptor as a forked child would have it.
     let copy = had.as_ref().ok().and_then(|had| had.file.try_clone().ok());
     drop((had, again));
     let whole = MemoryFile::of(&path, usize::MAX).map(|file| length(&file));
@@ -113,6 +113,6 @@ fn a_file_is_had_as_far_as_it_goes_and_by_one_at_a_time() {
     std::fs::remove_file(&path).unwrap();
     assert!(copy.is_some());
     assert_eq!((first, whole.unwrap()), (2 << 21, 3 << 21));
-    assert!(refused.ends_with("somebody has it already"), "{refused}");
+    assert!(refused.ends_with("another process uses it already"), "{refused}");
     assert_eq!((bytes[0], bytes.len()), (0, 3 * HUGE_BYTES + 4096));
 }

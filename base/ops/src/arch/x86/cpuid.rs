@@ -1,4 +1,4 @@
-//! What CPUID tells beyond the features that `std` detects.
+//! CPUID features that `std` does not detect.
 
 use core::arch::x86_64::__cpuid_count;
 use std::sync::OnceLock;
@@ -10,19 +10,19 @@ pub(super) struct Facts {
     pub(super) clflushopt: bool,
     /// It has CLWB. Source: CPUID leaf 7, EBX bit 24.
     pub(super) clwb: bool,
-    /// Its 512-bit carry-less multiply takes more than a cycle, so that the `crc32` instruction beside it gains.
-    /// Source: measured on AMD family 26 (two cycles; the two together give 1.4 of the multiply alone); *assumed* for
-    /// other AMD families, and *assumed* not to hold for Intel, whose multiply takes one cycle.
+    /// The 512-bit carry-less multiply takes more than a cycle, so that using the `crc32` instruction beside it pays
+    /// off. Source: measured on AMD family 26 (two cycles; the two together reach 1.4 times the multiply alone).
+    /// *Assumed* for other AMD families, and *assumed* not to hold for Intel, whose multiply takes one cycle.
     pub(super) slow_multiply: bool,
 }
 
-/// The facts, asked for once.
+/// Returns the facts, determined once.
 #[inline]
 pub(super) fn facts() -> Facts {
     static FACTS: OnceLock<Facts> = OnceLock::new();
     *FACTS.get_or_init(|| {
         let (highest, vendor) = leaf(0);
-        // Leaf 7 exists where leaf 0 names a highest leaf of at least 7.
+        // Leaf 7 exists if leaf 0 reports a highest leaf of at least 7.
         let features = if highest >= 7 { leaf(7).1[0] } else { 0 };
         Facts {
             clflushopt: features >> 23 & 1 == 1,
@@ -32,7 +32,7 @@ pub(super) fn facts() -> Facts {
     })
 }
 
-/// EAX, then EBX, ECX and EDX of a CPUID leaf.
+/// Returns EAX, EBX, ECX and EDX of a CPUID leaf.
 fn leaf(number: u32) -> (u32, [u32; 3]) {
     #[allow(unused_unsafe, reason = "newer compilers call CPUID safe")]
     // SAFETY: every x86-64 CPU has CPUID.
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_vendor_agrees_with_the_kernel_where_it_tells() {
+    fn the_vendor_agrees_with_the_kernels_report() {
         let Ok(cpuinfo) = std::fs::read_to_string("/proc/cpuinfo") else {
             return eprintln!("skipped: no /proc/cpuinfo");
         };

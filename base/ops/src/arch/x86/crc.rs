@@ -1,10 +1,10 @@
-//! The `crc32` instruction of SSE4.2, and moving its register forward over bytes not yet seen.
+//! The `crc32` instruction of SSE4.2, and moving its register forward over later bytes.
 
 use crate::arch::portable::crc32c::reversed;
 use crate::polynomial::crc32c_power;
 use core::arch::x86_64::*;
 
-/// Feeds eight bytes to the register.
+/// Adds eight bytes to the register.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 #[allow(clippy::cast_possible_truncation, reason = "the instruction leaves the upper half zero")]
@@ -12,7 +12,7 @@ pub(super) fn word(state: u32, word: u64) -> u32 {
     _mm_crc32_u64(u64::from(state), word) as u32
 }
 
-/// Feeds a few bytes, one word after the other.
+/// Adds a few bytes, one word after the other.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(super) fn short<const REVERSE: bool>(mut state: u32, data: &[u8]) -> u32 {
@@ -42,7 +42,8 @@ pub(super) const fn shift(bytes: u64) -> Shift {
 }
 
 impl Shift {
-    /// The moved register, as a word still to be fed to an empty register. Sums of such words need one feeding only.
+    /// Returns the moved register, as a word still to be added to an empty register. A sum of such words is added only
+    /// once.
     #[inline]
     #[target_feature(enable = "sse2,pclmulqdq")]
     pub(super) fn times(self, state: u32) -> u64 {

@@ -1,16 +1,16 @@
-//! Cache-line flushes: CLFLUSHOPT and CLWB where CPUID shows them, CLFLUSH elsewhere.
+//! Cache-line flushes: CLFLUSHOPT and CLWB if CPUID reports them, otherwise CLFLUSH.
 
 use super::cpuid::facts;
 use core::arch::asm;
 use core::arch::x86_64::{_mm_clflush, _mm_mfence};
 
-/// Bytes of a cache line on every x86-64 CPU so far.
+/// Bytes of a cache line on all known x86-64 CPUs.
 const LINE: usize = 64;
 
 /// Calls `each` with an address in every line that `buf` touches.
 fn for_each_line(buf: &[u8], mut each: impl FnMut(*const u8)) {
     let lead = buf.as_ptr().addr() % LINE;
-    // No sum overflows: a slice's end is an address.
+    // No addition overflows: a slice's end is an address.
     let lines = if buf.is_empty() { 0 } else { (lead + buf.len()).div_ceil(LINE) };
     for line in 0..lines {
         each(buf.as_ptr().wrapping_add((line * LINE).saturating_sub(lead)));
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_touched_line_is_visited_once_and_no_other() {
+    fn exactly_the_touched_lines_are_visited_once() {
         let buf = vec![0u8; 1024];
         for start in 0..130 {
             for len in 0..200 {

@@ -16,10 +16,10 @@ pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
     let (body, tail) = body.split_at_mut(body.len() / (4 * V) * (4 * V));
     let (from, to) = (src[lead..len].as_ptr(), body.as_mut_ptr());
     for at in (0..body.len()).step_by(4 * V) {
-        // SAFETY: `body` is a multiple of 128 bytes long and no longer than what is left of `src` after `lead`.
+        // SAFETY: `body` is a multiple of 128 bytes long and no longer than the rest of `src` after `lead`.
         let v = unsafe { [0, 1, 2, 3].map(|i| _mm256_loadu_si256(from.add(at + i * V).cast())) };
         for (i, v) in v.into_iter().enumerate() {
-            // SAFETY: the same bound holds in `body`, whose start is 32-byte aligned because `lead` made it so.
+            // SAFETY: the same bound holds in `body`, whose start is 32-byte aligned because of `lead`.
             unsafe { _mm256_stream_si256(to.add(at + i * V).cast(), v) }
         }
     }
@@ -43,7 +43,7 @@ pub(in crate::arch) fn fill<const STREAM: bool>(dst: &mut [u8], pattern: [u64; 2
         _mm256_storeu_si256(to.cast(), first);
         _mm256_storeu_si256(to.add(len - V).cast(), last);
     }
-    // Between them whole aligned vectors, which never straddle two lines.
+    // Whole aligned vectors between them, which never straddle two lines.
     let mut at = V - to.addr() % V;
     let middle = broadcast(at);
     while at + V < len {
@@ -102,11 +102,11 @@ pub(in crate::arch) fn mismatch_pattern(a: &[u8], pattern: u64) -> Option<usize>
             return found;
         }
     }
-    // A multiple of 32 bytes went by, so the pattern stands in phase.
+    // The loop advanced by a multiple of 32 bytes, so the pattern is in phase.
     portable::mismatch_pattern(rest, pattern).map(|at| a.len() - rest.len() + at)
 }
 
-/// The offset of the first byte that is not equal in the vector at `at`.
+/// Returns the offset of the first unequal byte in the vector at `at`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn first_clear(equal: __m256i, at: usize) -> Option<usize> {

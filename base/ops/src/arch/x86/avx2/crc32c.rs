@@ -4,7 +4,7 @@
 use super::super::crc::{self, Shift, shift};
 use crate::arch::portable::crc32c::reversed;
 
-/// Bytes of each of the three streams: large ones keep the joins few, small ones serve short messages.
+/// Bytes of each of the three streams: large ones need few joins, small ones serve short messages.
 const STREAMS: [usize; 3] = [1360, 336, 80];
 
 #[target_feature(enable = "sse4.2,pclmulqdq")]
@@ -42,7 +42,7 @@ const fn joins(stream: usize) -> (Shift, Shift) {
     (shift(2 * stream as u64), shift(stream as u64))
 }
 
-/// The little-endian words of a slice.
+/// Returns the little-endian words of a slice.
 fn words(data: &[u8]) -> impl Iterator<Item = u64> {
     data.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
 }

@@ -1,8 +1,8 @@
 //! T10-DIF guards by folding with 128-bit carry-less multiplies. Source of folding and of the reduction: Gopal et al.,
 //! *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
 //!
-//! As in the 512-bit kernel, with lanes of 16 bytes, eight in flight; the CPU overlaps the end of one block with the
-//! start of the next, since blocks know nothing of each other.
+//! As in the 512-bit kernel, with lanes of 16 bytes, eight in flight. The CPU overlaps the end of one block with the
+//! start of the next, because blocks are independent.
 
 use crate::polynomial::{T10_DIF, T10_QUOTIENT, t10_power};
 use core::arch::x86_64::*;
@@ -51,7 +51,7 @@ pub(in crate::arch) fn guards_copy(
     }
 }
 
-/// The guard of one block: eight bytes more or not, then a multiple of 128.
+/// Computes the guard of one block: an optional eight bytes, then a multiple of 128.
 #[inline]
 #[target_feature(enable = "avx2,pclmulqdq")]
 fn one(seed: u16, block: &[u8]) -> u16 {
@@ -88,7 +88,8 @@ fn multipliers([low, high]: [u64; 2]) -> __m128i {
     _mm_set_epi64x(high.cast_signed(), low.cast_signed())
 }
 
-/// The eight lanes of a round, each read from its last byte to its first, since the highest bit comes first.
+/// Loads the eight lanes of a round, each reversed from its last byte to its first, because the highest bit comes
+/// first.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(round: &[u8; ROUND]) -> [__m128i; 8] {
@@ -100,7 +101,7 @@ fn load(round: &[u8; ROUND]) -> [__m128i; 8] {
     })
 }
 
-/// `acc` moved by the multipliers `by`, plus `data`.
+/// Returns `acc` moved by the multipliers `by`, plus `data`.
 #[inline]
 #[target_feature(enable = "avx2,pclmulqdq")]
 fn fold(acc: __m128i, by: __m128i, data: __m128i) -> __m128i {
@@ -109,12 +110,12 @@ fn fold(acc: __m128i, by: __m128i, data: __m128i) -> __m128i {
     _mm_xor_si128(_mm_xor_si128(low, high), data)
 }
 
-/// The remainder of an 80-bit sum.
+/// Returns the remainder of an 80-bit sum.
 #[inline]
 #[target_feature(enable = "avx2,pclmulqdq")]
 #[allow(clippy::cast_possible_truncation, reason = "the remainder is the lowest 16 bits")]
 fn reduce(sum: __m128i) -> u16 {
-    // 80 bits to 64: the upper 16 move by x⁶⁴.
+    // Reduces 80 bits to 64: the upper 16 move by x⁶⁴.
     let power = const { t10_power(64) };
     let rest = _mm_xor_si128(_mm_clmulepi64_si128::<0x01>(sum, _mm_cvtsi64_si128(power.into())), sum);
     // Barrett: the quotient of `rest` by P is the upper part of ⌊rest / x¹⁶⌋ · ⌊x⁶⁴ / P⌋.
@@ -123,6 +124,6 @@ fn reduce(sum: __m128i) -> u16 {
     // Bits 48 to 95.
     let quotient = _mm_bsrli_si128::<6>(product);
     let multiple = _mm_clmulepi64_si128::<0x00>(quotient, _mm_cvtsi64_si128(T10_DIF.into()));
-    // The multiple's x¹⁶ term is left out of the generator: it cannot reach the lowest 16 bits.
+    // The multiple's x¹⁶ term is omitted from the generator: it cannot reach the lowest 16 bits.
     _mm_cvtsi128_si64(_mm_xor_si128(multiple, rest)).cast_unsigned() as u16
 }

@@ -4,7 +4,7 @@ pub(in crate::arch) mod bytes;
 pub(in crate::arch) mod crc32c;
 pub(in crate::arch) mod guard;
 
-/// Whether this CPU has every feature that a kernel of this level names.
+/// Returns true if this CPU has every feature that the kernels of this level need.
 pub(in crate::arch) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("sse4.2")

@@ -6,7 +6,7 @@ use core::arch::x86_64::*;
 /// Bytes of a vector.
 const V: usize = 64;
 
-/// Lanes `0..n`, for `n` ≤ 64.
+/// Returns a mask of the lanes `0..n`, for `n` ≤ 64.
 #[inline]
 fn low_lanes(n: usize) -> __mmask64 {
     if n == 0 { 0 } else { u64::MAX >> (V - n) }
@@ -22,10 +22,10 @@ pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
     let (body, tail) = body.split_at_mut(vectors);
     let (from, to) = (src[lead..len].as_ptr(), body.as_mut_ptr());
     let mut at = 0;
-    // Four vectors a round: enough loads in flight for the memory, few enough write-combining buffers for the stores.
+    // Four vectors per round: enough loads in flight for the memory, few enough write-combining buffers for the stores.
     while at + 4 * V <= vectors {
-        // SAFETY: `at + 256` ≤ `vectors` ≤ what is left of `src` after `lead`, so the four loads lie in `src`; a
-        // prefetch may name any address.
+        // SAFETY: `at + 256` ≤ `vectors` ≤ the rest of `src` after `lead`, so the four loads lie in `src`. A prefetch
+        // may use any address.
         let v = unsafe {
             _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + PREFETCH_BYTES).cast());
             _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + PREFETCH_BYTES + V).cast());
@@ -34,7 +34,7 @@ pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
             [0, 1, 2, 3].map(|i| _mm512_loadu_si512(from.add(at + i * V).cast()))
         };
         for (i, v) in v.into_iter().enumerate() {
-            // SAFETY: the same bound holds in `body`, whose start is 64-byte aligned because `lead` made it so.
+            // SAFETY: the same bound holds in `body`, whose start is 64-byte aligned because of `lead`.
             unsafe { _mm512_stream_si512(to.add(at + i * V).cast(), v) }
         }
         at += 4 * V;
@@ -47,9 +47,9 @@ pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
     tail.copy_from_slice(&src[lead + vectors..len]);
 }
 
-/// How far ahead of the loads a streaming copy asks for its source.
-/// Source: measured (AMD EPYC of family 26, 1 to 64 MiB from memory: 1.28 to 1.40 of `memcpy`, steadier than without and
-/// than with a distance of 1 KiB).
+/// The prefetch distance of a streaming copy, ahead of its loads. Source: measured (AMD EPYC of family 26, 1 to 64 MiB
+/// from memory: 1.28 to 1.40 of `memcpy`, with less variation than without prefetches and than with a distance of 1
+/// KiB).
 const PREFETCH_BYTES: usize = 4096;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -68,25 +68,25 @@ pub(in crate::arch) fn fill<const STREAM: bool>(dst: &mut [u8], pattern: [u64; 2
     fill_with::<STREAM>(dst, |offset: usize| _mm512_set1_epi64(rotated_word(low, offset)))
 }
 
-/// From this many bytes on an 8-byte pattern is written by the string instruction, which need not read what it
-/// overwrites. Source: measured (AMD EPYC of family 26: at 4 KiB vectors gain 1.5 in the cache, at 16 KiB the string
-/// instruction gains 1.6 outside of it).
+/// From this length on an 8-byte pattern is written by the string instruction, which need not read what it overwrites.
+/// Source: measured (AMD EPYC of family 26: at 4 KiB vectors are 1.5 times faster in the cache, at 16 KiB the string
+/// instruction is 1.6 times faster outside of it).
 const STRING_BYTES: usize = 8192;
 
-/// Fills with the vectors that `broadcast` makes of the pattern as it stands some bytes on.
+/// Fills with the vectors that `broadcast` makes of the pattern rotated by an offset.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn fill_with<const STREAM: bool>(dst: &mut [u8], broadcast: impl Fn(usize) -> __m512i) {
     let (to, len) = (dst.as_mut_ptr(), dst.len());
     let first = broadcast(0);
     if len <= V {
-        // SAFETY: the mask selects only bytes below `len`; the others are not touched.
+        // SAFETY: the mask selects only bytes below `len`; the others are not accessed.
         unsafe { _mm512_mask_storeu_epi8(to.cast(), low_lanes(len), first) }
         return;
     }
     // SAFETY: called only with `at + 64` ≤ `len`.
     let store = |at: usize, vector| unsafe { _mm512_storeu_si512(to.add(at).cast(), vector) };
-    // Stores counted from the end overlap what is there already with the same bytes.
+    // Stores counted from the end overlap earlier ones with the same bytes.
     let last = broadcast(len);
     store(0, first);
     if len > 4 * V {
@@ -122,7 +122,7 @@ pub(in crate::arch) fn mismatch(a: &[u8], b: &[u8]) -> Option<usize> {
     let (a, b) = (a.as_ptr(), b.as_ptr());
     if len < V {
         let lanes = low_lanes(len);
-        // SAFETY: the mask selects only bytes below `len` of both; the others are not touched.
+        // SAFETY: the mask selects only bytes below `len` of both; the others are not accessed.
         let differs = unsafe {
             _mm512_mask_cmpneq_epi8_mask(
                 lanes,
@@ -153,12 +153,12 @@ pub(in crate::arch) fn mismatch(a: &[u8], b: &[u8]) -> Option<usize> {
             return None;
         }
     } else if len <= 4 * V {
-        // From both ends: the vectors overlap, and one branch tells whether all is equal.
+        // From both ends: the vectors overlap, and a single branch tests whether all bytes are equal.
         if !any_differs([0, V, len - 2 * V, len - V]) {
             return None;
         }
     } else if len >= 16 * V {
-        // From the next line of `a` on, so that at least its loads never straddle two lines.
+        // From the next line of `a` on, so that at least the loads of `a` never straddle two lines.
         let mask = differs(0);
         if mask != 0 {
             return first_lane(mask, 0);
@@ -198,9 +198,9 @@ pub(in crate::arch) fn mismatch_pattern(a: &[u8], pattern: u64) -> Option<usize>
     }
     while at < len {
         let lanes = low_lanes((len - at).min(V));
-        // SAFETY: the mask selects only bytes below `len`; the others are not touched.
+        // SAFETY: the mask selects only bytes below `len`; the others are not accessed.
         let bytes = unsafe { _mm512_maskz_loadu_epi8(lanes, start.add(at).cast()) };
-        // `at` is a multiple of 64, so the pattern stands in phase.
+        // `at` is a multiple of 64, so the pattern is in phase.
         let mask = _mm512_mask_cmpneq_epi8_mask(lanes, bytes, expected);
         if mask != 0 {
             return first_lane(mask, at);
@@ -210,7 +210,7 @@ pub(in crate::arch) fn mismatch_pattern(a: &[u8], pattern: u64) -> Option<usize>
     None
 }
 
-/// The offset of the first set lane of the vector at `at`.
+/// Returns the offset of the first set lane of the vector at `at`.
 #[inline]
 fn first_lane(mask: __mmask64, at: usize) -> Option<usize> {
     (mask != 0).then(|| at + mask.trailing_zeros() as usize)

@@ -1,15 +1,16 @@
 //! CRC32C by folding with 512-bit carry-less multiplies, fused with the `crc32` instruction. Source of folding: Gopal
 //! et al., *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
 //!
-//! A message of whole vectors is a sum; moving a vector to the end of the message multiplies each of its 64-bit halves
+//! A message of whole vectors is a sum. Moving a vector to the end of the message multiplies each of its 64-bit halves
 //! by a power of x ([`TO_END`]). So up to seven vectors need one multiply each and no chain. Longer messages keep four
-//! vectors that are moved 256 bytes at a time, and end in the same way.
+//! vectors that move 256 bytes at a time, and end in the same way.
 //!
-//! Where the multiplier is the limit, the `crc32` instruction beside it gains, since it runs elsewhere in the core.
-//! Long messages then go in blocks ([`fused`]): the vectors take the block's first part while three `crc32` streams take
-//! the rest, and at the end of the block the vectors *leap* over the streams' part: one multiply with a larger power.
+//! If the multiplier is the bottleneck, the `crc32` instruction helps, because it runs on another unit of the core.
+//! Long messages are then processed in blocks ([`fused`]). The vectors process the block's first part while three
+//! `crc32` streams process the rest. At the end of the block the vectors skip the streams' part: one multiply with a
+//! larger power.
 //!
-//! Bytes that are no whole vector come first, behind zeros, which an empty register does not notice.
+//! Bytes that do not fill a vector come first, preceded by zeros, which do not change an empty register.
 
 use super::super::cpuid;
 use super::super::crc::{self, shift};
@@ -33,7 +34,7 @@ const fn forward(bytes: u64) -> [u64; 2] {
 struct Multipliers([[u64; 2]; 4]);
 
 impl Multipliers {
-    /// Moves all four lanes by the same distance.
+    /// Creates multipliers that move all four lanes by the same distance.
     const fn all(bytes: u64) -> Multipliers {
         Multipliers([forward(bytes); 4])
     }
@@ -46,8 +47,8 @@ impl Multipliers {
     }
 }
 
-/// `TO_END[d]` moves the lanes of a vector that has `d` vectors behind it onto the last lane of the message. That last
-/// lane itself stays, so its multipliers are zero and [`sum_to_state`] adds it.
+/// `TO_END[d]` moves the lanes of a vector with `d` vectors after it onto the last lane of the message. The last lane
+/// itself does not move, so its multipliers are zero and [`sum_to_state`] adds it.
 static TO_END: [Multipliers; 8] = {
     let mut table = [Multipliers([[0; 2]; 4]); 8];
     let mut at = 0;
@@ -61,7 +62,7 @@ static TO_END: [Multipliers; 8] = {
     table
 };
 
-/// The register after a message whose lanes sum up to `sum`, all moved to the end, with the message's `last` vector.
+/// Returns the register after a message whose lanes, all moved to the end, sum up to `sum`; `last` is its last vector.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512vl,sse4.2")]
 fn sum_to_state(sum: __m512i, last: __m512i) -> u32 {
@@ -72,18 +73,18 @@ fn sum_to_state(sum: __m512i, last: __m512i) -> u32 {
     crc::word(crc::word(0, low), high)
 }
 
-/// Where the bytes come from and, in a copy, go to: `left` bytes are readable and writable there as long as it lives.
+/// Source and, in a copy, destination: `left` bytes are readable and writable there during its lifetime.
 #[derive(Clone, Copy)]
 struct Cursor<const REVERSE: bool, const COPY: bool> {
     src: *const u8,
-    /// Of no meaning unless `COPY`.
+    /// Not used unless `COPY`.
     dst: *mut u8,
-    /// Bytes still to go.
+    /// Bytes left.
     left: usize,
 }
 
 impl<const REVERSE: bool, const COPY: bool> Cursor<REVERSE, COPY> {
-    /// The vector `at` bytes on.
+    /// Loads the vector at offset `at`.
     ///
     /// # Safety
     /// `at + 64` ≤ `self.left`.
@@ -104,7 +105,7 @@ impl<const REVERSE: bool, const COPY: bool> Cursor<REVERSE, COPY> {
         }
     }
 
-    /// Copies the vector `at` bytes on.
+    /// Copies the vector at offset `at`.
     ///
     /// # Safety
     /// `at + 64` ≤ `self.left`.
@@ -115,7 +116,7 @@ impl<const REVERSE: bool, const COPY: bool> Cursor<REVERSE, COPY> {
         unsafe { _mm512_storeu_si512(self.dst.add(at).cast(), _mm512_loadu_si512(self.src.add(at).cast())) }
     }
 
-    /// The word `at` bytes on, which is not copied.
+    /// Loads the word at offset `at`, without copying it.
     ///
     /// # Safety
     /// `at + 8` ≤ `self.left`.
@@ -126,14 +127,14 @@ impl<const REVERSE: bool, const COPY: bool> Cursor<REVERSE, COPY> {
         reversed::<REVERSE>(word)
     }
 
-    /// Asks the memory for the line `at` bytes on, which may lie anywhere.
+    /// Prefetches the line at offset `at`, which may be anywhere.
     #[inline]
     fn prefetch(&self, at: usize) {
-        // SAFETY: a prefetch may name any address.
+        // SAFETY: a prefetch may use any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(self.src.wrapping_add(at).cast()) }
     }
 
-    /// Goes on by `bytes`.
+    /// Advances by `bytes`.
     ///
     /// # Panics
     /// If fewer are left.
@@ -168,21 +169,22 @@ pub(in crate::arch) fn feed_copy<const REVERSE: bool>(state: u32, src: &[u8], ds
     unsafe { run(state, Cursor::<REVERSE, true> { src: src.as_ptr(), dst: dst.as_mut_ptr(), left }, fuse(left)) }
 }
 
-/// Whether to put the `crc32` instruction beside the multiplies.
+/// Returns true if the `crc32` instruction should be used beside the multiplies.
 #[inline]
 fn fuse(len: usize) -> bool {
-    // Messages without a whole block have no use for the answer.
+    // Messages without a whole block do not use the answer.
     len >= 1600 && cpuid::facts().slow_multiply
 }
 
-/// The register after the cursor's bytes; with `fuse` the `crc32` instruction takes its part of long messages.
+/// Returns the register after the cursor's bytes; with `fuse` the `crc32` instruction processes a part of long
+/// messages.
 ///
 /// # Safety
 /// There are at least 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
 unsafe fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<REVERSE, COPY>, fuse: bool) -> u32 {
-    // What the register holds is added to the first four bytes of the message.
+    // The register's content is added to the first four bytes of the message.
     let register = |state: u32| _mm512_zextsi128_si512(_mm_cvtsi32_si128(state.cast_signed()));
     let lead = at.left % V;
     let first = if lead == 0 {
@@ -192,12 +194,12 @@ unsafe fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<
         let vector = _mm512_xor_si512(unsafe { at.vector(0) }, register(state));
         let behind_zeros = _mm512_maskz_expand_epi8(u64::MAX << (V - lead), vector);
         at.skip(lead);
-        // With a lead of less than four bytes the register reaches into the vector after it.
+        // With a lead of less than four bytes the register extends into the vector after it.
         let rest = if lead < 4 { state >> (8 * lead) } else { 0 };
         fold(behind_zeros, const { Multipliers::all(64) }.load(), register(rest))
     };
     if at.left < 8 * V {
-        // SAFETY: of at least 64 bytes the lead took none or left whole vectors, at least one.
+        // SAFETY: there are at least 64 bytes, and the lead leaves whole vectors, at least one.
         unsafe { short_message(first, at) }
     } else {
         // SAFETY: eight vectors are more than four.
@@ -205,7 +207,7 @@ unsafe fn run<const REVERSE: bool, const COPY: bool>(state: u32, mut at: Cursor<
     }
 }
 
-/// One to seven vectors: one multiply each, no chain.
+/// Processes one to seven vectors: one multiply each, no chain.
 ///
 /// # Safety
 /// There is at least one vector.
@@ -224,7 +226,7 @@ unsafe fn short_message<const REVERSE: bool, const COPY: bool>(first: __m512i, a
     sum_to_state(sum, last)
 }
 
-/// Eight vectors and more; with `fuse` the `crc32` instruction takes its part.
+/// Processes eight vectors and more; with `fuse` the `crc32` instruction processes its part.
 ///
 /// # Safety
 /// There are at least four vectors.
@@ -239,10 +241,10 @@ unsafe fn long_message<const REVERSE: bool, const COPY: bool>(
     let mut lanes = unsafe { [at.vector(0), at.vector(V), at.vector(2 * V), at.vector(3 * V)] };
     lanes[0] = _mm512_xor_si512(lanes[0], first);
     at.skip(4 * V);
-    // Reversed words are dear outside of vectors: those messages stay with the multiplier.
+    // Reversing words is expensive outside of vectors: those messages use only the multiplier.
     if fuse && !REVERSE {
-        // 12 + 4 vectors cost 32 multiplies of two cycles each, three streams of 24 words 72 `crc32` of one cycle each,
-        // so both units are nearly always busy; and a block of 1600 bytes keeps to one place for the prefetchers.
+        // 12 + 4 vectors cost 32 multiplies of two cycles each, three streams of 24 words 72 `crc32` of one cycle each.
+        // So both units are nearly always busy, and a block of 1600 bytes stays close together for the prefetchers.
         lanes = fused::<3, 24, REVERSE, COPY>(lanes, &mut at);
     }
     let by = const { Multipliers::all(4 * V as u64) }.load();
@@ -268,8 +270,8 @@ unsafe fn long_message<const REVERSE: bool, const COPY: bool>(
     sum_to_state(sum, last)
 }
 
-/// As many blocks of `ROUNDS` times 256 bytes and three streams of `WORDS` words as there are, the vectors and the
-/// `crc32` instruction side by side.
+/// Processes as many blocks of `ROUNDS` times 256 bytes and three streams of `WORDS` words as there are, with the
+/// vectors and the `crc32` instruction side by side.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,vpclmulqdq,pclmulqdq,gfni,sse4.2")]
 fn fused<const ROUNDS: usize, const WORDS: usize, const REVERSE: bool, const COPY: bool>(
@@ -284,7 +286,7 @@ fn fused<const ROUNDS: usize, const WORDS: usize, const REVERSE: bool, const COP
     let block = const { ROUNDS * 4 * V + 3 * 8 * WORDS + 4 * V };
     let lines = const { (ROUNDS * 4 * V + 3 * 8 * WORDS + 4 * V).div_ceil(V * ROUNDS) };
     while at.left >= block {
-        // Not beyond the end, but for a line or two: nobody will look there.
+        // At most a line or two beyond the end, where a prefetch is useless.
         let ahead = PREFETCH_BYTES.min(at.left - block);
         let mut crc = [0; 3];
         for round in 0..ROUNDS {
@@ -314,7 +316,7 @@ fn fused<const ROUNDS: usize, const WORDS: usize, const REVERSE: bool, const COP
         let sum = const { shift(2 * 8 * WORDS as u64) }.times(crc[0]) ^ const { shift(8 * WORDS as u64) }.times(crc[1]);
         let register = crc::word(0, sum) ^ crc[2];
         for (i, lane) in lanes.iter_mut().enumerate() {
-            // SAFETY: the loop's condition left 256 bytes behind the block.
+            // SAFETY: the loop's condition left 256 bytes after the block.
             *lane = fold(*lane, leap, unsafe { at.vector(i * V) });
         }
         lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(register.cast_signed())));
@@ -323,12 +325,12 @@ fn fused<const ROUNDS: usize, const WORDS: usize, const REVERSE: bool, const COP
     lanes
 }
 
-/// How far ahead of a block the memory is asked for the blocks to come, line after line: the hardware's own prefetchers
-/// are confused by four places that each advance a few lines and then jump.
-/// Source: measured together with the size of a block (AMD EPYC of family 26, 4 KiB to 64 MiB, warm and cold).
+/// The prefetch distance for later blocks, line after line. The hardware's own prefetchers are confused by four
+/// positions that each advance a few lines and then jump. Source: measured together with the size of a block (AMD EPYC
+/// of family 26, 4 KiB to 64 MiB, warm and cold).
 const PREFETCH_BYTES: usize = 4096;
 
-/// Feeds word number `word` of each of the three streams, which begin `start` bytes on.
+/// Adds word number `word` of each of the three streams, which begin at offset `start`.
 ///
 /// # Safety
 /// `word` is less than `WORDS`, and `start` and the three streams of `WORDS` words lie in the cursor.
@@ -350,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_through_long_messages_equal_the_portable_kernel() {
+    fn both_paths_for_long_messages_equal_the_portable_kernel() {
         if !super::super::is_available() {
             return eprintln!("skipped: no AVX-512");
         }

@@ -1,10 +1,10 @@
 //! T10-DIF guards of many blocks by folding with 512-bit carry-less multiplies. Source of folding and of the reduction:
 //! Gopal et al., *Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
 //!
-//! A block is eight bytes more or not, then a multiple of 512 bytes: eight vectors folded over 512 bytes a round. At
-//! its end each vector is moved to the end of the block by its own multipliers ([`TO_END`]), which leaves 80 bits. Four
-//! blocks' 80 bits fill one vector, so the long chain of the reduction is walked once for four blocks; and since blocks
-//! know nothing of each other, the chain hides behind the next four blocks' multiplies.
+//! A block is an optional eight bytes, then a multiple of 512 bytes: eight vectors folded over 512 bytes a round. At
+//! the end each vector is moved to the end of the block by its own multipliers ([`TO_END`]), which leaves 80 bits. The
+//! 80 bits of four blocks fill one vector, so the long chain of the reduction runs once for four blocks. Because blocks
+//! are independent, the chain overlaps the next four blocks' multiplies.
 
 use super::fold;
 use crate::arch::blocks_fit;
@@ -17,7 +17,7 @@ const V: usize = 64;
 /// Bytes folded in one round.
 const ROUND: usize = 8 * V;
 
-/// How far ahead the memory is asked for the blocks to come.
+/// The prefetch distance for later blocks.
 const PREFETCH_BYTES: usize = 4096;
 
 /// One vector of multipliers, a low and a high one for each 128-bit lane, aligned for a single load.
@@ -39,7 +39,7 @@ const fn forward(bits: u64) -> [u64; 2] {
     [t10_power(bits) as u64, t10_power(bits + 64) as u64]
 }
 
-/// Moves every lane on by one round.
+/// Moves every lane by one round.
 static BY_ROUND: Multipliers = Multipliers([forward(8 * ROUND as u64); 4]);
 
 /// `TO_END[i]` moves the lanes of vector `i` of the last round to the end of the block and by the 16 bits of the guard.
@@ -74,11 +74,11 @@ pub(in crate::arch) fn guards_copy(
     unsafe { run::<true>(block, seed, (src.as_ptr(), stride), (dst.as_mut_ptr(), dst_stride), guards) }
 }
 
-/// Guards of all blocks, four at a time.
+/// Computes the guards of all blocks, four at a time.
 ///
 /// # Safety
 /// For each index of `guards` a block is readable at that multiple of the source's stride and, with `COPY`, writable at
-/// that multiple of the destination's.
+/// that multiple of the destination's stride.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
 unsafe fn run<const COPY: bool>(
@@ -103,7 +103,7 @@ unsafe fn run<const COPY: bool>(
     }
 }
 
-/// A vector whose lanes sum up to 80 bits that leave the block's guard as their remainder.
+/// Returns a vector whose lanes sum up to 80 bits, whose remainder is the block's guard.
 ///
 /// # Safety
 /// The block is readable at `src` and, with `COPY`, writable at `dst`.
@@ -113,9 +113,9 @@ unsafe fn block_sum<const COPY: bool>(block: DifBlock, seed: u16, src: *const u8
     let size = block.bytes() as usize;
     let lead = size % ROUND;
     debug_assert!(lead == 0 || lead == 8);
-    // The highest bit comes first, so each lane is read from its last byte to its first.
+    // The highest bit comes first, so each lane is reversed from its last byte to its first.
     let order = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f));
-    // SAFETY: called only with `at + 64` ≤ `size`, the bytes that the contract grants; a prefetch may name any address.
+    // SAFETY: called only with `at + 64` ≤ `size`, the bytes that the contract grants. A prefetch may use any address.
     let vector = |at: usize| unsafe {
         _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + PREFETCH_BYTES).cast());
         let vector = _mm512_loadu_si512(src.add(at).cast());
@@ -128,7 +128,7 @@ unsafe fn block_sum<const COPY: bool>(block: DifBlock, seed: u16, src: *const u8
     let mut lead_sum = _mm512_setzero_si512();
     let mut seed_lane = _mm_set_epi64x((u64::from(seed) << 48).cast_signed(), 0);
     if lead == 8 {
-        // SAFETY: a block has more than eight bytes; the accesses are unaligned ones.
+        // SAFETY: a block has more than eight bytes; the accesses are unaligned.
         let word = unsafe {
             let word = src.cast::<u64>().read_unaligned();
             if COPY {
@@ -159,15 +159,15 @@ unsafe fn block_sum<const COPY: bool>(block: DifBlock, seed: u16, src: *const u8
     sum
 }
 
-/// The remainders of four sums.
+/// Returns the remainders of four sums.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq")]
 fn reduce([a, b, c, d]: [__m512i; 4]) -> [u16; 4] {
-    // Adds up the lanes of each, and puts the four sums into the lanes of one vector.
+    // Adds up the lanes of each sum, and puts the four sums into the lanes of one vector.
     let pair = |a, b| _mm512_xor_si512(_mm512_shuffle_i64x2::<0x44>(a, b), _mm512_shuffle_i64x2::<0xee>(a, b));
     let (ab, cd) = (pair(a, b), pair(c, d));
     let sums = _mm512_xor_si512(_mm512_shuffle_i64x2::<0x88>(ab, cd), _mm512_shuffle_i64x2::<0xdd>(ab, cd));
-    // 80 bits to 64: the upper 16 move by x⁶⁴.
+    // Reduces 80 bits to 64: the upper 16 move by x⁶⁴.
     let power = const { t10_power(64) };
     let folded = _mm512_clmulepi64_epi128::<0x01>(sums, _mm512_set1_epi64(power.into()));
     let rest = _mm512_xor_si512(folded, sums);
@@ -177,13 +177,13 @@ fn reduce([a, b, c, d]: [__m512i; 4]) -> [u16; 4] {
     // Bits 48 to 95 of each lane.
     let quotient = _mm512_bsrli_epi128::<6>(product);
     let multiple = _mm512_clmulepi64_epi128::<0x00>(quotient, _mm512_set1_epi64(i64::from(crate::polynomial::T10_DIF)));
-    // The multiple's x¹⁶ term is left out of the generator: it cannot reach the lowest 16 bits.
+    // The multiple's x¹⁶ term is omitted from the generator: it cannot reach the lowest 16 bits.
     let guards = _mm512_cvtepi64_epi16(_mm512_xor_si512(multiple, rest));
     let [g0, _, g1, _, g2, _, g3, _] = halves(guards);
     [g0, g1, g2, g3]
 }
 
-/// The eight 16-bit words of a lane.
+/// Returns the eight 16-bit words of a lane.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn halves(lane: __m128i) -> [u16; 8] {

@@ -6,7 +6,7 @@ pub(in crate::arch) mod guard;
 
 use core::arch::x86_64::{__m512i, _mm512_clmulepi64_epi128, _mm512_ternarylogic_epi64};
 
-/// Whether this CPU has every feature that a kernel of this level names.
+/// Returns true if this CPU has every feature that the kernels of this level need.
 pub(in crate::arch) fn is_available() -> bool {
     super::avx2::is_available()
         && is_x86_feature_detected!("avx512f")
@@ -18,7 +18,7 @@ pub(in crate::arch) fn is_available() -> bool {
         && is_x86_feature_detected!("gfni")
 }
 
-/// `acc` moved by the multipliers `by`, plus `data`.
+/// Returns `acc` moved by the multipliers `by`, plus `data`.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn fold(acc: __m512i, by: __m512i, data: __m512i) -> __m512i {

@@ -1,5 +1,5 @@
-//! Every bit pattern has a reading: codes keep their value, codes are the specification's, bytes come back unchanged,
-//! and nothing panics, printing included.
+//! Every bit pattern can be decoded: codes keep their value, codes are the specification's, bytes come back unchanged,
+//! and nothing panics, not even printing.
 
 use proptest::prelude::*;
 use std::fmt::Debug;
@@ -10,7 +10,8 @@ use telpher_abi::{
     OpFlags, Opcode, OperandId, SourceDifFlags, Status, StatusByte, SwError,
 };
 
-/// Names and codes of one kind: every byte round-trips, exactly the named codes have names, and no two names share one.
+/// Checks names and codes of one kind: every byte round-trips, exactly the named codes have names, and all names
+/// differ.
 fn check_codes<T: Copy + PartialEq + Debug>(
     named: &[T],
     literals: &[(T, u8)],
@@ -33,7 +34,7 @@ fn check_codes<T: Copy + PartialEq + Debug>(
 }
 
 #[test]
-fn every_opcode_byte_has_a_reading() {
+fn every_opcode_byte_can_be_decoded() {
     use Opcode as O;
     // SPEC Table 8-2.
     let literals = [
@@ -77,7 +78,7 @@ fn every_opcode_byte_has_a_reading() {
 }
 
 #[test]
-fn every_status_byte_has_a_reading() {
+fn every_status_byte_can_be_decoded() {
     use Status as S;
     // SPEC Table 5-6.
     let literals = [
@@ -139,7 +140,7 @@ fn every_status_byte_has_a_reading() {
 }
 
 #[test]
-fn every_device_error_and_command_byte_has_a_reading() {
+fn every_device_error_and_command_byte_can_be_decoded() {
     use {CommandCode as C, CommandError as E, DeviceError as D};
     // SPEC Table 5-7.
     let errors = [
@@ -309,7 +310,7 @@ fn flag_bits_are_the_specifications() {
 }
 
 #[test]
-fn perfmon_events_are_one_bit_each_and_none_twice() {
+fn perfmon_events_are_distinct_single_bits() {
     for (i, event) in Event::ALL.iter().enumerate() {
         assert!(event.bit.is_power_of_two() && event.category < 5, "{event:?}");
         assert!(!Event::ALL[..i].contains(event), "{event:?} has two names");
@@ -322,7 +323,7 @@ fn perfmon_events_are_one_bit_each_and_none_twice() {
 
 #[test]
 fn an_operation_set_is_256_independent_bits() {
-    // OPCAP of current Sapphire Rapids firmware: delta operations absent.
+    // OPCAP of current Sapphire Rapids firmware: without delta operations.
     let part = OpCap([0x1_003f_027f, 0, 0, 0]);
     assert!(part.contains(Opcode::MemoryMove) && part.contains(Opcode::CacheFlush) && part.contains(Opcode::Dualcast));
     assert!(!part.contains(Opcode::CreateDelta) && !part.contains(Opcode::ApplyDelta));
@@ -338,7 +339,8 @@ fn an_operation_set_is_256_independent_bits() {
     }
 }
 
-/// Every constructor, as the bytes the specification's layouts ask for: (descriptor, opcode, flags, bytes 16–63 as words).
+/// Checks every constructor against the bytes of the specification's layouts: (descriptor, opcode, flags, bytes 16–63
+/// as words).
 #[test]
 fn constructors_fill_the_fields_of_their_operation() {
     let cases = [
@@ -362,7 +364,7 @@ fn constructors_fill_the_fields_of_their_operation() {
         assert_eq!(descriptor.0[0], opcode << 56 | flags << 32, "{descriptor:?}");
         assert_eq!(descriptor.0[1], 0, "{descriptor:?}");
         assert_eq!(descriptor.0[2..], rest, "{descriptor:?}");
-        // Asking for a record adds two flags and the address, and nothing else.
+        // Requesting a record adds two flags and the address, and nothing else.
         let recorded = descriptor.with_record(0xabc0);
         assert_eq!(recorded.0[0], opcode << 56 | (flags | 0x0c) << 32);
         assert_eq!((recorded.0[1], &recorded.0[2..]), (0xabc0, &rest[..]));
@@ -371,7 +373,7 @@ fn constructors_fill_the_fields_of_their_operation() {
 
 proptest! {
     #[test]
-    fn descriptors_come_back_from_bytes_unchanged(low: [u8; 32], high: [u8; 32]) {
+    fn descriptors_round_trip_through_bytes(low: [u8; 32], high: [u8; 32]) {
         let bytes: [u8; 64] = std::array::from_fn(|i| if i < 32 { low[i] } else { high[i - 32] });
         let descriptor = Descriptor::from_bytes(&bytes);
         prop_assert_eq!(descriptor.to_bytes(), bytes);
@@ -386,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn records_come_back_from_bytes_unchanged(bytes: [u8; 32]) {
+    fn records_round_trip_through_bytes(bytes: [u8; 32]) {
         let record = CompletionRecord::from_bytes(&bytes);
         prop_assert_eq!(record.to_bytes(), bytes);
         prop_assert_eq!(record.status_byte().0, bytes[0]);

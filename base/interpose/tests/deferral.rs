@@ -1,4 +1,5 @@
-//! Handlers of the program never run in the middle of an emulation, always run after it, and see the program's own context.
+//! The program's handlers never run in the middle of an emulation, always run after it, and see the program's own
+//! context.
 #![allow(unsafe_code, reason = "installs handlers and executes instructions made at run time")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "addresses and signal numbers")]
 
@@ -19,10 +20,10 @@ struct Call {
 }
 
 static CALLS: Spin<Vec<Call>> = Spin::new(Vec::new());
-/// An emulation is under way in the thread of the test.
+/// True while the test's thread is in an emulation.
 static IN_EMULATION: AtomicBool = AtomicBool::new(false);
 static VIOLATIONS: AtomicU32 = AtomicU32::new(0);
-/// Signals that the emulation raises.
+/// The signals that the emulation raises.
 static RAISE: Spin<Vec<i32>> = Spin::new(Vec::new());
 static DEFERRED: AtomicBool = AtomicBool::new(false);
 
@@ -40,13 +41,13 @@ unsafe extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, context: *mut
         instruction: registers[libc::REG_RIP as usize] as u64,
         r15: registers[libc::REG_R15 as usize] as u64,
     };
-    // Room is reserved. A handler that interrupts this one would wait for it for ever.
-    undisturbed(|| CALLS.with(|calls| calls.push(call)));
+    // The vector has reserved capacity. Signals are blocked: an interrupting handler would wait for the lock for ever.
+    with_signals_blocked(|| CALLS.with(|calls| calls.push(call)));
 }
 
-/// Does something with all signals blocked.
-fn undisturbed<R>(what: impl FnOnce() -> R) -> R {
-    // SAFETY: sets of this function's own; a set of zeros is an empty one.
+/// Runs `what` with all signals blocked.
+fn with_signals_blocked<R>(what: impl FnOnce() -> R) -> R {
+    // SAFETY: sets of this function; an all-zero set is empty.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: as above.
     unsafe {
@@ -76,7 +77,7 @@ fn queue(signal: i32, value: usize) {
     assert_eq!(unsafe { libc::pthread_sigqueue(libc::pthread_self(), signal, value) }, 0);
 }
 
-/// The emulation raises what it is told.
+/// Raises the requested signals within the emulation.
 fn raising() {
     IN_EMULATION.store(true, Ordering::Relaxed);
     RAISE.with(|signals| {
@@ -102,8 +103,8 @@ fn enqcmd() -> (Thunk, State) {
 }
 
 #[test]
-fn a_signal_in_the_emulation_is_handled_right_behind_the_instruction() {
-    exits("a_signal_in_the_emulation_is_handled_right_behind_the_instruction", 0, || {
+fn a_signal_in_the_emulation_is_handled_right_after_the_instruction() {
+    exits("a_signal_in_the_emulation_is_handled_right_after_the_instruction", 0, || {
         begin(raising);
         let realtime = libc::SIGRTMIN() + 2;
         let all = [libc::SIGUSR1, libc::SIGSEGV, libc::SIGUSR2, libc::SIGILL, realtime];
@@ -111,20 +112,21 @@ fn a_signal_in_the_emulation_is_handled_right_behind_the_instruction() {
             all.into_iter().for_each(|signal| handle(signal, mask));
             let (thunk, before) = enqcmd();
             let mask_before = signals::mask(None);
-            // Trapped first, rewritten then.
+            // Trapped at first, then rewritten.
             for _ in 0..4 {
                 for raised in [&all[..1], &all[1..2], &[realtime; 5], &all] {
                     RAISE.with(|signals| *signals = raised.to_vec());
                     assert_same(&before, &thunk.run(&before), before.flags);
-                    let calls = undisturbed(|| CALLS.with(|calls| std::mem::replace(calls, Vec::with_capacity(1000))));
+                    let calls =
+                        with_signals_blocked(|| CALLS.with(|calls| std::mem::replace(calls, Vec::with_capacity(1000))));
                     assert!(DEFERRED.load(Ordering::Relaxed));
                     assert_eq!(calls.len(), raised.len(), "{calls:?}");
                     for signal in raised {
                         assert!(calls.iter().any(|call| call.signal == *signal), "{signal} in {calls:?}");
                     }
-                    // Those of one number in the order they were sent.
+                    // Signals of one number arrive in the order they were sent.
                     assert!(calls.iter().map(|call| call.value).filter(|&value| value != 0).is_sorted());
-                    // The first finds the program's context; handlers that nest find that of the one before.
+                    // The first handler sees the program's context; nested handlers see that of the previous one.
                     let own = |call: &&Call| call.instruction == thunk.next() && call.r15 == before.general[15];
                     let found = calls.iter().filter(own).count();
                     assert!(found >= 1 && (mask == 0 || found == raised.len()), "{found} of {calls:?}");
@@ -162,11 +164,11 @@ fn a_fault_and_a_signal_at_once_are_both_handled() {
             assert_same(&before, &thunk.run(&before), before.flags);
             assert_eq!(FAULTS.load(Ordering::Relaxed), round);
         }
-        i32::from(undisturbed(|| CALLS.with(|calls| calls.is_empty())))
+        i32::from(with_signals_blocked(|| CALLS.with(|calls| calls.is_empty())))
     });
 }
 
-/// Takes a while, and notes whether a handler came in between.
+/// Takes a while, and records whether a handler ran in between.
 fn slow() {
     IN_EMULATION.store(true, Ordering::Relaxed);
     for _ in 0..200 {
@@ -176,8 +178,8 @@ fn slow() {
 }
 
 #[test]
-fn none_of_many_signals_is_lost_or_handled_inside() {
-    exits("none_of_many_signals_is_lost_or_handled_inside", 0, || {
+fn no_signal_is_lost_or_handled_inside_an_emulation() {
+    exits("no_signal_is_lost_or_handled_inside_an_emulation", 0, || {
         begin(slow);
         let first = libc::SIGRTMIN() + 1;
         for number in 0..3 {
@@ -212,7 +214,7 @@ fn none_of_many_signals_is_lost_or_handled_inside() {
                 assert_same(&pause, &tpause.run(&pause), pause.flags);
             }
         });
-        let calls = undisturbed(|| CALLS.with(std::mem::take));
+        let calls = with_signals_blocked(|| CALLS.with(std::mem::take));
         for number in 0..3 {
             let values: Vec<usize> =
                 calls.iter().filter(|call| call.signal == first + number).map(|call| call.value).collect();
@@ -227,7 +229,7 @@ fn none_of_many_signals_is_lost_or_handled_inside() {
 }
 
 #[test]
-fn a_handler_that_was_put_off_may_submit() {
+fn a_deferred_handler_may_submit() {
     static INNER: AtomicU32 = AtomicU32::new(0);
     unsafe extern "C" fn submits(_: i32, _: *mut libc::siginfo_t, _: *mut libc::ucontext_t) {
         INNER.fetch_add(1, Ordering::Relaxed);
@@ -236,7 +238,7 @@ fn a_handler_that_was_put_off_may_submit() {
         assert_same(&before, &thunk.run(&before), before.flags);
         assert_same(&before, &thunk.run(&before), before.flags);
     }
-    exits("a_handler_that_was_put_off_may_submit", 0, || {
+    exits("a_deferred_handler_may_submit", 0, || {
         begin(raising);
         let action = Action { handler: submits as *const () as usize, flags: libc::SA_SIGINFO as u64, mask: 0 };
         // SAFETY: the handler has the signature.
@@ -262,12 +264,12 @@ fn a_signal_without_handler_kills_in_the_emulation() {
 }
 
 #[test]
-fn a_deferral_puts_handlers_off_until_the_outermost_ends() {
-    exits("a_deferral_puts_handlers_off_until_the_outermost_ends", 0, || {
+fn a_deferral_lasts_until_the_outermost_ends() {
+    exits("a_deferral_lasts_until_the_outermost_ends", 0, || {
         begin(|| {});
         for signal in [libc::SIGUSR1, libc::SIGSEGV] {
             handle(signal, 0);
-            let count = || undisturbed(|| CALLS.with(|calls| calls.len()));
+            let count = || with_signals_blocked(|| CALLS.with(|calls| calls.len()));
             let (before, mask) = (count(), signals::mask(None));
             {
                 let _outer = signals::defer();
@@ -282,7 +284,7 @@ fn a_deferral_puts_handlers_off_until_the_outermost_ends() {
             assert_eq!((count(), signals::is_deferred()), (before + 1, false));
             assert_eq!(signals::mask(None), mask);
         }
-        // The mask set in between is the mask after.
+        // The mask set in between is the mask afterwards.
         {
             let _deferral = signals::defer();
             raise(libc::SIGUSR1);
@@ -307,6 +309,6 @@ fn an_action_may_change_while_its_signal_waits() {
             unsafe { signals::action(libc::SIGUSR1, Some(Action { handler: libc::SIG_IGN, flags: 0, mask: 0 })) }
                 .unwrap();
         }
-        undisturbed(|| CALLS.with(|calls| calls.len())) as i32
+        with_signals_blocked(|| CALLS.with(|calls| calls.len())) as i32
     });
 }

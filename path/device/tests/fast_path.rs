@@ -1,4 +1,4 @@
-//! Short copies that nobody looks at take a way of their own through the model: what comes of it is what comes of the steps.
+//! Short copies without an observer take a fast path through the model. Their results must equal those of the steps.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "descriptors are vouched for: their addresses mean memory that is nowhere")]
 
@@ -10,23 +10,23 @@ use telpher_mem::{Fault, MockSpace, Protection, Space, WriteHint};
 use telpher_model::{Observer, PciControl, layout};
 use telpher_portal::{Portal, Submission};
 
-/// Looks, so that everything goes by steps, and does nothing else.
+/// An observer that does nothing, so that everything goes by steps.
 #[derive(Debug)]
-struct Onlooker;
+struct PassiveObserver;
 
-impl Observer for Onlooker {}
+impl Observer for PassiveObserver {}
 
 const PASID: u32 = 7;
 const BASE: u64 = 0x10_0000;
 const PAGES: u64 = 12;
-/// Lists lie in the first page, records in the second, data in all of them.
+/// Lists are in the first page, records in the second, data in all pages.
 const LIST: u64 = BASE;
 const RECORDS: u64 = BASE + 0x1000;
 
-/// Deterministic chance: splitmix64, Steele et al. 2014.
-struct Chance(u64);
+/// A deterministic random number generator: splitmix64, Steele et al. 2014.
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +47,7 @@ impl Chance {
             0 => self.next(),
             1 => u64::MAX - self.below(300),
             2..=5 => BASE + self.below(PAGES) * 0x1000 + 0xf00 + self.below(0x200),
-            // Where lists and records are.
+            // The range of lists and records.
             6 => BASE + self.below(0x2000),
             _ => BASE + 0x2000 + self.below((PAGES - 2) * 0x1000 - 300),
         }
@@ -64,10 +64,10 @@ impl Chance {
         u32::try_from(size).expect("cut to 32 bits")
     }
 
-    /// Mostly a copy that a device does; sometimes anything.
+    /// Returns mostly a copy that a device accepts; sometimes anything.
     fn descriptor(&mut self, place: u64) -> Descriptor {
         let src = self.address();
-        // Now and then onto itself.
+        // Sometimes an overlapping copy.
         let dst = if self.once_in(8) { src.wrapping_add(self.below(200)).wrapping_sub(100) } else { self.address() };
         let mut d = Descriptor::memory_move(src, dst, self.size()).with_record(RECORDS + place * 32);
         if self.once_in(3) {
@@ -97,13 +97,13 @@ impl Chance {
 }
 
 /// A device and its memory.
-struct Side {
+struct DeviceUnderTest {
     device: ModelDevice,
     space: Arc<MockSpace>,
     portal: Arc<dyn Portal>,
 }
 
-/// A space that two have.
+/// A space with two owners.
 #[derive(Debug)]
 struct Shared(Arc<MockSpace>);
 
@@ -140,35 +140,35 @@ impl Space for Shared {
     }
 }
 
-impl Side {
-    fn start(options: ModelOptions) -> Side {
+impl DeviceUnderTest {
+    fn start(options: ModelOptions) -> DeviceUnderTest {
         let device = ModelDevice::start(options).unwrap();
         let space = Arc::new(MockSpace::new());
         space.map(BASE, usize::try_from(PAGES).unwrap(), Protection::ReadWrite);
         assert!(device.add_space(PASID, Box::new(Shared(Arc::clone(&space)))));
         let portal = device.portal_as(0, PortalKind::UnlimitedMsix, None, PASID);
-        Side { device, space, portal }
+        DeviceUnderTest { device, space, portal }
     }
 
     fn offer(&self, d: Descriptor) {
-        // SAFETY: the portal submits for a PASID whose addresses mean memory that is nowhere.
+        // SAFETY: the portal submits for a PASID whose addresses refer to simulated memory.
         let _ = self.portal.offer(&unsafe { Submission::vouch(d) });
     }
 
-    /// Everything there is to see: memory, page requests, registers.
+    /// Returns the whole visible state: memory, page requests, registers.
     fn state(&self) -> (Vec<u8>, String, Vec<u64>) {
         let bytes = self.space.peek(BASE, usize::try_from(PAGES * 0x1000).unwrap());
-        // SAFETY: it reads.
+        // SAFETY: only reads.
         let device = unsafe { self.device.device() };
         let registers = (0..layout::MSIX_PBA + 0x100).step_by(8);
         (bytes, format!("{:?}", self.space.requests()), registers.map(|at| device.read_register(at, 8)).collect())
     }
 }
 
-/// What becomes of pages, before the next burst.
-fn disturb(chance: &mut Chance, sides: &[&Side]) {
-    let page = BASE + chance.below(PAGES) * 0x1000;
-    let (what, count) = (chance.below(6), chance.below(20));
+/// Changes the state of pages before the next burst.
+fn disturb(rng: &mut Rng, sides: &[&DeviceUnderTest]) {
+    let page = BASE + rng.below(PAGES) * 0x1000;
+    let (what, count) = (rng.below(6), rng.below(20));
     for side in sides {
         match what {
             0 => side.space.set_present(page, false),
@@ -185,26 +185,26 @@ fn disturb(chance: &mut Chance, sides: &[&Side]) {
 }
 
 fn compare(seed: u64) -> usize {
-    let mut chance = Chance(seed);
-    let preset = Preset::ALL[usize::try_from(chance.below(3)).unwrap()];
+    let mut rng = Rng(seed);
+    let preset = Preset::ALL[usize::try_from(rng.below(3)).unwrap()];
     let mut config = Config::single(WqMode::Shared, 16, 1);
     let mut options = ModelOptions::of(preset);
-    if chance.once_in(4) {
+    if rng.once_in(4) {
         config.groups[0].grouped_workqueues[0].block_on_fault = 0;
         options.pci = PciControl { prs: false, page_requests: 0, ..options.pci };
     }
     let options = options.with_config(config);
-    let steps = Side::start(options.clone().with_observer(Arc::new(Onlooker)));
-    let plain = Side::start(options);
+    let steps = DeviceUnderTest::start(options.clone().with_observer(Arc::new(PassiveObserver)));
+    let plain = DeviceUnderTest::start(options);
     let mut copied = 0;
     for burst in 0..12 {
-        if chance.once_in(3) {
-            disturb(&mut chance, &[&steps, &plain]);
+        if rng.once_in(3) {
+            disturb(&mut rng, &[&steps, &plain]);
         }
-        let data: Vec<u8> = (0..256).map(|_| chance.next().to_le_bytes()[0]).collect();
-        let at = BASE + 0x2000 + chance.below((PAGES - 2) * 0x1000 - 256);
-        let members: Vec<_> = (0..chance.below(50)).map(|place| chance.descriptor(place)).collect();
-        let single = chance.descriptor(100);
+        let data: Vec<u8> = (0..256).map(|_| rng.next().to_le_bytes()[0]).collect();
+        let at = BASE + 0x2000 + rng.below((PAGES - 2) * 0x1000 - 256);
+        let members: Vec<_> = (0..rng.below(50)).map(|place| rng.descriptor(place)).collect();
+        let single = rng.descriptor(100);
         for side in [&steps, &plain] {
             side.space.poke(RECORDS, &[0; 0x1000]);
             side.space.poke(at, &data);
@@ -221,7 +221,8 @@ fn compare(seed: u64) -> usize {
             let byte = by_steps.0.iter().zip(&by_plain.0).position(|(a, b)| a != b);
             let register = by_steps.2.iter().zip(&by_plain.2).position(|(a, b)| a != b);
             panic!(
-                "seed {seed} burst {burst} {preset:?}: the first byte that differs is {byte:x?}, the first register {register:x?}, page requests {}\n{members:#x?}",
+                "seed {seed} burst {burst} {preset:?}: the first byte that differs is {byte:x?}, the first register \
+                 {register:x?}, page requests {}\n{members:#x?}",
                 by_steps.1 == by_plain.1,
             );
         }
@@ -230,14 +231,14 @@ fn compare(seed: u64) -> usize {
 }
 
 #[test]
-fn plain_copies_give_the_bytes_records_and_registers_of_the_steps() {
+fn the_fast_path_gives_the_bytes_records_and_registers_of_the_steps() {
     let copied: usize = (0..300).map(compare).sum();
     assert!(copied > 50_000, "{copied}");
 }
 
-/// The threaded engine takes it, too, and many bursts' members land whole.
+/// The threaded engine uses the fast path, too, and the members of many bursts arrive complete.
 #[test]
-fn a_threaded_engine_copies_batches_longer_than_one_go() {
+fn a_threaded_engine_copies_batches_longer_than_one_burst() {
     let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();
     let portal = device.portal("wq0.0").unwrap();
     let cell = telpher_portal::RecordCell::new();
@@ -250,7 +251,7 @@ fn a_threaded_engine_copies_batches_longer_than_one_go() {
             .collect();
         cell.clear();
         let batch = Descriptor::batch(list.as_ptr() as u64, 100).with_record(cell.address());
-        // SAFETY: sources and destinations are there until the record is, and nobody touches them.
+        // SAFETY: sources and destinations live until the record is written, and no other code accesses them.
         let batch = unsafe { Submission::vouch(batch) };
         while portal.offer(&batch) == telpher_portal::Offer::Retry {}
         while cell.status().is_none() {

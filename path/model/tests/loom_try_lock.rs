@@ -1,6 +1,6 @@
-//! A group's turn: one holder at a time, and each sees what the one before wrote.
+//! A group's lock: one holder at a time, and each sees the previous holder's writes.
 //!
-//! Seen to fail: with the Release of the store that ends a turn weakened to `Relaxed`, loom finds a lost increment.
+//! Seen to fail: with the Release of the unlocking store weakened to `Relaxed`, loom finds a lost increment.
 #![cfg(loom)]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the file is included as it is")]
 
@@ -10,21 +10,21 @@ mod sync;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use sync::Turn;
+use sync::TryLock;
 
 struct Shared {
-    turn: Turn,
+    lock: TryLock,
     count: UnsafeCell<u32>,
 }
 
-// Loom's own cell reports concurrent access; the turn is what forbids it.
-#[allow(unsafe_code, reason = "the test asks whether the turn excludes")]
-// SAFETY: `count` is only touched under the turn; if that did not exclude, loom's cell would report it.
+// Loom's own cell reports concurrent access; the lock must prevent it.
+#[allow(unsafe_code, reason = "the test checks that the lock excludes")]
+// SAFETY: `count` is accessed only under the lock; otherwise loom's cell would report it.
 unsafe impl Sync for Shared {}
 
 fn increment(shared: &Shared) -> bool {
     shared
-        .turn
+        .lock
         .try_with(|| {
             shared.count.with_mut(|count| {
                 #[allow(unsafe_code, reason = "as above")]
@@ -38,17 +38,17 @@ fn increment(shared: &Shared) -> bool {
 }
 
 #[test]
-fn a_turn_excludes_and_publishes() {
+fn a_lock_excludes_and_publishes() {
     loom::model(|| {
-        let shared = Arc::new(Shared { turn: Turn::default(), count: UnsafeCell::new(0) });
+        let shared = Arc::new(Shared { lock: TryLock::default(), count: UnsafeCell::new(0) });
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || u32::from(increment(&shared)))
         };
         let mine = u32::from(increment(&shared));
         let done = mine + other.join().unwrap();
-        assert!(done >= 1, "the first to ask gets the turn");
-        assert!(increment(&shared), "a turn that ended is free");
+        assert!(done >= 1, "the first thread gets the lock");
+        assert!(increment(&shared), "a released lock is free");
         shared.count.with(|count| {
             #[allow(unsafe_code, reason = "as above")]
             // SAFETY: the other thread has ended.

@@ -1,8 +1,9 @@
-//! Short copies that go well and that nobody looks at: past the steps, in one go, a batch's one after the other.
+//! The fast path: short copies without faults and without an observer, in one call instead of steps, including the
+//! members of a batch one after the other.
 //!
-//! What is asked is what the steps ask, by the same functions: [`Device::check`], [`execute`], where the record goes. Whatever is not
-//! plain, or does not go well, goes on by steps, from where the steps would be: a member with another operation or flag, one that is refused,
-//! a fault of list, data or record.
+//! It makes the same checks as the steps, by the same functions: [`Device::check`], [`execute`], the choice of the
+//! report. If the fast path does not apply or fails, the steps continue at the same point: a member with another
+//! operation or flag, a refused member, a fault of list, data or record.
 //!
 //! [`execute`]: crate::execute()
 
@@ -16,31 +17,31 @@ use crate::run::{reread_member, rewrite_record};
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, Status};
 use telpher_mem::{Space, WriteHint};
 
-/// The longest copy that is plain: above, what it takes to step is nothing beside the copy, and others' turns come between.
-/// Source: chosen; a jumbo frame, and two pages.
-const PLAIN_BYTES: u32 = 16 << 10;
-/// Members of a batch that are done in one go; then the runner looks after others. Source: chosen; a burst of packets.
-const IN_ONE_GO: u32 = 32;
-/// Flags that a plain copy may have: those that say where its result and its record go.
-const PLAIN_FLAGS: Flags =
+/// The longest copy on the fast path. Above it, the steps cost little compared with the copy, and other queues get
+/// their share. Source: chosen; a jumbo frame, and two pages.
+const FAST_PATH_BYTES: u32 = 16 << 10;
+/// The most members of a batch in one call; then the runner serves others. Source: chosen; a burst of packets.
+const FAST_PATH_MEMBERS: u32 = 32;
+/// The flags allowed on the fast path: they only say where result and record go.
+const FAST_PATH_FLAGS: Flags =
     Flags::COMPLETION_RECORD_ADDRESS_VALID.union(Flags::REQUEST_COMPLETION_RECORD).union(Flags::CACHE_CONTROL_1);
 
-/// A copy that is short, and forward.
+/// True for a short copy in ascending order.
 #[inline]
-fn is_plain(d: &Descriptor) -> bool {
+fn qualifies(d: &Descriptor) -> bool {
     let len = u64::from(d.size());
     d.opcode() == Opcode::MemoryMove
-        && PLAIN_FLAGS.contains(d.flags())
-        && d.size() <= PLAIN_BYTES
+        && FAST_PATH_FLAGS.contains(d.flags())
+        && d.size() <= FAST_PATH_BYTES
         && !(d.dst() > d.src() && d.dst() - d.src() < len)
 }
 
 impl Engine {
-    /// After [`Step::Execute`](super::Step::Execute): the descriptor in hand is executed and ended, if it is plain, and after it those members of
-    /// its batch that are. False if the runner has to.
+    /// Executes and ends the current descriptor after [`Step::Execute`](super::Step::Execute), if it qualifies, and
+    /// then the members of its batch that qualify. Returns false if the runner has to execute it.
     #[inline]
-    pub(crate) fn go_plain(&mut self, device: &Device, space: &dyn Space) -> bool {
-        if self.phase != Phase::Executing || !is_plain(&self.work.descriptor) || device.perfmon.is_counting() {
+    pub(crate) fn run_fast_path(&mut self, device: &Device, space: &dyn Space) -> bool {
+        if self.phase != Phase::Executing || !qualifies(&self.work.descriptor) || device.perfmon.is_counting() {
             return false;
         }
         let (descriptor, origin) = (self.work.descriptor, self.work.origin);
@@ -51,8 +52,8 @@ impl Engine {
             self.end(device);
             return true;
         }
-        for _ in 1..IN_ONE_GO {
-            if !self.go_on(device, space) {
+        for _ in 1..FAST_PATH_MEMBERS {
+            if !self.next_member_fast(device, space) {
                 return true;
             }
         }
@@ -60,9 +61,9 @@ impl Engine {
         true
     }
 
-    /// One more member of the batch; false if none is left, or the steps have it.
+    /// Executes one more member of the batch; returns false if none is left, or the steps must continue.
     #[inline]
-    fn go_on(&mut self, device: &Device, space: &dyn Space) -> bool {
+    fn next_member_fast(&mut self, device: &Device, space: &dyn Space) -> bool {
         let Some(batch) = self.batch.as_mut() else { return false };
         let index = batch.next;
         if index >= batch.work.descriptor.size() {
@@ -74,7 +75,7 @@ impl Engine {
         let read = space.read(address, &mut bytes);
         let d = Descriptor::from_bytes(&bytes);
         let origin = Origin { batch_index: Some(batch_index(index)), ..self.work.origin };
-        let plain = read.is_ok() && is_plain(&d) && !device.perfmon.is_counting();
+        let plain = read.is_ok() && qualifies(&d) && !device.perfmon.is_counting();
         if plain && device.check_as(Opcode::MemoryMove, &d, origin).is_ok() {
             batch.next = index + 1;
             return self.copy(device, space, &d, origin);
@@ -85,7 +86,7 @@ impl Engine {
         false
     }
 
-    /// Copies, and writes the record. False if the steps have the rest.
+    /// Copies, and writes the record. Returns false if the steps must do the rest.
     #[inline]
     fn copy(&mut self, device: &Device, space: &dyn Space, d: &Descriptor, origin: Origin) -> bool {
         let hint = if d.flags().contains(Flags::CACHE_CONTROL_1) { WriteHint::Cache } else { WriteHint::Memory };

@@ -1,9 +1,9 @@
-//! Ground in a child process: its pages, and a child that changes their mappings when told.
+//! A fixture in a child process: its pages, and a child that changes their mappings on command.
 //!
-//! The child is this test binary again, run for one test: a mere `fork()` would share the pages of the tests beside it, which
-//! then are not present for writing.
+//! The child is this test binary again, run for one test. A mere `fork()` would share pages with the tests that run in
+//! parallel, and shared pages are not present for writing.
 
-use super::{COUNT, Ground, PAGE};
+use super::{COUNT, Fixture, PAGE};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,23 +12,23 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use telpher_mem::{Pages, Protection, Remote, Space};
 
-/// Tells the child that it is one.
+/// Set in the child's environment.
 const CHILD: &str = "TELPHER_MEM_TEST_CHILD";
 
-/// Eight pages of a child process, seen by [`Remote`].
-pub(crate) struct Elsewhere {
+/// Eight pages of a child process, accessed through [`Remote`].
+pub(crate) struct RemoteFixture {
     child: Child,
     control: UnixStream,
-    /// The child's memory, whatever its protection; not what is tested.
+    /// The child's memory, accessible regardless of its protection; not under test.
     memory: File,
     base: u64,
     space: Remote,
 }
 
-/// What the child does to one of its pages.
+/// A command to the child for one of its pages.
 #[repr(u8)]
 #[derive(Clone, Copy)]
-pub(crate) enum Order {
+pub(crate) enum ChildCommand {
     None = 0,
     Read = 1,
     ReadWrite = 2,
@@ -39,12 +39,12 @@ pub(crate) enum Order {
     Look = 5,
 }
 
-impl Elsewhere {
-    /// `touched`: the child has written every page.
-    pub(crate) fn new(strict: bool, touched: bool) -> Elsewhere {
+impl RemoteFixture {
+    /// `touched`: the child has written to every page.
+    pub(crate) fn new(strict: bool, touched: bool) -> RemoteFixture {
         let (mut control, theirs) = UnixStream::pair().unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "common::elsewhere::the_child_serves", "--nocapture"])
+            .args(["--exact", "common::remote_fixture::the_child_serves", "--nocapture"])
             .env(CHILD, "1")
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
@@ -53,7 +53,7 @@ impl Elsewhere {
         let mut base = [0; 8];
         control.read_exact(&mut base).unwrap();
         let id = child.id();
-        let ground = Elsewhere {
+        let fixture = RemoteFixture {
             child,
             control,
             memory: File::options().read(true).write(true).open(format!("/proc/{id}/mem")).unwrap(),
@@ -61,14 +61,14 @@ impl Elsewhere {
             space: if strict { Remote::strict(id) } else { Remote::new(id) }.unwrap(),
         };
         for page in 0..if touched { COUNT } else { 0 } {
-            ground.order(page, Order::Touch);
+            fixture.command(page, ChildCommand::Touch);
         }
-        ground
+        fixture
     }
 
-    pub(crate) fn order(&self, page: usize, order: Order) {
+    pub(crate) fn command(&self, page: usize, command: ChildCommand) {
         let mut control = &self.control;
-        control.write_all(&[u8::try_from(page).unwrap(), order as u8]).unwrap();
+        control.write_all(&[u8::try_from(page).unwrap(), command as u8]).unwrap();
         control.read_exact(&mut [0]).unwrap();
     }
 
@@ -79,7 +79,7 @@ impl Elsewhere {
     }
 }
 
-/// No test of its own: what the child runs. Two bytes are an order, one byte is the answer.
+/// Not a test: the code of the child. A command has two bytes, its reply one.
 #[test]
 fn the_child_serves() {
     if std::env::var_os(CHILD).is_none() {
@@ -88,11 +88,11 @@ fn the_child_serves() {
     let mut control = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     let pages = Pages::new(COUNT).unwrap();
     control.write_all(&pages.address().to_le_bytes()).unwrap();
-    let mut order = [0; 2];
-    while control.read_exact(&mut order).is_ok() {
-        let page = usize::from(order[0]);
+    let mut command = [0; 2];
+    while control.read_exact(&mut command).is_ok() {
+        let page = usize::from(command[0]);
         let offset = page as u64 * PAGE;
-        match order[1] {
+        match command[1] {
             0 => pages.protect(page..page + 1, Protection::None).unwrap(),
             1 => pages.protect(page..page + 1, Protection::Read).unwrap(),
             2 => pages.protect(page..page + 1, Protection::ReadWrite).unwrap(),
@@ -102,17 +102,17 @@ fn the_child_serves() {
         }
         control.write_all(&[0]).unwrap();
     }
-    // Not back into the harness: its other tests are not asked for.
+    // Exit here, so that the test harness runs no other tests in the child.
     std::process::exit(0);
 }
 
-impl Drop for Elsewhere {
+impl Drop for RemoteFixture {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl Ground for Elsewhere {
+impl Fixture for RemoteFixture {
     fn space(&self) -> &dyn Space {
         &self.space
     }
@@ -128,12 +128,12 @@ impl Ground for Elsewhere {
         self.memory.write_all_at(bytes, self.base + offset).unwrap();
     }
     fn protect(&self, page: usize, protection: Protection) {
-        self.order(
+        self.command(
             page,
             match protection {
-                Protection::None => Order::None,
-                Protection::Read => Order::Read,
-                Protection::ReadWrite => Order::ReadWrite,
+                Protection::None => ChildCommand::None,
+                Protection::Read => ChildCommand::Read,
+                Protection::ReadWrite => ChildCommand::ReadWrite,
             },
         );
     }
