@@ -1,11 +1,12 @@
-//! What a short copy costs the thread that hands it over: by a channel, by a queue of copies, by the modelled device alone, by the CPU.
+//! Measures what a short copy costs the submitting thread: through a channel, through a queue of copies, or done by the
+//! CPU, with a stub and with the modelled device behind the queue.
 //!
 //! ```sh
 //! cargo run --release -p telpher-mover --example copies
 //! ```
 //!
-//! Each line is the median of rounds that take turns, in nanoseconds a copy, at bursts of 32; of those ways only whose names have the
-//! argument in them, if there is one.
+//! Each line is the median of rounds that take turns, in nanoseconds for each copy, at bursts of 32. An argument
+//! selects the methods whose names contain it.
 #![allow(unsafe_code, reason = "copies between memory of its own, by address")]
 
 use std::sync::Arc;
@@ -20,11 +21,11 @@ const BURST: usize = 32;
 const BURSTS: usize = 2000;
 const ROUNDS: usize = 15;
 
-/// A queue that says of everything that it was done.
+/// A queue that reports every operation as done without doing it.
 #[derive(Debug)]
 struct Liar(QueueInfo);
 
-// SAFETY: it touches nothing but records, before `offer` returns.
+// SAFETY: it touches only records, before `offer` returns.
 unsafe impl Portal for Liar {
     fn info(&self) -> &QueueInfo {
         &self.0
@@ -33,13 +34,13 @@ unsafe impl Portal for Liar {
     fn offer(&self, submission: &Submission) -> Offer {
         let d = submission.descriptor();
         let done = |d: &Descriptor| {
-            // SAFETY: vouched for; addresses of records are those of `RecordCell`s.
+            // SAFETY: the caller vouched for it; addresses of records are those of `RecordCell`s.
             let cell = unsafe { &*std::ptr::with_exposed_provenance::<RecordCell>(address(d.completion_address())) };
             cell.complete(&CompletionRecord::new(StatusByte::new(Status::Success)));
         };
         if d.opcode() == telpher_abi::Opcode::Batch {
             for i in 0..d.size() as usize {
-                // SAFETY: vouched for.
+                // SAFETY: the caller vouched for it.
                 let member = unsafe { *std::ptr::with_exposed_provenance::<Descriptor>(address(d.src())).add(i) };
                 if member.flags().contains(telpher_abi::Flags::REQUEST_COMPLETION_RECORD) {
                     done(&member);
@@ -56,7 +57,7 @@ fn address(address: u64) -> usize {
     address as usize
 }
 
-/// A burst's packets.
+/// The packets of a burst.
 struct Packets {
     src: Vec<Vec<u8>>,
     dst: Vec<Vec<u8>>,
@@ -74,7 +75,7 @@ impl Packets {
     }
 }
 
-/// A name, what copies a burst, and what each round took.
+/// A name, a function that copies a burst, and the time of each round.
 type Way = (&'static str, Box<dyn FnMut(&mut Packets)>, Vec<f64>);
 
 fn by_channel(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
@@ -83,7 +84,7 @@ fn by_channel(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
     let mut finished = Vec::with_capacity(BURST);
     move |packets| {
         for (src, dst, len) in packets.pairs() {
-            // SAFETY: both are there until the burst has ended, below.
+            // SAFETY: both stay alive until the burst has ended, below.
             unsafe { channel.raw(Descriptor::memory_move(src, dst, len)) }.expect("room for a burst");
         }
         channel.submit();
@@ -102,7 +103,7 @@ fn by_copies(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
     let mut copies = Copies::new(portal, 256, policy).expect("it has places");
     move |packets| {
         for (src, dst, len) in packets.pairs() {
-            // SAFETY: both are there until the burst has ended, below.
+            // SAFETY: both stay alive until the burst has ended, below.
             unsafe { copies.put(src, dst, len) }.expect("room for a burst");
         }
         copies.submit();

@@ -1,7 +1,7 @@
-//! What is asked: a descriptor with a 64-bit length, and the arithmetic of cutting and continuing it.
+//! One requested operation: a descriptor with a 64-bit length, and the arithmetic of splitting and continuing it.
 //!
-//! An [`Ask`] is as long as the program wants; a queue limits one descriptor, so an ask is cut into [`Piece`]s. What is left
-//! after some bytes were done is again an ask (SPEC §8.3: each operation's continuation).
+//! A [`CopyRequest`] may have any length. A queue limits one descriptor, so a request is cut into [`Chunk`]s. The rest
+//! after some bytes were done is again a request (SPEC §8.3: each operation's continuation).
 
 use crate::route::Limits;
 use telpher_abi::{
@@ -9,16 +9,17 @@ use telpher_abi::{
     MIN_MAX_DELTA_RECORD, OpFlags, Opcode,
 };
 
-/// An operation on raw addresses. `len` is what progress is counted in: source bytes (destination bytes for fill and
-/// flush), bytes of the delta record for apply delta, lanes for drain.
+/// An operation (copy, fill, compare, …) on raw addresses. Progress is counted in units of `len`: source bytes
+/// (destination bytes for fill and flush), bytes of the delta record for apply delta, queues for drain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     words: [u64; 8],
     len: u64,
 }
 
-/// The part of an ask that one descriptor does: `[start, start + whole)`, of which `[start + skip, start + skip + len)` is
-/// left. Only a memory move ever has a hole before or behind what is left; everything else advances the ask itself.
+/// The part of a request that one descriptor does: `[start, start + whole)`. Of it, `[start + skip, start + skip +
+/// len)` is still to be done. Only a memory move can have done bytes before or after the rest; all other operations
+/// advance the request itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     pub(crate) start: u64,
@@ -28,13 +29,13 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Nothing of it was done yet.
+    /// True if nothing of the chunk is done yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.skip == 0 && self.len == self.whole
     }
 }
 
-/// A range of memory an ask reads or writes.
+/// A range of memory that a request reads or writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Range {
     pub(crate) address: u64,
@@ -43,12 +44,12 @@ pub(crate) struct Range {
 }
 
 impl Ask {
-    /// An ask of `descriptor`, whose own size is ignored, over `len`.
+    /// A request for `descriptor`, whose own size is ignored, over `len`.
     pub(crate) fn new(descriptor: Descriptor, len: u64) -> Self {
         Ask { words: descriptor.0, len }
     }
 
-    /// The ask that a complete descriptor makes.
+    /// The request that a complete descriptor makes.
     pub(crate) fn of(descriptor: Descriptor) -> Self {
         let len = match descriptor.opcode() {
             Opcode::Nop => 0,
@@ -59,7 +60,7 @@ impl Ask {
         Ask { words: descriptor.0, len }
     }
 
-    /// The descriptor without policy flags and record.
+    /// Returns the descriptor without policy flags and completion record.
     pub(crate) fn template(&self) -> Descriptor {
         Descriptor(self.words)
     }
@@ -72,7 +73,7 @@ impl Ask {
         self.len
     }
 
-    /// Bytes of the transfer, for a threshold.
+    /// Returns the bytes of the transfer, to compare with a threshold.
     pub(crate) fn transfer(&self) -> u64 {
         match self.opcode() {
             Opcode::ApplyDelta => u64::from(self.template().size()),
@@ -81,12 +82,12 @@ impl Ask {
         }
     }
 
-    /// Bytes of a DIF block's data.
+    /// Returns the data bytes of a DIF block.
     fn block(&self) -> u64 {
         u64::from(DifBlock::from_code(self.template().dif_flags()).bytes())
     }
 
-    /// What progress comes in multiples of.
+    /// Returns the unit of which all progress is a multiple.
     pub(crate) fn unit(&self) -> u64 {
         match self.opcode() {
             Opcode::DifInsert => self.block(),
@@ -108,20 +109,20 @@ impl Ask {
         self.opcode() == Opcode::MemoryMove && d.dst().abs_diff(d.src()) < self.len
     }
 
-    /// True if parts of it may be done in any order and at the same time, and together give what the whole gives: nothing is
-    /// carried from one part to the next, and no part reads what another writes.
+    /// Returns true if parts of the request may be done in any order and at the same time, with the same result as the
+    /// whole. This holds if no part needs the result of another and no part reads what another writes.
     pub(crate) fn is_divisible(&self) -> bool {
         match self.opcode() {
             Opcode::MemoryMove => !self.overlaps(),
             Opcode::Fill | Opcode::Dualcast | Opcode::CacheFlush => true,
-            // The first difference of all is the first of the first part that has one. What a device shall expect is said of
-            // the whole.
+            // The first difference of the whole is the first difference of the first part that has one. An expected
+            // result applies to the whole only.
             Opcode::Compare | Opcode::ComparePattern => self.expected().is_none(),
             _ => false,
         }
     }
 
-    /// The part `[start, start + len)` of a divisible ask.
+    /// Returns the part `[start, start + len)` of a divisible request.
     pub(crate) fn part(&self, start: u64, len: u64) -> Ask {
         debug_assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
         let mut part = *self;
@@ -130,13 +131,14 @@ impl Ask {
         part
     }
 
-    /// The address whose pages its parts had better not share: of the destination, or of what is read if nothing is written.
+    /// Returns the address at whose page borders parts should meet: the destination, or the source if nothing is
+    /// written.
     pub(crate) fn anchor(&self) -> u64 {
         let d = self.template();
         if self.opcode() == Opcode::ComparePattern { d.src() } else { d.dst() }
     }
 
-    /// True if it writes memory besides its record, so that a cache hint is legal (SPEC Table 5-4).
+    /// Returns true if the request writes memory besides its record, so that a cache hint is legal (SPEC Table 5-4).
     pub(crate) fn writes(&self) -> bool {
         matches!(
             self.opcode(),
@@ -152,7 +154,7 @@ impl Ask {
         )
     }
 
-    /// The ranges it reads or writes.
+    /// Returns the ranges that the request reads or writes.
     pub(crate) fn ranges(&self) -> [Option<Range>; 3] {
         let d = self.template();
         let read = |address| Some(Range { address, len: self.len, written: false });
@@ -174,7 +176,7 @@ impl Ask {
         }
     }
 
-    /// Destination bytes of `n` source bytes of a DIF operation, whole blocks.
+    /// Returns the destination bytes for `n` source bytes of a DIF operation; `n` is whole blocks.
     pub(crate) fn dif_dest(&self, n: u64) -> u64 {
         let (block, tuple) = (self.block(), u64::from(DIF_TUPLE_BYTES));
         match self.opcode() {
@@ -184,7 +186,8 @@ impl Ask {
         }
     }
 
-    /// The next piece that one descriptor to this queue can do, or nothing if the queue cannot do this ask at all.
+    /// Returns the next chunk that one descriptor to this queue can do; `None` if the queue cannot do this request at
+    /// all.
     pub(crate) fn cut(&self, limits: &Limits) -> Option<Piece> {
         if !self.suits(limits) {
             return None;
@@ -198,7 +201,8 @@ impl Ask {
         Some(Piece { start, whole, skip: 0, len: whole })
     }
 
-    /// Whether the queue would accept it, were it short enough. Source: SPEC §8.3, each operation's constraints.
+    /// Returns true if the queue would accept the request, were it short enough. Source: SPEC §8.3, each operation's
+    /// constraints.
     fn suits(&self, limits: &Limits) -> bool {
         let d = self.template();
         let op = self.opcode();
@@ -232,12 +236,12 @@ impl Ask {
         }
     }
 
-    /// The descriptor of what is left of `piece`, without policy flags and record.
+    /// Returns the descriptor for the rest of `chunk`, without policy flags and completion record.
     pub(crate) fn descriptor(&self, piece: &Piece) -> Descriptor {
         let mut part = *self;
         part.advance(piece.start + piece.skip);
         let d = part.template();
-        // A piece is never longer than `max_transfer`, which `Limits` keeps below 2^32.
+        // A chunk is never longer than `max_transfer`, which `Limits` keeps below 2^32.
         let len = u32::try_from(piece.len).unwrap_or(u32::MAX);
         match self.opcode() {
             Opcode::Nop | Opcode::Drain => d,
@@ -246,14 +250,14 @@ impl Ask {
         }
     }
 
-    /// Drops the first `n` (a multiple of the unit) from what is asked; addresses and pattern follow.
+    /// Drops the first `n` (a multiple of the unit) from the request; addresses and pattern follow.
     pub(crate) fn advance(&mut self, n: u64) {
         debug_assert!(n <= self.len);
         if n == 0 {
             return;
         }
         let d = self.template();
-        // Wrapping: an address past the end of the space is for the device to refuse.
+        // Wrapping: the device refuses an address past the end of the address space.
         let (src, dst) = (d.src().wrapping_add(n), d.dst().wrapping_add(n));
         let next = match self.opcode() {
             Opcode::MemoryMove | Opcode::CopyCrc | Opcode::DifUpdate | Opcode::Compare | Opcode::CreateDelta => {
@@ -271,13 +275,13 @@ impl Ask {
         self.len -= n;
     }
 
-    /// Drops the last `n` from what is asked (a memory move that ran backward).
+    /// Drops the last `n` from the request (a memory move that ran backward).
     pub(crate) fn shorten(&mut self, n: u64) {
         self.len -= n;
     }
 
-    /// Takes over what a record carries from one part to the next: checksum and tags. `n` is what was done; a record that
-    /// did nothing carries nothing.
+    /// Takes over what a record carries from one part to the next: checksum and tags. `n` is how much was done; a
+    /// record that did nothing carries nothing.
     pub(crate) fn carry(&mut self, n: u64, record: &CompletionRecord) {
         if n == 0 {
             return;
@@ -304,14 +308,14 @@ impl Ask {
         self.words = next.0;
     }
 
-    /// True if an outcome other than the expected one counts as a failure (Check Result).
+    /// Returns the expected result if any other outcome counts as a failure (Check Result).
     pub(crate) fn expected(&self) -> Option<u8> {
         let d = self.template();
         d.flags().contains(Flags::CHECK_RESULT).then(|| d.expected_result())
     }
 }
 
-/// A pattern whose byte `n mod 8` has become byte 0.
+/// Returns the pattern rotated so that its byte `n mod 8` is byte 0.
 fn rotated(pattern: u64, n: u64) -> u64 {
     // n mod 8 bytes are at most 56 bits.
     pattern.rotate_right(8 * u32::try_from(n % 8).unwrap_or(0))

@@ -15,15 +15,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use telpher_mem::{StableBuf, StableBufMut};
 
-/// A list of operations, built up and then submitted as one job.
+/// A list of operations that is submitted as one job.
 ///
-/// Members run in no particular order, except that a [`fence`](Batch::fence) holds back those after it. A queue's limit on
-/// batches does not matter: a longer list goes as several, one after the other. Copies that continue each other are joined if the
-/// policy says so (`Policy::coalesce`), and a member that a job of its own would have in parts ([`Split`](crate::Split)) goes in
-/// parts, between the lists.
+/// Members run in no particular order, except that a [`fence`](Batch::fence) holds back the members after it. A queue's
+/// limit on batches does not matter: a longer list goes as several batches, one after the other. Copies that continue
+/// each other are joined if the policy says so (`Policy::coalesce`). A member that would be split as a job of its own
+/// ([`Split`](crate::Split)) is split here too, between the lists.
 ///
-/// This is how small operations are gathered (guideline G1 of Kuper et al., ASPLOS 2024, §6.1): a list goes to a device if all of
-/// it together is worth it, however small its members are.
+/// Batches are the way to gather small operations (guideline G1 of Kuper et al., ASPLOS 2024, §6.1): a list goes to a
+/// device if all of it together is worth it, however small its members are.
 ///
 /// ```
 /// use telpher_mover::{Mover, Outcome};
@@ -42,20 +42,20 @@ use telpher_mem::{StableBuf, StableBufMut};
 pub struct Batch {
     shared: Arc<Shared>,
     members: Vec<Entry>,
-    /// The next member waits for all before it.
+    /// The next member waits for all members before it.
     fence: bool,
-    /// Tells this batch's keys from all others' of the process.
+    /// Identifies this batch's keys among all keys of the process.
     id: u64,
 }
 
-/// A member to be.
+/// A member before submission.
 enum Entry {
     Good(Load<Box<dyn Any + Send>>, bool),
-    /// Its buffers do not fit; fails when its turn comes.
+    /// Its buffers do not fit; it fails when its turn comes.
     Bad(JobError, Box<dyn Any + Send>, bool),
 }
 
-/// Which member of a batch; the type remembers its buffers.
+/// Identifies a member of a batch; the type remembers the member's buffers.
 pub struct Key<B> {
     batch: u64,
     index: usize,
@@ -63,7 +63,7 @@ pub struct Key<B> {
 }
 
 impl<B> Key<B> {
-    /// The member's place in the batch, from 0; what [`JobError::Abandoned`] refers to.
+    /// Returns the member's index in the batch, from 0; [`JobError::Abandoned`] refers to it.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
@@ -75,21 +75,22 @@ impl Batch {
         Batch { shared, members: Vec::new(), fence: false, id: crate::sync::unique() }
     }
 
-    /// Members so far.
+    /// Returns the number of members so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// True if there are none.
+    /// Returns true if there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// The next member, and so everything after it, begins only when every member before has succeeded. If one did not
-    /// (a failure, a difference that [`compare_expecting`](Batch::compare_expecting) did not expect, a DIF mismatch), the
-    /// rest ends with [`JobError::Abandoned`].
+    /// Puts a fence in front of the next member: it and everything after it begin only when every member before has
+    /// succeeded. If a member did not succeed (a failure, a difference that
+    /// [`compare_expecting`](Batch::compare_expecting) did not expect, a DIF mismatch), the rest ends with
+    /// [`JobError::Abandoned`].
     pub fn fence(&mut self) -> &mut Self {
         self.fence = true;
         self
@@ -100,8 +101,8 @@ impl Batch {
         self.add(Ok(nop(Box::new(()))))
     }
 
-    /// Adds a comparison whose unexpected outcome counts as a failure at the next fence: `difference` tells whether the
-    /// buffers are expected to differ. The member's result is its outcome all the same.
+    /// Adds a comparison whose unexpected outcome counts as a failure at the next fence. `difference` says whether the
+    /// buffers are expected to differ. The member's result is still its outcome.
     pub fn compare_expecting<R: StableBuf, R2: StableBuf>(
         &mut self,
         src: R,
@@ -120,8 +121,8 @@ impl Batch {
         Key { batch: self.id, index: self.members.len() - 1, buffers: PhantomData }
     }
 
-    /// Submits the list. It goes to a device if one member alone is worth it, or the sum of all is worth it for the operation
-    /// with the lowest threshold among them; otherwise the CPU does it here.
+    /// Submits the list. It goes to a device if the sum of all members reaches the lowest threshold among their
+    /// operations. Otherwise the CPU does it before this returns.
     pub fn submit(self) -> BatchJob {
         let threshold = |op| self.shared.threshold(op);
         let weights = || {
@@ -165,8 +166,8 @@ macro_rules! methods {
 }
 operations!(methods);
 
-/// A submitted batch: a future, and something a thread can wait for. As with a [`Job`](crate::Job), whoever waits or polls
-/// drives it, and if it is dropped its buffers are freed after the device is done with them.
+/// A submitted batch: a future that a thread can also wait for. As with a [`Job`](crate::Job), the thread that waits or
+/// polls makes it progress. If it is dropped, its buffers are freed after the device is done with them.
 #[must_use = "a batch makes no progress until it is awaited or waited for"]
 #[derive(Debug)]
 pub struct BatchJob {
@@ -202,14 +203,14 @@ impl BatchJob {
         }
     }
 
-    /// Whether whoever steps it from now on waits for it.
+    /// Sets whether the thread that steps it from now on waits for it.
     fn attend(&mut self, attended: bool) {
         if let State::Flying(cargo) = &mut self.state {
             cargo.attend(attended);
         }
     }
 
-    /// True if every member has ended; takes one step otherwise.
+    /// Returns true if every member has ended; takes one step otherwise.
     pub fn is_done(&mut self) -> bool {
         if let State::Flying(_) = self.state
             && let Poll::Ready(done) = self.step()
@@ -219,8 +220,8 @@ impl BatchJob {
         matches!(self.state, State::Ready(_))
     }
 
-    /// Waits for every member on this thread, at most `at_most` and the rest of one look; true if all have ended. The batch
-    /// goes on either way.
+    /// Waits for every member on this thread, for at most `at_most` plus the rest of one step. Returns true if all have
+    /// ended. The batch goes on either way.
     pub fn wait_for(&mut self, at_most: Duration) -> bool {
         if self.is_done() {
             return true;
@@ -249,7 +250,8 @@ impl BatchJob {
         }
     }
 
-    /// The same batch, given up when `after` has passed from now. All its buffers are quarantined then if a device has any.
+    /// The same batch, given up when `after` has passed from now. If a device has any buffer then, all buffers are
+    /// quarantined.
     pub fn deadline(self, after: Duration) -> TimedBatch {
         let end = self.shared().map_or(Moment::default(), |shared| shared.clock.now().after(after));
         TimedBatch { job: Some(self), end }
@@ -325,10 +327,10 @@ impl Future for TimedBatch {
     }
 }
 
-/// A member's result, who did it, its buffers.
+/// A member's result, how it was executed, and its buffers.
 type Ended = (Result<Outcome, JobError>, Via, Box<dyn Any + Send>);
 
-/// Every member's result and buffers.
+/// The result and the buffers of every member.
 pub struct BatchDone {
     /// `None` once taken.
     members: Vec<Option<Ended>>,
@@ -340,25 +342,26 @@ impl BatchDone {
         BatchDone { members: members.into_iter().map(|member| Some(member.into_parts())).collect(), id }
     }
 
-    /// Members whose result was not taken, in order, by their index.
+    /// Iterates over the results that were not taken, with the members' indexes, in order.
     pub fn results(&self) -> impl Iterator<Item = (usize, &Result<Outcome, JobError>)> {
         self.members.iter().enumerate().filter_map(|(i, member)| member.as_ref().map(|(result, ..)| (i, result)))
     }
 
-    /// A member's result and who did the work, by its index; `None` if there is no such member or it was taken.
+    /// Returns a member's result and how it was executed, by its index; `None` if there is no such member or it was
+    /// taken.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(&Result<Outcome, JobError>, Via)> {
         self.members.get(index)?.as_ref().map(|(result, via, _)| (result, *via))
     }
 
-    /// A member's result and buffers.
+    /// Takes a member's result and buffers.
     ///
     /// # Panics
     ///
     /// If the key is of another batch.
     pub fn take<B: Send + 'static>(&mut self, key: Key<B>) -> Done<B> {
         assert_eq!(key.batch, self.id, "the key belongs to another batch");
-        // A key is not `Clone`, so nobody took this member before; and only `Batch::add` makes keys, with their type.
+        // A key is not `Clone`, so this member was not taken before; and only `Batch::add` makes keys, with their type.
         let (result, via, buffers) = self.members[key.index].take().expect("a key is used once");
         let buffers = *buffers.downcast().expect("a key remembers its member's type");
         Done { result, via, buffers }

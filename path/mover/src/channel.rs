@@ -1,4 +1,4 @@
-//! The poll-mode layer: one thread, one queue, a fixed number of operations; nothing waits and nothing is allocated.
+//! The poll-mode layer: one thread, one queue, a fixed number of operations. Nothing blocks and nothing is allocated.
 
 use crate::error::{ChannelError, JobError};
 use crate::inflight::{Buffers, Ring, Unready, named, side};
@@ -13,42 +13,42 @@ use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_mem::{StableBuf, StableBufMut};
 use telpher_portal::Portal;
 
-/// In which order [`Channel::completed`] gives results.
+/// The order in which [`Channel::completed`] gives results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// As they were prepared; one that is late holds up those behind it.
+    /// In the order of preparation; a late operation holds up those behind it.
     #[default]
     Submitted,
-    /// As they come.
+    /// In the order of completion.
     Arrival,
 }
 
-/// What a channel decides by.
+/// The settings of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChannelPolicy {
-    /// Where results land.
+    /// Where results are written: cache or memory.
     pub hint: Hint,
     /// What happens on a page fault. The CPU's part is done within [`Channel::completed`].
     pub on_fault: OnFault,
-    /// In which order results come.
+    /// The order of the results.
     pub order: Order,
     /// Two or more waiting operations go as one Batch descriptor, if the queue takes batches.
     pub bursts: bool,
     /// How long after [`Channel::submit`] an operation is given up.
     pub deadline: Option<Duration>,
-    /// How long nothing may come before the queue is asked whether it still works, and then again each time. What it has if it
-    /// stopped is done by the CPU within [`Channel::completed`], except for raw descriptors, which end with
-    /// [`JobError::Stopped`].
+    /// How long no record may come before the queue is asked whether it still works, and then again each time. If it
+    /// has stopped, the CPU does its operations within [`Channel::completed`], except for raw descriptors, which end
+    /// with [`JobError::Stopped`].
     pub patience: Duration,
-    /// How long nothing may come from a queue that says it works before it is given up for good; see
+    /// How long no record may come from a queue that reports that it works, before the queue is given up for good; see
     /// [`Policy::limit`](crate::Policy::limit).
     pub limit: Duration,
-    /// How long the channel's drop waits for what is in flight, before its memory is given up for good.
+    /// How long the channel's drop waits for operations in flight, before their memory is leaked.
     pub linger: Duration,
 }
 
 impl ChannelPolicy {
-    /// How long it waits for one record.
+    /// Returns how long it waits for one record.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds { patience: self.patience, limit: self.limit }
     }
@@ -69,12 +69,12 @@ impl Default for ChannelPolicy {
     }
 }
 
-/// Which operation of a channel a result belongs to; counts up from 0.
+/// Identifies an operation of a channel; counts up from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// The operation's number, from 0.
+    /// Returns the operation's number, from 0.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
@@ -84,26 +84,26 @@ impl Ticket {
 /// An operation that has ended.
 #[derive(Debug)]
 pub struct Finished<S, D> {
-    /// Which one.
+    /// The operation's ticket.
     pub ticket: Ticket,
-    /// What it came to.
+    /// The outcome, or why there is none.
     pub result: Result<Outcome, JobError>,
-    /// Who did it.
+    /// Whether a device or the CPU did it.
     pub via: Via,
-    /// Its buffers; `None` if its deadline passed and the device may still write them, and for raw descriptors.
+    /// Its buffers. `None` if its deadline passed and the device may still write them, and for raw descriptors.
     pub buffers: Option<Buffers<S, D>>,
     /// The device's last record, if there is one.
     pub record: Option<CompletionRecord>,
 }
 
-/// An operation a channel did not take, and its buffers.
+/// An operation that a channel did not take, and its buffers.
 #[derive(Debug, thiserror::Error)]
 #[error("the operation was not taken")]
 pub struct Rejected<S, D> {
-    /// Why.
+    /// Why it was not taken.
     #[source]
     pub reason: RejectReason,
-    /// The buffers, back.
+    /// The buffers, returned.
     pub buffers: Buffers<S, D>,
 }
 
@@ -111,10 +111,10 @@ pub struct Rejected<S, D> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RejectReason {
-    /// Every place is taken; fetch results first.
+    /// Every slot is taken; fetch results first.
     #[error("all {capacity} places of the channel are taken")]
     Full {
-        /// Places of the channel.
+        /// Slots of the channel.
         capacity: usize,
     },
     /// The buffers do not fit the operation.
@@ -122,13 +122,13 @@ pub enum RejectReason {
     Buffers(#[source] JobError),
 }
 
-/// One thread's way to one queue.
+/// A poll-mode interface to one queue for one thread.
 ///
-/// Prepare operations (each gives a [`Ticket`]), [`submit`](Channel::submit) them, fetch results with
+/// Prepare operations (each gives a [`Ticket`]), [`submit`](Channel::submit) them, and fetch results with
 /// [`completed`](Channel::completed). Nothing blocks, and nothing is allocated after construction as long as the vector
-/// given to `completed` has room. Sources are of one type, destinations of another; both are owned by the channel while the
-/// device may touch them. Places are given back in ring order, so a result not fetched keeps those after it from being
-/// reused when the ring has come around.
+/// given to `completed` has room. Sources are of one type, destinations of another. The channel owns both while the
+/// device may touch them. Slots are freed in ring order, so a result that is not fetched keeps the slots behind it from
+/// being reused once the ring has wrapped around.
 ///
 /// Dropping a channel with operations in flight waits for them, at most [`ChannelPolicy::linger`], and then leaks their
 /// buffers with a message on standard error.
@@ -158,24 +158,24 @@ pub struct Channel<S: StableBuf, D: StableBufMut> {
     ring: Ring<S, D>,
 }
 
-/// The most places of a channel: what a ring of 64-byte descriptors with 64-byte records fills a gigabyte with.
+/// The largest number of slots of a channel: a ring of 64-byte descriptors with 64-byte records then fills a gigabyte.
 pub(crate) const MOST: u32 = 1 << 23;
 
 impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
-    /// A channel with so many places.
+    /// A channel with `capacity` slots.
     ///
-    /// A dedicated queue has **one** client (SPEC §3.3): a full one drops descriptors without an answer, and the count that
-    /// prevents it is this channel's own. Two movers or channels over the same dedicated queue overfill it, and operations that
-    /// got lost never end by themselves. A shared queue may have any number.
+    /// A dedicated queue has **one** client (SPEC §3.3): a full one drops descriptors without an answer. This channel's
+    /// own count of credits prevents that. Two movers or channels over the same dedicated queue overfill it, and the
+    /// dropped operations never complete. A shared queue may have any number of clients.
     ///
     /// # Errors
     ///
-    /// [`ChannelError::Capacity`] for 0 or more than 2²³ places.
+    /// [`ChannelError::Capacity`] for 0 or more than 2²³ slots.
     pub fn new(portal: Arc<dyn Portal>, capacity: u32, policy: ChannelPolicy) -> Result<Self, ChannelError> {
         Self::with_clock(portal, capacity, policy, Arc::new(SystemClock::default()))
     }
 
-    /// The same with a clock of one's own.
+    /// Like [`new`](Channel::new), with the caller's clock.
     ///
     /// # Errors
     ///
@@ -192,16 +192,16 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
         Ok(Channel { ring: Ring::new(portal, capacity, policy, clock) })
     }
 
-    /// Sends what was prepared, as far as the queue takes it: one Batch descriptor if there are two or more and the queue
-    /// takes batches, single descriptors otherwise. Returns how many operations left; the others, which found the queue full, are
-    /// sent by the next calls of [`completed`](Channel::completed) or of this. What the queue cannot do at all is done by the CPU
-    /// here.
+    /// Submits the prepared operations as far as the queue takes them: as one Batch descriptor if there are two or more
+    /// and the queue takes batches, otherwise as single descriptors. Returns how many operations were submitted.
+    /// Operations that found the queue full are submitted by the next calls of [`completed`](Channel::completed) or of
+    /// this function. The CPU does here what the queue cannot do at all.
     pub fn submit(&mut self) -> usize {
         self.ring.submit()
     }
 
-    /// Appends the operations that have ended, in the policy's order, and returns how many. Lets an executor without a
-    /// thread work first, and sends again what came back unfinished or was refused for want of room.
+    /// Appends the operations that have ended, in the policy's order, and returns how many. Before that it lets an
+    /// executor without a thread work, and submits again what came back unfinished or was refused by a full queue.
     pub fn completed(&mut self, out: &mut Vec<Finished<S, D>>) -> usize {
         self.ring.poll();
         let before = out.len();
@@ -217,19 +217,20 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
         out.len() - before
     }
 
-    /// Operations prepared and not yet fetched.
+    /// Returns the number of operations that were prepared and not yet fetched.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.ring.pending()
     }
 
-    /// Operations fetched as past their deadline, whose buffers are kept until the device has written its record.
+    /// Returns the number of operations that were fetched after their deadline and whose buffers are kept until the
+    /// device has written its record.
     #[must_use]
     pub fn quarantined(&self) -> usize {
         self.ring.quarantined()
     }
 
-    /// The queue.
+    /// Returns the queue's portal.
     #[must_use]
     pub fn portal(&self) -> &Arc<dyn Portal> {
         self.ring.portal()
@@ -244,7 +245,7 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
         self.put(|| Ok(crate::inflight::nop(Buffers::default())))
     }
 
-    /// Prepares a drain: it ends when everything this queue took before it has.
+    /// Prepares a drain: it ends when everything that this queue took before it has ended.
     ///
     /// # Errors
     ///
@@ -270,11 +271,11 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
 
 #[allow(unsafe_code, reason = "passes on a promise only the caller can make")]
 impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
-    /// Prepares a descriptor as it is; its completion record address and flags are replaced, and its addresses are the
-    /// caller's own. For programs whose buffers no type here describes (a guest's memory, a shared segment).
+    /// Prepares a descriptor with addresses that the caller vouches for. Its completion record address and flags are
+    /// replaced. For programs whose buffers no type of this crate describes (a guest's memory, a shared segment).
     ///
-    /// The channel never touches that memory with the CPU: what the device leaves undone ends with
-    /// [`JobError::Fault`] (bytes done, address, direction) or [`JobError::Refused`], the record beside it.
+    /// The channel never touches that memory with the CPU. What the device leaves undone ends with [`JobError::Fault`]
+    /// (bytes done, address, direction) or [`JobError::Refused`], together with the record.
     ///
     /// # Errors
     ///
@@ -284,11 +285,11 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     ///
     /// From now until the operation's [`Finished`] is fetched — if it is fetched with [`JobError::Deadline`], until
     /// [`Channel::quarantined`] no longer counts it —
-    /// - every mapped byte of its source ranges may be read, and of its destination ranges written, at any time: no Rust
-    ///   reference to a destination exists, none to a source is exclusive, and others that touch them use atomics or
-    ///   volatile access that tolerates it;
+    /// - every mapped byte of its source ranges may be read, and of its destination ranges written, at any time: no
+    ///   Rust reference to a destination exists, none to a source is exclusive, and other code that touches them uses
+    ///   atomics or volatile access that tolerates it;
     /// - for a Batch the same holds for the list, its members' ranges, and their completion records;
-    /// - memory that belongs to others in this process is not named.
+    /// - the descriptor names no memory that belongs to other code in this process.
     pub unsafe fn raw(&mut self, descriptor: Descriptor) -> Result<Ticket, Rejected<S, D>> {
         if !self.ring.has_room() {
             let reason = RejectReason::Full { capacity: self.ring.capacity() };

@@ -1,34 +1,35 @@
-//! What operations cost on this machine: times over sizes for each operation, on the CPU and on each queue.
+//! The costs of operations on this machine: times by size for each operation, on the CPU and on each queue.
 //!
-//! One table serves three decisions: whether an operation goes to a device, how a copy is shared between CPU and device, and
-//! how long a waiting thread may sleep. It begins with published times ([`device_nanos`], [`cpu_nanos`]), and every measured
-//! time corrects it where it was measured and around there ([`Row`]). Nothing here reads a clock: who learns has measured.
+//! One table serves three decisions: whether an operation goes to a device, how a copy is shared between CPU and
+//! device, and how long a waiting thread may sleep. It starts with published times ([`device_nanos`], [`cpu_nanos`]).
+//! Every measured time corrects it at its own size and around that size ([`Row`]). This file reads no clock: the
+//! callers of `learn` have measured.
 
 use crate::estimate::{Row, log, scaled, step};
 use std::time::Duration;
 use telpher_abi::Opcode;
 
-/// Who did the work.
+/// The executor of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Worker {
     /// The calling thread.
     Cpu,
-    /// A device, by way of this lane.
+    /// A device, through this queue.
     Device {
-        /// Index of the lane.
+        /// Index of the queue.
         lane: usize,
     },
 }
 
-/// Estimates for one mover. Threads learn and predict at once; nobody waits.
+/// Estimates for one mover. Threads learn and predict concurrently without waiting.
 #[derive(Debug)]
 pub(crate) struct Costs {
-    /// The CPU's times, then each lane's.
+    /// The CPU's times, then each queue's.
     workers: Box<[Box<[Row]>]>,
 }
 
 impl Costs {
-    /// A table for a mover with so many lanes. Five KiB for each, and for the CPU.
+    /// A table for a mover with this many queues. Five KiB for each queue, and for the CPU.
     pub(crate) fn new(lanes: usize) -> Self {
         let rows = || (0..KINDS).map(|_| Row::new()).collect();
         Costs { workers: (0..=lanes).map(|_| rows()).collect() }
@@ -42,15 +43,17 @@ impl Costs {
         self.workers.get(worker).map(|rows| &rows[kind as usize])
     }
 
-    /// How long `bytes` of `op` are expected to take: on the CPU, or from offer to record if the queue has nothing else. An
-    /// operation without a size, or a lane that is not there, has the published time of the cheapest.
+    /// Returns how long `bytes` of `op` are expected to take: on the CPU, or from offer to record if the queue has
+    /// nothing else. An operation without a size, or a queue that does not exist, gets the published time of the
+    /// cheapest operation.
     pub(crate) fn predict(&self, op: Opcode, bytes: u64, worker: Worker) -> Duration {
         let kind = Kind::of(op);
         let correction = self.row(kind, worker).map_or(0, |row| row.correction(step(bytes)));
         Duration::from_nanos(scaled(published(kind, bytes, worker), correction))
     }
 
-    /// One measured time: from offer to record seen at once (a device), or of the call (the CPU).
+    /// Learns one measured time: from offer to record if the record was seen at once (a device), or of the call (the
+    /// CPU).
     pub(crate) fn learn(&self, op: Opcode, bytes: u64, worker: Worker, took: Duration) {
         let kind = Kind::of(op);
         if let Some(row) = self.row(kind, worker) {
@@ -58,7 +61,7 @@ impl Costs {
         }
     }
 
-    /// A time measured with care elsewhere (a tuning file): replaces what was thought.
+    /// Replaces an estimate by a time that was measured carefully elsewhere (a tuning file).
     pub(crate) fn teach(&self, op: Opcode, bytes: u64, worker: Worker, took: Duration) {
         let kind = Kind::of(op);
         if let Some(row) = self.row(kind, worker) {
@@ -87,7 +90,7 @@ pub(crate) enum Kind {
     CopyCrc,
     Dif,
     Flush,
-    /// Everything without a size, and what 1.x does not have.
+    /// All operations without a size, and those that version 1.x does not have.
     Other,
 }
 
@@ -114,7 +117,7 @@ impl Kind {
     }
 }
 
-/// What is thought before anything was measured, in nanoseconds; never 0.
+/// The time assumed before anything was measured, in nanoseconds; never 0.
 pub(crate) fn published(kind: Kind, bytes: u64, worker: Worker) -> u64 {
     match worker {
         Worker::Cpu => cpu_nanos(kind, bytes),
@@ -122,8 +125,8 @@ pub(crate) fn published(kind: Kind, bytes: u64, worker: Worker) -> u64 {
     }
 }
 
-/// A device's time from offer to record: base, more for each doubling (of 64 bytes up to 4 KiB; from there up to 256 KiB), and
-/// the transfer itself.
+/// A device's time from offer to record: a base, an increment for each doubling (from 64 bytes to 4 KiB, then to 256
+/// KiB), and the transfer itself.
 struct DeviceTime {
     /// Smallest operation, in nanoseconds.
     base: u64,
@@ -135,10 +138,10 @@ struct DeviceTime {
     picos: u64,
 }
 
-/// Source: a fit to the single-descriptor series of the LightDSA artifact (EuroSys 2026; Sapphire Rapids, shared queue, one
-/// engine, polling: copy 0.75 µs at 64 B and 1.14 µs at 4 KB, fill 0.49 µs, compare 0.72 µs, compare-pattern 0.67 µs; caps of
-/// 31.4, 31.9, 15.9 and 31.7 GB/s), within 2 % on average and 7 % everywhere. Operations that nobody has published take the
-/// time of the one that reads and writes as they do: *assumed*.
+/// Source: a fit to the single-descriptor series of the LightDSA artifact (EuroSys 2026; Sapphire Rapids, shared queue,
+/// one engine, polling: copy 0.75 µs at 64 B and 1.14 µs at 4 KB, fill 0.49 µs, compare 0.72 µs, compare-pattern 0.67
+/// µs; caps of 31.4, 31.9, 15.9 and 31.7 GB/s), within 2 % on average and 7 % everywhere. Operations without published
+/// times take the time of the one that reads and writes as they do: *assumed*.
 fn device_time(kind: Kind) -> DeviceTime {
     match kind {
         Kind::Move | Kind::Dualcast | Kind::CopyCrc | Kind::ApplyDelta | Kind::Dif => {
@@ -159,8 +162,8 @@ fn device_nanos(kind: Kind, bytes: u64) -> u64 {
 
 /// The CPU's time: a call, and the transfer.
 ///
-/// Source: one core of a Sapphire Rapids copies large buffers at 9.7 GiB/s (LightDSA artifact, EuroSys 2026); the call, and
-/// what other operations cost beside a copy, is *assumed* from how many streams they read and write.
+/// Source: one core of a Sapphire Rapids copies large buffers at 9.7 GiB/s (LightDSA artifact, EuroSys 2026). The cost
+/// of the call, and of other operations relative to a copy, is *assumed* from how many streams they read and write.
 fn cpu_nanos(kind: Kind, bytes: u64) -> u64 {
     let (call, picos) = match kind {
         Kind::Move | Kind::ApplyDelta => (30, 96),

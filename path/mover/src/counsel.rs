@@ -1,6 +1,7 @@
-//! What a mover would do: its decisions by themselves, for simulators and for who wonders.
+//! A mover's routing and waiting decisions without executing anything, for simulators.
 //!
-//! Nothing here decides: it asks what a [`Mover`](crate::Mover) asks, in the words of who has neither memory nor a device.
+//! Nothing is decided in this file. It calls the same code as a [`Mover`](crate::Mover), with an interface that needs
+//! neither memory nor a device.
 
 use crate::ask::Ask;
 use crate::forecast::{Awaited, Slept};
@@ -17,24 +18,24 @@ use std::time::Duration;
 use telpher_abi::{Descriptor, Opcode};
 use telpher_portal::{Portal, QueueInfo};
 
-/// A mover's decisions, of which nothing is carried out. What it would have learned of costs it learns from what it is told
-/// ([`arrived`](Counsel::arrived)).
+/// A mover's decisions without executing anything. Costs that a mover would measure are passed in by the caller
+/// ([`arrived`](DryRun::arrived)).
 #[derive(Debug)]
 pub struct Counsel {
     core: Core,
 }
 
-/// The right to one descriptor of a queue, as a mover counts them; given back by [`Counsel::leave`].
+/// The right to one descriptor of a queue, as a mover counts them; given back by [`DryRun::leave`].
 #[must_use = "a place that is not left is a queue entry lost for ever"]
 #[derive(Debug)]
 pub struct Room(Entry);
 
-/// A record that is expected.
+/// A completion record that is expected.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected(Awaited);
 
 impl Expected {
-    /// When.
+    /// Returns the time at which the record is expected.
     #[must_use]
     pub fn due(&self) -> Moment {
         self.0.due
@@ -45,7 +46,7 @@ impl Expected {
 #[derive(Debug)]
 pub struct Waiting(Waiter);
 
-/// One long operation's parts: who asks takes the next.
+/// The parts of one long operation. The devices and the waiting thread each take the next part.
 #[derive(Clone, Debug)]
 pub struct Parts {
     middle: Middle,
@@ -56,7 +57,7 @@ pub struct Parts {
 }
 
 impl Counsel {
-    /// Of a mover with such queues and such a policy; where it would learn whether, its threshold stays as it is.
+    /// The decisions of a mover with these queues and this policy. Learning is off: the threshold stays as given.
     #[must_use]
     pub fn new(queues: impl IntoIterator<Item = QueueInfo>, policy: Policy, topology: Arc<dyn Topology>) -> Self {
         let signs = queues.into_iter().map(|queue| Arc::new(Sign(queue)) as Arc<dyn Portal>);
@@ -64,20 +65,20 @@ impl Counsel {
         Counsel { core: Core::new(signs, Policy { learning: Learning::Off, ..policy }, nobodys, || topology) }
     }
 
-    /// Whether a device does an operation of so many bytes ([`Policy::threshold`]).
+    /// Returns true if an operation of `bytes` goes to a device ([`Policy::threshold`]).
     #[must_use]
     pub fn goes_to_a_device(&self, op: Opcode, bytes: u64) -> bool {
         self.core.choose(op, bytes).device
     }
 
-    /// The number of the queue to ask first ([`Policy::route`]); if it is full the others follow in their order. Thread numbers
-    /// tell threads apart that are on one node.
+    /// Returns the index of the queue to ask first ([`Policy::route`]); if it is full, the others follow in their
+    /// order. `thread` tells apart threads that are on one node.
     #[must_use]
     pub fn first(&self, operation: &Descriptor, thread: usize) -> usize {
         self.core.lanes.first(self.core.policy.route, &Ask::of(*operation), || thread)
     }
 
-    /// How an operation of `bytes` is shared out ([`Policy::split`]); nothing if it stays whole.
+    /// Returns how an operation of `bytes` is split ([`Policy::split`]); `None` if it stays whole.
     #[must_use]
     pub fn parts(&self, operation: &Descriptor, bytes: u64, thread: usize) -> Option<Parts> {
         let ask = Ask::new(*operation, bytes);
@@ -91,32 +92,32 @@ impl Counsel {
         })
     }
 
-    /// Room for one descriptor in a queue, if there is some as far as a mover knows.
+    /// Takes room for one descriptor in a queue; `None` if the mover knows of none.
     #[must_use]
     pub fn enter(&self, lane: usize) -> Option<Room> {
         self.core.lanes.all().get(lane)?.enter().map(Room)
     }
 
-    /// Its record was seen.
+    /// Gives an entry back after its record was seen.
     pub fn leave(&self, lane: usize, room: Room) {
         if let Some(lane) = self.core.lanes.all().get(lane) {
             lane.leave(room.0);
         }
     }
 
-    /// When the record of what is sent to a queue now is expected; nothing where there is no such queue.
+    /// Returns when the record of a descriptor sent to a queue now is expected; `None` if there is no such queue.
     #[must_use]
     pub fn expect(&self, lane: usize, op: Opcode, bytes: u64, now: Moment) -> Option<Expected> {
         (lane < self.core.lanes.all().len()).then(|| Expected(self.core.expect(lane, 0, op, bytes, now)))
     }
 
-    /// A wait for it begins.
+    /// Begins a wait for a record.
     #[must_use]
     pub fn wait(&self) -> Waiting {
         Waiting(Waiter::new(Wait::Predicted))
     }
 
-    /// After a look in vain: how long to sleep until the next; nothing for not at all.
+    /// After a check that found no record: returns how long to sleep until the next one; `None` means do not sleep.
     #[must_use]
     pub fn nap(&self, waiting: &mut Waiting, expected: &Expected, now: Moment) -> Option<Duration> {
         match waiting.0.pass(Some(&expected.0), || now, &self.core.wake_up) {
@@ -125,12 +126,12 @@ impl Counsel {
         }
     }
 
-    /// A sleep ended so much later than it should have.
+    /// Reports that a sleep ended `late` after its intended end.
     pub fn woke(&self, late: Duration) {
         self.core.wake_up.learn(late);
     }
 
-    /// A record was seen by who did nothing but wait for it.
+    /// Reports that a thread that did nothing but wait has seen a record.
     pub fn arrived(&self, waiting: &Waiting, expected: &Expected, now: Moment) {
         let slept: Option<Slept> = waiting.0.slept();
         self.core.learn_arrival(&expected.0, slept, now, true);
@@ -138,34 +139,34 @@ impl Counsel {
 }
 
 impl Parts {
-    /// How many are in flight together.
+    /// Returns how many parts are in flight at the same time.
     #[must_use]
     pub fn places(&self) -> usize {
         self.lanes.len() * DEPTH
     }
 
-    /// The queue that the parts of one of those places go to.
+    /// Returns the queue for the parts at one of these positions.
     #[must_use]
     pub fn lane(&self, place: usize) -> usize {
         self.lanes[place % self.lanes.len()]
     }
 
-    /// The next part for a device, as start and length.
+    /// Takes the next part for a device; returns its start and length.
     pub fn next_for_device(&mut self) -> Option<(u64, u64)> {
         self.middle.take_front(self.lanes.len(), self.longest, self.hybrid)
     }
 
-    /// The part that was taken last has no room in its queue.
+    /// Puts back the part that was taken last, because its queue has no room.
     pub fn put_back(&mut self, start: u64) {
         self.middle.put_back(start);
     }
 
-    /// The next part for the thread that waits; nothing where it takes none.
+    /// Takes the next part for the thread that waits; `None` if that thread takes none.
     pub fn next_for_waiting_thread(&mut self) -> Option<(u64, u64)> {
         if self.hybrid { self.middle.take_back(self.lanes.len(), self.bulk) } else { None }
     }
 
-    /// The same where the queues have no room, and somebody must.
+    /// Takes the next part for the CPU when the queues have no room.
     pub fn next_for_cpu(&mut self) -> Option<(u64, u64)> {
         self.middle.take_back(self.lanes.len(), self.bulk)
     }
@@ -233,7 +234,7 @@ mod tests {
         let nap = |expected: &Expected| counsel.nap(&mut counsel.wait(), expected, AT(0)).unwrap();
         let expected = sent();
         let first = nap(&expected);
-        // 16 MiB at 31 GB/s, less a sixteenth and the waking up.
+        // 16 MiB at 31 GB/s, less a sixteenth and the wake-up time.
         assert!((400..540).contains(&first.as_micros()), "{first:?}");
         counsel.arrived(&counsel.wait(), &expected, AT(2000));
         for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! The CPU path: what `ops` makes of an ask whose operands are plain slices.
+//! The CPU path: executes a request on plain slices with `ops`.
 
 use crate::error::JobError;
 use crate::outcome::{Delta, Outcome};

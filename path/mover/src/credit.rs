@@ -1,19 +1,20 @@
-//! Credits of one dedicated queue: never more descriptors uncompleted than the queue has entries.
+//! Credits of one dedicated queue: never more descriptors in flight than the queue has entries.
 //!
-//! A counting semaphore without waiting (Dijkstra's P that may fail, and V). A descriptor written to a full dedicated queue
-//! is lost without an answer (SPEC §3.3), so the count must be exact at every moment, and a credit may come back only
-//! after the record of its descriptor was seen.
+//! A counting semaphore without waiting (Dijkstra's P that may fail, and V). A descriptor written to a full dedicated
+//! queue is lost without an answer (SPEC §3.3). So the count must be exact at every moment, and a credit may come back
+//! only after the record of its descriptor was seen.
 
 use crate::sync::{AtomicU32, Ordering};
 
 /// The credits of one queue.
 #[derive(Debug)]
 pub(crate) struct Credits {
-    /// Credits nobody holds.
+    /// Credits that are not taken.
     free: AtomicU32,
 }
 
-/// The right to have one descriptor uncompleted. Must be spent by [`Credits::give`]; forgetting it loses a queue entry.
+/// The right to have one descriptor in flight. Must be returned by [`Credits::give`]; forgetting it loses a queue
+/// entry.
 #[must_use = "a credit that is not given back is a queue entry lost for ever"]
 #[derive(Debug)]
 pub(crate) struct Credit(());
@@ -23,12 +24,13 @@ impl Credits {
         Credits { free: AtomicU32::new(entries) }
     }
 
-    /// Takes one, if there is one.
+    /// Takes a credit, if there is one.
     pub(crate) fn take(&self) -> Option<Credit> {
         // Relaxed: only a first guess, the exchange decides.
         let mut free = self.free.load(Ordering::Relaxed);
         while free > 0 {
-            // Acquire: pairs with the Release in `give`; the completion whose entry we use now happened before our offer.
+            // Acquire: pairs with the Release in `give`; the completion that freed this entry happened before our
+            // offer.
             match self.free.compare_exchange_weak(free, free - 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(Credit(())),
                 Err(now) => free = now,
@@ -37,7 +39,7 @@ impl Credits {
         None
     }
 
-    /// Gives one back after its descriptor's record was seen, or after the queue refused the descriptor.
+    /// Gives a credit back after its descriptor's record was seen, or after the queue refused the descriptor.
     pub(crate) fn give(&self, credit: Credit) {
         let Credit(()) = credit;
         // Release: pairs with the Acquire in `take`. Cannot overflow because every credit came from this count.

@@ -1,4 +1,4 @@
-//! Why something could not be done. One enum an action, one sentence a variant, values with units.
+//! Errors. One enum for each action, one sentence for each variant, values with units.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub enum JobError {
         /// What is wrong with it.
         status: Status,
     },
-    /// The system refused the page ([`OnFault::Block`](crate::OnFault::Block)), or the memory is not the mover's to touch.
+    /// The system refused the page ([`OnFault::Block`](crate::OnFault::Block)), or the mover must not touch the memory.
     #[error("page fault on a {} at {address:#x} after {done} bytes", if *.write { "write" } else { "read" })]
     Fault {
         /// What the device reported; hardware may clear the low 12 bits.
@@ -84,13 +84,13 @@ pub enum JobError {
         /// The record's bytes completed.
         completed: u32,
     },
-    /// The queue stopped (halted, disabled, reset, or left behind by a fork) while it worked on something that may not be done
-    /// twice: a move whose ranges overlap, or a raw descriptor. What the destination holds is not known.
+    /// The queue stopped (halted, disabled, reset, or left behind by a fork) while it worked on something that may not
+    /// be done twice: a move whose ranges overlap, or a raw descriptor. The content of the destination is not known.
     #[error("the queue stopped, and {op} cannot be done again elsewhere: {why}")]
     Stopped {
         /// The operation.
         op: Opcode,
-        /// What the machine said of the queue.
+        /// The portal's reason.
         why: Arc<str>,
     },
     /// A batch member behind a fence, abandoned because an earlier member did not succeed.
@@ -109,8 +109,8 @@ pub enum JobError {
 
 /// A job ended because its deadline passed.
 ///
-/// Buffers that a device may still write are quarantined: the mover keeps them until the completion record appears, then
-/// frees them. Buffers no device has are given back.
+/// Buffers that a device may still write are quarantined: the mover keeps them until the completion record appears,
+/// then frees them. Buffers that no device has are given back.
 #[derive(Debug, thiserror::Error)]
 #[error("the deadline passed before the job was done; its buffers {}", if .buffers.is_some() { "are back" } else { "are quarantined" })]
 pub struct Expired<B> {
@@ -125,7 +125,7 @@ pub enum ChannelError {
     /// A capacity of 0, or one that cannot be addressed.
     #[error("a channel holds between 1 and {max} operations, {asked} were asked for")]
     Capacity {
-        /// Asked for.
+        /// The capacity that was asked for.
         asked: u32,
         /// The limit.
         max: u32,

@@ -1,59 +1,63 @@
-//! One estimate of a time, which many threads correct and read without a lock, and a row of them over sizes.
+//! An estimate of a time, which many threads correct and read without a lock, and a row of estimates over sizes.
 //!
-//! An estimate is kept as a *correction*: by which factor the truth differs from what was thought before anything was
-//! measured. In logarithms a factor is a sum, so a device that is thirty times slower than the published one is no further
-//! away than one that is thirty times faster, and a size within a row's step needs no estimate of its own.
+//! An estimate is kept as a *correction*: the factor between the true time and the time assumed before anything was
+//! measured. In logarithms a factor is a sum. So a device that is thirty times slower than the published one is no
+//! further away than one that is thirty times faster, and a size within a row's step needs no estimate of its own.
 //!
-//! **Robust by construction.** A sample moves an estimate by at most so much, however far away it lies: one that met a page
-//! fault, an interrupt or a sleeping core counts like one that was a little late (Huber's bounded influence: P. J. Huber,
-//! *Robust Estimation of a Location Parameter*, Annals of Mathematical Statistics 35, 1964). Only when several in a row lie
-//! far off on the same side is it the machine that has changed, and then the estimate follows at once.
+//! **Robust by construction.** A sample moves an estimate by a limited amount, however far away it lies. A sample that
+//! includes a page fault, an interrupt or a sleeping core counts like one that was a little late (Huber's bounded
+//! influence: P. J. Huber, *Robust Estimation of a Location Parameter*, Annals of Mathematical Statistics 35, 1964).
+//! Only when several samples in a row lie far off on the same side has the machine changed, and then the estimate
+//! follows at once.
 
 use crate::sync::{AtomicU64, Ordering};
 
 /// One in the logarithms used here: 2^16 is a factor of two.
 pub(crate) const ONE: i32 = 1 << 16;
 
-/// Samples until an estimate counts as settled. Source: assumed; seven halvings leave 1 % of an error of a factor of two.
+/// Samples until an estimate counts as settled. Source: assumed; seven halvings leave 1 % of an error of a factor of
+/// two.
 pub(crate) const SETTLED: u16 = 8;
 
-/// How far one sample counts while the estimate is young or the machine has changed: a factor of 16 off, taken half, the very first in full.
+/// Limit on one sample's error while the estimate is young or the machine has changed: a factor of 16. Half of the
+/// error is applied, and all of it for the very first sample.
 const FAR: i32 = 4 * ONE;
 
-/// The same for a settled estimate: a factor of 1.4 off, taken to a sixteenth; so a lone outlier moves it by 2 %.
+/// Limit on one sample's error for a settled estimate: a factor of 1.4. A sixteenth of the error is applied, so a
+/// single outlier moves the estimate by 2 %.
 const NEAR: i32 = ONE / 2;
 
-/// So many samples in a row beyond [`NEAR`] on one side are a change, not outliers.
-/// Source: assumed; page faults and interrupts seldom meet four operations of one size in a row, and when they do, the cost is real.
+/// This many samples in a row beyond [`NEAR`] on one side are a change, not outliers. Source: assumed; page faults and
+/// interrupts seldom meet four operations of one size in a row, and when they do, the cost is real.
 const CHANGE: u8 = 4;
 
-/// What is known of one time.
+/// The estimate of one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Estimate {
-    /// Logarithm of the factor by which the truth exceeds what was assumed, in [`ONE`]s.
+    /// Logarithm of the factor by which the truth exceeds the assumed time, in [`ONE`]s.
     pub(crate) correction: i32,
-    /// Samples behind it; stays at the largest number.
+    /// Number of samples; stays at the largest number.
     pub(crate) samples: u16,
     /// Samples in a row that lay far above (positive) or below (negative).
     streak: i8,
 }
 
 impl Estimate {
-    /// True if it rests on enough samples.
+    /// Returns true if it rests on enough samples.
     #[cfg(test)]
     pub(crate) fn is_settled(self) -> bool {
         self.samples >= SETTLED
     }
 
-    /// True if the last samples lay far off on the same side: chance, or the beginning of a change.
+    /// Returns true if the last samples lay far off on the same side: chance, or the beginning of a change.
     pub(crate) fn is_surprised(self) -> bool {
         self.streak.unsigned_abs() >= 2
     }
 
-    /// The estimate after one more sample, given as the logarithm of measured over assumed.
+    /// Returns the estimate after one more sample, given as the logarithm of measured over assumed.
     pub(crate) fn after(self, sample: i32) -> Estimate {
         let error = sample.saturating_sub(self.correction);
-        // A change is followed until little of it is left, not only until it could pass for chance.
+        // A change is followed until little of it is left, not only until the rest could be chance.
         let noise = if self.streak.unsigned_abs() >= CHANGE { NEAR / 8 } else { NEAR };
         let side = i8::from(error > noise) - i8::from(error < -noise);
         let streak = if side != 0 && self.streak.signum() == side { self.streak.saturating_add(side) } else { side };
@@ -92,16 +96,16 @@ impl SharedEstimate {
         SharedEstimate(AtomicU64::new(Estimate::default().bits()))
     }
 
-    /// What is known now.
+    /// Returns the present estimate.
     ///
     /// **Staleness**: other threads learn meanwhile; any of their estimates is a good one.
     pub(crate) fn read(&self) -> Estimate {
-        // Relaxed: the word is all there is to see.
+        // Relaxed: no other memory depends on the word.
         Estimate::from_bits(self.0.load(Ordering::Relaxed))
     }
 
-    /// One more sample of an estimate that begins, if this is the first, with the correction `from`. If another thread's
-    /// sample comes in between, this one is dropped: among many that is no loss, and nobody ever turns in a loop here.
+    /// Adds one sample; if it is the first, the estimate starts from the correction `from`. If another thread's sample
+    /// comes in between, this one is dropped. Among many samples that is no loss, and no thread ever loops here.
     fn learn(&self, sample: i32, from: impl FnOnce() -> i32) {
         // Relaxed (all): as in `read`.
         let bits = self.0.load(Ordering::Relaxed);
@@ -112,7 +116,7 @@ impl SharedEstimate {
         let _ = self.0.compare_exchange(bits, before.after(sample).bits(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Replaces what is known by a result measured with care: settled, but still open to change.
+    /// Replaces the estimate by a carefully measured result: settled, but still open to change.
     pub(crate) fn set(&self, correction: i32) {
         let estimate = Estimate { correction, samples: SETTLED, streak: 0 };
         // Relaxed: as in `read`.
@@ -120,10 +124,11 @@ impl SharedEstimate {
     }
 }
 
-/// Steps of a row: two for each doubling from 64 bytes to 1 GiB; the first takes all that is less, the last all that is more.
+/// Steps of a row: two for each doubling from 64 bytes to 1 GiB. The first step takes all smaller sizes, the last all
+/// larger ones.
 pub(crate) const STEPS: usize = 48;
 
-/// The step a size belongs to.
+/// Returns the step that a size belongs to.
 #[inline]
 pub(crate) fn step(bytes: u64) -> usize {
     let bytes = bytes.max(64);
@@ -133,7 +138,7 @@ pub(crate) fn step(bytes: u64) -> usize {
     (2 * (doublings as usize - 6) + usize::from(half == 1)).min(STEPS - 1)
 }
 
-/// The smallest size of a step, in bytes; that of the first is 0.
+/// Returns the smallest size of a step, in bytes; 0 for the first step.
 pub(crate) fn smallest(step: usize) -> u64 {
     match step {
         0 => 0,
@@ -150,20 +155,21 @@ impl Row {
         Row(std::array::from_fn(|_| SharedEstimate::new()))
     }
 
-    /// One more sample of a step. The first is judged by what the nearest step taught: a machine that is a thousand times
-    /// slower than assumed is found out once, not at every size anew.
+    /// Adds one sample to a step. The first sample starts from the estimate of the nearest step: a machine that is a
+    /// thousand times slower than assumed is found out once, not at every size again.
     pub(crate) fn learn(&self, step: usize, sample: i32) {
         self.0[step].learn(sample, || self.correction(step));
     }
 
-    /// The estimate of one step alone.
+    /// Returns the estimate of one step alone.
     #[inline]
     pub(crate) fn at(&self, step: usize) -> &SharedEstimate {
         &self.0[step]
     }
 
-    /// The correction for a step: its own if it was ever measured, else that of the nearest that was, else none. A machine that
-    /// is slower than assumed at one size is taken to be so at the sizes around it.
+    /// Returns the correction for a step: its own if the step was ever measured, otherwise that of the nearest measured
+    /// step, otherwise 0. A machine that is slower than assumed at one size is expected to be so at the sizes around
+    /// it.
     pub(crate) fn correction(&self, step: usize) -> i32 {
         (0..STEPS)
             .flat_map(|away| [step.checked_sub(away), step.checked_add(away).filter(|&at| at < STEPS)])
@@ -175,7 +181,8 @@ impl Row {
 }
 
 impl Row {
-    /// The correction of the first step from `step` up that was ever measured, else of the last one before it; none if none was.
+    /// Returns the correction of the first measured step at or above `step`, otherwise of the last one before it; 0 if
+    /// none was measured.
     pub(crate) fn correction_from(&self, step: usize) -> i32 {
         let (before, from) = self.0.split_at(step.min(STEPS));
         let mut nearest = from.iter().chain(before.iter().rev()).map(SharedEstimate::read);
@@ -183,7 +190,7 @@ impl Row {
     }
 }
 
-/// The logarithm of a time in nanoseconds, in [`ONE`]s; of zero that of one.
+/// Returns the logarithm of a time in nanoseconds, in [`ONE`]s; zero counts as one.
 #[allow(clippy::cast_possible_truncation, reason = "at most 64 times 2^16")]
 pub(crate) fn log(nanos: u64) -> i32 {
     // Exactness beyond 53 bits (104 days) does not matter to a logarithm.
@@ -192,7 +199,7 @@ pub(crate) fn log(nanos: u64) -> i32 {
     (nanos.log2() * f64::from(ONE)) as i32
 }
 
-/// `nanos` times the factor whose logarithm is `correction`; the largest number if that is too much.
+/// Returns `nanos` times the factor whose logarithm is `correction`; saturates at the largest number.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -211,7 +218,7 @@ mod tests {
         samples.into_iter().fold(estimate, Estimate::after)
     }
 
-    /// Within so many per cent of a factor whose logarithm is `truth`.
+    /// True if the estimate is within `percent` of a factor whose logarithm is `truth`.
     fn close(estimate: Estimate, truth: i32, percent: i32) -> bool {
         (estimate.correction - truth).abs() <= ONE * percent / 69
     }

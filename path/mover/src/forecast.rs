@@ -1,8 +1,9 @@
-//! When a record is expected: what its operation takes, behind what its queue was sent before.
+//! Predicts when a record will be written: the operation's own time, after the time of everything the queue was sent
+//! before.
 //!
-//! A queue's *agenda* says until when what it was sent is expected to keep it busy. A new descriptor begins there, or now, and
-//! moves it on by what it takes; a record that comes earlier or later than expected moves it by the difference, since what is
-//! queued behind comes earlier or later as well.
+//! [`BusyUntil`] is the time until which a queue is expected to be busy with what it was sent. A new descriptor begins
+//! then, or now, and adds its own time. A record that comes earlier or later than expected moves that time by the
+//! difference, since everything queued behind it comes earlier or later as well.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::Moment;
@@ -10,30 +11,31 @@ use std::cell::Cell;
 use std::time::Duration;
 use telpher_abi::Opcode;
 
-/// One descriptor under way, and when its record is expected.
+/// One descriptor in flight, and when its record is expected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Awaited {
-    /// Index of the lane it went to.
+    /// Index of the queue that took it.
     pub(crate) lane: usize,
-    /// The slot its record is in.
+    /// The number of the slot with its record.
     pub(crate) slot: u32,
-    /// What it does.
+    /// Its operation.
     pub(crate) op: Opcode,
-    /// To how much.
+    /// Its size in bytes.
     pub(crate) bytes: u64,
-    /// When it was sent.
+    /// When it was submitted.
     pub(crate) since: Moment,
     /// When its record is expected.
     pub(crate) due: Moment,
-    /// Nothing was expected to be before it.
+    /// The queue was expected to be idle when it was submitted.
     pub(crate) alone: bool,
 }
 
 impl Awaited {
-    /// The time it took, if its record was found at `now`, as far as it is known: one that was there after a sleep was written
-    /// at some time within it. Half of the sleep as it was meant is taken off, and at most an eighth of the whole: what is
-    /// slept through is believed to be shorter each time, until it is seen, however late the thread woke up. If that happens
-    /// [`TOO_LONG`] times in a row the estimate is not a little too long but far, and all of the half is taken off.
+    /// Returns the time it took, if its record was found at `now`. A record that was found after a sleep was written at
+    /// some time during the sleep. Half of the intended sleep is subtracted, but at most an eighth of the whole. So an
+    /// operation that ends during the sleep is believed to be shorter each time, until its record is seen to arrive,
+    /// however late the thread woke up. If that happens [`TOO_LONG`] times in a row, the estimate is far too long, and
+    /// all of the half is subtracted.
     pub(crate) fn took(&self, slept: Option<Slept>, in_a_row: u32, now: Moment) -> Duration {
         let Some(Slept { nap, end }) = slept else { return now.since(self.since) };
         let elapsed = end.min(now).since(self.since);
@@ -42,11 +44,11 @@ impl Awaited {
     }
 }
 
-/// Records in a row that were there after a sleep, from which on an estimate is far too long. Source: chosen; where it is right, a
-/// few in a hundred are slept through, each of them more or less by chance.
+/// Number of records in a row that were found after a sleep, from which on the estimate is far too long. Source:
+/// chosen; if the estimate is right, a few in a hundred end during a sleep, each of them more or less by chance.
 const TOO_LONG: u32 = 4;
 
-/// A sleep as it was meant.
+/// A sleep as it was intended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slept {
     /// Its length.
@@ -55,12 +57,12 @@ pub(crate) struct Slept {
     pub(crate) end: Moment,
 }
 
-/// Until when a queue is expected to be busy with what it was sent.
+/// The time until which a queue is expected to be busy with what it was sent.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     /// The moment, in nanoseconds.
     busy: AtomicU64,
-    /// Records in a row that were there after a sleep.
+    /// Records in a row that were found after a sleep.
     slept_through: AtomicU32,
 }
 
@@ -69,7 +71,8 @@ impl Agenda {
         Agenda { busy: AtomicU64::new(0), slept_through: AtomicU32::new(0) }
     }
 
-    /// A record was there after a sleep, or was seen to come: how many in a row were there.
+    /// Records whether a record was found after a sleep or was seen to arrive; returns how many in a row were found
+    /// after a sleep.
     pub(crate) fn seen(&self, after_sleep: bool) -> u32 {
         // Relaxed (both): of two threads that wait at once, one may not be counted.
         let in_a_row = if after_sleep { self.slept_through.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
@@ -77,19 +80,20 @@ impl Agenda {
         in_a_row
     }
 
-    /// Something that takes so long is sent now: when it is expected to end, and whether it is alone.
+    /// Adds an operation that takes `takes` and is submitted now. Returns when it is expected to end, and whether it is
+    /// alone.
     pub(crate) fn add(&self, now: Moment, takes: Duration) -> (Moment, bool) {
         let end = |busy: u64| Moment { nanos: busy.max(now.nanos) }.after(takes);
-        // Relaxed (both): a number that nobody orders other memory by.
+        // Relaxed (both): no other memory depends on the number.
         let add = |busy| Some(end(busy).nanos);
         let busy = self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).unwrap_or_else(|busy| busy);
         (end(busy), busy <= now.nanos)
     }
 
-    /// What was expected at `due` has ended now.
+    /// Records that the operation expected at `due` has ended now.
     pub(crate) fn ended(&self, due: Moment, now: Moment) {
         let moved = |busy: u64| {
-            // Nothing is behind it, or nothing any more.
+            // Nothing is queued behind it.
             let behind = busy.checked_sub(due.nanos)?;
             Some(now.nanos.saturating_add(behind))
         };
@@ -98,13 +102,14 @@ impl Agenda {
     }
 }
 
-/// How much later than asked sleeps end, on average of the last ones, in nanoseconds.
+/// How much later than intended sleeps end, averaged over the last ones, in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct WakeUp(AtomicU64);
 
-/// Before the first sleep. Source: assumed; an ordinary kernel's without timer slack, on a processor that was idle.
+/// The value before the first sleep. Source: assumed; an ordinary kernel without timer slack, on a processor that was
+/// idle.
 const FIRST_WAKE_UP: Duration = Duration::from_micros(20);
-/// What one sleep counts for at most: more was not waking up but another thread's turn. Source: assumed.
+/// The most that one sleep counts for: a longer delay was another thread's time slice, not waking up. Source: assumed.
 const LONGEST_WAKE_UP: Duration = Duration::from_micros(200);
 
 impl WakeUp {
@@ -112,17 +117,17 @@ impl WakeUp {
         Self::of(FIRST_WAKE_UP)
     }
 
-    /// So much to begin with.
+    /// Starts with this delay.
     pub(crate) fn of(late: Duration) -> Self {
         WakeUp(AtomicU64::new(nanos(late)))
     }
 
     pub(crate) fn get(&self) -> Duration {
-        // Relaxed: see `Agenda::add`.
+        // Relaxed: see `BusyUntil::add`.
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 
-    /// One sleep ended so much later than asked.
+    /// Learns that a sleep ended `late` after its intended end.
     pub(crate) fn learn(&self, late: Duration) {
         let late = nanos(late.min(LONGEST_WAKE_UP));
         // Relaxed: as above; of two at once, one may be lost.
@@ -130,8 +135,8 @@ impl WakeUp {
         self.0.store(old - old / 4 + late / 4, Ordering::Relaxed);
     }
 
-    /// A sleep was not worth it with so long a waking up. Who never sleeps never learns that waking up has become short again, so
-    /// it is believed to have, by little each time.
+    /// Records that a sleep was not worth it because of the wake-up delay. A thread that never sleeps cannot learn that
+    /// the delay has become short again, so each call reduces the estimate a little.
     pub(crate) fn forgo(&self) {
         // Relaxed (both): as above.
         let old = self.0.load(Ordering::Relaxed);
@@ -144,16 +149,17 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 thread_local! {
-    /// Of the descriptors this thread looked for in vain since it last asked, the one that is expected first.
+    /// Of the descriptors that this thread checked without success since the last `take_missed`, the one that is
+    /// expected first.
     static SEEN: Cell<Option<Awaited>> = const { Cell::new(None) };
 }
 
 thread_local! {
-    /// Whether this thread does nothing but wait, and its sleep before the present look.
+    /// Whether this thread does nothing but wait, and its sleep before the present check.
     static ATTENTION: Cell<Option<Option<Slept>>> = const { Cell::new(None) };
 }
 
-/// The time of one look; dropped when it is over.
+/// The duration of one check; ends when it is dropped.
 #[must_use = "attention ends when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct Attention(());
@@ -164,18 +170,18 @@ impl Drop for Attention {
     }
 }
 
-/// Begins a look of a thread that slept before it, or did not.
+/// Begins a check of a thread that only waits; `slept` is its sleep before it, if it slept.
 pub(crate) fn attend(slept: Option<Slept>) -> Attention {
     ATTENTION.with(|attention| attention.set(Some(slept)));
     Attention(())
 }
 
-/// This thread's sleep before its look, if it slept; nothing if it is not waiting.
+/// Returns this thread's sleep before its present check, if it slept; `None` if the thread is not waiting.
 pub(crate) fn attention() -> Option<Option<Slept>> {
     ATTENTION.with(Cell::get)
 }
 
-/// Notes a look in vain, for whoever waits on this thread.
+/// Records a failed check, for the wait loop on this thread.
 pub(crate) fn note(awaited: &Awaited) {
     SEEN.with(|seen| {
         if seen.get().is_none_or(|first| awaited.due < first.due) {
@@ -184,7 +190,7 @@ pub(crate) fn note(awaited: &Awaited) {
     });
 }
 
-/// What was looked for in vain since the last time.
+/// Returns and clears the first expected descriptor among the failed checks since the last call.
 pub(crate) fn noted() -> Option<Awaited> {
     SEEN.with(Cell::take)
 }
@@ -224,7 +230,7 @@ mod tests {
         let (due, _) = agenda.add(at(100), TEN);
         agenda.ended(due, at(300));
         assert_eq!(agenda.add(at(301), TEN), (at(311), true));
-        // One that is not on it any more moves nothing.
+        // A record that was counted before moves nothing.
         agenda.ended(at(900), at(5));
         assert_eq!(agenda.add(at(301), TEN).0, at(321));
     }
@@ -248,10 +254,10 @@ mod tests {
         assert_eq!(awaited.took(None, 0, at(900)), nanos(800));
         let slept = |nap, end| Some(Slept { nap: nanos(nap), end: at(end) });
         assert_eq!(awaited.took(slept(720, 820), 1, at(900)), nanos(630));
-        // However late it woke up, it learns the same.
+        // The result does not depend on how late the thread woke up.
         assert_eq!(awaited.took(slept(720, 820), 1, at(90_000)), nanos(630));
         assert_eq!(awaited.took(slept(100, 1900), 1, at(1900)), nanos(1750));
-        // Again and again: it is far less, or as little less as a short sleep says.
+        // Again and again: it is far less, or only as little less as a short sleep allows.
         assert_eq!(awaited.took(slept(720, 820), TOO_LONG, at(900)), nanos(360));
         assert_eq!(awaited.took(slept(100, 1900), TOO_LONG, at(1900)), nanos(1750));
     }

@@ -1,11 +1,11 @@
 //! A lock-free stack of slot numbers.
 //!
-//! Treiber's stack (R. K. Treiber, *Systems Programming: Coping with Parallelism*, IBM RJ 5118, 1986) over indices, with a
-//! counter beside the head so that a head which was popped and pushed again between our read and our exchange is noticed.
+//! Treiber's stack (R. K. Treiber, *Systems Programming: Coping with Parallelism*, IBM RJ 5118, 1986) over indices. A
+//! counter beside the head detects a head that was popped and pushed again between our read and our exchange.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// The numbers `0..len` that nobody holds.
+/// The free numbers in `0..len`.
 #[derive(Debug)]
 pub(crate) struct FreeList {
     /// Low half: first number plus one, 0 if empty. High half: how often the head changed.
@@ -23,13 +23,13 @@ impl FreeList {
 
     /// Takes a free number.
     pub(crate) fn pop(&self) -> Option<u32> {
-        // Acquire: pairs with the Release in `push`; shows what its last holder did with the slot, and its `next`.
+        // Acquire: pairs with the Release in `push`; shows what the last holder did with the slot, and its `next`.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let index = low(head).checked_sub(1)?;
-            // Relaxed: a stale value belongs to an older head, and the exchange below notices by the counter.
+            // Relaxed: a stale value belongs to an older head, and the exchange below detects that by the counter.
             let next = self.next[index as usize].load(Ordering::Relaxed);
-            // Acquire on both sides: as above, for the head we end up with.
+            // Acquire on both sides: as above, for the head that is finally taken.
             match self.head.compare_exchange_weak(head, bumped(head, next), Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(index),
                 Err(now) => head = now,
@@ -39,7 +39,7 @@ impl FreeList {
 
     /// Puts a number back. Only its holder may.
     pub(crate) fn push(&self, index: u32) {
-        // Relaxed: the exchange decides, and we read nothing behind it.
+        // Relaxed: the exchange decides, and nothing is read through it.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             // Relaxed: published by the Release below.
@@ -58,7 +58,7 @@ fn low(head: u64) -> u32 {
     head as u32
 }
 
-/// A head that names `first` and was changed once more.
+/// Returns a head that names `first`, with the counter increased.
 fn bumped(head: u64, first: u32) -> u64 {
     (head >> 32).wrapping_add(1) << 32 | u64::from(first)
 }

@@ -1,20 +1,21 @@
-//! The slot numbers that nobody holds, in a list for each stripe of threads.
+//! The free slot numbers, in a list for each stripe of threads.
 //!
-//! A thread takes numbers from its own list, and from the next ones when that is empty; a number goes back to the list it
-//! belongs to. So threads that work side by side write different words, and find in a slot what they themselves left there.
+//! A thread takes numbers from its own list, and from the next ones when its own is empty. A number goes back to the
+//! list it belongs to. So threads that work in parallel write different words, and reuse slots that are in their own
+//! caches.
 
 use crate::freelist::FreeList;
 use crate::stripe::{Padded, STRIPES};
 
-/// Fewest numbers a list is worth having for. Source: chosen; below it, threads would go from list to list. One for loom, which
-/// has no time for more.
+/// The smallest number of entries that justifies a list. Source: chosen; with fewer, threads would go from list to
+/// list. One for loom, where more would take too long.
 const FEWEST: u32 = if cfg!(loom) { 1 } else { 16 };
 
-/// The numbers `0..len` that nobody holds.
+/// The free numbers in `0..len`.
 #[derive(Debug)]
 pub(crate) struct FreeLists {
     lists: Box<[Padded<FreeList>]>,
-    /// Numbers that belong to each list but the last, which may have fewer.
+    /// Number of entries of each list except the last, which may have fewer.
     each: u32,
 }
 
@@ -32,7 +33,7 @@ impl FreeLists {
         (0..self.lists.len()).find_map(|next| {
             let list = thread.wrapping_add(next) % self.lists.len();
             let number = self.lists[list].pop()?;
-            // Cannot overflow: it is below the `len` they all came from.
+            // Cannot overflow: it is below the `len` of all lists together.
             Some(u32::try_from(list).unwrap_or(0) * self.each + number)
         })
     }
@@ -68,7 +69,7 @@ mod tests {
             let number = lists.pop(thread).unwrap();
             assert_eq!(number as usize / 128, thread % STRIPES);
         }
-        // The first list is the next after the last.
+        // The first list follows the last.
         let rest: Vec<u32> = (0..127).map(|_| lists.pop(STRIPES - 1).unwrap()).collect();
         assert_eq!(rest.iter().filter(|number| **number >= 896).count(), 126);
         assert!(rest[126] < 128);

@@ -1,4 +1,4 @@
-//! One operation under way: a future, and something a thread can wait for.
+//! One operation in flight: a future that a thread can also wait for.
 
 use crate::error::{Expired, JobError};
 use crate::inflight::{Cargo, Load, Meter, Shared, Unready};
@@ -11,21 +11,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A job that has ended: what it came to, and its buffers, whether it failed or not.
+/// A job that has ended: its result and its buffers, whether it failed or not.
 #[derive(Debug)]
 pub struct Done<B> {
-    /// What it came to.
+    /// The outcome, or why there is none.
     pub result: Result<Outcome, JobError>,
-    /// Who did the work.
+    /// Whether a device or the CPU did the work.
     pub via: Via,
-    /// The buffers, as they were given: a tuple in the operation's order.
+    /// The buffers as they were passed in: a tuple in the operation's order.
     pub buffers: B,
 }
 
 macro_rules! into_parts {
     ($($($T:ident $at:tt),+;)*) => {$(
         impl<$($T),+> Done<($($T,)+)> {
-            /// The result and each buffer.
+            /// Returns the result and each buffer.
             #[inline]
             pub fn into_parts(self) -> (Result<Outcome, JobError>, $($T),+) {
                 (self.result, $(self.buffers.$at),+)
@@ -39,29 +39,31 @@ into_parts! {
     A 0, B 1, C 2;
 }
 
-/// An operation under way. `.await` it, [`wait`](Job::wait) for it, or give it a [`deadline`](Job::deadline).
+/// An operation in flight. `.await` it, [`wait`](Job::wait) for it, or give it a [`deadline`](Job::deadline).
 ///
-/// # Who drives it
+/// # Which thread makes progress
 ///
-/// A mover has no thread of its own: a job goes on when somebody looks. [`wait`](Job::wait) looks from the calling thread.
-/// A poll by an executor takes one step (it lets an inline device work, reads the record, resubmits) and, if the job is not
-/// done, wakes its own task at once. So an executor keeps polling, in turn with its other tasks: a poll never blocks and
-/// never loops, one job takes one step for each round of its executor, and no job can starve another. This costs the
-/// executor's thread its idleness while jobs are in flight; in return no record is looked at late and no thread must be
-/// woken, which for operations of microseconds is the better bargain. A program that wants idle executors waits for jobs
-/// on a thread of its own choice, with [`Wait::Sleep`](crate::Wait::Sleep).
+/// A mover has no thread of its own: a job makes progress only when a thread polls it. [`wait`](Job::wait) polls from
+/// the calling thread. A poll by an executor takes one step (it lets an inline device work, reads the record,
+/// resubmits). If the job is not done then, the poll wakes its own task at once. So an executor keeps polling, in turn
+/// with its other tasks. A poll never blocks and never loops, one job takes one step in each round of its executor, and
+/// no job can starve another.
+///
+/// The cost is that the executor's thread is never idle while jobs are in flight. In return no record is read late and
+/// no thread must be woken, which is cheaper for operations of microseconds. A program that wants idle executors waits
+/// for jobs on a thread of its own, with [`Wait::Sleep`](crate::Wait::Sleep).
 ///
 /// # When the device does not answer
 ///
-/// A record that is out for longer than [`Policy::patience`](crate::Policy::patience) makes whoever looks for it ask the queue
-/// whether it still works. If the queue has stopped (halted, disabled, reset), nothing it took touches memory any more: it is
-/// left out from then on, and the job goes on with another queue or the CPU. What may be half done is done again, with the
-/// same result, except a move whose ranges overlap: that ends with [`JobError::Stopped`], unless the device
-/// had it in pieces that do not overlap in themselves.
+/// If a record is missing for longer than [`Policy::patience`](crate::Policy::patience), the thread that waits for it
+/// asks the queue whether it still works. If the queue has stopped (halted, disabled, reset), nothing it took touches
+/// memory any more. The mover does not use the queue from then on, and the job goes on with another queue or the CPU.
+/// Work that may be half done is done again, with the same result. The exception is a move whose ranges overlap: it
+/// ends with [`JobError::Stopped`], unless the device had it in chunks that do not overlap in themselves.
 ///
-/// A queue that says it works and does not answer is given up at [`Policy::limit`](crate::Policy::limit): a real one is closed, and
-/// then it has stopped. A portal that cannot be given up keeps the buffers, and with them [`wait`](Job::wait); a
-/// [`deadline`](Job::deadline) ends the wait without them.
+/// A queue that reports that it works and does not answer is given up at [`Policy::limit`](crate::Policy::limit): a
+/// real queue is closed, and then it has stopped. A portal that cannot be given up keeps the buffers, and
+/// [`wait`](Job::wait) does not return. A [`deadline`](Job::deadline) ends the wait without the buffers.
 ///
 /// # On drop
 ///
@@ -73,14 +75,14 @@ pub struct Job<B: Send + 'static>(State<B>);
 
 #[derive(Debug)]
 enum State<B: Send + 'static> {
-    /// Done by the CPU with the outcome `Done`. A case of its own, because moving a whole result through memory costs more
-    /// than a small copy.
+    /// The CPU did it, with the outcome `Done`. A variant of its own, because moving a whole result through memory
+    /// costs more than a small copy.
     Small(B),
-    /// Done before anybody waited.
+    /// Ended before the first wait or poll.
     Ready(Done<B>),
-    /// Under way.
+    /// In flight.
     Flying(Cargo<B>),
-    /// Its result was taken.
+    /// The result was taken.
     Spent,
 }
 
@@ -96,7 +98,8 @@ impl<B: Send + 'static> Job<B> {
         Job(State::Small(buffers))
     }
 
-    /// On the CPU at once if policy says so, or on its way: offered before this returns, if the queue has room.
+    /// Executes the request on the CPU at once if the policy says so, or offers it to a queue before this returns, if
+    /// the queue has room.
     #[inline(never)]
     pub(crate) fn launch(shared: &Arc<Shared>, load: Result<Load<B>, Unready<B>>) -> Self {
         match load {
@@ -108,7 +111,7 @@ impl<B: Send + 'static> Job<B> {
         }
     }
 
-    /// The same when it was chosen who does it.
+    /// Like [`launch`](Job::launch), when device or CPU was already chosen.
     #[inline(never)]
     pub(crate) fn launch_chosen(shared: &Arc<Shared>, load: Result<Load<B>, Unready<B>>, choice: Choice) -> Self {
         match load {
@@ -146,7 +149,7 @@ impl<B: Send + 'static> Job<B> {
         }
     }
 
-    /// One step. Must not be called after it was ready.
+    /// Takes one step. Must not be called after it was ready.
     fn step(&mut self) -> Poll<Done<B>> {
         if let State::Flying(cargo) = &mut self.0 {
             return match cargo.step() {
@@ -164,7 +167,7 @@ impl<B: Send + 'static> Job<B> {
         }
     }
 
-    /// Whether the thread that steps it waits for it, and may do a part of the work.
+    /// Sets whether the thread that steps the job waits for it and may do a part of the work.
     fn attend(&mut self, attended: bool) {
         if let State::Flying(cargo) = &mut self.0 {
             cargo.attend(attended);
@@ -178,7 +181,7 @@ impl<B: Send + 'static> Job<B> {
         }
     }
 
-    /// True if the result is there; takes one step otherwise.
+    /// Returns true if the result is ready; takes one step otherwise.
     pub fn is_done(&mut self) -> bool {
         if let State::Flying(_) = self.0
             && let Poll::Ready(done) = self.step()
@@ -190,7 +193,8 @@ impl<B: Send + 'static> Job<B> {
 
     /// Waits for the result on this thread, as the mover's [`Wait`](crate::Wait) policy says.
     ///
-    /// A queue that does not answer is given up at the policy's limit; see [`deadline`](Job::deadline) for an end of one's own.
+    /// A queue that does not answer is given up at the policy's limit; see [`deadline`](Job::deadline) for an earlier
+    /// end.
     #[inline(always)]
     pub fn wait(self) -> Done<B> {
         match self.0 {
@@ -200,7 +204,7 @@ impl<B: Send + 'static> Job<B> {
         }
     }
 
-    /// Out of the way of jobs that are ready at once.
+    /// Kept out of line for jobs that are ready at once.
     #[inline(never)]
     fn wait_in_flight(mut self) -> Done<B> {
         self.attend(true);
@@ -213,8 +217,8 @@ impl<B: Send + 'static> Job<B> {
         }
     }
 
-    /// Waits for the result on this thread, at most `at_most` and the rest of one look; true if it is there. The job goes
-    /// on either way.
+    /// Waits for the result on this thread, for at most `at_most` plus the rest of one step. Returns true if the result
+    /// is ready. The job goes on either way.
     ///
     /// ```
     /// # let mover = telpher_mover::Mover::cpu();
@@ -262,12 +266,12 @@ impl<B: Send + 'static> Future for Job<B> {
     }
 }
 
-/// A [`Job`] with a deadline. Ends with the result, or with [`Expired`]; then buffers that a device may still write are
-/// quarantined in the mover until it has.
+/// A [`Job`] with a deadline. Ends with the result, or with [`Expired`]. In the second case, buffers that a device may
+/// still write are quarantined in the mover until the device has written its record.
 #[must_use = "a job does nothing until it is awaited or waited for"]
 #[derive(Debug)]
 pub struct Timed<B: Send + 'static> {
-    /// There until the result was given.
+    /// `None` once the result was given.
     job: Option<Job<B>>,
     end: Moment,
 }
@@ -279,7 +283,7 @@ impl<B: Send + 'static> Timed<B> {
             let done = self.job.take().map(Job::wait).expect("looked at two lines above");
             return Poll::Ready(Ok(done));
         }
-        // A job that is not done is under way, so it has a clock.
+        // A job that is not done is in flight, so it has a clock.
         if job.shared().is_some_and(|shared| shared.clock.now() >= self.end) {
             let buffers = match self.job.take().map(|job| job.0) {
                 Some(State::Flying(cargo)) => cargo.expire(),

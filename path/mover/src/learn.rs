@@ -1,25 +1,27 @@
-//! Whether, learned: for each operation and size, whoever was found to be cheaper does it.
+//! Learns for each operation and size whether a device or the CPU is cheaper.
 //!
-//! What is compared is what an operation costs *its caller*: the time a thread spends in the mover for it, from the call to
-//! the result less what it did elsewhere meanwhile. A program that waits for each operation so compares a device's latency
-//! with the CPU's, one that keeps many in flight compares what submitting and fetching cost, and both get the crossover that is
-//! theirs (guideline G2 of Kuper et al., ASPLOS 2024, §6.1, puts the one near 4 KiB and the other near 256 bytes).
+//! The compared cost is what an operation costs *its caller*: the time a thread spends in the mover for it, from the
+//! call to the result, minus the time it did other work meanwhile. A program that waits for each operation therefore
+//! compares a device's latency with the CPU's time. A program that keeps many in flight compares the cost of submitting
+//! and fetching. Both get their own crossover (guideline G2 of Kuper et al., ASPLOS 2024, §6.1, puts the first near 4
+//! KiB and the second near 256 bytes).
 //!
 //! ```text
-//!  size ─► Marks ── settled, no turn ──────────────────────────► the cheaper one        a load, a count
-//!             │ young, or this thread's turn to look
+//!  size ─► VerdictBits ── settled, no sample due ──────────────────► the cheaper side       a load, a count
+//!             │ unsettled, or this thread's turn to sample
 //!             ▼
-//!          consider ── the cheaper one, or now and then the other ──► timed ──► Row ──► Marks
+//!          consider ── the cheaper side, or now and then the other ──► timed ──► Row ──► VerdictBits
 //! ```
 //!
-//! **Cost of learning.** Sizes so small that a device would be [`HOPELESS`] times dearer are done at once, behind one compare, and
-//! are not looked at: what is learned of larger ones moves that limit. A program that has no larger ones is not looked at again.
-//! Above it, a thread counts, looks once in about [`STRIDE`] of work, less often while it finds nothing new, and of the time an
-//! operation takes at most one part in [`EFFORT`] goes into trying the other way again; a way that is far off is tried once, or
-//! not at all where it is known to be far off at a neighbouring size. Nothing waits, and nothing is lost if two threads learn at
-//! once but a sample.
+//! **Cost of learning.** For sizes so small that a device would be [`HOPELESS`] times more expensive, the CPU does the
+//! operation at once, behind one comparison, and it is never sampled. Samples of larger sizes move that limit. A
+//! program without larger sizes is not sampled again.
+//! Above the limit, a thread counts its work. It samples one operation in about [`STRIDE`] of work, and fewer while
+//! samples find nothing new. Of an operation's time at most one part in [`PROBE_SHARE`] goes into trying the other side
+//! again. A side that is far off is tried once, or not at all if it is known to be far off at a neighbouring size. No
+//! thread waits, and if two threads learn at once, at most one sample is lost.
 //!
-//! Not seen here: that a copy by the CPU leaves the destination in its cache, and that it pushes other things out.
+//! Not measured: a copy by the CPU leaves the destination in its cache, and evicts other data.
 
 use crate::costs::{Costs, KINDS, Kind, Worker, published};
 use crate::estimate::{Estimate, ONE, Row, SETTLED, STEPS, log, scaled, smallest, step};
@@ -33,45 +35,47 @@ use telpher_abi::Opcode;
 /// Whether costs are learned while a mover works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Learning {
-    /// The [`Threshold`] decides, so that who does an operation depends on nothing but the operation and its size.
+    /// The [`Threshold`] decides: the choice depends only on the operation and its size.
     #[default]
     Off,
-    /// What operations were measured to cost their callers decides; the threshold does until something was measured, and where
-    /// it says *never*. Batches follow what single operations taught.
+    /// The measured costs of operations decide. The threshold decides until an operation was measured, and where it
+    /// says *never*. Batches use what single operations have taught.
     On,
 }
 
-/// Work of one thread between two looks, in nanoseconds. Source: derived; a look costs about 200 ns (two readings of the clock
-/// and the learning), one part in a hundred of this.
+/// Work of one thread between two samples, in nanoseconds. Source: derived; a sample costs about 200 ns (two clock
+/// reads and the learning), one part in a hundred of this.
 const STRIDE: u64 = 20_000;
 
 /// The same before anything was timed, in bytes: what takes a CPU about as long.
 const STRIDE_BYTES: u64 = 128 << 10;
 
-/// Doublings of a stride while looks find nothing new. Source: chosen; 80 µs between two looks make them 0.3 % of the time, and a way that
-/// has become so much better or worse that two samples in a row show it is looked at in short strides again.
+/// How often a stride doubles while samples find nothing new. Source: chosen; 80 µs between two samples make them 0.3 %
+/// of the time. If two samples in a row show that a side has become much better or worse, it is sampled in short
+/// strides again.
 const CALM: u32 = 2;
 
-/// Looks that find nothing new before a stride doubles: who has found something new at one size soon looks at the others.
+/// Samples that find nothing new before a stride doubles. After a change at one size, other sizes are sampled soon.
 const QUIET: u32 = 16;
 
 /// Bytes that a call counts as. Source: assumed; 10 ns at 10 GB/s.
 const CALL_BYTES: u64 = 100;
 
-/// The part of an operation's time that goes into trying the other way. Source: chosen; 1.6 %.
+/// The part of an operation's time that goes into trying the other side. Source: chosen; 1.6 %.
 const EFFORT: u64 = 64;
 
-/// A factor between device and CPU, as a logarithm, that no way of working makes good: 16. Source: published times put a device
-/// that is waited for at 0.75 µs and one that is kept busy at 0.1 µs for its caller (see [`crate::costs`]), a factor of 8.
+/// A factor between device and CPU, as a logarithm, that no use of the device makes up for: 16. Source: published times
+/// put a device that is waited for at 0.75 µs and one that is kept busy at 0.1 µs for its caller (see
+/// [`crate::costs`]), a factor of 8.
 const HOPELESS: i32 = 4 * ONE;
 
-/// Looks between two at the limit of the hopeless sizes.
+/// Samples between two adjustments of the limit of the hopeless sizes.
 const FLOOR_LOOKS: u64 = 4;
 
-/// Fewest looks between two tries of the other way, if both are equally good.
+/// Fewest samples between two tries of the other side, if both are equally good.
 const FEWEST_LOOKS: u64 = 4;
 
-/// Who is to do an operation, and whether it is to be timed.
+/// Device or CPU for an operation, and whether it is timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
     pub(crate) device: bool,
@@ -79,25 +83,25 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// The CPU, and nobody looks.
+    /// The CPU, not timed.
     pub(crate) const SMALL: Choice = Choice { device: false, timed: false };
 }
 
-/// What a mover has learned about whether.
+/// The learned verdicts of a mover: device or CPU for each kind and size.
 #[derive(Debug)]
 pub(crate) struct Judge {
     /// The verdicts: which sizes of a kind go to a device.
     marks: Box<[Marks]>,
     /// What a device's operations cost their callers. The CPU's times are in [`Costs`].
     expense: Box<[Row]>,
-    /// Looks at a kind and step since the dearer way was last tried.
+    /// Samples of a kind and step since the more expensive side was last tried.
     looks: Box<[[AtomicU32; STEPS]]>,
-    /// For each kind, the size in bytes under which nobody looks.
+    /// For each kind, the size in bytes below which nothing is sampled.
     floors: [AtomicU64; KINDS],
 }
 
 impl Judge {
-    /// Begins with what the threshold says.
+    /// Starts with the verdicts of the threshold.
     pub(crate) fn new(threshold: &Threshold) -> Self {
         let mut verdicts = [0_u64; KINDS];
         for op in Opcode::ALL.iter().filter(|op| threshold.of(**op) < u64::MAX) {
@@ -113,14 +117,14 @@ impl Judge {
         }
     }
 
-    /// True if an operation is so small that nobody looks at it.
+    /// Returns true if an operation is so small that it is never sampled.
     #[inline(always)]
     fn is_hopeless(&self, op: Opcode, bytes: u64) -> bool {
-        // Relaxed: a limit of a moment ago is as good as one of now.
+        // Relaxed: an old limit is as good as a new one.
         bytes < self.floors[Kind::of(op) as usize].load(Ordering::Relaxed)
     }
 
-    /// Who does an operation that is not hopeless, and is looked at if too little is known of it or a look is `due`.
+    /// Chooses for an operation that is not hopeless. It is timed if its verdict is not settled or a sample is `due`.
     #[inline(always)]
     fn decide(&self, costs: &Costs, op: Opcode, bytes: u64, due: bool, calm: impl FnOnce() -> u32) -> Choice {
         let kind = Kind::of(op);
@@ -132,7 +136,7 @@ impl Judge {
         self.consider(costs, kind, at, bytes, calm())
     }
 
-    /// Both, with a watch of one's own.
+    /// Makes the whole choice with the caller's sampler.
     #[cfg(all(test, not(loom)))]
     fn choose(&self, costs: &Costs, op: Opcode, bytes: u64, watch: &Watch) -> Choice {
         if self.is_hopeless(op, bytes) {
@@ -141,13 +145,13 @@ impl Judge {
         self.decide(costs, op, bytes, watch.is_due(bytes), || watch.calm())
     }
 
-    /// The smallest size that goes to a device; nothing if none does.
+    /// Returns the smallest size that goes to a device; `None` if none does.
     pub(crate) fn least(&self, op: Opcode) -> Option<u64> {
         self.marks[Kind::of(op) as usize].first().map(smallest)
     }
 
-    /// A timed operation's choice: the way of which too little is known, else the cheaper one, and the dearer one when it is
-    /// its turn.
+    /// Chooses for a timed operation: the side of which too little is known, otherwise the cheaper one, and the more
+    /// expensive one when it is its turn.
     #[cold]
     #[inline(never)]
     fn consider(&self, costs: &Costs, kind: Kind, at: usize, bytes: u64, calm: u32) -> Choice {
@@ -175,13 +179,13 @@ impl Judge {
         Choice { device, timed: true }
     }
 
-    /// Moves the limit of the hopeless sizes by a step, if it lies wrong.
+    /// Moves the limit of the hopeless sizes by a step, if it is wrong.
     fn shift_floor(&self, costs: &Costs, kind: Kind) {
         let floor = &self.floors[kind as usize];
         // Relaxed (both): as in `choose`; of two threads that move it at once one wins.
         let at = step(floor.load(Ordering::Relaxed));
-        // By what larger sizes taught, as far as there are any: smaller ones are not looked at, and what they taught may be of
-        // another time.
+        // Uses what larger sizes taught, as far as there are any: smaller sizes are not sampled, and their estimates
+        // may be outdated.
         let gap = |at: usize| {
             let bytes = smallest(at).max(1);
             let time = |row: Option<&Row>, worker| {
@@ -197,7 +201,7 @@ impl Judge {
         }
     }
 
-    /// What a timed operation cost its caller.
+    /// Learns what a timed operation cost its caller.
     pub(crate) fn learn(&self, costs: &Costs, op: Opcode, bytes: u64, device: bool, took: Duration, watch: &Watch) {
         let kind = Kind::of(op);
         let at = step(bytes);
@@ -214,7 +218,7 @@ impl Judge {
         self.mark(kind, at, &view);
     }
 
-    /// What a device's operation costs its caller, measured with care elsewhere.
+    /// Loads what a device's operation costs its caller, measured carefully elsewhere.
     pub(crate) fn teach(&self, costs: &Costs, op: Opcode, bytes: u64, took: Duration) {
         let (kind, at) = (Kind::of(op), step(bytes));
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -241,14 +245,14 @@ impl Judge {
     }
 }
 
-/// Expense is kept for all lanes together: who calls does not choose one.
+/// The callers' cost is kept for all queues together: a caller does not choose the queue.
 const ON_DEVICE: Worker = Worker::Device { lane: 0 };
 
-/// What is known of one kind at one step.
+/// The comparison of device and CPU for one kind at one step.
 struct View {
-    /// The logarithm of the device's expense over the CPU's.
+    /// The logarithm of the device's cost over the CPU's.
     gap: i32,
-    /// The logarithm of the cheaper way's nanoseconds.
+    /// The logarithm of the cheaper side's nanoseconds.
     cheaper: i32,
     on_cpu: Estimate,
     on_device: Estimate,
@@ -259,31 +263,32 @@ impl View {
         self.gap < 0
     }
 
-    /// True if so much is known of both ways that the gap between them cannot be chance. The wider it is, the less is needed:
-    /// half as many samples for each factor of two.
+    /// Returns true if both sides have enough samples that the gap between them cannot be chance. A wider gap needs
+    /// fewer samples: half as many for each factor of two.
     fn is_known(&self) -> bool {
         let doublings = self.gap.unsigned_abs() / ONE.unsigned_abs();
         let needed = SETTLED.checked_shr(doublings).unwrap_or(0);
         self.on_cpu.samples >= needed && self.on_device.samples >= needed
     }
 
-    /// Looks between two tries of the dearer way, so that its excess is one part in [`EFFORT`] of the work between.
+    /// Returns the samples between two tries of the more expensive side, so that its excess is one part in
+    /// [`PROBE_SHARE`] of the work between.
     fn looks_between(&self, calm: u32) -> u64 {
         let gap = i32::try_from(self.gap.unsigned_abs()).unwrap_or(i32::MAX);
-        // In 1/256 of the cheaper way's time.
+        // In 1/256 of the cheaper side's time.
         let excess = scaled(256, gap).saturating_sub(256);
         let operations_a_look = ((STRIDE << calm) / scaled(1, self.cheaper).max(1)).max(1);
         (excess.saturating_mul(EFFORT) / 256 / operations_a_look).max(FEWEST_LOOKS)
     }
 }
 
-/// One thread's share of the looking: how much work it may still do before it looks again.
+/// One thread's sampling state: how much work it may still do before its next sample.
 #[derive(Debug)]
 pub(crate) struct Watch {
     left: Cell<u64>,
-    /// Looks in a row that found nothing new, at most as many as make the longest stride.
+    /// Samples in a row that found nothing new; limited to the number that gives the longest stride.
     quiet: Cell<u32>,
-    /// For strides of unequal length, so that no program's rhythm hides an operation from every look.
+    /// Makes strides unequal, so that no periodic program hides an operation from all samples.
     chance: Cell<u32>,
 }
 
@@ -292,12 +297,12 @@ impl Watch {
         Watch { left: Cell::new(STRIDE_BYTES), quiet: Cell::new(0), chance: Cell::new(0x9E37_79B9) }
     }
 
-    /// Doublings of the present stride.
+    /// Returns how often the present stride has doubled.
     fn calm(&self) -> u32 {
         self.quiet.get() / QUIET
     }
 
-    /// Counts an operation; true if it is to be looked at.
+    /// Counts an operation; returns true if it is to be sampled.
     #[inline(always)]
     fn is_due(&self, bytes: u64) -> bool {
         let weight = bytes.saturating_add(CALL_BYTES);
@@ -310,8 +315,8 @@ impl Watch {
         }
     }
 
-    /// Begins a stride after an operation was timed: as many bytes as take a stride's time if they take as long as these. A
-    /// stride is the longer the more looks found nothing new.
+    /// Begins a stride after an operation was timed: as many bytes as take a stride's time at this operation's rate. A
+    /// stride gets longer the more samples find nothing new.
     fn wind(&self, bytes: u64, took: Duration, as_known: bool) {
         self.quiet.set(if as_known { (self.quiet.get() + 1).min(CALM * QUIET) } else { 0 });
         // Xorshift (G. Marsaglia, *Xorshift RNGs*, Journal of Statistical Software 8, 2003); the same in every run.
@@ -331,19 +336,20 @@ thread_local! {
     static WATCH: Watch = const { Watch::new() };
 }
 
-/// Who does an operation, by this thread's watch. Nothing but a compare stands before what is hopeless, not even the watch: a
-/// count costs 1.5 ns where a copy takes 9 (measured, EPYC of the Zen 4 kind, copies of 64 B to 2 KiB in the cache).
+/// Chooses device or CPU with this thread's sampler. For a hopeless size there is only one comparison, without the
+/// sampler: a count costs 1.5 ns where a copy takes 9 (measured, EPYC of the Zen 4 kind, copies of 64 B to 2 KiB in the
+/// cache).
 #[inline(always)]
 pub(crate) fn choose(judge: &Judge, costs: &Costs, op: Opcode, bytes: u64) -> Choice {
     if judge.is_hopeless(op, bytes) {
         return Choice::SMALL;
     }
-    // No more than the count is in the closure, so that all of it is inlined.
+    // Only the count is in the closure, so that all of it is inlined.
     let due = WATCH.with(|watch| watch.is_due(bytes));
     judge.decide(costs, op, bytes, due, || WATCH.with(|watch| watch.calm()))
 }
 
-/// What a timed operation cost its caller, who looks again after a stride.
+/// Learns what a timed operation cost its caller; this thread samples again after a stride.
 pub(crate) fn learn(judge: &Judge, costs: &Costs, op: Opcode, bytes: u64, device: bool, took: Duration) {
     WATCH.with(|watch| judge.learn(costs, op, bytes, device, took, watch));
 }

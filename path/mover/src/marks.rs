@@ -1,32 +1,33 @@
-//! Verdicts that threads share: one bit for each step of sizes, and one that says whether it is settled.
+//! Verdicts that threads share, one bit for each size step: whether a device does it, and whether the verdict is
+//! settled.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The verdicts of one kind of operation. Bit *n* belongs to step *n*.
+/// The verdicts for one kind of operation. Bit *n* belongs to step *n*.
 #[derive(Debug)]
 pub(crate) struct Marks {
     /// A device does it.
     device: AtomicU64,
-    /// Enough is known.
+    /// The verdict is settled.
     settled: AtomicU64,
 }
 
 impl Marks {
-    /// Unsettled verdicts to begin with.
+    /// Unsettled verdicts with these initial device bits.
     pub(crate) fn new(device: u64) -> Self {
         Marks { device: AtomicU64::new(device), settled: AtomicU64::new(0) }
     }
 
-    /// True if a device does step `at`.
+    /// Returns true if a device does step `at`.
     ///
-    /// **Staleness**: a verdict of a moment ago is as good a guess as one of now.
+    /// **Staleness**: another thread may change the verdict; an old one is as good a guess as a new one.
     #[inline]
     pub(crate) fn is_device(&self, at: usize) -> bool {
-        // Relaxed: nothing lies behind a verdict but the verdict.
+        // Relaxed: no other memory depends on the verdict.
         self.device.load(Ordering::Relaxed) >> at & 1 == 1
     }
 
-    /// The first step that a device does.
+    /// Returns the first step that a device does.
     ///
     /// **Staleness**: as for `is_device`.
     pub(crate) fn first(&self) -> Option<usize> {
@@ -35,24 +36,24 @@ impl Marks {
         (device != 0).then_some(device.trailing_zeros() as usize)
     }
 
-    /// True if nobody need look at step `at` but now and then.
+    /// Returns true if step `at` needs only an occasional sample.
     #[inline]
     pub(crate) fn is_settled(&self, at: usize) -> bool {
-        // Relaxed: a verdict not yet seen misleads one operation, and the next one sees it.
+        // Relaxed: a verdict not yet seen misdirects one operation, and the next operation sees it.
         self.settled.load(Ordering::Relaxed) >> at & 1 == 1
     }
 
-    /// The verdict of step `at`. Others' steps stay as they are, whoever sets them meanwhile. A look that changes nothing
-    /// writes nothing, so that the line stays shared by all who read it.
+    /// Sets the verdict of step `at`. The bits of other steps stay as they are, even if other threads set them
+    /// meanwhile. A call that changes nothing writes nothing, so the cache line stays shared by all readers.
     pub(crate) fn set(&self, at: usize, device: bool, settled: bool) {
         put(&self.device, at, device);
         put(&self.settled, at, settled);
     }
 }
 
-/// One bit, whatever others do to the rest of the word.
+/// Sets one bit; concurrent changes of other bits of the word are kept.
 fn put(word: &AtomicU64, at: usize, bit: bool) {
-    // Relaxed (all): the bit is all there is to see; that no other bit is lost is what makes it a read-modify-write.
+    // Relaxed (all): only the bit itself matters. The read-modify-write ensures that no other bit is lost.
     if (word.load(Ordering::Relaxed) >> at & 1 == 1) == bit {
         return;
     }

@@ -1,4 +1,4 @@
-//! The thread-safe layer: jobs that own their buffers, on the CPU or a device as policy says.
+//! The thread-safe layer: jobs that own their buffers, executed by the CPU or a device as the policy says.
 
 use crate::batch::Batch;
 use crate::error::JobError;
@@ -22,9 +22,9 @@ use telpher_abi::Opcode;
 use telpher_mem::{StableBuf, StableBufMut};
 use telpher_portal::Portal;
 
-/// Moves and transforms memory, by devices where that is worth it and by the CPU elsewhere.
+/// Moves and transforms memory, on devices where that is worth it and on the CPU otherwise.
 ///
-/// Cheap to clone; every clone uses the same queues. Jobs take their buffers by value and give them back:
+/// Cloning is cheap, and every clone uses the same queues. Jobs take their buffers by value and give them back:
 ///
 /// ```
 /// use telpher_mover::{Mover, Outcome};
@@ -35,31 +35,33 @@ use telpher_portal::Portal;
 /// assert_eq!(src, dst);
 /// ```
 ///
-/// A copy below the policy's threshold is a `memcpy` behind one compare: no allocation, no atomic operation, and the job is
-/// ready when it is returned.
+/// A copy below the policy's threshold is a `memcpy` behind one comparison: no allocation, no atomic operation, and the
+/// job is ready when it is returned.
 ///
 /// # On drop
 ///
-/// The last clone or job to go waits for jobs nobody waits for, at most [`Policy::linger`]; what has no completion record
-/// then is leaked with a message on standard error, because the device may still write it.
+/// When the last clone or job is dropped, the drop waits for jobs that have no waiter, at most [`Policy::linger`].
+/// Memory without a completion record by then is leaked with a message on standard error, because the device may still
+/// write it.
 #[derive(Clone, Debug)]
 pub struct Mover {
-    /// A way for each stripe of threads; all lead to the same.
+    /// One handle for each stripe of threads; all refer to the same core.
     ways: Arc<[Arc<Shared>]>,
 }
 
 impl Mover {
-    /// A mover over these queues; without any, the CPU does everything. A portal given twice counts once.
+    /// A mover over these queues; without any queue, the CPU does everything. A portal that is passed twice counts
+    /// once.
     ///
-    /// A dedicated queue has **one** client (SPEC §3.3): a full one drops descriptors without an answer, and the count that
-    /// prevents it is this mover's own. Two movers or channels over the same dedicated queue overfill it, and operations that
-    /// got lost never end by themselves. A shared queue may have any number.
+    /// A dedicated queue has **one** client (SPEC §3.3): a full one drops descriptors without an answer. This mover's
+    /// own count of credits prevents that. Two movers or channels over the same dedicated queue overfill it, and the
+    /// dropped operations never complete. A shared queue may have any number of clients.
     #[must_use]
     pub fn new(portals: impl IntoIterator<Item = Arc<dyn Portal>>, policy: Policy) -> Self {
         Self::with_clock(portals, policy, Arc::new(SystemClock::default()))
     }
 
-    /// The same with a clock of one's own.
+    /// Like [`new`](Mover::new), with the caller's clock.
     #[must_use]
     pub fn with_clock(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
@@ -69,7 +71,7 @@ impl Mover {
         Mover { ways: Shared::new(portals, policy, clock, SystemTopology::shared) }
     }
 
-    /// The same with a clock and a machine of one's own.
+    /// Like [`new`](Mover::new), with the caller's clock and topology.
     #[must_use]
     pub fn with_topology(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
@@ -80,14 +82,14 @@ impl Mover {
         Mover { ways: Shared::new(portals, policy, clock, || topology) }
     }
 
-    /// A mover without a device.
+    /// A mover without a device: the CPU does everything.
     #[must_use]
     pub fn cpu() -> Self {
         Self::new([], Policy::default())
     }
 
-    /// Takes over the costs that were measured on this machine, instead of published ones: where it learns
-    /// ([`Policy::learning`]) it goes on from there. The settings of a tuning file are [`Tuning::policy`].
+    /// Loads costs that were measured on this machine and replace the published ones. Learning ([`Policy::learning`])
+    /// starts from them. The settings of a tuning file are in [`Tuning::policy`].
     ///
     /// ```no_run
     /// use telpher_mover::{Mover, Tuning};
@@ -104,30 +106,30 @@ impl Mover {
         self.core().teach(tuning);
     }
 
-    /// The calling thread's way to what all share.
+    /// The calling thread's handle to the shared core.
     #[inline]
     fn shared(&self) -> &Arc<Shared> {
         &self.ways[stripe::mine() % self.ways.len()]
     }
 
-    /// The same for who only looks.
+    /// The shared core, for callers that only read.
     #[inline(always)]
     fn core(&self) -> &Core {
         &self.ways[0]
     }
 
-    /// What it decides by.
+    /// The policy this mover was created with.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.core().policy
     }
 
-    /// Its queues.
+    /// The portals of this mover's queues.
     pub fn portals(&self) -> impl Iterator<Item = &Arc<dyn Portal>> {
         self.core().lanes.all().iter().map(|lane| &lane.portal)
     }
 
-    /// Copies `src` to `dst`, which is equally long. The outcome is [`Done`](Outcome::Done).
+    /// Copies `src` to `dst`, which must be equally long. The outcome is [`Done`](Outcome::Done).
     #[inline(always)]
     pub fn copy<R: StableBuf, W: StableBufMut>(&self, src: R, mut dst: W) -> Job<(R, W)> {
         let len = src.len();
@@ -139,22 +141,22 @@ impl Mover {
         Job::launch_chosen(self.shared(), tuple::copy(src, dst), choice)
     }
 
-    /// Copies between plain slices and waits. Below the threshold this is `memcpy` behind one compare.
+    /// Copies between plain slices and waits. Below the threshold this is `memcpy` behind one comparison.
     ///
     /// # In signal handlers
     ///
-    /// A handler may call this, whatever it has interrupted, also this very function or another of the mover: where the
-    /// interrupted code was inside a queue, the CPU copies. Nothing is allocated and no lock is taken as long as the copy is
-    /// shorter than [`Split::above`](crate::Split::above), [`Policy::learning`] is off, and the queue works; the fixed
-    /// cost of a full queue or a page fault is the same as elsewhere. The other functions of the mover allocate, and are not for
-    /// handlers. A portal that somebody drives without a mover or a channel is not known here.
+    /// A signal handler may call this whatever it has interrupted, including this function or another one of the mover:
+    /// if the interrupted code was inside a portal, the CPU copies. Nothing is allocated and no lock is taken as long
+    /// as the copy is shorter than [`Split::above`](crate::Split::above), [`Policy::learning`] is off, and the queue
+    /// works. A full queue or a page fault costs the same as elsewhere. The other functions of the mover allocate and
+    /// must not be called in handlers. A portal that is driven without a mover or a channel is not detected.
     ///
     /// # Errors
     ///
-    /// [`JobError`], if the lengths differ or a device failed in a way the CPU cannot make good.
+    /// [`JobError`], if the lengths differ or a device failed in a way the CPU cannot correct.
     #[inline]
     pub fn copy_slices(&self, src: &[u8], dst: &mut [u8]) -> Result<Outcome, JobError> {
-        // By their own type: `StableBuf::len` would ask for slices borrowed for ever.
+        // Called on the slice types: `StableBuf::len` would require `'static` slices.
         let (len, room) = (<[u8]>::len(src), <[u8]>::len(dst));
         let choice = self.core().choose(Opcode::MemoryMove, len as u64);
         if choice == Choice::SMALL && len == room {
@@ -164,7 +166,7 @@ impl Mover {
         self.copy_slices_slowly(src, dst, choice)
     }
 
-    /// Out of the way of small copies.
+    /// Kept out of line, so that small copies stay small.
     #[inline(never)]
     fn copy_slices_slowly(&self, src: &[u8], dst: &mut [u8], choice: Choice) -> Result<Outcome, JobError> {
         let (len, room) = (<[u8]>::len(src), <[u8]>::len(dst));
@@ -192,8 +194,8 @@ impl Mover {
         self.scope(|scope| scope.copy_chosen(src, dst, choice).wait().result)
     }
 
-    /// From which sizes on operations go to a device: the policy's threshold, or what was learned since
-    /// ([`Policy::learning`]). If a device is better for some sizes only, this is the least of them.
+    /// The sizes from which operations go to a device: the policy's threshold, or what the mover has learned since
+    /// ([`Policy::learning`]). If a device is better only for some sizes, this is the smallest of them.
     ///
     /// **Staleness**: other threads learn meanwhile.
     #[must_use]
@@ -201,27 +203,27 @@ impl Mover {
         SIZED.into_iter().fold(self.core().policy.threshold, |all, op| all.with(op, self.core().threshold(op)))
     }
 
-    /// Does nothing, by way of a device if there is one. The outcome is [`Done`](Outcome::Done).
+    /// Executes a no-op, on a device if there is one. The outcome is [`Done`](Outcome::Done).
     pub fn nop(&self) -> Job<()> {
         Job::launch(self.shared(), Ok(nop(())))
     }
 
-    /// Ends when everything the queues took before has ended, one Drain for each queue. The outcome is
-    /// [`Done`](Outcome::Done); if a queue has no Drain, the error is [`JobError::Unsupported`].
+    /// Ends when everything the queues took before has ended; sends one Drain to each queue. The outcome is
+    /// [`Done`](Outcome::Done). If a queue does not support Drain, the error is [`JobError::Unsupported`].
     pub fn drain(&self) -> Job<()> {
         Job::launch(self.shared(), Ok(drain((), self.core().lanes.all().len())))
     }
 
-    /// A list of operations that are submitted together.
+    /// Creates an empty list of operations that are submitted together.
     pub fn batch(&self) -> Batch {
         Batch::new(Arc::clone(self.shared()))
     }
 
-    /// Runs `f` with a scope in which operations borrow plain slices. Everything begun in it has ended when this returns,
-    /// also if `f` panics or forgets handles, like [`std::thread::scope`].
+    /// Runs `f` with a scope in which operations borrow plain slices. Every operation started in the scope has ended
+    /// when this returns, also if `f` panics or forgets handles, like [`std::thread::scope`].
     ///
-    /// Borrowed memory cannot be quarantined. If a device does not answer, this says so on standard error after
-    /// [`Policy::linger`], and returns when the queue was given up, at [`Policy::limit`].
+    /// Borrowed memory cannot be quarantined. If a device does not answer, this reports it on standard error after
+    /// [`Policy::linger`]. It returns when the queue has been given up, at [`Policy::limit`].
     ///
     /// ```
     /// use telpher_mover::Mover;
@@ -241,8 +243,8 @@ impl Mover {
         crate::scope::run(self.shared(), f)
     }
 
-    /// Looks again and again until `look` has something, resting in between as [`Policy::wait`] says: for who waits for something that jobs of
-    /// this mover bring about, and looks at them itself ([`Job::is_done`]). Returns when `look` is ready, and not before.
+    /// Calls `look` until it is ready, and rests between the calls as [`Policy::wait`] says. For callers that wait for
+    /// something that jobs of this mover bring about, and that check the jobs themselves ([`Job::is_done`]).
     ///
     /// ```
     /// use std::task::Poll;
@@ -255,7 +257,8 @@ impl Mover {
         self.shared().wait(look)
     }
 
-    /// The same for at most so long and the rest of one look; nothing if `look` was not ready by then.
+    /// Like [`wait`](Mover::wait), but for at most `at_most` plus the rest of one call; `None` if `look` was not ready
+    /// by then.
     ///
     /// ```
     /// use std::task::Poll;
@@ -274,21 +277,21 @@ impl Mover {
         })
     }
 
-    /// Lets executors without a thread work, and frees the buffers of jobs that were dropped or expired and have since got
-    /// their completion record, or whose queue has stopped or was given up ([`Policy::limit`]). Waiting and polling do this too; a
-    /// program that does neither may call it now and then.
+    /// Lets executors without a thread work. Frees the buffers of jobs that were dropped or expired and whose
+    /// completion record has been written since, or whose queue has stopped or was given up ([`Policy::limit`]).
+    /// Waiting and polling do this too; a program that does neither may call it now and then.
     pub fn drive(&self) {
         self.core().drive();
     }
 
-    /// As [`drive`](Mover::drive), which looks at some of what was left at a time; this looks at all. For who needs the memory at once: it
-    /// takes time by [`Policy::capacity`], some microseconds for the default.
+    /// Like [`drive`](Mover::drive), but checks every slot instead of a few. For callers that need the memory at once.
+    /// The time grows with [`Policy::capacity`]: some microseconds for the default.
     pub fn reclaim(&self) {
         self.core().reclaim();
     }
 
-    /// Jobs whose deadline passed and whose buffers are kept until the device has written its record. One that is split counts once
-    /// for each of its descriptors that is out.
+    /// Number of jobs whose deadline passed and whose buffers are kept until the device has written its record. A split
+    /// job counts once for each of its descriptors in flight.
     ///
     /// **Staleness**: other threads change it meanwhile.
     #[must_use]
@@ -296,8 +299,8 @@ impl Mover {
         self.core().parked().1 as usize
     }
 
-    /// Jobs that were dropped and whose buffers are kept until the device has written its record. One that is split counts once
-    /// for each of its descriptors that is out.
+    /// Number of jobs that were dropped and whose buffers are kept until the device has written its record. A split job
+    /// counts once for each of its descriptors in flight.
     ///
     /// **Staleness**: other threads change it meanwhile.
     #[must_use]

@@ -1,28 +1,30 @@
-//! Signal handlers: a mark that says this thread is inside a portal right now.
+//! Signal handlers: a thread-local count that is non-zero while this thread is inside a portal.
 //!
-//! A handler interrupts its thread anywhere, also while a portal is in the middle of taking a descriptor, with its locks held
-//! and its instructions half done. A copy that begins there must not enter a portal again. Everything else on the way of
-//! [`copy_slices`](crate::Mover::copy_slices) (slots, credits, records) is lock-free, so that the marked stretches are all
-//! there is to avoid.
+//! A handler interrupts its thread anywhere, also while a portal is taking a descriptor, with its locks held and its
+//! instructions half done. A copy that begins in the handler must not enter a portal again. Everything else on the path
+//! of [`copy_slices`](crate::Mover::copy_slices) (slots, credits, records) is lock-free, so the counted sections are
+//! the only ones to avoid.
 
 use crate::sync::same_thread_fence;
 use std::cell::Cell;
 
 thread_local! {
-    /// Portals entered and not left. Without a destructor and without lazy initialisation, so that a handler may look.
+    /// Portals entered and not left. Without a destructor and without lazy initialisation, so that a handler may read
+    /// it.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// This thread is inside a portal as long as it lives.
+/// While this value lives, this thread is inside a portal.
 #[derive(Debug)]
 pub(crate) struct Inside(());
 
 impl Inside {
     #[inline]
     pub(crate) fn enter() -> Inside {
-        // Cannot overflow: one for each stack frame that holds one.
+        // Cannot overflow: one for each stack frame that holds a guard.
         DEPTH.with(|depth| depth.set(depth.get() + 1));
-        // The mark before what it guards; a handler runs on this thread, so the compiler's order is all that matters.
+        // The count is set before the section it guards. A handler runs on this thread, so only the compiler's order
+        // matters.
         same_thread_fence();
         Inside(())
     }
@@ -37,7 +39,7 @@ impl Drop for Inside {
     }
 }
 
-/// True if this code has interrupted a portal on its own thread.
+/// Returns true if this code has interrupted a portal on its own thread.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     DEPTH.with(|depth| depth.get() > 0)

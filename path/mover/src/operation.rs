@@ -1,4 +1,4 @@
-//! The operations: one list for every front (job, batch, scope, channel), and what each asks of a device.
+//! The operations: one list for every interface (job, batch, scope, channel), and the request that each makes.
 
 use crate::ask::Ask;
 use crate::error::JobError;
@@ -8,15 +8,15 @@ use telpher_mem::{StableBuf, StableBufMut};
 use telpher_ops::crc::CrcMode;
 use telpher_ops::dif::{DifConfig, Tags};
 
-/// Calls a macro with the list: `name(buffer: Type [Bound], …)(argument: Type, …);` with its documentation. Every front
-/// makes of each line a method of that name, so that the fronts cannot differ.
+/// Calls a macro with the list: `name(buffer: Type [Bound], …)(argument: Type, …);` with its documentation. Every
+/// interface makes a method of that name from each line, so that the interfaces cannot differ.
 macro_rules! operations {
     ($with:ident) => {
         $with! {
-            /// Copies `src` to `dst`, which is equally long. The outcome is [`Done`](crate::Outcome::Done).
+            /// Copies `src` to `dst`, which must be equally long. The outcome is [`Done`](crate::Outcome::Done).
             copy(src: R [StableBuf], dst: W [StableBufMut])();
-            /// Copies the bytes of `from` to those from `to` on in the same buffer; the ranges may overlap. The outcome is
-            /// [`Done`](crate::Outcome::Done).
+            /// Copies the bytes of `from` to the bytes from `to` on in the same buffer; the ranges may overlap. The
+            /// outcome is [`Done`](crate::Outcome::Done).
             copy_within(dst: W [StableBufMut])(from: std::ops::Range<usize>, to: usize);
             /// Repeats the 8 bytes of `pattern`, lowest first, over `dst`, whose length need not be a multiple. The outcome
             /// is [`Done`](crate::Outcome::Done).
@@ -29,23 +29,24 @@ macro_rules! operations {
             /// Compares a buffer with the repeated 8 bytes of `pattern`. The outcome is [`Equal`](crate::Outcome::Equal)
             /// or [`Different`](crate::Outcome::Different).
             compare_pattern(src: R [StableBuf])(pattern: u64);
-            /// Writes to `dst` what to change in `src` to get `src2`: 10-byte entries, as many as fit. The sources are
-            /// equally long, a multiple of 8 bytes, at most 512 KiB. The outcome is a [`Delta`](crate::Outcome::Delta).
+            /// Writes a delta record to `dst`: how to change `src` to get `src2`, as 10-byte entries, as many as fit.
+            /// The sources must be equally long, a multiple of 8 bytes, at most 512 KiB. The outcome is a
+            /// [`Delta`](crate::Outcome::Delta).
             create_delta(src: R [StableBuf], src2: R2 [StableBuf], dst: W [StableBufMut])();
             /// Applies the first `bytes` of the delta record `src`, a multiple of 10, to `dst`, a multiple of 8 bytes. The
             /// outcome is [`Done`](crate::Outcome::Done).
             apply_delta(src: R [StableBuf], dst: W [StableBufMut])(bytes: u32);
             /// Copies `src` to two equally long destinations. Devices take only destinations whose addresses agree in
-            /// their low 12 bits; others are done by the CPU. The outcome is [`Done`](crate::Outcome::Done).
+            /// their low 12 bits; the CPU does others. The outcome is [`Done`](crate::Outcome::Done).
             dualcast(src: R [StableBuf], dst: W [StableBufMut], dst2: W2 [StableBufMut])();
-            /// The CRC32C of `src`, continued from `seed`, 0 for a fresh one. The outcome is a
+            /// Computes the CRC32C of `src`, continued from `seed`, 0 for a new one. The outcome is a
             /// [`Crc`](crate::Outcome::Crc).
             crc(src: R [StableBuf])(seed: u32, mode: crate::CrcMode);
             /// Copies `src` to `dst` and computes the CRC32C in the same pass. The outcome is a
             /// [`Crc`](crate::Outcome::Crc).
             copy_crc(src: R [StableBuf], dst: W [StableBufMut])(seed: u32, mode: crate::CrcMode);
-            /// Checks blocks that are each followed by their integrity tuple. The outcome is
-            /// [`Dif`](crate::Outcome::Dif) or [`DifMismatch`](crate::Outcome::DifMismatch).
+            /// Checks blocks, each followed by its integrity tuple. The outcome is [`Dif`](crate::Outcome::Dif) or
+            /// [`DifMismatch`](crate::Outcome::DifMismatch).
             dif_check(src: R [StableBuf])(config: crate::DifConfig, tags: crate::Tags);
             /// Copies blocks and appends an integrity tuple to each; `dst` is longer by 8 bytes for each block. The outcome
             /// is a [`Dif`](crate::Outcome::Dif).
@@ -53,7 +54,7 @@ macro_rules! operations {
             /// Checks blocks and copies them without their integrity tuples; `dst` is shorter by 8 bytes for each block.
             /// The outcome is [`Dif`](crate::Outcome::Dif) or [`DifMismatch`](crate::Outcome::DifMismatch).
             dif_strip(src: R [StableBuf], dst: W [StableBufMut])(config: crate::DifConfig, tags: crate::Tags);
-            /// Checks blocks and copies them with new integrity tuples; `source` are the tags expected, `dest` the new
+            /// Checks blocks and copies them with new integrity tuples; `source` are the expected tags, `dest` the new
             /// ones. The outcome is [`Dif`](crate::Outcome::Dif) or [`DifMismatch`](crate::Outcome::DifMismatch).
             dif_update(src: R [StableBuf], dst: W [StableBufMut])
                 (config: crate::DifConfig, source: crate::Tags, dest: crate::Tags);
@@ -70,7 +71,7 @@ fn len(buf: &impl StableBuf) -> u64 {
     buf.len() as u64
 }
 
-/// The common length of buffers that must have one.
+/// Returns the common length of buffers that must be equally long.
 fn common(first: u64, others: &[u64]) -> Result<u64, JobError> {
     match others.iter().find(|&&other| other != first) {
         Some(&second) => Err(JobError::Lengths { first, second }),
@@ -103,7 +104,7 @@ pub(crate) fn fill(dst: &mut impl StableBufMut, pattern: u64) -> Asked {
 
 pub(crate) fn fill16(dst: &mut impl StableBufMut, pattern: [u64; 2]) -> Asked {
     if pattern[0] == pattern[1] {
-        // The same bytes, and every device can do that.
+        // The same bytes, and every device supports this fill.
         return fill(dst, pattern[0]);
     }
     Ok(Ask::new(Descriptor::fill16(pattern, dst.address_mut(), 0), len(dst)))
@@ -125,7 +126,7 @@ fn delta_transfer(op: Opcode, len: u64) -> Result<u64, JobError> {
 
 pub(crate) fn create_delta(a: &mut impl StableBuf, b: &mut impl StableBuf, delta: &mut impl StableBufMut) -> Asked {
     let n = delta_transfer(Opcode::CreateDelta, common(len(a), &[len(b)])?)?;
-    // Whole entries only; no record has more than one for each 8 bytes of the longest transfer.
+    // Whole entries only; no record has more than one entry for each 8 bytes of the longest transfer.
     let most = MAX_DELTA_TRANSFER / 8 * DELTA_ENTRY_BYTES;
     let max = u32::try_from(delta.len()).unwrap_or(most).min(most) / DELTA_ENTRY_BYTES * DELTA_ENTRY_BYTES;
     Ok(Ask::new(Descriptor::create_delta(a.address(), b.address(), 0, delta.address_mut(), max), n))
@@ -170,7 +171,7 @@ pub(crate) fn copy_crc(src: &mut impl StableBuf, dst: &mut impl StableBufMut, se
 
 fn dif(op: Opcode, src: u64, dst: u64, config: DifConfig) -> Descriptor {
     let d = Descriptor::dif(op, src, dst, 0).with_dif_flags(config.flags.bits() & !3 | config.block.code());
-    // Reserved for the operation that has no such side (SPEC Table 5-3).
+    // Reserved for operations without such a side (SPEC Table 5-3).
     let d = if op == Opcode::DifInsert { d } else { d.with_source_dif_flags(config.source.bits()) };
     match op {
         Opcode::DifInsert | Opcode::DifUpdate => d.with_dest_dif_flags(config.dest.bits()),
@@ -186,7 +187,7 @@ fn dest_tags(d: Descriptor, tags: Tags) -> Descriptor {
     d.with_dest_ref_tag(tags.ref_tag).with_dest_app_tag_mask(tags.app_mask).with_dest_app_tag(tags.app_tag)
 }
 
-/// Source bytes of blocks of `from` bytes, whose destination blocks have `to`.
+/// Returns the source bytes; the source has blocks of `from` bytes and the destination blocks of `to` bytes.
 fn blocks(op: Opcode, src: u64, dst: u64, from: u64, to: u64) -> Result<u64, JobError> {
     let n = multiple(op, src, from)?;
     common(n / from * to, &[dst])?;

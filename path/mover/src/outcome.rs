@@ -1,9 +1,10 @@
-//! What a job came to.
+//! The outcomes of operations.
 
 use telpher_abi::DifStatus;
 pub use telpher_ops::dif::Tags;
 
-/// The result of an operation that was carried out. A difference found or a tag that does not match is a result.
+/// The outcome of an operation that was carried out. A difference found or a tag that does not match is an outcome, not
+/// an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -27,7 +28,8 @@ pub enum Outcome {
         /// Destination tags the next block would have (insert, update).
         dest: Tags,
     },
-    /// DIF check, strip, update: a block's integrity field does not match; it and what follows was not processed.
+    /// DIF check, strip, update: a block's integrity field does not match; this block and the following ones were not
+    /// processed.
     DifMismatch {
         /// Offset of the block in the source, in bytes.
         at: u64,
@@ -50,13 +52,13 @@ pub enum Delta {
     Overflow {
         /// Bytes of the delta record.
         bytes: u32,
-        /// Source bytes compared before room ran out.
+        /// Source bytes compared before the record was full.
         compared: u64,
     },
 }
 
 impl Outcome {
-    /// The checksum, if the operation was one that gives it.
+    /// Returns the checksum, if the operation computes one.
     #[must_use]
     pub fn crc(&self) -> Option<u32> {
         match self {
@@ -65,7 +67,7 @@ impl Outcome {
         }
     }
 
-    /// The first difference a comparison found.
+    /// Returns the offset of the first difference that a comparison found.
     #[must_use]
     pub fn difference(&self) -> Option<u64> {
         match self {
@@ -74,7 +76,7 @@ impl Outcome {
         }
     }
 
-    /// The same, counted from `base` bytes earlier.
+    /// Returns the outcome with offsets counted from `base` bytes earlier.
     pub(crate) fn shifted(self, base: u64) -> Outcome {
         match self {
             Outcome::Different { at } => Outcome::Different { at: at + base },
@@ -84,7 +86,7 @@ impl Outcome {
     }
 }
 
-/// Who did the work.
+/// Whether a device, the CPU or both did the work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Via {
     /// The CPU alone.

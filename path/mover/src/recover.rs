@@ -1,14 +1,15 @@
-//! What comes next after a completion record: the way of one ask through pieces, faults and refusals.
+//! What to do after a completion record: the progress of one request through chunks, faults and refusals.
 //!
 //! ```text
-//! Course::next ──► descriptor ──► record ──► Course::arrived ──► Finished(outcome)
-//!      ▲                                         │
-//!      ├───────────── More ──────────────────────┤   the next piece, or the same one continued
-//!      ├───── the page was touched ◄─── Touch ───┤
-//!      └  (never again) ◄────────────── OnCpu ───┘   the CPU does what is left
+//! Progress::next ──► descriptor ──► record ──► Progress::arrived ──► Finished(outcome)
+//!      ▲                                            │
+//!      ├───────────── More ─────────────────────────┤   the next chunk, or the same one continued
+//!      ├───── the page was touched ◄─── Touch ──────┤
+//!      └  (never again) ◄────────────── OnCpu ──────┘   the CPU does the rest
 //! ```
 //!
-//! No memory is touched here and no time passes; whoever drives a course does that. Source of every rule: SPEC §8.3.
+//! This file touches no memory and reads no clock; the owner of the progress does that. Source of every rule: SPEC
+//! §8.3.
 
 use crate::ask::{Ask, Piece, Range};
 use crate::error::JobError;
@@ -18,43 +19,43 @@ use crate::route::Limits;
 use telpher_abi::{CompletionRecord, Descriptor, DifStatus, Opcode, Status};
 use telpher_mem::PAGE_BYTES;
 
-/// One ask on its way.
+/// How far one request has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Course {
-    /// What no finished piece covers yet.
+    /// The part that no finished chunk covers yet.
     rest: Ask,
-    /// The piece a device works on, or should.
+    /// The chunk that a device works on, or gets next.
     piece: Option<Piece>,
-    /// Bytes of the original ask before `rest` (always 0 for a move that runs backward).
+    /// Bytes of the original request before `rest` (always 0 for a move that runs backward).
     base: u64,
-    /// Bytes done, from whichever end.
+    /// Bytes done, from either end.
     done: u64,
     /// Faults since the last progress.
     stalls: u32,
     /// Page of the last fault, and its faults since the last progress.
     page: (u64, u32),
-    /// Furthest a restarted operation (create delta) came.
+    /// The furthest byte that a restarted operation (create delta) has reached.
     furthest: u32,
-    /// A device has done something.
+    /// A device did a part.
     device: bool,
-    /// The CPU has done something.
+    /// The CPU did a part.
     cpu: bool,
 }
 
-/// What to do about a record.
+/// What to do after a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// The course is at its end.
+    /// The request has ended.
     Finished(Outcome),
-    /// Another descriptor.
+    /// Submit another descriptor.
     More,
-    /// Touch this page, then another descriptor; if the page may not be touched, end with the fault.
+    /// Touch this page, then submit another descriptor; if the page must not be touched, end with the fault.
     Touch(Fault),
-    /// The CPU does what is left; if it may not, end with the fault (if there is one) or the status.
+    /// The CPU does the rest; if it must not, end with the fault (if there is one) or the status.
     OnCpu(Status, Option<Fault>),
     /// A difference lies at or after this offset; the CPU finds the exact one if it may.
     Refine(Outcome),
-    /// The course ends without an outcome.
+    /// The request ends without an outcome.
     Failed(Failure),
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct Fault {
     pub(crate) done: u64,
 }
 
-/// The ways a record ends a course without an outcome.
+/// How a record ends a request without an outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
     Fault(Fault),
@@ -86,8 +87,8 @@ impl From<Failure> for JobError {
     }
 }
 
-/// Different pages in turn may stall one point of progress: an operation has at most three operands and each may straddle
-/// two pages. More than that many times the policy's limit is a device that never progresses.
+/// Different pages in turn may stall one point of progress: an operation has at most three operands and each may
+/// straddle two pages. A device that faults more often than this many times the policy's limit never progresses.
 const PAGES_PER_STEP: u32 = 6;
 
 impl Course {
@@ -100,40 +101,40 @@ impl Course {
         &self.rest
     }
 
-    /// Bytes of the original ask before what is left.
+    /// Returns the bytes of the original request before the rest.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// True if nobody has begun it.
+    /// Returns true if nothing of it was done.
     pub(crate) fn is_fresh(&self) -> bool {
         self.done == 0 && self.base == 0 && self.piece.is_none_or(|piece| piece.is_fresh())
     }
 
-    /// Reads the record of a descriptor that was the whole ask, as one of the first piece.
+    /// Reads the record of a descriptor for the whole request, as a record of the first chunk.
     pub(crate) fn arrived_whole(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
         let len = self.rest.len();
         self.piece = Some(Piece { start: 0, whole: len, skip: 0, len });
         self.arrived(record, on_fault)
     }
 
-    /// Bytes of a memory move, from its beginning, that are done for certain.
+    /// Returns the bytes of a memory move, from its beginning, that are certainly done.
     pub(crate) fn done_in_front(&self) -> u64 {
         self.piece.map_or(0, |piece| piece.skip)
     }
 
-    /// Another course did it, in whose name it went.
+    /// Records that the work was done through another request that included this one.
     pub(crate) fn was_done_by(&mut self, via: Via) {
         self.device |= via != Via::Cpu;
         self.cpu |= via != Via::Device;
     }
 
-    /// The CPU did the rest.
+    /// Records that the CPU did the rest.
     pub(crate) fn cpu_did_the_rest(&mut self) {
         self.cpu = true;
     }
 
-    /// Who did the work.
+    /// Returns whether devices, the CPU or both did the work.
     pub(crate) fn via(&self) -> Via {
         match (self.device, self.cpu) {
             (true, false) => Via::Device,
@@ -142,7 +143,8 @@ impl Course {
         }
     }
 
-    /// The next descriptor for this queue, without policy flags and record; nothing if the queue cannot go on with it.
+    /// Returns the next descriptor for this queue, without policy flags and completion record; `None` if the queue
+    /// cannot continue the request.
     pub(crate) fn next(&mut self, limits: &Limits) -> Option<Descriptor> {
         let piece = match self.piece {
             Some(begun) if !begun.is_fresh() => (begun.len <= limits.max_transfer).then_some(begun)?,
@@ -152,7 +154,7 @@ impl Course {
         Some(self.rest.descriptor(&piece))
     }
 
-    /// The same; a raw descriptor goes as it is, since refusing it is the device's part.
+    /// Like [`next`](Progress::next), but a raw descriptor is not cut: the device refuses it if it is too long.
     pub(crate) fn next_for(&mut self, limits: &Limits, raw: bool) -> Option<Descriptor> {
         if raw && self.piece.is_none() {
             let len = self.rest.len();
@@ -164,20 +166,21 @@ impl Course {
         }
     }
 
-    /// True if the present piece is all there is.
+    /// Returns true if the present chunk is the whole rest.
     pub(crate) fn is_in_one_piece(&self) -> bool {
         self.piece.is_some_and(|piece| piece.whole == self.rest.len())
     }
 
-    /// True if the present piece, of which a device may have done any part, gives the same when it is done again. Only a move
-    /// may overwrite what it has yet to read, and only if its ranges overlap within the piece.
+    /// Returns true if repeating the present chunk gives the same result, whatever part of it a device has done. Only a
+    /// move can overwrite bytes that it has yet to read, and only if its ranges overlap within the chunk.
     pub(crate) fn may_be_done_again(&self) -> bool {
         let d = self.rest.template();
         let apart = d.dst().abs_diff(d.src());
         self.rest.opcode() != Opcode::MemoryMove || self.piece.is_none_or(|piece| apart >= piece.len)
     }
 
-    /// What is left of a memory move, in the order it must be done: at most a begun piece and the rest around it.
+    /// Returns the rest of a memory move, in the order in which it must be done: at most a begun chunk and the rest
+    /// around it.
     pub(crate) fn moves(&self) -> [Ask; 2] {
         let mut rest = self.rest;
         let Some(piece) = self.piece else { return [rest, Ask::new(rest.template(), 0)] };
@@ -210,11 +213,11 @@ impl Course {
             | Status::AddressAlignment
             | Status::TrafficClass
             | Status::InterruptHandle => Next::OnCpu(status, None),
-            // Nobody knows how much was done: the CPU may only do again what can be done again.
+            // It is not known how much was done: the CPU may repeat only operations that can be repeated.
             Status::HardwareReadError | Status::HardwareWriteError | Status::TranslationFailure => {
                 if self.may_be_done_again() { Next::OnCpu(status, None) } else { refused }
             }
-            // Codes that no single operation of ours can end with.
+            // Codes that no single operation of this crate can end with.
             Status::None
             | Status::BatchFail
             | Status::BatchPageFault
@@ -282,7 +285,7 @@ impl Course {
         }
     }
 
-    /// The outcome of an ask of which nothing is left.
+    /// Returns the outcome of a request without a rest.
     fn end(&self) -> Outcome {
         let d = self.rest.template();
         match self.rest.opcode() {
@@ -312,8 +315,8 @@ impl Course {
         let Some(piece) = self.piece.filter(|piece| completed < piece.len) else { return self.nonsense(record) };
         let op = self.rest.opcode();
         let moved_on = match op {
-            // A new record's offsets would restart at 0, so the whole operation is done again; how far it came still tells
-            // progress from a standstill.
+            // A new record's offsets would restart at 0, so the whole operation is repeated. How far it came still
+            // tells progress from a standstill.
             Opcode::CreateDelta => {
                 let further = record.bytes_completed() > self.furthest;
                 self.furthest = self.furthest.max(record.bytes_completed());
@@ -326,7 +329,7 @@ impl Course {
                 self.done += completed;
                 completed > 0
             }
-            // Whole units only: a unit begun is done again.
+            // Whole units only: a unit that was begun is repeated.
             _ => self.progress(completed / self.rest.unit() * self.rest.unit(), record),
         };
         self.device |= moved_on;
@@ -338,7 +341,7 @@ impl Course {
         self.decide(record.status(), fault, record.fault_address_masked(), on_fault)
     }
 
-    /// The first `n` bytes of an ask that is not a move are done; true if that is any.
+    /// Records that the first `n` bytes of a request that is not a move are done; returns true if `n` is not 0.
     fn progress(&mut self, n: u64, record: &CompletionRecord) -> bool {
         self.rest.advance(n);
         self.rest.carry(n, record);
@@ -359,7 +362,7 @@ impl Course {
                 self.page = (page, times);
                 self.stalls += 1;
                 if times > limit || self.stalls > limit.saturating_mul(PAGES_PER_STEP) {
-                    // Touched in vain: the page is there for the CPU, so it is the device that cannot have it.
+                    // Touching the page did not help: the CPU can reach it, so the device cannot.
                     Next::OnCpu(status, Some(fault))
                 } else {
                     Next::Touch(fault)
@@ -372,7 +375,8 @@ impl Course {
         }
     }
 
-    /// The part of the ask's own memory that lies in the faulting page, if any does; only that may be touched.
+    /// Returns the part of the request's own memory that lies in the faulting page, if any does; only that may be
+    /// touched.
     pub(crate) fn touchable(&self, fault: &Fault) -> Option<Range> {
         let page = fault.address / PAGE_BYTES * PAGE_BYTES;
         self.rest.ranges().into_iter().flatten().filter(|range| range.written || !fault.write).find_map(|range| {
@@ -383,17 +387,17 @@ impl Course {
     }
 }
 
-/// Takes a done piece from an ask.
+/// Removes a finished chunk from a request.
 fn finish(rest: &mut Ask, piece: &Piece) {
     if piece.start == 0 { rest.advance(piece.whole) } else { rest.shorten(piece.whole) }
 }
 
-/// The source tags a DIF descriptor begins with.
+/// Returns the source tags that a DIF descriptor begins with.
 pub(crate) fn source_tags(d: &Descriptor) -> Tags {
     Tags { ref_tag: d.source_ref_tag(), app_mask: d.source_app_tag_mask(), app_tag: d.source_app_tag() }
 }
 
-/// The destination tags a DIF descriptor begins with.
+/// Returns the destination tags that a DIF descriptor begins with.
 pub(crate) fn dest_tags(d: &Descriptor) -> Tags {
     Tags { ref_tag: d.dest_ref_tag(), app_mask: d.dest_app_tag_mask(), app_tag: d.dest_app_tag() }
 }

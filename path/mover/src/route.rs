@@ -1,4 +1,4 @@
-//! Where: the queues a mover has, and which of them is asked first.
+//! Routing: the queues of a mover, and which of them is asked first.
 
 use crate::ask::Ask;
 use crate::credit::{Credit, Credits};
@@ -15,30 +15,32 @@ use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, Submission};
 
-/// Which queue is asked first; if it is full the others follow in their order.
+/// Which queue is asked first; if it is full, the others follow in their order.
 ///
-/// Where all queues are on one node, or nobody knows where they are, all are near: to [`Local`](Route::Local) and to
-/// [`PushPull`](Route::PushPull), which is [`RoundRobin`](Route::RoundRobin) then. What a queue's node is says
-/// [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node); what the machine's nodes are, a
-/// [`Topology`](crate::Topology).
+/// If all queues are on one node, or their nodes are not known, all of them are near, for [`Local`](Route::Local) and
+/// for [`PushPull`](Route::PushPull), which then works like [`RoundRobin`](Route::RoundRobin). A queue's node is
+/// [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node); a [`Topology`](crate::Topology) describes the
+/// machine's nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Route {
     /// Always the first: for programs that place their work themselves.
     First,
-    /// Each operation the next one. Source: *Data movement with DSA*, §5.2, for many small tasks.
+    /// Each operation goes to the next queue. Source: *Data movement with DSA*, §5.2, for many small tasks.
     RoundRobin,
-    /// The one with the fewest descriptors of this mover in flight, which evens out operations of unlike lengths. A policy of long
-    /// standing; the papers at hand have measured none but round robin.
+    /// The queue with the fewest descriptors of this mover in flight, which balances operations of different lengths. A
+    /// well-known policy; the papers at hand have measured only round robin.
     LeastLoaded,
-    /// Those nearest to the thread that asks: the way to the portal is short, and memory is mostly where its threads are. Of
-    /// several, each thread has one of its own, and asks it while nothing of this mover is in flight there; otherwise the least
-    /// loaded. So threads that wait for each operation keep off each other's queues, and one with much in flight uses all.
-    /// Source: guideline G4 (Kuper et al., ASPLOS 2024, §6.2: "the ideal case in most scenarios favors having data local"), and
-    /// *Data movement with DSA*, §3.2.3: "utilizing off-socket DSAs proves disadvantageous in the average case".
+    /// The queues nearest to the calling thread: the path to the portal is short, and memory is mostly where its
+    /// threads are. If there are several, each thread has its own queue. It asks that queue while nothing of this mover
+    /// is in flight there, and otherwise the least loaded. So threads that wait for each operation use different
+    /// queues, and a thread with many operations in flight uses all.
+    /// Source: guideline G4 (Kuper et al., ASPLOS 2024, §6.2: "the ideal case in most scenarios favors having data
+    /// local"), and *Data movement with DSA*, §3.2.3: "utilizing off-socket DSAs proves disadvantageous in the average
+    /// case".
     #[default]
     Local,
-    /// Those nearest to the source and those nearest to the destination: the two in turn for one operation, both for one that is
-    /// split. Source: *Data movement with DSA*, §3.2.3 and §3.3: close to the peak of four devices, with two.
+    /// The queues nearest to the source and those nearest to the destination: in turn for whole operations, both for a
+    /// split operation. Source: *Data movement with DSA*, §3.2.3 and §3.3: close to the peak of four devices, with two.
     PushPull,
 }
 
@@ -68,32 +70,32 @@ impl Limits {
         }
     }
 
-    /// Members a burst may have as one batch; below 2 it has to be sent one by one.
+    /// Returns the members that one batch may have; below 2 a burst has to be submitted one by one.
     pub(crate) fn batch(&self) -> usize {
         if self.operations.contains(Opcode::Batch) { self.max_batch as usize } else { 1 }
     }
 }
 
-/// One queue of a mover.
+/// One queue of a mover: its portal, its limits, and this mover's use of it.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// The way in.
+    /// The queue's portal.
     pub(crate) portal: Arc<dyn Portal>,
-    /// Whether it is still to be used.
+    /// Whether the queue is still usable.
     standing: Standing,
-    /// What it accepts.
+    /// What the queue accepts.
     pub(crate) limits: Limits,
-    /// Which device it belongs to, as far as the name says.
+    /// The device it belongs to, derived from the queue's name.
     device: Box<str>,
     /// Exact credits if the queue is dedicated.
     credits: Padded<Option<Credits>>,
     /// Descriptors of this mover in flight.
     load: Padded<AtomicU32>,
-    /// Until when it is expected to be busy.
+    /// Until when the queue is expected to be busy.
     pub(crate) agenda: Padded<Agenda>,
 }
 
-/// The right to offer one descriptor to a lane; given back by [`Lane::leave`].
+/// The right to offer one descriptor to a queue; given back by [`PortalQueue::leave`].
 #[must_use = "an entry that is not left is a queue entry lost for ever"]
 #[derive(Debug)]
 pub(crate) struct Entry(Option<Credit>);
@@ -115,24 +117,24 @@ impl Lane {
         }
     }
 
-    /// True once nothing may be offered any more, and nothing that was taken touches memory any more. Whoever sees it and then
-    /// finds a record empty knows that it stays so.
+    /// Returns true once no descriptor may be offered any more and no descriptor that was taken touches memory any
+    /// more. A record that is empty after this returned true stays empty.
     #[inline]
     pub(crate) fn is_out(&self) -> bool {
         self.standing.is_out()
     }
 
-    /// True in the process its portal was opened in.
+    /// Returns true in the process that opened the portal.
     pub(crate) fn is_home(&self) -> bool {
         self.standing.is_home()
     }
 
-    /// Why it is out.
+    /// Returns why the queue is dead.
     pub(crate) fn why(&self) -> Arc<str> {
         self.standing.why()
     }
 
-    /// Asks the queue whether it still works; if not, it is out from now on. May make system calls.
+    /// Asks the queue whether it still works; if not, it is dead from now on. May make system calls.
     #[cold]
     pub(crate) fn ask(&self) {
         if self.is_out() {
@@ -144,7 +146,7 @@ impl Lane {
         }
     }
 
-    /// After a look in vain at something that the queue has or refuses: does what is due.
+    /// Acts on a failed check of something that the queue has or refuses.
     #[inline]
     pub(crate) fn looked(&self, late: Late) {
         match late {
@@ -154,7 +156,7 @@ impl Lane {
         }
     }
 
-    /// Gives the queue up: it is out from now on, if its portal can make sure of it. May make system calls, and wait.
+    /// Gives the queue up: it is dead from now on, if its portal can guarantee that. May make system calls, and wait.
     #[cold]
     fn give_up(&self) {
         if self.is_out() {
@@ -175,7 +177,7 @@ impl Lane {
         }
     }
 
-    /// Room for one descriptor, if there is some as far as this side knows.
+    /// Takes room for one descriptor, if there is some as far as this mover knows.
     pub(crate) fn enter(&self) -> Option<Entry> {
         if self.is_out() {
             return None;
@@ -189,10 +191,10 @@ impl Lane {
         Some(Entry(credit))
     }
 
-    /// Offers a descriptor whose entry the caller has.
+    /// Offers a descriptor for which the caller holds an entry.
     ///
-    /// A portal that unwinds here may have taken it (which [`Portal`] forbids), and then memory would be given back while
-    /// a device has it: the process ends instead.
+    /// A portal that unwinds here may have taken the descriptor (which [`Portal`] forbids). Then memory would be given
+    /// back while a device has it, so the process is aborted instead.
     #[inline]
     pub(crate) fn offer(&self, submission: &Submission) -> Offer {
         let bomb = Bomb("a portal panicked while it was offered a descriptor, which it may have taken");
@@ -203,7 +205,7 @@ impl Lane {
         answer
     }
 
-    /// The descriptor's record was seen, or it was not taken.
+    /// Gives an entry back: the descriptor's record was seen, or it was not taken.
     pub(crate) fn leave(&self, entry: Entry) {
         // Relaxed: as in `enter`. Cannot underflow because every entry was counted there.
         self.load.fetch_sub(1, Ordering::Relaxed);
@@ -212,7 +214,7 @@ impl Lane {
         }
     }
 
-    /// Descriptors of this mover in flight here.
+    /// Returns the descriptors of this mover in flight here.
     ///
     /// **Staleness**: other threads enter and leave meanwhile.
     pub(crate) fn load(&self) -> u32 {
@@ -224,27 +226,28 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         if !self.standing.is_home() {
-            // The portal is the parent's: threads it would join do not exist here, and locks it would take may be held by them.
+            // The portal is the parent's: threads that its drop would join do not exist here, and threads of the parent
+            // may hold locks that it would take.
             std::mem::forget(Arc::clone(&self.portal));
         }
     }
 }
 
-/// The lanes and the turn of the round robin.
+/// The queues of a mover and the round-robin counter.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     lanes: Box<[Lane]>,
-    /// The smallest of the lanes' largest transfers.
+    /// The smallest of the queues' largest transfers.
     max_transfer: u64,
     turn: Padded<AtomicU32>,
-    /// Every lane, for those to whom all are near.
+    /// The indexes of all queues, for callers to whom all are near.
     every: Box<[usize]>,
-    /// Which lanes are near what, if that makes a difference.
+    /// The queues nearest to each node, if that makes a difference.
     places: Option<Places>,
 }
 
 impl Lanes {
-    /// One lane for each portal; one that comes twice has one lane, whose credits are all there are.
+    /// One queue for each portal. A portal that is passed twice gets one queue with one set of credits.
     pub(crate) fn new(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
         topology: impl FnOnce() -> Arc<dyn Topology>,
@@ -271,13 +274,14 @@ impl Lanes {
         &self.lanes
     }
 
-    /// The largest transfer that every lane takes; what is no longer needs no parts.
+    /// Returns the largest transfer that every queue takes; a request up to this length needs no parts.
     pub(crate) fn max_transfer(&self) -> u64 {
         self.max_transfer
     }
 
-    /// Up to `ways` lanes for the parts of an ask, those to ask first in front: of different devices if there are as many, and
-    /// only near ones if the route is by node. `thread` tells the number of the thread that asks.
+    /// Returns up to `ways` queues for the parts of a request, in the order in which to ask them. They belong to
+    /// different devices if there are enough, and are near ones only if the route goes by node. `thread` returns the
+    /// number of the calling thread.
     pub(crate) fn several(&self, route: Route, ask: &Ask, ways: u32, thread: impl Fn() -> usize) -> Vec<usize> {
         let in_turn = |lanes: &[usize], first: usize| -> Vec<usize> {
             (0..lanes.len()).map(|i| lanes[(first + i) % lanes.len()]).collect()
@@ -290,7 +294,7 @@ impl Lanes {
             (Route::PushPull, Some(places)) => {
                 let turn = self.turn();
                 let [read, written] = places.near_memory(ask).map(|lanes| in_turn(lanes, turn));
-                // One of each side, again and again: what one side has more of comes behind.
+                // One of each side in turn; the rest of the longer side comes last.
                 let most = read.len().max(written.len());
                 (0..most).flat_map(|i| [read.get(i), written.get(i)]).flatten().copied().collect()
             }
@@ -311,11 +315,11 @@ impl Lanes {
     }
 
     fn turn(&self) -> usize {
-        // Relaxed: only the number counts, and any order of turns is a fair one.
+        // Relaxed: only the number counts, and any order of turns is fair.
         self.turn.fetch_add(1, Ordering::Relaxed) as usize
     }
 
-    /// Index of the lane to ask first for an ask; 0 if there is none at all. `thread` as above.
+    /// Returns the index of the queue to ask first for a request; 0 if there is no queue. `thread` as above.
     #[inline]
     pub(crate) fn first(&self, route: Route, ask: &Ask, thread: impl Fn() -> usize) -> usize {
         if self.lanes.len() < 2 {
@@ -337,31 +341,33 @@ impl Lanes {
         }
     }
 
-    /// The lanes nearest to the calling thread; all, if that makes no difference.
+    /// Returns the queues nearest to the calling thread; all queues, if that makes no difference.
     fn near_thread(&self) -> &[usize] {
         self.places.as_ref().map_or(&self.every, Places::near_thread)
     }
 
-    /// Which of these lanes a thread with this number asks first: its own one, or another if that has something to do.
+    /// Returns which of these queues a thread with this number asks first: its own, or the least loaded if its own has
+    /// work.
     fn own(&self, near: &[usize], thread: usize) -> usize {
         let own = thread % near.len();
-        // Others' loads are on lines that others write: not even a look without need.
+        // The loads of other queues are on cache lines that other threads write, so they are read only if needed.
         if self.lanes[near[own]].load() == 0 { own } else { self.least_loaded(near, own) }
     }
 
-    /// Which of these lanes has the fewest descriptors; of several, the first from `start` on.
+    /// Returns which of these queues has the fewest descriptors; among equals, the first from `start` on.
     fn least_loaded(&self, lanes: &[usize], start: usize) -> usize {
         let all = (0..lanes.len()).map(|i| (start + i) % lanes.len());
         all.min_by_key(|&at| self.lanes[lanes[at]].load()).unwrap_or(0)
     }
 }
 
-/// The part of a queue's name that its device's other queues share: all before the last dot (`wq0` of `wq0.1`).
+/// Returns the part of a queue's name that all queues of its device share: everything before the last dot (`wq0` of
+/// `wq0.1`).
 fn device_of(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(device, _)| device)
 }
 
-/// Adds to a descriptor what the policy wants and the queue allows.
+/// Adds the flags that the policy asks for and the queue allows.
 pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &crate::Policy, writes: bool) -> Descriptor {
     use crate::{Hint, OnFault};
     use telpher_abi::Flags;
@@ -449,7 +455,7 @@ mod tests {
         });
         assert_eq!(held.each_ref().map(|(lane, _)| *lane), [1, 2, 0, 1, 2, 0]);
         held.into_iter().for_each(|(lane, entry)| lanes.all()[lane].leave(entry));
-        // Of two near ones the same holds.
+        // The same holds for two near queues.
         assert_eq!([4, 5].map(|thread| lanes.own(&all[1..], thread)), [0, 1]);
     }
 }

@@ -1,4 +1,4 @@
-//! Operations on borrowed slices, all of which end before the scope does.
+//! Operations on borrowed slices; all of them end before the scope does.
 #![allow(unsafe_code, reason = "lengthens borrows for the time of a flight, which `run` waits for")]
 
 use crate::error::JobError;
@@ -14,18 +14,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use telpher_abi::Opcode;
 
-/// Where operations on borrowed slices are begun; see [`Mover::scope`](crate::Mover::scope).
+/// Starts operations on borrowed slices; see [`Mover::scope`](crate::Mover::scope).
 ///
-/// Slices are borrowed until the scope ends, whether or not somebody waits for the operation.
+/// Slices are borrowed until the scope ends, whether or not a thread waits for the operation.
 ///
-/// Each operation is sent, or done, as it is begun: none is held back until others have come. Operations below the threshold cost
-/// the CPU less than their place in a list would, and those above it keep a device busy from the first on; a list of 32 copies of
-/// 4 KiB ends 1.15 times as fast as 32 begun one by one (`telpher bench mover --only shape`, software model, AMD EPYC). Who wants
-/// that has a [`Batch`](crate::Batch), and decides itself how long the first may wait for the last.
+/// Each operation is submitted, or done, when it is started; none is held back until others have come. Operations below
+/// the threshold cost the CPU less than an entry in a list would. Those above it keep a device busy from the first on.
+/// A list of 32 copies of 4 KiB ends 1.15 times as fast as 32 copies started one by one (`telpher bench mover --only
+/// shape`, software model, AMD EPYC). A caller that wants this uses a [`Batch`](crate::Batch), and decides itself how
+/// long the first operation may wait for the last.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     shared: &'scope Shared,
-    /// Everything begun, in order.
+    /// All operations that were started, in order.
     begun: Mutex<Vec<Begun>>,
     /// Invariant in both, as in `std::thread::scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -40,14 +41,14 @@ enum Begun {
 }
 
 impl Begun {
-    /// Whoever steps it from now on waits for so many, of which it is one.
+    /// Records that the thread that steps it from now on waits for `among` operations, of which this is one.
     fn attend(&mut self, shared: &Shared, among: u32) {
         if let Begun::Flying(flight) = self {
             flight.attend(shared, among);
         }
     }
 
-    /// Its time is taken from now on, or is complete.
+    /// Starts timing the operation, or learns its time if it has ended.
     fn time(&mut self, meter: Meter, shared: &Shared) {
         match self {
             Begun::Flying(flight) => flight.time(meter),
@@ -55,7 +56,7 @@ impl Begun {
         }
     }
 
-    /// One step; true if it has ended.
+    /// Takes one step; returns true if the operation has ended.
     fn step(&mut self, shared: &Shared) -> bool {
         if let Begun::Flying(flight) = self
             && let Poll::Ready((result, via)) = flight.step(shared)
@@ -66,7 +67,7 @@ impl Begun {
     }
 }
 
-/// An operation begun in a scope. Dropping it changes nothing: the scope waits.
+/// An operation that was started in a scope. Dropping this changes nothing: the scope waits for the operation.
 #[derive(Debug)]
 pub struct ScopedJob<'scope> {
     shared: &'scope Shared,
@@ -75,12 +76,12 @@ pub struct ScopedJob<'scope> {
 }
 
 impl ScopedJob<'_> {
-    /// True if it has ended; takes one step otherwise.
+    /// Returns true if the operation has ended; takes one step otherwise.
     pub fn is_done(&self) -> bool {
         lock(self.begun)[self.index].step(self.shared)
     }
 
-    /// Waits for it on this thread.
+    /// Waits for the operation on this thread.
     pub fn wait(self) -> Done<()> {
         lock(self.begun)[self.index].attend(self.shared, 1);
         self.shared.wait(|| {
@@ -97,11 +98,11 @@ impl ScopedJob<'_> {
 }
 
 fn lock(begun: &Mutex<Vec<Begun>>) -> MutexGuard<'_, Vec<Begun>> {
-    // A panic while stepping leaves a flight that can be stepped again or has ended.
+    // A panic during a step leaves an operation that can be stepped again or has ended.
     begun.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `f`, then waits for everything it began, then returns or goes on panicking.
+/// Runs `f`, then waits for all operations it started, then returns or resumes the panic.
 pub(crate) fn run<'env, F, T>(shared: &Shared, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -117,8 +118,8 @@ where
 }
 
 fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
-    // If waiting itself panicked (a portal's or clock's bug), memory that a device may write would come back to its owner:
-    // there is no way on from that.
+    // If waiting itself panicked (a bug in a portal or a clock), memory that a device may write would come back to its
+    // owner. The process cannot go on from that.
     let mut begun = lock(begun);
     let Some(first) = begun.iter().position(|begun| matches!(begun, Begun::Flying(_))) else { return };
     let bomb = Bomb("a panic while a scope waited for its operations; borrowed memory may still be written");
@@ -135,7 +136,7 @@ fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
         if next == begun.len() {
             return Poll::Ready(());
         }
-        // The ones behind go on as well.
+        // The operations behind it make progress as well.
         for begun in &mut begun[next + 1..] {
             begun.step(shared);
         }
@@ -177,8 +178,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             Ok(load) => {
                 weight = load.weight();
                 if choice.device {
-                    // SAFETY: the slices are borrowed for `'scope`, which ends after `run` has waited for every flight in
-                    // `begun`; only there are flights dropped, when they are over.
+                    // SAFETY: the slices are borrowed for `'scope`, which ends after `run` has waited for every
+                    // transfer in `begun`. Transfers are dropped only there, when they are over.
                     Begun::Flying(Box::new(unsafe { Lent::new(shared, load) }))
                 } else {
                     let (result, via, _) = load.run(shared.policy.hint);
@@ -192,7 +193,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let mut all = lock(&self.begun);
         all.push(begun);
         let index = all.len() - 1;
-        // Offered at once, from where it stays.
+        // Offered at once, from its final place.
         all[index].step(shared);
         if let (Some(begun), true) = (begun_at, choice.device) {
             all[index].time(Meter::new(shared, weight.0, weight.1, begun), shared);
@@ -202,9 +203,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
-/// Lengthens one borrow by its side.
+/// Extends one borrow, shared or exclusive.
 macro_rules! lengthened {
-    // SAFETY (both): what is made of it is a flight in `begun`, or done at once; see `Scope::begin`.
+    // SAFETY (both): the result is used for a transfer in `begun`, or at once; see `Scope::begin`.
     (StableBuf, $slice:ident) => {
         // SAFETY: as above.
         unsafe { lengthen($slice) }
@@ -216,7 +217,7 @@ macro_rules! lengthened {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// A copy of which it was chosen who does it.
+    /// A copy for which device or CPU was already chosen.
     pub(crate) fn copy_chosen(
         &'scope self,
         src: &'scope [u8],

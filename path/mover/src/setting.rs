@@ -1,7 +1,7 @@
-//! A policy in words: the names and values that a C or Python program, an environment and a tuning file write.
+//! A policy as text: the names and values that C and Python programs, the environment and a tuning file use.
 //!
-//! One table ([`Policy::SETTINGS`]) says for each name what it takes, how it is read, and how it is written again, so that all
-//! doors spell a policy alike.
+//! One table ([`Policy::SETTINGS`]) says for each name which values it takes, how they are read, and how they are
+//! written. So all front ends write a policy in the same way.
 
 use crate::learn::Learning;
 use crate::policy::{Hint, OnFault, Policy, Retry};
@@ -13,16 +13,16 @@ use std::fmt::Write;
 use std::time::Duration;
 use telpher_abi::Opcode;
 
-/// One field of a [`Policy`] as people write it.
+/// One field of a [`Policy`] in its text form.
 #[derive(Clone, Copy)]
 pub struct Setting {
     /// The field's name, words joined by hyphens.
     pub name: &'static str,
-    /// What it takes, as a help text shows it.
+    /// The values it takes, as a help text shows them.
     pub takes: &'static str,
     /// What it decides, in one sentence.
     pub about: &'static str,
-    /// The policy with a value that was read; nothing if it is none.
+    /// Returns the policy with the value that the text gives; `None` if the text is not a value.
     read: fn(Policy, &str) -> Option<Policy>,
     /// Writes a policy's value.
     write: fn(&Policy) -> String,
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Setting {
     }
 }
 
-/// Why a setting was not taken; the policy is as it was.
+/// Why a setting was not accepted; the policy is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
@@ -51,7 +51,7 @@ pub enum SettingError {
         name: &'static str,
         /// As it was written.
         value: String,
-        /// What it takes.
+        /// The values it takes.
         takes: &'static str,
     },
 }
@@ -185,7 +185,7 @@ impl Policy {
         },
     ];
 
-    /// Changes one field, given in words.
+    /// Sets one field from text.
     ///
     /// ```
     /// use telpher_mover::{Policy, Wait};
@@ -199,7 +199,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`SettingError`], with what is accepted.
+    /// [`SettingError`], which names the accepted settings or values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         let setting = Self::setting(name).ok_or_else(|| SettingError::Name { name: name.into() })?;
         *self = (setting.read)(*self, value.trim()).ok_or_else(|| SettingError::Value {
@@ -210,7 +210,7 @@ impl Policy {
         Ok(())
     }
 
-    /// One field in words, as [`Policy::set`] reads it; nothing if there is no such setting.
+    /// Returns one field as text, in the form that [`Policy::set`] reads; `None` if there is no such setting.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
         Self::setting(name).map(|setting| (setting.write)(self))
@@ -221,7 +221,8 @@ impl Policy {
     }
 }
 
-/// The largest table of descriptors in flight that a setting may ask for. Source: derived; 128 MiB of slots and records.
+/// The largest table of descriptors in flight that a setting may ask for. Source: derived; 128 MiB of slots and
+/// records.
 const MOST_IN_FLIGHT: u32 = 1 << 20;
 
 const ROUTES: &[(&str, Route)] = &[
@@ -272,7 +273,8 @@ fn read_on_fault(value: &str) -> Option<OnFault> {
     }
 }
 
-/// One sleep, if a setting does not say how long. Source: assumed; the timer slack of a Linux thread, below which nothing sleeps.
+/// The length of one sleep, if a setting does not give one. Source: assumed; the timer slack of a Linux thread, which
+/// is the shortest sleep.
 const NAP: Duration = Duration::from_micros(50);
 
 fn read_wait(value: &str) -> Option<Wait> {
@@ -310,7 +312,7 @@ pub(crate) const SIZED: [Opcode; 14] = [
     Opcode::CacheFlush,
 ];
 
-/// The operation with a size that has this name.
+/// Returns the operation with a size that has this name.
 pub(crate) fn sized(name: &str) -> Option<Opcode> {
     SIZED.into_iter().find(|op| op.name() == name.trim())
 }
@@ -325,10 +327,10 @@ fn read_threshold(mut threshold: Threshold, value: &str) -> Option<Threshold> {
     Some(threshold)
 }
 
-/// What most operations have, then those that differ.
+/// Writes the limit that most operations have, then the operations with another limit.
 fn write_threshold(threshold: &Threshold) -> String {
     let sharing = |limit: u64| SIZED.iter().filter(|op| threshold.of(**op) == limit).count();
-    // The first of those shared by most.
+    // The first of the limits that most operations share.
     let limits = SIZED.iter().rev().map(|op| threshold.of(*op));
     let common = limits.max_by_key(|limit| sharing(*limit)).expect("there are operations");
     let mut text = write_limit(common);
@@ -339,7 +341,7 @@ fn write_threshold(threshold: &Threshold) -> String {
     text
 }
 
-/// A size from which on a device is asked: `64`, `4k`, `always`, `never`.
+/// Reads a size from which a device is used: `64`, `4k`, `always`, `never`.
 pub(crate) fn read_limit(text: &str) -> Option<u64> {
     let text = text.trim();
     match text {
@@ -358,7 +360,7 @@ pub(crate) fn read_limit(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The same, written with the largest unit that leaves a whole number.
+/// Writes a size with the largest unit that leaves a whole number.
 pub(crate) fn write_limit(bytes: u64) -> String {
     match bytes {
         0 => "always".into(),
@@ -373,7 +375,7 @@ pub(crate) fn write_limit(bytes: u64) -> String {
     }
 }
 
-/// A time: a whole number and `ns`, `us`, `ms` or `s`.
+/// Reads a time: a whole number and `ns`, `us`, `ms` or `s`.
 pub(crate) fn read_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -387,7 +389,7 @@ pub(crate) fn read_duration(text: &str) -> Option<Duration> {
     })
 }
 
-/// The same, written with the largest unit that leaves a whole number.
+/// Writes a time with the largest unit that leaves a whole number.
 pub(crate) fn write_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let (unit, name) = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]

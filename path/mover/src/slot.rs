@@ -1,18 +1,18 @@
-//! The state of one in-flight slot: who must free what the device may still touch.
+//! The state of one slot: which thread must free the memory that the device may still touch.
 //!
 //! ```text
-//!           board()           land()  by the owner, record seen
-//!   Free ───────────► Aloft ──────────────────────────────────► Free
-//!                       │ park()  owner dropped the job, or its deadline passed; buffers lie in the slot
+//!           acquire()        release()  by the owner, record seen
+//!   Free ───────────► InFlight ─────────────────────────────────► Free
+//!                       │ park()  owner dropped the job, or its deadline passed; buffers are in the slot
 //!                       ▼
 //!                     Parked ──claim_if()──► Claimed ──vacate()──► Free
 //!                       ▲     record seen       │  one sweeper
 //!                       └───────────────────────┘
-//!                        not this owner's record
+//!                        the record belongs to an earlier job
 //! ```
 //!
-//! The owner and any number of sweepers meet here. The record itself is the third party: nobody lands or vacates before it
-//! is written. The slot's number returns to the free list only after `land` or `vacate`.
+//! The owner and any number of sweepers use this state. No thread releases or vacates a slot in flight before the
+//! record is written. The slot's number returns to the free list only after `release` or `vacate`.
 
 use crate::sync::{AtomicU8, Ordering};
 
@@ -30,36 +30,37 @@ impl SlotState {
         SlotState(AtomicU8::new(FREE))
     }
 
-    /// A descriptor is about to be offered; the caller took the slot's number from the free list.
+    /// Marks the slot as in flight. A descriptor is about to be offered; the caller took the slot's number from the
+    /// free list.
     pub(crate) fn board(&self) {
-        // Relaxed: sweepers pass by anything that is not parked.
+        // Relaxed: sweepers skip slots that are not parked.
         self.0.store(ALOFT, Ordering::Relaxed);
     }
 
-    /// The owner saw the record (or nothing was taken) and is done with the slot.
+    /// Frees the slot: the owner saw the record (or the queue took nothing) and does not use the slot any more.
     pub(crate) fn land(&self) {
         // Relaxed: the free list's Release publishes what the owner did.
         self.0.store(FREE, Ordering::Relaxed);
     }
 
-    /// The owner has put the buffers into the slot and leaves.
+    /// Parks the slot: the owner has put the buffers into it and leaves.
     pub(crate) fn park(&self) {
         // Release: pairs with the Acquire in `claim_if`; the sweeper finds the buffers.
         self.0.store(PARKED, Ordering::Release);
     }
 
-    /// One sweeper gets a parked slot whose record is written; `written` looks at the record.
+    /// Claims a parked slot whose record is written, for one sweeper; `written` checks the record.
     ///
-    /// Between a look and the exchange another sweeper may free the slot and a new owner park in it: what was seen then is
-    /// the record of a job that is over. So the record is looked at again behind the exchange, where nobody else can free
-    /// the slot; if it is not there, the new owner's buffers stay.
+    /// Between a check and the exchange another sweeper may free the slot and a new owner may park in it. Then the
+    /// check saw the record of a job that is over. So the record is checked again after the exchange, when no other
+    /// thread can free the slot. If it is missing, the new owner's buffers stay.
     pub(crate) fn claim_if(&self, written: impl Fn() -> bool) -> bool {
         // Relaxed: a hint, so that slots which are not parked cost one load.
         if self.0.load(Ordering::Relaxed) != PARKED || !written() {
             return false;
         }
-        // Acquire: pairs with the Release in `park`; the sweeper finds the buffers, and the record as their owner cleared
-        // it. One exchange, so that only one sweeper wins.
+        // Acquire: pairs with the Release in `park`; the sweeper finds the buffers, and the record as their owner
+        // cleared it. One exchange, so that only one sweeper wins.
         if self.0.compare_exchange(PARKED, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
@@ -71,23 +72,23 @@ impl SlotState {
         false
     }
 
-    /// True if a descriptor may be under way.
+    /// Returns true if a descriptor may be in flight.
     ///
-    /// **Staleness**: others board and land meanwhile.
+    /// **Staleness**: other threads submit and complete meanwhile.
     pub(crate) fn is_used(&self) -> bool {
-        // Relaxed: a hint; nothing is read behind it but the record.
+        // Relaxed: a hint; only the record is read after it.
         matches!(self.0.load(Ordering::Relaxed), ALOFT | PARKED)
     }
 
-    /// True if its owner has left, and nobody has freed the buffers yet.
+    /// Returns true if the owner has left and the buffers are not freed yet.
     ///
-    /// **Staleness**: others park and sweep meanwhile.
+    /// **Staleness**: other threads park and sweep meanwhile.
     pub(crate) fn is_parked(&self) -> bool {
-        // Relaxed: a hint; what was left is behind its lock.
+        // Relaxed: a hint; the parked memory is behind its lock.
         self.0.load(Ordering::Relaxed) == PARKED
     }
 
-    /// The sweeper freed the buffers.
+    /// Frees the slot after the sweeper has freed the buffers.
     pub(crate) fn vacate(&self) {
         // Relaxed: the free list's Release publishes what the sweeper did.
         self.0.store(FREE, Ordering::Relaxed);

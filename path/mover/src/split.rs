@@ -1,20 +1,21 @@
-//! Sharing out: from which size on one operation is cut into parts that are in flight at the same time, over how many queues,
-//! and whether the thread that waits for it does some of them.
+//! Splitting: from which size on one operation is cut into parts that are in flight at the same time, over how many
+//! queues, and whether the waiting thread does some of them.
 
 use crate::ask::Ask;
 use std::ops::RangeInclusive;
 
-/// How one long operation is shared out.
+/// How one long operation is split.
 ///
-/// That holds for a job, for an operation of a scope and for a member of a batch alike.
+/// Applies equally to a job, to an operation of a scope and to a member of a batch.
 ///
-/// Only operations whose parts can be done in any order are: copies that do not overlap, fills, dualcasts, flushes and
-/// comparisons. The others (checksums, DIF, deltas, overlapping copies) go on from where the part before ended.
+/// Only operations whose parts can be done in any order are split: copies that do not overlap, fills, dualcasts,
+/// flushes and comparisons. The others (checksums, DIF, deltas, overlapping copies) go on from where the part before
+/// ended.
 ///
-/// *Sources.* A single device stays below the memory's bandwidth, two reach nearly all of it and more gain little (*Data movement
-/// with DSA*, §3.2.3, Figures 3.6 and 3.7: "splitting tasks over more than two DSAs yields only marginal gains"); small tasks had
-/// better be distributed whole (§3.3: "task size should be at or above 1 MiB"; for many smaller ones "splitting a copy might
-/// prove disadvantageous"). Those are the defaults.
+/// *Sources.* A single device stays below the memory's bandwidth, two reach nearly all of it and more gain little
+/// (*Data movement with DSA*, §3.2.3, Figures 3.6 and 3.7: "splitting tasks over more than two DSAs yields only
+/// marginal gains"). Small tasks are better distributed whole (§3.3: "task size should be at or above 1 MiB"; for many
+/// smaller ones "splitting a copy might prove disadvantageous"). These are the defaults.
 ///
 /// ```
 /// use telpher_mover::{Policy, Split};
@@ -24,13 +25,14 @@ use std::ops::RangeInclusive;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Split {
-    /// Bytes from which an operation is cut into parts. One that is longer than a queue's largest transfer always is.
+    /// Bytes from which an operation is cut into parts. An operation that is longer than a queue's largest transfer
+    /// always is.
     pub above: u64,
-    /// Queues its parts go to at most, those of different devices first; 0 counts as 1. The policy's
-    /// [`Route`](crate::Route) says which come first.
+    /// The most queues that its parts go to, those of different devices first; 0 counts as 1. The policy's
+    /// [`Route`](crate::Route) decides which come first.
     pub ways: u32,
-    /// Whether the thread that waits for it ([`Job::wait`](crate::Job::wait), [`copy_slices`](crate::Mover::copy_slices), the
-    /// end of a [`Scope`](crate::Scope)) does parts of it meanwhile.
+    /// Whether the thread that waits for it ([`Job::wait`](crate::Job::wait),
+    /// [`copy_slices`](crate::Mover::copy_slices), the end of a [`Scope`](crate::Scope)) does parts of it meanwhile.
     pub hybrid: bool,
 }
 
@@ -41,42 +43,43 @@ impl Default for Split {
 }
 
 impl Split {
-    /// Everything stays whole, as far as the queues' largest transfer allows.
+    /// Every operation stays whole, as far as the queues' largest transfer allows.
     pub const NONE: Split = Split { above: u64::MAX, ways: 1, hybrid: false };
 }
 
-/// Parts each queue has at once, so that its device finds the next one there when it has done one.
+/// Parts that each queue has at once, so that its device finds the next one when it has finished one.
 pub(crate) const DEPTH: usize = 2;
 
 /// Parts shorter than this are not worth a descriptor.
 /// Source: a device is at its full rate from here on (Kuper et al., ASPLOS 2024, Figures 2 and 3).
 const LEAST: u64 = 64 << 10;
 
-/// A part's shortest and longest while the CPU takes its share, for a device and for the CPU: long, because two that copy pieces
-/// in turns reach less of the memory's bandwidth than two that copy long stretches, and short towards the end, because the last
-/// part of either decides how long the other has nothing to do. The CPU's are the shorter ones: between them it looks at the
-/// devices' records. Source: measured (AMD EPYC, 2 cores, a mebibyte by a model with one engine and the waiting thread, beside the
-/// same shared out by halves: 0.95 of it with these, 0.91 with a sixth of what is left for the device and 64 KiB for the CPU).
+/// The shortest and longest part while the CPU takes a share: for a device, then for the CPU. Parts are long, because
+/// two executors that copy alternating chunks reach less of the memory's bandwidth than two that copy long ranges. They
+/// get short towards the end, because the last part of one executor decides how long the other is idle. The CPU's parts
+/// are shorter, because it checks the devices' records between them. Source: measured (AMD EPYC, 2 cores; one mebibyte
+/// by a model with one engine and the waiting thread, relative to a split in halves: 0.95 with these limits, 0.91 with
+/// a sixth of the rest for the device and 64 KiB for the CPU).
 const SHARED: [RangeInclusive<u64>; 2] = [32 << 10..=512 << 10, 32 << 10..=256 << 10];
 
-/// Results this long stay in no cache: the CPU's parts of them are long enough to be written past it, as the platform's `memcpy`
-/// does with one that long. Source: assumed; the last-level cache of the machines at hand.
+/// Results this long stay in no cache. The CPU's parts of them are long enough to bypass it, as the platform's `memcpy`
+/// does for such lengths. Source: assumed; the last-level cache of the machines at hand.
 pub(crate) const BULK: u64 = 32 << 20;
 
-/// Bytes of an ask not yet given to anybody: devices take from the front, the CPU from the end.
+/// The bytes of a request that are not handed out yet: devices take from the front, the CPU from the end.
 ///
-/// Nothing is decided beforehand: whoever is done takes the next part, and parts get shorter as less is left (guided
-/// self-scheduling), so that all end at about the same time whatever their rates turn out to be. A share computed from estimated
-/// rates would be off by as much as the estimates are, and by every page fault.
+/// Nothing is decided in advance: each executor takes the next part when it is done, and parts get shorter as less is
+/// left (guided self-scheduling). So all end at about the same time, whatever their rates are. Shares computed from
+/// estimated rates would be wrong by the error of the estimates, and by every page fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Middle {
     head: u64,
     tail: u64,
-    /// What the first byte's address leaves when divided by a page.
+    /// The first byte's address modulo the page size.
     phase: u64,
 }
 
-/// A page: parts meet at its borders, so that no two of them write the same page or line.
+/// A page: parts meet at page borders, so that no two of them write the same page or cache line.
 const PAGE: u64 = telpher_mem::PAGE_BYTES;
 
 impl Middle {
@@ -92,18 +95,19 @@ impl Middle {
         self.tail.saturating_sub(self.head)
     }
 
-    /// Nothing from `at` on is needed any more.
+    /// Drops everything from `at` on.
     pub(crate) fn cut_off(&mut self, at: u64) {
         self.tail = self.tail.min(at);
     }
 
-    /// The last border at or before `at` that lies behind `after`; `at` itself if there is none.
+    /// Returns the last page border at or before `at` that lies behind `after`; `at` itself if there is none.
     fn border(&self, at: u64, after: u64) -> u64 {
         let over = (at + self.phase) % PAGE;
         if at.saturating_sub(over) > after { at - over } else { at }
     }
 
-    /// The next part for a device, as start and length: one of `ways` queues, which takes `longest` at most.
+    /// Takes the next part for a device, as start and length. The device has one of `ways` queues, which takes
+    /// `longest` at most.
     pub(crate) fn take_front(&mut self, ways: usize, longest: u64, shared_with_cpu: bool) -> Option<(u64, u64)> {
         if self.is_empty() {
             return None;
@@ -111,13 +115,13 @@ impl Middle {
         let left = self.len();
         let len = match (shared_with_cpu, ways) {
             (true, _) => Self::shared(left, ways, &SHARED[0]),
-            // One queue: nobody to share with.
+            // One queue: there is no other executor.
             (false, ..=1) => left,
             (false, _) => (left / (ways * DEPTH) as u64).max(LEAST),
         };
         let len = len.min(longest).max(1);
         let start = self.head;
-        // What would be left is not worth a part of its own.
+        // A rest that is not worth a part of its own is included.
         let end = if left <= longest && left < len.saturating_add(LEAST / 2) {
             self.tail
         } else {
@@ -127,17 +131,17 @@ impl Middle {
         Some((start, end - start))
     }
 
-    /// Length of a part of what is left, for one of `ways` queues or the CPU.
+    /// Returns the length of the next part, for one of `ways` queues or the CPU.
     fn shared(left: u64, ways: usize, bounds: &RangeInclusive<u64>) -> u64 {
         (left / (2 * ways.max(1) * DEPTH) as u64).clamp(*bounds.start(), *bounds.end())
     }
 
-    /// Gives back the part that was taken from the front last.
+    /// Puts back the part that was taken from the front last.
     pub(crate) fn put_back(&mut self, start: u64) {
         self.head = start;
     }
 
-    /// The next part for the CPU beside `ways` queues; its whole is bulk or not.
+    /// Takes the next part for the CPU beside `ways` queues; `bulk` says whether the whole bypasses the cache.
     pub(crate) fn take_back(&mut self, ways: usize, bulk: bool) -> Option<(u64, u64)> {
         if self.is_empty() {
             return None;
@@ -149,7 +153,7 @@ impl Middle {
         } else {
             Self::shared(left, ways, &SHARED[1])
         };
-        // Never shorter than meant, so that what is meant to be streamed is.
+        // Never shorter than intended, so that parts meant to bypass the cache are long enough.
         let start = if left <= len { self.head } else { self.border(end - len, self.head) };
         self.tail = start;
         Some((start, end - start))
@@ -197,7 +201,7 @@ mod tests {
     fn parts_get_shorter_as_less_is_left() {
         let mut middle = middle(0, 8 << 20);
         let parts: Vec<u64> = std::iter::from_fn(|| middle.take_front(2, 2 << 20, false)).map(|(_, len)| len).collect();
-        // The last takes with it what would not be worth a part.
+        // The last part includes a rest that is not worth a part of its own.
         let (last, others) = parts.split_last().unwrap();
         assert!(others.windows(2).all(|pair| pair[0] >= pair[1]), "{parts:?}");
         assert_eq!(parts[0], 2 << 20);

@@ -1,9 +1,10 @@
-//! Whether a queue is still to be used, and whether what it took can still touch memory.
+//! Whether a queue is still usable, and whether descriptors that it took can still touch memory.
 //!
-//! A queue is *out* once somebody was told that it has stopped ([`Health::Stopped`] is a promise that nothing taken before
-//! touches memory any more), and in every process forked off the one it was opened in: a device works in the address space
-//! of the parent, and cannot reach the child's. Either way a record that is not there when a queue is seen out will never
-//! come, and its memory is nobody else's. Out is for ever; a queue that was enabled again is opened anew.
+//! A queue is *dead* in two cases. Its portal reported that it has stopped ([`Health::Stopped`] is a promise that no
+//! descriptor taken before touches memory any more). Or this process was forked from the one that opened the queue: a
+//! device works in the parent's address space and cannot reach the child's. In both cases, a record that is missing
+//! when the queue is seen to be dead never comes, and no device has its memory. A dead queue stays dead; a queue that
+//! is enabled again must be opened again.
 //!
 //! [`Health::Stopped`]: telpher_portal::Health::Stopped
 
@@ -14,11 +15,11 @@ use telpher_mem::Lineage;
 const USED: u8 = 0;
 const OUT: u8 = 1;
 
-/// The standing of one queue.
+/// The health of one queue.
 #[derive(Debug)]
 pub(crate) struct Standing {
     state: AtomicU8,
-    /// What the machine said; there before `state` is [`OUT`].
+    /// The reason that the portal gave; set before `state` is [`DEAD`].
     why: OnceLock<Arc<str>>,
     opened_in: Lineage,
 }
@@ -29,28 +30,30 @@ impl Standing {
         Standing { state: AtomicU8::new(USED), why: OnceLock::new(), opened_in: Lineage::current() }
     }
 
-    /// True from the moment the queue is known to be out. Whoever sees it sees every record the queue wrote.
+    /// Returns true once the queue is known to be dead. A thread that sees true also sees every record that the queue
+    /// wrote.
     #[inline]
     pub(crate) fn is_out(&self) -> bool {
-        // Acquire: pairs with the Release in `stop`; records written before the queue stopped are seen behind this.
+        // Acquire: pairs with the Release in `stop`; records written before the queue stopped are visible after this
+        // load.
         self.state.load(Ordering::Acquire) == OUT || !self.is_home()
     }
 
-    /// True in the process the queue was opened in; nothing of the queue may be called elsewhere.
+    /// Returns true in the process that opened the queue; no function of its portal may be called in another process.
     #[inline]
     pub(crate) fn is_home(&self) -> bool {
         self.opened_in.is_current()
     }
 
-    /// The queue has said that it stopped.
+    /// Records that the queue has stopped.
     pub(crate) fn stop(&self, why: String) {
-        // The first to tell is believed; all tell the truth.
+        // The first reason is kept; all of them are true.
         let _ = self.why.set(why.into());
-        // Release: pairs with the Acquire in `is_out`; what the queue wrote before it told us goes along.
+        // Release: pairs with the Acquire in `is_dead`; publishes what the queue wrote before it reported the stop.
         self.state.store(OUT, Ordering::Release);
     }
 
-    /// Why it is out, as a sentence.
+    /// Returns why the queue is dead, as a sentence.
     pub(crate) fn why(&self) -> Arc<str> {
         match self.why.get() {
             Some(why) => Arc::clone(why),

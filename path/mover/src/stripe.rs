@@ -1,12 +1,14 @@
-//! Keeping threads off each other's cache lines: a number for each thread, and room around what several write.
+//! Keeps threads from sharing cache lines: a number for each thread, and padding around values that several threads
+//! write.
 
 use std::cell::Cell;
 use std::ops::Deref;
 
-/// Parts into which what threads share is divided. Source: chosen; threads beyond it share again, which costs them time only.
+/// Number of stripes into which shared data is divided. Source: chosen; more threads share stripes again, which costs
+/// only time.
 pub(crate) const STRIPES: usize = 8;
 
-/// A value that shares no cache line with others. 128 bytes: x86 prefetches lines in pairs.
+/// A value that shares no cache line with other values. 128 bytes: x86 prefetches lines in pairs.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(crate) struct Padded<T>(pub(crate) T);
@@ -20,8 +22,8 @@ impl<T> Deref for Padded<T> {
     }
 }
 
-/// A number of the calling thread's own: threads are counted as they first ask. Needs no destructor, so it can be asked at any
-/// time in a thread's life.
+/// Returns the calling thread's number: threads are counted in the order of their first call. Needs no destructor, so
+/// it can be called at any time in a thread's life.
 #[inline]
 pub(crate) fn mine() -> usize {
     thread_local! {

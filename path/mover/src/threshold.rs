@@ -1,8 +1,8 @@
-//! Whether: from which size on an operation is worth a descriptor.
+//! The threshold: the size from which an operation is worth a descriptor.
 
 use telpher_abi::Opcode;
 
-/// Smallest transfer, in bytes, that goes to a device, for each operation. Shorter ones are done by the CPU on the spot.
+/// The smallest transfer, in bytes, that goes to a device, for each operation. The CPU does shorter ones at once.
 ///
 /// ```
 /// use telpher_mover::{Opcode, Threshold};
@@ -12,11 +12,11 @@ use telpher_abi::Opcode;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threshold {
-    /// By opcode; the operations of 1.x have codes below this.
+    /// By opcode; the operations of version 1.x have codes below this length.
     from: [u64; OPERATIONS],
 }
 
-/// Codes 0x00 to 0x20: everything of 1.x. Source: SPEC Table 8-2.
+/// Codes 0x00 to 0x20: all operations of version 1.x. Source: SPEC Table 8-2.
 const OPERATIONS: usize = 0x21;
 
 /// The default for every operation that moves or reads data, in bytes.
@@ -24,12 +24,13 @@ const OPERATIONS: usize = 0x21;
 pub const DEFAULT_THRESHOLD: u64 = 4096;
 
 impl Threshold {
-    /// Everything a device can do goes there.
+    /// Everything that a device can do goes there.
     pub const DEVICE: Threshold = Threshold { from: [0; OPERATIONS] };
     /// Nothing goes to a device.
     pub const CPU: Threshold = Threshold { from: [u64::MAX; OPERATIONS] };
 
-    /// The same for every operation. No-op and Drain have no size and go to a device unless `bytes` is [`u64::MAX`].
+    /// The same threshold for every operation. No-op and Drain have no size and go to a device unless `bytes` is
+    /// [`u64::MAX`].
     #[must_use]
     pub const fn all(bytes: u64) -> Self {
         let mut threshold = Threshold { from: [bytes; OPERATIONS] };
@@ -40,7 +41,8 @@ impl Threshold {
         threshold
     }
 
-    /// The same with another limit for one operation. Operations beyond 1.x have no limit and are passed by.
+    /// Returns the threshold with another limit for one operation. Operations beyond version 1.x have no limit and are
+    /// ignored.
     #[must_use]
     pub fn with(mut self, opcode: Opcode, bytes: u64) -> Self {
         if let Some(from) = self.from.get_mut(usize::from(opcode.code())) {
@@ -49,7 +51,7 @@ impl Threshold {
         self
     }
 
-    /// Bytes from which `opcode` goes to a device.
+    /// Returns the bytes from which `opcode` goes to a device.
     #[must_use]
     #[inline]
     pub fn of(&self, opcode: Opcode) -> u64 {

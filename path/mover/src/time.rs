@@ -1,4 +1,5 @@
-//! Time through a facade: the state machines are told what time it is, and who waits asks a [`Clock`] to rest.
+//! Time behind an interface: the caller passes the time to the state machines, and a waiting thread calls a [`Clock`]
+//! to rest.
 
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt::Debug;
@@ -14,7 +15,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The moment `duration` later; the last moment there is if that is too far.
+    /// Returns the moment `duration` later; saturates at the last moment.
     #[must_use]
     pub fn after(self, duration: Duration) -> Moment {
         Moment { nanos: self.nanos.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)) }
@@ -22,16 +23,16 @@ impl Moment {
 }
 
 impl Moment {
-    /// Time from an earlier moment to this one; nothing if it is not earlier.
+    /// Returns the time from an earlier moment to this one; zero if it is not earlier.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
 }
 
-/// What a waiting thread does between two looks at a completion record.
+/// What a waiting thread does between two checks of a completion record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rest {
-    /// Nothing: look again at once.
+    /// Nothing: check again at once.
     Spin,
     /// One PAUSE instruction (or the machine's equivalent).
     Pause,
@@ -41,16 +42,16 @@ pub enum Rest {
     Sleep(Duration),
 }
 
-/// The time and the passing of it. The system's in programs; a test's or a simulator's elsewhere.
+/// The time, and rests. Programs use the system's clock; tests and simulators provide their own.
 pub trait Clock: Send + Sync + Debug {
-    /// What time it is; never less than it was before.
+    /// Returns the time; never less than before.
     fn now(&self) -> Moment;
 
-    /// Rests the calling thread. A clock that never moves on while it is asked to rest makes waits with a deadline endless.
+    /// Rests the calling thread. If a clock never advances during rests, waits with a deadline do not end.
     fn rest(&self, rest: Rest);
 
-    /// Rests the calling thread until `record`, which the queue behind `portal` writes, may have been written or `at_most` has
-    /// passed; returning early proves nothing. The default is one PAUSE.
+    /// Rests the calling thread until `record`, which the queue behind `portal` writes, may have been written or
+    /// `at_most` has passed. An early return proves nothing. The default is one PAUSE.
     fn watch(&self, portal: &dyn Portal, record: &RecordCell, how: Watch, at_most: Duration) {
         let _ = (portal, record, how, at_most);
         self.rest(Rest::Pause);
@@ -88,10 +89,10 @@ impl Clock for SystemClock {
     }
 }
 
-/// Sleeps without the slack that the kernel gives a thread's timers (50 µs if nobody changed it), and gives it back.
+/// Sleeps without the slack that the kernel gives a thread's timers (50 µs by default), and restores the slack.
 fn sleep_exactly(duration: Duration) {
     let usual = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
-    // What cannot be set costs some microseconds, no more.
+    // An error only makes the sleep some microseconds longer.
     let set = |slack| {
         let _ = rustix::thread::set_current_timer_slack(slack);
     };
@@ -104,7 +105,7 @@ fn sleep_exactly(duration: Duration) {
     }
 }
 
-/// A clock that moves only when told, or when somebody rests. For tests and simulators.
+/// A clock that moves only by calls: `advance` and rests. For tests and simulators.
 #[derive(Debug)]
 pub struct ManualClock {
     nanos: AtomicU64,
@@ -112,17 +113,17 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock at moment zero. Every rest that is not a sleep moves it on by `tick`, a sleep by its duration.
+    /// A clock at moment zero. Every rest that is not a sleep advances it by `tick`, a sleep by its duration.
     #[must_use]
     pub fn new(tick: Duration) -> Self {
         let tick = u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX);
         ManualClock { nanos: AtomicU64::new(0), tick }
     }
 
-    /// Moves it on.
+    /// Advances the clock.
     pub fn advance(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        // Relaxed: a number nobody orders other memory by.
+        // Relaxed: no other memory depends on the number.
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 }

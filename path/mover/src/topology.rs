@@ -1,4 +1,4 @@
-//! Nodes: which queues are near a thread or near some memory.
+//! NUMA nodes: which queues are near a thread or near some memory.
 
 use crate::ask::Ask;
 use crate::sync::{AtomicU64, Ordering};
@@ -6,40 +6,41 @@ use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use telpher_mem::Nodes;
 
-/// What a mover asks about NUMA nodes. The system's in programs; a test's or a simulator's elsewhere.
+/// What a mover asks about NUMA nodes. Programs use the system's topology; tests and simulators provide their own.
 ///
 /// Nodes are numbered as the kernel numbers them, and as [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node) does.
 pub trait Topology: Send + Sync + Debug {
-    /// One more than the highest node's number.
+    /// Returns one more than the highest node number.
     fn nodes(&self) -> u32;
 
-    /// How far apart two nodes are; less is nearer.
+    /// Returns the distance between two nodes; less is nearer.
     fn distance(&self, from: u32, to: u32) -> u32;
 
-    /// The node this thread runs on at the moment, if known.
+    /// Returns the node that this thread runs on at the moment, if known.
     fn of_this_thread(&self) -> Option<u32>;
 
-    /// The node of the memory at `address`, if known. Asked for every operation, and a hint: an answer may be old.
+    /// Returns the node of the memory at `address`, if known. Called for every operation; the answer is a hint and may
+    /// be old.
     fn of_memory(&self, address: u64) -> Option<u32>;
 }
 
-/// The kernel's word, kept for a while.
+/// The kernel's topology, with cached answers.
 ///
-/// Where a page is costs a system call, so an answer holds for the 2 MiB around it and for the next 4095 questions about them:
-/// memory that is one buffer is mostly one node's, and pages that have moved are noticed sooner or later.
+/// The location of a page costs a system call, so an answer is used for the 2 MiB around the page and for the next 4095
+/// calls about them. Memory of one buffer is mostly on one node, and pages that have moved are noticed sooner or later.
 #[derive(Debug)]
 pub struct SystemTopology {
     nodes: Nodes,
-    /// What was answered, by the low bits of the region's number.
+    /// The cached answers, by the low bits of the region's number.
     answers: Box<[AtomicU64]>,
 }
 
-/// Answers kept. Source: assumed; 512 MiB of memory in use at a time.
+/// Number of cached answers. Source: assumed; 512 MiB of memory in use at a time.
 const KEPT: usize = 256;
 /// A region: a huge page, which is never on two nodes.
 const REGION_SHIFT: u32 = 21;
-/// Bits of an answer, from the lowest: how often it may still be given, the node, the region, and one that tells it from none. A
-/// user's address has at most 56 bits, so that a region's number has 35.
+/// Bits of an answer, from the lowest: how often it may still be used, the node, the region, and a valid bit. A user
+/// address has at most 56 bits, so that a region's number has 35.
 const USES: u64 = (1 << 12) - 1;
 const NODE_SHIFT: u32 = 12;
 const NODE: u64 = (1 << 12) - 1;
@@ -57,17 +58,18 @@ impl SystemTopology {
         SystemTopology { nodes, answers: (0..KEPT).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// This machine's nodes as read once in this process.
+    /// This machine's nodes, read once in this process.
     pub(crate) fn shared() -> Arc<dyn Topology> {
         static SHARED: OnceLock<Arc<SystemTopology>> = OnceLock::new();
         Arc::clone(SHARED.get_or_init(|| Arc::new(Self::new()))) as Arc<dyn Topology>
     }
 
-    /// The node of a region, from `ask` if no answer is kept.
+    /// Returns the node of a region; calls `ask` if no answer is cached.
     fn kept(&self, address: u64, ask: impl FnOnce() -> Option<u32>) -> Option<u32> {
         let region = address >> REGION_SHIFT & ((1 << 36) - 1);
         let answer = &self.answers[usize::try_from(region).unwrap_or(0) % KEPT];
-        // Relaxed (each access): one word that is right by itself; of two threads that count it down one may count in vain.
+        // Relaxed (each access): each word is valid by itself; if two threads count it down at once, one count may be
+        // lost.
         let kept = answer.load(Ordering::Relaxed);
         if kept >> KEY_SHIFT == region | VALID >> KEY_SHIFT && kept & USES > 0 {
             answer.store(kept - 1, Ordering::Relaxed);
@@ -108,18 +110,18 @@ impl Topology for SystemTopology {
     }
 }
 
-/// The lanes of a mover whose devices are on more than one node, by nearness.
+/// The queues of a mover whose devices are on more than one node, by nearness.
 #[derive(Debug)]
 pub(crate) struct Places {
     topology: Arc<dyn Topology>,
-    /// By node: the lanes of the nearest device or devices. Never empty.
+    /// By node: the queues of the nearest device or devices. Never empty.
     near: Vec<Vec<usize>>,
-    /// The same for a node nobody knows: all.
+    /// The queues for an unknown node: all.
     anywhere: Vec<usize>,
 }
 
 impl Places {
-    /// Places of lanes on these nodes; nothing if they are on one node as far as anybody knows, where nearness decides nothing.
+    /// The map for queues on these nodes; `None` if all known nodes are the same, so that nearness decides nothing.
     pub(crate) fn of(lanes: &[Option<u32>], topology: impl FnOnce() -> Arc<dyn Topology>) -> Option<Places> {
         let mut known = lanes.iter().flatten();
         let first = known.next()?;
@@ -142,13 +144,13 @@ impl Places {
         node.and_then(|node| self.near.get(node as usize)).unwrap_or(&self.anywhere)
     }
 
-    /// The lanes nearest to this thread.
+    /// Returns the queues nearest to this thread.
     pub(crate) fn near_thread(&self) -> &[usize] {
         self.by_node(self.topology.of_this_thread())
     }
 
-    /// The lanes nearest to what an ask reads, and to what it writes; the same twice if it does only one of them. Memory that is
-    /// not there yet will come to the thread's node, as is the kernel's habit.
+    /// Returns the queues nearest to what a request reads, and to what it writes; twice the same if it does only one of
+    /// them. The kernel usually allocates missing pages on the thread's node, so that node is used for them.
     pub(crate) fn near_memory(&self, ask: &Ask) -> [&[usize]; 2] {
         let ranges = ask.ranges();
         let address =

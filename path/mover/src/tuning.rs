@@ -1,8 +1,9 @@
-//! What `telpher tune` measured on a machine, as a file that people can read and edit and that a mover begins with.
+//! The costs that `telpher tune` measured on a machine, as a file that users can read and edit and that a mover starts
+//! with.
 //!
 //! ```text
-//!  telpher tune ──► Tuning ──save──► tuning.toml ──load──► Tuning ──► Policy            how it decides
-//!                                   TELPHER_TUNING              └──► Mover::teach      what it thinks things cost
+//!  telpher tune ──► Tuning ──save──► tuning.toml ──load──► Tuning ──► Policy            its decisions
+//!                                   TELPHER_TUNING              └──► Mover::teach      its cost estimates
 //! ```
 
 use crate::policy::Policy;
@@ -44,7 +45,7 @@ use telpher_abi::Opcode;
 pub struct Tuning {
     /// Where it was measured.
     pub machine: TunedMachine,
-    /// What a mover begins with: [`Policy::default`] with the settings of the file.
+    /// The initial policy of a mover: [`Policy::default`] with the settings of the file.
     policy: Policy,
     /// Costs, ascending by operation and size.
     pub measured: Vec<Measured>,
@@ -56,14 +57,14 @@ pub struct Tuning {
 pub struct TunedMachine {
     /// Model name of the processor.
     pub cpu: String,
-    /// What the device was, as `--device` names it.
+    /// The device, as `--device` names it.
     pub device: String,
-    /// Operations in flight at once while it was measured; 1 means that each was waited for.
+    /// Operations in flight at once during the measurement; 1 means that each was waited for.
     pub in_flight: u32,
     /// When, in UTC, such as `2026-11-21 20:30`.
     #[serde(default)]
     pub date: String,
-    /// By which version of telpher.
+    /// The version of telpher that measured it.
     #[serde(default)]
     pub telpher: String,
 }
@@ -85,43 +86,43 @@ pub struct Measured {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuningError {
-    /// The system refused.
+    /// The system reported an error.
     #[error("cannot {what} the tuning file {}", path.display())]
     File {
         /// `read` or `write`.
         what: &'static str,
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It is not a tuning file's TOML; the message names the line.
+    /// It is not valid TOML of a tuning file; the message names the line.
     #[error("this is not a tuning file as `telpher tune` writes it: {0}")]
     Syntax(String),
-    /// It is of a version this library does not know.
+    /// This library does not know its version.
     #[error(
         "the tuning file is of version {found}, and this telpher reads version {}; write a new one with `telpher tune`",
         Tuning::VERSION
     )]
     Version {
-        /// The version it says.
+        /// The version in the file.
         found: i64,
     },
-    /// A setting under `[policy]` is none.
+    /// A setting under `[policy]` is not valid.
     #[error("under [policy]")]
     Setting(#[source] SettingError),
-    /// Something under `[measured]` cannot have been measured.
+    /// A value under `[measured]` cannot have been measured.
     #[error("under [measured], {operation}: {what}")]
     Measured {
-        /// As the file names the operation.
+        /// The operation, as the file names it.
         operation: String,
         /// What is wrong.
         what: String,
     },
 }
 
-/// The file's shape.
+/// The file's structure.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Shape {
@@ -134,7 +135,7 @@ struct Shape {
     measured: BTreeMap<String, Vec<[u64; 3]>>,
 }
 
-/// Alone, so that a file of another version says so before its keys are complained of.
+/// Read first, so that a file of another version is reported as such, not by its unknown keys.
 #[derive(Deserialize)]
 struct Versioned {
     version: i64,
@@ -143,20 +144,20 @@ struct Versioned {
 /// Longest file that is read, in bytes. Source: chosen; two thousand times what `telpher tune` writes.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Longest time that is believed, in nanoseconds. Source: chosen; an hour for one operation is a slip of the pen.
+/// Longest time that is accepted, in nanoseconds. Source: chosen; an hour for one operation is a typing error.
 const MOST_NANOS: u64 = 3_600_000_000_000;
 
-/// Largest transfer that is believed, in bytes: what a descriptor's 32-bit size can ask for.
+/// Largest transfer that is accepted, in bytes: what a descriptor's 32-bit size can express.
 const MOST_TRANSFER: u64 = 1 << 32;
 
 impl Tuning {
     /// The version this library writes and reads.
     pub const VERSION: i64 = 1;
 
-    /// The environment variable by which programs are told of a tuning file.
+    /// The environment variable that names the tuning file for programs.
     pub const VARIABLE: &'static str = "TELPHER_TUNING";
 
-    /// A tuning of measured costs; the threshold is the one that would have cost least, over all sizes alike.
+    /// A tuning with these costs; the threshold is the one that would have cost least, with equal weight for all sizes.
     #[must_use]
     pub fn new(machine: TunedMachine, mut measured: Vec<Measured>) -> Self {
         measured.sort_by_key(|point| (point.op, point.bytes));
@@ -165,13 +166,13 @@ impl Tuning {
         Tuning { machine, policy, measured }
     }
 
-    /// What a mover begins with.
+    /// Returns the initial policy of a mover.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// Reads the text of a tuning file. Every key must be known and every value possible.
+    /// Parses the text of a tuning file. Every key must be known and every value must be possible.
     ///
     /// # Errors
     ///
@@ -225,7 +226,7 @@ impl Tuning {
         let refused = |source| TuningError::File { what: "read", path: path.to_owned(), source };
         let mut text = String::new();
         let file = File::open(path).map_err(refused)?;
-        // One more than may be, so that a longer file is noticed and not cut.
+        // One more than allowed, so that a longer file is detected and not cut.
         file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(refused)?;
         if text.len() as u64 > MOST_BYTES {
             return Err(TuningError::Syntax(format!("it is longer than {MOST_BYTES} bytes")));
@@ -233,8 +234,8 @@ impl Tuning {
         Self::parse(&text)
     }
 
-    /// Reads the file that the environment names by [`Tuning::VARIABLE`]; nothing if it names none. If it was measured on
-    /// another processor, that is said on standard error.
+    /// Reads the file that the environment variable [`Tuning::VARIABLE`] names; `None` if it names no file. If the file
+    /// was measured on another processor, a message on standard error says so.
     ///
     /// # Errors
     ///
@@ -254,7 +255,7 @@ impl Tuning {
         Ok(Some(tuning))
     }
 
-    /// Writes it to a file, which is replaced as a whole or not at all.
+    /// Writes it to a file. The file is replaced as a whole or not at all.
     ///
     /// # Errors
     ///
@@ -264,7 +265,7 @@ impl Tuning {
         telpher_mem::write_file(path, self.to_toml().as_bytes()).map_err(refused)
     }
 
-    /// The file's text: TOML, with comments that say what the numbers are.
+    /// Returns the file's text: TOML, with comments that explain the numbers.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let TunedMachine { cpu, device, in_flight, date, telpher } = &self.machine;
@@ -320,13 +321,13 @@ impl Tuning {
     }
 }
 
-/// For each operation measured the limit under which its points would have cost least, each weighing alike: the product of
-/// their times, so that neither the largest sizes nor one unlucky point decides. An operation that was not measured keeps the
-/// default.
+/// Returns for each measured operation the limit under which its points would have cost least, with equal weight for
+/// each point. The cost is the product of their times, so that neither the largest sizes nor one unlucky point decides.
+/// An operation that was not measured keeps the default.
 fn best_threshold(measured: &[Measured]) -> Threshold {
     let log = |time: Duration| time.as_secs_f64().max(1e-9).log2();
     measured.chunk_by(|a, b| a.op == b.op).fold(Threshold::default(), |threshold, points| {
-        // Nothing goes to the device; then, from the largest size down, one more does.
+        // At first nothing goes to the device; then, from the largest size down, one more point does.
         let (mut best, mut cost, mut least) = (u64::MAX, 0.0, 0.0);
         for point in points.iter().rev() {
             cost += log(point.device) - log(point.cpu);
@@ -338,7 +339,7 @@ fn best_threshold(measured: &[Measured]) -> Threshold {
     })
 }
 
-/// A TOML basic string.
+/// Returns a TOML basic string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for character in text.chars() {
@@ -355,7 +356,7 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// The model name of this machine's processor, if the system tells.
+/// Returns the model name of this machine's processor, if the system reports it.
 fn this_cpu() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

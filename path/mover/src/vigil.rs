@@ -1,22 +1,22 @@
-//! Noticing that a record is late, or later than anybody waits, without a look at the clock for each look at the record.
+//! A timer that notices a late record without a clock read for each check of the record.
 
 use crate::time::Moment;
 use std::time::Duration;
 
-/// Looks in vain between two looks at the clock: a read of the clock (about 25 ns) is 1 % of so many PAUSEs (about 40 ns
-/// each). Who rests longer between looks notices later by as many rests. Source: both assumed.
+/// Failed checks between two clock reads: a clock read (about 25 ns) is 1 % of that many PAUSEs (about 40 ns each). A
+/// thread that rests longer between checks notices later by that many rests. Source: both assumed.
 const LOOKS: u32 = 64;
 
-/// One record, or one ring of them, being waited for.
+/// The time without a record: of one descriptor, or of a ring of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Vigil {
-    /// Looks in vain.
+    /// Failed checks.
     looks: u32,
-    /// When it is late next, and when it is given up, from the first look at the clock on.
+    /// The next health check and the give-up time; set at the first clock read.
     until: Option<(Moment, Moment)>,
 }
 
-/// How long somebody waits.
+/// How long a caller waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Until the queue is asked, again and again.
@@ -25,10 +25,10 @@ pub(crate) struct Bounds {
     pub(crate) limit: Duration,
 }
 
-/// What to do after a look in vain.
+/// What to do after a failed check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Late {
-    /// Look again.
+    /// Check the record again.
     No,
     /// Ask the queue whether it works.
     Ask,
@@ -37,7 +37,8 @@ pub(crate) enum Late {
 }
 
 impl Vigil {
-    /// One more look in vain: late whenever another `patience` has passed, given up once `limit` has.
+    /// Counts one more failed check. The result is `Ask` whenever another `patience` has passed, and `GiveUp` once
+    /// `limit` has.
     #[inline]
     pub(crate) fn look(&mut self, bounds: Bounds, now: impl FnOnce() -> Moment) -> Late {
         self.looks = self.looks.wrapping_add(1);
@@ -67,13 +68,13 @@ mod tests {
         let bounds = Bounds { patience: Duration::from_nanos(200), limit: Duration::from_nanos(800) };
         let (mut vigil, mut late) = (Vigil::default(), Vec::new());
         for look in 0..1000_u64 {
-            // A look each nanosecond; the clock is first looked at with the 64th.
+            // One check each nanosecond; the clock is first read at the 64th.
             match vigil.look(bounds, || Moment { nanos: look }) {
                 Late::No => {}
                 other => late.push((look, other)),
             }
         }
-        // 63 + 200 is not at a look at the clock, the next one is at 319; and so on. 63 + 800 is 863, the next look 895.
+        // 63 + 200 is not at a clock read, the next one is at 319; and so on. 63 + 800 is 863, the next one 895.
         let (ask, end) = (Late::Ask, Late::GiveUp);
         assert_eq!(late, [(319, ask), (575, ask), (831, ask), (895, end), (959, end)]);
     }

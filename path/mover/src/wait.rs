@@ -1,58 +1,60 @@
-//! How to wait for a completion record: a value that says what to do between two looks, and one wait under it.
+//! How to wait for a completion record: the policy says what to do between two checks, and a waiter applies it.
 
 use crate::forecast::{Awaited, Slept, WakeUp};
 use crate::time::{Moment, Rest};
 use std::time::Duration;
 use telpher_portal::Watch;
 
-/// How a waiting thread passes the time.
+/// How a waiting thread passes the time between two checks of the record.
 ///
-/// | | latency | CPU time | for whom |
+/// | | latency | CPU time | suited for |
 /// |---|---|---|---|
-/// | `Spin`, `Pause` | least | all of it | a core of one's own |
+/// | `Spin`, `Pause` | lowest | all of it | a thread with a core of its own |
 /// | `Monitor`, `Timed` | a microsecond more | all of it, in a light sleep | the same, with a processor that has the instructions (guideline G2) |
-/// | `Yield` | little more | what others leave | everybody: the default |
+/// | `Yield` | little more | what other threads leave | all programs: the default |
 /// | `Predicted` | a tenth more | a part of it | jobs of 100 µs and more beside other work |
-/// | `Sleep` | an interval more | next to none | jobs nobody is in a hurry for |
+/// | `Sleep` | an interval more | next to none | jobs that are not urgent |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// Look again at once: least latency, most power, hardest on a sibling thread.
+    /// Check again at once: lowest latency, most power, largest cost to a sibling thread.
     Spin,
-    /// PAUSE between looks.
+    /// PAUSE between checks.
     Pause,
-    /// PAUSE for so many looks, then let other threads run after each look.
+    /// PAUSE for the first checks, then let other threads run after each check.
     Yield {
-        /// Looks before the first yield.
+        /// Checks before the first yield.
         pauses: u32,
     },
-    /// PAUSE for so many looks, then sleep between looks.
+    /// PAUSE for the first checks, then sleep between checks.
     Sleep {
-        /// Looks before the first sleep.
+        /// Checks before the first sleep.
         pauses: u32,
         /// Length of one sleep.
         interval: Duration,
     },
-    /// A light sleep between looks, for a time (TPAUSE). Where the processor or the queue has none it is `Pause`.
+    /// A light sleep of a fixed time between checks (TPAUSE). It is `Pause` if the processor or the queue does not
+    /// support it.
     Timed {
-        /// Length of one, as far as the system allows so long a one.
+        /// Length of one sleep, as far as the system allows it.
         interval: Duration,
     },
-    /// A light sleep that the device's write to the record ends (UMONITOR, UMWAIT). Where the processor or the queue has none
-    /// it is `Pause`. Source: Kuper et al., ASPLOS 2024, §3.3 and guideline G2.
+    /// A light sleep that the device's write to the record ends (UMONITOR, UMWAIT). It is `Pause` if the processor or
+    /// the queue does not support it. Source: Kuper et al., ASPLOS 2024, §3.3 and guideline G2.
     Monitor {
-        /// Longest before the next look, as far as the system allows so long a one.
+        /// Longest time until the next check, as far as the system allows it.
         at_most: Duration,
     },
-    /// Sleep until shortly before the record is expected, and PAUSE for the rest. When that is says what operations of the kind
-    /// and size took before on the same queue, and what was sent there before it; a record that is late is looked for after
-    /// each sixteenth more of the time. Batches and what is expected within 50 µs have no sleep to begin with.
+    /// Sleep until shortly before the record is expected, and PAUSE for the rest. The expected time follows from
+    /// earlier operations of this kind and size on the same queue, and from what was submitted there before. A late
+    /// record is checked whenever the time so far has grown by a sixteenth. For batches, and for records expected
+    /// within 50 µs, the thread does not sleep at first.
     ///
-    /// Kernels give user space no interrupt for a record (*Data movement with DSA* names it as the main obstacle), so to wait
-    /// without a core is to know when to wake up.
+    /// Kernels give user space no interrupt for a record (*Data movement with DSA* names it as the main obstacle). So a
+    /// thread can wait without using a core only if it knows when to wake up.
     Predicted,
 }
 
-/// Looks of the default policy before it yields.
+/// Checks of the default policy before it yields.
 /// Source: assumed; about ten microseconds of PAUSE, longer than a small operation takes.
 pub const DEFAULT_PAUSES: u32 = 256;
 
@@ -63,18 +65,18 @@ impl Default for Wait {
 }
 
 impl Wait {
-    /// True if it must be known what is waited for.
+    /// Returns true if the wait must know which record it waits for.
     pub(crate) fn has_a_target(self) -> bool {
         matches!(self, Wait::Timed { .. } | Wait::Monitor { .. } | Wait::Predicted)
     }
 }
 
-/// What to do until the next look.
+/// What to do until the next check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pass {
-    /// Ask the clock.
+    /// Call the clock's `rest`.
     Rest(Rest),
-    /// Ask the clock to watch a record.
+    /// Call the clock's `watch` on a record.
     Watch(Watch, Duration),
 }
 
@@ -85,15 +87,16 @@ pub(crate) struct Waiter {
     looks: u32,
     /// The last rest, if it was a sleep.
     slept: Option<Slept>,
-    /// When something else is to be done.
+    /// When the caller has something else to do.
     end: Option<Moment>,
 }
 
-/// Shortest sleep of a prediction. Source: assumed; several times what going to sleep and waking up costs the CPU.
+/// The shortest sleep of a prediction. Source: assumed; several times the CPU time of falling asleep and waking up.
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
 
-/// Of the predicted time, what is left for looking before and after it, and of the time so far, each nap of a late one: so much
-/// later than at once is a record seen at most, wake-ups aside. Source: chosen; a sixteenth of 4 MiB is some tens of microseconds.
+/// A thread wakes up this part of the predicted time before the record is expected, and accepts a record this much
+/// late. A sleep for a late record is this part of the time so far. Without wake-up delays, this bounds how late a
+/// record is seen. Source: chosen; a sixteenth of 4 MiB is some tens of microseconds.
 const PART: u32 = 16;
 
 impl Waiter {
@@ -101,23 +104,23 @@ impl Waiter {
         Waiter { policy, looks: 0, slept: None, end: None }
     }
 
-    /// The same, with no sleep beyond a moment.
+    /// The same waiter, whose sleeps end at `end` at the latest.
     pub(crate) fn until(self, end: Moment) -> Self {
         Waiter { end: Some(end), ..self }
     }
 
-    /// The sleep that the last rest was, if it was one.
+    /// Returns the last rest if it was a sleep.
     pub(crate) fn slept(&self) -> Option<Slept> {
         self.slept
     }
 
-    /// A sleep, cut short where something else is to be done.
+    /// Returns a sleep, cut short at `end`.
     fn sleep(&self, nap: Duration, now: impl FnOnce() -> Moment) -> Duration {
         self.end.map_or(nap, |end| nap.min(end.since(now())))
     }
 
-    /// What to do after a look that found nothing; `now` is asked, and `wake_up` tells how much later than asked sleeps
-    /// end, if there is a prediction.
+    /// Returns what to do after a failed check. `now` is called only if needed. `wake_up` is the wake-up delay, used
+    /// for predictions.
     pub(crate) fn pass(&mut self, awaited: Option<&Awaited>, now: impl FnOnce() -> Moment, wake_up: &WakeUp) -> Pass {
         self.looks = self.looks.saturating_add(1);
         self.slept = None;
@@ -130,7 +133,7 @@ impl Waiter {
             Wait::Yield { .. } => Pass::Rest(Rest::Yield),
             Wait::Sleep { interval, .. } => Pass::Rest(Rest::Sleep(self.sleep(interval, now))),
             Wait::Predicted => {
-                // Nobody knows when: as the default does.
+                // No prediction: do as the default policy does.
                 let Some(awaited) = awaited else {
                     return Pass::Rest(if self.looks <= DEFAULT_PAUSES { Rest::Pause } else { Rest::Yield });
                 };
@@ -145,7 +148,7 @@ impl Waiter {
         }
     }
 
-    /// The same for who waits for no record in particular.
+    /// Like [`pass`](Waiter::pass), for a caller that does not wait for one particular record.
     pub(crate) fn rest(&mut self, now: impl FnOnce() -> Moment) -> Rest {
         match self.pass(None, now, &WakeUp::new()) {
             Pass::Rest(rest) => rest,
@@ -154,11 +157,11 @@ impl Waiter {
     }
 }
 
-/// The sleep that is worth it now.
+/// Returns the sleep that is worth it now.
 fn nap(awaited: &Awaited, now: Moment, wake_up: Duration) -> Option<Duration> {
     let margin = awaited.due.since(awaited.since) / PART;
     let nap = if now <= awaited.due.after(margin) {
-        // Early enough that the record is not there yet, wake-up included.
+        // Early enough that the record is not written yet, wake-up delay included.
         awaited.due.since(now).saturating_sub(margin + wake_up)
     } else {
         (now.since(awaited.since) / PART).saturating_sub(wake_up)
@@ -213,12 +216,12 @@ mod tests {
         // 800 µs are predicted: a sixteenth, 50, is left, and 30 for waking up.
         assert_eq!(pass(&mut waiter, 100, 30), sleep(720));
         assert_eq!(pass(&mut waiter, 500, 30), sleep(320));
-        // From 20 µs before that on nothing is worth a sleep …
+        // Within 20 µs of that point nothing is worth a sleep …
         assert_eq!(pass(&mut waiter, 800, 30), sleep(20));
         for micros in [801, 820, 900, 950] {
             assert_eq!(pass(&mut waiter, micros, 30), Pass::Rest(Rest::Pause), "{micros}");
         }
-        // … and a late record is looked for after each sixteenth more of the time, as far as waking up is worth it.
+        // … and a late record is checked after each sixteenth more of the time, as far as waking up is worth it.
         assert_eq!(pass(&mut waiter, 980, 30), sleep(25));
         assert_eq!(pass(&mut waiter, 1700, 30), sleep(70));
         assert_eq!(pass(&mut waiter, 980, 40), Pass::Rest(Rest::Pause));

@@ -1,4 +1,4 @@
-//! A load in flight together with everything it owns.
+//! One request in flight together with everything it owns.
 
 use super::fleet::Passage;
 use super::load::{Held, Load};
@@ -10,9 +10,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// A payload, and the flights that use its memory. The payload comes back only on the ground.
+/// The payload of a request and the transfer that uses its memory. The payload comes back only when no descriptor is in
+/// flight.
 pub(crate) struct Cargo<B: Send + 'static> {
-    /// Always there until given back or parked.
+    /// Always present until given back or parked.
     payload: Option<Held<B>>,
     /// Boxed, so that a job which is ready at once stays small.
     voyage: Box<Voyage>,
@@ -21,16 +22,17 @@ pub(crate) struct Cargo<B: Send + 'static> {
 struct Voyage {
     passage: Passage,
     shared: Arc<Shared>,
-    /// There if it is timed.
+    /// Present if the operation is timed.
     meter: Option<Meter>,
 }
 
 impl<B: Send + 'static> Cargo<B> {
-    /// Puts a load on its way; nothing is offered before the first step.
+    /// Prepares a transfer; nothing is offered before the first step.
     pub(crate) fn new(shared: &Arc<Shared>, load: Load<B>) -> Self {
         let (payload, ask) = load.into_parts();
-        // SAFETY: the ask's ranges lie in the payload's stable buffers (`Load`), the payload is private to `self`, leaves
-        // only through `unload` (all flights over) or `expire` and `drop` (which park it with the legs), and no method lends it.
+        // SAFETY: the request's ranges lie in the payload's stable buffers (`OwnedRequest`). The payload is private to
+        // `self` and leaves only through `step` (all ops over) or `expire` and `drop` (which park it with the slots).
+        // No method lends it.
         let passage = unsafe { Passage::new(shared, ask) };
         Cargo { payload: Some(payload), voyage: Box::new(Voyage { passage, shared: Arc::clone(shared), meter: None }) }
     }
@@ -39,12 +41,12 @@ impl<B: Send + 'static> Cargo<B> {
         &self.voyage.shared
     }
 
-    /// Times it from now on.
+    /// Starts timing the operation.
     pub(crate) fn time(&mut self, meter: Meter) {
         self.voyage.meter = Some(meter);
     }
 
-    /// Whether whoever steps it from now on waits for it, and may do a part of the work.
+    /// Sets whether the thread that steps it from now on waits for it and may do a part of the work.
     pub(crate) fn attend(&mut self, attended: bool) {
         let Voyage { passage, shared, meter } = &mut *self.voyage;
         passage.attend(attended);
@@ -53,7 +55,8 @@ impl<B: Send + 'static> Cargo<B> {
         }
     }
 
-    /// Drives the lanes this cargo waits for, then takes one step; on arrival the payload comes back.
+    /// Drives the queues that this transfer waits for, then takes one step. Returns the payload when the transfer has
+    /// ended.
     pub(crate) fn step(&mut self) -> Poll<(Result<Outcome, JobError>, Via, B)> {
         let Voyage { passage, shared, meter } = &mut *self.voyage;
         let begun = meter.as_ref().and_then(|meter| meter.step(shared));
@@ -74,7 +77,7 @@ impl<B: Send + 'static> Cargo<B> {
         }
     }
 
-    /// The deadline passed: the payload, if no device has it; otherwise it is quarantined.
+    /// Ends it at its deadline. Returns the payload if no device has it; otherwise quarantines it.
     pub(crate) fn expire(mut self) -> Option<B> {
         self.leave(true)
     }

@@ -1,19 +1,21 @@
-//! A batch in flight: windows of members that one Batch descriptor carries, and passages of their own for what a window leaves.
+//! A batch in flight: windows of members that one Batch descriptor carries, and transfers of their own for the other
+//! members.
 //!
 //! ```text
 //!   Choose ──two or more fit──► Window ──record──► Review ──► Choose …
-//!     │  └── room for none ──► Full                  │ a member faulted: finish it alone
-//!     └── one alone ──► Single ◄─────────────────────┘
+//!     │  └── queue is full ──► Full                   │ a member faulted: finish it alone
+//!     └── only one fits ──► Single ◄──────────────────┘
 //! ```
 //!
-//! Copies that continue each other, in source and destination, are joined into one descriptor (guideline G1). What comes back
-//! of a joint descriptor other than success is theirs again one by one, so that each has its own faults and its own result.
+//! Copies that continue each other, in source and destination, are joined into one descriptor (guideline G1). If a
+//! joined descriptor ends with anything but success, its unfinished members are done one by one, so that each has its
+//! own faults and its own result.
 //!
-//! A member long enough to be shared out over several queues, or with the thread that waits, stands in no list: it is, as a job of
-//! its own would be.
+//! A member that is long enough to be split over several queues, or with the waiting thread, is in no list: it is
+//! executed like a job of its own.
 //!
 //! A fence means what it means to a device (SPEC §3.8), but over the whole batch: behind a fence nothing begins before
-//! every earlier member has succeeded, recovery included; if one did not, the rest is abandoned.
+//! every earlier member has succeeded, recovery included. If a member failed, the rest is abandoned.
 
 use super::fleet::Passage;
 use super::flight::Flight;
@@ -33,16 +35,17 @@ use std::task::Poll;
 use std::time::Duration;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode};
 
-/// One member: its load, and what became of it.
+/// One member: its request and its result.
 pub(crate) struct Member {
     course: Course,
-    /// Waits for all earlier members.
+    /// The member waits for all earlier members.
     fence: bool,
-    /// Policy lets a device do it.
+    /// The policy lets a device do it.
     device: bool,
-    /// Members whose work its descriptor does in the present window: itself and those that continue it.
+    /// Number of members that its descriptor does in the present window: itself and the members that continue it.
     joined: usize,
-    /// It was joined with others, and they came back unfinished: it goes by itself from now on.
+    /// It was joined with others, and the joined descriptor did not finish it: it gets a descriptor of its own from now
+    /// on.
     apart: bool,
     /// Why it cannot be done at all.
     bad: Option<JobError>,
@@ -51,7 +54,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// A member to be; `device` is false if policy keeps its operation on the CPU.
+    /// A member with a valid request; `device` is false if the policy keeps its operation on the CPU.
     pub(crate) fn new(load: Load<Box<dyn Any + Send>>, fence: bool, device: bool) -> Self {
         let (payload, ask) = load.into_parts();
         Member { course: Course::new(ask), fence, device, joined: 1, apart: false, bad: None, result: None, payload }
@@ -72,14 +75,15 @@ impl Member {
         }
     }
 
-    /// The result, who did it, and the buffers. A member that had not ended has the error of a deadline.
+    /// Returns the result, how it was executed, and the buffers. A member that has not ended has the error of a
+    /// deadline.
     pub(crate) fn into_parts(self) -> (Result<Outcome, JobError>, Via, Box<dyn Any + Send>) {
         let result = self.result.unwrap_or(Err(JobError::Deadline { after: Duration::ZERO }));
         (result, self.course.via(), self.payload.into_inner())
     }
 
-    /// What it and the one behind it do, if one descriptor may do both: copies that nobody has begun, the one going on where the
-    /// other ends, of which no byte is read that either writes.
+    /// Returns the joined request of this member and the next one, if one descriptor may do both: copies that have not
+    /// begun, where the second begins where the first ends, and where neither reads a byte that either of them writes.
     fn joint(&self, joint: &Ask, next: &Member, most: u64) -> Option<Ask> {
         let (a, b) = (joint.template(), next.course.rest().template());
         let free = next.device && !next.fence && !next.apart && next.result.is_none() && next.bad.is_none();
@@ -92,7 +96,7 @@ impl Member {
         (free && alike && goes_on && fresh && !whole.overlaps()).then_some(whole)
     }
 
-    /// What a device counts as a failure: every status but Success (SPEC §3.8).
+    /// Returns true for every status that a device counts as a failure: all but Success (SPEC §3.8).
     fn failed(&self) -> bool {
         let different = match self.result {
             Some(Ok(Outcome::Different { .. })) => 1,
@@ -106,11 +110,12 @@ impl Member {
 /// The state machine of a batch.
 pub(crate) struct Convoy {
     members: Vec<Member>,
-    /// What a Batch descriptor points to: from the window's first member's place on, one for each member or joint members.
+    /// The list that a Batch descriptor points to: it begins at the index of the window's first member, with one
+    /// descriptor for each member or group of joined members.
     list: Vec<Descriptor>,
-    /// Descriptors of the present window.
+    /// Number of descriptors in the present window.
     listed: usize,
-    /// Member `i`'s record, which is also that of those joined with it.
+    /// Member `i`'s record, which is also the record of the members joined with it.
     records: Vec<Line>,
     stage: Stage,
     /// The first member without a result.
@@ -120,33 +125,33 @@ pub(crate) struct Convoy {
     lane: usize,
     lanes_tried: usize,
     offers: u32,
-    /// A Batch descriptor came to nothing; go on one by one.
+    /// A Batch descriptor achieved nothing; go on one by one.
     singly: bool,
     /// No queue had room; go on with the CPU.
     on_cpu: bool,
-    /// How long the present window has been out.
+    /// How long the present window has been in flight.
     vigil: Vigil,
-    /// Somebody waits.
+    /// A thread waits for the batch.
     attended: bool,
 }
 
-/// Where a batch is.
+/// The stage of a batch.
 enum Stage {
     Choose,
-    /// No room for a window; not before this moment again.
+    /// The queue has no room for a window; do not offer again before this moment.
     Full(Moment),
-    /// A device has members `from..to`.
+    /// A device has the members `from..to`.
     Window {
         leg: Leg,
         from: usize,
         to: usize,
     },
-    /// The window's records are read, from `at` on.
+    /// The window's records are being read, from `at` on.
     Review {
         at: usize,
         to: usize,
     },
-    /// One member alone; then `review` goes on, if it was one.
+    /// One member alone. If this interrupted a review, `review` is the end of that review.
     Single {
         passage: Box<Passage>,
         index: usize,
@@ -158,7 +163,7 @@ enum Stage {
 impl Convoy {
     fn new(shared: &Shared, members: Vec<Member>) -> Self {
         let n = members.len();
-        // The first that has buffers speaks for all.
+        // The first member with buffers decides the route for all.
         let asks = || members.iter().map(|member| member.course.rest());
         let typical = asks().find(|ask| ask.transfer() > 0).or(asks().next());
         let lane = typical.map_or(0, |ask| shared.lanes.first(shared.policy.route, ask, crate::stripe::mine));
@@ -180,9 +185,9 @@ impl Convoy {
         }
     }
 
-    /// One step: at most one record read or one descriptor offered; the CPU's share of a member is done in full.
+    /// Takes one step: at most one record read or one descriptor offered. The CPU's share of a member is done in full.
     fn step(&mut self, shared: &Shared, now: Moment) -> Poll<()> {
-        // With the leg where `abort` finds it: clocks and portals may panic.
+        // The slot stays where `abort` finds it: clocks and portals may panic.
         if let Stage::Window { leg, .. } = &self.stage
             && !shared.has_landed(leg)
             && !shared.has_gone_down(leg, &mut self.vigil)
@@ -208,11 +213,11 @@ impl Convoy {
                 }
                 let record = shared.land(leg);
                 if self.listed == 1 {
-                    // No batch: the one descriptor's own record.
+                    // One descriptor without a batch: the member has the descriptor's own record.
                     self.records[from].0.complete(&record);
                 }
                 let any = (from..to).any(|i| self.records[i].0.status().is_some());
-                // Nothing came of it: do not try the same again.
+                // The window achieved nothing: do not try the same again.
                 self.singly |= !any || record.status().code() >= telpher_abi::Status::BadOpcode.code();
                 self.review(shared, now, from, to)
             }
@@ -221,7 +226,7 @@ impl Convoy {
         }
     }
 
-    /// The flight of one member alone has ended.
+    /// Handles the end of the transfer of a single member.
     fn back(&mut self, result: Result<Outcome, JobError>) -> Poll<()> {
         if let Stage::Single { passage, index, review } = std::mem::replace(&mut self.stage, Stage::Over) {
             self.members[index].course.was_done_by(passage.via());
@@ -234,9 +239,9 @@ impl Convoy {
         self.over()
     }
 
-    /// The queue is out and the window's record never comes. Members with a record are done; the others may be half done, each
-    /// of them, and are chosen again if that does no harm. Between members that no fence separates the order is free, and
-    /// behind a fence none has begun before those in front have their records.
+    /// Handles a window whose queue is dead, so that its record never comes. Members with a record are done. Each of
+    /// the others may be half done, and is chosen again if repeating it does no harm. The order between members that no
+    /// fence separates is free, and behind a fence no member has begun before those in front have their records.
     fn lost(&mut self, shared: &Shared, now: Moment, leg: Leg, members: Range<usize>) -> Poll<()> {
         let why = shared.salvage(leg);
         for i in members.clone() {
@@ -257,7 +262,7 @@ impl Convoy {
         }
     }
 
-    /// Ready if nothing is left to choose; otherwise the present stage goes on at the next step.
+    /// Returns ready if nothing is left to choose; otherwise the present stage goes on at the next step.
     fn over(&mut self) -> Poll<()> {
         while self.members.get(self.next).is_some_and(|member| member.result.is_some()) {
             self.next += 1;
@@ -288,14 +293,14 @@ impl Convoy {
             }
         };
         let to = self.window(shared, from);
-        // One alone has no need of a list, unless it does the work of others.
+        // A single member does not need a list, unless its descriptor does the work of others.
         if self.listed == 0 || self.listed == 1 && to - from < 2 {
             return self.single(shared, now, from);
         }
         self.embark(shared, now, from, to)
     }
 
-    /// Writes the list of the longest window from `from` on and returns its end.
+    /// Writes the list of the longest window that begins at `from`; returns its end.
     fn window(&mut self, shared: &Shared, from: usize) -> usize {
         self.listed = 0;
         let lanes = shared.lanes.all();
@@ -330,7 +335,7 @@ impl Convoy {
         i
     }
 
-    /// What member `i` and those that go on where it ends ask together, and how many they are.
+    /// Returns the joined request of member `i` and the members that continue it, and how many they are.
     fn joined(&self, shared: &Shared, i: usize, most: u64) -> (Ask, usize) {
         let mut joint = *self.members[i].course.rest();
         let mut joined = 1;
@@ -355,10 +360,10 @@ impl Convoy {
                 Descriptor::batch(list.as_ptr().expose_provenance() as u64, count)
             }
         };
-        // SAFETY: the list and its records belong to `self` and stay put (`Vec`s that are not changed while a leg is aloft);
-        // each descriptor names ranges of the payloads of the members it stands for, held in `self` too; `ConvoyCargo` keeps all of it until the
-        // leg, kept in `self.stage`, lands or is parked with it. A Batch's record is written after its members' (SPEC
-        // §3.8), so the one record ends the promise for all.
+        // SAFETY: the list and its records belong to `self` and stay put (`Vec`s that are not changed while a slot is
+        // in flight). Each descriptor names ranges of the payloads of the members it stands for, held in `self` too.
+        // `BatchInFlight` keeps all of it until the slot, kept in `self.stage`, completes or is parked with it. A
+        // Batch's record is written after its members' (SPEC §3.8), so the one record ends the promise for all.
         if let Some(leg) = unsafe { shared.take_off(lane, batch, now) } {
             (self.lanes_tried, self.offers) = (0, 0);
             self.vigil = Vigil::default();
@@ -382,10 +387,10 @@ impl Convoy {
         let member = &self.members[index];
         let on_cpu = self.on_cpu || !member.device;
         let passage = if on_cpu || !member.course.is_fresh() {
-            // SAFETY: the member's payload is held in `self`, as `embark` explains; its flight is the only one.
+            // SAFETY: the member's payload is held in `self`, as `submit_window` explains; its op is the only one.
             Passage::One(unsafe { Flight::resumed(shared, member.course, on_cpu, None) })
         } else {
-            // SAFETY: as above, its flights are the only ones.
+            // SAFETY: as above, its ops are the only ones.
             unsafe { Passage::new(shared, *member.course.rest()) }
         };
         self.go_alone(shared, now, passage, index, None)
@@ -410,7 +415,7 @@ impl Convoy {
             if self.members[i].result.is_some() {
                 continue;
             }
-            // Without a record the device abandoned it at a fence, or never came to it: it is chosen again.
+            // No record: the device abandoned the member at a fence or never began it. It is chosen again.
             let Some(record) = self.records[i].0.read() else { continue };
             if self.members[i].joined > 1 {
                 self.disband(shared, i, &record);
@@ -420,7 +425,7 @@ impl Convoy {
                 self.ended(i, Ok(outcome));
                 continue;
             }
-            // SAFETY: as in `single`; the window has landed.
+            // SAFETY: as in `single`; the window has completed.
             let flight = unsafe { Flight::resumed(shared, self.members[i].course, self.on_cpu, Some(record)) };
             return self.go_alone(shared, now, Passage::One(flight), i, Some(to));
         }
@@ -428,8 +433,8 @@ impl Convoy {
         self.over()
     }
 
-    /// What the record of a joint descriptor says to each of its members: those it has done are done, the others go by
-    /// themselves, from their beginning. That is no harm: nothing they read was written.
+    /// Applies the record of a joined descriptor to its members. The members it finished are done; the others start
+    /// again from their beginning, each alone. That does no harm: no byte that they read was written.
     fn disband(&mut self, shared: &Shared, first: usize, record: &CompletionRecord) {
         let joined = std::mem::replace(&mut self.members[first].joined, 1);
         let members = first..first + joined;
@@ -451,7 +456,7 @@ impl Convoy {
         }
     }
 
-    /// The outcome of a member whose record leaves nothing to do.
+    /// Returns the outcome of a member whose record leaves nothing to do.
     fn plain(&mut self, shared: &Shared, index: usize, record: &CompletionRecord) -> Option<Outcome> {
         let mut course = self.members[index].course;
         match course.arrived(record, shared.policy.on_fault) {
@@ -463,7 +468,7 @@ impl Convoy {
         }
     }
 
-    /// True if it goes on when a device, or a queue with room again, is there.
+    /// Returns true if progress depends on a device or on a queue that gets room again.
     fn waits(&self) -> bool {
         match &self.stage {
             Stage::Window { .. } | Stage::Full(_) => true,
@@ -472,7 +477,7 @@ impl Convoy {
         }
     }
 
-    /// Lets executors without a thread do what it waits for.
+    /// Lets executors without a thread do the work that the batch waits for.
     fn drive(&self, shared: &Shared) {
         match &self.stage {
             Stage::Window { leg, .. } => shared.drive_lane(Some(leg.lane)),
@@ -498,9 +503,9 @@ impl Convoy {
     }
 }
 
-/// A convoy together with everything its flights need; the counterpart of [`Cargo`](super::Cargo).
+/// A batch in flight together with everything its ops need; the counterpart of [`InFlight`](super::InFlight).
 pub(crate) struct ConvoyCargo {
-    /// There until it is over or parked.
+    /// `None` once it is over or parked.
     convoy: Option<Box<Convoy>>,
     shared: Arc<Shared>,
 }
@@ -514,14 +519,14 @@ impl ConvoyCargo {
         &self.shared
     }
 
-    /// Whether whoever steps it from now on waits for it, and may do a part of a member that is shared out.
+    /// Sets whether the thread that steps it from now on waits for it and may do a part of a split member.
     pub(crate) fn attend(&mut self, attended: bool) {
         if let Some(convoy) = &mut self.convoy {
             convoy.attend(attended);
         }
     }
 
-    /// Steps until it waits for a device or a queue, or is over: the CPU's share comes first.
+    /// Takes steps until the batch waits for a device or a queue, or is over: the CPU's share comes first.
     pub(crate) fn launch(&mut self) -> Poll<Vec<Member>> {
         loop {
             let step = self.step();
@@ -531,11 +536,11 @@ impl ConvoyCargo {
         }
     }
 
-    /// Drives the lanes it waits for, then takes one step; on arrival the members come back.
+    /// Drives the queues that the batch waits for, then takes one step. Returns the members when the batch has ended.
     pub(crate) fn step(&mut self) -> Poll<Vec<Member>> {
         let convoy = self.convoy.as_mut().expect("a convoy is there until it is over");
         convoy.drive(&self.shared);
-        // Always the real time: a batch is long beside one look at the clock.
+        // Always the real time: a batch is long compared with one clock read.
         let now = self.shared.clock.now();
         match convoy.step(&self.shared, now) {
             Poll::Pending => Poll::Pending,
@@ -543,7 +548,8 @@ impl ConvoyCargo {
         }
     }
 
-    /// The deadline passed: the members, with the ones not done marked so, if no device has any; otherwise quarantined.
+    /// Ends the batch at its deadline. Returns the members, with the unfinished ones marked, if no device has any of
+    /// them; otherwise quarantines them.
     pub(crate) fn expire(mut self) -> Option<Vec<Member>> {
         self.leave(true)
     }

@@ -1,14 +1,15 @@
-//! One long operation in several flights at once, and perhaps in the hands of the thread that waits for it.
+//! The transfer of one request: a single op, or a long request split into parts that several ops do at the same time.
+//! The thread that waits for the request may do parts as well.
 //!
 //! ```text
-//!            head ►                                  ◄ tail
-//!   │ aloft, done │ aloft │        middle        │ done by the CPU │
-//!     lane 0, 1, …          nobody's yet           only while attended
+//!            head ►                                       ◄ tail
+//!   │ in flight, done │ in flight │     remainder     │ done by the CPU │
+//!     queue 0, 1, …                 not handed out       only if a thread waits
 //! ```
 //!
-//! Each part is a [`Flight`] of its own, with its own faults, retries and recovery, so that everything that holds for one
-//! descriptor holds for each part; the whole ends when all its parts have, with the first failure if there was one. A part that
-//! failed lets those in the air land and keeps others on the ground.
+//! Each part is an [`Op`] of its own, with its own faults, retries and recovery, so everything that holds for one
+//! descriptor holds for each part. The whole ends when all its parts have ended, with the first failure if there was
+//! one. After a failure, the parts in flight complete and no further part is submitted.
 
 use super::flight::Flight;
 use super::load::Held;
@@ -25,31 +26,32 @@ use crate::time::Moment;
 use std::task::Poll;
 use telpher_abi::Opcode;
 
-/// Bytes the CPU does in one step at most, so that whoever has a deadline can look at the time. Source: assumed; a millisecond.
+/// Bytes the CPU does in one step at most, so that a caller with a deadline can check the time. Source: assumed; a
+/// millisecond.
 const SHIFT: u64 = 8 << 20;
 
-/// A divisible ask in parts.
+/// A divisible request in parts.
 #[derive(Debug)]
 pub(super) struct Fleet {
     ask: Ask,
-    /// What nobody has yet.
+    /// The bytes not handed out yet.
     middle: Middle,
-    /// Places for flights: `DEPTH` for each lane, those of one lane apart by the number of lanes.
+    /// Positions for parts: `DEPTH` for each queue. Position `p` belongs to queue `p` modulo the number of queues.
     ships: Vec<Option<Ship>>,
-    /// Where the parts go.
+    /// The queues that get the parts.
     lanes: Vec<usize>,
-    /// A part's longest, in bytes.
+    /// The longest part, in bytes.
     longest: u64,
-    /// Policy lets who waits take part.
+    /// The policy lets the waiting thread do parts.
     hybrid: bool,
-    /// Somebody waits.
+    /// A thread waits for the transfer.
     attended: bool,
-    /// The queues had no room, or refused: the CPU does the rest, whoever steps.
+    /// The queues had no room or refused: the CPU does the rest, whichever thread steps.
     grounded: bool,
     verdict: Verdict,
 }
 
-/// A part under way.
+/// A part in flight.
 #[derive(Debug)]
 struct Ship {
     flight: Flight,
@@ -57,14 +59,14 @@ struct Ship {
     len: u64,
 }
 
-/// What is known of the whole so far.
+/// The result of the whole so far.
 #[derive(Debug, Default)]
 struct Verdict {
-    /// The failure of the first part that failed, and where that begins.
+    /// The start and the failure of the first part that failed.
     failed: Option<(u64, JobError)>,
-    /// The first difference a comparison found.
+    /// The first difference that a comparison found.
     different: Option<u64>,
-    /// Bytes done, in whichever parts.
+    /// Bytes done, in any parts.
     done: u64,
     device: bool,
     cpu: bool,
@@ -95,10 +97,10 @@ impl Verdict {
         self.cpu |= via != Via::Device;
     }
 
-    /// The result of the whole, all of whose parts have ended.
+    /// Returns the result of the whole after all its parts have ended.
     fn result(&self, op: Opcode) -> Result<Outcome, JobError> {
         match &self.failed {
-            // A difference before it makes what comes behind irrelevant.
+            // A difference before the failed part makes everything behind it irrelevant.
             Some((at, _)) if self.different.is_some_and(|different| different < *at) => {}
             Some((_, JobError::Fault { address, write, .. })) => {
                 return Err(JobError::Fault { address: *address, write: *write, done: self.done });
@@ -115,11 +117,11 @@ impl Verdict {
 }
 
 impl Fleet {
-    /// The parts of `ask` over these lanes, all on the ground; a part is at most `longest` bytes.
+    /// The parts of `request` over these queues, none submitted yet; a part is at most `longest` bytes.
     ///
     /// # Safety
     ///
-    /// As for [`Flight::new`]; in place of one leg, `abort` gives up several.
+    /// As for [`Op::new`], except that `abort` gives up several slots instead of one.
     unsafe fn new(ask: Ask, lanes: Vec<usize>, longest: u64, hybrid: bool) -> Self {
         let ships = (0..lanes.len() * DEPTH).map(|_| None).collect();
         let (middle, verdict) = (Middle::of(&ask), Verdict::default());
@@ -138,7 +140,7 @@ impl Fleet {
         if self.is_over() { Poll::Ready(self.verdict.result(self.ask.opcode())) } else { Poll::Pending }
     }
 
-    /// Takes each flight one step, and sends parts out where there is room.
+    /// Takes one step of each op, and submits parts where there is room.
     fn look(&mut self, shared: &Shared, now: Moment) {
         for place in 0..self.ships.len() {
             if let Some(ship) = &mut self.ships[place] {
@@ -151,14 +153,14 @@ impl Fleet {
         }
     }
 
-    /// A flight has ended.
+    /// Handles the end of an op.
     fn arrived(&mut self, via: Via, start: u64, len: u64, result: Result<Outcome, JobError>) {
-        // Not one byte of it by a device: the queues have no room, or the device refuses.
+        // The device did not do one byte: the queues have no room, or the device refuses.
         self.grounded |= via == Via::Cpu;
         self.settle(via, start, len, result);
     }
 
-    /// A part has ended.
+    /// Records the end of a part.
     fn settle(&mut self, via: Via, start: u64, len: u64, result: Result<Outcome, JobError>) {
         self.verdict.by(via);
         self.verdict.ended(start, len, result);
@@ -167,16 +169,16 @@ impl Fleet {
         }
     }
 
-    /// Sends the next part out from an empty place, if the queue takes it now; if nothing at all is in the air, as patiently as
-    /// policy says.
+    /// Submits the next part at a free position if the queue takes it now. If nothing at all is in flight, it retries
+    /// as the policy says.
     fn send(&mut self, shared: &Shared, place: usize, now: Moment) {
         if self.grounded || self.verdict.failed.is_some() {
             return;
         }
         let lane = self.lanes[place % self.lanes.len()];
         let Some((start, len)) = self.middle.take_front(self.lanes.len(), self.longest, self.hybrid) else { return };
-        // SAFETY: a part of the ask, whose memory is ours by the promise of `new`; parts of a divisible ask share no byte that
-        // one of them writes, and the middle gives each byte once.
+        // SAFETY: a part of the request, whose memory is ours by the promise of `new`. Parts of a divisible request
+        // share no byte that one of them writes, and the remainder hands out each byte once.
         let mut flight = unsafe { Flight::bound_for(lane, self.ask.part(start, len)) };
         if flight.offer_once(shared, now) {
             self.ships[place] = Some(Ship { flight, start, len });
@@ -190,7 +192,7 @@ impl Fleet {
         }
     }
 
-    /// Does parts of the middle here, as long as there are any, with a look at the devices after each.
+    /// Does parts of the remainder on this thread until none are left, and checks the devices after each part.
     fn lend_a_hand(&mut self, shared: &Shared) {
         let mut done = 0;
         let bulk = self.ask.len() >= BULK;
@@ -198,7 +200,7 @@ impl Fleet {
         while done < SHIFT && self.verdict.failed.is_none() {
             let Some((start, len)) = self.middle.take_back(self.lanes.len(), bulk) else { return };
             let part = Course::new(self.ask.part(start, len));
-            // SAFETY: as in `send`; no flight has this part.
+            // SAFETY: as in `send`; no op has this part.
             let result = unsafe { memory::finish(&part, hint) };
             self.settle(Via::Cpu, start, len, result);
             done += len;
@@ -221,42 +223,42 @@ impl Fleet {
     }
 }
 
-/// How an ask travels: in one flight, or as a fleet.
+/// How a request is executed: by one op, or split into parts.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "the small one is the rare one, and whoever holds a passage boxes it")]
 pub(super) enum Passage {
     /// One descriptor after the other.
     One(Flight),
-    /// Several at once.
+    /// Several descriptors at the same time.
     Many(Box<Fleet>),
 }
 
 impl Passage {
-    /// A passage that has not begun, in as many flights as policy wants and the queues make sensible.
+    /// A transfer that has not begun. The policy and the queues decide whether it is split.
     ///
     /// # Safety
     ///
-    /// As for [`Flight::new`]; [`Passage::leave`] takes the place of its `abort`.
+    /// As for [`Op::new`]; [`Transfer::leave`] takes the place of its `abort`.
     pub(super) unsafe fn new(shared: &Shared, ask: Ask) -> Self {
         match shared.fleet(&ask, crate::stripe::mine) {
             Some((lanes, longest)) => {
                 let hybrid = shared.policy.split.hybrid;
-                // SAFETY: the promise of our caller.
+                // SAFETY: our caller's promise.
                 Passage::Many(Box::new(unsafe { Fleet::new(ask, lanes, longest, hybrid) }))
             }
-            // SAFETY: the promise of our caller.
+            // SAFETY: our caller's promise.
             None => Passage::One(unsafe { Flight::new(shared, ask) }),
         }
     }
 
-    /// Whether somebody waits for it, on a thread that has nothing else to do.
+    /// Sets whether a thread with nothing else to do waits for the transfer.
     pub(super) fn attend(&mut self, attended: bool) {
         if let Passage::Many(fleet) = self {
             fleet.attended = attended;
         }
     }
 
-    /// Lets executors without a thread do what this passage waits for.
+    /// Lets executors without a thread do the work that this transfer waits for.
     pub(super) fn drive(&self, shared: &Shared) {
         match self {
             Passage::One(flight) => {
@@ -268,7 +270,7 @@ impl Passage {
         }
     }
 
-    /// True if it goes on when a device, or a queue with room again, is there.
+    /// Returns true if progress depends on a device or on a queue that gets room again.
     pub(super) fn waits(&self) -> bool {
         match self {
             Passage::One(flight) => flight.lane().is_some(),
@@ -276,7 +278,7 @@ impl Passage {
         }
     }
 
-    /// Who has done the work so far.
+    /// Returns whether devices, the CPU or both did the work so far.
     pub(super) fn via(&self) -> Via {
         match self {
             Passage::One(flight) => flight.via(),
@@ -288,7 +290,8 @@ impl Passage {
         }
     }
 
-    /// One step: see [`Flight::step`]. A fleet takes one with each of its flights, and the CPU's share of one who waits.
+    /// Takes one step: see [`Op::step`]. A split transfer takes one step with each of its ops, and does the CPU's share
+    /// if a thread waits.
     pub(super) fn step(&mut self, shared: &Shared) -> Poll<Result<Outcome, JobError>> {
         match self {
             Passage::One(flight) => {
@@ -299,8 +302,8 @@ impl Passage {
         }
     }
 
-    /// Ends it where it is. The payload comes back if no device has any of it; otherwise it stays in the slots of all flights
-    /// that are aloft, until the last of them has its record.
+    /// Ends the transfer now. Returns the payload if no device has any of it. Otherwise the payload stays in the slots
+    /// of all ops in flight until the last of them has its record.
     pub(super) fn leave<B: Send + 'static>(
         &mut self,
         shared: &Shared,
@@ -315,7 +318,7 @@ impl Passage {
         None
     }
 
-    /// Ends it where it is; the legs of all flights that are aloft must be parked with the memory.
+    /// Ends the transfer now; the caller must park the slots of all ops in flight with the memory.
     pub(super) fn abort(&mut self) -> Vec<Leg> {
         match self {
             Passage::One(flight) => flight.abort().into_iter().collect(),

@@ -1,10 +1,10 @@
-//! One operation in flight: a non-blocking state machine that is told the time.
+//! The state machine of one operation. It never blocks; the caller passes in the time.
 //!
 //! ```text
-//!   Ready ──offer──► Aloft ──record──► finished | Ready again | the CPU finishes
+//!   Ready ──offer──► InFlight ──record──► finished | Ready again | the CPU finishes
 //!     │  ▲
 //!     ▼  │ retry
-//!    Full ──every lane asked often enough──► the CPU does it
+//!    Full ──every queue asked often enough──► the CPU does it
 //! ```
 
 use super::memory;
@@ -20,52 +20,53 @@ use crate::vigil::Vigil;
 use std::task::Poll;
 use telpher_abi::{CompletionRecord, Opcode, Status, StatusByte};
 
-/// An ask on its way to, at, or back from a device. Its memory is somebody else's to keep: see [`Flight::new`].
+/// The state of one request that a device executes in chunks. The caller keeps its memory alive: see [`Op::new`].
 #[derive(Debug)]
 pub(super) struct Flight {
     course: Course,
     stage: Stage,
-    /// The lane to ask next.
+    /// The queue to ask next.
     lane: usize,
-    /// Lanes asked in vain for the present descriptor.
+    /// Number of queues that refused the present descriptor.
     lanes_tried: usize,
-    /// Offers to this lane in vain.
+    /// Refused offers to this queue.
     offers: u32,
-    /// Offers in vain altogether.
+    /// Refused offers to all queues.
     offers_ever: u32,
-    /// How long the present leg has been out.
+    /// How long the present descriptor has been in flight.
     vigil: Vigil,
 }
 
-/// Where a flight is.
+/// The stage of an op.
 #[derive(Debug)]
 enum Stage {
     /// To be offered.
     Ready,
-    /// No room; not before this moment again.
+    /// The queue is full; do not offer again before this moment.
     Full(Moment),
     /// A device has it.
     Aloft(Leg),
-    /// Its record is here.
+    /// Its record was read.
     Landed(CompletionRecord),
     /// Ended.
     Over,
 }
 
 impl Flight {
-    /// A flight on the ground.
+    /// An op with nothing in flight.
     ///
     /// # Safety
     ///
-    /// From the first `step` on, until `step` returns `Ready` or [`Flight::abort`] gives up the leg to a slot together with
-    /// the memory: every range of `ask` is valid for reads, its destinations for writes, and nobody else touches them.
+    /// From the first `step` on, until `step` returns `Ready` or [`Op::abort`] gives up the slot together with the
+    /// memory: every range of `request` is valid for reads, its destinations for writes, and no other code touches
+    /// them.
     pub(super) unsafe fn new(shared: &Shared, ask: Ask) -> Self {
         let lane = shared.lanes.first(shared.policy.route, &ask, crate::stripe::mine);
         let course = Course::new(ask);
         Self::at(course, Stage::Ready, lane, 0)
     }
 
-    /// The same with the lane to ask first.
+    /// An op whose first queue the caller chose.
     ///
     /// # Safety
     ///
@@ -74,7 +75,8 @@ impl Flight {
         Self::at(Course::new(ask), Stage::Ready, lane, 0)
     }
 
-    /// Offers a flight that has not begun to its lane, once; true if it was taken. If not, it is as it was.
+    /// Offers an op that has not begun to its queue, once. Returns true if the queue took it; otherwise the op is
+    /// unchanged.
     pub(super) fn offer_once(&mut self, shared: &Shared, now: Moment) -> bool {
         let lane = self.lane % shared.lanes.all().len();
         let limits = &shared.lanes.all()[lane].limits;
@@ -87,12 +89,12 @@ impl Flight {
         true
     }
 
-    /// A flight that goes on with a course begun elsewhere: on the CPU alone if told so, and with a record already there if
-    /// one is given.
+    /// An op that continues progress made elsewhere: on the CPU alone if `on_cpu`, and starting with `record` if there
+    /// is one.
     ///
     /// # Safety
     ///
-    /// As for [`Flight::new`], and no device has the memory now.
+    /// As for [`Op::new`], and no device has the memory now.
     pub(super) unsafe fn resumed(
         shared: &Shared,
         course: Course,
@@ -109,7 +111,7 @@ impl Flight {
         Flight { course, stage, lane, lanes_tried, offers: 0, offers_ever: 0, vigil: Vigil::default() }
     }
 
-    /// The lane that must be driven for this flight to go on.
+    /// Returns the queue that must be driven for this op to go on.
     pub(super) fn lane(&self) -> Option<usize> {
         match &self.stage {
             Stage::Aloft(leg) => Some(leg.lane),
@@ -118,17 +120,17 @@ impl Flight {
         }
     }
 
-    /// True if `step` compares the time it is told.
+    /// Returns true if `step` compares the time that is passed in.
     pub(super) fn needs_time(&self) -> bool {
         matches!(self.stage, Stage::Ready | Stage::Full(_))
     }
 
-    /// Who has done the work so far.
+    /// Returns whether devices, the CPU or both did the work so far.
     pub(super) fn via(&self) -> Via {
         self.course.via()
     }
 
-    /// Ends it where it is; the leg, if a device has the memory, must be parked with the memory.
+    /// Ends the op now. If a device has the memory, the caller must park the returned slot with the memory.
     pub(super) fn abort(&mut self) -> Option<Leg> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Aloft(leg) => Some(leg),
@@ -136,10 +138,10 @@ impl Flight {
         }
     }
 
-    /// One step: at most one record read and one descriptor offered; the CPU's share is done in full. Must not be called
-    /// again after it was ready.
+    /// Takes one step: at most one record read and one descriptor offered. The CPU's share is done in full. Must not be
+    /// called again after it was ready.
     pub(super) fn step(&mut self, shared: &Shared, now: Moment) -> Poll<Result<Outcome, JobError>> {
-        // With the leg where `abort` finds it: clocks and portals may panic.
+        // The slot stays where `abort` finds it: clocks and portals may panic.
         if let Stage::Aloft(leg) = &self.stage
             && !shared.has_landed(leg)
             && !shared.has_gone_down(leg, &mut self.vigil)
@@ -172,7 +174,7 @@ impl Flight {
         let retry = shared.policy.retry;
         let drain = self.course.rest().opcode() == Opcode::Drain;
         if drain {
-            // Each lane in turn; what is left counts them.
+            // Each queue in turn; the rest counts them.
             self.lane = lanes.len().saturating_sub(usize::try_from(self.course.rest().len()).unwrap_or(0));
         }
         while self.lanes_tried < lanes.len() {
@@ -186,8 +188,8 @@ impl Flight {
             } else if let Some(descriptor) = self.course.next(limits) {
                 let writes = self.course.rest().writes();
                 let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
-                // SAFETY: the descriptor names a part of the ask's ranges, whose validity and exclusiveness `Flight::new`
-                // was promised until the leg, kept in `self.stage`, lands or is parked with the memory.
+                // SAFETY: the descriptor names a part of the request's ranges. `Op::new`'s caller promised that they
+                // are valid and exclusive until the slot, kept in `self.stage`, completes or is parked with the memory.
                 if let Some(leg) = unsafe { shared.take_off(lane, descriptor, now) } {
                     (self.lanes_tried, self.offers) = (0, 0);
                     self.vigil = Vigil::default();
@@ -211,12 +213,12 @@ impl Flight {
         Poll::Ready(self.finish_on_cpu(shared.policy.hint))
     }
 
-    /// The queue is out and its record never comes: what may be done again is, elsewhere.
+    /// Handles a dead queue whose record never comes: what may be done again is done elsewhere.
     fn lost(&mut self, shared: &Shared, leg: Leg) -> Poll<Result<Outcome, JobError>> {
         let why = shared.salvage(leg);
         let op = self.course.rest().opcode();
         if op == Opcode::Drain {
-            // Nothing that the queue took is under way any more, which is all that was asked.
+            // Nothing that the queue took is in flight any more, which is what a drain waits for.
             return self.onward(shared, &drained());
         }
         if !self.course.may_be_done_again() {
@@ -225,10 +227,10 @@ impl Flight {
         self.offer(shared, shared.clock.now())
     }
 
-    /// After a record: to the end, or on the way again in the same step.
+    /// Handles a record: ends the op, or offers the next descriptor in the same step.
     fn onward(&mut self, shared: &Shared, record: &CompletionRecord) -> Poll<Result<Outcome, JobError>> {
         match self.arrived(shared, record) {
-            // Looks at the clock itself: whoever waited for the record had no time to tell.
+            // Reads the clock itself: a caller that waited for the record did not pass the time.
             Poll::Pending => self.offer(shared, shared.clock.now()),
             ready => ready,
         }
@@ -240,11 +242,12 @@ impl Flight {
             Next::More => Poll::Pending,
             Next::Touch(fault) => match self.course.touchable(&fault) {
                 Some(range) => {
-                    // SAFETY: the range is a part of the ask's own, ours by `Flight::new`'s promise, and no leg is aloft.
+                    // SAFETY: the range is a part of the request's own, ours by `Op::new`'s promise, and nothing is in
+                    // flight.
                     unsafe { memory::touch(&range) };
                     Poll::Pending
                 }
-                // Not our memory at all: the device is wrong, and what is ours is valid.
+                // Not our memory at all: the device is wrong, and our memory is valid.
                 None => Poll::Ready(self.finish_on_cpu(shared.policy.hint)),
             },
             Next::OnCpu(..) | Next::Refine(_) => Poll::Ready(self.finish_on_cpu(shared.policy.hint)),
@@ -259,14 +262,14 @@ impl Flight {
                 offers => JobError::QueueFull { offers },
             });
         }
-        // SAFETY: the ask's ranges are ours by `Flight::new`'s promise, and no leg is aloft: callers took it down.
+        // SAFETY: the request's ranges are ours by `Op::new`'s promise, and nothing is in flight: callers completed it.
         let outcome = unsafe { memory::finish(&self.course, hint) }?;
         self.course.cpu_did_the_rest();
         Ok(outcome)
     }
 }
 
-/// The record of a drain of a queue that is out.
+/// The record of a drain of a dead queue.
 fn drained() -> CompletionRecord {
     CompletionRecord::new(StatusByte::new(Status::Success))
 }

@@ -1,4 +1,4 @@
-//! A load of borrowed slices in flight: a scope keeps it until it is over.
+//! A request over borrowed slices in flight: a scope keeps it until it is over.
 
 use super::fleet::Passage;
 use super::flight::Flight;
@@ -11,54 +11,55 @@ use crate::report::Bomb;
 use std::fmt::Debug;
 use std::task::Poll;
 
-/// Flights over memory that outlives them only because somebody waits.
+/// A transfer over borrowed memory. The memory outlives it only because a thread waits for it.
 pub(crate) struct Lent {
     passage: Passage,
-    /// There if it is timed.
+    /// Present if the operation is timed.
     meter: Option<Meter>,
-    /// Keeps nothing alive; holds what the slices were, so that nobody else derives pointers from them.
+    /// Keeps no memory alive. It holds the slices, so that no other code derives pointers from them.
     _payload: Box<dyn std::any::Any + Send>,
 }
 
-/// Lengthens a borrow for the time of a flight.
+/// Extends a borrow for the time of a transfer.
 ///
 /// # Safety
 ///
-/// Nothing made of the result outlives the borrow.
+/// Nothing made from the result outlives the borrow.
 pub(crate) unsafe fn lengthen<'a>(slice: &'a [u8]) -> &'static [u8] {
-    // SAFETY: the same slice; its lifetime is our caller's care.
+    // SAFETY: the same slice; our caller ensures that its lifetime is not exceeded.
     unsafe { std::mem::transmute::<&'a [u8], &'static [u8]>(slice) }
 }
 
-/// Lengthens an exclusive borrow for the time of a flight.
+/// Extends an exclusive borrow for the time of a transfer.
 ///
 /// # Safety
 ///
-/// As for [`lengthen`].
+/// As for [`extend_lifetime`].
 pub(crate) unsafe fn lengthen_mut<'a>(slice: &'a mut [u8]) -> &'static mut [u8] {
-    // SAFETY: as in `lengthen`.
+    // SAFETY: as in `extend_lifetime`.
     unsafe { std::mem::transmute::<&'a mut [u8], &'static mut [u8]>(slice) }
 }
 
 impl Lent {
-    /// Puts a load on its way.
+    /// Prepares a transfer.
     ///
     /// # Safety
     ///
-    /// Whoever owns the slices stays away from them until `step` was ready, and the result is neither dropped nor forgotten
-    /// before, unless nobody ever touches them again.
+    /// The owner of the slices does not touch them until `step` was ready. The result is neither dropped nor forgotten
+    /// before, unless the slices are never touched again.
     pub(crate) unsafe fn new<P: Send + 'static>(shared: &Shared, load: Load<P>) -> Self {
         let (payload, ask) = load.into_parts();
-        // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from others.
+        // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from other code.
         Lent { passage: unsafe { Passage::new(shared, ask) }, meter: None, _payload: Box::new(Kept(payload)) }
     }
 
-    /// Times it from now on.
+    /// Starts timing the operation.
     pub(crate) fn time(&mut self, meter: Meter) {
         self.meter = Some(meter);
     }
 
-    /// Whoever steps it from now on waits for so many operations of which this is one, and may do a part of the work.
+    /// Records that the thread that steps it from now on waits for `among` operations, of which this is one, and may do
+    /// a part of the work.
     pub(crate) fn attend(&mut self, shared: &Shared, among: u32) {
         self.passage.attend(true);
         if let Some(meter) = &mut self.meter {
@@ -66,7 +67,7 @@ impl Lent {
         }
     }
 
-    /// Drives the lanes it waits for, then takes one step.
+    /// Drives the queues that the transfer waits for, then takes one step.
     pub(crate) fn step(&mut self, shared: &Shared) -> Poll<(Result<Outcome, JobError>, Via)> {
         let begun = self.meter.as_ref().and_then(|meter| meter.step(shared));
         self.passage.drive(shared);
@@ -83,24 +84,25 @@ impl Lent {
     }
 }
 
-/// Copies between equally long slices and waits: one flight on the stack, no allocation and no lock, so that signal handlers
-/// may. `None`, with nothing done, if policy or the queues want it in parts.
+/// Copies between equally long slices and waits: one op on the stack, no allocation and no lock, so signal handlers may
+/// call it. Returns `None`, with nothing done, if the policy or the queues require parts.
 pub(crate) fn copy_whole(shared: &Shared, src: &[u8], dst: &mut [u8]) -> Option<Result<Outcome, JobError>> {
     let len = src.len() as u64;
     if len >= shared.policy.split.above || len > shared.lanes.max_transfer() {
         return None;
     }
-    // SAFETY: both are used for `ask` only, whose flight is over when this returns; and if it unwinds, the process ends.
+    // SAFETY: both are used for `request` only, whose op is over when this returns; if it unwinds, the process ends.
     let (mut src, mut dst) = unsafe { (lengthen(src), lengthen_mut(dst)) };
     let ask = match crate::operation::copy(&mut src, &mut dst) {
         Ok(ask) => ask,
         Err(error) => return Some(Err(error)),
     };
-    // SAFETY: the slices are borrowed for this call, the destination exclusively, and nobody uses `src` and `dst` below.
+    // SAFETY: the slices are borrowed for this call, the destination exclusively, and no code below uses `src` and
+    // `dst`.
     let mut flight = unsafe { Flight::new(shared, ask) };
     let bomb = Bomb("a panic while a copy waited for its device; borrowed memory may still be written");
     let result = shared.wait(|| {
-        // Without a sweep: what others left is dropped by code of theirs, which may do anything.
+        // Without a sweep: dropping parked payloads runs other code, which may do anything.
         if let Some(lane) = flight.lane().and_then(|lane| shared.lanes.all().get(lane)) {
             lane.drive();
         }
@@ -111,7 +113,7 @@ pub(crate) fn copy_whole(shared: &Shared, src: &[u8], dst: &mut [u8]) -> Option<
     Some(result)
 }
 
-/// A payload nobody opens again.
+/// A payload that is only held.
 struct Kept<P>(#[allow(dead_code, reason = "held, not read")] Held<P>);
 
 impl Debug for Lent {

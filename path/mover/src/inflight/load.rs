@@ -1,4 +1,4 @@
-//! Buffers and the ask that uses them, made together so that neither can be without the other.
+//! Buffers and the request that uses them. They are made together, so that neither exists without the other.
 
 use super::memory;
 use crate::ask::Ask;
@@ -12,38 +12,38 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use telpher_abi::{Descriptor, Flags, Opcode};
 use telpher_mem::{StableBuf, StableBufMut};
 
-/// A payload whose addresses have been taken: moving the holder makes no promise about the payload's pointers to the
-/// compiler (`telpher_mem::StableBuf`, *Aliasing*).
+/// A payload whose addresses have been taken. Moving the holder makes no promise to the compiler about the payload's
+/// pointers (`telpher_mem::StableBuf`, *Aliasing*).
 pub(crate) struct Held<P>(MaybeUninit<P>);
 
 impl<P> Held<P> {
-    /// Puts it where it stays.
+    /// Moves the payload to its final place.
     fn new(payload: P) -> Self {
         Held(MaybeUninit::new(payload))
     }
 
-    /// The payload back; its addresses must no longer be used.
+    /// Returns the payload; its addresses must no longer be used.
     pub(super) fn into_inner(self) -> P {
         let this = ManuallyDrop::new(self);
-        // SAFETY: `new` initialised it, nothing takes it out but this and `drop`, and `this` is never dropped.
+        // SAFETY: `new` initialised it. Only this function and `drop` take it out, and `this` is never dropped.
         unsafe { this.0.assume_init_read() }
     }
 }
 
 impl<P> Drop for Held<P> {
     fn drop(&mut self) {
-        // SAFETY: `new` initialised it, and `into_inner` does not come by here.
+        // SAFETY: `new` initialised it, and `into_inner` skips this drop.
         unsafe { self.0.assume_init_drop() };
     }
 }
 
-/// A payload and an ask all of whose ranges lie in the payload's buffers.
+/// A payload and a request. All ranges of the request lie in the payload's buffers.
 pub(crate) struct Load<P> {
     payload: Held<P>,
     ask: Ask,
 }
 
-/// What cannot be asked, and the buffers back.
+/// Why a request could not be made, and the buffers back.
 pub(crate) struct Unready<P> {
     pub(crate) error: JobError,
     pub(crate) payload: P,
@@ -51,7 +51,8 @@ pub(crate) struct Unready<P> {
 
 pub(crate) type Loaded<P> = Result<Load<P>, Unready<P>>;
 
-/// Holds a payload and asks. Private: whoever calls it makes `ask` of the payload's own buffers.
+/// Holds a payload and makes the request for it. Private: the callers make `request` from the payload's own buffers
+/// only.
 fn load<P>(payload: P, ask: impl FnOnce(&mut P) -> Result<Ask, JobError>) -> Loaded<P> {
     let mut payload = Held::new(payload);
     // SAFETY: `new` initialised it.
@@ -66,30 +67,31 @@ impl<P> Load<P> {
         (self.payload, self.ask)
     }
 
-    /// The buffers back, unused.
+    /// Returns the buffers, unused.
     pub(crate) fn back(self) -> P {
         self.payload.into_inner()
     }
 
-    /// Operation and bytes, for a threshold.
+    /// Returns operation and bytes, to compare with a threshold.
     #[inline]
     pub(crate) fn weight(&self) -> (Opcode, u64) {
         (self.ask.opcode(), self.ask.transfer())
     }
 
-    /// Does it on the CPU, now.
+    /// Executes the request on the CPU, now.
     pub(crate) fn run(self, hint: Hint) -> (Result<Outcome, JobError>, Via, P) {
         let Load { payload, ask } = self;
         if ask.opcode() == Opcode::Drain && ask.len() > 0 {
             return (Err(JobError::Unsupported { op: Opcode::Drain }), Via::Cpu, payload.into_inner());
         }
-        // SAFETY: the ranges lie in `payload`, which we hold throughout; different buffers of one payload are disjoint
-        // if one of them is written (`StableBufMut`), and two ranges of one buffer occur in a memory move only.
+        // SAFETY: the ranges lie in `payload`, which we hold throughout. Different buffers of one payload are disjoint
+        // if one of them is written (`StableBufMut`). Only a memory move has two ranges of one buffer.
         let outcome = unsafe { memory::finish(&Course::new(ask), hint) };
         (outcome, Via::Cpu, payload.into_inner())
     }
 
-    /// The same asking the device to report an outcome other than the expected one as a failure (compare only).
+    /// Returns the request with Check Result set: the device reports an outcome other than the expected one as a
+    /// failure (compare only).
     pub(crate) fn expecting(mut self, difference: bool) -> Self {
         let d = self.ask.template().and_flags(Flags::CHECK_RESULT).with_expected_result(difference.into());
         self.ask = Ask::new(d, self.ask.len());
@@ -98,14 +100,14 @@ impl<P> Load<P> {
 }
 
 impl<P: Send + 'static> Load<Box<P>> {
-    /// The same with a payload whose type is forgotten. The box alone moves; what it holds stays.
+    /// Returns the request with the payload's type erased. Only the box moves; its content stays.
     pub(crate) fn erased(self) -> Load<Box<dyn Any + Send>> {
         let payload: Box<dyn Any + Send> = self.payload.into_inner();
         Load { payload: Held::new(payload), ask: self.ask }
     }
 }
 
-/// Copies on the CPU, now: the shortest way there is. The buffers are equally long.
+/// Copies on the CPU, now, with the least overhead. The buffers are equally long.
 #[inline(always)]
 pub(crate) fn copy_now<S: StableBuf, D: StableBufMut>(src: &S, dst: &mut D, hint: Hint) {
     // SAFETY: both are borrowed for the call, readable and writable as their traits promise; the destination's bytes are
@@ -116,26 +118,26 @@ pub(crate) fn copy_now<S: StableBuf, D: StableBufMut>(src: &S, dst: &mut D, hint
     telpher_ops::copy(src, dst, hint);
 }
 
-/// A no-op.
+/// A request for a no-op.
 pub(crate) fn nop<P>(payload: P) -> Load<P> {
     Load { payload: Held::new(payload), ask: Ask::new(Descriptor::nop(), 0) }
 }
 
-/// A drain of so many lanes.
+/// A request for a drain of `queues` queues.
 pub(crate) fn drain<P>(payload: P, lanes: usize) -> Load<P> {
     Load { payload: Held::new(payload), ask: Ask::new(Descriptor::drain(), lanes as u64) }
 }
 
 macro_rules! tuples {
     ($($(#[$doc:meta])* $name:ident($($buf:ident: $T:ident [$bound:ident]),*)($($arg:ident: $A:ty),*);)*) => {
-        /// Loads whose payload is the tuple of their buffers.
+        /// Requests whose payload is the tuple of their buffers.
         pub(crate) mod tuple {
             use super::*;
             $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Loaded<($($T,)*)> {
                 load(($($buf,)*), |($($buf,)*)| operation::$name($($buf,)* $($arg),*))
             })*
         }
-        /// Loads whose payload is that tuple in a box.
+        /// Requests whose payload is the tuple of their buffers in a box.
         pub(crate) mod boxed {
             use super::*;
             $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Loaded<Box<($($T,)*)>> {
@@ -145,7 +147,7 @@ macro_rules! tuples {
                 })
             })*
         }
-        /// Loads of all operations with one payload type.
+        /// Requests of all operations with one payload type.
         pub(crate) mod named {
             use super::*;
             $(pub(crate) fn $name<S: StableBuf, D: StableBufMut>(
@@ -160,7 +162,7 @@ macro_rules! tuples {
     };
 }
 
-/// The first type for a buffer that is read, the second for one that is written.
+/// The first type for a buffer that is read, the second for a buffer that is written.
 macro_rules! side {
     (StableBuf, $read:ty, $write:ty) => {
         $read
@@ -173,10 +175,10 @@ pub(crate) use side;
 
 operations!(tuples);
 
-/// The buffers of one operation of a [`Channel`](crate::Channel); those the operation does not have are `None`.
+/// The buffers of one operation of a [`Channel`](crate::Channel); buffers that the operation does not have are `None`.
 #[derive(Debug)]
 pub struct Buffers<S, D> {
-    /// The source, or the first of two; the delta record of apply delta; what is flushed.
+    /// The source, or the first of two; the delta record of apply delta; the range to flush.
     pub src: Option<S>,
     /// The second source.
     pub src2: Option<S>,

@@ -1,7 +1,7 @@
-//! The places of a channel: a ring of operations, their records, and the lists that bursts point to.
+//! The slots of a channel: a ring of operations, their records, and the lists that bursts point to.
 //!
-//! Places are taken and given back in ring order, so a burst is a run of neighbours whose descriptors already stand side by
-//! side as a batch list. A place is free again when its result was fetched and its burst's record was seen: a device may
+//! Slots are taken and freed in ring order, so a burst is a run of neighbours whose descriptors already stand side by
+//! side as a batch list. A slot is free again when its result was fetched and its burst's record was seen: a device may
 //! read a batch list until then.
 
 use super::load::{Buffers, Held, Load};
@@ -20,36 +20,36 @@ use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
 use telpher_portal::{Offer, Portal, RecordCell, Submission};
 
-/// The two records of a place, on a cache line of their own.
+/// The two records of a slot, on a cache line of their own.
 #[repr(align(64))]
 #[derive(Default)]
 struct Records {
-    /// Of the operation.
+    /// The operation's record.
     own: RecordCell,
-    /// Of the batch that begins here.
+    /// The record of the batch that begins here.
     batch: RecordCell,
 }
 
-/// What a queue owes an answer for.
+/// Operations that a queue took together and that have one record.
 struct Burst {
-    /// Position of the first place.
+    /// Position of the first slot.
     first: u64,
-    /// Places; more than one if they went as a batch.
+    /// Number of slots; more than one if they went as a batch.
     len: usize,
-    /// It was sent again, so bursts that began behind it are before it.
+    /// It was submitted again, so bursts with later positions may be in front of it.
     again: bool,
     entry: Entry,
 }
 
-/// Where an operation is.
+/// The stage of an operation.
 enum Stage {
-    /// Nobody's.
+    /// Empty.
     Free,
-    /// Prepared, to be sent.
+    /// Prepared, to be submitted.
     Waiting,
-    /// Sent.
+    /// Submitted.
     Aloft,
-    /// Came back unfinished; the rest is to be sent again.
+    /// Came back unfinished; the rest is to be submitted again.
     Again,
     /// Ended, to be fetched.
     Ended(Result<Outcome, JobError>, Option<CompletionRecord>),
@@ -59,16 +59,16 @@ enum Stage {
     Fetched,
 }
 
-/// One place of the ring.
+/// One slot of the ring.
 struct Place<S, D> {
     course: Course,
     stage: Stage,
     payload: Option<Held<Buffers<S, D>>>,
-    /// Its burst's record is still to come.
+    /// The burst's record is still to come.
     in_burst: bool,
-    /// The memory is the program's own word, not ours to touch.
+    /// The caller passed in addresses; the CPU must not touch the memory.
     raw: bool,
-    /// When it is given up.
+    /// When the operation is given up.
     deadline: Moment,
 }
 
@@ -81,40 +81,41 @@ pub(crate) struct Landed<S, D> {
     pub(crate) record: Option<CompletionRecord>,
 }
 
-/// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`);
-/// dropped by hand, because whatever a device may touch must stay if `drop` gives up or unwinds.
+/// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`).
+/// Dropped by hand, because memory that a device may touch must stay if `drop` gives up or unwinds.
 pub(crate) struct Ring<S, D> {
     lane: Lane,
-    /// Operations it holds; the places are the next power of two, so that a position becomes an index by a mask.
+    /// Operations it holds; the number of slots is the next power of two, so that a position becomes an index by a
+    /// mask.
     capacity: usize,
     policy: ChannelPolicy,
-    /// What the state machines below ask for; made of `policy` once.
+    /// The settings that the state machines below need; made from `policy` once.
     job_policy: Policy,
     clock: Arc<dyn Clock>,
     places: ManuallyDrop<Vec<Place<S, D>>>,
     records: ManuallyDrop<Vec<Records>>,
     list: ManuallyDrop<Vec<Descriptor>>,
-    /// Bursts whose record is to come, oldest first; never more than places.
+    /// Bursts whose record is to come, oldest first; never more than slots.
     bursts: std::collections::VecDeque<Burst>,
-    /// Oldest position not free.
+    /// Oldest position that is not free.
     head: u64,
-    /// Oldest position not yet looked at by an in-order fetch.
+    /// Oldest position that an in-order fetch has not checked yet.
     fetch: u64,
-    /// Oldest position waiting to be sent.
+    /// Oldest position that waits to be submitted.
     waiting: u64,
-    /// Positions before this one were told to go; those from `waiting` on found the queue full.
+    /// The caller submitted the positions before this one; those from `waiting` on found the queue full.
     told: u64,
     /// Next position to take.
     tail: u64,
-    /// Operations that are to be sent again.
+    /// Operations that are to be submitted again.
     again: usize,
-    /// Operations given up whose record is to come.
+    /// Operations that were given up and whose record is to come.
     expired: usize,
-    /// Bursts that were sent again and whose record is to come.
+    /// Bursts that were submitted again and whose record is to come.
     strays: usize,
-    /// How long nothing has come.
+    /// How long no record has come.
     vigil: Vigil,
-    /// The queue refused what was offered last.
+    /// The queue refused the last offer.
     refused: bool,
 }
 
@@ -154,7 +155,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     fn index(&self, position: u64) -> usize {
-        // Masked to the number of places, which is a `usize`.
+        // Masked to the number of slots, which is a `usize`.
         usize::try_from(position & (self.places.len() as u64 - 1)).unwrap_or(0)
     }
 
@@ -166,14 +167,14 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.tail - self.head < self.capacity as u64
     }
 
-    /// Operations not yet fetched.
+    /// Returns the number of operations not yet fetched.
     pub(crate) fn pending(&self) -> usize {
         (self.head..self.tail)
             .filter(|&p| !matches!(self.places[self.index(p)].stage, Stage::Fetched | Stage::Expired))
             .count()
     }
 
-    /// Operations given up whose buffers are kept.
+    /// Returns the number of operations that were given up and whose buffers are kept.
     pub(crate) fn quarantined(&self) -> usize {
         self.expired
     }
@@ -182,13 +183,13 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         &self.lane.portal
     }
 
-    /// Takes a place; there must be room.
+    /// Takes a slot; there must be room.
     pub(crate) fn put(&mut self, load: Load<Buffers<S, D>>) -> u64 {
         let (payload, ask) = load.into_parts();
         self.place(ask, Some(payload), false)
     }
 
-    /// Takes a place for a descriptor as it is; there must be room.
+    /// Takes a slot for an unchanged descriptor; there must be room.
     ///
     /// # Safety
     ///
@@ -213,7 +214,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         position
     }
 
-    /// Sends what waits, as far as the queue takes it. Returns how many operations left.
+    /// Submits the waiting operations as far as the queue takes them. Returns how many were submitted.
     pub(crate) fn submit(&mut self) -> usize {
         if self.told < self.tail {
             let deadline = self.policy.deadline.map(|after| self.clock.now().after(after));
@@ -226,7 +227,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.resend() + self.send_told()
     }
 
-    /// Sends what was told to go.
+    /// Offers what the caller has submitted.
     fn send_told(&mut self) -> usize {
         let mut sent = 0;
         while self.waiting < self.told {
@@ -245,13 +246,14 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         sent
     }
 
-    /// Writes the descriptors of the longest run from `first` on that may go together; 0 if the first may not go at all.
+    /// Writes the descriptors of the longest run from `first` on that may go together; returns 0 if the first cannot be
+    /// offered at all.
     fn prepare(&mut self, first: u64) -> usize {
         if self.lane.is_out() {
             return 0;
         }
         let most = if self.policy.bursts { self.lane.limits.batch().max(1) } else { 1 };
-        // A list does not go around the end of the ring.
+        // A list does not wrap around the end of the ring.
         let room =
             (self.places.len() - self.index(first)).min(usize::try_from(self.told - first).unwrap_or(usize::MAX));
         let most = most.min(room);
@@ -259,7 +261,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         while len < most {
             let i = self.index(first) + len;
             let op = self.places[i].course.rest().opcode();
-            // Not allowed in a batch (SPEC §3.8): goes alone.
+            // Not allowed in a batch (SPEC §3.8): offered alone.
             let alone = matches!(op, Opcode::Drain | Opcode::Batch | Opcode::UpdateWindow);
             if alone && len > 0 || !self.write(i) {
                 break;
@@ -272,7 +274,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         len
     }
 
-    /// Writes the next descriptor of a place into the list.
+    /// Writes the next descriptor of a slot into the list.
     fn write(&mut self, i: usize) -> bool {
         let Place { course, raw, .. } = &mut self.places[i];
         let Some(d) = course.next_for(&self.lane.limits, *raw) else { return false };
@@ -284,8 +286,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.records[i].own.clear();
         let d = d.with_record(self.records[i].own.address());
         assert!(i < self.list.len(), "one entry for each place");
-        // SAFETY: in bounds by the line above; entry `i` is in no burst, so no device reads it. By pointer, because a
-        // reference to the whole list would claim entries that one reads now.
+        // SAFETY: in bounds by the line above. Entry `i` is in no burst, so no device reads it. By pointer, because a
+        // reference to the whole list would claim entries that a device reads now.
         unsafe { self.list.as_mut_ptr().add(i).write(d) };
         true
     }
@@ -302,13 +304,13 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             // No longer than the queue's 32-bit limit.
             Descriptor::batch(list, u32::try_from(len).unwrap_or(u32::MAX)).with_record(self.records[i].batch.address())
         };
-        // SAFETY: each descriptor names ranges of its place's payload, which stays in the place until the operation ended
-        // (`fetch`, `drop`), or a raw user's promise; list and records stay until the burst's record is seen (`head` does not
-        // pass it), and `drop` leaks all of it otherwise.
+        // SAFETY: each descriptor names ranges of its slot's payload, which stays in the slot until the operation ended
+        // (`fetch`, `drop`), or memory that the caller of `put_raw` vouched for. List and records stay until the
+        // burst's record is seen (`head` does not pass it); otherwise `drop` leaks all of it.
         match self.lane.offer(&unsafe { Submission::vouch(descriptor) }) {
             Offer::Taken => {
                 if self.bursts.is_empty() {
-                    // Whatever it refused before, it has had nothing for so long.
+                    // The queue had nothing in flight until now, whatever it refused before.
                     self.vigil = Vigil::default();
                 }
                 self.refused = false;
@@ -328,7 +330,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         }
     }
 
-    /// Sends again what came back unfinished.
+    /// Submits unfinished operations again.
     fn resend(&mut self) -> usize {
         let mut sent = 0;
         if self.again == 0 {
@@ -336,7 +338,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         }
         for position in self.head..self.waiting {
             let i = self.index(position);
-            // A batch list must stay as it is until its record is there.
+            // A batch list must not change until its record is written.
             if !matches!(self.places[i].stage, Stage::Again) || self.places[i].in_burst {
                 continue;
             }
@@ -352,12 +354,12 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         sent
     }
 
-    /// Lets the executor work, and reads what has been written.
+    /// Lets the executor work, and reads the records that have been written.
     pub(crate) fn poll(&mut self) {
         self.lane.drive();
         self.read_records();
         self.retire_bursts();
-        // A queue that has stopped refuses for ever, also one that nothing of ours is in.
+        // A stopped queue refuses for ever, even when it has nothing of ours.
         if !self.bursts.is_empty() || self.refused {
             self.lane.looked(self.vigil.look(self.policy.bounds(), || self.clock.now()));
             self.salvage();
@@ -369,8 +371,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         }
     }
 
-    /// True if results are wanted in the order of the bursts: then what is behind one that is out cannot be fetched yet anyway,
-    /// and is looked at when its turn has come.
+    /// Returns true if results are fetched in the order of the bursts. Then nothing behind an operation in flight can
+    /// be fetched yet, so its record is read when its turn has come.
     fn is_in_order(&self) -> bool {
         self.policy.order == Order::Submitted && self.strays == 0
     }
@@ -400,7 +402,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             let i = self.index(first);
             let cell = if len == 1 { &self.records[i].own } else { &self.records[i].batch };
             let Some(record) = cell.read() else {
-                // With a deadline this one may be given up in part or whole and never come, and must not hold up those
+                // With a deadline, this burst may be given up and its record may never come. It must not hold up those
                 // behind it.
                 if self.is_in_order() && self.policy.deadline.is_none() {
                     break;
@@ -413,7 +415,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.recycle();
     }
 
-    /// Ends every burst of a queue that is out: what has no record now never gets one.
+    /// Ends every burst of a dead queue: a missing record never comes.
     fn salvage(&mut self) {
         if !self.lane.is_out() {
             return;
@@ -424,7 +426,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.recycle();
     }
 
-    /// Ends one burst: its record is here, or never comes.
+    /// Ends one burst: its record is written, or never comes.
     fn retire(&mut self, b: usize, batch: Option<&CompletionRecord>) {
         // Does not allocate: the deque only shrinks.
         let Burst { first, len, again, entry } = self.bursts.remove(b).expect("the index is below the length");
@@ -440,7 +442,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 self.expired -= 1;
             }
         }
-        // Late, but over: now the buffers can go. Last, because a payload's drop may panic; only given-up ones are left.
+        // The burst is over, so the buffers of expired operations can be freed. Done last, because a payload's drop may
+        // panic.
         for position in first..first + len as u64 {
             let i = self.index(position);
             if matches!(self.places[i].stage, Stage::Fetched) {
@@ -449,8 +452,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         }
     }
 
-    /// Operations of a burst that is over which were not looked at since: a record may have come after `read_records` looked;
-    /// members of a batch without any were never done; and those of a queue that is out may be half done.
+    /// Ends the operations of a finished burst that still count as in flight. A record may have been written after
+    /// `read_records` looked; members of a batch without a record were never done; operations of a dead queue may be
+    /// half done.
     fn orphans(&mut self, first: u64, len: usize, batch: Option<&CompletionRecord>) {
         for position in first..first + len as u64 {
             let i = self.index(position);
@@ -481,7 +485,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             Next::More => return self.send_again(i),
             Next::Touch(fault) if !raw => match self.places[i].course.touchable(&fault) {
                 Some(range) => {
-                    // SAFETY: the range lies in the payload in this place; its operation has just come back.
+                    // SAFETY: the range lies in the payload of this slot; its operation has just come back.
                     unsafe { memory::touch(&range) };
                     return self.send_again(i);
                 }
@@ -507,27 +511,27 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.again += 1;
     }
 
-    /// Not this queue's, or not any more: the CPU does it if it may.
+    /// Ends an operation that this queue cannot do, or no longer does: the CPU does it if it may.
     fn without_queue(&mut self, i: usize) -> Result<Outcome, JobError> {
         let op = self.places[i].course.rest().opcode();
         if !self.lane.is_out() {
             return self.on_cpu(i, JobError::Unsupported { op });
         }
         if op == Opcode::Drain {
-            // Nothing that the queue took is under way any more, which is all that was asked.
+            // Nothing that the queue took is in flight any more, which is what a drain waits for.
             return Ok(Outcome::Done);
         }
         self.on_cpu(i, JobError::Stopped { op, why: self.lane.why() })
     }
 
-    /// The CPU does the rest, unless the memory is not ours to touch.
+    /// Does the rest on the CPU, unless the CPU must not touch the memory.
     fn on_cpu(&mut self, i: usize, otherwise: JobError) -> Result<Outcome, JobError> {
         let Place { course, raw, .. } = &mut self.places[i];
         if *raw || course.rest().opcode() == Opcode::Drain {
             return Err(otherwise);
         }
-        // SAFETY: the course's ranges lie in the payload in this place, which no device has: it was never sent, or its
-        // record is here, or its batch's record is here and it was left out, or the queue is out.
+        // SAFETY: the ranges lie in the payload of this slot, and no device has it: it was never submitted, or its
+        // record is written, or its batch's record is written and it was left out, or the queue is dead.
         let outcome = unsafe { memory::finish(course, self.policy.hint) }?;
         course.cpu_did_the_rest();
         Ok(outcome)
@@ -546,20 +550,20 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 self.expire_grounded(i);
             }
         }
-        // Told in this order, so late in this order.
+        // Submitted in this order, so their deadlines pass in this order.
         while self.waiting < self.told && now >= self.places[self.index(self.waiting)].deadline {
             self.expire_grounded(self.index(self.waiting));
             self.waiting += 1;
         }
     }
 
-    /// An operation that was to be sent is late; no device has it, so it ends with its buffers.
+    /// Ends an operation that waited to be submitted and is late. No device has it, so it ends with its buffers.
     fn expire_grounded(&mut self, i: usize) {
         let after = self.policy.deadline.unwrap_or_default();
         self.end(i, Err(JobError::Deadline { after }), None);
     }
 
-    /// The next operation that has ended, in the channel's order.
+    /// Returns the next operation that has ended, in the channel's order.
     pub(crate) fn fetch(&mut self) -> Option<Landed<S, D>> {
         let now = self.policy.deadline.map(|_| self.clock.now());
         let mut position = self.fetch.max(self.head);
@@ -568,7 +572,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             match &self.places[i].stage {
                 Stage::Ended(..) => return Some(self.take(position, i)),
                 Stage::Aloft if now.is_some_and(|now| now >= self.places[i].deadline) => {
-                    // In submission order `read_records` stops at the first that is out; and one may just have come.
+                    // In submission order `read_records` stops at the first one in flight, and its record may just have
+                    // been written.
                     if let Some(record) = self.records[i].own.read() {
                         self.arrived(i, &record);
                         if matches!(self.places[i].stage, Stage::Again) {
@@ -612,7 +617,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         Landed { position, result, via, buffers, record }
     }
 
-    /// Frees the places at the head that nobody needs.
+    /// Frees the slots at the head that are done with.
     fn recycle(&mut self) {
         while self.head < self.waiting {
             let i = self.index(self.head);
@@ -635,7 +640,7 @@ impl<S, D> Drop for Ring<S, D> {
             let cell = if burst.len == 1 { &ring.records[i].own } else { &ring.records[i].batch };
             cell.status().is_some()
         };
-        // A clock or a portal that panics in here leaks everything, as giving up does.
+        // If a clock or a portal panics in here, everything is leaked, as when giving up.
         while !self.lane.is_out() && !self.bursts.iter().all(|burst| over(self, burst)) {
             if self.clock.now() >= end {
                 self.lane.ask();
@@ -653,8 +658,8 @@ impl<S, D> Drop for Ring<S, D> {
             self.lane.drive();
             self.clock.rest(waiter.rest(|| self.clock.now()));
         }
-        // SAFETY: every burst's record is there or the queue is out, so no device has them; nothing uses them after this. Places last, because
-        // their payloads' drops may panic.
+        // SAFETY: every burst's record is written or the queue is dead, so no device has them; nothing uses them after
+        // this. Slots last, because their payloads' drops may panic.
         unsafe {
             ManuallyDrop::drop(&mut self.records);
             ManuallyDrop::drop(&mut self.list);

@@ -1,12 +1,12 @@
-//! A queue that is only talked about.
+//! A portal without a queue behind it.
 
 use telpher_portal::{Offer, Portal, QueueInfo, Submission};
 
-/// What a queue tells of itself, and nothing behind it.
+/// A portal that only describes a queue and takes no descriptor.
 #[derive(Debug)]
 pub(crate) struct Sign(pub(crate) QueueInfo);
 
-// SAFETY: it takes nothing, so it executes nothing, keeps nothing and touches nothing.
+// SAFETY: it takes no descriptor, so it executes nothing, keeps nothing and touches no memory.
 unsafe impl Portal for Sign {
     fn info(&self) -> &QueueInfo {
         &self.0

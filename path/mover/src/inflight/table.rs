@@ -1,4 +1,4 @@
-//! The slots: one completion record each, and room for what a job that nobody waits for leaves behind.
+//! The slots: one completion record each, and space for the memory of a job that was dropped or expired.
 
 use crate::forecast::Awaited;
 use crate::freelists::FreeLists;
@@ -17,28 +17,28 @@ use telpher_portal::RecordCell;
 #[derive(Debug, Default)]
 pub(super) struct Line(pub(super) RecordCell);
 
-/// One slot besides its record.
+/// One slot without its record.
 #[derive(Debug)]
 struct Slot {
-    /// Whose turn it is.
+    /// Which thread may use the slot.
     state: SlotState,
-    /// Index of the lane of what is parked: a hint until the slot is claimed.
+    /// Index of the queue of the parked descriptor: a hint until the slot is claimed.
     lane: AtomicU32,
-    /// What must stay until the record is written.
+    /// The memory that must stay until the record is written.
     parked: Mutex<Option<Parked>>,
 }
 
-/// What an owner left in its slot.
+/// The memory that an owner left in its slot.
 struct Parked {
-    /// Index of the lane the descriptor went to.
+    /// Index of the queue that took the descriptor.
     lane: usize,
-    /// The lane's entry.
+    /// The queue's entry.
     entry: Entry,
     /// True if a deadline passed, false if the job was dropped.
     expired: bool,
-    /// When its queue is given up; not known before the queues are first asked how they do.
+    /// When its queue is given up; not known before the first health check of the queues.
     end: Option<Moment>,
-    /// The buffers, and whatever else the device may touch.
+    /// The buffers, and everything else that the device may touch.
     cargo: Box<dyn Send>,
 }
 
@@ -48,14 +48,14 @@ impl std::fmt::Debug for Parked {
     }
 }
 
-/// One descriptor taken by a queue: must be landed or parked.
+/// One descriptor that a queue took. It must be completed or parked.
 #[must_use = "a leg that is neither landed nor parked keeps its slot for ever"]
 #[derive(Debug)]
 pub(super) struct Leg {
     pub(super) slot: u32,
     pub(super) lane: usize,
     entry: Entry,
-    /// When its record is expected, if the policy's way of waiting asks for it.
+    /// When its record is expected, if the wait policy needs that.
     pub(super) awaited: Option<Awaited>,
 }
 
@@ -73,11 +73,12 @@ pub(super) struct Table {
     expired: AtomicU32,
 }
 
-/// Slots one sweep looks at, so that a sweep is short however large the table is.
+/// Number of slots that one sweep checks, so that a sweep is short however large the table is.
 const SWEEP: u32 = 16;
 
-/// Every so many sweeps that find something parked, the queues are asked how they do: nobody waits for what was dropped, so nobody else
-/// would. Source: derived; a sweep takes some 100 ns and a question some 10 µs, so that they are a tenth of the time spent sweeping.
+/// The number of sweeps with parked slots between two health checks of the queues. No thread waits for a dropped job,
+/// so nothing else would ask its queue. Source: derived; a sweep takes some 100 ns and a health check some 10 µs, so
+/// the checks are a tenth of the time spent sweeping.
 const SWEEPS_TO_ASK: u32 = 1024;
 
 impl Table {
@@ -93,7 +94,7 @@ impl Table {
         }
     }
 
-    /// A slot for a descriptor to a lane; its record is empty.
+    /// Takes a slot for a descriptor to a queue; its record is empty.
     pub(super) fn board(&self, lanes: &Lanes, lane: usize) -> Option<Leg> {
         let slot = self.free.pop(stripe::mine())?;
         let Some(entry) = lanes.all()[lane].enter() else {
@@ -105,30 +106,31 @@ impl Table {
         Some(Leg { slot, lane, entry, awaited: None })
     }
 
-    /// The leg's record.
+    /// Returns the slot's record.
     pub(super) fn record(&self, leg: &Leg) -> &RecordCell {
         &self.records[leg.slot as usize].0
     }
 
-    /// The record of a slot, whoever has it now; none if there is no such slot.
+    /// Returns the record with this slot number, whichever descriptor it belongs to now; `None` if there is no such
+    /// slot.
     pub(super) fn record_of(&self, slot: u32) -> Option<&RecordCell> {
         self.records.get(slot as usize).map(|record| &record.0)
     }
 
-    /// The owner saw the record, or the queue did not take the descriptor.
+    /// Frees a slot: the owner saw the record, or the queue did not take the descriptor.
     pub(super) fn land(&self, lanes: &Lanes, leg: Leg) {
         self.slots[leg.slot as usize].state.land();
         self.free.push(leg.slot);
         lanes.all()[leg.lane].leave(leg.entry);
     }
 
-    /// The owner leaves while the device may still touch `cargo`.
+    /// Leaves `payload` in the slot while the device may still touch it.
     pub(super) fn park(&self, leg: Leg, cargo: Box<dyn Send>, expired: bool) {
         let Leg { slot, lane, entry, .. } = leg;
         let slot = &self.slots[slot as usize];
-        // Relaxed: a count for people, and a hint for `sweep`.
+        // Relaxed: a count for users, and a hint for `sweep`.
         self.count(expired).fetch_add(1, Ordering::Relaxed);
-        // Relaxed: published by `park` below. There are fewer lanes than numbers.
+        // Relaxed: published by `park` below. The index fits: there are fewer queues than 2^32.
         slot.lane.store(u32::try_from(lane).unwrap_or(u32::MAX), Ordering::Relaxed);
         *slot.parked.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Parked { lane, entry, expired, end: None, cargo });
@@ -139,22 +141,22 @@ impl Table {
         if expired { &self.expired } else { &self.dropped }
     }
 
-    /// Parked slots: after a drop, after a deadline.
+    /// Returns the number of parked slots: after a drop, after a deadline.
     ///
-    /// **Staleness**: others park and sweep meanwhile.
+    /// **Staleness**: other threads park and sweep meanwhile.
     pub(super) fn parked(&self) -> (u32, u32) {
         // Relaxed: see `park`.
         (self.dropped.load(Ordering::Relaxed), self.expired.load(Ordering::Relaxed))
     }
 
-    /// Looks at some parked slots and frees those whose record has been written, or whose queue is out. A queue that leaves one without a
-    /// record for longer than `limit` is given up.
+    /// Checks some parked slots and frees those whose record has been written, or whose queue is dead. A queue that
+    /// leaves a slot without a record for longer than `limit` is given up.
     pub(super) fn sweep(&self, lanes: &Lanes, limit: Duration, now: impl FnOnce() -> Moment) {
         if self.parked() == (0, 0) {
             return;
         }
         let len = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        // Relaxed: any start is a fair one.
+        // Relaxed: any start is fair.
         let start = self.cursor.fetch_add(SWEEP, Ordering::Relaxed);
         for i in 0..SWEEP.min(len) {
             self.sweep_one(lanes, start.wrapping_add(i) % len);
@@ -164,7 +166,8 @@ impl Table {
         }
     }
 
-    /// Asks the queues how they do, and gives up those that are later than anybody waits: somebody may wait for the memory.
+    /// Checks the health of the queues, and gives up those that are later than the limit: another part of the program
+    /// may need the memory.
     #[cold]
     fn ask(&self, lanes: &Lanes, limit: Duration, now: Moment) {
         let mut late = vec![Late::Ask; lanes.all().len()];
@@ -176,11 +179,11 @@ impl Table {
                 late[*lane] = Late::GiveUp;
             }
         }
-        // Behind the locks: a portal may do anything.
+        // After the locks are released: a portal may do anything.
         lanes.all().iter().zip(late).for_each(|(lane, late)| lane.looked(late));
     }
 
-    /// Looks at every slot.
+    /// Checks every slot.
     pub(super) fn sweep_all(&self, lanes: &Lanes) {
         for index in 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX) {
             self.sweep_one(lanes, index);
@@ -189,7 +192,7 @@ impl Table {
 
     fn sweep_one(&self, lanes: &Lanes, index: u32) {
         let slot = &self.slots[index as usize];
-        // Relaxed: exact behind the claim, which looks twice; see `claim_if`.
+        // Relaxed: exact after the claim, which checks twice; see `claim_if`.
         let is_out = || lanes.all().get(slot.lane.load(Ordering::Relaxed) as usize).is_some_and(Lane::is_out);
         if !slot.state.claim_if(|| self.records[index as usize].0.status().is_some() || is_out()) {
             return;
@@ -201,18 +204,18 @@ impl Table {
         lanes.all()[lane].leave(entry);
         // Relaxed: see `park`.
         self.count(expired).fetch_sub(1, Ordering::Relaxed);
-        // Last: a payload's own drop may do anything, the slot is already in order.
+        // Last: a payload's own drop may do anything, and the slot is consistent by now.
         drop(cargo);
     }
 
-    /// True if a slot in use has no record yet.
+    /// Returns true if a slot in use has no record yet.
     ///
-    /// **Staleness**: others board and land meanwhile.
+    /// **Staleness**: other threads submit and complete meanwhile.
     pub(super) fn is_in_the_air(&self) -> bool {
         self.slots.iter().zip(&self.records).any(|(slot, record)| slot.state.is_used() && record.0.status().is_none())
     }
 
-    /// Gives up every slot still parked: records and buffers stay where they are for ever.
+    /// Gives up every slot still parked: records and buffers are leaked.
     pub(super) fn leak(&mut self) {
         for slot in &mut self.slots {
             let parked = slot.parked.get_mut().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! A learned verdict against every fixed threshold, on made-up machines with seeded chance.
+//! Compares learned verdicts with every fixed threshold, on simulated machines with seeded randomness.
 #![allow(clippy::cast_precision_loss, reason = "sizes and shares")]
 
 use super::{Choice, Judge, Watch};
@@ -10,7 +10,7 @@ use crate::threshold::Threshold;
 use std::time::Duration;
 use telpher_abi::Opcode;
 
-/// Numbers by chance: xorshift64*, the same in every run.
+/// Random numbers: xorshift64*, the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -21,12 +21,12 @@ impl Chance {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// From 0 to just below 1.
+    /// Returns a number from 0 to just below 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A size whose logarithm is evenly spread.
+    /// Returns a size whose logarithm is uniformly distributed.
     fn size(&mut self, from: u64, to: u64) -> u64 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between two sizes")]
         let size = (from as f64 * (to as f64 / from as f64).powf(self.share())) as u64;
@@ -42,17 +42,17 @@ struct Machine {
 }
 
 const MACHINES: [Machine; 6] = [
-    // A device waited for: 1 µs and 31.4 GB/s; a core copies cold 4 KiB at 4.1 GB/s, larger at 9.7 GiB/s.
+    // A device waited for: 1 µs and 31.4 GB/s; a core copies cold 4 KiB at 4.1 GB/s, larger sizes at 9.7 GiB/s.
     Machine { name: "waited for", cpu: |n| 30.0 + n / 10.4, device: |n| 1000.0 + n / 31.4 },
     // A device with much in flight: the caller pays for submitting and fetching, and from 256 KiB on for its bandwidth.
     Machine { name: "kept busy", cpu: |n| 10.0 + n / 10.4, device: |n| (130.0_f64).max(n / 31.4) },
     // The model on a thread: a hand-over, then the same copy.
     Machine { name: "model", cpu: |n| 20.0 + n / 12.0, device: |n| 4000.0 + n / 11.5 },
-    // A model with one core: everything again, and more.
+    // A model with one core: the same costs, and more.
     Machine { name: "hopeless", cpu: |n| 20.0 + n / 12.0, device: |n| 30_000.0 + n / 5.0 },
-    // A device a hundred times better than anybody thought.
+    // A device a hundred times better than expected.
     Machine { name: "miracle", cpu: |n| 100.0 + n / 2.0, device: |n| 60.0 + n / 300.0 },
-    // A device that is better only while things fit some buffer, so that no threshold is right.
+    // A device that is better only while the data fits some buffer, so that no threshold is right.
     Machine {
         name: "window",
         cpu: |n| 20.0 + n / 8.0,
@@ -73,7 +73,7 @@ const MIXES: [(&str, Mix); 5] = [
 
 const OPERATIONS: usize = 10_000;
 
-/// A look's own cost, in nanoseconds.
+/// The cost of one sample, in nanoseconds.
 const LOOK: f64 = 200.0;
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time within a second")]
@@ -81,7 +81,7 @@ fn nanoseconds(nanos: f64) -> Duration {
     Duration::from_nanos(nanos as u64)
 }
 
-/// Time of a mix: learned (while learning, then after), and the best fixed threshold's.
+/// Returns the time of a mix: learned (while learning, then after), and with the best fixed threshold.
 fn run(machine: &Machine, mix: Mix, seed: u64) -> [f64; 3] {
     let mut chance = Chance(seed);
     let (costs, watch) = (Costs::new(1), Watch::new());
@@ -162,7 +162,7 @@ fn sizes_that_are_hopeless_are_not_looked_at_until_larger_ones_say_otherwise() {
     assert!(better < hopeless, "{better} after {hopeless}");
 }
 
-/// A judge that has seen so many operations of one size, and how many of the last hundred went to the device.
+/// Runs `operations` operations of one size; returns how many of the last hundred went to the device.
 fn watched(judge: &Judge, costs: &Costs, watch: &Watch, bytes: u64, nanos: [u64; 2], operations: usize) -> usize {
     let mut late = 0;
     for i in 0..operations {
@@ -180,9 +180,9 @@ fn watched(judge: &Judge, costs: &Costs, watch: &Watch, bytes: u64, nanos: [u64;
 fn a_machine_that_changes_its_mind_is_followed() {
     let (judge, costs, watch) = (Judge::new(&Threshold::default()), Costs::new(1), Watch::new());
     assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 3_000], 2_000) > 95);
-    // The device gets busy with others' work.
+    // The device gets busy with the work of others.
     assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 60_000], 2_000) < 5);
-    // And is free again.
+    // The device is free again.
     assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 3_000], 20_000) > 95);
     assert_eq!(judge.least(Opcode::Fill).map(|least| least <= 100_000), Some(true));
 }

@@ -44,7 +44,7 @@ fn the_threshold_is_the_one_that_costs_least_over_all_sizes() {
     assert_eq!(threshold(&[[1, 10, 100], [2, 20, 100], [4, 200, 100], [8, 400, 100]]), 4);
     assert_eq!(threshold(&[[1, 10, 5], [2, 20, 5]]), 1);
     assert_eq!(threshold(&[[1, 5, 10], [2, 5, 10]]), u64::MAX);
-    // One unlucky point does not keep the larger ones' neighbours away.
+    // One unlucky point does not change the decision for larger points.
     assert_eq!(threshold(&[[1, 10, 100], [2, 200, 100], [4, 400, 500], [8, 800, 100], [16, 900, 100]]), 2);
     // Equal is not better.
     assert_eq!(threshold(&[[1, 10, 10], [2, 20, 20]]), u64::MAX);
@@ -89,7 +89,7 @@ fn whatever_is_wrong_is_said_in_a_sentence_that_names_it() {
     }
 }
 
-/// A directory of this test's own.
+/// Creates a directory for one test.
 fn directory(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("telpher-tuning-{}-{name}", std::process::id()));
     fs::create_dir_all(&path).unwrap();
@@ -116,7 +116,7 @@ fn a_file_that_cannot_be_written_or_read_is_told_by_its_name() {
     for (said, what) in [
         (tuning.save(&nowhere), "cannot write the tuning file"),
         (Tuning::load(&nowhere).map(drop), "cannot read the tuning file"),
-        // A directory of that name.
+        // A directory has this name.
         (tuning.save(&directory), "cannot write the tuning file"),
     ] {
         assert!(said.unwrap_err().to_string().starts_with(what));
